@@ -1,0 +1,34 @@
+"""fakegpu_lab: GPUs to learn on, for machines that have none.
+
+>>> import fakegpu_lab as lab
+>>> machine = lab.enable("a100:2")
+>>> import torch
+>>> torch.cuda.device_count()
+2
+>>> lab.disable()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.errors import FakeGpuError
+    from fakegpu_lab.session import disable, enable, machine, reset, snapshot
+
+__version__ = "0.1.0"
+
+__all__ = ["FakeGpuError", "disable", "enable", "machine", "reset", "snapshot"]
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy, because torch imports this package at its own start (see `inherit`) and must not wait for it.
+    if name == "FakeGpuError":
+        from fakegpu_lab.hardware.errors import FakeGpuError
+
+        return FakeGpuError
+    if name in __all__:
+        from fakegpu_lab import session
+
+        return getattr(session, name)
+    raise AttributeError(f"module 'fakegpu_lab' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""What makes torch see the simulated machine as CUDA."""

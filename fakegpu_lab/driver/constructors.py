@@ -1,0 +1,76 @@
+"""``device="cuda"`` without an index, where C++ would ask the CUDA device guard for the current one.
+
+A CPU build has no such guard, so the few constructors that ask it are told the index. (All other factories reach
+`kernels` with the index missing, and need nothing.)
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.utils._device
+from torch.jit import _builtins
+
+from fakegpu_lab.driver import current
+from fakegpu_lab.driver.privateuse1 import CUDA_DEVICES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.patches import Patches
+
+_FUNCTIONS = (
+    "tensor", "as_tensor", "asarray", "sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor",
+    "sparse_bsr_tensor", "sparse_bsc_tensor", "sparse_compressed_tensor", "frombuffer",
+)  # fmt: skip
+_METHODS = ("new_tensor", "new")
+
+
+def with_index(where: Any) -> Any:
+    """``cuda`` as ``cuda:<current>``; any other device unchanged."""
+    if where.__class__ is str:
+        if where != "cuda":
+            return where
+    elif not (where.__class__ is torch.device and where.type == "cuda" and where.index is None):
+        return where
+    return CUDA_DEVICES[current.device().index]
+
+
+def _indexed(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def constructor(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("device") is not None:
+            kwargs["device"] = with_index(kwargs["device"])
+        return function(*args, **kwargs)
+
+    return constructor
+
+
+def _device_context(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.utils._device.DeviceContext.__torch_function__` (``with torch.device("cuda")``), index filled in."""
+
+    def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.device.type == "cuda" and self.device.index is None:
+            kwargs = dict(kwargs or {})
+            if kwargs.get("device") is None and func in torch.utils._device._device_constructors():
+                kwargs["device"] = CUDA_DEVICES[current.device().index]
+        return original(self, func, types, args, kwargs)
+
+    return __torch_function__
+
+
+def install(patches: Patches) -> None:
+    """Patch the constructors, for eager code and for TorchScript's table of builtins."""
+    table = _builtins._get_builtin_table()  # type: ignore[no-untyped-call]
+    for name in _FUNCTIONS:
+        original = getattr(torch, name)
+        wrapped = _indexed(original)
+        patches.set(torch, name, wrapped)
+        if id(original) in table:
+            patches.set_item(table, id(wrapped), table[id(original)])
+    for name in _METHODS:
+        patches.set(torch.Tensor, name, _indexed(getattr(torch.Tensor, name)))
+    context = torch.utils._device.DeviceContext
+    patches.set(context, "__torch_function__", _device_context(context.__torch_function__))

@@ -1,0 +1,155 @@
+"""Moving a tensor object itself onto a device and off it: ``.to``, ``.data =``, and what `nn.Module.to` does.
+
+On CUDA, ``param.data = param.cuda()`` changes the tensor behind an object and keeps the object. Here the two sides are
+of different Python classes, so the object's class and attributes change with it (`become`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fakegpu_lab.driver import current
+from fakegpu_lab.driver.privateuse1 import CPP_DEVICES
+from fakegpu_lab.driver.tensor import FakeCudaTensor
+
+_base_to = torch._C.TensorBase.to
+_base_data = torch._C.TensorBase.data
+
+
+def cpp(where: Any) -> Any:
+    """A device as C++ must be told it: our own for ``cuda``, anything else unchanged."""
+    if isinstance(where, str):
+        if not where.startswith("cuda"):
+            return where
+        where = torch.device(where)
+    if isinstance(where, torch.device) and where.type == "cuda":
+        return CPP_DEVICES[current.device(where.index).index]
+    return where
+
+
+def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """`Tensor.to` that understands ``cuda`` with and without an index.
+
+    C++ would ask the CUDA device guard for the current device, and there is none in a CPU build.
+    """
+    if args:
+        first = args[0]
+        if first.__class__ is str or first.__class__ is torch.device:
+            args = (cpp(first), *args[1:])
+        elif first.__class__ is int and not isinstance(first, bool):
+            args = (CPP_DEVICES[current.device(first).index], *args[1:])
+    elif "device" in kwargs:
+        kwargs["device"] = cpp(kwargs["device"])
+    return _base_to(self, *args, **kwargs)
+
+
+def cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> torch.Tensor:
+    """`Tensor.cuda`."""
+    if device is None:
+        where = current.device()
+    elif isinstance(device, int):
+        where = current.device(device)
+    else:
+        device = torch.device(device)
+        if device.type != "cuda":
+            raise RuntimeError(f"Invalid device, must be cuda device but got {device.type}")
+        where = current.device(device.index)
+    target = CPP_DEVICES[where.index]
+    if memory_format is None:
+        return _base_to(self, target, non_blocking=non_blocking)
+    return _base_to(self, target, non_blocking=non_blocking, memory_format=memory_format)
+
+
+_MACHINE = ("_inner", "_buffer", "_device")  # attributes that belong to the storage, not to the Python object
+
+
+def become(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Exchange the tensors behind two Python objects, one on the host and one on a device.
+
+    As `torch.utils.swap_tensors`, without its refusals: a weak reference follows the Python object, and a live graph
+    keeps the old C++ tensor, as on CUDA, where `set_data` drops the gradient accumulator of a tensor that moves.
+    Attributes that users set, and hooks, stay with their object; its class changes with the side it is on.
+    """
+    hooks = [(tensor, tensor._backward_hooks, tensor._post_accumulate_grad_hooks) for tensor in (target, source)]  # type: ignore[attr-defined]
+    classes = _class_like(target, source), _class_like(source, target)
+    storages = [{k: t.__dict__.pop(k) for k in _MACHINE if k in t.__dict__} for t in (target, source)]
+    torch._C._swap_tensor_impl(target, source)  # type: ignore[attr-defined]
+    for tensor, cls, storage in zip((target, source), classes, reversed(storages), strict=True):
+        if tensor.__class__ is not cls:
+            tensor.__class__ = cls
+        tensor.__dict__.update(storage)
+    for tensor, before, after in hooks:
+        tensor._backward_hooks = before
+        tensor._post_accumulate_grad_hooks = after  # type: ignore[attr-defined]
+
+
+def _class_like(tensor: torch.Tensor, other: torch.Tensor) -> type[torch.Tensor]:
+    """The class of `tensor`'s object once it stands on the side where `other` is; it remembers what it was."""
+    if other.__class__ is FakeCudaTensor:
+        if tensor.__class__ not in (torch.Tensor, FakeCudaTensor):
+            tensor.__dict__["_host_class"] = tensor.__class__
+            if isinstance(tensor, torch.nn.Parameter):
+                tensor.__dict__["_is_param"] = True
+        return FakeCudaTensor
+    remembered = tensor.__dict__.pop("_host_class", None)
+    is_parameter = tensor.__dict__.pop("_is_param", False)
+    return remembered or (torch.nn.Parameter if is_parameter else torch.Tensor)
+
+
+def swap_tensors(t1: torch.Tensor, t2: torch.Tensor) -> None:
+    """`torch.utils.swap_tensors`, also for device tensors with weak references and live graphs."""
+    ours = t1.__class__ is FakeCudaTensor, t2.__class__ is FakeCudaTensor
+    if all(ours):
+        old, grad = t1.detach(), t1.requires_grad
+        set_data(t1, t2.detach())
+        t1.requires_grad_(t2.requires_grad)
+        set_data(t2, old)
+        t2.requires_grad_(grad)
+    elif any(ours):
+        become(t1, t2)
+    else:
+        _swap_tensors(t1, t2)
+
+
+_swap_tensors = torch.utils.swap_tensors
+
+
+def set_data(self: torch.Tensor, new: torch.Tensor) -> None:
+    """``tensor.data = new``, also where the two are on different sides."""
+    ours, theirs = self.__class__ is FakeCudaTensor, new.__class__ is FakeCudaTensor
+    if ours and theirs:
+        _base_data.__set__(self, new)  # type: ignore[attr-defined]
+        for name in _MACHINE:
+            self.__dict__[name] = new.__dict__[name]
+    elif ours or theirs:
+        grad, requires_grad = self.grad, self.requires_grad
+        become(self, new.detach())
+        self.requires_grad_(requires_grad)
+        if grad is not None:  # C++ refuses a gradient on another device: it moves along
+            set_data(grad, _base_to(grad, CPP_DEVICES[new._device.index] if theirs else torch.device("cpu")))  # type: ignore[attr-defined]
+            self.grad = grad
+    else:
+        _base_data.__set__(self, new)  # type: ignore[attr-defined]
+
+
+def get_data(self: torch.Tensor) -> torch.Tensor:
+    """``tensor.data``."""
+    return _base_data.__get__(self)  # type: ignore[attr-defined, no-any-return]
+
+
+data = property(get_data, set_data)
+
+
+def has_compatible_shallow_copy_type(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """`torch._has_compatible_shallow_copy_type`: whether `nn.Module.to` may write ``param.data = moved``.
+
+    On CUDA it may, and the Parameter keeps its identity; `set_data` does the same here.
+    """
+    if tensor.__class__ is FakeCudaTensor or other.__class__ is FakeCudaTensor:
+        return True
+    return _has_compatible_shallow_copy_type(tensor, other)  # type: ignore[no-any-return]
+
+
+_has_compatible_shallow_copy_type = torch._has_compatible_shallow_copy_type  # type: ignore[attr-defined]

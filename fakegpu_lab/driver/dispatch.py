@@ -1,0 +1,163 @@
+"""The way of one op: from torch's dispatcher to the inner tensors and back.
+
+`run` is called for every kernel that touches a FakeCudaTensor. What an overload needs is decided once, from its
+schema, and kept as a *plan*: a closure over plain values. Three plans are hot and written out flat (a new tensor, a
+view, an in-place op, each with positional tensor arguments on one device); whatever does not fit them falls through
+to `general.run`, which handles every schema, and is where errors are told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver import general
+from fakegpu_lab.driver.foresight import SMALL, reserve
+from fakegpu_lab.driver.op import Op
+from fakegpu_lab.driver.privateuse1 import CPP_DEVICES
+from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.workspace import ensure_workspace
+from fakegpu_lab.hardware.buffer import Buffer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+_make_wrapper = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+_function_mode_enabled = torch._C._is_torch_function_mode_enabled  # type: ignore[attr-defined]
+_no_function_modes = torch._C.DisableTorchFunction  # type: ignore[attr-defined]
+
+_plans: dict[int, Plan] = {}
+"""By id of the overload (hashing an OpOverload runs Python code); the plan keeps the overload alive."""
+
+
+def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    """Run the overload `func`: `__torch_dispatch__` of FakeCudaTensor."""
+    plan = _plans.get(id(func))
+    if plan is None:
+        plan = _plans[id(func)] = _make_plan(func)
+    if _function_mode_enabled():
+        # The inner calls are not the user's: `with torch.device(...)` must not redirect them.
+        with _no_function_modes():
+            return plan(args, kwargs or {})
+    return plan(args, kwargs)  # type: ignore[arg-type]
+
+
+FakeCudaTensor.__torch_dispatch__ = staticmethod(run)  # type: ignore[assignment, method-assign]
+
+
+def _make_plan(func: Any) -> Plan:
+    op = Op(func)
+    special = general.special(op)
+    if special is not None:
+        return special
+    simple = op.single and not op.has_lists and not op.random and not op.has_device and not op.reshaping
+    if simple and op.tensors and op.tensors[0] == 0:
+        if op.is_view and op.returns == (op.arguments[0],):
+            return _view(op)
+        if not op.written and not op.is_view:
+            return _functional(op)
+        if op.written == (op.arguments[0],) and op.returns == op.written:
+            return _in_place(op)
+    return general.plan(op)
+
+
+def _functional(op: Op) -> Plan:
+    """A new tensor from positional tensors."""
+    call, positions, blas = op.call, op.tensors, op.blas
+    tensor_kwargs, has_ints = op.tensor_kwargs, op.has_ints
+    otherwise = general.plan(op)
+
+    def functional(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        inner = list(args)
+        count = len(inner)
+        device = None
+        nbytes = 0
+        for position in positions:
+            if position < count:
+                argument = inner[position]
+                if argument.__class__ is FakeCudaTensor:
+                    if argument._device is not device:
+                        if device is not None:
+                            return otherwise(args, kwargs)
+                        device = argument._device
+                    inner[position] = argument._inner
+                    nbytes += argument._buffer.nbytes
+                elif isinstance(argument, torch.Tensor):
+                    return otherwise(args, kwargs)
+        if device is None or device.retired or (tensor_kwargs and kwargs):
+            return otherwise(args, kwargs)
+        if (nbytes > SMALL or has_ints) and (buffers := reserve(op, device, inner, kwargs, nbytes)) is not None:
+            result = call(*inner, **kwargs) if kwargs else call(*inner)
+            buffer = buffers[0]
+        else:
+            result = call(*inner, **kwargs) if kwargs else call(*inner)
+            buffer = general.take(device, result)
+        device.ledger.kernels += 1
+        if blas and device.stream not in device.workspaces:
+            ensure_workspace(device)
+        return wrap(result, device, buffer)
+
+    return functional
+
+
+def _view(op: Op) -> Plan:
+    """A tensor that shares the first argument's storage."""
+    call = op.call
+    otherwise = general.plan(op)
+
+    def view(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        base = args[0]
+        if base.__class__ is not FakeCudaTensor or (device := base._device).retired:
+            return otherwise(args, kwargs)
+        base_inner = base._inner
+        inner = call(base_inner, *args[1:], **kwargs) if kwargs else call(base_inner, *args[1:])
+        try:
+            tensor = _make_wrapper(
+                FakeCudaTensor, inner.shape, inner.stride(), inner.storage_offset(),
+                device=CPP_DEVICES[device.index], dtype=inner.dtype,
+            )  # fmt: skip
+        except (RuntimeError, NotImplementedError):  # no strides: a sparse layout
+            return wrap(inner, device, base._buffer)
+        tensor._inner = inner
+        tensor._buffer = base._buffer
+        tensor._device = device
+        return tensor
+
+    return view
+
+
+def _in_place(op: Op) -> Plan:
+    """The first argument, written to."""
+    call, positions = op.call, op.tensors
+    tensor_kwargs = op.tensor_kwargs
+    otherwise = general.plan(op)
+
+    def in_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        target = args[0]
+        if target.__class__ is not FakeCudaTensor:
+            return otherwise(args, kwargs)
+        device = target._device
+        inner = list(args)
+        count = len(inner)
+        for position in positions:
+            if position < count:
+                argument = inner[position]
+                if argument.__class__ is FakeCudaTensor:
+                    if argument._device is not device:
+                        return otherwise(args, kwargs)
+                    inner[position] = argument._inner
+                elif isinstance(argument, torch.Tensor):
+                    return otherwise(args, kwargs)
+        if device.retired or (tensor_kwargs and kwargs):
+            return otherwise(args, kwargs)
+        if kwargs:
+            call(*inner, **kwargs)
+        else:
+            call(*inner)
+        device.ledger.kernels += 1
+        return target
+
+    return in_place

@@ -1,0 +1,100 @@
+"""Asking the device for memory before the host computes.
+
+A result of 100 GiB on a 4 GiB card must fail in milliseconds and take no RAM. For most calls a cheap upper bound on
+the result's size shows that it is harmless to compute first; else the op runs once on meta tensors, which tells the
+exact sizes, and the device is asked for them. What happens on the device is the same either way.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.memory import take_bytes
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.op import Op
+    from fakegpu_lab.hardware.buffer import Buffer
+    from fakegpu_lab.hardware.device import Device
+
+SMALL = 8 * 1024
+"""Operands of so few bytes together cannot make a large result unless the op takes sizes."""
+
+HARMLESS = 64 * 1024 * 1024
+"""A result of at most so many bytes may be computed before the device is asked for it."""
+
+
+def reserve(op: Op, device: Device, inner: list[Any], kwargs: dict[str, Any], nbytes: int) -> list[Buffer] | None:
+    """The storages of the op's results, taken from the device before they are computed; None if that can wait.
+
+    Parameters
+    ----------
+    inner
+        The positional arguments, inner tensors in place of device tensors.
+    nbytes
+        An upper bound on the bytes of the tensors among them.
+    """
+    if _upper_bound(op, inner, nbytes) <= HARMLESS:
+        return None
+    results = _on_meta(op, inner, kwargs)
+    if results is None:
+        return None
+    return [take_bytes(device, result.nbytes) for result in results]
+
+
+def _upper_bound(op: Op, inner: list[Any], nbytes: int) -> int:
+    """A bound on the bytes of the op's results, cheap to find and rarely far too high."""
+    if op.no_growth:
+        return 2 * nbytes
+    bound = nbytes
+    numels = []
+    first = None
+    same = True
+    for argument in inner:
+        if isinstance(argument, torch.Tensor):
+            numel = argument.numel()
+            if first is None:
+                first = argument
+            elif numel > 1 and argument.shape != first.shape:
+                same = False
+            numels.append(numel)
+        elif argument.__class__ is int:
+            if argument > 1:
+                bound *= argument
+        elif argument.__class__ in (list, tuple):
+            for item in argument:
+                if item.__class__ is int and item > 1:
+                    bound *= item
+    if len(numels) < 2 or (op.pointwise and same):
+        return 8 * bound if op.pointwise else bound  # a pointwise op may widen uint8 to int64
+    if first is not None and op.name in ("mm", "bmm", "addmm", "baddbmm"):
+        a, b = inner[-2], inner[-1]
+        if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dim() >= 2 and b.dim() >= 2:
+            return a.numel() // max(a.shape[-1], 1) * b.shape[-1] * 8
+    return bound * prod(numels) // max(numels)
+
+
+def _on_meta(op: Op, inner: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
+    """The op's results as meta tensors, or None where it has no meta kernel (or its shape depends on values)."""
+    try:
+        results = op.func(
+            *torch.utils._pytree.tree_map(_to_meta, inner), **torch.utils._pytree.tree_map(_to_meta, kwargs)
+        )
+    except (NotImplementedError, AttributeError):
+        return None
+    except RuntimeError:
+        return None  # the same error comes, with the right words, from the real call
+    if isinstance(results, torch.Tensor):
+        return [results]
+    flat = torch.utils._pytree.tree_leaves(results)
+    return [r for r in flat if isinstance(r, torch.Tensor)]
+
+
+def _to_meta(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.layout is not torch.strided:
+        raise NotImplementedError
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")

@@ -1,0 +1,225 @@
+"""The path that handles every schema: lists, keyword tensors, ``out=``, several results, random numbers, devices.
+
+`dispatch` keeps three flat plans for the common shapes of op; everything else, and every error, comes through here.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver import current, placement, transfer
+from fakegpu_lab.driver.foresight import HARMLESS, reserve
+from fakegpu_lab.driver.memory import take_bytes
+from fakegpu_lab.driver.privateuse1 import CPP_DEVICES
+from fakegpu_lab.driver.random import seeded_call
+from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view
+from fakegpu_lab.driver.workspace import ensure_workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.op import Op
+    from fakegpu_lab.hardware.buffer import Buffer
+    from fakegpu_lab.hardware.device import Device
+
+    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+_CPU = torch.device("cpu")
+
+
+def plan(op: Op) -> Plan:
+    """The general plan of an op."""
+    return partial(run, op)
+
+
+def special(op: Op) -> Plan | None:
+    """The plan of the ops that are not kernels on one device (copies between devices, reads of a value), or None."""
+    handler = transfer.HANDLERS.get(op.name)
+    return partial(handler, op) if handler is not None else None
+
+
+def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run one op on whichever device its tensors are."""
+    tensors: list[tuple[str, torch.Tensor]] = []
+    for name, value in _bound(op, args, kwargs):
+        _collect(name, value, tensors)
+    for _, tensor in tensors:
+        if tensor.__class__ is not FakeCudaTensor and _dispatches_itself(tensor):
+            return NotImplemented
+    device = placement.resolve(op, tensors)
+    if device.retired:
+        raise RuntimeError(device.retired)
+
+    inner_args = [_unwrap(a) for a in args]
+    inner_kwargs = {k: _unwrap(v) for k, v in kwargs.items()}
+    target: Device | None = device
+    if op.has_device:
+        target = _target(op, inner_args, inner_kwargs, device)
+    call = op.call
+    if op.random:
+        call = partial(seeded_call, op, device)
+
+    nbytes = sum(t._buffer.nbytes for _, t in tensors if t.__class__ is FakeCudaTensor)
+    buffers: list[Buffer] | None = None
+    fresh = target is not None and not op.outs and None in op.returns
+    if fresh and target is not None and not op.random and (nbytes > HARMLESS // 64 or op.has_ints):
+        buffers = reserve(op, target, inner_args, inner_kwargs, nbytes)
+    results = call(*inner_args, **inner_kwargs)
+    if not op.is_view:
+        device.ledger.kernels += 1
+    if op.blas:
+        ensure_workspace(device)
+    if op.reshaping:
+        for name in op.written:
+            for written in _as_list(_argument(op, name, args, kwargs)):
+                if written.__class__ is FakeCudaTensor:
+                    sync_metadata(written)
+    return _wrap_results(op, results, target, args, kwargs, buffers)
+
+
+def _wrap_results(
+    op: Op,
+    results: Any,
+    target: Device | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    buffers: list[Buffer] | None,
+) -> Any:
+    if not op.returns:
+        return None if results is None or op.func._schema.returns == [] else results
+    many = len(op.returns) > 1
+    values = list(results) if many else [results]
+    wrapped = []
+    for source, write, value in zip(op.returns, op.returns_write, values, strict=True):
+        if source is None:
+            wrapped.append(_wrap_new(value, target, buffers))
+            continue
+        argument = _argument(op, source, args, kwargs)
+        if write:
+            wrapped.append(argument)
+        elif isinstance(value, torch.Tensor):
+            wrapped.append(wrap_view(value, argument._device, argument._buffer))
+        else:
+            wrapped.append([wrap_view(v, argument._device, argument._buffer) for v in value])
+    return tuple(wrapped) if many else wrapped[0]
+
+
+def _wrap_new(value: Any, target: Device | None, buffers: list[Buffer] | None) -> Any:
+    if isinstance(value, torch.Tensor):
+        if target is None:
+            return value
+        buffer = buffers.pop(0) if buffers else None
+        return wrap(value, target, buffer if buffer is not None else take(target, value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(_wrap_new(v, target, buffers) for v in value)
+    return value
+
+
+def take(device: Device, inner: torch.Tensor) -> Buffer:
+    """The device memory of a new tensor with the values `inner`."""
+    return take_bytes(device, storage_bytes(inner))
+
+
+def storage_bytes(inner: torch.Tensor) -> int:
+    """The bytes of a new tensor's storage (of all its parts, for the sparse layouts)."""
+    if inner.layout is torch.strided:
+        return inner.nbytes if inner.is_contiguous() else inner.untyped_storage().nbytes()
+    return sum(part.nbytes for part in sparse_parts(inner))
+
+
+def sparse_parts(inner: torch.Tensor) -> list[torch.Tensor]:
+    """The dense tensors that a sparse one is made of."""
+    if inner.layout is torch.sparse_coo:
+        return [inner._indices(), inner._values()]
+    if inner.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [inner.crow_indices(), inner.col_indices(), inner.values()]
+    if inner.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [inner.ccol_indices(), inner.row_indices(), inner.values()]
+    return []
+
+
+def sync_metadata(tensor: FakeCudaTensor) -> None:
+    """Make the C++ half and the device memory follow an inner tensor that was resized, transposed or set in place."""
+    inner = tensor._inner
+    if inner.layout is not torch.strided:
+        return
+    needed = inner.untyped_storage().nbytes()
+    if needed > tensor._buffer.nbytes:
+        try:
+            tensor._buffer.resize(needed)
+        except Exception as error:
+            raise _out_of_memory(error) from None
+    if inner.shape != tensor.shape or inner.stride() != tensor.stride() or inner.storage_offset() != tensor.storage_offset():
+        replace_metadata(tensor, inner)
+
+
+def replace_metadata(tensor: FakeCudaTensor, inner: torch.Tensor) -> None:
+    """Give the C++ half of `tensor` the sizes, strides, offset and dtype of `inner` (C++ `set_data`)."""
+    torch._C.TensorBase.data.__set__(tensor, wrap_view(inner, tensor._device, tensor._buffer))  # type: ignore[attr-defined]
+
+
+def _out_of_memory(error: Exception) -> Exception:
+    from fakegpu_lab.driver import messages
+    from fakegpu_lab.hardware.allocator import DeviceOutOfMemory
+
+    return messages.out_of_memory(error) if isinstance(error, DeviceOutOfMemory) else error
+
+
+def _target(op: Op, inner_args: list[Any], inner_kwargs: dict[str, Any], device: Device) -> Device | None:
+    """Where a factory such as ``zeros_like`` puts its result: a device, or None for a CPU tensor.
+
+    Replaces the device argument by that of the inner tensors.
+    """
+    where = inner_kwargs.pop("device", None)
+    if inner_kwargs.pop("pin_memory", None):
+        raise RuntimeError("Only dense CPU tensors can be pinned")
+    if where is None:
+        return device
+    where = torch.device(where)
+    if current.is_ours(where):
+        target = current.device(where.index)
+        if current.meta():
+            inner_kwargs["device"] = "meta"
+        return target
+    inner_kwargs["device"] = where
+    return None
+
+
+def _bound(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [*zip(op.arguments, args, strict=False), *kwargs.items()]
+
+
+def _argument(op: Op, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if name in kwargs:
+        return kwargs[name]
+    position = op.position[name]
+    return args[position] if position < len(args) else None
+
+
+def _collect(name: str, value: Any, into: list[tuple[str, torch.Tensor]]) -> None:
+    if isinstance(value, torch.Tensor):
+        into.append((name, value))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _collect(name, item, into)
+
+
+def _unwrap(value: Any) -> Any:
+    if value.__class__ is FakeCudaTensor:
+        return value._inner
+    if isinstance(value, (list, tuple)):
+        return [_unwrap(v) for v in value]
+    return value
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _dispatches_itself(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is of another wrapper subclass, which must be asked first."""
+    cls = type(tensor)
+    return cls is not torch.Tensor and cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__

@@ -1,0 +1,53 @@
+"""Everything that is changed in torch while a machine is enabled, and its way back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.utils._foreach_utils
+
+from fakegpu_lab.driver import autograd, constructors, conversion, current, dispatch, kernels, methods, privateuse1, random
+from fakegpu_lab.driver import torch_cuda
+from fakegpu_lab.driver.patches import Patches
+from fakegpu_lab.driver.tensor import FakeCudaTensor
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.machine import Machine
+
+__all__ = ["dispatch", "install", "methods", "patches", "uninstall"]
+
+patches = Patches()
+_libraries: list[torch.library.Library] = []
+
+
+def install(machine: Machine) -> None:
+    """Make torch see `machine` as CUDA. Undone by `uninstall`, also if this raises half-way."""
+    privateuse1.register()
+    current.machine = machine
+    current.thread.index = 0
+    random.forget()
+    try:
+        _libraries.extend(kernels.register())
+        patches.set(torch.Tensor, "to", conversion.to)
+        patches.set(torch.Tensor, "cuda", conversion.cuda)
+        patches.set(torch.Tensor, "data", conversion.data)
+        patches.set(torch, "_has_compatible_shallow_copy_type", conversion.has_compatible_shallow_copy_type)
+        patches.set(torch.utils, "swap_tensors", conversion.swap_tensors)
+        patches.set(torch.autograd.graph, "_engine_run_backward", autograd.engine_run_backward)
+        patches.set(torch.autograd, "_engine_run_backward", autograd.engine_run_backward)
+        patches.append(torch.utils._foreach_utils._foreach_supported_types, FakeCudaTensor)
+        constructors.install(patches)
+        torch_cuda.install(patches)
+    except BaseException:
+        uninstall()
+        raise
+
+
+def uninstall() -> None:
+    """Put torch back as it was."""
+    patches.undo()
+    for library in _libraries:
+        library._destroy()
+    _libraries.clear()
+    current.machine = None

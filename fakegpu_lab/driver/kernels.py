@@ -1,0 +1,104 @@
+"""Kernels registered with torch's dispatcher: what makes ``torch.empty(3, device="cuda:1")`` arrive here.
+
+Every factory function ends in `empty.memory_format` or `empty_strided`. Registered for the keys CUDA (people write
+``cuda``) and PrivateUse1 (C++ passes on a tensor's own options), they need no patch of a torch function, work in
+every thread, and cost plain CPU tensors nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver import current, transfer
+from fakegpu_lab.driver.memory import take_bytes
+from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def _inner_device() -> str:
+    return "meta" if current.meta() else "cpu"
+
+
+def empty(
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> FakeCudaTensor:
+    """``aten::empty.memory_format`` on a device: the device is asked first, then the host."""
+    if pin_memory:
+        raise RuntimeError("Only dense CPU tensors can be pinned")
+    where = current.device(device.index if device is not None else None)
+    dtype = dtype or torch.get_default_dtype()
+    nbytes = dtype.itemsize
+    for extent in size:
+        nbytes *= extent
+    buffer = take_bytes(where, max(nbytes, 0))
+    options: dict[str, Any] = {} if memory_format is None else {"memory_format": memory_format}
+    with torch._C.DisableTorchFunction():
+        inner = torch.empty(tuple(size), dtype=dtype, layout=layout, device=_inner_device(), **options)
+    return wrap(inner, where, buffer)
+
+
+def empty_strided(
+    size: Sequence[int],
+    stride: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> FakeCudaTensor:
+    """``aten::empty_strided`` on a device."""
+    where = current.device(device.index if device is not None else None)
+    dtype = dtype or torch.get_default_dtype()
+    extent = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    buffer = take_bytes(where, extent * dtype.itemsize)
+    with torch._C.DisableTorchFunction():
+        inner = torch.empty_strided(tuple(size), tuple(stride), dtype=dtype, device=_inner_device())
+    return wrap(inner, where, buffer)
+
+
+def _on_cpu_then_over(name: str) -> Callable[..., Any]:
+    """A factory without an ``out`` form that goes through `empty`: computed on the host's side, wrapped here."""
+
+    def factory(*args: Any, device: torch.device | None = None, pin_memory: bool | None = None, **kwargs: Any) -> Any:
+        where = current.device(device.index if device is not None else None)
+        packet, _, overload = name.partition(".")
+        op = getattr(getattr(torch.ops.aten, packet), overload or "default")
+        inner = op(*args, device=_inner_device(), **kwargs)
+        where.ledger.kernels += 1
+        return wrap(inner, where, take_bytes(where, inner.nbytes))
+
+    return factory
+
+
+def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """``aten::_copy_from``: `copy_` when C++ asks for it."""
+    transfer.copy_(None, (target, source), {})  # type: ignore[arg-type]
+    return target
+
+
+FACTORIES: dict[str, Callable[..., Any]] = {
+    "empty.memory_format": empty,
+    "empty_strided": empty_strided,
+    "tril_indices": _on_cpu_then_over("tril_indices"),
+    "triu_indices": _on_cpu_then_over("triu_indices"),
+}
+
+
+def register() -> list[torch.library.Library]:
+    """Register all kernels; they last until the libraries returned are destroyed."""
+    library = torch.library.Library("aten", "IMPL")
+    for key in ("CUDA", "PrivateUse1"):
+        for name, function in FACTORIES.items():
+            library.impl(name, function, key)
+    library.impl("_copy_from", copy_from, "PrivateUse1")
+    return [library]

@@ -1,0 +1,135 @@
+"""What does not change between two calls of an ATen overload, worked out once from its schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_functions = torch._C._VariableFunctions  # type: ignore[attr-defined]
+_methods = torch._C.TensorBase
+
+# Outputs share the input's storage although the schema does not say so.
+_UNDECLARED_VIEWS = {"aten::_unsafe_view", "aten::lift", "aten::lift_fresh", "aten::_reshape_alias"}
+
+# The tensor's own sizes or storage change.
+_RESHAPING = {"aten::resize_", "aten::resize_as_", "aten::resize_as_sparse_", "aten::set_", "aten::rename_"}
+
+# Results are never larger than the operands together: no need to foresee their size.
+_NO_GROWTH = {
+    "native_layer_norm", "native_layer_norm_backward", "native_batch_norm", "native_batch_norm_backward",
+    "native_group_norm", "native_group_norm_backward", "_softmax", "_softmax_backward_data", "_log_softmax",
+    "_log_softmax_backward_data", "threshold_backward", "gelu_backward", "tanh_backward", "sigmoid_backward",
+    "silu_backward", "native_dropout_backward", "nll_loss_forward", "nll_loss_backward", "sum", "mean", "amax",
+    "amin", "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d_backward", "cat", "stack",
+    "mse_loss_backward", "gather", "clone", "_adaptive_avg_pool2d", "var_mean", "argmax", "argmin", "topk",
+    "sort", "cumsum", "convolution_backward", "_fused_rms_norm", "_fused_rms_norm_backward", "native_dropout",
+}  # fmt: skip
+
+# A Python binding of that name exists, but means something else or takes its arguments in another order.
+_NO_BINDING = {"alias", "slice", "pin_memory", "is_pinned", "detach_copy", "set_", "normal", "new_empty"}
+
+# cuBLAS takes its workspace from the caching allocator at the first of these on a (device, stream).
+_BLAS = {"mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "addr", "dot", "vdot", "_addmm_activation", "addbmm",
+         "_int_mm", "_scaled_mm", "linear", "addmm_", "baddbmm_"}  # fmt: skip
+
+
+class Op:
+    """An ATen overload, as the dispatch path wants to know it.
+
+    Attributes
+    ----------
+    func
+        The overload.
+    call
+        What computes it on the inner tensors. The generated Python binding where there is one of the same
+        meaning (it costs a third less than the overload's own call), else the overload.
+    name
+        Without namespace and overload: ``add``, ``add_``.
+    tensors
+        Positions of the positional arguments that may be a tensor.
+    has_lists
+        Whether an argument is a list of tensors.
+    written
+        Names of the arguments that the op writes to; `outs` those passed as ``out=``.
+    returns
+        For each result: the name of the argument that it is (written) or is a view of, else None.
+    """
+
+    __slots__ = (
+        "arguments", "blas", "call", "func", "has_device", "has_generator", "has_ints", "has_lists", "index",
+        "is_view", "name", "no_growth", "outs", "pointwise", "position", "random", "reshaping", "returns",
+        "returns_list", "returns_write", "schema", "single", "tensors", "tensor_kwargs", "written",
+    )  # fmt: skip
+
+    def __init__(self, func: Any) -> None:
+        schema = func._schema
+        arguments = schema.arguments
+        self.func = func
+        self.schema = schema
+        self.name = name = schema.name.partition("::")[2]
+        self.call: Callable[..., Any] = _binding(func, name)
+        self.arguments = tuple(a.name for a in arguments)
+        self.position = {a.name: i for i, a in enumerate(arguments)}
+        types = {a.name: str(a.type) for a in arguments}
+        self.tensors = tuple(
+            i for i, a in enumerate(arguments) if types[a.name] in _TENSOR_TYPES and not a.kwarg_only
+        )
+        self.tensor_kwargs = frozenset(
+            a.name for a in arguments if a.kwarg_only and (types[a.name] in _TENSOR_TYPES or "Tensor" in types[a.name])
+        )
+        self.has_lists = any("Tensor" in t and t not in _TENSOR_TYPES for t in types.values())
+        self.has_ints = any(t in _INT_TYPES for t in types.values()) and name not in _NO_GROWTH
+        self.no_growth = name in _NO_GROWTH
+        self.has_device = "device" in types
+        self.has_generator = "generator" in types
+        self.random = torch.Tag.nondeterministic_seeded in func.tags or self.has_generator
+        self.pointwise = torch.Tag.pointwise in func.tags
+        self.blas = name in _BLAS
+        self.index = "indices" in types or name in ("index_put", "index_put_", "_index_put_impl_")
+        self.outs = tuple(a.name for a in arguments if a.is_out)
+        self.written = tuple(
+            a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write
+        )
+        by_set = {
+            frozenset(a.alias_info.before_set): a.name for a in arguments if a.alias_info is not None
+        }
+        self.returns = tuple(
+            by_set.get(frozenset(r.alias_info.before_set)) if r.alias_info is not None else None
+            for r in schema.returns
+        )
+        self.returns_write = tuple(
+            r.alias_info is not None and r.alias_info.is_write for r in schema.returns
+        )
+        if schema.name in _UNDECLARED_VIEWS:
+            self.returns = (arguments[0].name,)
+        self.single = len(schema.returns) == 1 and str(schema.returns[0].type) == "Tensor"
+        self.returns_list = any(str(r.type) == "List[Tensor]" for r in schema.returns)
+        self.is_view = any(self.returns) and not any(self.returns_write)
+        self.reshaping = (
+            torch.Tag.inplace_view in func.tags or schema.name in _RESHAPING or bool(self.outs)
+        )
+
+    def __repr__(self) -> str:
+        return f"<Op {self.func}>"
+
+
+_TENSOR_TYPES = {"Tensor", "Optional[Tensor]"}
+_INT_TYPES = {"int", "List[int]", "Optional[List[int]]", "Optional[int]", "SymInt", "List[SymInt]", "Optional[SymInt]",
+              "Optional[List[SymInt]]"}  # fmt: skip
+
+
+def _binding(func: Any, name: str) -> Callable[..., Any]:
+    """The cheapest callable with the meaning of `func` below autograd."""
+    overload: Callable[..., Any] = func._op
+    if func.namespace != "aten" or name in _NO_BINDING or name.startswith("new_"):
+        return overload
+    if any(a.is_out for a in func._schema.arguments):
+        return overload
+    for place in (_functions, _methods):
+        if hasattr(place, name):
+            return getattr(place, name)  # type: ignore[no-any-return]
+    return overload

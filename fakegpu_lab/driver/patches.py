@@ -1,0 +1,53 @@
+"""A reversible list of changes to other modules' attributes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_MISSING: Any = object()
+
+
+class Patches:
+    """Attributes set on modules and classes, each remembered, all put back by `undo`.
+
+    A class's attribute is restored to its own ``__dict__``: what was inherited is inherited again.
+    """
+
+    def __init__(self) -> None:
+        self._done: list[tuple[Any, Any, Any]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Set ``owner.name`` to `value` and remember what was there."""
+        self._done.append((owner, name, vars(owner).get(name, _MISSING)))
+        setattr(owner, name, value)
+
+    def append(self, items: list[Any], value: Any) -> None:
+        """Append to a list and remember to take it out again."""
+        items.append(value)
+        self._done.append((items, "", value))
+
+    def set_item(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        """Set ``table[key]`` and remember what was there."""
+        self._done.append((table, key, table.get(key, _MISSING)))
+        table[key] = value
+
+    def undo(self) -> None:
+        """Put everything back, last change first."""
+        while self._done:
+            owner, name, old = self._done.pop()
+            if isinstance(owner, list):
+                owner.remove(old)
+            elif isinstance(owner, dict):
+                if old is _MISSING:
+                    del owner[name]
+                else:
+                    owner[name] = old
+            elif old is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, old)
+
+    @property
+    def places(self) -> list[tuple[Any, str]]:
+        """What is patched: (owner, name) of every change not yet undone."""
+        return [(owner, name) for owner, name, _ in self._done]

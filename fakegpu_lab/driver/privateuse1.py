@@ -1,0 +1,68 @@
+"""Registers the C++ device type that stands behind ``cuda``: torch's own PrivateUse1, in pure Python.
+
+A tensor whose C++ device is CUDA cannot live in a torch without CUDA: autograd finds no device guard. PrivateUse1
+is the device type that torch keeps free for others, and since 2.10 it can be given a guard and hooks from Python
+(`torch.utils.backend_registration._setup_privateuseone_for_python_backend`). Registration lasts as long as the
+process and changes nothing for code that does not ask for the device.
+"""
+
+from __future__ import annotations
+
+import types
+from functools import lru_cache
+
+import torch
+
+NAME = "fakegpu"
+"""PrivateUse1's name, as C++ prints it. People never see it: `FakeCudaTensor.device` answers ``cuda``."""
+
+MAX_DEVICES = 64
+"""Device indices are a signed byte in C++."""
+
+_keep_alive: list[object] = []  # C++ holds the guard and the hooks by bare pointers
+
+
+class _Guard(torch._C._acc.DeviceGuard):
+    def type_(self) -> object:
+        return torch._C._autograd.DeviceType.PrivateUse1  # type: ignore[attr-defined]
+
+
+class _Hooks(torch._C._acc.PrivateUse1Hooks):
+    def is_available(self) -> bool:
+        return True
+
+    def is_built(self) -> bool:
+        return True
+
+    def has_primary_context(self, device_index: int) -> bool:
+        return True
+
+
+CPP_DEVICES: list[torch.device] = []
+"""The C++ device of ``cuda:i``, by i."""
+
+CUDA_DEVICES = [torch.device("cuda", index) for index in range(MAX_DEVICES)]
+"""The device that Python code is shown for ``cuda:i``, by i."""
+
+
+@lru_cache(maxsize=1)
+def register() -> None:
+    """Register the device type with torch, once in a process."""
+    torch.utils.rename_privateuse1_backend(NAME)
+    module = types.ModuleType(f"torch.{NAME}")
+    module.__dict__.update(
+        is_initialized=lambda: True,
+        is_available=lambda: True,
+        current_device=lambda: torch.cuda.current_device(),
+        device_count=lambda: torch.cuda.device_count(),
+        manual_seed_all=lambda seed: None,  # torch.manual_seed reaches the devices through torch.cuda
+        get_amp_supported_dtype=lambda: [torch.float16, torch.bfloat16],
+        _is_in_bad_fork=lambda: False,
+        _lazy_init=lambda: None,
+    )
+    torch._register_device_module(NAME, module)
+    hooks, guard = _Hooks(), _Guard()
+    torch._C._acc.register_python_privateuseone_hook(hooks)
+    torch._C._acc.register_python_privateuseone_device_guard(guard)
+    _keep_alive.extend((hooks, guard))
+    CPP_DEVICES.extend(torch.device(NAME, index) for index in range(MAX_DEVICES))

@@ -1,0 +1,102 @@
+"""FakeCudaTensor: a tensor that lives on a simulated GPU.
+
+It is a wrapper subclass: its C++ half (sizes, strides, dtype, autograd metadata, device PrivateUse1) holds no data;
+`_inner` is a CPU (or meta) tensor with the numbers; `_buffer` is the device memory that its storage takes. Every
+kernel, also those of backward and of optimizers, arrives in `__torch_dispatch__`, below autograd (`dispatch.run`).
+
+Views share `_inner`'s storage and the `Buffer`; when the last of them dies the memory is free again, as with CUDA's
+reference-counted storages. The attributes live as long as the C++ tensor does (torch preserves the Python object
+while C++ holds the tensor), so what autograd saved for backward still counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from fakegpu_lab.driver.privateuse1 import CPP_DEVICES, CUDA_DEVICES
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.buffer import Buffer
+    from fakegpu_lab.hardware.device import Device
+
+_make_wrapper = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+_strided = torch.strided
+
+
+class FakeCudaTensor(torch.Tensor):
+    """A tensor on a simulated GPU; see the module's text. `methods` adds what Python code asks of it.
+
+    Attributes
+    ----------
+    _inner
+        The values: a CPU tensor, or a meta tensor under ``compute="meta"``.
+    _buffer
+        The device memory of the storage, shared by all its views.
+    _device
+        The simulated device, ``_buffer.device``, kept here because the dispatch path reads it at every call.
+    """
+
+    # No __slots__: `conversion` exchanges classes with plain tensors.
+    _inner: torch.Tensor
+    _buffer: Buffer
+    _device: Device
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return CUDA_DEVICES[self._device.index]
+
+
+# People print type(x); on a real card that says torch.Tensor.
+FakeCudaTensor.__name__ = FakeCudaTensor.__qualname__ = "Tensor"
+FakeCudaTensor.__module__ = "torch"
+
+
+def wrap(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
+    """Make the tensor on `device` whose values are `inner`, which fills its own new storage `buffer`."""
+    if inner.layout is not _strided:
+        return _wrap_sparse(inner, device, buffer)
+    if inner.is_contiguous():
+        tensor = _make_wrapper(
+            FakeCudaTensor, inner.shape, device=CPP_DEVICES[device.index], dtype=inner.dtype
+        )
+    else:
+        tensor = _make_wrapper(
+            FakeCudaTensor, inner.shape, inner.stride(), device=CPP_DEVICES[device.index], dtype=inner.dtype
+        )
+    tensor._inner = inner
+    tensor._buffer = buffer
+    tensor._device = device
+    return tensor  # type: ignore[no-any-return]
+
+
+def wrap_view(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
+    """Make the tensor on `device` whose values are `inner`, a part of the storage behind `buffer`."""
+    if inner.layout is not _strided:
+        return _wrap_sparse(inner, device, buffer)
+    tensor = _make_wrapper(
+        FakeCudaTensor,
+        inner.shape,
+        inner.stride(),
+        inner.storage_offset(),
+        device=CPP_DEVICES[device.index],
+        dtype=inner.dtype,
+    )
+    tensor._inner = inner
+    tensor._buffer = buffer
+    tensor._device = device
+    return tensor  # type: ignore[no-any-return]
+
+
+def _wrap_sparse(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
+    """Wrap a tensor without strides (sparse layouts): its C++ half pretends contiguous strides."""
+    tensor = _make_wrapper(
+        FakeCudaTensor, inner.shape, device=CPP_DEVICES[device.index], dtype=inner.dtype, layout=inner.layout
+    )
+    tensor._inner = inner
+    tensor._buffer = buffer
+    tensor._device = device
+    return tensor  # type: ignore[no-any-return]

@@ -1,0 +1,134 @@
+"""Copies between host and devices and between devices, and reads of a value by the host.
+
+Transfers copy: nothing on one side shares storage with the other. A conversion of dtype happens on the source
+before a copy (aten/src/ATen/native/cuda/Copy.cu), so a transfer counts the bytes of the destination's dtype.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver import current
+from fakegpu_lab.driver.memory import take_bytes
+from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.op import Op
+    from fakegpu_lab.hardware.device import Device
+
+
+class NoValuesError(RuntimeError):
+    """A value was asked of a tensor that has none, because the machine computes shapes and memory only."""
+
+
+def no_values(what: str) -> NoValuesError:
+    """The error for reading `what` under ``compute="meta"``."""
+    return NoValuesError(
+        f'{what} needs values, and this machine was enabled with compute="meta", which keeps shapes and memory but no '
+        'numbers. Enable it with compute="real" to read values.'
+    )
+
+
+def usable(tensor: torch.Tensor) -> FakeCudaTensor:
+    """`tensor`, unless its device is gone; then its error."""
+    if tensor._device.retired:  # type: ignore[attr-defined]
+        raise RuntimeError(tensor._device.retired)  # type: ignore[attr-defined]
+    return tensor  # type: ignore[return-value]
+
+
+def count_copy(source: Device | None, destination: Device | None, nbytes: int) -> None:
+    """Count one copy; None stands for the host."""
+    if source is None and destination is not None:
+        destination.ledger.host_to_device(nbytes)
+    elif source is not None and destination is None:
+        source.ledger.device_to_host(nbytes)
+    elif source is not None and destination is not None:
+        if source is destination:
+            source.ledger.kernels += 1
+        else:
+            source.ledger.peer_to_peer(destination.ledger, nbytes)
+
+
+def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``dst.copy_(src)``, wherever the two are."""
+    target, source = args[0], args[1]
+    ours = target.__class__ is FakeCudaTensor
+    theirs = source.__class__ is FakeCudaTensor
+    destination = usable(target)._device if ours else None
+    origin = usable(source)._device if theirs else None
+    target_inner = target._inner if ours else target
+    source_inner = source._inner if theirs else source
+    if source_inner.is_meta and not target_inner.is_meta:
+        raise no_values("Copying to the host")
+    if target_inner.is_meta and not source_inner.is_meta:
+        source_inner = source_inner.to("meta")
+    target_inner.copy_(source_inner)
+    if target.numel():
+        count_copy(origin, destination, target_inner.nbytes)
+    return target
+
+
+def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``.to(...)`` that has to copy: another device, another dtype, another memory format, or all of them."""
+    source = usable(args[0])
+    options = {k: v for k, v in kwargs.items() if v is not None and k in ("dtype", "layout", "memory_format")}
+    where = kwargs.get("device")
+    origin = source._device
+    if where is None or current.is_ours(where):
+        destination = origin if where is None else current.device(where.index)
+        nbytes = source._inner.numel() * (options.get("dtype") or source.dtype).itemsize
+        buffer = take_bytes(destination, nbytes)
+        inner = torch.ops.aten._to_copy.default(source._inner, **options)
+        if nbytes:
+            count_copy(origin, destination, nbytes)
+        return wrap(inner, destination, buffer)
+    if where.type == "meta":
+        return torch.ops.aten._to_copy.default(source._inner, device=where, **options)
+    if source._inner.is_meta:
+        raise no_values("Copying to the host")
+    inner = torch.ops.aten._to_copy.default(source._inner, device=where, **options)
+    if inner.numel():
+        count_copy(origin, None, inner.nbytes)
+    return inner
+
+
+def local_scalar_dense(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``.item()``: one element to the host."""
+    source = usable(args[0])
+    if source._inner.is_meta:
+        raise no_values("Reading a tensor's value (item, bool, float, int, print)")
+    count_copy(source._device, None, source.element_size())
+    return op.func._op(source._inner)
+
+
+def is_pinned(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Device memory is never pinned host memory."""
+    return False
+
+
+def pin_memory(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Refused, in CUDA's words."""
+    raise RuntimeError(f"cannot pin '{args[0].type()}' only dense CPU tensors can be pinned")
+
+
+def record_stream(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Hold the block back, once freed, until that stream has passed this point."""
+    source = usable(args[0])
+    if source._buffer.block is not None:
+        source._device.allocator.record_stream(source._buffer.block, args[1].stream_id)
+
+
+HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
+    "copy_": copy_,
+    "_to_copy": to_copy,
+    "_local_scalar_dense": local_scalar_dense,
+    "is_pinned": is_pinned,
+    "pin_memory": pin_memory,
+    "_pin_memory": pin_memory,
+    "record_stream": record_stream,
+}
+"""The ops that are not kernels on one device, by name."""

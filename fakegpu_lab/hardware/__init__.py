@@ -1,0 +1,1 @@
+"""The simulated machine: devices, their memory and their counters. Pure Python: nothing here imports torch."""

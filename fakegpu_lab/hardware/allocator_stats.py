@@ -1,0 +1,273 @@
+"""The allocator's counters, and the nested dictionary that torch.cuda.memory_stats flattens.
+
+The hot path keeps only what cannot be derived: for each pool the current value and the total freed. ``allocated``
+is current + freed, ``all`` is small + large, ``active`` is what is allocated or pending. Peaks are watched with one
+comparison: see `Level`.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+Stat: TypeAlias = dict[str, int]
+StatArray: TypeAlias = dict[str, Stat]
+
+QUANTITIES = ("blocks", "bytes", "requested", "split_blocks", "split_bytes", "segments", "reserved", "pending", "pending_bytes")
+
+# torch's name of each quantity (DeviceStats in c10/core/CachingDeviceAllocator.h) and ours.
+_NAMES = {
+    "allocation": "blocks",
+    "segment": "segments",
+    "inactive_split": "split_blocks",
+    "allocated_bytes": "bytes",
+    "reserved_bytes": "reserved",
+    "inactive_split_bytes": "split_bytes",
+    "requested_bytes": "requested",
+}
+
+
+class Peak:
+    """The highest value of something."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+
+class Level:
+    """One quantity of one pool, such as the bytes allocated in the small pool.
+
+    A rise can set a new peak of this pool and of both together. Instead of comparing with both each time, `limit`
+    is kept such that nothing is a new peak up to it: it is at most `peak`, and the limits of the two pools together
+    are at most the peak of both. Only above it `new_high` looks closer, and shares out the room that is left.
+
+    Attributes
+    ----------
+    now
+        The current value; the allocator changes it directly, and calls `new_high` when it exceeds `limit`.
+    freed
+        The total of all decreases.
+    base
+        `now` as it was when the totals were last reset.
+    """
+
+    __slots__ = ("base", "freed", "limit", "now", "other", "peak", "together")
+
+    other: Level
+
+    def __init__(self, together: Peak) -> None:
+        self.now = self.freed = self.base = self.peak = self.limit = 0
+        self.together = together
+
+    def new_high(self) -> None:
+        now, other, together = self.now, self.other, self.together
+        theirs = other.now
+        both = now + theirs
+        if now > self.peak:
+            self.peak = now
+        if both > together.value:
+            together.value = both
+        room = (together.value - both) // 2
+        self.limit = now + room if now + room < self.peak else self.peak
+        other.limit = theirs + room if theirs + room < other.peak else other.peak
+
+    def add(self, amount: int) -> None:
+        """increase_stat."""
+        self.now += amount
+        if self.now > self.limit:
+            self.new_high()
+
+    def take(self, amount: int) -> None:
+        """decrease_stat."""
+        self.now -= amount
+        self.freed += amount
+
+    def reset_peak(self) -> None:
+        self.peak = self.limit = self.now
+
+    def reset_accumulated(self) -> None:
+        self.base, self.freed = self.now, 0
+
+    def stat(self) -> Stat:
+        return _stat(self.now, self.peak, self.now + self.freed - self.base, self.freed)
+
+
+class Counters:
+    """The counters of the small or of the large pool.
+
+    blocks, bytes, requested
+        What is allocated now (requested: until the block is free again, as in free_block).
+    split_blocks, split_bytes
+        Free, but part of a segment that is in use (inactive_split).
+    segments, reserved
+        Got from the device.
+    pending, pending_bytes
+        Freed, but waiting for another stream.
+    """
+
+    __slots__ = (*QUANTITIES, "active_bytes_peak", "active_peak")
+
+    blocks: Level
+    bytes: Level
+    requested: Level
+    split_blocks: Level
+    split_bytes: Level
+    segments: Level
+    reserved: Level
+    pending: Level
+    pending_bytes: Level
+
+    def __init__(self) -> None:
+        self.active_peak = 0
+        self.active_bytes_peak = 0
+
+    def active(self) -> tuple[int, int]:
+        return self.blocks.now + self.pending.now, self.bytes.now + self.pending_bytes.now
+
+    def levels(self) -> list[Level]:
+        return [getattr(self, name) for name in QUANTITIES]
+
+
+class DeviceCounters:
+    """All counters of one allocator."""
+
+    __slots__ = (
+        "_active_bytes_peak",
+        "_active_peak",
+        "_together",
+        "large",
+        "num_alloc_retries",
+        "num_device_alloc",
+        "num_device_free",
+        "num_oom_rejections",
+        "num_ooms",
+        "num_sync_all_streams",
+        "oversize_allocations",
+        "oversize_segments",
+        "private",
+        "sink",
+        "small",
+    )
+
+    def __init__(self) -> None:
+        self.small, self.large, self._together = _pair()
+        # Where expandable segments count their split blocks: nobody reads it.
+        self.sink = _pair()[0]
+        self._active_peak = self._active_bytes_peak = 0
+        self.private: dict[tuple[int, int], StatArray] = {}
+        self.oversize_allocations = _stat()
+        self.oversize_segments = _stat()
+        self.num_alloc_retries = 0
+        self.num_ooms = 0
+        self.num_oom_rejections = 0
+        self.num_sync_all_streams = 0
+        self.num_device_alloc = 0
+        self.num_device_free = 0
+
+    def note_active_peak(self) -> None:
+        """Called at a malloc while blocks are pending; at other times active and allocated are the same."""
+        blocks = nbytes = 0
+        for counters in (self.small, self.large):
+            active, active_bytes = counters.active()
+            counters.active_peak = max(counters.active_peak, active)
+            counters.active_bytes_peak = max(counters.active_bytes_peak, active_bytes)
+            blocks += active
+            nbytes += active_bytes
+        self._active_peak = max(self._active_peak, blocks)
+        self._active_bytes_peak = max(self._active_bytes_peak, nbytes)
+
+    def count_private(self, pool_id: tuple[int, int], *, small: bool, change: int) -> None:
+        """Bytes reserved or given back by a private pool (reserved_bytes_by_private_pools)."""
+        stats = self.private.setdefault(pool_id, {key: _stat() for key in ("all", "small_pool", "large_pool")})
+        for key in ("all", "small_pool" if small else "large_pool"):
+            change_stat(stats[key], change)
+
+    def reset_peak(self) -> None:
+        for level in (*self.small.levels(), *self.large.levels()):
+            level.reset_peak()
+        for name, peak in self._together.items():
+            peak.value = getattr(self.small, name).now + getattr(self.large, name).now
+        self._active_peak = self._active_bytes_peak = 0
+        for counters in (self.small, self.large):
+            counters.active_peak = counters.active_bytes_peak = 0
+        self.note_active_peak()
+        for stat in self._plain_stats():
+            stat["peak"] = stat["current"]
+
+    def reset_accumulated(self) -> None:
+        for level in (*self.small.levels(), *self.large.levels()):
+            level.reset_accumulated()
+        for stat in self._plain_stats():
+            stat["allocated"] = stat["freed"] = 0
+        self.num_alloc_retries = self.num_ooms = self.num_oom_rejections = 0
+        self.num_sync_all_streams = self.num_device_alloc = self.num_device_free = 0
+
+    def _plain_stats(self) -> list[Stat]:
+        private = [stat for stats in self.private.values() for stat in stats.values()]
+        return [self.oversize_allocations, self.oversize_segments, *private]
+
+    def peak(self, name: str) -> int:
+        """The peak of both pools together."""
+        return self._together[name].value
+
+    def as_dict(self, max_split_size: int) -> dict[str, object]:
+        """What torch._C._cuda_memoryStats returns (memoryStats in torch/csrc/cuda/Module.cpp)."""
+        result: dict[str, object] = {
+            "num_alloc_retries": self.num_alloc_retries,
+            "num_ooms": self.num_ooms,
+            "num_oom_rejections": self.num_oom_rejections,
+            "max_split_size": max_split_size,
+            "num_sync_all_streams": self.num_sync_all_streams,
+            "num_device_alloc": self.num_device_alloc,
+            "num_device_free": self.num_device_free,
+        }
+        for theirs, ours in _NAMES.items():
+            small, large = getattr(self.small, ours).stat(), getattr(self.large, ours).stat()
+            result[theirs] = _array(small, large, self.peak(ours))
+        pools = (self.small, self.large)
+        small, large = (_active(c.blocks, c.pending, c.active_peak) for c in pools)
+        result["active"] = _array(small, large, max(self.peak("blocks"), self._active_peak))
+        small, large = (_active(c.bytes, c.pending_bytes, c.active_bytes_peak) for c in pools)
+        result["active_bytes"] = _array(small, large, max(self.peak("bytes"), self._active_bytes_peak))
+        result["oversize_allocations"] = dict(self.oversize_allocations)
+        result["oversize_segments"] = dict(self.oversize_segments)
+        result["reserved_bytes_by_private_pools"] = {
+            pool: {key: dict(stat) for key, stat in stats.items()} for pool, stats in self.private.items()
+        }
+        return result
+
+
+def change_stat(stat: Stat, change: int) -> None:
+    """increase_stat or decrease_stat, for a counter that is a dictionary."""
+    stat["current"] += change
+    stat["peak"] = max(stat["peak"], stat["current"])
+    stat["allocated" if change > 0 else "freed"] += abs(change)
+
+
+def _stat(current: int = 0, peak: int = 0, allocated: int = 0, freed: int = 0) -> Stat:
+    return {"current": current, "peak": peak, "allocated": allocated, "freed": freed}
+
+
+def _active(level: Level, pending: Level, peak: int) -> Stat:
+    """Active is allocated and pending; what is freed is active until it no longer pends."""
+    stat = level.stat()
+    freed = stat["freed"] - pending.now + pending.base
+    return _stat(level.now + pending.now, max(level.peak, peak), stat["allocated"], freed)
+
+
+def _array(small: Stat, large: Stat, peak: int) -> StatArray:
+    both = {key: small[key] + large[key] for key in small} | {"peak": peak}
+    return {"all": both, "small_pool": small, "large_pool": large}
+
+
+def _pair() -> tuple[Counters, Counters, dict[str, Peak]]:
+    """The counters of a small and a large pool, and the peaks of both together."""
+    small, large = Counters(), Counters()
+    peaks = {name: Peak() for name in QUANTITIES}
+    for name, peak in peaks.items():
+        a, b = Level(peak), Level(peak)
+        a.other, b.other = b, a
+        setattr(small, name, a)
+        setattr(large, name, b)
+    return small, large, peaks

@@ -1,0 +1,51 @@
+"""The bytes that one tensor storage holds on a device, freed when the last tensor over them dies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.allocator import Block, CachingAllocator
+    from fakegpu_lab.hardware.device import Device
+
+
+class Buffer:
+    """Device memory behind one storage; every tensor that shares the storage shares the Buffer.
+
+    Reference counting *is* the storage's reference count: when the last tensor goes (a tensor saved for
+    backward is one of them), `__del__` hands the block back, at the same moment as CUDA's deleter would.
+
+    Attributes
+    ----------
+    device
+        The device that the bytes are on.
+    block
+        The allocator's block.
+    nbytes
+        The size of the storage in bytes; the block's size is this, rounded.
+    """
+
+    __slots__ = ("allocator", "block", "device", "nbytes")
+
+    allocator: CachingAllocator
+    block: Block | None
+
+    def __init__(self, device: Device, nbytes: int, stream: int = 0) -> None:
+        self.block = None  # first: __del__ also runs when malloc raises
+        self.device = device
+        self.allocator = allocator = device.allocator
+        self.nbytes = nbytes
+        self.block = allocator.malloc(nbytes, stream)
+
+    def __del__(self) -> None:
+        block = self.block
+        if block is not None:
+            self.allocator.free(block)
+
+    def resize(self, nbytes: int) -> None:
+        """Give the storage `nbytes` bytes: like CUDA's `resize_bytes`, the new block is taken before the old goes."""
+        old = self.block
+        self.block = self.allocator.malloc(nbytes, old.stream if old is not None else 0)
+        self.nbytes = nbytes
+        if old is not None:
+            self.allocator.free(old)

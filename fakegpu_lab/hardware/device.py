@@ -1,0 +1,59 @@
+"""One simulated GPU: its profile, its memory, its counters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.hardware.allocator import CachingAllocator
+from fakegpu_lab.hardware.ledger import Ledger
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
+    from fakegpu_lab.hardware.profile import GpuProfile
+
+
+class Device:
+    """A GPU of the machine.
+
+    Attributes
+    ----------
+    index
+        Its CUDA ordinal, from 0.
+    profile
+        What kind of card it is.
+    allocator
+        Its memory, in bytes.
+    ledger
+        What it did.
+    retired
+        Empty while the device can be used; afterwards the sentence that a tensor on it raises (the machine was
+        replaced or switched off, or this is a forked child). The dispatch path tests it at every call.
+    stream
+        The id of the current stream; 0 is the default one.
+    workspaces
+        cuBLAS workspaces by stream, held until the machine goes, as PyTorch holds them.
+    """
+
+    __slots__ = ("allocator", "index", "ledger", "profile", "retired", "settings", "stream", "workspaces")
+
+    def __init__(self, index: int, profile: GpuProfile, settings: AllocatorSettings | None = None) -> None:
+        self.index = index
+        self.profile = profile
+        self.settings = settings
+        self.retired = ""
+        self.reset()
+
+    def reset(self) -> None:
+        """Power the device on anew: empty memory, counters at 0."""
+        self.allocator = CachingAllocator(
+            self.index,
+            self.profile.total_memory_bytes,
+            context_bytes=self.profile.context_bytes,
+            settings=self.settings,
+        )
+        self.ledger = Ledger()
+        self.workspaces: dict[int, object] = {}
+        self.stream = 0
+
+    def __repr__(self) -> str:
+        return f"<Device cuda:{self.index} {self.profile.name}>"

@@ -1,0 +1,46 @@
+"""What a device did, counted: kernels launched and bytes moved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Counters of one device since the machine was enabled or last reset.
+
+    Transfers are counted where a driver counts them: a host-to-device copy on the receiving device, a
+    device-to-host copy on the sending one, a peer copy on both ends (`p2p_sent`, `p2p_received`).
+    """
+
+    kernels: int = 0
+    h2d_count: int = 0
+    h2d_bytes: int = 0
+    d2h_count: int = 0
+    d2h_bytes: int = 0
+    p2p_sent_count: int = 0
+    p2p_sent_bytes: int = 0
+    p2p_received_count: int = 0
+    p2p_received_bytes: int = 0
+
+    def host_to_device(self, nbytes: int) -> None:
+        """Count one copy of `nbytes` bytes from host memory to this device."""
+        self.h2d_count += 1
+        self.h2d_bytes += nbytes
+
+    def device_to_host(self, nbytes: int) -> None:
+        """Count one copy of `nbytes` bytes from this device to host memory."""
+        self.d2h_count += 1
+        self.d2h_bytes += nbytes
+
+    def peer_to_peer(self, receiver: Ledger, nbytes: int) -> None:
+        """Count one copy of `nbytes` bytes from this device to the one that keeps `receiver`."""
+        self.p2p_sent_count += 1
+        self.p2p_sent_bytes += nbytes
+        receiver.p2p_received_count += 1
+        receiver.p2p_received_bytes += nbytes
+
+    def reset(self) -> None:
+        """Set every counter back to 0."""
+        for field in fields(self):
+            setattr(self, field.name, 0)

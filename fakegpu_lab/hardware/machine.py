@@ -1,0 +1,47 @@
+"""The simulated machine: its devices, and how it was asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from fakegpu_lab.hardware.device import Device
+from fakegpu_lab.hardware.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
+    from fakegpu_lab.hardware.spec import MachineSpec
+
+Compute = Literal["real", "meta"]
+
+
+class Machine:
+    """A machine with simulated GPUs.
+
+    Parameters
+    ----------
+    spec
+        The cards, in the order of their ordinals.
+    compute
+        ``"real"``: kernels compute on the CPU. ``"meta"``: shapes and memory only.
+    settings
+        The allocator's settings (``PYTORCH_CUDA_ALLOC_CONF``).
+    """
+
+    def __init__(
+        self, spec: MachineSpec, compute: Compute = "real", settings: AllocatorSettings | None = None
+    ) -> None:
+        self.spec = spec
+        self.compute = compute
+        self.devices = [Device(index, profile, settings) for index, profile in enumerate(spec.gpus)]
+
+    def snapshot(self) -> Snapshot:
+        """The machine's state now, as data."""
+        return Snapshot.of(self)
+
+    def retire(self, why: str) -> None:
+        """Make every later use of a tensor on this machine raise `why`."""
+        for device in self.devices:
+            device.retired = why
+
+    def __repr__(self) -> str:
+        return f"<Machine {self.spec.text}: {', '.join(d.profile.name for d in self.devices)}>"

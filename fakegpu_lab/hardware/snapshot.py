@@ -1,0 +1,95 @@
+"""Snapshot: the machine's state as data. What panels, the extension and reports read, and all that they read."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.device import Device
+    from fakegpu_lab.hardware.machine import Machine
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Memory(_Frozen):
+    """A device's memory, in bytes."""
+
+    total: int = Field(description="what CUDA reports as the card's memory")
+    free: int = Field(description="what cudaMemGetInfo reports as free")
+    allocated: int = Field(description="held by tensors (torch.cuda.memory_allocated)")
+    peak_allocated: int = Field(description="torch.cuda.max_memory_allocated")
+    reserved: int = Field(description="held by the caching allocator (torch.cuda.memory_reserved)")
+    peak_reserved: int = Field(description="torch.cuda.max_memory_reserved")
+    context: int = Field(description="the CUDA context, outside PyTorch")
+    alloc_retries: int = Field(description="mallocs that succeeded only after cached blocks were released")
+    ooms: int = Field(description="out-of-memory errors raised")
+
+
+class Counters(_Frozen):
+    """What a device did; see `Ledger`."""
+
+    kernels: int
+    h2d_count: int
+    h2d_bytes: int
+    d2h_count: int
+    d2h_bytes: int
+    p2p_sent_count: int
+    p2p_sent_bytes: int
+    p2p_received_count: int
+    p2p_received_bytes: int
+
+
+class DeviceSnapshot(_Frozen):
+    """One device."""
+
+    index: int
+    id: str = Field(description="the profile's id, e.g. a100")
+    name: str = Field(description="as torch.cuda.get_device_name says it")
+    memory: Memory
+    counters: Counters
+
+    @classmethod
+    def of(cls, device: Device) -> DeviceSnapshot:
+        """Read `device` now."""
+        allocator = device.allocator
+        free, total = allocator.memory_info()
+        return cls(
+            index=device.index,
+            id=device.profile.id,
+            name=device.profile.name,
+            memory=Memory(
+                total=total,
+                free=free,
+                allocated=allocator.allocated_bytes,
+                peak_allocated=allocator.peak_allocated_bytes,
+                reserved=allocator.reserved_bytes,
+                peak_reserved=allocator.peak_reserved_bytes,
+                context=device.profile.context_bytes,
+                alloc_retries=allocator.num_alloc_retries,
+                ooms=allocator.num_ooms,
+            ),
+            counters=Counters(**asdict(device.ledger)),
+        )
+
+
+class Snapshot(_Frozen):
+    """The machine's state at one moment; `model_dump(mode="json")` makes it JSON."""
+
+    version: int = Field(default=1, description="of this schema; grows when a field changes its meaning")
+    spec: str = Field(description="how the machine was asked for, e.g. a100:2")
+    compute: str
+    devices: tuple[DeviceSnapshot, ...]
+
+    @classmethod
+    def of(cls, machine: Machine) -> Snapshot:
+        """Read `machine` now."""
+        return cls(
+            spec=machine.spec.text,
+            compute=machine.compute,
+            devices=tuple(DeviceSnapshot.of(device) for device in machine.devices),
+        )

@@ -1,0 +1,26 @@
+"""How child processes get the parent's machine: through one environment variable.
+
+`torch` imports this module at the end of its own import (the ``torch.backends`` entry point), in every process of an
+environment where the package is installed. Without the variable it does nothing, and imports nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+VARIABLE = "FAKEGPU_LAB_MACHINE"
+
+
+def autoload() -> None:
+    """Enable the machine that the parent process left in the environment, if any."""
+    if text := os.environ.get(VARIABLE):
+        from fakegpu_lab import session
+
+        wanted = json.loads(text)
+        session.enable(wanted["spec"], memory=wanted["memory"], compute=wanted["compute"])
+
+
+def leave(spec: str, memory: int | str | None, compute: str) -> None:
+    """Let child processes started from now on find this machine."""
+    os.environ[VARIABLE] = json.dumps({"spec": spec, "memory": memory, "compute": compute})
