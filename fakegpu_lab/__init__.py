@@ -13,6 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
     from fakegpu_lab.hardware.errors import FakeGpuError
     from fakegpu_lab.session import disable, enable, machine, reset, snapshot
 
@@ -32,3 +34,17 @@ def __getattr__(name: str) -> Any:
 
         return getattr(session, name)
     raise AttributeError(f"module 'fakegpu_lab' has no attribute {name!r}")
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """What ``%load_ext fakegpu_lab`` calls."""
+    from fakegpu_lab.notebook import magics
+
+    magics.load(shell)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """What ``%unload_ext fakegpu_lab`` calls."""
+    from fakegpu_lab.notebook import magics
+
+    magics.unload(shell)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 VARIABLE = "FAKEGPU_LAB_MACHINE"
 
@@ -15,7 +16,7 @@ VARIABLE = "FAKEGPU_LAB_MACHINE"
 def autoload() -> None:
     """Enable the machine that the parent process left in the environment, if any."""
     if text := os.environ.get(VARIABLE):
-        from fakegpu_lab import session
+        from fakegpu_lab import session  # below the session when it writes, above it when it reads
 
         wanted = json.loads(text)
         session.enable(wanted["spec"], memory=wanted["memory"], compute=wanted["compute"])
@@ -23,4 +24,17 @@ def autoload() -> None:
 
 def leave(spec: str, memory: int | str | None, compute: str) -> None:
     """Let child processes started from now on find this machine."""
-    os.environ[VARIABLE] = json.dumps({"spec": spec, "memory": memory, "compute": compute})
+    os.environ[VARIABLE] = json.dumps({"spec": _anywhere(spec), "memory": memory, "compute": compute})
+
+
+def forget() -> None:
+    """Let child processes started from now on see no machine."""
+    os.environ.pop(VARIABLE, None)
+
+
+def _anywhere(spec: str) -> str:
+    """The spec with its paths made absolute: a child may start in another folder."""
+    from fakegpu_lab.hardware.catalogue import is_path
+
+    parts = [part.strip().strip("\"'") for part in spec.split(",")]
+    return ",".join(str(Path(part).expanduser().absolute()) if is_path(part) else part for part in parts)

@@ -1,9 +1,12 @@
-"""enable / disable: one machine at a time."""
+"""enable / disable: one machine at a time, in this process and in the processes it starts."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+from fakegpu_lab import inherit
+from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.machine import Machine
 from fakegpu_lab.hardware.spec import parse_spec
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.snapshot import Snapshot
 
 _machine: Machine | None = None
+_latest: Machine | None = None
 
 
 def enable(spec: str = "a100", *, memory: int | str | None = None, compute: Compute = "real") -> Machine:
@@ -34,36 +38,57 @@ def enable(spec: str = "a100", *, memory: int | str | None = None, compute: Comp
     """
     if compute not in ("real", "meta"):
         raise FakeGpuError(f'compute={compute!r} is neither "real" (values) nor "meta" (shapes and memory only).')
-    return _start(Machine(parse_spec(spec, memory=memory), compute), f"it was replaced by {spec!r}")
+    # All that can be wrong with the request is found here, while the old machine still runs.
+    new = Machine(parse_spec(spec, memory=memory), compute, _allocator_settings())
+    _replace(new, f"it was replaced by {spec!r}")
+    inherit.leave(spec, memory, compute)
+    return new
 
 
-def _start(machine: Machine, farewell: str) -> Machine:
-    global _machine
+def _allocator_settings() -> AllocatorSettings:
+    try:
+        return AllocatorSettings.from_environ(os.environ)
+    except ValueError as error:
+        sentence = str(error).rstrip(".")
+        raise FakeGpuError(f"PYTORCH_CUDA_ALLOC_CONF cannot be understood: {sentence}. Mend it or unset it.") from None
+
+
+def _replace(new: Machine, farewell: str) -> None:
+    """Put `new` where the machine is; if that fails, the old one stays, and works."""
+    global _machine, _latest
     from fakegpu_lab.driver import install  # imports torch: not before it is needed
 
-    _stop(farewell)
-    install.install(machine)
-    _machine = machine
-    return machine
+    old = _machine
+    if old is not None:
+        install.uninstall()
+    try:
+        install.install(new)
+    except BaseException:
+        if old is not None:
+            install.install(old)
+        raise
+    _machine = _latest = new
+    if old is not None:
+        _retire(old, farewell)
 
 
 def disable() -> None:
-    """Take the machine away: torch is again as it was before `enable`."""
-    _stop("it was switched off")
-
-
-def _stop(farewell: str) -> None:
+    """Take the machine away: torch is again as it was before `enable`. Without a machine, does nothing."""
     global _machine
-    if _machine is None:
-        return
-    from fakegpu_lab.driver import install
+    old, _machine = _machine, None
+    inherit.forget()
+    if old is not None:
+        from fakegpu_lab.driver import install
 
-    _machine.retire(
-        f"This tensor lives on a simulated GPU of the machine {_machine.spec.text!r}, which is gone: {farewell}. "
+        _retire(old, "it was switched off")
+        install.uninstall()
+
+
+def _retire(old: Machine, farewell: str) -> None:
+    old.retire(
+        f"This tensor lives on a simulated GPU of the machine {old.spec.text!r}, which is gone: {farewell}. "
         "Make the tensor anew; to keep values across a change of machine, copy them with .cpu() first."
     )
-    install.uninstall()
-    _machine = None
 
 
 def machine() -> Machine:
@@ -71,6 +96,16 @@ def machine() -> Machine:
     if _machine is None:
         raise FakeGpuError('No simulated GPU is enabled: call fakegpu_lab.enable("a100") or run %fakegpu a100 first.')
     return _machine
+
+
+def enabled() -> bool:
+    """Whether there is a machine."""
+    return _machine is not None
+
+
+def latest() -> Machine | None:
+    """The enabled machine or, where it was switched off, the last one that was: what a report tells of."""
+    return _latest
 
 
 def snapshot() -> Snapshot:
@@ -81,4 +116,6 @@ def snapshot() -> Snapshot:
 def reset() -> Machine:
     """Switch the machine off and on: a new machine of the same kind, with empty memory and counters at 0."""
     old = machine()
-    return _start(Machine(old.spec, old.compute), "it was reset")
+    new = Machine(old.spec, old.compute, _allocator_settings())
+    _replace(new, "it was reset")
+    return new

@@ -63,6 +63,7 @@ def _device_context(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def install(patches: Patches) -> None:
     """Patch the constructors, for eager code and for TorchScript's table of builtins."""
+    torch.utils._device._device_constructors()  # cached for good: it must know torch's functions, not our wrappers
     table = _builtins._get_builtin_table()  # type: ignore[no-untyped-call]
     for name in _FUNCTIONS:
         original = getattr(torch, name)

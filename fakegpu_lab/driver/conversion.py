@@ -62,7 +62,7 @@ def cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, mem
     return _base_to(self, target, non_blocking=non_blocking, memory_format=memory_format)
 
 
-_MACHINE = ("_inner", "_buffer", "_device")  # attributes that belong to the storage, not to the Python object
+MACHINE = ("_inner", "_buffer", "_device", "_flagged")  # attributes that belong to the storage, not to the Python object
 
 
 def become(target: torch.Tensor, source: torch.Tensor) -> None:
@@ -74,7 +74,7 @@ def become(target: torch.Tensor, source: torch.Tensor) -> None:
     """
     hooks = [(tensor, tensor._backward_hooks, tensor._post_accumulate_grad_hooks) for tensor in (target, source)]  # type: ignore[attr-defined]
     classes = _class_like(target, source), _class_like(source, target)
-    storages = [{k: t.__dict__.pop(k) for k in _MACHINE if k in t.__dict__} for t in (target, source)]
+    storages = [{k: t.__dict__.pop(k) for k in MACHINE if k in t.__dict__} for t in (target, source)]
     torch._C._swap_tensor_impl(target, source)  # type: ignore[attr-defined]
     for tensor, cls, storage in zip((target, source), classes, reversed(storages), strict=True):
         if tensor.__class__ is not cls:
@@ -121,8 +121,9 @@ def set_data(self: torch.Tensor, new: torch.Tensor) -> None:
     ours, theirs = self.__class__ is FakeCudaTensor, new.__class__ is FakeCudaTensor
     if ours and theirs:
         _base_data.__set__(self, new)  # type: ignore[attr-defined]
-        for name in _MACHINE:
-            self.__dict__[name] = new.__dict__[name]
+        for name in MACHINE:
+            self.__dict__.pop(name, None)
+        self.__dict__.update((name, new.__dict__[name]) for name in MACHINE if name in new.__dict__)
     elif ours or theirs:
         grad, requires_grad = self.grad, self.requires_grad
         become(self, new.detach())
@@ -142,14 +143,14 @@ def get_data(self: torch.Tensor) -> torch.Tensor:
 data = property(get_data, set_data)
 
 
-def has_compatible_shallow_copy_type(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+def has_compatible_shallow_copy_type(input: torch.Tensor, from_: torch.Tensor) -> bool:  # noqa: A002: dynamo compares the names
     """`torch._has_compatible_shallow_copy_type`: whether `nn.Module.to` may write ``param.data = moved``.
 
     On CUDA it may, and the Parameter keeps its identity; `set_data` does the same here.
     """
-    if tensor.__class__ is FakeCudaTensor or other.__class__ is FakeCudaTensor:
+    if input.__class__ is FakeCudaTensor or from_.__class__ is FakeCudaTensor:
         return True
-    return _has_compatible_shallow_copy_type(tensor, other)  # type: ignore[no-any-return]
+    return _has_compatible_shallow_copy_type(input, from_)  # type: ignore[no-any-return]
 
 
 _has_compatible_shallow_copy_type = torch._has_compatible_shallow_copy_type  # type: ignore[attr-defined]

@@ -24,6 +24,8 @@ class _Thread(threading.local):
 thread = _Thread()
 machine: Machine | None = None
 """The enabled machine; `session` sets it."""
+ready = False
+"""Whether CUDA is initialised; `torch_cuda.lifecycle` sets it."""
 
 
 def devices() -> list[Device]:
@@ -34,11 +36,17 @@ def devices() -> list[Device]:
 def device(index: int | None = None) -> Device:
     """The device of that ordinal, or this thread's current one.
 
+    The first call initialises CUDA.
+
     Raises
     ------
     torch.AcceleratorError
         ``CUDA error: invalid device ordinal``, as the CUDA runtime answers.
+    RuntimeError
+        There is no device, or this is a forked child that may not use one.
     """
+    if not ready:
+        torch.cuda._lazy_init()
     found = devices()
     if index is None or index < 0:
         index = thread.index

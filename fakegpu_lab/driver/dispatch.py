@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import general
+from fakegpu_lab.driver import general, messages
 from fakegpu_lab.driver.foresight import SMALL, reserve
+from fakegpu_lab.driver.memory import take
 from fakegpu_lab.driver.op import Op
 from fakegpu_lab.driver.privateuse1 import CPP_DEVICES
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.workspace import ensure_workspace
+from fakegpu_lab.hardware.allocator import DeviceOutOfMemory
 from fakegpu_lab.hardware.buffer import Buffer
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 _make_wrapper = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
 _function_mode_enabled = torch._C._is_torch_function_mode_enabled  # type: ignore[attr-defined]
 _no_function_modes = torch._C.DisableTorchFunction  # type: ignore[attr-defined]
+
+_NUMBERS = frozenset((float, int, bool, complex))
 
 _plans: dict[int, Plan] = {}
 """By id of the overload (hashing an OpOverload runs Python code); the plan keeps the overload alive."""
@@ -89,28 +93,75 @@ def _functional(op: Op) -> Plan:
                     return otherwise(args, kwargs)
         if device is None or device.retired or (tensor_kwargs and kwargs):
             return otherwise(args, kwargs)
-        if (nbytes > SMALL or has_ints) and (buffers := reserve(op, device, inner, kwargs, nbytes)) is not None:
+        if nbytes > SMALL or has_ints:
+            buffers = reserve(op, device, inner, kwargs, nbytes)
             result = call(*inner, **kwargs) if kwargs else call(*inner)
-            buffer = buffers[0]
+            buffer = buffers[0] if buffers is not None else take(device, result)
         else:
             result = call(*inner, **kwargs) if kwargs else call(*inner)
-            buffer = general.take(device, result)
+            buffer = take(device, result)
         device.ledger.kernels += 1
         if blas and device.stream not in device.workspaces:
             ensure_workspace(device)
         return wrap(result, device, buffer)
 
+    if op.tensors == (0, 1) and not has_ints and "sparse" not in op.name:
+        return _binary(op, functional)
     return functional
+
+
+def _binary(op: Op, otherwise: Plan) -> Plan:
+    """`_functional` for the commonest call of all: two operands, the first one on a device, both small.
+
+    This is the overhead that `benchmarks/overhead.py` shows for a small add, so nothing is called that can be written
+    out; each line here costs a student's loop a percent.
+    """
+    call, blas = op.call, op.blas
+
+    def binary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs or len(args) != 2:
+            return otherwise(args, kwargs)
+        a, b = args
+        if a.__class__ is not FakeCudaTensor:
+            return otherwise(args, kwargs)
+        device = a._device
+        if b.__class__ is FakeCudaTensor:
+            if b._device is not device or a._buffer.nbytes + b._buffer.nbytes > SMALL or device.retired:
+                return otherwise(args, kwargs)
+            result = call(a._inner, b._inner)
+        elif b.__class__ in _NUMBERS and a._buffer.nbytes <= SMALL and not device.retired:
+            result = call(a._inner, b)
+        else:
+            return otherwise(args, kwargs)
+        try:
+            buffer = Buffer(device, result.nbytes, device.stream)
+        except DeviceOutOfMemory as error:
+            raise messages.out_of_memory(error) from None
+        device.ledger.kernels += 1
+        if blas and device.stream not in device.workspaces:
+            ensure_workspace(device)
+        if result.is_contiguous():
+            tensor = _make_wrapper(FakeCudaTensor, result.shape, dtype=result.dtype, device=CPP_DEVICES[device.index])
+        else:
+            return wrap(result, device, buffer)
+        tensor._inner = result
+        tensor._buffer = buffer
+        tensor._device = device
+        return tensor
+
+    return binary
 
 
 def _view(op: Op) -> Plan:
     """A tensor that shares the first argument's storage."""
     call = op.call
     otherwise = general.plan(op)
+    if op.name in ("_conj", "_neg_view"):
+        return otherwise
 
     def view(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         base = args[0]
-        if base.__class__ is not FakeCudaTensor or (device := base._device).retired:
+        if base.__class__ is not FakeCudaTensor or (device := base._device).retired or base._flagged:
             return otherwise(args, kwargs)
         base_inner = base._inner
         inner = call(base_inner, *args[1:], **kwargs) if kwargs else call(base_inner, *args[1:])

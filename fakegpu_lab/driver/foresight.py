@@ -73,7 +73,7 @@ def _upper_bound(op: Op, inner: list[Any], nbytes: int) -> int:
         a, b = inner[-2], inner[-1]
         if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dim() >= 2 and b.dim() >= 2:
             return a.numel() // max(a.shape[-1], 1) * b.shape[-1] * 8
-    return bound * prod(numels) // max(numels)
+    return bound * prod(numels) // max(1, *numels)
 
 
 def _on_meta(op: Op, inner: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:

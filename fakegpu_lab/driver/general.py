@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
 from fakegpu_lab.driver import current, placement, transfer
 from fakegpu_lab.driver.foresight import HARMLESS, reserve
-from fakegpu_lab.driver.memory import take_bytes
+from fakegpu_lab.driver.memory import resize_bytes, take
 from fakegpu_lab.driver.privateuse1 import CPP_DEVICES
 from fakegpu_lab.driver.random import seeded_call
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view
@@ -37,8 +37,22 @@ def plan(op: Op) -> Plan:
 
 def special(op: Op) -> Plan | None:
     """The plan of the ops that are not kernels on one device (copies between devices, reads of a value), or None."""
+    if op.name in _CPU_ONLY:
+        return partial(_refuse, op)
     handler = transfer.HANDLERS.get(op.name)
     return partial(handler, op) if handler is not None else None
+
+
+_CPU_ONLY = {"_sparse_mm_reduce_impl": "SparseCsrCUDA", "_sparse_mm_reduce_impl_backward": "SparseCsrCUDA"}
+"""Ops that CUDA does not have, and the backend that its refusal names."""
+
+
+def _refuse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+    raise NotImplementedError(
+        f"Could not run 'aten::{op.name}' with arguments from the '{_CPU_ONLY[op.name]}' backend. This could be "
+        "because the operator doesn't exist for this backend, or was omitted during the selective/custom build "
+        "process (if using custom build)."
+    )
 
 
 def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -118,29 +132,6 @@ def _wrap_new(value: Any, target: Device | None, buffers: list[Buffer] | None) -
     return value
 
 
-def take(device: Device, inner: torch.Tensor) -> Buffer:
-    """The device memory of a new tensor with the values `inner`."""
-    return take_bytes(device, storage_bytes(inner))
-
-
-def storage_bytes(inner: torch.Tensor) -> int:
-    """The bytes of a new tensor's storage (of all its parts, for the sparse layouts)."""
-    if inner.layout is torch.strided:
-        return inner.nbytes if inner.is_contiguous() else inner.untyped_storage().nbytes()
-    return sum(part.nbytes for part in sparse_parts(inner))
-
-
-def sparse_parts(inner: torch.Tensor) -> list[torch.Tensor]:
-    """The dense tensors that a sparse one is made of."""
-    if inner.layout is torch.sparse_coo:
-        return [inner._indices(), inner._values()]
-    if inner.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [inner.crow_indices(), inner.col_indices(), inner.values()]
-    if inner.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [inner.ccol_indices(), inner.row_indices(), inner.values()]
-    return []
-
-
 def sync_metadata(tensor: FakeCudaTensor) -> None:
     """Make the C++ half and the device memory follow an inner tensor that was resized, transposed or set in place."""
     inner = tensor._inner
@@ -148,10 +139,7 @@ def sync_metadata(tensor: FakeCudaTensor) -> None:
         return
     needed = inner.untyped_storage().nbytes()
     if needed > tensor._buffer.nbytes:
-        try:
-            tensor._buffer.resize(needed)
-        except Exception as error:
-            raise _out_of_memory(error) from None
+        resize_bytes(tensor._buffer, needed)
     if inner.shape != tensor.shape or inner.stride() != tensor.stride() or inner.storage_offset() != tensor.storage_offset():
         replace_metadata(tensor, inner)
 
@@ -159,13 +147,6 @@ def sync_metadata(tensor: FakeCudaTensor) -> None:
 def replace_metadata(tensor: FakeCudaTensor, inner: torch.Tensor) -> None:
     """Give the C++ half of `tensor` the sizes, strides, offset and dtype of `inner` (C++ `set_data`)."""
     torch._C.TensorBase.data.__set__(tensor, wrap_view(inner, tensor._device, tensor._buffer))  # type: ignore[attr-defined]
-
-
-def _out_of_memory(error: Exception) -> Exception:
-    from fakegpu_lab.driver import messages
-    from fakegpu_lab.hardware.allocator import DeviceOutOfMemory
-
-    return messages.out_of_memory(error) if isinstance(error, DeviceOutOfMemory) else error
 
 
 def _target(op: Op, inner_args: list[Any], inner_kwargs: dict[str, Any], device: Device) -> Device | None:

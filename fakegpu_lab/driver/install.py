@@ -7,8 +7,23 @@ from typing import TYPE_CHECKING
 import torch
 import torch.utils._foreach_utils
 
-from fakegpu_lab.driver import autograd, constructors, conversion, current, dispatch, kernels, methods, privateuse1, random
-from fakegpu_lab.driver import torch_cuda
+from fakegpu_lab.driver import (
+    autograd,
+    constructors,
+    conversion,
+    current,
+    dispatch,
+    kernels,
+    lazy,
+    methods,
+    pinned,
+    privateuse1,
+    random,
+    scripting,
+    serialization,
+    storage,
+    torch_cuda,
+)
 from fakegpu_lab.driver.patches import Patches
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 
@@ -32,12 +47,19 @@ def install(machine: Machine) -> None:
         patches.set(torch.Tensor, "to", conversion.to)
         patches.set(torch.Tensor, "cuda", conversion.cuda)
         patches.set(torch.Tensor, "data", conversion.data)
+        patches.set(torch.Tensor, "grad", methods.grad)
+        patches.set(torch.Tensor, "type", methods.type_)
         patches.set(torch, "_has_compatible_shallow_copy_type", conversion.has_compatible_shallow_copy_type)
         patches.set(torch.utils, "swap_tensors", conversion.swap_tensors)
         patches.set(torch.autograd.graph, "_engine_run_backward", autograd.engine_run_backward)
         patches.set(torch.autograd, "_engine_run_backward", autograd.engine_run_backward)
         patches.append(torch.utils._foreach_utils._foreach_supported_types, FakeCudaTensor)
         constructors.install(patches)
+        lazy.install(patches)
+        pinned.install(patches)
+        scripting.install(patches)
+        serialization.install(patches)
+        storage.install(patches)
         torch_cuda.install(patches)
     except BaseException:
         uninstall()

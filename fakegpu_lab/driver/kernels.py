@@ -86,9 +86,15 @@ def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = F
     return target
 
 
+def local_scalar_dense(source: FakeCudaTensor) -> Any:
+    """``aten::_local_scalar_dense`` when C++ asks for it: ``torch.tensor([loss, loss])``."""
+    return transfer.local_scalar_dense(None, (source,), {})  # type: ignore[arg-type]
+
+
 FACTORIES: dict[str, Callable[..., Any]] = {
     "empty.memory_format": empty,
     "empty_strided": empty_strided,
+    "_efficientzerotensor": _on_cpu_then_over("zeros"),
     "tril_indices": _on_cpu_then_over("tril_indices"),
     "triu_indices": _on_cpu_then_over("triu_indices"),
 }
@@ -101,4 +107,5 @@ def register() -> list[torch.library.Library]:
         for name, function in FACTORIES.items():
             library.impl(name, function, key)
     library.impl("_copy_from", copy_from, "PrivateUse1")
+    library.impl("_local_scalar_dense", local_scalar_dense, "PrivateUse1")
     return [library]

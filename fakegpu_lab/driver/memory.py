@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from fakegpu_lab.driver import messages
 from fakegpu_lab.hardware.allocator import DeviceOutOfMemory
 from fakegpu_lab.hardware.buffer import Buffer
@@ -18,3 +20,41 @@ def take_bytes(device: Device, nbytes: int) -> Buffer:
         return Buffer(device, nbytes, device.stream)
     except DeviceOutOfMemory as error:
         raise messages.out_of_memory(error) from None
+
+
+def resize_bytes(buffer: Buffer, nbytes: int) -> None:
+    """Resize a storage; raises torch.OutOfMemoryError."""
+    try:
+        buffer.resize(nbytes)
+    except DeviceOutOfMemory as error:
+        raise messages.out_of_memory(error) from None
+
+
+def take(device: Device, inner: torch.Tensor) -> Buffer:
+    """The device memory of a new tensor with the values `inner`."""
+    buffer = take_bytes(device, storage_bytes(inner))
+    if inner.layout is not torch.strided:
+        buffer.nbytes = NO_STRIDES
+    return buffer
+
+
+NO_STRIDES = 1 << 62
+"""`Buffer.nbytes` of a sparse tensor: the flat plans of `dispatch` take small operands only, and leave these alone."""
+
+
+def storage_bytes(inner: torch.Tensor) -> int:
+    """The bytes of a new tensor's storage (of all its parts, for the sparse layouts)."""
+    if inner.layout is torch.strided:
+        return inner.nbytes if inner.is_contiguous() else inner.untyped_storage().nbytes()
+    return sum(part.nbytes for part in sparse_parts(inner))
+
+
+def sparse_parts(inner: torch.Tensor) -> list[torch.Tensor]:
+    """The dense tensors that a sparse one is made of."""
+    if inner.layout is torch.sparse_coo:
+        return [inner._indices(), inner._values()]
+    if inner.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [inner.crow_indices(), inner.col_indices(), inner.values()]
+    if inner.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [inner.ccol_indices(), inner.row_indices(), inner.values()]
+    return []

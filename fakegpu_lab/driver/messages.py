@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fakegpu_lab.driver.privateuse1 import NAME
 from fakegpu_lab.hardware.sizes import format_size
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fakegpu_lab.hardware.allocator import DeviceOutOfMemory
 
 TORCH_VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
@@ -20,7 +23,7 @@ def no_gpus() -> RuntimeError:
 
 
 def invalid_device_ordinal() -> RuntimeError:
-    """cudaErrorInvalidDevice (c10/cuda/CUDAException.cpp and CUDAMiscFunctions.cpp)."""
+    """Make the error of cudaErrorInvalidDevice (c10/cuda/CUDAException.cpp and CUDAMiscFunctions.cpp)."""
     return torch.AcceleratorError(
         "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\n" + _ADVICE
     )
@@ -35,16 +38,37 @@ _ADVICE = (
 )
 
 
+def invalid_resource_handle() -> RuntimeError:
+    """Make the error of cudaErrorInvalidResourceHandle: an event or stream of another device."""
+    return torch.AcceleratorError(
+        "CUDA error: invalid resource handle\nSearch for `cudaErrorInvalidResourceHandle' in "
+        "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.\n"
+        + _ASYNC_ADVICE
+    )
+
+
+_ASYNC_ADVICE = (
+    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be"
+    " incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+) + ("\n" if TORCH_VERSION >= (2, 13) else "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n")
+
+oom_observers: list[Callable[[int, int, int, int], object]] = []
+"""Called as (device, bytes asked of it, its limit, its free bytes) before an out-of-memory error is raised."""
+
+
 def out_of_memory(figures: DeviceOutOfMemory) -> torch.OutOfMemoryError:
     """The one line of c10/cuda/CUDACachingAllocator.cpp, with this torch version's advice at its end."""
+    for observer in oom_observers:
+        limit = figures.total if figures.allowed is None else figures.allowed
+        observer(figures.device, figures.segment, limit, figures.free)
     allowed = f"{format_size(figures.allowed)} allowed; " if figures.allowed is not None else ""
     private = (
-        f"with {format_size(figures.private_pool_bytes)} allocated in private pools (e.g., CUDA Graphs), "
-        if figures.private_pool_bytes
+        f"with {format_size(figures.private_pools)} allocated in private pools (e.g., CUDA Graphs), "
+        if figures.private_pools
         else ""
     )
     return torch.OutOfMemoryError(
-        f"CUDA out of memory. Tried to allocate {format_size(figures.requested)}. "
+        f"CUDA out of memory. Tried to allocate {format_size(figures.segment)}. "
         f"GPU {figures.device} has a total capacity of {format_size(figures.total)} "
         f"of which {format_size(figures.free)} is free. "
         f"Including non-PyTorch memory, this process has {format_size(figures.in_use)} memory in use. {allowed}"
@@ -61,3 +85,9 @@ _MEMORY_URL = (
     if TORCH_VERSION >= (2, 13)
     else "https://pytorch.org/docs/stable/notes/cuda.html#environment-variables"
 )
+
+
+def renamed(error: Exception) -> Exception:
+    """C++'s error with ``cuda`` where it printed the name of our C++ device."""
+    text = str(error)
+    return type(error)(text.replace(NAME, "cuda")) if NAME in text else error

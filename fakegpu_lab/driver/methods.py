@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import _tensor_str
 
-from fakegpu_lab.driver import conversion
+from fakegpu_lab.driver import conversion, messages, serialization, storage
+from fakegpu_lab.driver.memory import storage_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 from fakegpu_lab.driver.transfer import count_copy, no_values, usable
 
@@ -22,16 +23,30 @@ _TYPE_NAMES = {
 }  # fmt: skip
 
 
+_DTYPES = {name: dtype for dtype, name in _TYPE_NAMES.items()}
+
+
 def type_name(tensor: torch.Tensor) -> str:
     """``torch.cuda.FloatTensor``, as `Tensor.type()` says it."""
     sparse = "sparse." if tensor.layout is torch.sparse_coo else ""
     return f"torch.cuda.{sparse}{_TYPE_NAMES[tensor.dtype]}"
 
 
-def type_(self: FakeCudaTensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+    """`Tensor.type`: a type such as ``torch.cuda.HalfTensor`` names a device too."""
+    ours = self.__class__ is FakeCudaTensor
     if dtype is None:
-        return type_name(self)
-    return torch._C.TensorBase.type(self, dtype, non_blocking, **kwargs)
+        return type_name(self) if ours else _base_type(self)
+    if isinstance(dtype, (str, type)):
+        name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
+        module, _, name = name.rpartition(".")
+        if name in _DTYPES and (module == "torch.cuda" or (module == "torch" and ours)):
+            where = "cpu" if module == "torch" else self.device if ours else "cuda"
+            return conversion.to(self, where, _DTYPES[name], non_blocking)
+    return _base_type(self, dtype, non_blocking, **kwargs)
+
+
+_base_type = torch._C.TensorBase.type
 
 
 def get_device(self: FakeCudaTensor) -> int:
@@ -64,46 +79,56 @@ def array(self: FakeCudaTensor, dtype: Any = None, copy: Any = None) -> Any:
     return numpy(self)
 
 
+def dlpack(self: FakeCudaTensor, **kwargs: Any) -> NoReturn:
+    raise BufferError(
+        f"Can't export a tensor on {self.device} through DLPack: the GPU is simulated, so there is no device memory "
+        "that another library could read. Use Tensor.cpu() to copy the tensor to host memory first."
+    )
+
+
 def repr_(self: FakeCudaTensor, *, tensor_contents: str | None = None) -> str:
     """As torch prints a CUDA tensor; costs one copy to the host."""
     if self._device.retired:
         return f"<tensor of shape {tuple(self.shape)} on a GPU that is gone: {self._device.retired}>"
-    prefix, suffixes = "tensor(", _suffixes(self)
     inner = self._inner
-    if inner.is_meta:
-        text = "..."
-        suffixes.insert(1, f"size={tuple(self.shape)}")
-    elif self.layout is not torch.strided:
-        host = repr(inner.detach())
-        return host[:-1] + f", device='{self.device}')"
-    else:
-        if inner.numel():
-            count_copy(self._device, None, inner.nbytes)
-        with torch.no_grad():
-            text = tensor_contents or _contents(inner, len(prefix))
-    body = _tensor_str._add_suffixes(prefix + text, suffixes, len(prefix), force_newline=False)
+    if not inner.is_meta and inner.numel():
+        count_copy(self._device, None, storage_bytes(inner))
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        text = tensor_contents or _contents(inner)
+    body = _tensor_str._add_suffixes("tensor(" + text, _suffixes(self), len("tensor("), force_newline=self.is_sparse)
     return ("Parameter containing:\n" if isinstance(self, torch.nn.Parameter) else "") + body
 
 
-def _contents(inner: torch.Tensor, indent: int) -> str:
-    if inner.numel() == 0:
-        return "[]"
-    return _tensor_str._tensor_str(inner, indent)  # type: ignore[no-any-return]
+def _contents(inner: torch.Tensor) -> str:
+    if inner.is_meta:
+        return "..."
+    if inner.layout is not torch.strided:  # the text of the parts, up to the suffixes
+        return _tensor_str._str_intern(inner)[len("tensor(") :].rpartition("size=")[0].rstrip(", \n")  # type: ignore[no-any-return]
+    return _tensor_str._tensor_str(inner, len("tensor("))  # type: ignore[no-any-return]
 
 
 def _suffixes(self: FakeCudaTensor) -> list[str]:
     """What `torch._tensor_str._str_intern` writes after a tensor's values, in its order."""
     suffixes = [f"device='{self.device}'"]
-    if self.numel() == 0 and self.dim() != 1:
+    default = torch.get_default_dtype()
+    usual = (default, torch.complex128 if default is torch.float64 else torch.complex64, torch.int64, torch.bool)
+    strided, meta, empty = self.layout is torch.strided, self._inner.is_meta, self.numel() == 0
+    if not strided or meta or not _tensor_str.PRINT_OPTS.edgeitems or (empty and self.dim() != 1):
         suffixes.append(f"size={tuple(self.shape)}")
-    complex_default = torch.complex128 if torch.get_default_dtype() is torch.float64 else torch.complex64
-    defaults = (torch.get_default_dtype(), complex_default, torch.int64, torch.bool)
-    if self.dtype not in defaults or (self.numel() == 0 and self.dtype != torch.get_default_dtype()):
+    if not strided:
+        suffixes.append(f"nnz={self._inner._nnz()}")
+    if self.dtype not in usual or ((empty or meta) and strided and self.dtype != default):
         suffixes.append(f"dtype={self.dtype}")
-    if self.grad_fn is not None:
-        name = type(self.grad_fn).__name__
+    if not strided:
+        suffixes.append(f"layout={self.layout}")
+    try:
+        grad_fn = self.grad_fn
+    except RuntimeError:  # a view made in no-grad mode, then written to
+        return [*suffixes, "grad_fn=<Invalid>"]
+    if grad_fn is not None:
+        name = type(grad_fn).__name__
         if name == "CppFunction":
-            name = self.grad_fn.name().rsplit("::", 1)[-1]
+            name = grad_fn.name().rsplit("::", 1)[-1]
         suffixes.append(f"grad_fn=<{name}>")
     elif self.requires_grad:
         suffixes.append("requires_grad=True")
@@ -127,6 +152,20 @@ def cpp_device_type(self: FakeCudaTensor) -> bool:
     return True
 
 
+_base_grad = torch._C.TensorBase.grad
+
+
+def set_grad(self: torch.Tensor, grad: torch.Tensor | None) -> None:
+    """``t.grad = …``, whose refusals name devices."""
+    try:
+        _base_grad.__set__(self, grad)  # type: ignore[attr-defined]
+    except RuntimeError as error:
+        raise messages.renamed(error) from None
+
+
+grad = property(_base_grad.__get__, set_grad, _base_grad.__delete__, _base_grad.__doc__)  # type: ignore[attr-defined]
+
+
 def _methods() -> dict[str, Any]:
     return {
         "type": type_,
@@ -137,7 +176,11 @@ def _methods() -> dict[str, Any]:
         "__repr__": repr_,
         "__str__": repr_,
         "__format__": format_,
+        "__dlpack__": dlpack,
         "tolist": tolist,
+        "untyped_storage": storage.untyped_storage,
+        "__reduce_ex__": serialization.reduce_ex,
+        "__deepcopy__": serialization.deepcopy,
         "is_cuda": property(cpp_device_type),
         "data": conversion.data,
     }

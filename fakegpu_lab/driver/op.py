@@ -127,7 +127,10 @@ def _binding(func: Any, name: str) -> Callable[..., Any]:
     overload: Callable[..., Any] = func._op
     if func.namespace != "aten" or name in _NO_BINDING or name.startswith("new_"):
         return overload
-    if any(a.is_out for a in func._schema.arguments):
+    if any("List[Optional[Tensor]]" in str(a.type) for a in func._schema.arguments):  # x[:, i]: None is no Tensor
+        return overload
+    # The bindings read the default `reduction=Mean` as 0 (none), and torch leaves defaults out of what it passes on.
+    if any(a.is_out or a.name == "reduction" for a in func._schema.arguments):
         return overload
     for place in (_functions, _methods):
         if hasattr(place, name):

@@ -8,8 +8,10 @@ process and changes nothing for code that does not ask for the device.
 
 from __future__ import annotations
 
+import threading
 import types
 from functools import lru_cache
+from typing import Any
 
 import torch
 
@@ -22,9 +24,26 @@ MAX_DEVICES = 64
 _keep_alive: list[object] = []  # C++ holds the guard and the hooks by bare pointers
 
 
+pending = threading.local()
+"""`error`: a Python exception that C++ was unwinding in this thread when it asked the guard for its type."""
+
+_PRIVATEUSE1 = torch._C._autograd.DeviceType.PrivateUse1  # type: ignore[attr-defined]
+_ITEM, _LAST = (None,), -1
+
+
 class _Guard(torch._C._acc.DeviceGuard):
+    """The device guard; C++ asks `type_` of it several times for each node of backward, so it is kept short."""
+
     def type_(self) -> object:
-        return torch._C._autograd.DeviceType.PrivateUse1  # type: ignore[attr-defined]
+        # The engine's stream guard also asks while it unwinds a Python exception, from a noexcept function: CPython
+        # refuses a result returned with an exception set, and the process would abort. Reading item -1 makes CPython
+        # look at the exception that is set (PyNumber_AsSsize_t), and raise it here, where it can be caught and kept;
+        # `autograd.engine_run_backward` raises it again.
+        try:
+            _ITEM[_LAST]
+        except BaseException as error:
+            pending.error = error
+        return _PRIVATEUSE1
 
 
 class _Hooks(torch._C._acc.PrivateUse1Hooks):
@@ -45,6 +64,12 @@ CUDA_DEVICES = [torch.device("cuda", index) for index in range(MAX_DEVICES)]
 """The device that Python code is shown for ``cuda:i``, by i."""
 
 
+def _index(where: Any) -> int | str:
+    """The ordinal in a device under its C++ name; ``cuda`` for the current one."""
+    index = where if isinstance(where, int) else torch.device(where or NAME).index
+    return "cuda" if index is None else index
+
+
 @lru_cache(maxsize=1)
 def register() -> None:
     """Register the device type with torch, once in a process."""
@@ -57,6 +82,8 @@ def register() -> None:
         device_count=lambda: torch.cuda.device_count(),
         manual_seed_all=lambda seed: None,  # torch.manual_seed reaches the devices through torch.cuda
         get_amp_supported_dtype=lambda: [torch.float16, torch.bfloat16],
+        get_rng_state=lambda device=None: torch.cuda.get_rng_state(_index(device)),
+        set_rng_state=lambda state, device=None: torch.cuda.set_rng_state(state, _index(device)),
         _is_in_bad_fork=lambda: False,
         _lazy_init=lambda: None,
     )

@@ -42,12 +42,25 @@ class FakeCudaTensor(torch.Tensor):
     _inner: torch.Tensor
     _buffer: Buffer
     _device: Device
+    _flagged = False  # whether C++'s conjugate or negative bit is set
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         return CUDA_DEVICES[self._device.index]
+
+    @property
+    def layout(self) -> torch.layout:  # type: ignore[override]
+        return self._inner.layout
+
+    @property
+    def is_sparse(self) -> bool:  # type: ignore[override]
+        return self._inner.is_sparse
+
+    @property
+    def is_sparse_csr(self) -> bool:  # type: ignore[override]
+        return self._inner.is_sparse_csr
 
 
 # People print type(x); on a real card that says torch.Tensor.
@@ -88,14 +101,29 @@ def wrap_view(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTe
     tensor._inner = inner
     tensor._buffer = buffer
     tensor._device = device
+    if inner.is_conj() or inner.is_neg():
+        flag(tensor)
     return tensor  # type: ignore[no-any-return]
 
 
+def flag(tensor: FakeCudaTensor) -> None:
+    """Set the C++ half's conjugate and negative bits as `_inner` has them.
+
+    C++ then resolves the tensor (a clone) before ops that cannot take it, as it does on CUDA; the ops that can
+    (views, `clone`, `copy_`) reach the inner tensor, which has the bits too.
+    """
+    torch._C._set_conj(tensor, tensor._inner.is_conj())
+    torch._C._set_neg(tensor, tensor._inner.is_neg())
+    tensor._flagged = True
+
+
 def _wrap_sparse(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
-    """Wrap a tensor without strides (sparse layouts): its C++ half pretends contiguous strides."""
-    tensor = _make_wrapper(
-        FakeCudaTensor, inner.shape, device=CPP_DEVICES[device.index], dtype=inner.dtype, layout=inner.layout
-    )
+    """Wrap a tensor without strides (sparse layouts): its C++ half says strided.
+
+    C++ would take a wrapper with a sparse layout for a SparseTensorImpl, and abort; `layout` and `is_sparse` answer
+    for the values instead.
+    """
+    tensor = _make_wrapper(FakeCudaTensor, inner.shape, device=CPP_DEVICES[device.index], dtype=inner.dtype)
     tensor._inner = inner
     tensor._buffer = buffer
     tensor._device = device

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import current
-from fakegpu_lab.driver.memory import take_bytes
+from fakegpu_lab.driver import current, pinned
+from fakegpu_lab.driver.memory import storage_bytes, take_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     origin = usable(source)._device if theirs else None
     target_inner = target._inner if ours else target
     source_inner = source._inner if theirs else source
+    if source_inner.is_meta and not theirs:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     if source_inner.is_meta and not target_inner.is_meta:
         raise no_values("Copying to the host")
     if target_inner.is_meta and not source_inner.is_meta:
@@ -75,12 +77,13 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``.to(...)`` that has to copy: another device, another dtype, another memory format, or all of them."""
     source = usable(args[0])
-    options = {k: v for k, v in kwargs.items() if v is not None and k in ("dtype", "layout", "memory_format")}
+    wanted = ("dtype", "memory_format") if source._inner.layout is not torch.strided else ("dtype", "layout", "memory_format")
+    options = {k: v for k, v in kwargs.items() if v is not None and k in wanted}
     where = kwargs.get("device")
     origin = source._device
     if where is None or current.is_ours(where):
         destination = origin if where is None else current.device(where.index)
-        nbytes = source._inner.numel() * (options.get("dtype") or source.dtype).itemsize
+        nbytes = source._inner.numel() * (options.get("dtype") or source.dtype).itemsize  # a transfer is dense
         buffer = take_bytes(destination, nbytes)
         inner = torch.ops.aten._to_copy.default(source._inner, **options)
         if nbytes:
@@ -92,7 +95,9 @@ def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise no_values("Copying to the host")
     inner = torch.ops.aten._to_copy.default(source._inner, device=where, **options)
     if inner.numel():
-        count_copy(origin, None, inner.nbytes)
+        count_copy(origin, None, storage_bytes(inner))
+    if kwargs.get("non_blocking") and inner.layout is torch.strided:
+        pinned.mark(inner)  # _to_copy in TensorConversions.cpp: an asynchronous copy lands in pinned memory
     return inner
 
 
@@ -102,7 +107,7 @@ def local_scalar_dense(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if source._inner.is_meta:
         raise no_values("Reading a tensor's value (item, bool, float, int, print)")
     count_copy(source._device, None, source.element_size())
-    return op.func._op(source._inner)
+    return torch.ops.aten._local_scalar_dense.default(source._inner)
 
 
 def is_pinned(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -9,59 +9,50 @@
 >>> gpu.reserved_bytes
 0
 
-It does what DeviceCachingAllocator in c10/cuda/CUDACachingAllocator.cpp does, down to which block is taken and what
-is counted; comments name the function there. `malloc` and `free` are on the path of every simulated op, so they are
-written out in one piece each. Everything slow is in `allocator_segments`; everything unusual (a recorded history,
-blocks shared between streams, settings other than the defaults) goes through `_prepare` and `_finish` first and then
-takes the same steps.
+It does what DeviceCachingAllocator in c10/cuda/CUDACachingAllocator.cpp does, down to which block is taken
+and what is counted; comments name the function there. `malloc` and `free` are on the path of every simulated
+op, so the usual case is written out in one piece here. Whatever is unusual (a recorded history, blocks shared
+between streams, settings other than the defaults) goes through `allocator_unusual` first and then takes the
+same steps; what asks the device for memory is in `allocator_segments`.
 
-`free` is called from ``__del__``, which the garbage collector may run in the middle of `malloc`, on this thread or
-on another one. It never waits: if the allocator is busy, the block is queued, and whoever is busy frees it at the end.
+`free` is called from ``__del__``, which the garbage collector may run in the middle of `malloc`, on this
+thread or on another one. So it only queues the block, and whoever looks at the allocator next puts it back
+first: nobody can tell the difference, no lock is waited for, and no lists are changed under a running
+`malloc`.
 """
 
 from __future__ import annotations
 
+import sys
+import time
 from bisect import bisect_left, insort
-from collections import deque
+from contextlib import suppress
 from sys import getrefcount
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-from fakegpu_lab.hardware.allocator_history import ALL, STATE, History, merge_snapshots
+from fakegpu_lab.hardware.allocator_controls import Controls
+from fakegpu_lab.hardware.allocator_history import merge_snapshots
 from fakegpu_lab.hardware.allocator_oom import DeviceOutOfMemory
-from fakegpu_lab.hardware.allocator_segments import SegmentStore
-from fakegpu_lab.hardware.allocator_settings import (
-    MIN_BLOCK_BYTES,
-    SMALL_LIMIT_BYTES,
-    UNLIMITED,
-    AllocatorSettings,
-)
-from fakegpu_lab.hardware.allocator_stats import change_stat
-from fakegpu_lab.hardware.allocator_streams import EventQueue, FinishedClock, StreamClock
-from fakegpu_lab.hardware.blocks import (
-    ALLOCATED,
-    FREE,
-    NULL,
-    PENDING,
-    QUEUED,
-    SHARED,
-    UNMAPPED,
-    Block,
-    FreeList,
-    PoolId,
-    PrivatePool,
-    Segment,
-)
+from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
+from fakegpu_lab.hardware.allocator_streams import StreamClock
+from fakegpu_lab.hardware.blocks import ALLOCATED, FREE, QUEUED, Block
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.blocks import PoolId
 
 __all__ = ["AllocatorSettings", "Block", "CachingAllocator", "DeviceOutOfMemory", "StreamClock", "merge_snapshots"]
 
-def _count(block):
-    return getrefcount(block)
-_ALONE=3
-_NEVER = UNLIMITED  # no block leaves that much: do not split
+
+def _references(thing: object) -> int:
+    return getrefcount(thing)
 
 
-class CachingAllocator(SegmentStore):
+# How many references a function sees to an argument that nobody else holds; it differs between Python
+# versions.
+_ALONE = _references(object())
+
+
+class CachingAllocator(Controls):
     """The memory of one device.
 
     Parameters
@@ -76,38 +67,11 @@ class CachingAllocator(SegmentStore):
     settings
         PYTORCH_CUDA_ALLOC_CONF; PyTorch's defaults if None.
     clock
-        The simulated streams, which say when a block used on several of them is free. By default every stream has
-        always finished.
+        The simulated streams, which say when a block used on several of them is free. By default every stream
+        has always finished.
     """
 
-    __slots__ = ("_events", "_gate", "_large_lists", "_max_split_stat", "_null", "_queue", "_small_lists", "_spare", "_special")
-
-    def __init__(
-        self,
-        device: int,
-        total_bytes: int,
-        *,
-        context_bytes: int = 0,
-        settings: AllocatorSettings | None = None,
-        clock: StreamClock | None = None,
-    ) -> None:
-        super().__init__(device, total_bytes, context_bytes, settings or AllocatorSettings())
-        self._gate: list[None] = [None]
-        self._queue: deque[Block] = deque()
-        self._spare: list[Block] = []
-        self._events = EventQueue(clock or FinishedClock())
-        self._small_lists = self.small.lists
-        self._large_lists = self.large.lists
-        self._null = Segment(self.small.of(0), self.counters.sink)
-        # DeviceStats::max_split_size is set once, in the constructor, and prints "unlimited" as -1.
-        limit = self.settings.max_split_bytes
-        self._max_split_stat = -1 if limit == UNLIMITED else limit
-        if self.settings.per_process_memory_fraction < 1.0:
-            self.allowed_bytes = int(self.settings.per_process_memory_fraction * total_bytes)
-        self._special = False
-        self._refresh_special()
-
-    # ---------------------------------------------------------------- memory
+    __slots__ = ()
 
     def malloc(self, nbytes: int, stream: int = 0, pool: PoolId | None = None) -> Block:
         """Take memory on a stream; zero bytes get a null block at address 0.
@@ -126,44 +90,52 @@ class CachingAllocator(SegmentStore):
             self._wait()
         try:
             queue = self._queue
-            while queue:
-                self._settle(queue.popleft())
             special = self._special
+            if special:
+                self._drain()
+            else:
+                while queue:
+                    self._settle(queue.popleft())
             if special or pool is not None:
-                free_list, size, i, least_rest = self._prepare(nbytes, stream, pool)
+                free_list, size, i, least_rest = self.prepare(nbytes, stream, pool)
                 entries = free_list.entries
+                have, address, block = entries[i]
             else:
                 size = (nbytes + 511) & -512  # round_size
                 try:
                     free_list = (self._small_lists if size <= 1048576 else self._large_lists)[stream]
                 except KeyError:
-                    free_list = self._open(size, stream)
+                    free_list = self.list_for(size, stream)
                 entries = free_list.entries
+                least_rest = free_list.least_rest
                 # Best fit (get_free_block). The first entry is the smallest: if it fits, it is the one.
                 i = 0
-                if not entries or entries[0][0] < size:
+                try:
+                    have, address, block = entries[0]
+                except IndexError:
+                    have = 0
+                if have < size:
                     i = bisect_left(entries, (size,))
                     if i == len(entries):
                         i = free_list.index(self.grow(free_list, size, nbytes))
-                least_rest = free_list.least_rest
-            have, address, block = entries[i]
+                    have, address, block = entries[i]
             before = block.prev
             rest = have - size
             if rest >= least_rest:
-                # alloc_found_block, split: the low part is handed out, the block itself stays free with the rest.
+                # alloc_found_block, split: the low part is handed out, the block itself stays free with the
+                # rest.
                 segment = block.segment
                 if self._spare:
                     given = self._spare.pop()
                     given.address = address
                     given.size = size
                     given.requested = nbytes
-                    given.free_list = free_list
                     given.prev = before
                     given.next = block
                     given.segment = segment
                     given.state = ALLOCATED
                 else:
-                    given = Block(address, size, nbytes, free_list, before, block, segment)
+                    given = Block(address, size, nbytes, before, block, segment)
                 address += size
                 entry = (rest, address, block)
                 if i == 0 or entries[i - 1] < entry:
@@ -173,15 +145,20 @@ class CachingAllocator(SegmentStore):
                     insort(entries, entry, 0, i)
                 if before is not None:
                     before.next = given
+                    segment.split_bytes.fallen += size
                 else:
                     segment.first = given
-                if before is not None or block.next is not None:
-                    level = segment.split_bytes
-                    level.now -= size
-                    level.freed += size
-                else:
-                    segment.split_blocks.add(1)
-                    segment.split_bytes.add(rest)
+                    if block.next is not None:
+                        segment.split_bytes.fallen += size
+                    else:
+                        level = segment.split_blocks
+                        level.risen = now = level.risen + 1
+                        if now - level.fallen > level.limit:
+                            level.new_high()
+                        level = segment.split_bytes
+                        level.risen = now = level.risen + rest
+                        if now - level.fallen > level.limit:
+                            level.new_high()
                 block.prev = given
                 block.address = address
                 block.size = rest
@@ -192,22 +169,23 @@ class CachingAllocator(SegmentStore):
                 given.state = ALLOCATED
                 size = have
                 if before is not None or block.next is not None:
-                    block.segment.split_blocks.take(1)
-                    block.segment.split_bytes.take(have)
+                    segment = block.segment
+                    segment.split_blocks.fallen += 1
+                    segment.split_bytes.fallen += have
             level = free_list.blocks
-            level.now = now = level.now + 1
-            if now > level.limit:
+            level.risen = now = level.risen + 1
+            if now - level.fallen > level.limit:
                 level.new_high()
             level = free_list.bytes
-            level.now = now = level.now + size
-            if now > level.limit:
+            level.risen = now = level.risen + size
+            if now - level.fallen > level.limit:
                 level.new_high()
             level = free_list.requested
-            level.now = now = level.now + nbytes
-            if now > level.limit:
+            level.risen = now = level.risen + nbytes
+            if now - level.fallen > level.limit:
                 level.new_high()
             if special:
-                self._finish(given, block)
+                self.finish(given, block)
         finally:
             gate.append(None)
         return given
@@ -218,30 +196,19 @@ class CachingAllocator(SegmentStore):
             block.state = QUEUED
             self._queue.append(block)
         else:
-            self._free_unusual(block)
+            self.free_unusual(block)
 
     def _settle(self, block: Block) -> None:
-        """free: a block that was queued goes back to its pool."""
-        free_list = block.free_list
-        level = free_list.blocks
-        level.now -= 1
-        level.freed += 1
-        size = block.size
-        level = free_list.bytes
-        level.now -= size
-        level.freed += size
-        self._merge(block, size, free_list)
-
-    def _merge(self, block: Block, size: int, free_list: FreeList) -> None:
         """free_block: put a block back, as one with its free neighbours."""
-        level = free_list.requested
-        requested = block.requested
-        level.now -= requested
-        level.freed += requested
-        entries = free_list.entries
-        before, after = block.prev, block.next
         segment = block.segment
-        block.state = FREE
+        free_list = segment.free_list
+        size = block.size
+        free_list.blocks.fallen += 1
+        free_list.bytes.fallen += size
+        free_list.requested.fallen += block.requested
+        entries = free_list.entries
+        before = block.prev
+        after = block.next
         if after is not None and after.state == FREE:
             if before is not None and before.state == FREE:
                 # [before block after] becomes before
@@ -268,7 +235,7 @@ class CachingAllocator(SegmentStore):
             if entries[-1][2] is after:
                 entries[-1] = entry
             else:
-                i = free_list.index(after)
+                i = 0 if entries[0][2] is after else bisect_left(entries, (after.size, after.address))
                 if entries[i + 1] > entry:
                     entries[i] = entry
                 else:
@@ -281,10 +248,15 @@ class CachingAllocator(SegmentStore):
                 before.next = after
             else:
                 segment.first = after
-            whole = before is None and after.next is None
+                if after.next is None:
+                    segment.split_blocks.fallen += 1
+                    segment.split_bytes.fallen += new - size
+                    if getrefcount(block) == _ALONE:
+                        self._spare.append(block)
+                    return
         elif before is not None and before.state == FREE:
             # [before block] becomes before
-            i = free_list.index(before)
+            i = bisect_left(entries, (before.size, before.address))
             before.size = new = before.size + size
             entry = (new, before.address, before)
             if i + 1 == len(entries) or entries[i + 1] > entry:
@@ -295,24 +267,50 @@ class CachingAllocator(SegmentStore):
             before.next = after
             if after is not None:
                 after.prev = before
-            whole = after is None and before.prev is None
+            elif before.prev is None:
+                segment.split_blocks.fallen += 1
+                segment.split_bytes.fallen += new - size
+                return
         else:
+            block.state = FREE
             insort(entries, (size, block.address, block))
             if before is not None or after is not None:
-                segment.split_blocks.add(1)
-                segment.split_bytes.add(size)
+                level = segment.split_blocks
+                level.risen = now = level.risen + 1
+                if now - level.fallen > level.limit:
+                    level.new_high()
+                level = segment.split_bytes
+                level.risen = now = level.risen + size
+                if now - level.fallen > level.limit:
+                    level.new_high()
             return
-        if whole:
-            segment.split_blocks.take(1)
-            segment.split_bytes.take(new - size)
-        else:
-            level = segment.split_bytes
-            level.now = now = level.now + size
-            if now > level.limit:
-                level.new_high()
+        level = segment.split_bytes
+        level.risen = now = level.risen + size
+        if now - level.fallen > level.limit:
+            level.new_high()
         if getrefcount(block) == _ALONE:
             self._spare.append(block)
 
-    def _open(self, size: int, stream: int) -> FreeList:
-        """The first use of a stream."""
-        return (self.small if size <= SMALL_LIMIT_BYTES else self.large).of(stream)
+    def _wait(self) -> None:
+        """Wait until another thread's call is over, and keep everyone else out.
+
+        A finalizer that allocates while this very thread is inside the allocator would wait for itself.
+        """
+        frame = sys._getframe(2)
+        while frame is not None:
+            if frame.f_code in _OWN_CODE and frame.f_locals.get("self") is self:
+                raise RuntimeError("device memory was asked for by code that ran inside the allocator")
+            frame = frame.f_back  # type: ignore[assignment]
+        while True:
+            time.sleep(0)  # lets the other thread go on
+            with suppress(IndexError):
+                del self._gate[0]
+                return
+
+
+_OWN_CODE = {
+    function.__code__
+    for cls in CachingAllocator.__mro__
+    for function in vars(cls).values()
+    if hasattr(function, "__code__")
+}

@@ -1,11 +1,15 @@
-"""The simulated card behind the allocator: how much memory is left, and at which addresses it is handed out."""
+"""The simulated card behind the allocator: how much memory is left, and at which addresses it lies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-# Addresses look like a real process's: cudaMalloc's ranges high up, reserved ranges (cuMemAddressReserve) lower;
-# 1 TiB apart for each device, so that no two devices share an address.
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+# Addresses look like a real process's: cudaMalloc's ranges high up, reserved ranges (cuMemAddressReserve)
+# lower; 1 TiB apart for each device, so that no two devices share an address.
 _MALLOC_BASE = 0x7F00_0000_0000
 _RESERVE_BASE = 0x0A00_0000_0000
 _DEVICE_STRIDE = 1 << 40
@@ -27,11 +31,11 @@ class DeviceMemory:
     reserved_bytes
         What the allocator holds.
     on_call
-        Called as (name, bytes) after each of the driver's calls "malloc", "free", "map" and "unmap", which cost
-        host time and, for "free" and "unmap", wait for the device.
+        Called as (name, bytes) after each of the driver's calls "malloc", "free", "map" and "unmap", which
+        cost host time and, for "free" and "unmap", wait for the device.
     """
 
-    __slots__ = ("context_bytes", "on_call", "other_bytes", "reserved_bytes", "total_bytes", "_holes", "_next_range")
+    __slots__ = ("_holes", "_next_range", "context_bytes", "on_call", "other_bytes", "reserved_bytes", "total_bytes")
 
     def __init__(self, device: int, total_bytes: int, context_bytes: int) -> None:
         self.total_bytes = total_bytes
@@ -50,10 +54,11 @@ class DeviceMemory:
 
     @property
     def free_bytes(self) -> int:
+        """What cudaMemGetInfo calls free."""
         return max(0, self.total_bytes - self.other_bytes - self.in_use_bytes)
 
     def malloc(self, nbytes: int) -> int | None:
-        """An address (the lowest that fits, so that freed addresses come back), or None if memory is short."""
+        """Give the lowest address that fits, so that freed ones come back, or None if memory is short."""
         if nbytes > self.free_bytes:
             return None
         span = -(-nbytes // _ALIGNMENT) * _ALIGNMENT
@@ -65,6 +70,7 @@ class DeviceMemory:
         return None
 
     def free(self, address: int, nbytes: int) -> None:
+        """Take a range back (cudaFree)."""
         end = address + -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         holes: list[tuple[int, int]] = []
         for hole in sorted([*self._holes, (address, end)]):
@@ -89,6 +95,7 @@ class DeviceMemory:
         return True
 
     def unmap(self, nbytes: int) -> None:
+        """Take pages back (cuMemUnmap, cuMemRelease)."""
         self._hold("unmap", -nbytes)
 
     def _hold(self, call: str, change: int) -> None:

@@ -1,8 +1,8 @@
 """Expandable segments: one range of addresses for each stream and pool, mapped page by page as it is needed.
 
 c10/cuda/CUDACachingAllocator.cpp, Note [Expandable Segments], `find_expandable_block`, `map_block`,
-`try_allocate_expandable_block`, `unmap_block`. Such a segment's list of blocks always ends in an unmapped one, unless
-the whole range is mapped.
+`try_allocate_expandable_block`, `unmap_block`. Such a segment's list of blocks always ends in an unmapped
+one, unless the whole range is mapped.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _find(store: SegmentStore, free_list: FreeList, size: int) -> Block:
     page = SMALL_SEGMENT_BYTES if free_list.pool.is_small else store.settings.large_segment_bytes
     expandable = ExpandableRange(store, page)
     segment = Segment(free_list, store.counters.sink, expandable)
-    block = Block(expandable.base, expandable.size, 0, free_list, None, None, segment)
+    block = Block(expandable.base, expandable.size, 0, None, None, segment)
     segment.first = block
     store.segments[expandable.base] = segment
     free_list.add_unmapped(block)
@@ -86,7 +86,7 @@ def _map(store: SegmentStore, block: Block, size: int) -> bool:
     free_list = block.free_list
     free_list.remove_unmapped(block)
     if mapped < block.size:
-        rest = Block(address + mapped, block.size - mapped, 0, free_list, block, block.next, block.segment)
+        rest = Block(address + mapped, block.size - mapped, 0, block, block.next, block.segment)
         _link(block, rest)
         free_list.add_unmapped(rest)
         block.size = mapped
@@ -113,7 +113,7 @@ def unmap(store: SegmentStore, block: Block) -> None:
     before = address - block.address
     after = block.size - before - unmapped
     if before:
-        head = Block(block.address, before, 0, free_list, block.prev, block, segment)
+        head = Block(block.address, before, 0, block.prev, block, segment)
         if block.prev is None:
             segment.first = head
         else:
@@ -121,7 +121,7 @@ def unmap(store: SegmentStore, block: Block) -> None:
         block.prev = head
         free_list.add(head)
     if after:
-        tail = Block(address + unmapped, after, 0, free_list, block, block.next, segment)
+        tail = Block(address + unmapped, after, 0, block, block.next, segment)
         _link(block, tail)
         free_list.add(tail)
     block.address, block.size, block.state = address, unmapped, UNMAPPED

@@ -1,19 +1,20 @@
 """The recorded history of an allocator (torch.cuda.memory._record_memory_history) and its snapshot.
 
-Shapes: torch/cuda/memory.py `_snapshot` and torch/csrc/cuda/memory_snapshot.cpp; options and their complaints:
-`_record_memory_history` in the same C++ file.
+Shapes: torch/cuda/memory.py `_snapshot` and torch/csrc/cuda/memory_snapshot.cpp; options and their
+complaints: `_record_memory_history` in the same C++ file.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.hardware import blocks as b
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from fakegpu_lab.hardware.blocks import PoolId, Segment
 
 Frames = list[dict[str, Any]]
@@ -57,6 +58,7 @@ class History:
         frames: Callable[[], Frames] | None,
         now_us: Callable[[], int] | None,
     ) -> None:
+        """Check and take the options of _record_memory_history."""
         if enabled not in ("state", "all"):
             raise ValueError("expected state to be 'state', 'all', or None")
         if context not in _CONTEXTS:
@@ -80,9 +82,7 @@ class History:
             return None
         return self._frames()
 
-    def record(
-        self, action: str, address: int, size: int, stream: int, pool: PoolId, frames: Frames | None
-    ) -> None:
+    def record(self, action: str, address: int, size: int, stream: int, pool: PoolId, frames: Frames | None) -> None:
         """record_trace. For "oom" the address is the device's free memory."""
         if action in self._skip:
             return

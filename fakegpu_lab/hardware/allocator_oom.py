@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class DeviceOutOfMemory(Exception):
+class DeviceOutOfMemory(Exception):  # noqa: N818 - what CUDA calls it
     """The device has no room for a segment. The driver makes torch.OutOfMemoryError's text of these figures.
 
     Attributes (all sizes in bytes)

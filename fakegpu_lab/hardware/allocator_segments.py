@@ -1,12 +1,11 @@
 """Where an allocator's segments come from and go to: everything that asks the device.
 
-This half is slow and rare; `allocator` holds the fast one. The order in which memory is sought is malloc's and
-alloc_block's in c10/cuda/CUDACachingAllocator.cpp.
+This half is slow and rare; `allocator` holds the fast one. The order in which memory is sought is malloc's
+and alloc_block's in c10/cuda/CUDACachingAllocator.cpp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.hardware import allocator_expandable
@@ -17,6 +16,8 @@ from fakegpu_lab.hardware.allocator_stats import DeviceCounters, change_stat
 from fakegpu_lab.hardware.blocks import Block, BlockPool, FreeList, PoolId, PrivatePool, Segment
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fakegpu_lab.hardware.allocator_history import Frames, History
 
 _DEFAULT_POOL: PoolId = (0, 0)
@@ -97,6 +98,7 @@ class SegmentStore:
 
     @property
     def collects_garbage(self) -> bool:
+        """Whether garbage collection is on: it takes a threshold and a memory fraction."""
         return self.allowed_bytes is not None and self.settings.garbage_collection_threshold > 0.0
 
     def _over_limit(self, segment: int) -> bool:
@@ -112,7 +114,7 @@ class SegmentStore:
         if address is None:
             return None
         segment = Segment(free_list, free_list.pool.counters)
-        block = Block(address, segment_bytes, 0, free_list, None, None, segment)
+        block = Block(address, segment_bytes, 0, None, None, segment)
         segment.first = block
         segment.frames = self.context
         self.segments[address] = segment
@@ -126,6 +128,7 @@ class SegmentStore:
         return block
 
     def count_reserved(self, pool: BlockPool, change: int) -> None:
+        """Count bytes got from the device, or given back if negative."""
         if change > 0:
             pool.counters.reserved.add(change)
         else:

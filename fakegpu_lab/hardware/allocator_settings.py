@@ -4,15 +4,18 @@
 134217728
 
 Grammar, defaults and error texts: c10/core/AllocatorConfig.cpp (keys common to all accelerators) and
-c10/cuda/CUDAAllocatorConfig.cpp (keys of CUDA). Like there, every parse starts from the defaults, a bad value is
-a ValueError, and an unknown key is refused.
+c10/cuda/CUDAAllocatorConfig.cpp (keys of CUDA). Like there, every parse starts from the defaults, a bad value
+is a ValueError, and an unknown key is refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -24,7 +27,8 @@ SMALL_LIMIT_BYTES = MIB
 SMALL_SEGMENT_BYTES = 2 * MIB
 """What is asked of the device for the small pool (kSmallBuffer)."""
 LARGE_SEGMENT_BYTES = 20 * MIB
-"""What is asked of the device for a request over 1 MiB and under 10 MiB (kLargeBuffer, large_segment_size)."""
+"""What is asked of the device for a request over 1 MiB and under 10 MiB (kLargeBuffer,
+large_segment_size)."""
 MIN_LARGE_BYTES = 10 * MIB
 """From here on a request gets a segment of its own size (kMinLargeAlloc) ..."""
 LARGE_ROUND_BYTES = 2 * MIB
@@ -36,7 +40,8 @@ UNLIMITED = 2**64 - 1
 _ROUNDUP_INTERVALS = 16  # 1 MiB to 64 GiB, one for each power of two (kRoundUpPowerOfTwoIntervals)
 _NO_ROUNDUP = (0,) * _ROUNDUP_INTERVALS
 
-# Keys that are known and change nothing a simulated device can show: pinned host memory, locking, graph capture.
+# Keys that are known and change nothing a simulated device can show: pinned host memory, locking, graph
+# capture.
 _ACCEPTED_BOOL = frozenset(
     {
         "graph_capture_record_stream_reuse",
@@ -155,9 +160,7 @@ class _Parser:
                 self._expect(":")
                 large = self._large_segment()
         self._at = 0
-        settings = AllocatorSettings(
-            large_segment_bytes=large, max_non_split_rounding_bytes=large, text=self._text
-        )
+        settings = AllocatorSettings(large_segment_bytes=large, max_non_split_rounding_bytes=large, text=self._text)
         flags: dict[str, bool | int] = {}
         while self._at < len(self._tokens):
             key = self._take()
@@ -204,9 +207,7 @@ class _Parser:
     def _bool(self) -> bool:
         token = self._take()
         if token not in ("True", "False"):
-            raise ValueError(
-                f"Expected 'True' or 'False' at index {self._at - 1} in ConfigTokenizer but got '{token}'"
-            )
+            raise ValueError(f"Expected 'True' or 'False' at index {self._at - 1} in ConfigTokenizer but got '{token}'")
         return token == "True"
 
     def _large_segment(self) -> int:

@@ -1,8 +1,8 @@
 """The allocator's counters, and the nested dictionary that torch.cuda.memory_stats flattens.
 
-The hot path keeps only what cannot be derived: for each pool the current value and the total freed. ``allocated``
-is current + freed, ``all`` is small + large, ``active`` is what is allocated or pending. Peaks are watched with one
-comparison: see `Level`.
+The hot path keeps only what cannot be derived: for each pool the current value and the total freed.
+``allocated`` is current + freed, ``all`` is small + large, ``active`` is what is allocated or pending. Peaks
+are watched with one comparison: see `Level`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ from typing import TypeAlias
 Stat: TypeAlias = dict[str, int]
 StatArray: TypeAlias = dict[str, Stat]
 
-QUANTITIES = ("blocks", "bytes", "requested", "split_blocks", "split_bytes", "segments", "reserved", "pending", "pending_bytes")
+QUANTITIES = (
+    "blocks",
+    "bytes",
+    "requested",
+    "split_blocks",
+    "split_bytes",
+    "segments",
+    "reserved",
+    "pending",
+    "pending_bytes",
+)
 
 # torch's name of each quantity (DeviceStats in c10/core/CachingDeviceAllocator.h) and ours.
 _NAMES = {
@@ -38,59 +48,67 @@ class Peak:
 class Level:
     """One quantity of one pool, such as the bytes allocated in the small pool.
 
-    A rise can set a new peak of this pool and of both together. Instead of comparing with both each time, `limit`
-    is kept such that nothing is a new peak up to it: it is at most `peak`, and the limits of the two pools together
-    are at most the peak of both. Only above it `new_high` looks closer, and shares out the room that is left.
+    A rise can set a new peak of this pool and of both together. Instead of comparing with both each time,
+    `limit` is kept such that nothing is a new peak up to it: it is at most `peak`, and the limits of the two
+    pools together are at most the peak of both. Only above it `new_high` looks closer, and shares out the
+    room that is left.
 
     Attributes
     ----------
-    now
-        The current value; the allocator changes it directly, and calls `new_high` when it exceeds `limit`.
-    freed
-        The total of all decreases.
-    base
-        `now` as it was when the totals were last reset.
+    risen, fallen
+        The totals of all increases and decreases; the current value is their difference. The allocator adds
+        to them directly, and calls `new_high` when the difference exceeds `limit`.
+    risen_base, fallen_base
+        The totals as they were when the accumulated statistics were last reset.
     """
 
-    __slots__ = ("base", "freed", "limit", "now", "other", "peak", "together")
+    __slots__ = ("fallen", "fallen_base", "limit", "other", "peak", "risen", "risen_base", "together")
 
     other: Level
 
     def __init__(self, together: Peak) -> None:
-        self.now = self.freed = self.base = self.peak = self.limit = 0
+        self.risen = self.fallen = self.risen_base = self.fallen_base = self.peak = self.limit = 0
         self.together = together
 
+    @property
+    def now(self) -> int:
+        """The current value."""
+        return self.risen - self.fallen
+
     def new_high(self) -> None:
-        now, other, together = self.now, self.other, self.together
-        theirs = other.now
+        """Look whether this is a new peak, and set the limits anew."""
+        other, together = self.other, self.together
+        now, theirs = self.risen - self.fallen, other.risen - other.fallen
         both = now + theirs
         if now > self.peak:
             self.peak = now
         if both > together.value:
             together.value = both
         room = (together.value - both) // 2
-        self.limit = now + room if now + room < self.peak else self.peak
-        other.limit = theirs + room if theirs + room < other.peak else other.peak
+        self.limit = min(self.peak, now + room)
+        other.limit = min(other.peak, theirs + room)
 
     def add(self, amount: int) -> None:
         """increase_stat."""
-        self.now += amount
-        if self.now > self.limit:
+        self.risen += amount
+        if self.risen - self.fallen > self.limit:
             self.new_high()
 
     def take(self, amount: int) -> None:
         """decrease_stat."""
-        self.now -= amount
-        self.freed += amount
+        self.fallen += amount
 
     def reset_peak(self) -> None:
+        """reset_peak_stat."""
         self.peak = self.limit = self.now
 
     def reset_accumulated(self) -> None:
-        self.base, self.freed = self.now, 0
+        """reset_accumulated_stat."""
+        self.risen_base, self.fallen_base = self.risen, self.fallen
 
     def stat(self) -> Stat:
-        return _stat(self.now, self.peak, self.now + self.freed - self.base, self.freed)
+        """As torch shows it."""
+        return _stat(self.now, self.peak, self.risen - self.risen_base, self.fallen - self.fallen_base)
 
 
 class Counters:
@@ -123,9 +141,11 @@ class Counters:
         self.active_bytes_peak = 0
 
     def active(self) -> tuple[int, int]:
+        """How many blocks are active, and their bytes."""
         return self.blocks.now + self.pending.now, self.bytes.now + self.pending_bytes.now
 
     def levels(self) -> list[Level]:
+        """All quantities."""
         return [getattr(self, name) for name in QUANTITIES]
 
 
@@ -184,6 +204,7 @@ class DeviceCounters:
             change_stat(stats[key], change)
 
     def reset_peak(self) -> None:
+        """Let every peak be the current value (resetPeakStats)."""
         for level in (*self.small.levels(), *self.large.levels()):
             level.reset_peak()
         for name, peak in self._together.items():
@@ -196,6 +217,7 @@ class DeviceCounters:
             stat["peak"] = stat["current"]
 
     def reset_accumulated(self) -> None:
+        """Let every total and counter be 0 (resetAccumulatedStats)."""
         for level in (*self.small.levels(), *self.large.levels()):
             level.reset_accumulated()
         for stat in self._plain_stats():
@@ -252,7 +274,7 @@ def _stat(current: int = 0, peak: int = 0, allocated: int = 0, freed: int = 0) -
 def _active(level: Level, pending: Level, peak: int) -> Stat:
     """Active is allocated and pending; what is freed is active until it no longer pends."""
     stat = level.stat()
-    freed = stat["freed"] - pending.now + pending.base
+    freed = stat["freed"] - pending.now + pending.risen_base - pending.fallen_base
     return _stat(level.now + pending.now, max(level.peak, peak), stat["allocated"], freed)
 
 

@@ -1,8 +1,8 @@
 """The allocator's parts: blocks, the segments they are cut from, and the lists of free ones.
 
 A *segment* is one range got from the device (a cudaMalloc). It is cut into *blocks*, a doubly linked list in
-address order; two free neighbours are always merged into one. Free blocks wait in the *free list* of their stream
-and pool, sorted by size and then address, so that the first one large enough is the best fit
+address order; two free neighbours are always merged into one. Free blocks wait in the *free list* of their
+stream and pool, sorted by size and then address, so that the first one large enough is the best fit
 (BlockComparatorSize in c10/cuda/CUDACachingAllocator.cpp).
 """
 
@@ -21,10 +21,10 @@ PoolId = tuple[int, int]
 """A memory pool as torch names it (MempoolId_t); (0, 0) is the default pool."""
 
 # What a block is. Plain integers: the hot path compares them.
-FREE: Final = 0  # in a free list (or a handle whose block was merged into a neighbour)
+FREE: Final = 0  # in a free list
 ALLOCATED: Final = 1
 SHARED: Final = 2  # allocated, and used on other streams too (record_stream)
-QUEUED: Final = 3  # freed while the allocator was busy; counts as allocated until the queue is drained
+QUEUED: Final = 3  # freed, but not put back yet (or a handle whose block was merged into a neighbour)
 PENDING: Final = 4  # freed, but other streams have not passed it yet
 UNMAPPED: Final = 5  # address space of an expandable segment with no memory behind it
 NULL: Final = 6  # what a request of zero bytes gets: no memory at all
@@ -44,15 +44,14 @@ class Block:
     prev, next
         Its neighbours in the segment.
     uses, events, gc_base, frames
-        Only ever set where they mean something (a block used on several streams, garbage collection, a recorded
-        history): filling them at every malloc would cost a tenth of it.
+        Only ever set where they mean something (a block used on several streams, garbage collection, a
+        recorded history): filling them at every malloc would cost a tenth of it.
     """
 
     __slots__ = (
         "address",
         "events",
         "frames",
-        "free_list",
         "gc_base",
         "next",
         "prev",
@@ -73,7 +72,6 @@ class Block:
         address: int,
         size: int,
         requested: int,
-        free_list: FreeList,
         prev: Block | None,
         next_: Block | None,
         segment: Segment,
@@ -81,18 +79,23 @@ class Block:
         self.address = address
         self.size = size
         self.requested = requested
-        self.free_list = free_list
         self.prev = prev
         self.next = next_
         self.segment = segment
         self.state = ALLOCATED
 
     @property
+    def free_list(self) -> FreeList:
+        """The free list of its pool and stream."""
+        return self.segment.free_list
+
+    @property
     def stream(self) -> int:
         """The stream that it was allocated on."""
-        return self.free_list.stream
+        return self.segment.free_list.stream
 
     def is_split(self) -> bool:
+        """Whether its segment holds other blocks too."""
         return self.prev is not None or self.next is not None
 
     def __repr__(self) -> str:
@@ -107,8 +110,8 @@ class Segment:
     first
         Its first block.
     split_blocks, split_bytes
-        Where its inactive split blocks are counted. Those of an expandable segment are not counted at all: its
-        free pages can always be given back (free_block's comment on inactive_split).
+        Where its inactive split blocks are counted. Those of an expandable segment are not counted at all:
+        its free pages can always be given back (free_block's comment on inactive_split).
     expandable
         The address range that it grows in, for an expandable segment.
     frames
@@ -168,18 +171,22 @@ class FreeList:
         return bisect_left(self.entries, key)  # a shorter tuple sorts before its extension
 
     def add(self, block: Block) -> None:
+        """Put in a free block."""
         block.state = FREE
         block.gc_base = self.pool.gc_calls
         insort(self.entries, (block.size, block.address, block))
 
     def remove(self, block: Block) -> None:
+        """Take a free block out."""
         del self.entries[self.index(block)]
 
     def add_unmapped(self, block: Block) -> None:
+        """Put in a range that could be mapped."""
         block.state = UNMAPPED
         insort(self.unmapped, (block.address, block))
 
     def remove_unmapped(self, block: Block) -> None:
+        """Take such a range out."""
         del self.unmapped[bisect_left(self.unmapped, (block.address,))]
 
 
@@ -228,4 +235,5 @@ class PrivatePool:
         self.large = BlockPool(is_small=False, counters=large, private=self)
 
     def free_bytes(self) -> int:
+        """What is free in its segments."""
         return sum(block.size for pool in (self.small, self.large) for block in pool.free_blocks())

@@ -112,7 +112,7 @@ def find(name: str) -> GpuProfile | NodeProfile:
 
 def _load(name: str, kinds: list[str]) -> GpuProfile | NodeProfile:
     if is_path(name):
-        path = Path(name).expanduser()
+        path = Path(name).expanduser() if name.startswith(("~/", "~\\")) else Path(name)
         return _build(path, _mapping(path))
     wanted = key(name)
     for places in (_files, _names):
@@ -150,9 +150,9 @@ def _mapping(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         where = "" if path.is_absolute() else f" in {Path.cwd()}"
         raise FakeGpuError(f"There is no file {path}{where}: check the spelling, or the folder.") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise FakeGpuError(
-            f"{path} cannot be read as UTF-8 text ({error}): check that it is a YAML file."
+            f"{path} cannot be read ({error}): check that it is a YAML file, saved as UTF-8 text."
         ) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)

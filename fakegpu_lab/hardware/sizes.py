@@ -17,6 +17,7 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 
 _UNITS = {
     "b": 1,
+    "bytes": 1,
     "kb": 10**3,
     "mb": 10**6,
     "gb": 10**9,

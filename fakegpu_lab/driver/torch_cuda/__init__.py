@@ -1,15 +1,44 @@
-"""The torch.cuda surface: what its Python code asks of torch's C++ half, answered by the simulated machine."""
+"""The torch.cuda surface: what its Python code asks of torch's C++ half, answered by the simulated machine.
+
+torch/cuda/*.py runs unmodified. Each module here has one subject, gives the C functions of that subject under torch's
+own names (``FUNCTIONS``, set on ``torch._C``), and an `install` for what else Python bound when a CPU build was
+imported.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.driver.torch_cuda import device
+import torch
+
+from fakegpu_lab.driver.torch_cuda import (
+    accelerator,
+    build,
+    comm,
+    cudart,
+    device,
+    facades,
+    generators,
+    history,
+    lifecycle,
+    memory,
+    properties,
+    streams,
+    unsupported,
+)
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
 
+_SUBJECTS = (
+    unsupported, lifecycle, build, device, properties, memory, history, streams, generators, cudart, comm,
+    accelerator, facades,
+)  # fmt: skip
+
 
 def install(patches: Patches) -> None:
     """Patch torch.cuda and the C functions under it."""
-    device.install(patches)
+    for subject in _SUBJECTS:
+        for name, function in getattr(subject, "FUNCTIONS", {}).items():
+            patches.set(torch._C, name, function)
+        subject.install(patches)

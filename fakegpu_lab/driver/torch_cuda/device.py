@@ -1,49 +1,98 @@
-"""torch.cuda's devices: count, current, properties."""
+"""torch.cuda's devices: how many, which is current, which reach each other."""
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import torch
 
 from fakegpu_lab.driver import current
+from fakegpu_lab.driver.torch_cuda.lifecycle import poison_fork, require
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
 
 
 def get_device_count() -> int:
+    """The count of the CUDA runtime; like there, asking makes a later fork a bad one."""
+    poison_fork()
     return len(current.devices())
 
 
 def get_device() -> int:
+    """The current device of this thread."""
+    require()
     return current.thread.index
 
 
 def set_device(index: int) -> None:
-    current.thread.index = current.device(index).index
+    """Make a device current for this thread; raises ``invalid device ordinal``."""
+    require()
+    if index >= 0:
+        current.thread.index = current.device(index).index
 
 
 def exchange_device(index: int) -> int:
+    """Make a device current and return the one before; a negative index changes nothing and returns -1."""
+    if index < 0:
+        return -1
+    require()
     before = current.thread.index
-    if index >= 0:
-        set_device(index)
+    set_device(index)
     return before
 
 
+def can_device_access_peer(index: int, peer: int) -> bool:
+    """Whether one device can read another's memory: those of one node can, if its PCIe tree lets them."""
+    require()
+    if index == peer or current.machine is None:
+        return False
+    spec = current.machine.spec
+    if index // spec.gpus_per_node != peer // spec.gpus_per_node:
+        return False
+    node = spec.node
+    if node is not None:
+        return node.fabric.kind != "pcie" or node.pcie.peer_to_peer
+    # Loose cards sit in one host. NVIDIA's driver gives GeForce cards no peer access; unlike ones have none.
+    first, second = (current.device(i).profile for i in (index, peer))
+    return first.id == second.id and first.segment in ("datacenter", "workstation")
+
+
+def synchronize() -> None:
+    """Wait for the current device. Kernels finish at once until the simulation of time is there."""
+    require()
+    current.device()
+
+
+def sleep(cycles: int) -> None:
+    """``torch.cuda._sleep``: a kernel that spins; costs nothing until the simulation of time is there."""
+    if not isinstance(cycles, int):
+        raise RuntimeError("torch.cuda._sleep(): expected 'int'")
+    require()
+    current.device().ledger.kernels += 1
+
+
+FUNCTIONS = {
+    "_cuda_getDeviceCount": get_device_count,
+    "_cuda_getDevice": get_device,
+    "_cuda_setDevice": set_device,
+    "_cuda_exchangeDevice": exchange_device,
+    "_cuda_maybeExchangeDevice": exchange_device,
+    "_cuda_canDeviceAccessPeer": can_device_access_peer,
+    "_cuda_synchronize": synchronize,
+    "_cuda_sleep": sleep,
+    "_cuda_ipc_collect": lambda: None,
+}
+
+
 def install(patches: Patches) -> None:
-    """Patch the C functions of devices."""
-    for name, function in {
-        "_cuda_getDeviceCount": get_device_count,
-        "_cuda_getDevice": get_device,
-        "_cuda_setDevice": set_device,
-        "_cuda_exchangeDevice": exchange_device,
-        "_cuda_maybeExchangeDevice": exchange_device,
-        "_cuda_init": lambda: None,
-        "_cuda_getCurrentRawStream": lambda index: 0,
-    }.items():
-        patches.set(torch._C, name, function)
-    patches.set(torch.cuda, "_exchange_device", exchange_device)
-    patches.set(torch.cuda, "_maybe_exchange_device", exchange_device)
-    patches.set(torch.cuda, "_cudart", object())
-    patches.set(torch.cuda, "_initialized", True)
+    """Patch what torch.cuda bound when it was imported, and its ways around the CUDA runtime."""
+    cuda = torch.cuda
+    patches.set(cuda, "_exchange_device", exchange_device)
+    patches.set(cuda, "_maybe_exchange_device", exchange_device)
+    patches.set(cuda, "_cached_device_count", None)
+    patches.set(cuda, "_check_bf16_tensor_supported", functools.cache(cuda._check_bf16_tensor_supported.__wrapped__))
+    # Without these a machine that has NVIDIA's driver would count its real cards before initialisation.
+    for name in ("_device_count_nvml", "_raw_device_count_nvml"):
+        patches.set(cuda, name, lambda: len(current.devices()))

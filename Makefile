@@ -1,0 +1,62 @@
+# Two commands: `make lab` to learn, `make test` to work on it. Both begin by making .venv, once.
+#   make lab PYTHON=python3.12 LAB_ARGS="--no-browser --port=8899"
+#   make test WORKERS=4
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LAB_ARGS ?=
+WORKERS ?= 2
+TORCH_CPU := https://download.pytorch.org/whl/cpu
+
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+INPUTS := pyproject.toml constraints.txt Makefile
+
+.PHONY: help lab test lint types units notebooks clean
+
+help:
+	@echo "make lab    open JupyterLab on the lessons"
+	@echo "make test   check the code and run the tests"
+	@echo "make clean  remove .venv and everything that was generated"
+
+lab: $(VENV)/.lab
+	$(BIN)/jupyter lab $(LAB_ARGS) lessons
+
+test: lint types units notebooks
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/lint-imports
+
+types: $(VENV)/.test
+	$(BIN)/mypy
+
+# One thread a worker: tests are many small ops, and two thread pools on the same cores only wait for each other.
+units: $(VENV)/.test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests
+
+notebooks: $(VENV)/.test
+	$(BIN)/python -m pytest -q --nbval --nbval-current-env lessons
+
+# The plain name finds the CPU build on macOS, and wherever pip is configured to find it. If it does not, PyTorch's own
+# index has it. It is installed first and alone, so that nothing else is ever asked of that index.
+$(VENV)/.torch: constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "fakegpu_lab needs Python 3.10 or newer, and $(PYTHON) is %d.%d: make PYTHON=python3.12 …" % sys.version_info[:2])'
+	@echo "Making $(VENV) and installing PyTorch (its CPU build, about 200 MB) …"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) torch 2>/dev/null || $(PIP) --extra-index-url $(TORCH_CPU) torch
+	@touch $@
+
+$(VENV)/.lab: $(VENV)/.torch $(INPUTS)
+	@echo "Installing fakegpu_lab and JupyterLab …"
+	@$(PIP) --editable ".[lab]"
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.torch $(INPUTS)
+	@echo "Installing fakegpu_lab and its tests' tools …"
+	@$(PIP) --editable ".[lab,test]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,109 @@
+"""fakegpu-lab: the command line. Each command's work is in a module of its own, imported when it is run.
+
+`fakegpu-lab --help` imports neither torch nor pydantic: it answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+import fakegpu_lab
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.machine import Compute
+
+_BEFORE_SCRIPT = {"allow_interspersed_args": False}  # what follows the script belongs to the script
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(fakegpu_lab.__version__, prog_name="fakegpu-lab")
+def cli() -> None:
+    """Simulated CUDA GPUs for PyTorch, on a machine that has none."""
+
+
+@cli.command(context_settings=_BEFORE_SCRIPT)
+@click.option(
+    "-d",
+    "--devices",
+    default="a100",
+    show_default=True,
+    metavar="SPEC",
+    help="The GPUs: a100:2, a100:1,t4:2, dgx-a100, ./my-gpu.yaml",
+)
+@click.option("--memory", metavar="SIZE", help="Give every GPU only so much memory: 2GiB, 512MiB")
+@click.option(
+    "--compute",
+    type=click.Choice(["real", "meta"]),
+    default="real",
+    show_default=True,
+    help="meta: shapes and memory only, no values",
+)
+@click.option("--report", metavar="FILE", help="Also write what the run did to FILE, as JSON")
+@click.option("-q", "--quiet", is_flag=True, help="No table at the end")
+@click.option("-m", "module", is_flag=True, help="Run a module, as python -m does")
+@click.argument("command", nargs=-1, required=True, metavar="SCRIPT [ARGS]...", type=click.UNPROCESSED)
+def run(
+    devices: str,
+    memory: str | None,
+    compute: Compute,
+    report: str | None,
+    quiet: bool,
+    module: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run a Python SCRIPT on simulated GPUs, as `python SCRIPT ARGS` would run it.
+
+    The run ends with a table of what every GPU did. It is printed on stdout where that is a terminal or a notebook,
+    and else on stderr: a pipe or a file gets what the script printed, and nothing more.
+    """
+    from fakegpu_lab.cli import runner
+
+    runner.run(runner.Request(devices, memory, compute, report, quiet, module, command))
+
+
+@cli.command()
+@click.argument("word", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Everything that is known about each, as JSON")
+def profiles(word: tuple[str, ...], as_json: bool) -> None:
+    """List the GPUs and nodes there are; with WORD, those that have it in their name."""
+    from fakegpu_lab.cli import catalogue
+
+    catalogue.show(" ".join(word), as_json=as_json)
+
+
+@cli.command()
+def doctor() -> int:
+    """Check that simulated GPUs work in this Python, and say what to do where they do not."""
+    from fakegpu_lab.cli import health
+
+    return health.examine()
+
+
+@cli.command(context_settings={"ignore_unknown_options": True})
+@click.option("--into", "folder", default="fakegpu-lessons", show_default=True, help="The folder of your copy")
+@click.argument("args", nargs=-1, metavar="[JUPYTERLAB ARGS]...", type=click.UNPROCESSED)
+def lab(folder: str, args: tuple[str, ...]) -> int:
+    """Copy the lessons that are not in your folder yet, and open JupyterLab on it."""
+    from fakegpu_lab.cli import lessons
+
+    return lessons.open_lab(folder, args)
+
+
+def main() -> None:
+    """Run the command line; bad input is told in one sentence, without a traceback."""
+    from fakegpu_lab.hardware.errors import FakeGpuError
+
+    try:
+        status = cli.main(prog_name="fakegpu-lab", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except FakeGpuError as error:
+        click.echo(f"fakegpu-lab: {error}", err=True)
+        status = 2
+    except click.Abort:  # Ctrl-C
+        status = 130
+    sys.exit(status)

@@ -1,0 +1,138 @@
+"""Run a script or a module the way ``python`` itself does: in a fresh ``__main__``, with its own tracebacks."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import io
+import os
+import sys
+import types
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+INTERRUPTED = 130
+"""The exit status of a program that Ctrl-C ended (128 + SIGINT), as shells have it."""
+
+
+class Program:
+    """A program to run.
+
+    Attributes
+    ----------
+    main
+        Its ``__main__``, not yet run.
+    argv
+        Its ``sys.argv``.
+    """
+
+    def __init__(self, main: types.ModuleType, code: Callable[[], types.CodeType], argv: list[str]) -> None:
+        self.main = main
+        self.argv = argv
+        self._code = code
+
+    def execute(self) -> int:
+        """Run it to its end and return its exit status; ``SystemExit`` passes through."""
+        sys.argv[:] = self.argv
+        sys.modules["__main__"] = self.main  # for good: what the program leaves behind still finds it
+        try:
+            code = self._code()
+        except SyntaxError as error:
+            return _tell(error.with_traceback(None))
+        try:
+            exec(code, vars(self.main))
+        except SystemExit:
+            raise
+        except KeyboardInterrupt as interrupt:
+            frame = interrupt.__traceback__ and interrupt.__traceback__.tb_next
+            where = f" in line {frame.tb_lineno} of {self.argv[0]}" if frame else ""
+            print(f"fakegpu-lab: interrupted{where}", file=sys.stderr)
+            return INTERRUPTED
+        except BaseException as error:
+            return _tell(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
+        return 0
+
+
+def _tell(error: BaseException) -> int:
+    sys.excepthook(type(error), error, error.__traceback__)
+    return 1
+
+
+def script(path: str, args: tuple[str, ...]) -> Program:
+    """The program that ``python path args`` would run.
+
+    Raises
+    ------
+    FakeGpuError
+        If there is no such file.
+    """
+    if Path(path).is_dir():
+        raise FakeGpuError(f"{path} is a folder: name the script in it, or run a package with -m.")
+    try:
+        with io.open_code(str(Path(path).absolute())) as file:
+            source = file.read()
+    except FileNotFoundError:
+        raise FakeGpuError(f"There is no script {path} in {Path.cwd()}: check the spelling, or the folder.") from None
+    except OSError as error:
+        raise FakeGpuError(f"The script {path} cannot be read: {error.strerror}.") from None
+    file_name = os.path.abspath(path)  # noqa: PTH100 - as python does: without following links
+    main = _main(file_name, SourceFileLoader("__main__", file_name), package=None)
+    _search_first(str(Path(path).resolve().parent))
+    return Program(main, lambda: compile(source, file_name, "exec", dont_inherit=True), [path, *args])
+
+
+def module(name: str, args: tuple[str, ...]) -> Program:
+    """The program that ``python -m name args`` would run.
+
+    Raises
+    ------
+    FakeGpuError
+        If there is no such module, or it cannot be run.
+    """
+    _search_first(str(Path.cwd()))
+    spec = _find(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = _find(f"{name}.__main__")
+        if spec is None:
+            raise FakeGpuError(f"{name} is a package without a __main__ module: name one of its modules.")
+    loader = spec and spec.loader
+    if spec is None or spec.origin is None or not isinstance(loader, importlib.abc.InspectLoader):
+        raise FakeGpuError(f"There is no module {name} to run: check the spelling, or whether it is installed here.")
+    main = _main(spec.origin, loader, package=spec.parent)
+    main.__spec__ = spec
+
+    def code() -> types.CodeType:
+        found = loader.get_code(spec.name)
+        if found is None:
+            raise SyntaxError(f"{name} has no Python code")
+        return found
+
+    return Program(main, code, [spec.origin, *args])
+
+
+def _find(name: str) -> importlib.machinery.ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # as runpy has it
+        raise FakeGpuError(f"The module {name} cannot be run: {error}.") from None
+
+
+def _main(file_name: str, loader: object, package: str | None) -> types.ModuleType:
+    main = types.ModuleType("__main__")
+    names = vars(main)
+    names.update(__file__=file_name, __loader__=loader, __package__=package, __cached__=None, __builtins__=builtins)
+    if sys.version_info < (3, 14):
+        names["__annotations__"] = {}
+    return main
+
+
+def _search_first(folder: str) -> None:
+    """Put the program's folder where python would, in place of ours."""
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = folder

@@ -1,0 +1,121 @@
+"""``fakegpu-lab run``: an unmodified program on simulated GPUs, and what it did there."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TextIO
+
+from fakegpu_lab import inherit
+from fakegpu_lab.cli import program
+from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.hardware.machine import Machine
+from fakegpu_lab.hardware.spec import parse_spec
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.machine import Compute
+    from fakegpu_lab.hardware.snapshot import Snapshot
+    from fakegpu_lab.hardware.spec import MachineSpec
+
+
+class Request(NamedTuple):
+    """What was asked for on the command line."""
+
+    devices: str
+    memory: str | None
+    compute: Compute
+    report: str | None
+    quiet: bool
+    module: bool
+    command: tuple[str, ...]
+
+
+def run(request: Request) -> None:
+    """Run the program and end this process as it ended.
+
+    Raises
+    ------
+    FakeGpuError
+        For anything wrong with the request, before the program starts.
+    """
+    spec = parse_spec(request.devices, memory=request.memory)
+    if request.report is not None and not Path(request.report).absolute().parent.is_dir():
+        raise FakeGpuError(f"The report {request.report} cannot be written: there is no such folder.")
+    # The machine is switched on by the program's own `import torch`, as in a child process: settings that the program
+    # makes before that import (PYTORCH_CUDA_ALLOC_CONF, OMP_NUM_THREADS) count, and torch is not imported for nothing.
+    inherit.leave(request.devices, request.memory, request.compute)
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
+    name, *args = request.command
+    made = (program.module if request.module else program.script)(name, tuple(args))
+    epilogue = _Epilogue(request, spec)
+    atexit.register(epilogue)  # first in, last out: after the program's threads and its own exit handlers
+    try:
+        epilogue.status = made.execute()
+    except SystemExit as end:
+        epilogue.status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        raise
+    sys.exit(epilogue.status)
+
+
+class _Epilogue:
+    """What comes after the program: the report and the table."""
+
+    def __init__(self, request: Request, spec: MachineSpec) -> None:
+        self.request = request
+        self.spec = spec
+        self.status = 0
+        self.process = os.getpid()
+
+    def __call__(self) -> None:
+        if os.getpid() != self.process:  # a forked child runs its parent's exit handlers
+            return
+        from fakegpu_lab import report
+
+        snapshot = self._snapshot()
+        if self.request.report is not None:
+            told = report.RunReport(command=self.request.command, exit_status=self.status, snapshot=snapshot)
+            try:
+                Path(self.request.report).write_text(told.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            except OSError as error:
+                _write(
+                    sys.__stderr__,
+                    f"fakegpu-lab: the report {self.request.report} cannot be written: {error.strerror}.",
+                )
+        if not self.request.quiet:
+            _show(report.summary(snapshot))
+
+    def _snapshot(self) -> Snapshot:
+        session = sys.modules.get("fakegpu_lab.session")
+        machine: Machine | None = session.latest() if session is not None else None
+        if machine is None and "torch" in sys.modules:
+            _write(
+                sys.__stderr__, "fakegpu-lab: torch did not see the simulated GPUs; `fakegpu-lab doctor` finds out why."
+            )
+        return (machine or Machine(self.spec, self.request.compute)).snapshot()
+
+
+def _show(table: object) -> None:
+    """Print on stdout where people read it; where a pipe or a file takes the program's output, on stderr."""
+    stdout = sys.__stdout__
+    if stdout is not None and not stdout.closed:
+        try:
+            stdout.flush()  # the table comes after what the program printed, also where both go to one file
+            if stdout.isatty():
+                from rich.console import Console
+
+                Console(file=stdout).print("", table)
+                return
+        except OSError:  # the reader of the pipe has gone
+            return
+        # A kernel's child: graders of notebooks take anything on stderr for an error.
+        in_notebook = "JPY_PARENT_PID" in os.environ
+        _write(stdout if in_notebook else sys.__stderr__, f"\n{table}")
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    if stream is not None and not stream.closed:
+        with contextlib.suppress(OSError):  # the reader of the pipe has gone
+            print(text, file=stream, flush=True)

@@ -1,0 +1,80 @@
+"""Uninitialised parameters (`nn.LazyLinear` and its like) on a device.
+
+Without a shape there is nothing to put on a device, so such a parameter stays on the host and remembers where it is
+wanted; it goes there when its shape is known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin
+
+from fakegpu_lab.driver import conversion, current
+from fakegpu_lab.driver.privateuse1 import CUDA_DEVICES
+from fakegpu_lab.driver.tensor import FakeCudaTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.patches import Patches
+
+_WANTED = "_wanted_device"
+_materialize = UninitializedTensorMixin.materialize
+
+
+def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """`UninitializedParameter.to`: the dtype changes now, the device later."""
+    device, dtype, _, _ = torch._C._nn._parse_to(*args, **kwargs)
+    if device is not None:
+        self.__dict__.pop(_WANTED, None)
+        if current.is_ours(device):
+            self.__dict__[_WANTED] = CUDA_DEVICES[current.device(device.index).index]
+            device = None
+    if device is None and dtype in (None, self.dtype):
+        return self
+    with torch._C.DisableTorchFunctionSubclass():
+        moved = conversion.to(self, device or "cpu", dtype or self.dtype).as_subclass(type(self))
+    moved.__dict__.update(self.__dict__)
+    return moved
+
+
+def cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> torch.Tensor:
+    """`UninitializedParameter.cuda`."""
+    return to(self, "cuda" if device is None else torch.device("cuda", device) if isinstance(device, int) else device)
+
+
+def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
+    """`UninitializedParameter.materialize`, on the device where the parameter is wanted."""
+    where = self.__dict__.pop(_WANTED, None)
+    if device is not None:
+        where = torch.device(device)
+    if not current.is_ours(where):
+        _materialize(self, shape, device, dtype)
+        return
+    _materialize(self, 0, "cpu", dtype)
+    self.data = torch.empty(shape, device=where, dtype=self.dtype)
+
+
+def _new(original: Callable[..., Any]) -> Callable[..., Any]:
+    def new(cls: type, requires_grad: bool | None = None, device: Any = None, dtype: Any = None, **more: Any) -> Any:
+        if requires_grad is not None:
+            more["requires_grad"] = requires_grad
+        default = torch.empty(0, device=device)  # `with torch.device("cuda")` counts too
+        if default.__class__ is not FakeCudaTensor:
+            return original(cls, device=device, dtype=dtype, **more)
+        tensor = original(cls, device="cpu", dtype=dtype, **more)
+        tensor.__dict__[_WANTED] = default.device
+        return tensor
+
+    return new
+
+
+def install(patches: Patches) -> None:
+    """Patch the uninitialised classes."""
+    patches.set(UninitializedTensorMixin, "to", to)
+    patches.set(UninitializedTensorMixin, "cuda", cuda)
+    patches.set(UninitializedTensorMixin, "materialize", materialize)
+    for cls in (UninitializedParameter, UninitializedBuffer):
+        patches.set(cls, "__new__", _new(cls.__new__))

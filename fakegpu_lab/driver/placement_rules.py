@@ -1,0 +1,264 @@
+"""The ops that CUDA does not check in the common way: where each may mix devices, and its own sentence.
+
+Every rule takes the op and its tensors, (name in the schema, tensor) in the caller's order, and raises or lets pass.
+The source of a rule, in pytorch's tree under aten/src/ATen/native, stands beside it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.placement import generated_check, iterator, one_device, two_devices, wants_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.op import Op
+
+    Tensors = list[tuple[str, torch.Tensor]]
+    Rule = Callable[[Op, Tensors], None]
+
+
+def check(op: Op, tensors: Tensors) -> None:
+    """Raise CUDA's error if `tensors`, which are on several devices, may not meet in `op`."""
+    rule = RULES.get(op.name)
+    if rule is not None:
+        rule(op, tensors)
+    elif not generated_check(op, tensors):
+        elementwise(op, tensors)
+
+
+def elementwise(op: Op, tensors: Tensors) -> None:
+    """TensorIterator's operands: what is written, then the inputs in the schema's order."""
+    inputs = [t for name, t in tensors if name not in op.outs]
+    outputs = [t for name, t in tensors if name in op.written]
+    if op.outs and not op.pointwise and op.name not in _ITERATES_OUT:
+        iterator([], inputs, cpu_scalars=False)
+        for tensor in outputs:
+            if tensor.device != inputs[0].device:
+                wants_out(inputs[0].device, tensor.device)
+    iterator(outputs, inputs, cpu_scalars=op.name.rstrip("_") not in _NO_CPU_SCALARS)
+
+
+# Reductions whose out= tensor TensorIterator sees (ReduceOps.cpp, std_var_out), not a structured kernel.
+_ITERATES_OUT = {"var", "std", "var_mean", "std_mean", "logcumsumexp"}
+
+# Their TensorIteratorConfig lacks allow_cpu_scalars (PointwiseOps.cpp, Loss.cpp).
+_NO_CPU_SCALARS = {"addcdiv", "binary_cross_entropy", "binary_cross_entropy_backward"}
+
+
+def _named(tensors: Tensors, name: str) -> torch.Tensor | None:
+    return next((t for n, t in tensors if n == name), None)
+
+
+def anything(op: Op, tensors: Tensors) -> None:
+    """The op moves what it needs, or reads on the host."""
+
+
+def reordered(*names: str) -> Rule:
+    """Elementwise, but with its operands in another order than the schema's."""
+
+    def rule(op: Op, tensors: Tensors) -> None:
+        iterator([], [t for name in names if (t := _named(tensors, name)) is not None], cpu_scalars=True)
+
+    return rule
+
+
+def renamed(kernel: str, **arguments: str) -> Rule:
+    """The generated check of the kernel that a composite op calls, under that kernel's argument names."""
+
+    def rule(op: Op, tensors: Tensors) -> None:
+        order = [*(t for t in tensors if t[0] in op.outs), *(t for t in tensors if t[0] not in op.outs)]
+        method = f"{kernel}_out_out" if op.outs else kernel
+        one_device(((arguments.get(name, name), t) for name, t in order), method)
+
+    return rule
+
+
+def where(op: Op, tensors: Tensors) -> None:
+    """0-dim tensors go to the first device that is not the CPU (TensorCompare.cpp, where_self_out)."""
+    named = dict(tensors)
+    inputs = [named[n] for n in ("condition", "self", "other")]
+    outputs = [named["out"]] if "out" in named else []
+    device = next(t.device for t in (*outputs, *inputs) if t.device.type != "cpu")
+    for tensor in (*outputs, *inputs):
+        if tensor.device != device and (tensor.dim() or tensor in outputs):
+            two_devices(device, tensor.device, inputs)
+
+
+def addcmul(op: Op, tensors: Tensors) -> None:
+    """Only `tensor2` may be a CPU scalar (cuda/PointwiseOpsKernel.cu, addcmul_cuda_kernel)."""
+    elementwise(op, tensors)
+
+
+def mv(op: Op, tensors: Tensors) -> None:
+    """The result is made beside `vec`, then filled by addmv_ (Blas.cpp, mv)."""
+    mat, vec = _named(tensors, "self"), _named(tensors, "vec")
+    assert mat is not None
+    assert vec is not None
+    out = _named(tensors, "out")
+    one_device([("self", vec if out is None else out), ("mat", mat), ("vec", vec)], "addmv_" if out is None else "addmv_out_out")
+
+
+def batch_norm(op: Op, tensors: Tensors) -> None:
+    """CUDA inputs with an affine transform go to cuDNN (Normalization.cpp, _batch_norm_impl_index)."""
+    source = tensors[0][1]
+    names = {name for name, _ in tensors}
+    statistics = {"running_mean", "running_var"} & names
+    if source.is_cuda and source.dim() >= 3 and {"weight", "bias"} <= names and len(statistics) != 1:
+        one_device(tensors, "_cudnn_batch_norm")
+    else:
+        one_device(tensors, "_native_batch_norm")
+
+
+def masked_fill(op: Op, tensors: Tensors) -> None:
+    """The mask goes with self; the value is one element from anywhere, but a CPU self takes a CPU value.
+
+    cuda/Indexing.cu, masked_fill__cuda; TensorAdvancedIndexing.cpp, masked_fill_impl_cpu.
+    """
+    target, mask, value = (_named(tensors, n) for n in ("self", "mask", "value"))
+    assert target is not None
+    assert mask is not None
+    if mask.device != target.device:
+        raise RuntimeError(
+            f"expected self and mask to be on the same device, but got mask on {mask.device} and self on "
+            f"{target.device}"
+        )
+    if value is not None and value.device != target.device and target.device.type == "cpu":
+        raise RuntimeError("masked_fill_: Expected inputs to be on same device")
+
+
+def index(op: Op, tensors: Tensors) -> None:
+    """CPU indices may pick from a device; all others must be beside self (TensorAdvancedIndexing.cpp, make_info)."""
+    target = tensors[0][1].device if tensors[0][0] == "self" else dict(tensors)["self"].device
+    for name, tensor in tensors:
+        if name == "indices" and tensor.device not in (target, torch.device("cpu")):
+            raise RuntimeError(
+                f"indices should be either on cpu or on the same device as the indexed tensor ({target})"
+            )
+    out = _named(tensors, "out")
+    if out is not None and out.device != target:
+        two_devices(out.device if out.is_cuda else target, target if out.is_cuda else out.device, [])
+
+
+def index_put(op: Op, tensors: Tensors) -> None:
+    """Indices come along from anywhere, and so does a 0-dim value (TensorAdvancedIndexing.cpp, _index_put_impl_)."""
+    named = dict(tensors)
+    target, values = named["self"], named["values"]
+    if values.device != target.device and values.dim():
+        iterator([target], [values], cpu_scalars=False)
+
+
+def index_fill(op: Op, tensors: Tensors) -> None:
+    """The value is read on the host (TensorAdvancedIndexing.cpp, index_fill_)."""
+    iterator([], [t for name, t in tensors if name in ("self", "index")], cpu_scalars=False)
+
+
+def convolution(op: Op, tensors: Tensors) -> None:
+    """Types are compared first, bias before weight (Convolution.cpp, check_input_same_type_as_parameters)."""
+    named = dict(tensors)
+    source, weight, bias = named["input"], named["weight"], named.get("bias")
+    for what, tensor in (("weight", weight), ("bias", bias)):
+        if tensor is not None and tensor.is_cuda != source.is_cuda:
+            dense = "" if source.is_cuda else f" or input should be a MKLDNN tensor and {what} is a dense tensor"
+            raise RuntimeError(
+                f"Input type ({source.type()}) and {what} type ({tensor.type()}) should be the same{dense}"
+            )
+    one_device([("input", source), ("weight", weight)], "_cudnn_convolution")
+    if bias is not None:
+        iterator([source], [source, bias], cpu_scalars=False)
+
+
+def bce_with_logits(op: Op, tensors: Tensors) -> None:
+    """A chain of elementwise ops that begins with pos_weight, or with target (Loss.cpp)."""
+    named = dict(tensors)
+    for names in (("pos_weight", "target"), ("target", "self"), ("self", "weight")):
+        iterator([], [named[n] for n in names if n in named], cpu_scalars=True)
+
+
+def cholesky_solve(op: Op, tensors: Tensors) -> None:
+    """LinearAlgebraUtils.h, linearSolveCheckInputs."""
+    named = dict(tensors)
+    if named["self"].device != named["input2"].device:
+        raise RuntimeError(
+            f"Expected b and A to be on the same device, but found b on {named['self'].device} and A on "
+            f"{named['input2'].device} instead."
+        )
+
+
+def dot_out(op: Op, tensors: Tensors) -> None:
+    """Linear.cpp, dot_out and vdot_out; without ``out=`` the common check."""
+    if not op.outs:
+        generated_check(op, tensors)
+        return
+    named = dict(tensors)
+    first, second = (t for n, t in tensors if n != "out")
+    if {named["out"].device} != {first.device, second.device}:
+        raise RuntimeError(
+            f"{op.name}: Expected the output and input tensors to be on the same device, but got the output tensor "
+            f"on {named['out'].device}, the 'input' tensor on {first.device}, and the 'other' tensor on "
+            f"{second.device}"
+        )
+
+
+def searchsorted(op: Op, tensors: Tensors) -> None:
+    """BucketizationUtils.h, searchsorted_pre_check, after the common check."""
+    generated_check(op, tensors)
+    named = dict(tensors)
+    sorter, boundaries = named.get("sorter"), named["sorted_sequence"]
+    if sorter is not None and sorter.device != boundaries.device:
+        raise RuntimeError(
+            "torch.searchsorted(): sorter and boundary tensors should have same device type, but got sorter tensor "
+            f"device type {sorter.device} and input value tensor device type {boundaries.device}"
+        )
+
+
+def block_diag(op: Op, tensors: Tensors) -> None:
+    """TensorShape.cpp, block_diag."""
+    for i, (_, tensor) in enumerate(tensors):
+        if tensor.device != tensors[0][1].device:
+            raise RuntimeError(
+                "torch.block_diag: input tensors must all be on the same device. "
+                f"Input 0 is on device {tensors[0][1].device} and input {i} is on device {tensor.device}"
+            )
+
+
+_cat = renamed("cat")
+
+RULES: dict[str, Rule] = {
+    "where": where,
+    "rsub": reordered("other", "self"),
+    "mv": mv,
+    "stack": _cat,
+    "_stack": _cat,
+    "embedding": renamed("_index_select", weight="self", indices="index"),
+    "native_batch_norm": batch_norm,
+    "_native_batch_norm_legit": batch_norm,
+    "convolution": convolution,
+    "_convolution": convolution,
+    "masked_fill": masked_fill,
+    "masked_fill_": masked_fill,
+    "index": index,
+    "index_put": index_put,
+    "index_put_": index_put,
+    "_index_put_impl_": index_put,
+    "_unsafe_index_put": index_put,
+    "index_fill": index_fill,
+    "index_fill_": index_fill,
+    "binary_cross_entropy_with_logits": bce_with_logits,
+    "cholesky_solve": cholesky_solve,
+    "dot": dot_out,
+    "vdot": dot_out,
+    "searchsorted": searchsorted,
+    "block_diag": block_diag,
+    "fill": anything,
+    "fill_": anything,
+    "set_": anything,
+    "bernoulli": anything,
+    "bernoulli_": anything,
+    "_ctc_loss": anything,
+    "ctc_loss": anything,
+}
+"""By name, for all overloads."""

@@ -1,0 +1,78 @@
+"""torch.accelerator: the names that do not say CUDA, answered as for CUDA."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver import current
+from fakegpu_lab.driver.torch_cuda import cudart, device, memory, streams
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.patches import Patches
+
+_DTYPES = frozenset(
+    value for value in vars(torch).values() if isinstance(value, torch.dtype) and "bits" not in str(value)
+)
+
+
+def get_stream(index: int) -> torch.Stream:
+    """The current stream of this thread on a device; a `torch.cuda.Stream`, which is a `torch.Stream`."""
+    return torch.cuda.current_stream(index)
+
+
+def set_stream(stream: torch.Stream) -> None:
+    """Make a stream current, and its device."""
+    streams.set_stream(stream.stream_id, stream.device_index, stream.device_type)
+
+
+def synchronize(index: int) -> None:
+    """Wait for a device; before CUDA is initialised there is nothing to wait for."""
+    if current.ready:
+        current.device(index)
+
+
+def get_memory_info(index: int) -> tuple[int, int]:
+    """Free and total bytes."""
+    return cudart.mem_get_info(index)
+
+
+def get_device_capability(index: int) -> dict[str, Any]:
+    """Which dtypes a tensor on the device can have."""
+    current.device(index)
+    return {"supported_dtypes": set(_DTYPES)}
+
+
+FUNCTIONS = {
+    "_accelerator_getAccelerator": lambda: torch.device("cuda"),
+    "_get_accelerator": lambda check=False: torch.device("cuda"),
+    "_accelerator_getDeviceIndex": device.get_device,
+    "_accelerator_setDeviceIndex": device.set_device,
+    "_accelerator_exchangeDevice": device.exchange_device,
+    "_accelerator_maybeExchangeDevice": device.exchange_device,
+    "_accelerator_hooks_device_count": device.get_device_count,
+    "_accelerator_hooks_get_current_device": device.get_device,
+    "_accelerator_hooks_set_current_device": device.set_device,
+    "_accelerator_hooks_exchange_device": device.exchange_device,
+    "_accelerator_hooks_maybe_exchange_device": device.exchange_device,
+    "_accelerator_getDeviceCapability": get_device_capability,
+    "_accelerator_getStream": get_stream,
+    "_accelerator_setStream": set_stream,
+    "_accelerator_synchronizeDevice": synchronize,
+    "_accelerator_isAllocatorInitialized": lambda: current.ready,
+    "_accelerator_emptyCache": memory.empty_cache,
+    "_accelerator_emptyHostCache": lambda: None,
+    "_accelerator_getDeviceStats": memory.memory_stats,
+    "_accelerator_resetPeakStats": lambda index: memory.allocator(index).reset_peak(),
+    "_accelerator_resetAccumulatedStats": lambda index: memory.allocator(index).reset_accumulated(),
+    "_accelerator_getMemoryInfo": get_memory_info,
+}
+
+
+def install(patches: Patches) -> None:
+    """Give torch.accelerator a cache of its own for this machine."""
+    if hasattr(torch.accelerator, "get_device_capability"):  # since 2.11
+        capability = torch.accelerator.get_device_capability.__wrapped__
+        patches.set(torch.accelerator, "get_device_capability", functools.cache(capability))

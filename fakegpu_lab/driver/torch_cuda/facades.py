@@ -1,0 +1,88 @@
+"""torch.Generator, torch.Stream and torch.Event, which make an object for any device, CUDA's too.
+
+They are C classes that look for the device's backend in C++. Each gets a stand-in that makes ours for ``cuda`` and
+leaves the rest to the C class; `isinstance` knows no difference between the two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver import current
+from fakegpu_lab.driver.random import CudaGenerator
+from fakegpu_lab.driver.torch_cuda import streams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.patches import Patches
+
+
+def _facade(original: type, make: Callable[..., Any]) -> type:
+    """A class that stands in for `original`: calling it calls `make`."""
+
+    class Facade(type(original)):  # type: ignore[misc]
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            return make(*args, **kwargs) if cls is facade else super().__call__(*args, **kwargs)
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, original) if cls is facade else super().__instancecheck__(instance)
+
+        def __subclasscheck__(cls, subclass: type) -> bool:
+            return issubclass(subclass, original) if cls is facade else super().__subclasscheck__(subclass)
+
+    # Pickled under the name where programs find it.
+    facade: type = Facade(original.__name__, (original,), {"__module__": "torch", "__doc__": original.__doc__})
+    return facade
+
+
+def _cuda_index(device: Any) -> int | None:
+    """The index, if that is a CUDA device; else None."""
+    if isinstance(device, (str, int)):
+        device = torch.device(device)
+    if device is None or device.type != "cuda":
+        return None
+    return current.device(device.index).index
+
+
+def make_generator(device: Any = "cpu") -> torch._C.Generator:
+    """``torch.Generator(device)``."""
+    index = _cuda_index(device)
+    return _generator(device) if index is None else CudaGenerator(index)
+
+
+def make_stream(device: Any = None, *args: Any, **kwargs: Any) -> torch._C.Stream:
+    """``torch.Stream(device, priority=)`` or ``torch.Stream(stream_id=, device_index=, device_type=)``."""
+    if device is None and kwargs.get("device_type") == streams._CUDA:
+        return torch.cuda.Stream(**kwargs)  # type: ignore[no-untyped-call]
+    if device is None and "device_type" in kwargs:
+        return _stream(**kwargs)
+    index = _cuda_index("cuda" if device is None else device)
+    if index is None:
+        return _stream(device, *args, **kwargs)
+    return torch.cuda.Stream(torch.device("cuda", index), *args, **kwargs)  # type: ignore[no-untyped-call]
+
+
+def make_event(
+    device: Any = None, *, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+) -> torch._C.Event:
+    """``torch.Event(device)``; without a device, of the accelerator."""
+    if _cuda_index("cuda" if device is None else device) is None:
+        return _event(device, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
+    return torch.cuda.Event(enable_timing, blocking, interprocess)  # type: ignore[no-untyped-call]
+
+
+_generator, _stream, _event = torch._C.Generator, torch._C.Stream, torch._C.Event
+_FACADES = {
+    "Generator": _facade(_generator, make_generator),
+    "Stream": _facade(_stream, make_stream),
+    "Event": _facade(_event, make_event),
+}
+
+
+def install(patches: Patches) -> None:
+    """Put the stand-ins where programs find the classes."""
+    for name, facade in _FACADES.items():
+        patches.set(torch, name, facade)

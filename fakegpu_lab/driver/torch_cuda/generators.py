@@ -1,0 +1,22 @@
+"""torch.cuda's default generators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from fakegpu_lab.driver import current, random
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.patches import Patches
+
+
+def bind() -> None:
+    """Give torch.cuda its generators, as C++ does when it initialises."""
+    torch.cuda.default_generators = tuple(random.generator(device.index) for device in current.devices())  # type: ignore[assignment]
+
+
+def install(patches: Patches) -> None:
+    """No generators before initialisation."""
+    patches.set(torch.cuda, "default_generators", ())

@@ -1,0 +1,87 @@
+"""When CUDA is initialised, and what a fork does to it.
+
+torch initialises CUDA at its first real use (`torch.cuda._lazy_init`), and runs then what was queued before, such as
+seeds. A process forked after the first CUDA call may not use CUDA: `forked_child` of torch/csrc/cuda/Module.cpp.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import torch
+
+from fakegpu_lab.driver import current, messages
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.patches import Patches
+
+BAD_FORK = (
+    "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' "
+    "start method"
+)
+
+_poisoned = False
+_in_bad_fork = False
+
+
+def poison_fork() -> None:
+    """Remember that CUDA was called: a process forked from now on may not use it."""
+    global _poisoned
+    _poisoned = True
+
+
+def _forked_child() -> None:
+    global _in_bad_fork
+    if _poisoned and current.machine is not None:
+        _in_bad_fork = True
+        current.ready = False
+        current.machine.retire(BAD_FORK)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_forked_child)
+
+
+def init() -> None:
+    """``_cuda_init``: after it, the machine can be used."""
+    if _in_bad_fork:
+        raise RuntimeError(BAD_FORK)
+    if not current.devices():
+        raise messages.no_gpus()
+    poison_fork()
+    from fakegpu_lab.driver.torch_cuda import generators
+
+    generators.bind()
+    current.ready = True
+
+
+def require() -> None:
+    """Initialise CUDA unless it is, as the C functions do that need a context."""
+    if not current.ready:
+        torch.cuda._lazy_init()  # type: ignore[no-untyped-call]
+
+
+FUNCTIONS = {
+    "_cuda_init": init,
+    "_cuda_isInBadFork": lambda: _in_bad_fork,
+    "_cuda_hasPrimaryContext": lambda index: current.ready and 0 <= index < len(current.devices()),
+}
+
+
+def install(patches: Patches) -> None:
+    """Give torch.cuda the state of a CUDA build that nobody has used yet."""
+    global _poisoned, _in_bad_fork
+    _poisoned = _in_bad_fork = False
+    current.ready = False
+    cuda = torch.cuda
+    patches.set(cuda, "_is_in_bad_fork", FUNCTIONS["_cuda_isInBadFork"])
+    patches.set(cuda, "_initialized", False)
+    patches.set(cuda, "_tls", threading.local())
+    # Copies: what is queued while the machine is on must not wait for a CUDA that never comes. What was queued
+    # before (`torch.manual_seed` at the top of a notebook) counts.
+    patches.set(cuda, "_queued_calls", list(cuda._queued_calls))
+    seeds = type(cuda._lazy_seed_tracker)()
+    vars(seeds).update(vars(cuda._lazy_seed_tracker))
+    patches.set(cuda, "_lazy_seed_tracker", seeds)

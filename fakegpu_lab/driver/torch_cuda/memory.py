@@ -1,0 +1,188 @@
+"""torch.cuda's memory functions: statistics, limits, settings, raw allocations, the observers of an OOM."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.cuda._utils import _get_device_index
+
+from fakegpu_lab.driver import current, messages
+from fakegpu_lab.driver.torch_cuda import streams
+from fakegpu_lab.driver.torch_cuda.lifecycle import require
+from fakegpu_lab.hardware.allocator import DeviceOutOfMemory
+from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.patches import Patches
+    from fakegpu_lab.hardware.allocator import Block, CachingAllocator
+
+_raw: dict[int, tuple[CachingAllocator, Block]] = {}
+"""What `caching_allocator_alloc` handed out, by address."""
+
+
+def allocator(index: int) -> CachingAllocator:
+    """A device's allocator, for the functions that do not initialise CUDA (assertValidDevice).
+
+    C++ prints the index, a signed byte, as the character that it is, so the sentence ends at the NUL of device 0.
+    """
+    if not current.ready or not 0 <= index < len(current.devices()):
+        raise RuntimeError(f"Invalid device argument {chr(index % 256)}: did you call init?".split("\0", 1)[0])
+    return current.devices()[index].allocator
+
+
+def memory_stats(index: int) -> dict[str, Any]:
+    """Every counter of a device's allocator, nested."""
+    return allocator(index).stats()
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes that tensors hold."""
+    return _allocator_of(device).allocated_bytes if current.ready else 0
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """The most bytes that tensors held."""
+    return _allocator_of(device).max_allocated_bytes if current.ready else 0
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Bytes that the allocator holds."""
+    return _allocator_of(device).reserved_bytes if current.ready else 0
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """The most bytes that the allocator held."""
+    return _allocator_of(device).max_reserved_bytes if current.ready else 0
+
+
+def _allocator_of(device: Any) -> CachingAllocator:
+    return allocator(device if device.__class__ is int else _get_device_index(device, optional=True))
+
+
+def empty_cache() -> None:
+    """Release what no tensor uses, on every device."""
+    for device in current.devices():
+        device.allocator.empty_cache()
+
+
+def set_memory_fraction(fraction: float, index: int) -> None:
+    """Limit the allocator to a part of the card."""
+    allocator(index).set_memory_fraction(fraction)
+
+
+def get_memory_fraction(index: int) -> float:
+    """The part of the card that the allocator may take."""
+    return allocator(index).memory_fraction
+
+
+def raw_alloc(nbytes: int, pointer: int) -> int:
+    """Take memory for another library, on the stream with that ``cudaStream_t``; returns its address."""
+    require()
+    device = current.device()
+    source = device.allocator
+    try:
+        block = source.malloc(nbytes, streams.id_of(pointer))
+    except DeviceOutOfMemory as error:
+        raise messages.out_of_memory(error) from None
+    if block.address:
+        _raw[block.address] = source, block
+    return block.address
+
+
+def raw_delete(address: int) -> None:
+    """Give back what `raw_alloc` took."""
+    if not address:
+        return
+    if address not in _raw:
+        raise RuntimeError(f"invalid device pointer: {address:#x}")
+    source, block = _raw.pop(address)
+    source.free(block)
+
+
+# The pinned host allocator: pin_memory() copies on a simulated machine and takes nothing from it.
+_HOST_STATS = ("allocations", "allocated_bytes", "active_requests", "active_bytes")
+
+
+def host_memory_stats() -> dict[str, Any]:
+    """The counters of the pinned host allocator: nothing is taken from it."""
+    stats: dict[str, Any] = {"num_host_alloc": 0, "num_host_free": 0}
+    for name in _HOST_STATS:
+        stats[name] = dict.fromkeys(("current", "peak", "allocated", "freed"), 0)
+    for name in ("host_alloc_time", "host_free_time"):
+        stats[name] = dict.fromkeys(("total", "max", "min", "count", "avg"), 0)
+    return stats
+
+
+def set_allocator_settings(text: str) -> None:
+    """Change ``PYTORCH_CUDA_ALLOC_CONF`` while running; raises ValueError, in torch's words."""
+    settings = AllocatorSettings.parse(text)
+    for device in current.devices():
+        device.settings = settings
+        device.allocator.configure(settings)
+
+
+def get_allocator_settings() -> str:
+    """The last settings given, as text."""
+    return _settings().text
+
+
+def get_allocator_backend() -> str:
+    """``native``, or what the settings say; the simulated memory behaves as native either way."""
+    return _settings().backend
+
+
+def _settings() -> AllocatorSettings:
+    return current.devices()[0].allocator.settings
+
+
+def clear_cublas_workspaces() -> None:
+    """Give back the memory that cuBLAS took from the allocator."""
+    for device in current.devices():
+        device.workspaces.clear()
+
+
+_caching_enabled = True
+
+
+def _enable_caching(value: bool) -> None:
+    """The simulated allocator always caches; the switch is remembered for whoever asks."""
+    global _caching_enabled
+    _caching_enabled = value
+
+
+FUNCTIONS = {
+    "_cuda_memoryStats": memory_stats,
+    "_cuda_resetPeakMemoryStats": lambda index: allocator(index).reset_peak(),
+    "_cuda_resetAccumulatedMemoryStats": lambda index: allocator(index).reset_accumulated(),
+    "_cuda_emptyCache": empty_cache,
+    "_cuda_setMemoryFraction": set_memory_fraction,
+    "_cuda_getMemoryFraction": get_memory_fraction,
+    "_cuda_cudaCachingAllocator_raw_alloc": raw_alloc,
+    "_cuda_cudaCachingAllocator_raw_delete": raw_delete,
+    "_cuda_cudaCachingAllocator_enable": _enable_caching,
+    "_cuda_cudaCachingAllocator_is_enabled": lambda: _caching_enabled,
+    "_cuda_hostMemoryStats": host_memory_stats,
+    "_cuda_resetPeakHostMemoryStats": lambda: None,
+    "_cuda_resetAccumulatedHostMemoryStats": lambda: None,
+    "_host_emptyCache": lambda: None,
+    "_cuda_getAllocatorBackend": get_allocator_backend,
+    "_accelerator_setAllocatorSettings": set_allocator_settings,
+    "_accelerator_getAllocatorSettings": get_allocator_settings,
+    "_cuda_clearCublasWorkspaces": clear_cublas_workspaces,
+    "_cuda_attach_out_of_memory_observer": messages.oom_observers.append,
+}
+
+
+def install(patches: Patches) -> None:
+    """Forget what belonged to the machine before."""
+    global _caching_enabled
+    _raw.clear()
+    _caching_enabled = True
+    messages.oom_observers.clear()
+    # torch's own flatten and sort all hundred statistics to return one, and loops ask these at every step.
+    for function in (memory_allocated, max_memory_allocated, memory_reserved, max_memory_reserved):
+        name = function.__name__
+        for module in (torch.cuda, torch.cuda.memory):
+            patches.set(module, name, functools.wraps(getattr(torch.cuda, name))(function))

@@ -1,0 +1,285 @@
+"""Streams and events.
+
+Every kernel finishes the moment it is launched, until the simulation of time is there: a stream is always idle, an
+event has always happened, and two events are 0.0 ms apart. What is real already: which stream is current, per thread
+and device; the memory pools that each stream has for itself; and CUDA's errors.
+
+The dispatch path reads ``device.stream``, the id of the stream that memory is taken on. It follows the thread that
+called last; so until then only one thread at a time should use streams other than the default.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.cuda.streams
+
+from fakegpu_lab.driver import current, messages
+from fakegpu_lab.driver.torch_cuda.lifecycle import require
+
+if TYPE_CHECKING:
+    import types
+
+    from typing_extensions import Self
+
+    from fakegpu_lab.driver.patches import Patches
+
+_CUDA = 1  # c10::DeviceType::CUDA
+
+# Ids as c10/cuda/CUDAStream.cpp makes them: | index in the pool | type: 4 bits | 1 for a stream of torch's own |.
+# Type 0 is the default stream, whose id is 0; 1 to 4 are the pools by priority, 0 to -3; an external stream's id is
+# its address, which is even.
+_POOL_SIZE = 32
+_PRIORITIES = 4
+_POINTERS = 0x5500_0000_0000
+_EVENT_POINTERS = 0x5600_0000_0000
+
+
+class _Thread(threading.local):
+    """Which stream is current on each device; the default one where none was set."""
+
+    def __init__(self) -> None:
+        self.current: dict[int, int] = {}
+
+
+_thread = _Thread()
+_next_in_pool: dict[tuple[int, int], itertools.count[int]] = {}
+_event_numbers = itertools.count(1)
+
+
+def from_pool(index: int, priority: int) -> int:
+    """The id of the next stream of a device's pool for that priority, round-robin."""
+    level = min(max(-priority, 0), _PRIORITIES - 1)
+    number = next(_next_in_pool.setdefault((index, level), itertools.count())) % _POOL_SIZE
+    return number << 5 | (level + 1) << 1 | 1
+
+
+def priority_of(stream_id: int) -> int:
+    """The priority of a stream: 0 is the lowest, -3 the highest."""
+    return 1 - (stream_id >> 1 & 0xF) if stream_id & 1 else 0
+
+
+def pointer_of(stream_id: int, index: int) -> int:
+    """A ``cudaStream_t``: null for the default stream, an external stream's own, else one made up."""
+    return _POINTERS + (index << 32) + (stream_id << 8) if stream_id & 1 else stream_id
+
+
+def id_of(pointer: int) -> int:
+    """The stream id behind a ``cudaStream_t``."""
+    return (pointer & 0xFFFF_FFFF) >> 8 if pointer >> 40 == _POINTERS >> 40 else pointer
+
+
+def current_stream(index: int) -> int:
+    """The id of this thread's current stream on a device."""
+    return _thread.current.get(index, 0)
+
+
+def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
+    """Make a stream current, and its device."""
+    if device_type != _CUDA:
+        raise RuntimeError("device_type == DeviceType::CUDA INTERNAL ASSERT FAILED")
+    require()
+    device = current.device(device_index)
+    current.thread.index = device.index
+    _thread.current[device.index] = stream_id
+    device.stream = stream_id
+
+
+def _described(stream_id: int, index: int) -> tuple[int, int, int]:
+    return stream_id, index, _CUDA
+
+
+def _index(index: int) -> int:
+    require()
+    return current.device(index).index
+
+
+class CudaStreamBase(torch._C.Stream):
+    """``torch._C._CudaStreamBase`` (torch/csrc/cuda/Stream.cpp): what `torch.cuda.Stream` inherits."""
+
+    def __new__(
+        cls,
+        priority: int = 0,
+        stream_id: int = 0,
+        device_index: int = 0,
+        device_type: int = 0,
+        stream_ptr: int = 0,
+    ) -> Self:
+        """Take the next stream of a pool, wrap an external one, or name one by its id."""
+        require()
+        if stream_ptr and priority:
+            raise RuntimeError("Priority was explicitly set for a external stream")
+        if not (stream_id or device_index or device_type):  # a new one
+            device_index = current.device().index
+            stream_id = stream_ptr or from_pool(device_index, priority)
+        return super().__new__(cls, stream_id=stream_id, device_index=device_index, device_type=_CUDA)
+
+    @property
+    def cuda_stream(self) -> int:
+        """The ``cudaStream_t``."""
+        return pointer_of(self.stream_id, self.device_index)
+
+    native_handle = cuda_stream
+
+    @property
+    def priority(self) -> int:
+        """Its priority; lower numbers go first."""
+        return priority_of(self.stream_id)
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """The lowest and the highest priority there is."""
+        return 0, 1 - _PRIORITIES
+
+    def query(self) -> bool:
+        """Whether all work is done."""
+        return True
+
+    def synchronize(self) -> None:
+        """Wait until all work is done."""
+
+    def is_capturing(self) -> bool:
+        """Whether a CUDA graph is being captured."""
+        return False
+
+    def __enter__(self) -> Self:
+        before = current.thread.index
+        self.__dict__.setdefault("_outer", []).append((before, current_stream(self.device_index)))
+        set_stream(self.stream_id, self.device_index, _CUDA)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        device_before, stream_before = self.__dict__["_outer"].pop()
+        set_stream(stream_before, self.device_index, _CUDA)
+        current.thread.index = device_before
+
+
+class CudaEventBase(torch._C.Event):
+    """``torch._C._CudaEventBase`` (c10/cuda/CUDAEvent.h): what `torch.cuda.Event` inherits."""
+
+    _timing: bool
+    _device_index: int | None
+    _pointer: int
+
+    def __new__(
+        cls,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        external: bool = False,
+    ) -> Self:
+        """Make an event that was not recorded."""
+        self = super().__new__(cls, device="cpu")  # the C half does nothing
+        self._timing = bool(enable_timing)
+        self._device_index = None  # CUDA makes the event when it is first recorded
+        self._pointer = 0
+        return self
+
+    @classmethod
+    def from_ipc_handle(cls, device: object, handle: bytes) -> CudaEventBase:
+        """Refused: see `ipc_handle`."""
+        raise RuntimeError("Sharing CUDA events between processes is not part of the simulation.")
+
+    def ipc_handle(self) -> bytes:
+        """Refused: events cannot be shared."""
+        raise RuntimeError("Sharing CUDA events between processes is not part of the simulation.")
+
+    @property
+    def device(self) -> torch.device | None:  # type: ignore[override]
+        """The device of the stream that first recorded it."""
+        return None if self._device_index is None else torch.device("cuda", self._device_index)
+
+    @property
+    def cuda_event(self) -> int:
+        """The ``cudaEvent_t``; 0 until it is recorded."""
+        return self._pointer
+
+    event_id = cuda_event
+
+    def record(self, stream: torch.Stream) -> None:  # type: ignore[override]
+        """Note the point that the stream has reached."""
+        if self._device_index is None:
+            self._device_index = stream.device_index
+            self._pointer = _EVENT_POINTERS + next(_event_numbers) * 0x40
+        if self._device_index != stream.device_index:
+            raise RuntimeError(
+                f"Event device {self._device_index} does not match recording stream's device {stream.device_index}."
+            )
+
+    def wait(self, stream: torch.Stream) -> None:  # type: ignore[override]
+        """Let the stream wait for the event."""
+
+    def query(self) -> bool:
+        """Whether the work before the event is done."""
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for the event."""
+
+    def elapsed_time(self, other: CudaEventBase) -> float:  # type: ignore[override]
+        """Milliseconds between two events: 0.0 until the simulation of time is there."""
+        if not (self._timing and other._timing):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        if self._device_index is None or other._device_index is None:
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
+        if self._device_index != other._device_index:
+            raise messages.invalid_resource_handle()
+        return 0.0
+
+
+for _base, _name in ((CudaStreamBase, "_CudaStreamBase"), (CudaEventBase, "_CudaEventBase")):
+    _base.__name__ = _base.__qualname__ = _name
+    _base.__module__ = "torch._C"
+
+
+@functools.cache
+def classes() -> types.ModuleType:
+    """torch/cuda/streams.py executed once more, over the bases above.
+
+    A CPU build defines torch.cuda.Stream and Event over dummies, and a class cannot change to a base of another
+    layout. Must be called while the bases are patched in.
+    """
+    spec = importlib.util.find_spec("torch.cuda.streams")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+FUNCTIONS = {
+    "_CudaStreamBase": CudaStreamBase,
+    "_CudaEventBase": CudaEventBase,
+    "_cuda_getCurrentStream": lambda index: _described(current_stream(_index(index)), _index(index)),
+    "_cuda_getCurrentRawStream": lambda index: pointer_of(current_stream(_index(index)), _index(index)),
+    "_cuda_getDefaultStream": lambda index: _described(0, _index(index)),
+    "_cuda_getStreamFromExternal": lambda pointer, index: _described(pointer, _index(index)),
+    "_cuda_setStream": set_stream,
+    "_cuda_isCurrentStreamCapturing": lambda: False,
+}
+
+
+def install(patches: Patches) -> None:
+    """Patch the classes, in both places where Python looks for them."""
+    global _thread, _event_numbers
+    _thread = _Thread()
+    _next_in_pool.clear()
+    _event_numbers = itertools.count(1)
+    torch_streams = torch.cuda.streams
+    for name in ("Stream", "ExternalStream", "Event"):
+        new = getattr(classes(), name)
+        old = getattr(torch_streams, name)
+        # For whoever wrote `from torch.cuda import Stream` before the machine was there.
+        patches.set(old, "__new__", staticmethod(functools.partial(_make_instead, new)))
+        patches.set(torch_streams, name, new)
+        patches.set(torch.cuda, name, new)
+    patches.set(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", FUNCTIONS["_cuda_isCurrentStreamCapturing"])
+
+
+def _make_instead(new: Any, old: Any, *args: Any, **kwargs: Any) -> Any:
+    return new(*args, **kwargs)

@@ -1,0 +1,86 @@
+"""``%fakegpu``: simulated GPUs, from a notebook's cell or IPython's prompt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.display import display
+
+from fakegpu_lab import listing, report, session
+from fakegpu_lab.hardware.catalogue import catalogue
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from fakegpu_lab.table import Table
+
+_WORDS = ("off", "profiles", "reset")
+
+
+@magics_class
+class FakeGpuMagics(Magics):
+    """The ``%fakegpu`` magic."""
+
+    @magic_arguments()
+    @argument("spec", nargs="*", help="the GPUs to enable, or one of off, reset, profiles [WORD]; nothing: show them")
+    @argument("--memory", metavar="SIZE", help="give every GPU only so much memory, such as 2GiB")
+    @argument("--compute", choices=["real", "meta"], help="real (default): values; meta: shapes and memory only")
+    @line_magic
+    def fakegpu(self, line: str) -> Table | None:
+        """Give this notebook simulated CUDA GPUs.
+
+        %fakegpu a100:2                 two A100s; also a100:1,t4:2, dgx-a100, ./my-gpu.yaml
+        %fakegpu a100 --memory 2GiB     an A100 that has only 2 GiB
+        %fakegpu                        the GPUs, their memory, what they did
+        %fakegpu reset                  the same GPUs anew: empty memory, counters at 0
+        %fakegpu off                    no simulated GPUs: torch as it was
+        %fakegpu profiles h100          the GPUs there are with h100 in their name
+        """
+        asked = parse_argstring(self.fakegpu, line)
+        verb, *rest = asked.spec or [""]
+        if (asked.memory or asked.compute) and verb in ("", *_WORDS):
+            raise UsageError("--memory and --compute go with the GPUs to enable: %fakegpu a100 --memory 2GiB")
+        if verb in ("off", "reset") and rest:
+            raise UsageError(f"%fakegpu {verb} takes nothing more, and there was {' '.join(rest)!r}.")
+        try:
+            if verb == "profiles":
+                display(*listing.tables(" ".join(rest)))
+                return None
+            if verb == "off":
+                session.disable()
+                print("The simulated GPUs are off.")
+                return None
+            if verb == "reset":
+                session.reset()
+            elif verb:
+                session.enable(" ".join(asked.spec), memory=asked.memory, compute=asked.compute or "real")
+            elif not session.enabled():
+                print("No simulated GPU is enabled; %fakegpu a100 enables one.")
+                return None
+            return report.status(session.snapshot())
+        except FakeGpuError as error:
+            raise UsageError(str(error)) from None
+
+
+def load(shell: InteractiveShell) -> None:
+    """Register the magic with `shell`."""
+    shell.register_magics(FakeGpuMagics)
+    shell.set_hook("complete_command", _complete, str_key="%fakegpu")
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Take the machine and the magic away."""
+    session.disable()
+    shell.magics_manager.magics["line"].pop("fakegpu", None)
+
+
+def _complete(shell: InteractiveShell, event: SimpleNamespace) -> list[str]:
+    """What Tab offers after ``%fakegpu``."""
+    words = [*_WORDS, *catalogue("gpus"), *catalogue("nodes"), "--memory", "--compute"]
+    return [word for word in words if word.startswith(event.symbol)]

@@ -1,0 +1,91 @@
+"""What a machine did, for people to read (tables) and for programs (JSON). Reads nothing but a `Snapshot`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fakegpu_lab.hardware.snapshot import Snapshot  # noqa: TC001 - pydantic reads the annotation
+from fakegpu_lab.table import Table
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.snapshot import Counters
+
+
+class RunReport(BaseModel):
+    """What ``fakegpu-lab run --report`` writes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: int = Field(default=1, description="of this schema; grows when a field changes its meaning")
+    command: tuple[str, ...] = Field(description="the script or module, and its arguments")
+    exit_status: int = Field(description="as the shell sees it; 130 after Ctrl-C")
+    snapshot: Snapshot = Field(description="the machine at the end of the run")
+
+
+def summary(snapshot: Snapshot) -> Table:
+    """Tell of a finished run: one row a device. A copy between two devices is counted where it started."""
+    devices = snapshot.devices
+    mixed = len({device.id for device in devices}) > 1
+    several = len(devices) > 1
+    headers = ["device", "allocated", "reserved", "H2D", "D2H", *(["P2P"] if several else []), "kernels"]
+    rows = [
+        [
+            f"cuda:{device.index} {device.id}" if mixed else f"cuda:{device.index}",
+            size(device.memory.peak_allocated),
+            size(device.memory.peak_reserved),
+            *_copies(device.counters, peers=several),
+            f"{device.counters.kernels:,}",
+        ]
+        for device in devices
+    ]
+    title = f"fakegpu-lab {_machine(snapshot)}: peak memory, copies, kernels"
+    return Table(headers, rows, title, frozenset(range(1, len(headers))))
+
+
+def status(snapshot: Snapshot) -> Table:
+    """Tell of the machine as it is now: one row a device."""
+    headers = ["device", "name", "total", "allocated", "peak", "reserved", "H2D", "D2H", "kernels"]
+    rows = [
+        [
+            f"cuda:{device.index}",
+            device.name,
+            size(device.memory.total),
+            size(device.memory.allocated),
+            size(device.memory.peak_allocated),
+            size(device.memory.reserved),
+            *_copies(device.counters, peers=False),
+            f"{device.counters.kernels:,}",
+        ]
+        for device in snapshot.devices
+    ]
+    gpus = "1 simulated GPU" if len(rows) == 1 else f"{len(rows)} simulated GPUs"
+    return Table(headers, rows, f"{_machine(snapshot)}: {gpus}", frozenset(range(2, len(headers))))
+
+
+def size(nbytes: int) -> str:
+    """Write a size in three figures, to fit a column.
+
+    >>> size(0), size(360_000), size(84_986_691_584)
+    ('0', '352 KiB', '79.1 GiB')
+    """
+    value, unit = float(nbytes), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1000 or unit == "TiB":
+            break
+        value /= 1024
+    if unit == "B":
+        return f"{nbytes} B" if nbytes else "0"
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+
+
+def _machine(snapshot: Snapshot) -> str:
+    return snapshot.spec + (", shapes and memory only" if snapshot.compute == "meta" else "")
+
+
+def _copies(counters: Counters, *, peers: bool) -> list[str]:
+    pairs = [(counters.h2d_count, counters.h2d_bytes), (counters.d2h_count, counters.d2h_bytes)]
+    if peers:
+        pairs.append((counters.p2p_sent_count, counters.p2p_sent_bytes))
+    return [f"{count:,} ({size(nbytes)})" if count else "0" for count, nbytes in pairs]

@@ -1,0 +1,98 @@
+"""A small table that reads well in a terminal, in a notebook and in a file.
+
+>>> print(Table(["card", "memory"], [["a100", "80 GiB"], ["t4", "16 GiB"]]))
+card  memory
+a100  80 GiB
+t4    16 GiB
+"""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import rich.table
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under headers: text where it is printed, HTML in a notebook, coloured where rich prints it.
+
+    Attributes
+    ----------
+    headers
+        One a column.
+    rows
+        As many cells each as there are headers.
+    title
+        A line above the table; may be empty.
+    numbers
+        The columns, by position, that are flush right.
+    """
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    numbers: frozenset[int] = field(default_factory=frozenset)
+
+    def __str__(self) -> str:
+        widths = [max(len(line[column]) for line in self._lines) for column in range(len(self.headers))]
+        text = [
+            "  ".join(
+                cell.rjust(width) if column in self.numbers else cell.ljust(width)
+                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in self._lines
+        ]
+        return "\n".join(([self.title] if self.title else []) + text)
+
+    __repr__ = __str__
+
+    @property
+    def _lines(self) -> list[Sequence[str]]:
+        return [self.headers, *self.rows]
+
+    def _repr_html_(self) -> str:
+        def row(tag: str, cells: Sequence[str]) -> str:
+            sides = ["right" if column in self.numbers else "left" for column in range(len(cells))]
+            return "".join(
+                f'<{tag} style="text-align: {side}">{html.escape(cell)}</{tag}>'
+                for cell, side in zip(cells, sides, strict=True)
+            )
+
+        caption = f'<caption style="text-align: left">{html.escape(self.title)}</caption>' if self.title else ""
+        body = "\n".join(f"<tr>{row('td', cells)}</tr>" for cells in self.rows)
+        return (
+            f"<table>{caption}\n<thead><tr>{row('th', self.headers)}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+        )
+
+    def __rich__(self) -> rich.table.Table:
+        import rich.box
+        import rich.table
+
+        table = rich.table.Table(
+            title=self.title or None,
+            title_style="bold",
+            title_justify="left",
+            box=rich.box.SIMPLE_HEAD,
+            pad_edge=False,
+            show_edge=False,
+            collapse_padding=True,
+        )
+        for column, header in enumerate(self.headers):
+            justify: Any = "right" if column in self.numbers else "left"
+            table.add_column(header, justify=justify, no_wrap=column == 0, overflow="fold")
+        for cells in self.rows:
+            table.add_row(*(_plain(cell) for cell in cells))
+        return table
+
+
+def _plain(cell: str) -> str:
+    """Keep rich from reading square brackets as markup."""
+    import rich.markup
+
+    return rich.markup.escape(cell)

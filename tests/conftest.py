@@ -1,0 +1,21 @@
+"""Fixtures that several test files share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import fakegpu_lab as lab
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fakegpu_lab.hardware.machine import Machine
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    """Two small A100s, switched off afterwards."""
+    yield lab.enable("a100:2", memory="4GiB")
+    lab.disable()

@@ -1,0 +1,122 @@
+"""Pinned host memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from fakegpu_lab.driver import pinned
+
+
+def test_a_pinned_copy(machine):
+    tensor = torch.arange(6.0).reshape(2, 3).t()
+    copy = tensor.pin_memory()
+    assert copy.is_pinned()
+    assert not tensor.is_pinned()
+    assert copy.stride() == tensor.stride()
+    assert torch.equal(copy, tensor)
+    assert copy.data_ptr() != tensor.data_ptr()
+    assert copy.pin_memory() is copy
+    assert pinned.is_pinned_tensor(copy)
+    assert not pinned.is_pinned_tensor(tensor)
+
+
+def test_views_are_pinned_and_copies_are_not(machine):
+    tensor = torch.ones(2, 3).pin_memory()
+    assert tensor[1].is_pinned()
+    assert tensor.t().detach().is_pinned()
+    assert tensor.untyped_storage().is_pinned()
+    assert not tensor.clone().is_pinned()
+    assert not (tensor + 1).is_pinned()
+    assert not tensor.cuda().cpu().is_pinned()
+
+
+def test_pinnedness_outlives_the_tensor_that_was_pinned(machine):
+    tensor = torch.ones(2, 3).pin_memory()
+    view = tensor[1]
+    del tensor
+    assert view.is_pinned()
+
+
+def test_storages(machine):
+    storage = torch.ones(3).untyped_storage()
+    assert not storage.is_pinned()
+    assert storage.pin_memory().is_pinned()
+    with pytest.raises(TypeError, match="cannot pin 'torch.storage.UntypedStorage' only CPU memory can be pinned"):
+        torch.ones(3, device="cuda").untyped_storage().pin_memory()
+
+
+def test_device_tensors_are_refused(machine):
+    tensor = torch.ones(3, device="cuda", dtype=torch.float16)
+    assert not tensor.is_pinned()
+    with pytest.raises(RuntimeError) as raised:
+        tensor.pin_memory()
+    assert str(raised.value) == "cannot pin 'torch.cuda.HalfTensor' only dense CPU tensors can be pinned"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **options: torch.empty(3, **options),
+        lambda **options: torch.zeros(3, **options),
+        lambda **options: torch.ones((2, 3), **options),
+        lambda **options: torch.full((2,), 1.0, **options),
+        lambda **options: torch.rand(3, **options),
+        lambda **options: torch.randn(3, **options),
+        lambda **options: torch.randint(5, (3,), **options),
+        lambda **options: torch.arange(3, **options),
+        lambda **options: torch.tensor([1.0], **options),
+        lambda **options: torch.empty_strided((2, 2), (1, 2), **options),
+        lambda **options: torch.empty_like(torch.ones(3), **options),
+        lambda **options: torch.zeros_like(torch.ones(3), **options),
+        lambda **options: torch.ones(3).new_empty(3, **options),
+        lambda **options: torch.ones(3).new_zeros(3, **options),
+    ],
+)
+def test_factories(machine, make):
+    assert make(pin_memory=True).is_pinned()
+    assert not make(pin_memory=False).is_pinned()
+    assert not make().is_pinned()
+    with pytest.raises(RuntimeError, match="^Only dense CPU tensors can be pinned$"):
+        make(pin_memory=True, device="cuda")
+
+
+def test_a_default_device_is_obeyed_also_by_the_wrapped_factories(machine):
+    with torch.device("cuda:1"):
+        assert torch.empty(2).device == torch.zeros(2).device == torch.tensor([1]).device == torch.device("cuda:1")
+        with pytest.raises(RuntimeError, match="Only dense CPU tensors can be pinned"):
+            torch.empty(2, pin_memory=True)
+
+
+def test_gradients_flow_through_pinning(machine):
+    weight = torch.ones(2, requires_grad=True)
+    weight.pin_memory().cuda().sum().backward()
+    assert weight.grad.tolist() == [1, 1]
+    assert not isinstance(nn.Parameter(torch.ones(2)).pin_memory(), nn.Parameter)
+
+
+def test_an_asynchronous_copy_to_the_host_lands_in_pinned_memory(machine):
+    tensor = torch.ones(3, device="cuda")
+    assert tensor.to("cpu", non_blocking=True).is_pinned()
+    assert not tensor.to("cpu").is_pinned()
+
+
+def test_sparse(machine):
+    sparse = torch.eye(2).to_sparse()
+    assert not sparse.is_pinned()
+    assert sparse.pin_memory().is_pinned()
+    assert torch.equal(sparse.pin_memory().to_dense(), torch.eye(2))
+
+
+def test_the_device_argument_is_deprecated(machine):
+    with pytest.warns(DeprecationWarning, match="is deprecated. Please do not pass this argument"):
+        assert torch.ones(2).pin_memory("cuda").is_pinned()
+
+
+def test_torchscript_knows_the_factories(machine):
+    @torch.jit.script
+    def add(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.zeros(2) + torch.ones_like(x) + x.new_zeros(2)
+
+    assert add(torch.ones(2)).tolist() == [2, 2]

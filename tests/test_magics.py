@@ -1,0 +1,126 @@
+"""``%fakegpu``, in IPython without a notebook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from IPython.core.error import UsageError
+from IPython.testing.globalipapp import start_ipython
+
+import fakegpu_lab as lab
+from fakegpu_lab import session
+from fakegpu_lab.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+
+@pytest.fixture(scope="module")
+def ipython() -> InteractiveShell:
+    return start_ipython()
+
+
+@pytest.fixture
+def shell(ipython: InteractiveShell) -> Iterator[InteractiveShell]:
+    """IPython with the extension loaded, as ``%load_ext fakegpu_lab`` does it."""
+    ipython.run_line_magic("load_ext", "fakegpu_lab")
+    yield ipython
+    ipython.run_line_magic("unload_ext", "fakegpu_lab")
+
+
+def fakegpu(shell: InteractiveShell, line: str) -> Table | None:
+    return shell.run_line_magic("fakegpu", line)
+
+
+def test_a_spec_enables_the_gpus_and_shows_them(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = fakegpu(shell, "a100:1, t4:2 --memory 2GiB")
+    assert torch.cuda.device_count() == 3
+    assert isinstance(shown, Table)
+    assert "cuda:2  Tesla T4               2.00 GiB" in str(shown)
+    assert '<td style="text-align: left">Tesla T4</td>' in shown._repr_html_()
+    assert capsys.readouterr().err == ""
+
+
+def test_without_arguments_it_shows_what_happened(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fakegpu(shell, "") is None
+    assert capsys.readouterr().out == "No simulated GPU is enabled; %fakegpu a100 enables one.\n"
+    fakegpu(shell, "a100")
+    kept = torch.ones(2**20).to("cuda")
+    shown = fakegpu(shell, "")
+    assert isinstance(shown, Table)
+    assert shown.title == "a100: 1 simulated GPU"
+    (row,) = shown.rows
+    cells = dict(zip(shown.headers, row, strict=True))
+    assert cells["allocated"] == "4.00 MiB"
+    assert cells["H2D"] == "1 (4.00 MiB)"
+    assert str(fakegpu(shell, "")) == str(shown), "the same state is shown in the same words"
+    del kept
+
+
+def test_meta_is_said(shell: InteractiveShell) -> None:
+    assert "shapes and memory only" in str(fakegpu(shell, "a100 --compute meta"))
+    assert lab.machine().compute == "meta"
+
+
+def test_reset_and_off(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    fakegpu(shell, "a100:2")
+    machine = lab.machine()
+    assert "2 simulated GPUs" in str(fakegpu(shell, "reset"))
+    assert lab.machine() is not machine
+    assert fakegpu(shell, "off") is None
+    assert not session.enabled()
+    assert not torch.cuda.is_available()
+    assert capsys.readouterr().out == "The simulated GPUs are off.\n"
+
+
+def test_profiles_lists_the_catalogue(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fakegpu(shell, "profiles dgx a100") is None
+    said = capsys.readouterr()
+    assert "NVIDIA DGX A100" in said.out
+    assert said.err == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("a1o0", "the nearest of"),
+        ("a100:0", "asks for 0 devices"),
+        ("a100:10000", "asks for 10,000 devices"),
+        ("no.yaml", "There is no file no.yaml"),
+        ("a100 --memory -2GiB", "expected one argument"),
+        ("a100 --memory=-2GiB", "is not above zero bytes"),
+        ("a100 --compute quantum", "invalid choice"),
+        ("--memory 2GiB", "go with the GPUs to enable"),
+        ("off --memory 2GiB", "go with the GPUs to enable"),
+        ("off now", "takes nothing more"),
+        ("reset", "No simulated GPU is enabled"),
+        ("profiles h1oo", "No GPU or node is called 'h1oo'"),
+    ],
+)
+def test_bad_input_is_one_sentence_without_a_traceback(shell: InteractiveShell, line: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence) as caught:
+        fakegpu(shell, line)
+    assert len(str(caught.value).splitlines()) == 1
+    assert not session.enabled()
+
+
+def test_it_documents_itself(shell: InteractiveShell) -> None:
+    text = shell.object_inspect("%fakegpu")["docstring"]
+    assert "%fakegpu [--memory SIZE] [--compute {real,meta}] [spec ...]" in text
+    assert "%fakegpu profiles h100" in text
+
+
+def test_tab_offers_names(shell: InteractiveShell) -> None:
+    assert shell.complete("dgx-h", "%fakegpu dgx-h", 14)[1] == ["dgx-h100", "dgx-h200"]
+
+
+def test_unloading_switches_off(ipython: InteractiveShell) -> None:
+    ipython.run_line_magic("load_ext", "fakegpu_lab")
+    fakegpu(ipython, "t4")
+    ipython.run_line_magic("unload_ext", "fakegpu_lab")
+    assert not session.enabled()
+    assert "fakegpu" not in ipython.magics_manager.magics["line"]

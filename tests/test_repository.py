@@ -1,0 +1,106 @@
+"""The repository as a whole: what its documents promise is there, and what must not be in it is not."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import click
+import pytest
+
+import fakegpu_lab
+from fakegpu_lab.cli import cli
+from fakegpu_lab.hardware.catalogue import catalogue
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+
+FORBIDDEN = {
+    # No machine's own paths, and no package host but PyTorch's, which alone has the CPU builds for Linux.
+    "a path of somebody's machine": re.compile(r"(?<![\w.])/(?:root|work|home/(?!jovyan)\w+|Users/\w+)/"),
+    "a package registry": re.compile(r"\b(?:pypi\.org|pythonhosted\.org|registry\.npmjs\.org|anaconda\.org)\b"),
+    "a wheel folder": re.compile(r"--find-links|/opt/(?:wheels|pypi)"),
+}
+
+
+def tracked() -> list[Path]:
+    """Every text file that is, or could be, committed."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    try:
+        found = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    return [ROOT / name for name in found.split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_no_file_names_a_machine_or_a_registry() -> None:
+    found = []
+    for path in tracked():
+        if path == Path(__file__):
+            continue
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        found += [f"{path.relative_to(ROOT)}: {what}" for what, pattern in FORBIDDEN.items() if pattern.search(text)]
+    assert found == []
+
+
+def test_source_files_stay_small() -> None:
+    """A file that passes 350 lines is asked whether it is two."""
+    long = {path.name for path in (ROOT / "fakegpu_lab").rglob("*.py") if len(path.read_text().splitlines()) > 350}
+    assert long == set()
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    version = fakegpu_lab.__version__
+    assert metadata.version("fakegpu-lab") == version
+    assert f'\nversion = "{version}"\n' in (ROOT / "pyproject.toml").read_text()
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {version}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_commands_in_the_documents_exist(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:`|^)make ([a-z]+)", text, re.MULTILINE)) <= targets
+    assert isinstance(cli, click.Group)
+    for name, rest in re.findall(r"(?:`|^)fakegpu-lab ([a-z]+)([^`\n]*)", text, re.MULTILINE):
+        assert name in cli.commands
+        options = {option for param in cli.commands[name].params for option in param.opts}
+        before_script = rest.split(".py")[0]
+        assert set(re.findall(r"(?<!\S)--?[a-z]+", before_script)) <= options | {"--help"}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_and_gpus_in_the_documents_exist(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
+        assert (ROOT / link).exists(), link
+    known = {*catalogue("gpus"), *catalogue("nodes"), "off", "reset", "profiles"}
+    for spec in re.findall(r"(?:`|^)%fakegpu ([a-z][\w.-]*)", text, re.MULTILINE):
+        assert spec in known
+
+
+def test_the_readme_s_example_is_true() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code = re.sub(r"^(.+?)  +# (.+)$", r"assert str(\1) == '\2', \1", example, flags=re.MULTILINE)
+    assert "assert" in code
+    try:
+        exec(compile(code, "README.md", "exec"), {})
+    finally:
+        fakegpu_lab.disable()
+
+
+def test_constraints_cover_what_make_installs() -> None:
+    pinned = {re.split(r"[=;]", line)[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    wanted = {
+        re.split(r"[\[>=; ]", requirement)[0].lower()
+        for requirement in metadata.requires("fakegpu-lab") or []
+        if not requirement.startswith("fakegpu-lab")
+    }
+    assert wanted <= pinned
