@@ -9,7 +9,7 @@ LAB_ARGS ?=
 WORKERS ?= 2
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint constraints.txt
 INPUTS := pyproject.toml constraints.txt Makefile
 
 .PHONY: help lab test lint types units notebooks clean
@@ -34,7 +34,7 @@ types: $(VENV)/.test
 
 # One thread a worker: tests are many small ops, and two thread pools on the same cores only wait for each other.
 units: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --doctest-modules --ignore=tests/programs fakegpu_lab tests
 
 notebooks: $(VENV)/.test
 	$(BIN)/python -m pytest -q --nbval --nbval-current-env lessons
@@ -45,7 +45,8 @@ $(VENV)/.torch: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "fakegpu_lab needs Python 3.10 or newer, and $(PYTHON) is %d.%d: make PYTHON=python3.12 …" % sys.version_info[:2])'
 	@echo "Making $(VENV) and installing PyTorch (its CPU build, about 200 MB) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) torch 2>/dev/null || $(PIP) --extra-index-url $(TORCH_CPU) torch
+	@$(PIP) torch 2>/dev/null || $(PIP) --extra-index-url $(TORCH_CPU) torch || \
+		{ echo "PyTorch could not be installed: can this computer reach $(TORCH_CPU)?"; exit 1; }
 	@touch $@
 
 $(VENV)/.lab: $(VENV)/.torch $(INPUTS)

@@ -68,7 +68,7 @@ def size(nbytes: int) -> str:
     """Write a size in three figures, to fit a column.
 
     >>> size(0), size(360_000), size(84_986_691_584)
-    ('0', '352 KiB', '79.1 GiB')
+    ('0', '352 KiB', '79.2 GiB')
     """
     value, unit = float(nbytes), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
@@ -81,7 +81,9 @@ def size(nbytes: int) -> str:
 
 
 def _machine(snapshot: Snapshot) -> str:
-    return snapshot.spec + (", shapes and memory only" if snapshot.compute == "meta" else "")
+    """How the machine was asked for, without the folders of its files."""
+    parts = [part.replace("\\", "/").rsplit("/", 1)[-1] for part in snapshot.spec.split(",")]
+    return ",".join(parts) + (", shapes and memory only" if snapshot.compute == "meta" else "")
 
 
 def _copies(counters: Counters, *, peers: bool) -> list[str]:

@@ -114,6 +114,7 @@ def test_it_documents_itself(shell: InteractiveShell) -> None:
     assert "%fakegpu profiles h100" in text
 
 
+@pytest.mark.filterwarnings("ignore:.*pending deprecation:PendingDeprecationWarning")
 def test_tab_offers_names(shell: InteractiveShell) -> None:
     assert shell.complete("dgx-h", "%fakegpu dgx-h", 14)[1] == ["dgx-h100", "dgx-h200"]
 

@@ -68,7 +68,7 @@ def test_commands_in_the_documents_exist(document: str) -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:`|^)make ([a-z]+)", text, re.MULTILINE)) <= targets
     assert isinstance(cli, click.Group)
-    for name, rest in re.findall(r"(?:`|^)fakegpu-lab ([a-z]+)([^`\n]*)", text, re.MULTILINE):
+    for name, rest in re.findall(r"(?:`|^)fakegpu-lab ([a-z]+)(?![\w:])([^`\n]*)", text, re.MULTILINE):
         assert name in cli.commands
         options = {option for param in cli.commands[name].params for option in param.opts}
         before_script = rest.split(".py")[0]

@@ -43,7 +43,7 @@ class Program:
         sys.modules["__main__"] = self.main  # for good: what the program leaves behind still finds it
         try:
             code = self._code()
-        except SyntaxError as error:
+        except Exception as error:  # a SyntaxError, most likely
             return _tell(error.with_traceback(None))
         try:
             exec(code, vars(self.main))

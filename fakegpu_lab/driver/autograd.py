@@ -1,7 +1,10 @@
-"""Backward in the calling thread.
+"""Backward in the calling thread, and the devices of gradients.
 
 The engine would start a thread for the device and asserts on its index there; PrivateUse1 with a Python guard has
 none. Running in the caller's thread is also what makes the order of kernels the same in every run.
+
+The engine does not look at the devices of gradients of tensor subclasses, as ours are (torch/csrc/autograd/engine.cpp,
+validate_outputs), so those that people hand in are looked at here: at the roots, and out of their own Functions.
 """
 
 from __future__ import annotations
@@ -11,19 +14,65 @@ from typing import Any
 import torch
 from torch.autograd import graph
 
-from fakegpu_lab.driver.privateuse1 import pending
+from fakegpu_lab.driver import messages
+from fakegpu_lab.driver.privateuse1 import CUDA_DEVICES, NAME, pending
 
 _engine_run_backward = graph._engine_run_backward
 
 
-def engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+def engine_run_backward(tensors: Any, grads: Any, *args: Any, **kwargs: Any) -> Any:
     """`torch.autograd.graph._engine_run_backward` without worker threads."""
+    grads = tuple(
+        _beside(grad, tensor.device, f"invalid gradient at index {index}")
+        if isinstance(grad, torch.Tensor) and isinstance(tensor, torch.Tensor)
+        else grad
+        for index, (tensor, grad) in enumerate(zip(tensors, grads, strict=True))
+    )
     with torch.autograd.set_multithreading_enabled(False):
         try:
-            return _engine_run_backward(*args, **kwargs)
+            return _engine_run_backward(tensors, grads, *args, **kwargs)
+        except RuntimeError as failure:
+            if NAME not in str(failure):
+                raise
+            raise messages.renamed(failure) from None
         except SystemError:
             # "returned NULL without setting an exception": the guard had to take it out of C++'s hands.
             error = pending.__dict__.pop("error", None)
             if error is None:
                 raise
         raise error
+
+
+def _beside(grad: torch.Tensor, where: torch.device, what: str) -> torch.Tensor:
+    """`grad` on the device where it belongs: a 0-dim one moves there, any other is refused."""
+    if grad.device == where:
+        return grad
+    if grad.dim() == 0:
+        return grad.to(where)
+    raise RuntimeError(f"{what} - expected device {where} but got {grad.device}")
+
+
+_apply = torch.autograd.function.BackwardCFunction.apply
+
+
+def apply(self: Any, *args: Any) -> Any:
+    """`BackwardCFunction.apply`: the backward of a `torch.autograd.Function`, its gradients checked."""
+    result = _apply(self, *args)
+    grads = [result] if isinstance(result, torch.Tensor) else list(result or ())
+    edges = list(enumerate(self.next_functions))
+    if len(grads) == len(edges):
+        places = list(range(len(grads)))
+    else:  # arguments that are no tensors have no edge: which is whose is known if every tensor has its gradient
+        edges = [edge for edge in edges if edge[1][0] is not None]
+        places = [place for place, grad in enumerate(grads) if isinstance(grad, torch.Tensor)]
+        if len(places) != len(edges):
+            return result
+    for place, (index, (node, slot)) in zip(places, edges, strict=True):
+        if node is None or not isinstance(grads[place], torch.Tensor):
+            continue
+        where = node._input_metadata[slot].device
+        if where.type == NAME:
+            where = CUDA_DEVICES[where.index]
+        what = f"Function {type(self).__name__} returned an invalid gradient at index {index}"
+        grads[place] = _beside(grads[place], where, what)
+    return grads[0] if isinstance(result, torch.Tensor) else tuple(grads)

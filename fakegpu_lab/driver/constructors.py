@@ -25,7 +25,7 @@ _FUNCTIONS = (
     "tensor", "as_tensor", "asarray", "sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor",
     "sparse_bsr_tensor", "sparse_bsc_tensor", "sparse_compressed_tensor", "frombuffer",
 )  # fmt: skip
-_METHODS = ("new_tensor", "new")
+_METHODS = ("new_tensor",)
 
 
 def with_index(where: Any) -> Any:
@@ -46,6 +46,26 @@ def _indexed(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     return constructor
+
+
+def _new(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`Tensor.new`, which C++ runs under a device guard for the tensor's device (THPVariable_new)."""
+
+    @functools.wraps(original)
+    def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("device") is not None:
+            kwargs["device"] = with_index(kwargs["device"])
+        if not self.is_cuda:
+            return original(self, *args, **kwargs)
+        if len(args) == 1 and isinstance(args[0], (list, tuple)) and not isinstance(args[0], torch.Size):
+            return torch.tensor(args[0], dtype=self.dtype, device=self.device)
+        before, current.thread.index = current.thread.index, self.device.index
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            current.thread.index = before
+
+    return new
 
 
 def _device_context(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,5 +93,6 @@ def install(patches: Patches) -> None:
             patches.set_item(table, id(wrapped), table[id(original)])
     for name in _METHODS:
         patches.set(torch.Tensor, name, _indexed(getattr(torch.Tensor, name)))
+    patches.set(torch.Tensor, "new", _new(torch.Tensor.new))
     context = torch.utils._device.DeviceContext
     patches.set(context, "__torch_function__", _device_context(context.__torch_function__))

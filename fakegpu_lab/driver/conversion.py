@@ -62,7 +62,7 @@ def cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, mem
     return _base_to(self, target, non_blocking=non_blocking, memory_format=memory_format)
 
 
-MACHINE = ("_inner", "_buffer", "_device", "_flagged")  # attributes that belong to the storage, not to the Python object
+MACHINE = ("_inner", "_buffer", "_device", "_unusual")  # attributes of the storage, not of the Python object
 
 
 def become(target: torch.Tensor, source: torch.Tensor) -> None:
@@ -72,17 +72,17 @@ def become(target: torch.Tensor, source: torch.Tensor) -> None:
     keeps the old C++ tensor, as on CUDA, where `set_data` drops the gradient accumulator of a tensor that moves.
     Attributes that users set, and hooks, stay with their object; its class changes with the side it is on.
     """
-    hooks = [(tensor, tensor._backward_hooks, tensor._post_accumulate_grad_hooks) for tensor in (target, source)]  # type: ignore[attr-defined]
+    hooks = [(tensor, tensor._backward_hooks, tensor._post_accumulate_grad_hooks) for tensor in (target, source)]
     classes = _class_like(target, source), _class_like(source, target)
     storages = [{k: t.__dict__.pop(k) for k in MACHINE if k in t.__dict__} for t in (target, source)]
-    torch._C._swap_tensor_impl(target, source)  # type: ignore[attr-defined]
+    torch._C._swap_tensor_impl(target, source)
     for tensor, cls, storage in zip((target, source), classes, reversed(storages), strict=True):
         if tensor.__class__ is not cls:
             tensor.__class__ = cls
         tensor.__dict__.update(storage)
     for tensor, before, after in hooks:
         tensor._backward_hooks = before
-        tensor._post_accumulate_grad_hooks = after  # type: ignore[attr-defined]
+        tensor._post_accumulate_grad_hooks = after
 
 
 def _class_like(tensor: torch.Tensor, other: torch.Tensor) -> type[torch.Tensor]:
@@ -110,7 +110,7 @@ def swap_tensors(t1: torch.Tensor, t2: torch.Tensor) -> None:
     elif any(ours):
         become(t1, t2)
     else:
-        _swap_tensors(t1, t2)
+        _swap_tensors(t1, t2)  # type: ignore[no-untyped-call]
 
 
 _swap_tensors = torch.utils.swap_tensors
@@ -120,10 +120,18 @@ def set_data(self: torch.Tensor, new: torch.Tensor) -> None:
     """``tensor.data = new``, also where the two are on different sides."""
     ours, theirs = self.__class__ is FakeCudaTensor, new.__class__ is FakeCudaTensor
     if ours and theirs:
-        _base_data.__set__(self, new)  # type: ignore[attr-defined]
+        try:
+            _base_data.__set__(self, new)  # type: ignore[attr-defined]
+        except RuntimeError:  # "incompatible tensor type": a conjugate, which C++ takes on CUDA
+            requires_grad = self.requires_grad
+            become(self, new.detach())
+            self.requires_grad_(requires_grad)
+            return
         for name in MACHINE:
-            self.__dict__.pop(name, None)
-        self.__dict__.update((name, new.__dict__[name]) for name in MACHINE if name in new.__dict__)
+            if name in new.__dict__:
+                self.__dict__[name] = new.__dict__[name]
+            else:
+                self.__dict__.pop(name, None)
     elif ours or theirs:
         grad, requires_grad = self.grad, self.requires_grad
         become(self, new.detach())
@@ -150,7 +158,7 @@ def has_compatible_shallow_copy_type(input: torch.Tensor, from_: torch.Tensor) -
     """
     if input.__class__ is FakeCudaTensor or from_.__class__ is FakeCudaTensor:
         return True
-    return _has_compatible_shallow_copy_type(input, from_)  # type: ignore[no-any-return]
+    return _has_compatible_shallow_copy_type(input, from_)
 
 
-_has_compatible_shallow_copy_type = torch._has_compatible_shallow_copy_type  # type: ignore[attr-defined]
+_has_compatible_shallow_copy_type = torch._has_compatible_shallow_copy_type

@@ -1,9 +1,9 @@
 """The way of one op: from torch's dispatcher to the inner tensors and back.
 
 `run` is called for every kernel that touches a FakeCudaTensor. What an overload needs is decided once, from its
-schema, and kept as a *plan*: a closure over plain values. Three plans are hot and written out flat (a new tensor, a
-view, an in-place op, each with positional tensor arguments on one device); whatever does not fit them falls through
-to `general.run`, which handles every schema, and is where errors are told.
+schema, and kept as a *plan*: a closure over plain values. The hot ones are written out flat (a new tensor, a view, an
+in-place op, each with positional tensor arguments on one device); whatever does not fit them falls through to
+`general.run`, which handles every schema, and is where errors are told.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import general, messages
+from fakegpu_lab.driver import dtypes, general, messages
 from fakegpu_lab.driver.foresight import SMALL, reserve
 from fakegpu_lab.driver.memory import take
 from fakegpu_lab.driver.op import Op
@@ -42,11 +42,17 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
     plan = _plans.get(id(func))
     if plan is None:
         plan = _plans[id(func)] = _make_plan(func)
-    if _function_mode_enabled():
-        # The inner calls are not the user's: `with torch.device(...)` must not redirect them.
-        with _no_function_modes():
-            return plan(args, kwargs or {})
-    return plan(args, kwargs)  # type: ignore[arg-type]
+    try:
+        if _function_mode_enabled():
+            # The inner calls are not the user's: `with torch.device(...)` must not redirect them.
+            with _no_function_modes():
+                return plan(args, kwargs or {})
+        return plan(args, kwargs)  # type: ignore[arg-type]
+    except RuntimeError as error:
+        told = dtypes.as_cuda(error)
+        if told is error:
+            raise
+        raise told from None
 
 
 FakeCudaTensor.__torch_dispatch__ = staticmethod(run)  # type: ignore[assignment, method-assign]
@@ -54,6 +60,10 @@ FakeCudaTensor.__torch_dispatch__ = staticmethod(run)  # type: ignore[assignment
 
 def _make_plan(func: Any) -> Plan:
     op = Op(func)
+    return dtypes.guarded(op, _plan(op))
+
+
+def _plan(op: Op) -> Plan:
     special = general.special(op)
     if special is not None:
         return special
@@ -88,7 +98,7 @@ def _functional(op: Op) -> Plan:
                             return otherwise(args, kwargs)
                         device = argument._device
                     inner[position] = argument._inner
-                    nbytes += argument._buffer.nbytes
+                    nbytes += argument.nbytes
                 elif isinstance(argument, torch.Tensor):
                     return otherwise(args, kwargs)
         if device is None or device.retired or (tensor_kwargs and kwargs):
@@ -105,34 +115,66 @@ def _functional(op: Op) -> Plan:
             ensure_workspace(device)
         return wrap(result, device, buffer)
 
-    if op.tensors == (0, 1) and not has_ints and "sparse" not in op.name:
-        return _binary(op, functional)
+    if not has_ints and "sparse" not in op.name:
+        if op.tensors == (0,):
+            return _unary(op, functional)
+        if op.tensors == (0, 1):
+            return _binary(op, functional)
     return functional
 
 
-def _binary(op: Op, otherwise: Plan) -> Plan:
-    """`_functional` for the commonest call of all: two operands, the first one on a device, both small.
+# The next two are `_functional` for the commonest calls of all: one or two small operands on one device. They are the
+# overhead of a student's small loop (`benchmarks/overhead.py`), so they are written out: no list, no inner function.
 
-    This is the overhead that `benchmarks/overhead.py` shows for a small add, so nothing is called that can be written
-    out; each line here costs a student's loop a percent.
-    """
+
+def _unary(op: Op, otherwise: Plan) -> Plan:
+    call = op.call
+
+    def unary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        a = args[0]
+        if kwargs or a.__class__ is not FakeCudaTensor or a._unusual or a.nbytes > SMALL:
+            return otherwise(args, kwargs)
+        device = a._device
+        if device.retired:
+            return otherwise(args, kwargs)
+        result = call(a._inner) if len(args) == 1 else call(a._inner, *args[1:])
+        try:
+            buffer = Buffer(device, result.nbytes, device.stream)
+        except DeviceOutOfMemory as error:
+            raise messages.out_of_memory(error) from None
+        device.ledger.kernels += 1
+        if not result.is_contiguous():
+            return wrap(result, device, buffer)
+        tensor = _make_wrapper(FakeCudaTensor, result.shape, dtype=result.dtype, device=CPP_DEVICES[device.index])
+        tensor._inner = result
+        tensor._buffer = buffer
+        tensor._device = device
+        return tensor
+
+    return unary
+
+
+def _binary(op: Op, otherwise: Plan) -> Plan:
     call, blas = op.call, op.blas
 
     def binary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if kwargs or len(args) != 2:
+        if kwargs or len(args) < 2:
             return otherwise(args, kwargs)
-        a, b = args
-        if a.__class__ is not FakeCudaTensor:
+        a, b = args[0], args[1]
+        if a.__class__ is not FakeCudaTensor or a._unusual or a.nbytes > SMALL:
             return otherwise(args, kwargs)
         device = a._device
+        if device.retired:
+            return otherwise(args, kwargs)
         if b.__class__ is FakeCudaTensor:
-            if b._device is not device or a._buffer.nbytes + b._buffer.nbytes > SMALL or device.retired:
+            if b._device is not device or b._unusual or b.nbytes > SMALL:
                 return otherwise(args, kwargs)
-            result = call(a._inner, b._inner)
-        elif b.__class__ in _NUMBERS and a._buffer.nbytes <= SMALL and not device.retired:
-            result = call(a._inner, b)
+            y = b._inner
+        elif b.__class__ in _NUMBERS:
+            y = b
         else:
             return otherwise(args, kwargs)
+        result = call(a._inner, y) if len(args) == 2 else call(a._inner, y, *args[2:])
         try:
             buffer = Buffer(device, result.nbytes, device.stream)
         except DeviceOutOfMemory as error:
@@ -140,10 +182,9 @@ def _binary(op: Op, otherwise: Plan) -> Plan:
         device.ledger.kernels += 1
         if blas and device.stream not in device.workspaces:
             ensure_workspace(device)
-        if result.is_contiguous():
-            tensor = _make_wrapper(FakeCudaTensor, result.shape, dtype=result.dtype, device=CPP_DEVICES[device.index])
-        else:
+        if not result.is_contiguous():
             return wrap(result, device, buffer)
+        tensor = _make_wrapper(FakeCudaTensor, result.shape, dtype=result.dtype, device=CPP_DEVICES[device.index])
         tensor._inner = result
         tensor._buffer = buffer
         tensor._device = device
@@ -155,23 +196,29 @@ def _binary(op: Op, otherwise: Plan) -> Plan:
 def _view(op: Op) -> Plan:
     """A tensor that shares the first argument's storage."""
     call = op.call
+    same = op.name in ("detach", "alias")
     otherwise = general.plan(op)
     if op.name in ("_conj", "_neg_view"):
         return otherwise
 
     def view(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         base = args[0]
-        if base.__class__ is not FakeCudaTensor or (device := base._device).retired or base._flagged:
+        if (
+            base.__class__ is not FakeCudaTensor
+            or (device := base._device).retired
+            or base._unusual
+        ):
             return otherwise(args, kwargs)
-        base_inner = base._inner
-        inner = call(base_inner, *args[1:], **kwargs) if kwargs else call(base_inner, *args[1:])
-        try:
+        inner = base._inner
+        if not same:  # else the two share the inner tensor, until `general` changes its sizes
+            inner = call(inner, *args[1:], **kwargs) if kwargs else call(inner, *args[1:])
+        if inner.is_contiguous() and not inner.storage_offset():
+            tensor = _make_wrapper(FakeCudaTensor, inner.shape, dtype=inner.dtype, device=CPP_DEVICES[device.index])
+        else:
             tensor = _make_wrapper(
                 FakeCudaTensor, inner.shape, inner.stride(), inner.storage_offset(),
-                device=CPP_DEVICES[device.index], dtype=inner.dtype,
+                dtype=inner.dtype, device=CPP_DEVICES[device.index],
             )  # fmt: skip
-        except (RuntimeError, NotImplementedError):  # no strides: a sparse layout
-            return wrap(inner, device, base._buffer)
         tensor._inner = inner
         tensor._buffer = base._buffer
         tensor._device = device

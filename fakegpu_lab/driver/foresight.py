@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.memory import take_bytes
+from fakegpu_lab.driver.memory import resize_bytes, take_bytes
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.op import Op
+    from fakegpu_lab.driver.tensor import FakeCudaTensor
     from fakegpu_lab.hardware.buffer import Buffer
     from fakegpu_lab.hardware.device import Device
 
@@ -44,11 +45,22 @@ def reserve(op: Op, device: Device, inner: list[Any], kwargs: dict[str, Any], nb
     return [take_bytes(device, result.nbytes) for result in results]
 
 
+def reserve_outs(op: Op, outs: list[FakeCudaTensor], inner: list[Any], kwargs: dict[str, Any], nbytes: int) -> None:
+    """`reserve` for ``out=``: tensors that the op will make larger get their new storage now."""
+    if _upper_bound(op, inner, nbytes) <= HARMLESS:
+        return
+    results = _on_meta(op, inner, kwargs)
+    if results is not None and len(results) == len(outs):
+        for tensor, result in zip(outs, results, strict=True):
+            if result.nbytes > tensor._buffer.nbytes:
+                resize_bytes(tensor._buffer, result.nbytes)
+
+
 def _upper_bound(op: Op, inner: list[Any], nbytes: int) -> int:
     """A bound on the bytes of the op's results, cheap to find and rarely far too high."""
     if op.no_growth:
         return 2 * nbytes
-    bound = nbytes
+    bound = max(nbytes, 16)
     numels = []
     first = None
     same = True

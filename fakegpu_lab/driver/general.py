@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from fakegpu_lab.driver import current, placement, transfer
-from fakegpu_lab.driver.foresight import HARMLESS, reserve
+from fakegpu_lab.driver import current, foreach, placement, transfer
+from fakegpu_lab.driver.foresight import SMALL, reserve, reserve_outs
 from fakegpu_lab.driver.memory import resize_bytes, take
 from fakegpu_lab.driver.privateuse1 import CPP_DEVICES
 from fakegpu_lab.driver.random import seeded_call
@@ -63,34 +63,41 @@ def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for _, tensor in tensors:
         if tensor.__class__ is not FakeCudaTensor and _dispatches_itself(tensor):
             return NotImplemented
-    device = placement.resolve(op, tensors)
+    device = placement.resolve(op, tensors, args)
+    if device is None:
+        return foreach.one_by_one(op, args, kwargs)
     if device.retired:
         raise RuntimeError(device.retired)
+
+    reshaped = _written(op, args, kwargs) if op.reshaping else []
+    for tensor in reshaped:  # `detach` shares the inner tensor: from here on it is the tensor's own
+        tensor._inner = torch.ops.aten.alias.default(tensor._inner)
 
     inner_args = [_unwrap(a) for a in args]
     inner_kwargs = {k: _unwrap(v) for k, v in kwargs.items()}
     target: Device | None = device
     if op.has_device:
         target = _target(op, inner_args, inner_kwargs, device)
+    elif placement.result_on_host(op, tensors):
+        target = None
     call = op.call
     if op.random:
         call = partial(seeded_call, op, device)
 
-    nbytes = sum(t._buffer.nbytes for _, t in tensors if t.__class__ is FakeCudaTensor)
+    nbytes = sum(t.nbytes for _, t in tensors if t.__class__ is FakeCudaTensor)
     buffers: list[Buffer] | None = None
-    fresh = target is not None and not op.outs and None in op.returns
-    if fresh and target is not None and not op.random and (nbytes > HARMLESS // 64 or op.has_ints):
-        buffers = reserve(op, target, inner_args, inner_kwargs, nbytes)
+    if target is not None and not op.random and (nbytes > SMALL or op.has_ints):
+        if op.outs:
+            reserve_outs(op, reshaped, inner_args, inner_kwargs, nbytes)
+        elif None in op.returns:
+            buffers = reserve(op, target, inner_args, inner_kwargs, nbytes)
     results = call(*inner_args, **inner_kwargs)
     if not op.is_view:
         device.ledger.kernels += 1
     if op.blas:
         ensure_workspace(device)
-    if op.reshaping:
-        for name in op.written:
-            for written in _as_list(_argument(op, name, args, kwargs)):
-                if written.__class__ is FakeCudaTensor:
-                    sync_metadata(written)
+    for tensor in reshaped:
+        sync_metadata(tensor)
     return _wrap_results(op, results, target, args, kwargs, buffers)
 
 
@@ -196,8 +203,12 @@ def _unwrap(value: Any) -> Any:
     return value
 
 
-def _as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+def _written(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[FakeCudaTensor]:
+    """The device tensors that the op writes to."""
+    tensors: list[tuple[str, torch.Tensor]] = []
+    for name in op.written:
+        _collect(name, _argument(op, name, args, kwargs), tensors)
+    return [tensor for _, tensor in tensors if tensor.__class__ is FakeCudaTensor]  # type: ignore[misc]
 
 
 def _dispatches_itself(tensor: torch.Tensor) -> bool:

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.utils._foreach_utils
+from torch.optim.optimizer import _foreach_supported_types as _optimizer_types
 
 from fakegpu_lab.driver import (
     autograd,
+    composites,
     constructors,
     conversion,
     current,
@@ -53,7 +55,10 @@ def install(machine: Machine) -> None:
         patches.set(torch.utils, "swap_tensors", conversion.swap_tensors)
         patches.set(torch.autograd.graph, "_engine_run_backward", autograd.engine_run_backward)
         patches.set(torch.autograd, "_engine_run_backward", autograd.engine_run_backward)
+        patches.set(torch.autograd.function.BackwardCFunction, "apply", autograd.apply)
         patches.append(torch.utils._foreach_utils._foreach_supported_types, FakeCudaTensor)
+        patches.append(_optimizer_types, FakeCudaTensor)
+        composites.install(patches)
         constructors.install(patches)
         lazy.install(patches)
         pinned.install(patches)
@@ -73,3 +78,4 @@ def uninstall() -> None:
         library._destroy()
     _libraries.clear()
     current.machine = None
+    current.ready = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin
+from torch.nn import parameter as nn_parameter
 
 from fakegpu_lab.driver import conversion, current
 from fakegpu_lab.driver.privateuse1 import CUDA_DEVICES
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.driver.patches import Patches
 
+UninitializedTensorMixin = nn_parameter.UninitializedTensorMixin  # type: ignore[attr-defined]
+
 _WANTED = "_wanted_device"
 _materialize = UninitializedTensorMixin.materialize
 
@@ -27,15 +29,17 @@ _materialize = UninitializedTensorMixin.materialize
 def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """`UninitializedParameter.to`: the dtype changes now, the device later."""
     device, dtype, _, _ = torch._C._nn._parse_to(*args, **kwargs)
+    where = "cpu"
     if device is not None:
         self.__dict__.pop(_WANTED, None)
         if current.is_ours(device):
             self.__dict__[_WANTED] = CUDA_DEVICES[current.device(device.index).index]
-            device = None
-    if device is None and dtype in (None, self.dtype):
+        else:
+            where = str(device)
+    if where == "cpu" and dtype in (None, self.dtype):
         return self
     with torch._C.DisableTorchFunctionSubclass():
-        moved = conversion.to(self, device or "cpu", dtype or self.dtype).as_subclass(type(self))
+        moved = conversion.to(self, where, dtype or self.dtype).as_subclass(type(self))
     moved.__dict__.update(self.__dict__)
     return moved
 
@@ -43,6 +47,11 @@ def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
 def cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> torch.Tensor:
     """`UninitializedParameter.cuda`."""
     return to(self, "cuda" if device is None else torch.device("cuda", device) if isinstance(device, int) else device)
+
+
+def cpu(self: torch.Tensor, memory_format: Any = None) -> torch.Tensor:
+    """`UninitializedParameter.cpu`."""
+    return to(self, "cpu")
 
 
 def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
@@ -75,6 +84,7 @@ def install(patches: Patches) -> None:
     """Patch the uninitialised classes."""
     patches.set(UninitializedTensorMixin, "to", to)
     patches.set(UninitializedTensorMixin, "cuda", cuda)
+    patches.set(UninitializedTensorMixin, "cpu", cpu)
     patches.set(UninitializedTensorMixin, "materialize", materialize)
-    for cls in (UninitializedParameter, UninitializedBuffer):
+    for cls in (nn_parameter.UninitializedParameter, nn_parameter.UninitializedBuffer):
         patches.set(cls, "__new__", _new(cls.__new__))

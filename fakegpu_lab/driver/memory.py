@@ -32,14 +32,7 @@ def resize_bytes(buffer: Buffer, nbytes: int) -> None:
 
 def take(device: Device, inner: torch.Tensor) -> Buffer:
     """The device memory of a new tensor with the values `inner`."""
-    buffer = take_bytes(device, storage_bytes(inner))
-    if inner.layout is not torch.strided:
-        buffer.nbytes = NO_STRIDES
-    return buffer
-
-
-NO_STRIDES = 1 << 62
-"""`Buffer.nbytes` of a sparse tensor: the flat plans of `dispatch` take small operands only, and leave these alone."""
+    return take_bytes(device, storage_bytes(inner))
 
 
 def storage_bytes(inner: torch.Tensor) -> int:

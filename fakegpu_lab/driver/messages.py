@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import torch
@@ -90,4 +91,7 @@ _MEMORY_URL = (
 def renamed(error: Exception) -> Exception:
     """C++'s error with ``cuda`` where it printed the name of our C++ device."""
     text = str(error)
-    return type(error)(text.replace(NAME, "cuda")) if NAME in text else error
+    if NAME not in text:
+        return error
+    text = re.sub(rf"{NAME}(\w+)Type\b", r"torch.cuda.\1Tensor", text)  # a type, as toString() writes it
+    return type(error)(text.replace(NAME, "cuda"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import _tensor_str
@@ -12,8 +12,7 @@ from fakegpu_lab.driver.memory import storage_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 from fakegpu_lab.driver.transfer import count_copy, no_values, usable
 
-if TYPE_CHECKING:
-    from fakegpu_lab.driver.patches import Patches
+_texts: Any = _tensor_str
 
 _TYPE_NAMES = {
     torch.float32: "FloatTensor", torch.float64: "DoubleTensor", torch.float16: "HalfTensor",
@@ -50,17 +49,20 @@ _base_type = torch._C.TensorBase.type
 
 
 def get_device(self: FakeCudaTensor) -> int:
+    """`Tensor.get_device`: the ordinal."""
     return self._device.index
 
 
 def data_ptr(self: FakeCudaTensor) -> int:
+    """`Tensor.data_ptr`: the device address."""
     block = self._buffer.block
     if block is None or not self._buffer.nbytes:
         return 0
-    return block.address + self.storage_offset() * self.element_size()
+    return block.address + int(self.storage_offset()) * self.element_size()
 
 
 def numpy(self: FakeCudaTensor, *, force: bool = False) -> Any:
+    """`Tensor.numpy`: refused, unless forced."""
     if force:
         return self.detach().cpu().resolve_conj().resolve_neg().numpy()
     if self.requires_grad:  # told first, as torch/csrc/utils/tensor_numpy.cpp does
@@ -76,10 +78,12 @@ def _refuse_numpy(self: FakeCudaTensor) -> NoReturn:
 
 
 def array(self: FakeCudaTensor, dtype: Any = None, copy: Any = None) -> Any:
+    """`np.asarray(tensor)`: refused."""
     return numpy(self)
 
 
 def dlpack(self: FakeCudaTensor, **kwargs: Any) -> NoReturn:
+    """`Tensor.__dlpack__`: refused."""
     raise BufferError(
         f"Can't export a tensor on {self.device} through DLPack: the GPU is simulated, so there is no device memory "
         "that another library could read. Use Tensor.cpu() to copy the tensor to host memory first."
@@ -95,16 +99,19 @@ def repr_(self: FakeCudaTensor, *, tensor_contents: str | None = None) -> str:
         count_copy(self._device, None, storage_bytes(inner))
     with torch._C.DisableTorchFunction(), torch.no_grad():
         text = tensor_contents or _contents(inner)
-    body = _tensor_str._add_suffixes("tensor(" + text, _suffixes(self), len("tensor("), force_newline=self.is_sparse)
+    body: str = _texts._add_suffixes("tensor(" + text, _suffixes(self), len("tensor("), force_newline=self.is_sparse)
     return ("Parameter containing:\n" if isinstance(self, torch.nn.Parameter) else "") + body
 
 
 def _contents(inner: torch.Tensor) -> str:
     if inner.is_meta:
         return "..."
+    text: str
     if inner.layout is not torch.strided:  # the text of the parts, up to the suffixes
-        return _tensor_str._str_intern(inner)[len("tensor(") :].rpartition("size=")[0].rstrip(", \n")  # type: ignore[no-any-return]
-    return _tensor_str._tensor_str(inner, len("tensor("))  # type: ignore[no-any-return]
+        text = _texts._str_intern(inner)[len("tensor(") :].rpartition("size=")[0].rstrip(", \n")
+        return text
+    text = _texts._tensor_str(inner, len("tensor("))
+    return text
 
 
 def _suffixes(self: FakeCudaTensor) -> list[str]:
@@ -113,7 +120,7 @@ def _suffixes(self: FakeCudaTensor) -> list[str]:
     default = torch.get_default_dtype()
     usual = (default, torch.complex128 if default is torch.float64 else torch.complex64, torch.int64, torch.bool)
     strided, meta, empty = self.layout is torch.strided, self._inner.is_meta, self.numel() == 0
-    if not strided or meta or not _tensor_str.PRINT_OPTS.edgeitems or (empty and self.dim() != 1):
+    if not strided or meta or not _texts.PRINT_OPTS.edgeitems or (empty and self.dim() != 1):
         suffixes.append(f"size={tuple(self.shape)}")
     if not strided:
         suffixes.append(f"nnz={self._inner._nnz()}")
@@ -136,12 +143,14 @@ def _suffixes(self: FakeCudaTensor) -> list[str]:
 
 
 def format_(self: FakeCudaTensor, spec: str) -> str:
+    """`Tensor.__format__`."""
     if self.dim() == 0 and not self._inner.is_meta and not isinstance(self, torch.nn.Parameter):
         return format(self.item(), spec)
     return object.__format__(self, spec)
 
 
 def tolist(self: FakeCudaTensor) -> Any:
+    """`Tensor.tolist`: one copy to the host."""
     if usable(self)._inner.is_meta:
         raise no_values("tolist()")
     count_copy(self._device, None, self._inner.nbytes)
@@ -149,21 +158,22 @@ def tolist(self: FakeCudaTensor) -> Any:
 
 
 def cpp_device_type(self: FakeCudaTensor) -> bool:
+    """`Tensor.is_cuda`."""
     return True
 
 
-_base_grad = torch._C.TensorBase.grad
+_base_grad: Any = torch._C.TensorBase.grad
 
 
 def set_grad(self: torch.Tensor, grad: torch.Tensor | None) -> None:
     """``t.grad = …``, whose refusals name devices."""
     try:
-        _base_grad.__set__(self, grad)  # type: ignore[attr-defined]
+        _base_grad.__set__(self, grad)
     except RuntimeError as error:
         raise messages.renamed(error) from None
 
 
-grad = property(_base_grad.__get__, set_grad, _base_grad.__delete__, _base_grad.__doc__)  # type: ignore[attr-defined]
+grad = property(_base_grad.__get__, set_grad, _base_grad.__delete__, _base_grad.__doc__)
 
 
 def _methods() -> dict[str, Any]:

@@ -26,7 +26,7 @@ _NO_GROWTH = {
     "silu_backward", "native_dropout_backward", "nll_loss_forward", "nll_loss_backward", "sum", "mean", "amax",
     "amin", "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d_backward", "cat", "stack",
     "mse_loss_backward", "gather", "clone", "_adaptive_avg_pool2d", "var_mean", "argmax", "argmin", "topk",
-    "sort", "cumsum", "convolution_backward", "_fused_rms_norm", "_fused_rms_norm_backward", "native_dropout",
+    "sort", "cumsum", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "log_softmax", "softmax", "convolution_backward", "_fused_rms_norm", "_fused_rms_norm_backward", "native_dropout",
 }  # fmt: skip
 
 # A Python binding of that name exists, but means something else or takes its arguments in another order.
@@ -83,6 +83,8 @@ class Op:
         )
         self.has_lists = any("Tensor" in t and t not in _TENSOR_TYPES for t in types.values())
         self.has_ints = any(t in _INT_TYPES for t in types.values()) and name not in _NO_GROWTH
+        if all(a.kwarg_only or types[a.name] not in _TENSOR_TYPES for a in arguments):
+            self.has_ints = True  # a factory (`arange`): its numbers are its size
         self.no_growth = name in _NO_GROWTH
         self.has_device = "device" in types
         self.has_generator = "generator" in types

@@ -10,22 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.placement import generated_check, iterator, one_device, two_devices, wants_out
+from fakegpu_lab.driver.placement_checks import broadcasting, generated_check, iterator, one_device, two_devices, wants_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fakegpu_lab.driver.op import Op
+    from fakegpu_lab.driver.placement_checks import Tensors
 
-    Tensors = list[tuple[str, torch.Tensor]]
     Rule = Callable[[Op, Tensors], None]
 
 
-def check(op: Op, tensors: Tensors) -> None:
+def check(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> None:
     """Raise CUDA's error if `tensors`, which are on several devices, may not meet in `op`."""
-    rule = RULES.get(op.name)
-    if rule is not None:
+    if op.name == "convolution":
+        convolution(tensors, transposed=args[op.position["transposed"]])
+    elif (rule := RULES.get(op.name)) is not None:
         rule(op, tensors)
+    elif op.name.startswith("_foreach_"):
+        foreach(op, tensors)
     elif not generated_check(op, tensors):
         elementwise(op, tensors)
 
@@ -39,7 +42,8 @@ def elementwise(op: Op, tensors: Tensors) -> None:
         for tensor in outputs:
             if tensor.device != inputs[0].device:
                 wants_out(inputs[0].device, tensor.device)
-    iterator(outputs, inputs, cpu_scalars=op.name.rstrip("_") not in _NO_CPU_SCALARS)
+    cpu_scalars = op.name.rstrip("_") not in _NO_CPU_SCALARS
+    iterator(outputs, inputs, cpu_scalars=cpu_scalars, broadcast=op.pointwise)
 
 
 # Reductions whose out= tensor TensorIterator sees (ReduceOps.cpp, std_var_out), not a structured kernel.
@@ -66,31 +70,45 @@ def reordered(*names: str) -> Rule:
     return rule
 
 
-def renamed(kernel: str, **arguments: str) -> Rule:
-    """The generated check of the kernel that a composite op calls, under that kernel's argument names."""
+def kernel(name: str, out: str = "", **arguments: str) -> Rule:
+    """The generated check of the kernel that a composite op calls, under that kernel's argument names.
+
+    `out` is that kernel's name where the op is called with ``out=``, or where the composite makes the result itself.
+    """
 
     def rule(op: Op, tensors: Tensors) -> None:
         order = [*(t for t in tensors if t[0] in op.outs), *(t for t in tensors if t[0] not in op.outs)]
-        method = f"{kernel}_out_out" if op.outs else kernel
-        one_device(((arguments.get(name, name), t) for name, t in order), method)
+        one_device(((arguments.get(n, n), t) for n, t in order), out if op.outs else name)
 
     return rule
 
 
 def where(op: Op, tensors: Tensors) -> None:
-    """0-dim tensors go to the first device that is not the CPU (TensorCompare.cpp, where_self_out)."""
+    """0-dim inputs go to the first device that is not the CPU (TensorCompare.cpp, where_self_out)."""
     named = dict(tensors)
-    inputs = [named[n] for n in ("condition", "self", "other")]
+    inputs = [named[name] for name in ("condition", "self", "other")]
     outputs = [named["out"]] if "out" in named else []
     device = next(t.device for t in (*outputs, *inputs) if t.device.type != "cpu")
     for tensor in (*outputs, *inputs):
-        if tensor.device != device and (tensor.dim() or tensor in outputs):
-            two_devices(device, tensor.device, inputs)
+        if tensor.device != device and (tensor.dim() or tensor is named.get("out")):
+            broadcasting(inputs)
+            two_devices(device, tensor.device)
 
 
 def addcmul(op: Op, tensors: Tensors) -> None:
-    """Only `tensor2` may be a CPU scalar (cuda/PointwiseOpsKernel.cu, addcmul_cuda_kernel)."""
+    """Of a CPU scalar only `tensor2` knows what to do (PointwiseOps.cpp, addcmul's meta function)."""
     elementwise(op, tensors)
+    named = dict(tensors)
+    for name in ("self", "tensor1"):
+        if named[name].device.type == "cpu":
+            hint = (
+                " However, CPU Scalar support for tensor2 is supported, please swap your tensor1 and tensor2 terms."
+                if name == "tensor1"
+                else ""
+            )
+            raise RuntimeError(
+                f"CPU Scalar support for {name} argument is not supported when calling addcmul on CUDA tensors.{hint}"
+            )
 
 
 def mv(op: Op, tensors: Tensors) -> None:
@@ -132,15 +150,15 @@ def masked_fill(op: Op, tensors: Tensors) -> None:
 
 def index(op: Op, tensors: Tensors) -> None:
     """CPU indices may pick from a device; all others must be beside self (TensorAdvancedIndexing.cpp, make_info)."""
-    target = tensors[0][1].device if tensors[0][0] == "self" else dict(tensors)["self"].device
+    named = {name: tensor for name, tensor in tensors if name != "indices"}
+    target = named["self"].device
     for name, tensor in tensors:
         if name == "indices" and tensor.device not in (target, torch.device("cpu")):
             raise RuntimeError(
                 f"indices should be either on cpu or on the same device as the indexed tensor ({target})"
             )
-    out = _named(tensors, "out")
-    if out is not None and out.device != target:
-        two_devices(out.device if out.is_cuda else target, target if out.is_cuda else out.device, [])
+    if "out" in named:
+        iterator([named["out"]], [named["self"]], cpu_scalars=False)
 
 
 def index_put(op: Op, tensors: Tensors) -> None:
@@ -156,18 +174,20 @@ def index_fill(op: Op, tensors: Tensors) -> None:
     iterator([], [t for name, t in tensors if name in ("self", "index")], cpu_scalars=False)
 
 
-def convolution(op: Op, tensors: Tensors) -> None:
-    """Types are compared first, bias before weight (Convolution.cpp, check_input_same_type_as_parameters)."""
+def convolution(tensors: Tensors, *, transposed: bool) -> None:
+    """Types are compared first, weight before bias (Convolution.cpp, check_input_same_type_as_parameters)."""
     named = dict(tensors)
     source, weight, bias = named["input"], named["weight"], named.get("bias")
     for what, tensor in (("weight", weight), ("bias", bias)):
-        if tensor is not None and tensor.is_cuda != source.is_cuda:
+        if tensor is not None and tensor.type() != source.type():
             dense = "" if source.is_cuda else f" or input should be a MKLDNN tensor and {what} is a dense tensor"
             raise RuntimeError(
                 f"Input type ({source.type()}) and {what} type ({tensor.type()}) should be the same{dense}"
             )
-    one_device([("input", source), ("weight", weight)], "_cudnn_convolution")
-    if bias is not None:
+    one_device(
+        [("input", source), ("weight", weight)], "_cudnn_convolution_transpose" if transposed else "_cudnn_convolution"
+    )
+    if bias is not None:  # added to cuDNN's result
         iterator([source], [source, bias], cpu_scalars=False)
 
 
@@ -225,19 +245,76 @@ def block_diag(op: Op, tensors: Tensors) -> None:
             )
 
 
-_cat = renamed("cat")
+def lstsq(op: Op, tensors: Tensors) -> None:
+    """The solution's tensors are made beside `self` (BatchLinearAlgebra.cpp, linalg_lstsq)."""
+    named = dict(tensors)
+    one_device([("self", named["self"]), ("b", named["b"])], "out_linalg_lstsq_out")
+
+
+def segment_reduce(op: Op, tensors: Tensors) -> None:
+    """SegmentReduce.cpp, segment_reduce_kernel."""
+    named = dict(tensors)
+    for name in ("lengths", "offsets"):
+        if name in named and named[name].device != named["data"].device:
+            raise RuntimeError(
+                f"Expected data.get_device() == {name}_value.get_device() to be true, but got false.  (Could this "
+                "error message be improved?  If so, please report an enhancement request to PyTorch.)"
+            )
+
+
+def foreach(op: Op, tensors: Tensors) -> None:
+    """One tensor a list (`foreach.one_by_one`), or a scalar tensor for whole lists (ForeachBinaryOpScalarTensor.cu)."""
+    named = dict(tensors)
+    if op.schema.overload_name == "Tensor":
+        scalar = next(t for name, t in tensors if name != "self")
+        first = tensors[0][1]
+        if first.is_cuda and scalar.is_cuda and scalar.device != first.device:
+            verb = "is expected" if op.written else "expected"
+            raise RuntimeError(f"scalar tensor {verb} to be on {first.device} but is on {scalar.device}")
+        elementwise(op, tensors)
+    elif (clamp := _FOREACH_CLAMPS.get(op.name.rstrip("_"))) is not None:
+        suffix = "__Tensor" if op.written else "_Tensor"
+        one_device([("self", named["self"]), (clamp[-3:], named["other"])], f"{clamp}{suffix}")
+    else:
+        elementwise(op, tensors)
+
+
+_FOREACH_CLAMPS = {
+    "_foreach_maximum": "clamp_min", "_foreach_clamp_min": "clamp_min",
+    "_foreach_minimum": "clamp_max", "_foreach_clamp_max": "clamp_max",
+}  # fmt: skip
+
+_cat = kernel("cat", out="cat_out_out")
 
 RULES: dict[str, Rule] = {
+    # Elementwise, with an order or an exception of its own.
     "where": where,
+    "addcmul": addcmul,
+    "addcmul_": addcmul,
     "rsub": reordered("other", "self"),
+    "binary_cross_entropy_with_logits": bce_with_logits,
+    # Composites: what their kernel says.
     "mv": mv,
     "stack": _cat,
     "_stack": _cat,
-    "embedding": renamed("_index_select", weight="self", indices="index"),
+    "embedding": kernel("_index_select", weight="self", indices="index"),
+    "_trilinear": kernel("bmm", i1="self", i2="mat2", i3="mat2"),
+    "complex": kernel("out_complex_out"),
+    "polar": kernel("out_polar_out"),
+    "masked_scatter": kernel("_masked_scatter_"),
+    "sort": kernel("sort_stable", out="sort_out_values_stable"),
+    "softmax": kernel("_softmax", out="_softmax_out_out"),
+    "log_softmax": kernel("_log_softmax", out="_log_softmax_out_out"),
     "native_batch_norm": batch_norm,
     "_native_batch_norm_legit": batch_norm,
-    "convolution": convolution,
-    "_convolution": convolution,
+    "linalg_lstsq": lstsq,
+    "cholesky_solve": cholesky_solve,
+    "block_diag": block_diag,
+    # Kernels that check more, or something else.
+    "dot": dot_out,
+    "vdot": dot_out,
+    "searchsorted": searchsorted,
+    "segment_reduce": segment_reduce,
     "masked_fill": masked_fill,
     "masked_fill_": masked_fill,
     "index": index,
@@ -247,18 +324,12 @@ RULES: dict[str, Rule] = {
     "_unsafe_index_put": index_put,
     "index_fill": index_fill,
     "index_fill_": index_fill,
-    "binary_cross_entropy_with_logits": bce_with_logits,
-    "cholesky_solve": cholesky_solve,
-    "dot": dot_out,
-    "vdot": dot_out,
-    "searchsorted": searchsorted,
-    "block_diag": block_diag,
+    # They move what they need, or read it on the host.
     "fill": anything,
     "fill_": anything,
     "set_": anything,
     "bernoulli": anything,
     "bernoulli_": anything,
     "_ctc_loss": anything,
-    "ctc_loss": anything,
 }
 """By name, for all overloads."""

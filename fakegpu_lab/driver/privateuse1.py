@@ -77,14 +77,14 @@ def register() -> None:
     module = types.ModuleType(f"torch.{NAME}")
     module.__dict__.update(
         is_initialized=lambda: True,
-        is_available=lambda: True,
+        is_available=lambda: torch.cuda.is_available(),
         current_device=lambda: torch.cuda.current_device(),
         device_count=lambda: torch.cuda.device_count(),
         manual_seed_all=lambda seed: None,  # torch.manual_seed reaches the devices through torch.cuda
         get_amp_supported_dtype=lambda: [torch.float16, torch.bfloat16],
         get_rng_state=lambda device=None: torch.cuda.get_rng_state(_index(device)),
         set_rng_state=lambda state, device=None: torch.cuda.set_rng_state(state, _index(device)),
-        _is_in_bad_fork=lambda: False,
+        _is_in_bad_fork=lambda: torch.cuda._is_in_bad_fork(),
         _lazy_init=lambda: None,
     )
     torch._register_device_module(NAME, module)

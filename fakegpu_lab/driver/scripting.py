@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import io
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -84,13 +85,12 @@ def _to_file(save_to_buffer: Callable[..., bytes]) -> Callable[..., None]:
         if _extra_files is not None:
             kwargs["_extra_files"] = _extra_files
         data = save_to_buffer(self, **kwargs)
-        with open(f, "wb") as file:  # noqa: PTH123: `f` is whatever torch takes
-            file.write(data)
+        Path(f).write_bytes(data)
 
     return save
 
 
-class _Filling(TorchDispatchMode):
+class _Filling(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Gives values to the device tensors that the unpickler makes (rebuildTensor in torch/csrc/jit/serialization).
 
     It moves a flat tensor with a storage's values to the device, then sets storage, sizes and strides of empty tensors
@@ -98,7 +98,7 @@ class _Filling(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._made: list[FakeCudaTensor] = []  # which also keeps their storages' addresses from being used again
         self._flat: dict[int, FakeCudaTensor] = {}
 
@@ -138,7 +138,7 @@ def _loaded(load: Callable[..., Any]) -> Callable[..., Any]:
 def apply(self: Any, fn: Any, recurse: bool = True) -> Any:
     """`ScriptModule._apply`: a moved parameter has another C++ tensor (`conversion.become`), which C++ must be told."""
     parameters = list(self._parameters.items())
-    _apply(self, fn, recurse)
+    _apply(self, fn, recurse)  # type: ignore[no-untyped-call]
     for name, parameter in parameters:
         self._c.setattr(name, parameter)
     return self
@@ -157,7 +157,8 @@ _validate_map_location = _serialization.validate_map_location
 
 def install(patches: Patches) -> None:
     """Patch saving and loading."""
-    for owner in (torch._C.ScriptModule, torch._C.ScriptFunction):
+    owners: tuple[Any, ...] = (torch._C.ScriptModule, torch._C.ScriptFunction)
+    for owner in owners:
         save_to_buffer = _saved(owner.save_to_buffer)
         patches.set(owner, "save_to_buffer", save_to_buffer)
         patches.set(owner, "save", _to_file(save_to_buffer))

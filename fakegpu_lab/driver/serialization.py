@@ -44,10 +44,10 @@ def reduce_ex(self: FakeCudaTensor, protocol: Any) -> tuple[Any, ...]:
 
 def _reduce(self: FakeCudaTensor, protocol: Any) -> tuple[Any, ...]:
     if self.layout is not torch.strided:
-        rebuild, (layout, parts) = self._reduce_ex_internal(protocol)
+        rebuild, (layout, parts) = self._reduce_ex_internal(protocol)  # type: ignore[no-untyped-call]
         # The parts share one block here: each in its own, or torch takes them for views with different dtypes.
         return rebuild, (layout, tuple(p.clone() if isinstance(p, torch.Tensor) else p for p in parts))
-    torch.utils.hooks.warn_if_has_hooks(self)  # type: ignore[no-untyped-call]
+    torch.utils.hooks.warn_if_has_hooks(self)
     metadata = torch._utils.get_tensor_metadata(self._inner)  # type: ignore[no-untyped-call]
     arguments: tuple[Any, ...] = (
         self.storage_offset(), tuple(self.size()), self.stride(), self.requires_grad, OrderedDict(),
@@ -56,7 +56,7 @@ def _reduce(self: FakeCudaTensor, protocol: Any) -> tuple[Any, ...]:
         arguments = (self.untyped_storage(), *arguments, self.dtype)
         rebuild = torch._utils._rebuild_tensor_v3
     else:
-        arguments = (self._typed_storage(), *arguments)
+        arguments = (self._typed_storage(), *arguments)  # type: ignore[no-untyped-call]
         rebuild = torch._utils._rebuild_tensor_v2
     return rebuild, (*arguments, metadata) if metadata else arguments
 
@@ -79,13 +79,13 @@ def deepcopy(self: FakeCudaTensor, memo: dict[int, Any]) -> FakeCudaTensor:
             "see https://github.com/pytorch/pytorch/pull/103001"
         )
     with torch.no_grad():
-        new = _deep(self, memo) if self.layout is torch.strided else self.clone()
-        new.requires_grad_(self.requires_grad)
+        twin = _deep(self, memo) if self.layout is torch.strided else self.clone()
+        twin.requires_grad_(self.requires_grad)
         if self.grad is not None:
-            new.grad = copy.deepcopy(self.grad, memo)
-        new.__dict__.update(copy.deepcopy(user_state(self), memo))
-    memo[id(self)] = new
-    return new  # type: ignore[return-value]
+            twin.grad = copy.deepcopy(self.grad, memo)
+        twin.__dict__.update(copy.deepcopy(user_state(self), memo))
+    memo[id(self)] = twin
+    return twin  # type: ignore[return-value]
 
 
 def _deep(self: FakeCudaTensor, memo: dict[int, Any]) -> torch.Tensor:
@@ -111,7 +111,7 @@ _set_tensor_metadata = torch._utils.set_tensor_metadata
 
 
 def reduce_for_process(tensor: FakeCudaTensor) -> tuple[Any, ...]:
-    """What `torch.multiprocessing` sends to another process: a copy. (CUDA sends a handle to the same memory.)"""
+    """What `torch.multiprocessing` sends to another process: a copy, where CUDA sends a handle to the same memory."""
     if tensor.requires_grad and not tensor.is_leaf:
         raise RuntimeError(
             "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does not support "

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.buffer import Buffer
     from fakegpu_lab.hardware.device import Device
 
-_base_new = torch._C.StorageBase.__new__
-_base_copy = torch._C.StorageBase.copy_  # type: ignore[attr-defined]
+_Base: Any = torch._C.StorageBase  # torch's types know little of it
+_Untyped: Any = torch.UntypedStorage
+_base_new = _Base.__new__
+_base_copy = _Base.copy_
 
 
 class DeviceStorage(torch.UntypedStorage):
@@ -43,63 +45,66 @@ class DeviceStorage(torch.UntypedStorage):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
+        """``cuda:i``."""
         return CUDA_DEVICES[self._buffer.device.index]
 
     @property
     def is_cuda(self) -> bool:
+        """True."""
         return True
 
     def data_ptr(self) -> int:
+        """The device address."""
         block = self._buffer.block
         return block.address + self._start if block is not None and self.nbytes() else 0
 
     def is_shared(self) -> bool:
-        return True  # THPStorage_isShared: any CUDA storage can be sent to another process
-
-    def resizable(self) -> bool:
+        """True: any CUDA storage can be sent to another process (THPStorage_isShared)."""
         return True
 
     def cpu(self) -> torch.UntypedStorage:
+        """A copy on the host."""
         _usable(self)  # also when the machine, and with it the patched `copy_`, is gone
-        return super().cpu()  # type: ignore[return-value]
+        return _Untyped.cpu(self)  # type: ignore[no-any-return]
 
     def resize_(self, size: int) -> DeviceStorage:
+        """Give the storage `size` bytes; 0 frees its device memory (as FSDP does with a layer's parameters)."""
         _usable(self)
         try:
             self._buffer.resize(size)  # the device is asked before the host
         except DeviceOutOfMemory as error:
             raise messages.out_of_memory(error) from None
-        super().resize_(size)
+        _Base.resize_(self, size)
         return self
 
     def fill_(self, value: Any) -> DeviceStorage:
+        """Set every byte."""
         _usable(self).ledger.kernels += 1
         if not _is_meta(self):
-            super().fill_(value)  # type: ignore[misc]
+            _Base.fill_(self, value)
         return self
 
     def __getitem__(self, index: Any) -> Any:
         device = _usable(self)
-        if not isinstance(index, slice):
-            _need_values(self)
-            transfer.count_copy(device, None, 1)
-            return torch._C.StorageBase.__getitem__(self, index)  # type: ignore[attr-defined]
-        part = torch._C.StorageBase.__getitem__(self, index)  # type: ignore[attr-defined]
-        return _adopt(part, self._buffer, self._start + (index.indices(self.nbytes())[0]))
+        if isinstance(index, slice):
+            return _adopt(_Base.__getitem__(self, index), self._buffer, self._start + index.indices(self.nbytes())[0])
+        _need_values(self)
+        transfer.count_copy(device, None, 1)
+        return _Base.__getitem__(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         _need_values(self)
         transfer.count_copy(None, _usable(self), 1)
-        torch._C.StorageBase.__setitem__(self, index, value)  # type: ignore[attr-defined]
+        _Base.__setitem__(self, index, value)
 
     def _write_file(self, *args: Any, **kwargs: Any) -> None:
         _need_values(self)
         transfer.count_copy(_usable(self), None, self.nbytes())
-        super()._write_file(*args, **kwargs)
+        _Base._write_file(self, *args, **kwargs)
 
     def _set_from_file(self, *args: Any, **kwargs: Any) -> None:
         transfer.count_copy(None, _usable(self), self.nbytes())
-        super()._set_from_file(*args, **kwargs)
+        _Base._set_from_file(self, *args, **kwargs)
 
     def _share_cuda_(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(
@@ -116,15 +121,16 @@ DeviceStorage.__module__ = "torch.storage"
 def of(tensor: FakeCudaTensor) -> DeviceStorage:
     """The storage of a device tensor: ``tensor.untyped_storage()``."""
     storage = tensor._inner.untyped_storage()
-    return storage if storage.__class__ is DeviceStorage else _adopt(storage, tensor._buffer)  # type: ignore[return-value]
+    return storage if storage.__class__ is DeviceStorage else _adopt(storage, tensor._buffer)
 
 
 def _adopt(storage: torch.UntypedStorage, buffer: Buffer, start: int = 0) -> DeviceStorage:
     """Make `storage`, whose values are on the host, the device storage that fills `buffer` from byte `start`."""
     storage.__class__ = DeviceStorage
-    storage._buffer = buffer  # type: ignore[attr-defined]
-    storage._start = start  # type: ignore[attr-defined]
-    return storage  # type: ignore[return-value]
+    adopted: DeviceStorage = storage  # type: ignore[assignment]
+    adopted._buffer = buffer
+    adopted._start = start
+    return adopted
 
 
 def _usable(storage: DeviceStorage) -> Device:
@@ -135,7 +141,7 @@ def _usable(storage: DeviceStorage) -> Device:
 
 
 def _is_meta(storage: torch.UntypedStorage) -> bool:
-    return torch._C.StorageBase.device.__get__(storage).type == "meta"  # type: ignore[attr-defined]
+    return bool(_Base.device.__get__(storage).type == "meta")
 
 
 def _need_values(storage: DeviceStorage) -> None:
@@ -147,7 +153,7 @@ def new(cls: type[torch.UntypedStorage], *args: Any, **kwargs: Any) -> torch.Unt
     """`torch.UntypedStorage.__new__`, also for ``device="cuda:1"``, which C++ refuses in a CPU build."""
     where = kwargs.get("device")
     if where is None or not current.is_ours(where := torch.device(where)):
-        return _base_new(cls, *args, **kwargs)  # type: ignore[arg-type]
+        return _base_new(cls, *args, **kwargs)  # type: ignore[no-any-return]
     device = current.device(where.index)
     del kwargs["device"]
     buffer = take_bytes(device, args[0]) if args and isinstance(args[0], int) else None
@@ -157,8 +163,8 @@ def new(cls: type[torch.UntypedStorage], *args: Any, **kwargs: Any) -> torch.Unt
 
 def copy_(self: torch.UntypedStorage, source: Any, non_blocking: bool | None = None) -> torch.UntypedStorage:
     """`UntypedStorage.copy_`, which counts copies to, from and between devices."""
-    destination = _usable(self) if self.__class__ is DeviceStorage else None  # type: ignore[arg-type]
-    origin = _usable(source) if source.__class__ is DeviceStorage else None
+    destination = _usable(self) if isinstance(self, DeviceStorage) else None
+    origin = _usable(source) if isinstance(source, DeviceStorage) else None
     if destination is None and origin is None:
         return _base_copy(self, source, bool(non_blocking))  # type: ignore[no-any-return]
     if _is_meta(source):
@@ -192,7 +198,7 @@ def set_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise RuntimeError(_MISMATCH.format(target.device, where))
     device = transfer.usable(target)._device
     if source is None:
-        target._inner.set_()
+        op.func._op(target._inner)
         buffer = take_bytes(device, 0)
     elif isinstance(source, torch.Tensor):
         source = transfer.usable(source)

@@ -42,7 +42,7 @@ class FakeCudaTensor(torch.Tensor):
     _inner: torch.Tensor
     _buffer: Buffer
     _device: Device
-    _flagged = False  # whether C++'s conjugate or negative bit is set
+    _unusual = False  # sparse, or with C++'s conjugate or negative bit: not for the flat plans
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
@@ -114,7 +114,7 @@ def flag(tensor: FakeCudaTensor) -> None:
     """
     torch._C._set_conj(tensor, tensor._inner.is_conj())
     torch._C._set_neg(tensor, tensor._inner.is_neg())
-    tensor._flagged = True
+    tensor._unusual = True
 
 
 def _wrap_sparse(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
@@ -127,4 +127,5 @@ def _wrap_sparse(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCud
     tensor._inner = inner
     tensor._buffer = buffer
     tensor._device = device
+    tensor._unusual = True
     return tensor  # type: ignore[no-any-return]

@@ -58,6 +58,7 @@ class DeviceSnapshot(_Frozen):
         """Read `device` now."""
         allocator = device.allocator
         free, total = allocator.memory_info()
+        stats = allocator.stats()
         return cls(
             index=device.index,
             id=device.profile.id,
@@ -66,12 +67,12 @@ class DeviceSnapshot(_Frozen):
                 total=total,
                 free=free,
                 allocated=allocator.allocated_bytes,
-                peak_allocated=allocator.peak_allocated_bytes,
+                peak_allocated=allocator.max_allocated_bytes,
                 reserved=allocator.reserved_bytes,
-                peak_reserved=allocator.peak_reserved_bytes,
+                peak_reserved=allocator.max_reserved_bytes,
                 context=device.profile.context_bytes,
-                alloc_retries=allocator.num_alloc_retries,
-                ooms=allocator.num_ooms,
+                alloc_retries=stats["num_alloc_retries"],
+                ooms=stats["num_ooms"],
             ),
             counters=Counters(**asdict(device.ledger)),
         )

@@ -43,7 +43,7 @@ def test_storages(machine):
     storage = torch.ones(3).untyped_storage()
     assert not storage.is_pinned()
     assert storage.pin_memory().is_pinned()
-    with pytest.raises(TypeError, match="cannot pin 'torch.storage.UntypedStorage' only CPU memory can be pinned"):
+    with pytest.raises(TypeError, match=r"cannot pin 'torch\.storage.UntypedStorage' only CPU memory can be pinned"):
         torch.ones(3, device="cuda").untyped_storage().pin_memory()
 
 
@@ -78,7 +78,7 @@ def test_factories(machine, make):
     assert make(pin_memory=True).is_pinned()
     assert not make(pin_memory=False).is_pinned()
     assert not make().is_pinned()
-    with pytest.raises(RuntimeError, match="^Only dense CPU tensors can be pinned$"):
+    with pytest.raises(RuntimeError, match=r"^Only dense CPU tensors can be pinned$"):
         make(pin_memory=True, device="cuda")
 
 
@@ -110,7 +110,7 @@ def test_sparse(machine):
 
 
 def test_the_device_argument_is_deprecated(machine):
-    with pytest.warns(DeprecationWarning, match="is deprecated. Please do not pass this argument"):
+    with pytest.warns(DeprecationWarning, match=r"is deprecated\. Please do not pass this argument"):
         assert torch.ones(2).pin_memory("cuda").is_pinned()
 
 

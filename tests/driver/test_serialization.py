@@ -30,7 +30,8 @@ def through_a_file(obj: object, **options: object) -> object:
 def strings(file: io.BytesIO) -> list[str]:
     """All strings in the pickle of a file: names of globals, locations, attribute names."""
     with zipfile.ZipFile(file) as archive:
-        return [argument for _, argument, _ in pickletools.genops(archive.read("archive/data.pkl")) if isinstance(argument, str)]
+        operations = pickletools.genops(archive.read("archive/data.pkl"))
+        return [argument for _, argument, _ in operations if isinstance(argument, str)]
 
 
 @pytest.mark.parametrize(

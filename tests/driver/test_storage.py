@@ -69,7 +69,7 @@ def test_a_storage_can_be_emptied_and_filled_again(machine):
 
 def test_growing_a_storage_beyond_the_card_is_out_of_memory(machine):
     storage = torch.ones(3, device="cuda").untyped_storage()
-    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 8.00 GiB"):
+    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 8\.00 GiB"):
         storage.resize_(8 << 30)
     assert storage.nbytes() == 12
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from allocator_model import Model, ModelBlock, ModelOutOfMemory
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fakegpu_lab.hardware.allocator import AllocatorSettings, Block, CachingAllocator, DeviceOutOfMemory
@@ -137,16 +137,18 @@ def test_same_as_the_model(program: list[tuple[Any, ...]], text: str, fraction: 
         pair.check()
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(-9, 9)), max_size=60))
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 6)), max_size=60))
+# Both pools use all the room below their common peak, one after the other.
+@example([(False, 5), (False, 0), (True, 5), (True, 0), (False, 1), (False, 5), (True, 4)])
 @settings(max_examples=300, deadline=None)
 def test_peaks_of_two_pools_and_of_both(steps: list[tuple[bool, int]]) -> None:
     """Only one comparison is made at each step, yet no peak is missed."""
     counters = DeviceCounters()
     levels = (counters.small.bytes, counters.large.bytes)
     now, peaks, both = [0, 0], [0, 0], 0
-    for which, change in steps:
-        change = max(change, -now[which])
-        now[which] += change
+    for which, value in steps:
+        change = value - now[which]
+        now[which] = value
         levels[which].add(change) if change >= 0 else levels[which].take(-change)
         peaks[which], both = max(peaks[which], now[which]), max(both, sum(now))
         assert [level.now for level in levels] == now
