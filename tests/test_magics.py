@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ipython() -> InteractiveShell:
     return start_ipython()
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _FUNCTIONS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (torch, ("inner", "take_along_dim", "tensor_split", "gradient", "_weight_norm")),
-    (torch._VF, ("stft", "istft", "tensordot", "chain_matmul", "lstm", "gru", "rnn_tanh", "rnn_relu")),  # type: ignore[attr-defined]
+    (torch._VF, ("stft", "istft", "tensordot", "chain_matmul", "lstm", "gru", "rnn_tanh", "rnn_relu")),
     (torch.linalg, ("multi_dot",)),
     (torch.Tensor, ("inner", "take_along_dim", "tensor_split")),
 )
@@ -66,7 +66,9 @@ def _attention(original: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(original)
-    def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **options: Any) -> Any:
+    def scaled_dot_product_attention(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **options: Any
+    ) -> Any:
         if not query.dtype == key.dtype == value.dtype:
             raise RuntimeError(
                 f"Expected query, key, and value to have the same dtype, but got query.dtype: {cpp_name(query.dtype)} "
@@ -88,7 +90,9 @@ def _ctc_loss(original: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.ctc_loss`: C++ reads the lengths on the host, except for tensor subclasses such as ours."""
 
     @functools.wraps(original)
-    def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *args: Any, **kwargs: Any) -> Any:
+    def ctc_loss(
+        log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         if log_probs.__class__ is FakeCudaTensor:
             input_lengths, target_lengths = (
                 lengths.tolist() if isinstance(lengths, torch.Tensor) else lengths

@@ -85,9 +85,7 @@ def _convolution(source: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor 
     dtype = source.dtype
     for what, tensor in (("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.dtype is not dtype and tensor.is_cuda and source.is_cuda:
-            raise RuntimeError(
-                f"Input type ({source.type()}) and {what} type ({tensor.type()}) should be the same"
-            )
+            raise RuntimeError(f"Input type ({source.type()}) and {what} type ({tensor.type()}) should be the same")
     if dtype in _INTEGERS and source.is_cuda:
         raise RuntimeError(f"getCudnnDataTypeFromScalarType() not supported for {_SCALAR_TYPES[dtype]}")
 

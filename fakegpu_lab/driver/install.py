@@ -24,6 +24,7 @@ from fakegpu_lab.driver import (
     scripting,
     serialization,
     storage,
+    subclasses,
     torch_cuda,
 )
 from fakegpu_lab.driver.patches import Patches
@@ -65,6 +66,7 @@ def install(machine: Machine) -> None:
         scripting.install(patches)
         serialization.install(patches)
         storage.install(patches)
+        subclasses.install(patches)
         torch_cuda.install(patches)
     except BaseException:
         uninstall()

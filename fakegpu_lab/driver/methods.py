@@ -97,20 +97,21 @@ def repr_(self: FakeCudaTensor, *, tensor_contents: str | None = None) -> str:
     inner = self._inner
     if not inner.is_meta and inner.numel():
         count_copy(self._device, None, storage_bytes(inner))
+    prefix = "tensor(" if type(self) is FakeCudaTensor else f"{type(self).__name__}("
     with torch._C.DisableTorchFunction(), torch.no_grad():
-        text = tensor_contents or _contents(inner)
-    body: str = _texts._add_suffixes("tensor(" + text, _suffixes(self), len("tensor("), force_newline=self.is_sparse)
+        text = tensor_contents or _contents(inner, len(prefix))
+    body: str = _texts._add_suffixes(prefix + text, _suffixes(self), len(prefix), force_newline=self.is_sparse)
     return ("Parameter containing:\n" if isinstance(self, torch.nn.Parameter) else "") + body
 
 
-def _contents(inner: torch.Tensor) -> str:
+def _contents(inner: torch.Tensor, indent: int) -> str:
     if inner.is_meta:
         return "..."
     text: str
     if inner.layout is not torch.strided:  # the text of the parts, up to the suffixes
         text = _texts._str_intern(inner)[len("tensor(") :].rpartition("size=")[0].rstrip(", \n")
         return text
-    text = _texts._tensor_str(inner, len("tensor("))
+    text = _texts._tensor_str(inner, indent)
     return text
 
 

@@ -8,7 +8,7 @@ check's error gives is the generated function's, which depends on the entry as w
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 _CUDA_KERNEL = re.compile(r"^    [\w, ]*\bCUDA\b[\w, ]*:", re.MULTILINE)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _entries() -> dict[str, str]:
-    import torchgen
+    import torchgen  # type: ignore[import-untyped]
 
     text = (Path(torchgen.__file__).parent / "packaged/ATen/native/native_functions.yaml").read_text("utf-8")
     blocks = text.split("\n- func: ")[1:]
     return {block.partition("(")[0]: block for block in blocks}
 
 
-@lru_cache(maxsize=None)
+@cache
 def checked_kernel(name: str, out: bool = False) -> str | None:
     """The generated function that checks the devices of the op `name`, without ``wrapper_CUDA_``; None if none does.
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.placement_checks import broadcasting, generated_check, iterator, one_device, two_devices, wants_out
+from fakegpu_lab.driver.placement_checks import (
+    broadcasting,
+    generated_check,
+    iterator,
+    one_device,
+    two_devices,
+    wants_out,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,10 +60,6 @@ _ITERATES_OUT = {"var", "std", "var_mean", "std_mean", "logcumsumexp"}
 _NO_CPU_SCALARS = {"addcdiv", "binary_cross_entropy", "binary_cross_entropy_backward"}
 
 
-def _named(tensors: Tensors, name: str) -> torch.Tensor | None:
-    return next((t for n, t in tensors if n == name), None)
-
-
 def anything(op: Op, tensors: Tensors) -> None:
     """The op moves what it needs, or reads on the host."""
 
@@ -65,7 +68,8 @@ def reordered(*names: str) -> Rule:
     """Elementwise, but with its operands in another order than the schema's."""
 
     def rule(op: Op, tensors: Tensors) -> None:
-        iterator([], [t for name in names if (t := _named(tensors, name)) is not None], cpu_scalars=True)
+        named = dict(tensors)
+        iterator([], [named[name] for name in names], cpu_scalars=True, broadcast=True)
 
     return rule
 
@@ -113,11 +117,10 @@ def addcmul(op: Op, tensors: Tensors) -> None:
 
 def mv(op: Op, tensors: Tensors) -> None:
     """The result is made beside `vec`, then filled by addmv_ (Blas.cpp, mv)."""
-    mat, vec = _named(tensors, "self"), _named(tensors, "vec")
-    assert mat is not None
-    assert vec is not None
-    out = _named(tensors, "out")
-    one_device([("self", vec if out is None else out), ("mat", mat), ("vec", vec)], "addmv_" if out is None else "addmv_out_out")
+    named = dict(tensors)
+    vec = named["vec"]
+    operands = [("self", named.get("out", vec)), ("mat", named["self"]), ("vec", vec)]
+    one_device(operands, "addmv_out_out" if op.outs else "addmv_")
 
 
 def batch_norm(op: Op, tensors: Tensors) -> None:
@@ -136,9 +139,8 @@ def masked_fill(op: Op, tensors: Tensors) -> None:
 
     cuda/Indexing.cu, masked_fill__cuda; TensorAdvancedIndexing.cpp, masked_fill_impl_cpu.
     """
-    target, mask, value = (_named(tensors, n) for n in ("self", "mask", "value"))
-    assert target is not None
-    assert mask is not None
+    named = dict(tensors)
+    target, mask, value = named["self"], named["mask"], named.get("value")
     if mask.device != target.device:
         raise RuntimeError(
             f"expected self and mask to be on the same device, but got mask on {mask.device} and self on "
@@ -302,11 +304,13 @@ RULES: dict[str, Rule] = {
     "complex": kernel("out_complex_out"),
     "polar": kernel("out_polar_out"),
     "masked_scatter": kernel("_masked_scatter_"),
+    "put": kernel("_put_"),
     "sort": kernel("sort_stable", out="sort_out_values_stable"),
     "softmax": kernel("_softmax", out="_softmax_out_out"),
     "log_softmax": kernel("_log_softmax", out="_log_softmax_out_out"),
     "native_batch_norm": batch_norm,
     "_native_batch_norm_legit": batch_norm,
+    "_native_batch_norm_legit_no_training": batch_norm,
     "linalg_lstsq": lstsq,
     "cholesky_solve": cholesky_solve,
     "block_diag": block_diag,
@@ -318,6 +322,7 @@ RULES: dict[str, Rule] = {
     "masked_fill": masked_fill,
     "masked_fill_": masked_fill,
     "index": index,
+    "_unsafe_index": index,
     "index_put": index_put,
     "index_put_": index_put,
     "_index_put_impl_": index_put,
@@ -325,6 +330,13 @@ RULES: dict[str, Rule] = {
     "index_fill": index_fill,
     "index_fill_": index_fill,
     # They move what they need, or read it on the host.
+    "copy": anything,
+    "slice_scatter": anything,
+    "select_scatter": anything,
+    "diagonal_scatter": anything,
+    "as_strided_scatter": anything,
+    "resize_as_": anything,
+    "is_same_size": anything,
     "fill": anything,
     "fill_": anything,
     "set_": anything,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver import subclasses
 from fakegpu_lab.driver.conversion import MACHINE
 from fakegpu_lab.driver.tensor import FakeCudaTensor, flag
 
@@ -37,8 +38,11 @@ def reduce_ex(self: FakeCudaTensor, protocol: Any) -> tuple[Any, ...]:
             return torch._utils._rebuild_parameter_with_state, (*rest, state)
         return torch._utils._rebuild_parameter, rest
     function, arguments = _reduce(self, protocol)
-    if state:
-        return torch._tensor._rebuild_from_type_v2, (function, torch.Tensor, arguments, state)
+    cls = subclasses.on_host(type(self))
+    if cls is FakeCudaTensor:
+        cls = torch.Tensor
+    if state or cls is not torch.Tensor:
+        return torch._tensor._rebuild_from_type_v2, (function, cls, arguments, state)
     return function, arguments
 
 
@@ -83,6 +87,8 @@ def deepcopy(self: FakeCudaTensor, memo: dict[int, Any]) -> FakeCudaTensor:
         twin.requires_grad_(self.requires_grad)
         if self.grad is not None:
             twin.grad = copy.deepcopy(self.grad, memo)
+        if type(self) is not FakeCudaTensor:
+            twin = twin.as_subclass(type(self))
         twin.__dict__.update(copy.deepcopy(user_state(self), memo))
     memo[id(self)] = twin
     return twin  # type: ignore[return-value]

@@ -127,6 +127,21 @@ def record_stream(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None
         source._device.allocator.record_stream(source._buffer.block, args[1].stream_id)
 
 
+def pack_padded_sequence(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of a padded batch make a packed one: lengths and batch sizes stay on the host (PackedSequence.cpp)."""
+    source, lengths = args[0], args[1]
+    if lengths.device.type != "cpu" or lengths.dtype is not torch.int64 or lengths.dim() != 1:
+        kind = lengths.type().rpartition(".")[2].removesuffix("Tensor")
+        raise RuntimeError(
+            "'lengths' argument should be a 1D CPU int64 tensor, but got "
+            f"{lengths.dim()}D {lengths.device} {kind} tensor"
+        )
+    device = usable(source)._device
+    packed, batch_sizes = op.func._op(source._inner, *args[1:], **kwargs)
+    device.ledger.kernels += 1
+    return wrap(packed, device, take_bytes(device, packed.nbytes)), batch_sizes
+
+
 HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
     "copy_": copy_,
     "_to_copy": to_copy,
@@ -135,5 +150,6 @@ HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
     "pin_memory": pin_memory,
     "_pin_memory": pin_memory,
     "record_stream": record_stream,
+    "_pack_padded_sequence": pack_padded_sequence,
 }
 """The ops that are not kernels on one device, by name."""

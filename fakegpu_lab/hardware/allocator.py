@@ -93,7 +93,12 @@ class CachingAllocator(Controls):
             special = self._special
             if special:
                 self._drain()
-            else:
+            elif queue:
+                if len(queue) == 1 and pool is None:
+                    block = queue[0]
+                    if block.size == (nbytes + 511) & -512 and self._again(block, nbytes, stream):
+                        queue.popleft()
+                        return block
                 while queue:
                     self._settle(queue.popleft())
             if special or pool is not None:
@@ -189,6 +194,69 @@ class CachingAllocator(Controls):
         finally:
             gate.append(None)
         return given
+
+    def _again(self, block: Block, nbytes: int, stream: int) -> bool:
+        """Give a block that was freed a moment ago to a malloc of the same size, if best fit would choose it.
+
+        A loop that makes and drops one tensor does this at every step. What is counted is what putting the block
+        back and taking it again counts; the doubtful cases are left to those.
+        """
+        segment = block.segment
+        free_list = segment.free_list
+        size = block.size
+        if free_list is not (self._small_lists if size <= 1048576 else self._large_lists).get(stream):
+            return False
+        entries = free_list.entries
+        before = block.prev
+        after = block.next
+        if before is not None and before.state == FREE:
+            return False
+        if after is not None and after.state == FREE:
+            # it would join `after` and be split off again, if no other free block fits better
+            rest = after.size
+            if rest < free_list.least_rest or entries[0][2] is not after:
+                return False
+            if len(entries) > 1 and entries[1] < (rest + size, block.address):
+                return False
+            level = segment.split_bytes
+            if before is None and after.next is None:
+                segment.split_blocks.fallen += 1
+                segment.split_blocks.risen += 1
+                level.fallen += rest
+                level.risen += rest
+            else:
+                level.risen = now = level.risen + size
+                if now - level.fallen > level.limit:
+                    level.new_high()
+                level.fallen += size
+        else:
+            # it would be a hole of just the size
+            i = bisect_left(entries, (size,))
+            if i < len(entries) and entries[i] < (size, block.address):
+                return False
+            if before is not None or after is not None:
+                level = segment.split_blocks
+                level.risen = now = level.risen + 1
+                if now - level.fallen > level.limit:
+                    level.new_high()
+                level.fallen += 1
+                level = segment.split_bytes
+                level.risen = now = level.risen + size
+                if now - level.fallen > level.limit:
+                    level.new_high()
+                level.fallen += size
+        free_list.blocks.fallen += 1
+        free_list.blocks.risen += 1
+        free_list.bytes.fallen += size
+        free_list.bytes.risen += size
+        level = free_list.requested
+        level.fallen += block.requested
+        level.risen = now = level.risen + nbytes
+        if now - level.fallen > level.limit:
+            level.new_high()
+        block.requested = nbytes
+        block.state = ALLOCATED
+        return True
 
     def free(self, block: Block) -> None:
         """Give memory back. Never waits, and may be called from ``__del__`` at any moment."""

@@ -110,6 +110,7 @@ def test_a_class_of_parameters_comes_back(machine):
     layer.weight = Mine(torch.ones(2, 2))
     layer.cuda().half().to("cuda:1").cpu()
     assert type(layer.weight) is Mine
+    assert type(copy.deepcopy(layer.cuda()).cpu().weight) is Mine
 
 
 def test_moving_with_a_live_graph(machine):

@@ -211,7 +211,8 @@ def test_deepcopy_keeps_what_is_shared(machine):
     layer = nn.Linear(2, 2).cuda()
     layer.other = layer.weight
     tensor = torch.arange(4.0, device="cuda")
-    twin, whole, part = copy.deepcopy([layer, tensor, tensor[1:]])
+    twin, whole, part, again = copy.deepcopy([layer, tensor, tensor[1:], tensor])
+    assert again is whole
     assert twin.other is twin.weight is not layer.weight
     assert isinstance(twin.weight, nn.Parameter)
     assert part.untyped_storage() is whole.untyped_storage()
