@@ -9,11 +9,18 @@ would take is not modelled here.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 
-_FLASH = torch.nn.attention.SDPBackend.FLASH_ATTENTION.value
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_FLASH = 1  # SDPBackend::flash_attention
+_flash: Callable[..., Sequence[torch.Tensor]] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_math: Callable[..., Sequence[torch.Tensor]] = torch.ops.aten._scaled_dot_product_attention_math
 
 
 def scaled_dot_product_attention(
@@ -28,17 +35,13 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """``aten::scaled_dot_product_attention`` on a device, differentiable."""
-    inner = [t._inner if t.__class__ is FakeCudaTensor else t for t in (query, key, value, attn_mask)]  # type: ignore[union-attr]
+    inner: list[Any] = [t._inner if t.__class__ is FakeCudaTensor else t for t in (query, key, value, attn_mask)]
     mask = inner[3]
     plain = all(t is None or t.device.type == "cpu" for t in inner)
     if plain and (mask is None or not mask.requires_grad) and not enable_gqa:
-        choice = torch._fused_sdp_choice(*inner, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-        if choice == _FLASH:
+        q, k, v = inner[:3]
+        if torch._fused_sdp_choice(q, k, v, mask, dropout_p, is_causal, scale=scale) == _FLASH:
             if attn_mask is not None and attn_mask.dtype is torch.bool:
                 attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(~attn_mask, float("-inf"))
-            return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-                query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
-            )[0]
-    return torch.ops.aten._scaled_dot_product_attention_math(
-        query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
-    )[0]
+            return _flash(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
+    return _math(query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa)[0]

@@ -57,7 +57,7 @@ _apply = torch.autograd.function.BackwardCFunction.apply
 
 def apply(self: Any, *args: Any) -> Any:
     """`BackwardCFunction.apply`: the backward of a `torch.autograd.Function`, its gradients checked."""
-    result = _apply(self, *args)
+    result = _apply(self, *args)  # type: ignore[no-untyped-call]
     grads = [result] if isinstance(result, torch.Tensor) else list(result or ())
     edges = list(enumerate(self.next_functions))
     if len(grads) == len(edges):

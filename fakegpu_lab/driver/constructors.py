@@ -71,14 +71,14 @@ def _new(original: Callable[..., Any]) -> Callable[..., Any]:
 def _device_context(original: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.utils._device.DeviceContext.__torch_function__` (``with torch.device("cuda")``), index filled in."""
 
-    def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def torch_function(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.device.type == "cuda" and self.device.index is None:
             kwargs = dict(kwargs or {})
             if kwargs.get("device") is None and func in torch.utils._device._device_constructors():
                 kwargs["device"] = CUDA_DEVICES[current.device().index]
         return original(self, func, types, args, kwargs)
 
-    return __torch_function__
+    return torch_function
 
 
 def install(patches: Patches) -> None:

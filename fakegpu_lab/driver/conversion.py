@@ -151,7 +151,7 @@ def get_data(self: torch.Tensor) -> torch.Tensor:
 data = property(get_data, set_data)
 
 
-def has_compatible_shallow_copy_type(input: torch.Tensor, from_: torch.Tensor) -> bool:  # noqa: A002: dynamo compares the names
+def has_compatible_shallow_copy_type(input: torch.Tensor, from_: torch.Tensor) -> bool:  # noqa: A002 - dynamo's check
     """`torch._has_compatible_shallow_copy_type`: whether `nn.Module.to` may write ``param.data = moved``.
 
     On CUDA it may, and the Parameter keeps its identity; `set_data` does the same here.

@@ -46,7 +46,7 @@ def device(index: int | None = None) -> Device:
         There is no device, or this is a forked child that may not use one.
     """
     if not ready:
-        torch.cuda._lazy_init()
+        torch.cuda._lazy_init()  # type: ignore[no-untyped-call]
     found = devices()
     if index is None or index < 0:
         index = thread.index

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
-_make_wrapper = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
-_function_mode_enabled = torch._C._is_torch_function_mode_enabled  # type: ignore[attr-defined]
-_no_function_modes = torch._C.DisableTorchFunction  # type: ignore[attr-defined]
+_make_wrapper = torch.Tensor._make_wrapper_subclass
+_function_mode_enabled = torch._C._is_torch_function_mode_enabled
+_no_function_modes = torch._C.DisableTorchFunction
 
 _NUMBERS = frozenset((float, int, bool, complex))
 
@@ -55,7 +55,7 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
         raise told from None
 
 
-FakeCudaTensor.__torch_dispatch__ = staticmethod(run)  # type: ignore[assignment, method-assign]
+FakeCudaTensor.__torch_dispatch__ = staticmethod(run)
 
 
 def _make_plan(func: Any) -> Plan:
@@ -209,7 +209,7 @@ def _view(op: Op) -> Plan:
             or base._unusual
         ):
             return otherwise(args, kwargs)
-        inner = base._inner
+        inner: Any = base._inner
         if not same:  # else the two share the inner tensor, until `general` changes its sizes
             inner = call(inner, *args[1:], **kwargs) if kwargs else call(inner, *args[1:])
         if inner.is_contiguous() and not inner.storage_offset():

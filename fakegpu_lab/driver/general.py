@@ -13,7 +13,6 @@ import torch
 from fakegpu_lab.driver import current, foreach, placement, transfer
 from fakegpu_lab.driver.foresight import SMALL, reserve, reserve_outs
 from fakegpu_lab.driver.memory import resize_bytes, take
-from fakegpu_lab.driver.privateuse1 import CPP_DEVICES
 from fakegpu_lab.driver.random import seeded_call
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view
 from fakegpu_lab.driver.workspace import ensure_workspace
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
 
     Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
-
-_CPU = torch.device("cpu")
 
 
 def plan(op: Op) -> Plan:
@@ -147,8 +144,12 @@ def sync_metadata(tensor: FakeCudaTensor) -> None:
     needed = inner.untyped_storage().nbytes()
     if needed > tensor._buffer.nbytes:
         resize_bytes(tensor._buffer, needed)
-    if inner.shape != tensor.shape or inner.stride() != tensor.stride() or inner.storage_offset() != tensor.storage_offset():
+    if _geometry(inner) != _geometry(tensor):
         replace_metadata(tensor, inner)
+
+
+def _geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.storage_offset()
 
 
 def replace_metadata(tensor: FakeCudaTensor, inner: torch.Tensor) -> None:
@@ -208,7 +209,7 @@ def _written(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Fake
     tensors: list[tuple[str, torch.Tensor]] = []
     for name in op.written:
         _collect(name, _argument(op, name, args, kwargs), tensors)
-    return [tensor for _, tensor in tensors if tensor.__class__ is FakeCudaTensor]  # type: ignore[misc]
+    return [tensor for _, tensor in tensors if tensor.__class__ is FakeCudaTensor]
 
 
 def _dispatches_itself(tensor: torch.Tensor) -> bool:

@@ -77,7 +77,7 @@ def uninstall() -> None:
     """Put torch back as it was."""
     patches.undo()
     for library in _libraries:
-        library._destroy()
+        library._destroy()  # type: ignore[no-untyped-call]
     _libraries.clear()
     current.machine = None
     current.ready = False

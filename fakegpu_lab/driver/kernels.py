@@ -101,9 +101,12 @@ FACTORIES: dict[str, Callable[..., Any]] = {
 }
 
 
+_library: Any = torch.library.Library
+
+
 def register() -> list[torch.library.Library]:
     """Register all kernels; they last until the libraries returned are destroyed."""
-    library = torch.library.Library("aten", "IMPL")
+    library: Any = _library("aten", "IMPL")
     for key in ("CUDA", "PrivateUse1"):
         for name, function in FACTORIES.items():
             library.impl(name, function, key)

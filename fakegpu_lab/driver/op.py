@@ -9,7 +9,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_functions = torch._C._VariableFunctions  # type: ignore[attr-defined]
+_functions = torch._C._VariableFunctions
 _methods = torch._C.TensorBase
 
 # Outputs share the input's storage although the schema does not say so.
@@ -20,13 +20,14 @@ _RESHAPING = {"aten::resize_", "aten::resize_as_", "aten::resize_as_sparse_", "a
 
 # Results are never larger than the operands together: no need to foresee their size.
 _NO_GROWTH = {
-    "native_layer_norm", "native_layer_norm_backward", "native_batch_norm", "native_batch_norm_backward",
-    "native_group_norm", "native_group_norm_backward", "_softmax", "_softmax_backward_data", "_log_softmax",
-    "_log_softmax_backward_data", "threshold_backward", "gelu_backward", "tanh_backward", "sigmoid_backward",
-    "silu_backward", "native_dropout_backward", "nll_loss_forward", "nll_loss_backward", "sum", "mean", "amax",
-    "amin", "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d_backward", "cat", "stack",
-    "mse_loss_backward", "gather", "clone", "_adaptive_avg_pool2d", "var_mean", "argmax", "argmin", "topk",
-    "sort", "cumsum", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "log_softmax", "softmax", "convolution_backward", "_fused_rms_norm", "_fused_rms_norm_backward", "native_dropout",
+    "_adaptive_avg_pool2d", "_fused_rms_norm", "_fused_rms_norm_backward", "_log_softmax",
+    "_log_softmax_backward_data", "_softmax", "_softmax_backward_data", "amax", "amin", "argmax", "argmin",
+    "avg_pool2d_backward", "cat", "clone", "convolution_backward", "cumsum", "gather", "gelu_backward",
+    "huber_loss", "l1_loss", "log_softmax", "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "mean",
+    "mse_loss", "mse_loss_backward", "native_batch_norm", "native_batch_norm_backward", "native_dropout",
+    "native_dropout_backward", "native_group_norm", "native_group_norm_backward", "native_layer_norm",
+    "native_layer_norm_backward", "nll_loss_backward", "nll_loss_forward", "sigmoid_backward", "silu_backward",
+    "smooth_l1_loss", "softmax", "sort", "stack", "sum", "tanh_backward", "threshold_backward", "topk", "var_mean",
 }  # fmt: skip
 
 # A Python binding of that name exists, but means something else or takes its arguments in another order.
@@ -60,9 +61,31 @@ class Op:
     """
 
     __slots__ = (
-        "arguments", "blas", "call", "func", "has_device", "has_generator", "has_ints", "has_lists", "index",
-        "is_view", "name", "no_growth", "outs", "pointwise", "position", "random", "reshaping", "returns",
-        "returns_list", "returns_write", "schema", "single", "tensors", "tensor_kwargs", "written",
+        "arguments",
+        "blas",
+        "call",
+        "func",
+        "has_device",
+        "has_generator",
+        "has_ints",
+        "has_lists",
+        "index",
+        "is_view",
+        "name",
+        "no_growth",
+        "outs",
+        "pointwise",
+        "position",
+        "random",
+        "reshaping",
+        "returns",
+        "returns_list",
+        "returns_write",
+        "schema",
+        "single",
+        "tensor_kwargs",
+        "tensors",
+        "written",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.driver.placement_rules import check
+from fakegpu_lab.driver.placement_rules import check, lets_scalars_in
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
@@ -29,15 +29,17 @@ def resolve(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> Device | None:
         CUDA's error, if the tensors are on several devices and the op wants one.
     """
     device: Device | None = None
-    mixed = False
+    hosts = 0
+    one_card = True
     for _, tensor in tensors:
         if tensor.__class__ is not FakeCudaTensor:
-            mixed = True
+            hosts += 1
+            host = tensor
         elif device is None:
             device = tensor._device
         elif tensor._device is not device:
-            mixed = True
-    if not mixed:
+            one_card = False
+    if one_card and (hosts == 0 or (hosts == 1 and host.dim() == 0 and lets_scalars_in(op))):
         return device
     if op.name.startswith("_foreach_") and _apart(op, tensors):
         return None

@@ -6,10 +6,12 @@ The source of a rule, in pytorch's tree under aten/src/ATen/native, stands besid
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver import native_functions
 from fakegpu_lab.driver.placement_checks import (
     broadcasting,
     generated_check,
@@ -38,6 +40,19 @@ def check(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> None:
         foreach(op, tensors)
     elif not generated_check(op, tensors):
         elementwise(op, tensors)
+
+
+@cache
+def lets_scalars_in(op: Op) -> bool:
+    """Whether a 0-dim CPU tensor may join in, known without `check`: plain elementwise ops, out of place."""
+    return (
+        op.pointwise
+        and not op.written
+        and op.name not in RULES
+        and op.name not in _NO_CPU_SCALARS
+        and not op.name.startswith("_foreach_")
+        and native_functions.checked_kernel(native_functions.full_name(op)) is None
+    )
 
 
 def elementwise(op: Op, tensors: Tensors) -> None:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from torch.utils.backend_registration import rename_privateuse1_backend
 
 NAME = "fakegpu"
 """PrivateUse1's name, as C++ prints it. People never see it: `FakeCudaTensor.device` answers ``cuda``."""
@@ -27,14 +28,14 @@ _keep_alive: list[object] = []  # C++ holds the guard and the hooks by bare poin
 pending = threading.local()
 """`error`: a Python exception that C++ was unwinding in this thread when it asked the guard for its type."""
 
-_PRIVATEUSE1 = torch._C._autograd.DeviceType.PrivateUse1  # type: ignore[attr-defined]
+_PRIVATEUSE1 = torch._C._autograd.DeviceType.PrivateUse1
 _ITEM, _LAST = (None,), -1
 
 
 class _Guard(torch._C._acc.DeviceGuard):
     """The device guard; C++ asks `type_` of it several times for each node of backward, so it is kept short."""
 
-    def type_(self) -> object:
+    def type_(self) -> Any:
         # The engine's stream guard also asks while it unwinds a Python exception, from a noexcept function: CPython
         # refuses a result returned with an exception set, and the process would abort. Reading item -1 makes CPython
         # look at the exception that is set (PyNumber_AsSsize_t), and raise it here, where it can be caught and kept;
@@ -73,9 +74,9 @@ def _index(where: Any) -> int | str:
 @lru_cache(maxsize=1)
 def register() -> None:
     """Register the device type with torch, once in a process."""
-    torch.utils.rename_privateuse1_backend(NAME)
+    rename_privateuse1_backend(NAME)
     module = types.ModuleType(f"torch.{NAME}")
-    module.__dict__.update(
+    module.__dict__.update(  # each asks torch.cuda anew: it is patched while a machine is enabled
         is_initialized=lambda: True,
         is_available=lambda: torch.cuda.is_available(),
         current_device=lambda: torch.cuda.current_device(),
@@ -87,7 +88,7 @@ def register() -> None:
         _is_in_bad_fork=lambda: torch.cuda._is_in_bad_fork(),
         _lazy_init=lambda: None,
     )
-    torch._register_device_module(NAME, module)
+    torch._register_device_module(NAME, module)  # type: ignore[no-untyped-call]
     hooks, guard = _Hooks(), _Guard()
     torch._C._acc.register_python_privateuseone_hook(hooks)
     torch._C._acc.register_python_privateuseone_device_guard(guard)

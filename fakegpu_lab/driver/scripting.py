@@ -94,20 +94,18 @@ class _Filling(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Gives values to the device tensors that the unpickler makes (rebuildTensor in torch/csrc/jit/serialization).
 
     It moves a flat tensor with a storage's values to the device, then sets storage, sizes and strides of empty tensors
-    in C++, below the dispatcher. The storage tells which flat tensor has the values.
+    in C++, below the dispatcher, and detaches them. The storage tells which flat tensor has the values.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._made: list[FakeCudaTensor] = []  # which also keeps their storages' addresses from being used again
-        self._flat: dict[int, FakeCudaTensor] = {}
+        self._flat: dict[int, FakeCudaTensor] = {}  # by the address of the C++ half's storage, which it keeps in use
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if args and type(args[0]) is FakeCudaTensor:
             self._fill(args[0])
         result = func(*args, **(kwargs or {}))
         if type(result) is FakeCudaTensor:
-            self._made.append(result)
             self._flat[_own_storage(result)._cdata] = result
         return result
 
@@ -118,19 +116,13 @@ class _Filling(TorchDispatchMode):  # type: ignore[no-untyped-call]
             tensor._inner = flat._inner.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
             tensor._buffer = flat._buffer
 
-    def fill_all(self) -> None:
-        for tensor in self._made:
-            self._fill(tensor)
-
 
 def _loaded(load: Callable[..., Any]) -> Callable[..., Any]:
     """An ``import_ir_module`` whose device tensors have values."""
 
     def import_ir_module(*args: Any, **kwargs: Any) -> Any:
-        with _Filling() as filling:
-            module = load(*args, **kwargs)
-        filling.fill_all()
-        return module
+        with _Filling():
+            return load(*args, **kwargs)
 
     return import_ir_module
 

@@ -25,11 +25,12 @@ _base_as_subclass: Any = torch._C.TensorBase.as_subclass
 def on_device(cls: type[torch.Tensor]) -> type[torch.Tensor]:
     """The class of a `cls` on a device."""
     members = {"__class__": FakeCudaTensor, "__module__": cls.__module__, "__qualname__": cls.__qualname__, _HOST: cls}
+    function: Any = cls.__torch_function__
     metaclass: Any = type(cls)
-    double: type[torch.Tensor] = metaclass(cls.__name__, (cls, FakeCudaTensor), members)
+    double = metaclass(cls.__name__, (cls, FakeCudaTensor), members)
     # Now, for torch switches it off while it makes a class that has a `__torch_dispatch__`.
-    double.__torch_function__ = classmethod(cls.__torch_function__.__func__)  # type: ignore[attr-defined]
-    return double
+    double.__torch_function__ = classmethod(function.__func__)
+    return double  # type: ignore[no-any-return]
 
 
 def on_host(cls: type[torch.Tensor]) -> type[torch.Tensor]:

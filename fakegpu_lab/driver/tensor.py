@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.buffer import Buffer
     from fakegpu_lab.hardware.device import Device
 
-_make_wrapper = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+_make_wrapper = torch.Tensor._make_wrapper_subclass
 _strided = torch.strided
 
 
@@ -48,18 +48,22 @@ class FakeCudaTensor(torch.Tensor):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
+        """``cuda:i``, whatever C++ calls it."""
         return CUDA_DEVICES[self._device.index]
 
     @property
     def layout(self) -> torch.layout:  # type: ignore[override]
+        """The layout of the values."""
         return self._inner.layout
 
     @property
     def is_sparse(self) -> bool:  # type: ignore[override]
+        """Whether the layout is COO."""
         return self._inner.is_sparse
 
     @property
     def is_sparse_csr(self) -> bool:  # type: ignore[override]
+        """Whether the layout is CSR."""
         return self._inner.is_sparse_csr
 
 
@@ -83,7 +87,7 @@ def wrap(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
     tensor._inner = inner
     tensor._buffer = buffer
     tensor._device = device
-    return tensor  # type: ignore[no-any-return]
+    return tensor
 
 
 def wrap_view(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
@@ -103,7 +107,7 @@ def wrap_view(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTe
     tensor._device = device
     if inner.is_conj() or inner.is_neg():
         flag(tensor)
-    return tensor  # type: ignore[no-any-return]
+    return tensor
 
 
 def flag(tensor: FakeCudaTensor) -> None:
@@ -128,4 +132,4 @@ def _wrap_sparse(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCud
     tensor._buffer = buffer
     tensor._device = device
     tensor._unusual = True
-    return tensor  # type: ignore[no-any-return]
+    return tensor

@@ -70,15 +70,16 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         source_inner = source_inner.to("meta")
     target_inner.copy_(source_inner)
     if target.numel():
-        count_copy(origin, destination, target_inner.nbytes)
+        count_copy(origin, destination, storage_bytes(target_inner))
     return target
 
 
 def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``.to(...)`` that has to copy: another device, another dtype, another memory format, or all of them."""
     source = usable(args[0])
-    wanted = ("dtype", "memory_format") if source._inner.layout is not torch.strided else ("dtype", "layout", "memory_format")
-    options = {k: v for k, v in kwargs.items() if v is not None and k in wanted}
+    options = {k: v for k, v in kwargs.items() if v is not None and k in ("dtype", "layout", "memory_format")}
+    if source._inner.layout is not torch.strided:  # C++ takes the wrapper for strided
+        options.pop("layout", None)
     where = kwargs.get("device")
     origin = source._device
     if where is None or current.is_ours(where):

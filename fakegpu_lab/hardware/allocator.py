@@ -30,9 +30,9 @@ from contextlib import suppress
 from sys import getrefcount
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.hardware.allocator_controls import Controls
 from fakegpu_lab.hardware.allocator_history import merge_snapshots
 from fakegpu_lab.hardware.allocator_oom import DeviceOutOfMemory
+from fakegpu_lab.hardware.allocator_recycling import ALONE, Recycling
 from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
 from fakegpu_lab.hardware.allocator_streams import StreamClock
 from fakegpu_lab.hardware.blocks import ALLOCATED, FREE, QUEUED, Block
@@ -43,16 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["AllocatorSettings", "Block", "CachingAllocator", "DeviceOutOfMemory", "StreamClock", "merge_snapshots"]
 
 
-def _references(thing: object) -> int:
-    return getrefcount(thing)
-
-
-# How many references a function sees to an argument that nobody else holds; it differs between Python
-# versions.
-_ALONE = _references(object())
-
-
-class CachingAllocator(Controls):
+class CachingAllocator(Recycling):
     """The memory of one device.
 
     Parameters
@@ -195,69 +186,6 @@ class CachingAllocator(Controls):
             gate.append(None)
         return given
 
-    def _again(self, block: Block, nbytes: int, stream: int) -> bool:
-        """Give a block that was freed a moment ago to a malloc of the same size, if best fit would choose it.
-
-        A loop that makes and drops one tensor does this at every step. What is counted is what putting the block
-        back and taking it again counts; the doubtful cases are left to those.
-        """
-        segment = block.segment
-        free_list = segment.free_list
-        size = block.size
-        if free_list is not (self._small_lists if size <= 1048576 else self._large_lists).get(stream):
-            return False
-        entries = free_list.entries
-        before = block.prev
-        after = block.next
-        if before is not None and before.state == FREE:
-            return False
-        if after is not None and after.state == FREE:
-            # it would join `after` and be split off again, if no other free block fits better
-            rest = after.size
-            if rest < free_list.least_rest or entries[0][2] is not after:
-                return False
-            if len(entries) > 1 and entries[1] < (rest + size, block.address):
-                return False
-            level = segment.split_bytes
-            if before is None and after.next is None:
-                segment.split_blocks.fallen += 1
-                segment.split_blocks.risen += 1
-                level.fallen += rest
-                level.risen += rest
-            else:
-                level.risen = now = level.risen + size
-                if now - level.fallen > level.limit:
-                    level.new_high()
-                level.fallen += size
-        else:
-            # it would be a hole of just the size
-            i = bisect_left(entries, (size,))
-            if i < len(entries) and entries[i] < (size, block.address):
-                return False
-            if before is not None or after is not None:
-                level = segment.split_blocks
-                level.risen = now = level.risen + 1
-                if now - level.fallen > level.limit:
-                    level.new_high()
-                level.fallen += 1
-                level = segment.split_bytes
-                level.risen = now = level.risen + size
-                if now - level.fallen > level.limit:
-                    level.new_high()
-                level.fallen += size
-        free_list.blocks.fallen += 1
-        free_list.blocks.risen += 1
-        free_list.bytes.fallen += size
-        free_list.bytes.risen += size
-        level = free_list.requested
-        level.fallen += block.requested
-        level.risen = now = level.risen + nbytes
-        if now - level.fallen > level.limit:
-            level.new_high()
-        block.requested = nbytes
-        block.state = ALLOCATED
-        return True
-
     def free(self, block: Block) -> None:
         """Give memory back. Never waits, and may be called from ``__del__`` at any moment."""
         if block.state == ALLOCATED and not self._special:
@@ -319,7 +247,7 @@ class CachingAllocator(Controls):
                 if after.next is None:
                     segment.split_blocks.fallen += 1
                     segment.split_bytes.fallen += new - size
-                    if getrefcount(block) == _ALONE:
+                    if getrefcount(block) == ALONE:
                         self._spare.append(block)
                     return
         elif before is not None and before.state == FREE:
@@ -356,7 +284,7 @@ class CachingAllocator(Controls):
         level.risen = now = level.risen + size
         if now - level.fallen > level.limit:
             level.new_high()
-        if getrefcount(block) == _ALONE:
+        if getrefcount(block) == ALONE:
             self._spare.append(block)
 
     def _wait(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -58,7 +58,7 @@ class DeviceSnapshot(_Frozen):
         """Read `device` now."""
         allocator = device.allocator
         free, total = allocator.memory_info()
-        stats = allocator.stats()
+        stats: dict[str, Any] = allocator.stats()
         return cls(
             index=device.index,
             id=device.profile.id,

@@ -7,7 +7,7 @@ _JITERATOR = "jiterator compiles CUDA source at run time; there is no CUDA compi
 _NO_CPU = "torch has no CPU kernel to compare with, or to compute with"
 
 EXCEPTIONS = {
-    "as_strided.partial_views": "the sample is a view into a larger storage; moving it to a device copies the view only",
+    "as_strided.partial_views": "the sample is a view into a larger storage; moving it copies the view only",
     "jiterator_2inputs_2outputs": _JITERATOR,
     "jiterator_4inputs_with_extra_args": _JITERATOR,
     "jiterator_binary": _JITERATOR,

@@ -1,4 +1,4 @@
-"""Every entry of torch's own operator database computes on ``cuda:0`` what it computes on the CPU, forward and backward.
+"""Every entry of torch's operator database computes on ``cuda:0`` what it computes on the CPU, forward and backward.
 
 Up to eight samples an entry, float32 (or, where an operator has none, the first of its dtypes below). The samples are
 made on the CPU and moved; results and gradients are brought back and compared; every tensor that comes out must be on

@@ -114,6 +114,7 @@ def test_the_device_argument_is_deprecated(machine):
         assert torch.ones(2).pin_memory("cuda").is_pinned()
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_torchscript_knows_the_factories(machine):
     @torch.jit.script
     def add(x: torch.Tensor) -> torch.Tensor:

@@ -65,6 +65,7 @@ def test_loading_onto_the_device_it_was_saved_from(machine):
     model, x = traced("cuda:1")
     loaded = torch.jit.load(saved(model))
     assert {p.device for p in loaded.parameters()} == {torch.device("cuda:1")}
+    assert all(p.data_ptr() for p in loaded.parameters())
     assert torch.equal(loaded(x), model(x))
     loaded(x).sum().backward()
     assert next(loaded.parameters()).grad is not None
@@ -118,3 +119,17 @@ def test_script_modules_move(machine):
     assert module.weight is weight
     module.half()
     assert module(torch.ones(1, 3, device="cuda", dtype=torch.float16)).dtype is torch.float16
+
+
+class Parts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = [torch.ones(2, device="cuda"), torch.arange(4.0, device="cuda")[2:]]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.parts[0] + self.parts[1]
+
+
+def test_tensors_in_a_list(machine):
+    loaded = torch.jit.load(saved(torch.jit.script(Parts())))
+    assert loaded(torch.zeros(2, device="cuda")).tolist() == [3, 4]
