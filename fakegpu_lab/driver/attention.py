@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _FLASH = 1  # SDPBackend::flash_attention
-_flash: Callable[..., Sequence[torch.Tensor]] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_math: Callable[..., Sequence[torch.Tensor]] = torch.ops.aten._scaled_dot_product_attention_math
+_flash: Callable[..., Sequence[torch.Tensor]] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_math: Callable[..., Sequence[torch.Tensor]] = torch.ops.aten._scaled_dot_product_attention_math.default
 
 
 def scaled_dot_product_attention(

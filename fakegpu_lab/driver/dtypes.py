@@ -27,7 +27,7 @@ _INTEGERS = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.
 
 # The dispatch macro's name in the CUDA kernel, of ops that have an integer kernel on the CPU only.
 _NO_INTEGERS = {
-    "mm": "addmm_cuda", "addmm": "addmm_cuda", "addmm_": "addmm_cuda", "addbmm": "addmm_cuda",
+    "linear": "addmm_cuda", "mm": "addmm_cuda", "addmm": "addmm_cuda", "addmm_": "addmm_cuda", "addbmm": "addmm_cuda",
     "bmm": "baddbmm_cuda", "baddbmm": "baddbmm_cuda", "baddbmm_": "baddbmm_cuda",
     "mv": "addmv_impl_cuda", "addmv": "addmv_impl_cuda", "addmv_": "addmv_impl_cuda",
     "dot": "dot", "vdot": "dot",

@@ -81,11 +81,32 @@ def _upper_bound(op: Op, inner: list[Any], nbytes: int) -> int:
                     bound *= item
     if len(numels) < 2 or (op.pointwise and same):
         return 8 * bound if op.pointwise else bound  # a pointwise op may widen uint8 to int64
+    if op.name == "embedding" and first is not None:
+        return first.shape[-1] * first.element_size() * numels[1]
+    if first is not None and op.name == "convolution":
+        return _convolution_bound(inner)
     if first is not None and op.name in ("mm", "bmm", "addmm", "baddbmm"):
         a, b = inner[-2], inner[-1]
         if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dim() >= 2 and b.dim() >= 2:
             return a.numel() // max(a.shape[-1], 1) * b.shape[-1] * 8
     return bound * prod(numels) // max(1, *numels)
+
+
+def _convolution_bound(inner: list[Any]) -> int:
+    """Channels × extents of the result as if its stride were 1, or the stride's multiple where it is transposed."""
+    source, weight, _, stride, padding, dilation, transposed, output_padding = inner[:8]
+    extents = source.shape[2:]
+    if transposed:
+        ends = (
+            (n - 1) * s + d * (k - 1) + p + 1
+            for n, s, d, k, p in zip(
+                extents, stride, dilation, weight.shape[2:], output_padding or [0] * len(extents), strict=False
+            )
+        )
+    else:
+        ends = (n + 2 * p for n, p in zip(extents, padding, strict=False))
+    channels = weight.shape[1] * inner[8] if transposed else weight.shape[0]
+    return source.shape[0] * channels * max(prod(ends), 1) * 8
 
 
 def _on_meta(op: Op, inner: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:

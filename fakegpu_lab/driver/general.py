@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from fakegpu_lab.driver import current, foreach, placement, transfer
+from fakegpu_lab.driver import current, foreach, linear, placement, transfer
 from fakegpu_lab.driver.foresight import SMALL, reserve, reserve_outs
 from fakegpu_lab.driver.memory import resize_bytes, take
 from fakegpu_lab.driver.random import seeded_call
@@ -36,7 +36,7 @@ def special(op: Op) -> Plan | None:
     """The plan of the ops that are not kernels on one device (copies between devices, reads of a value), or None."""
     if op.name in _CPU_ONLY:
         return partial(_refuse, op)
-    handler = transfer.HANDLERS.get(op.name)
+    handler = transfer.HANDLERS.get(op.name) or linear.HANDLERS.get(op.name)
     return partial(handler, op) if handler is not None else None
 
 
@@ -113,7 +113,7 @@ def _wrap_results(
     wrapped = []
     for source, write, value in zip(op.returns, op.returns_write, values, strict=True):
         if source is None:
-            wrapped.append(_wrap_new(value, target, buffers))
+            wrapped.append(wrap_new(value, target, buffers))
             continue
         argument = _argument(op, source, args, kwargs)
         if write:
@@ -125,14 +125,17 @@ def _wrap_results(
     return tuple(wrapped) if many else wrapped[0]
 
 
-def _wrap_new(value: Any, target: Device | None, buffers: list[Buffer] | None) -> Any:
+def wrap_new(value: Any, target: Device | None, buffers: list[Buffer] | None) -> Any:
+    """New results on `target` (as they are, for None), with the storages taken for them beforehand, if any."""
     if isinstance(value, torch.Tensor):
         if target is None:
             return value
         buffer = buffers.pop(0) if buffers else None
         return wrap(value, target, buffer if buffer is not None else take(target, value))
     if isinstance(value, (list, tuple)):
-        return type(value)(_wrap_new(v, target, buffers) for v in value)
+        return [wrap_new(v, target, buffers) for v in value] if type(value) is list else tuple(
+            wrap_new(v, target, buffers) for v in value
+        )
     return value
 
 

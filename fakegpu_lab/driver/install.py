@@ -15,6 +15,7 @@ from fakegpu_lab.driver import (
     conversion,
     current,
     dispatch,
+    dispatch_rules,
     kernels,
     lazy,
     methods,
@@ -61,6 +62,7 @@ def install(machine: Machine) -> None:
         patches.append(_optimizer_types, FakeCudaTensor)
         composites.install(patches)
         constructors.install(patches)
+        dispatch_rules.install(patches)
         lazy.install(patches)
         pinned.install(patches)
         scripting.install(patches)

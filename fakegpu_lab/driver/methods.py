@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import torch
 from torch import _tensor_str
 
-from fakegpu_lab.driver import conversion, messages, serialization, storage
+from fakegpu_lab.driver import conversion, linear, messages, serialization, storage
 from fakegpu_lab.driver.memory import storage_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 from fakegpu_lab.driver.transfer import count_copy, no_values, usable
@@ -137,7 +137,7 @@ def _suffixes(self: FakeCudaTensor) -> list[str]:
         name = type(grad_fn).__name__
         if name == "CppFunction":
             name = grad_fn.name().rsplit("::", 1)[-1]
-        suffixes.append(f"grad_fn=<{name}>")
+        suffixes.append(f"grad_fn=<{linear.shown_grad_fn(self, name)}>")
     elif self.requires_grad:
         suffixes.append("requires_grad=True")
     return suffixes

@@ -20,6 +20,7 @@ _RESHAPING = {"aten::resize_", "aten::resize_as_", "aten::resize_as_sparse_", "a
 
 # Results are never larger than the operands together: no need to foresee their size.
 _NO_GROWTH = {
+    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward",
     "_adaptive_avg_pool2d", "_fused_rms_norm", "_fused_rms_norm_backward", "_log_softmax",
     "_log_softmax_backward_data", "_softmax", "_softmax_backward_data", "amax", "amin", "argmax", "argmin",
     "avg_pool2d_backward", "cat", "clone", "convolution_backward", "cumsum", "gather", "gelu_backward",
@@ -29,6 +30,12 @@ _NO_GROWTH = {
     "native_layer_norm_backward", "nll_loss_backward", "nll_loss_forward", "sigmoid_backward", "silu_backward",
     "smooth_l1_loss", "softmax", "sort", "stack", "sum", "tanh_backward", "threshold_backward", "topk", "var_mean",
 }  # fmt: skip
+
+# Tagged as random for their dropout, which the CPU kernel refuses.
+_DRAWS_NOTHING = {
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention_for_cpu_backward",
+}
 
 # A Python binding of that name exists, but means something else or takes its arguments in another order.
 _NO_BINDING = {"alias", "slice", "pin_memory", "is_pinned", "detach_copy", "set_", "normal", "new_empty"}
@@ -61,31 +68,9 @@ class Op:
     """
 
     __slots__ = (
-        "arguments",
-        "blas",
-        "call",
-        "func",
-        "has_device",
-        "has_generator",
-        "has_ints",
-        "has_lists",
-        "index",
-        "is_view",
-        "name",
-        "no_growth",
-        "outs",
-        "pointwise",
-        "position",
-        "random",
-        "reshaping",
-        "returns",
-        "returns_list",
-        "returns_write",
-        "schema",
-        "single",
-        "tensor_kwargs",
-        "tensors",
-        "written",
+        "arguments", "blas", "call", "func", "has_device", "has_generator", "has_ints", "has_lists", "index",
+        "is_view", "name", "no_growth", "only_tensors", "outs", "pointwise", "position", "random", "reshaping",
+        "returns", "returns_write", "schema", "single", "tensor_kwargs", "tensors", "written",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -111,7 +96,9 @@ class Op:
         self.no_growth = name in _NO_GROWTH
         self.has_device = "device" in types
         self.has_generator = "generator" in types
-        self.random = torch.Tag.nondeterministic_seeded in func.tags or self.has_generator
+        self.random = name not in _DRAWS_NOTHING and (
+            torch.Tag.nondeterministic_seeded in func.tags or self.has_generator
+        )
         self.pointwise = torch.Tag.pointwise in func.tags
         self.blas = name in _BLAS
         self.index = "indices" in types or name in ("index_put", "index_put_", "_index_put_impl_")
@@ -131,8 +118,8 @@ class Op:
         )
         if schema.name in _UNDECLARED_VIEWS:
             self.returns = (arguments[0].name,)
-        self.single = len(schema.returns) == 1 and str(schema.returns[0].type) == "Tensor"
-        self.returns_list = any(str(r.type) == "List[Tensor]" for r in schema.returns)
+        self.only_tensors = all(str(r.type) == "Tensor" for r in schema.returns) and len(schema.returns) > 0
+        self.single = self.only_tensors and len(schema.returns) == 1
         self.is_view = any(self.returns) and not any(self.returns_write)
         self.reshaping = (
             torch.Tag.inplace_view in func.tags or schema.name in _RESHAPING or bool(self.outs)

@@ -21,6 +21,11 @@ class Patches:
         self._done.append((owner, name, vars(owner).get(name, _MISSING)))
         setattr(owner, name, value)
 
+    def set_code(self, function: Any, replacement: Any) -> None:
+        """Make `function` run `replacement`'s code, also where C++ keeps a pointer to it."""
+        self._done.append((function, "__code__", function.__code__))
+        function.__code__ = replacement.__code__
+
     def append(self, items: list[Any], value: Any) -> None:
         """Append to a list and remember to take it out again."""
         items.append(value)

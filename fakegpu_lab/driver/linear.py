@@ -1,0 +1,106 @@
+"""`aten::linear` as one op.
+
+torch decomposes it, for device types it does not know, into views, a transpose and `addmm`, and backward into six more:
+each would come through Python by itself. With a kernel for PrivateUse1, torch's own formula (LinearBackward0) calls
+`linear` and `linear_backward` once. What is computed, held and counted is what `addmm`, `mm` and `sum` do on CUDA, in
+that order; `methods` prints the grad_fn that CUDA shows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.foresight import HARMLESS
+from fakegpu_lab.driver.memory import take, take_bytes
+from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.workspace import ensure_workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.op import Op
+
+_linear: Callable[..., torch.Tensor] = torch._C._nn.linear
+_mm: Callable[..., torch.Tensor] = torch._C._VariableFunctions.mm
+
+
+def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``input @ weight.T + bias``."""
+    source, weight = args[0], args[1]
+    bias = args[2] if len(args) > 2 else kwargs.get("bias")
+    if not (
+        source.__class__ is FakeCudaTensor
+        and weight.__class__ is FakeCudaTensor
+        and (device := source._device) is weight._device
+        and not device.retired
+        and (bias is None or (bias.__class__ is FakeCudaTensor and bias._device is device))
+        and not (source._unusual or weight._unusual)
+    ):
+        return _decomposed(source, weight, bias)
+    bound = source.nbytes * weight.shape[0]  # of the result, times the features: enough to see whether it is small
+    buffer = None
+    if bound > HARMLESS and source.dim():
+        numel = source.numel() // max(source.shape[-1], 1) * weight.shape[0]
+        if numel * source.element_size() > HARMLESS:
+            buffer = take_bytes(device, numel * source.element_size())
+    result = _linear(source._inner, weight._inner, None if bias is None else bias._inner)
+    tensor = wrap(result, device, buffer or take(device, result))
+    device.ledger.kernels += 1
+    if device.stream not in device.workspaces:
+        ensure_workspace(device)
+    return tensor
+
+
+def _decomposed(source: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> Any:
+    """By the ops that torch would call; they tell which tensor is on the wrong device."""
+    transposed = weight.t()
+    if bias is not None and source.dim() == 2:
+        return torch.addmm(bias, source, transposed)
+    if bias is not None and source.dim() == 3 and source.is_contiguous():
+        flat = source.reshape(-1, source.shape[-1])
+        return torch.addmm(bias, flat, transposed).view(*source.shape[:-1], -1)
+    product = torch.matmul(source, transposed)
+    return product if bias is None else product.add_(bias)
+
+
+def linear_backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The gradients of input, weight and bias, those that the mask asks for."""
+    source, grad, weight, (of_source, of_weight, of_bias) = args
+    device = grad._device
+    rows = grad._inner.reshape(-1, weight.shape[0])
+    results: list[torch.Tensor | None] = [None, None, None]
+    if of_source:
+        product = _mm(rows, weight._inner)
+        results[0] = wrap(product.view(source.shape), device, take(device, product))
+    if of_weight:
+        product = _mm(rows.t(), source._inner.reshape(-1, weight.shape[1]))
+        results[1] = wrap(product, device, take(device, product))
+    if of_bias:
+        total = rows.sum(0)
+        results[2] = wrap(total, device, take(device, total))
+    device.ledger.kernels += of_source + of_weight + of_bias
+    return tuple(results)
+
+
+def unreachable(*args: Any) -> Any:
+    """Stands in torch's table so that it does not decompose the op: device tensors go to `dispatch` before it."""
+    raise NotImplementedError("aten::linear on a tensor of a simulated GPU that does not know its machine")
+
+
+def shown_grad_fn(tensor: torch.Tensor, name: str) -> str:
+    """The name of a grad_fn as CUDA shows it: there, `linear` ends in `addmm`, `mm` or a view of one."""
+    if name != "LinearBackward0":
+        return name
+    node: Any = tensor.grad_fn
+    biased = len(node.next_functions) > 2 and node.next_functions[2][0] is not None
+    if tensor.dim() == 2:
+        return "AddmmBackward0" if biased else "MmBackward0"
+    return "ViewBackward0" if biased else "UnsafeViewBackward0"
+
+
+HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
+    "linear": linear,
+    "linear_backward": linear_backward,
+}
