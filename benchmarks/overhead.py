@@ -136,9 +136,7 @@ def compare(make: Callable[[str], Step], calls: int, rounds: int, no_grad: bool)
         "cpu_seconds": statistics.median(times["cpu"]),
         "cuda_seconds": statistics.median(times["cuda"]),
         "ratio": statistics.median(ratios),
-        "difference_seconds": statistics.median(
-            b - a for a, b in zip(times["cpu"], times["cuda"], strict=True)
-        ),
+        "difference_seconds": statistics.median(b - a for a, b in zip(times["cpu"], times["cuda"], strict=True)),
     }
 
 

@@ -173,7 +173,7 @@ def _binary(op: Op, otherwise: Plan) -> Plan:
         if b.__class__ is FakeCudaTensor:
             if b._device is not device or b._unusual or b.nbytes > SMALL:
                 return otherwise(args, kwargs)
-            y = b._inner
+            y: Any = b._inner
         elif b.__class__ in _NUMBERS:
             y = b
         else:
@@ -207,11 +207,7 @@ def _view(op: Op) -> Plan:
 
     def view(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         base = args[0]
-        if (
-            base.__class__ is not FakeCudaTensor
-            or (device := base._device).retired
-            or base._unusual
-        ):
+        if base.__class__ is not FakeCudaTensor or (device := base._device).retired or base._unusual:
             return otherwise(args, kwargs)
         inner: Any = base._inner
         if not same:  # else the two share the inner tensor, until `general` changes its sizes

@@ -17,8 +17,8 @@ from fakegpu_lab.driver.tensor import FakeCudaTensor
 if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
 
-singleton: Any  # both are found in simple_registry's namespace, where the code runs
-_fakegpu_class: Any
+singleton: Any = None  # both are looked up in simple_registry's namespace: that is where the code runs
+_fakegpu_class: Any = None
 
 
 def _find_torch_dispatch_rule(op: Any, torch_dispatch_class: type) -> Any:

@@ -82,7 +82,7 @@ def _upper_bound(op: Op, inner: list[Any], nbytes: int) -> int:
     if len(numels) < 2 or (op.pointwise and same):
         return 8 * bound if op.pointwise else bound  # a pointwise op may widen uint8 to int64
     if op.name == "embedding" and first is not None:
-        return first.shape[-1] * first.element_size() * numels[1]
+        return int(first.shape[-1]) * first.element_size() * numels[1]
     if first is not None and op.name == "convolution":
         return _convolution_bound(inner)
     if first is not None and op.name in ("mm", "bmm", "addmm", "baddbmm"):
@@ -106,7 +106,7 @@ def _convolution_bound(inner: list[Any]) -> int:
     else:
         ends = (n + 2 * p for n, p in zip(extents, padding, strict=False))
     channels = weight.shape[1] * inner[8] if transposed else weight.shape[0]
-    return source.shape[0] * channels * max(prod(ends), 1) * 8
+    return int(source.shape[0] * channels * max(prod(ends), 1) * 8)
 
 
 def _on_meta(op: Op, inner: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:

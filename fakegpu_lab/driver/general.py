@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from fakegpu_lab.driver import current, foreach, linear, placement, transfer
+from fakegpu_lab.driver import current, foreach, linear, placement, recurrent, transfer
 from fakegpu_lab.driver.foresight import SMALL, reserve, reserve_outs
 from fakegpu_lab.driver.memory import resize_bytes, take
 from fakegpu_lab.driver.random import seeded_call
@@ -36,9 +36,11 @@ def special(op: Op) -> Plan | None:
     """The plan of the ops that are not kernels on one device (copies between devices, reads of a value), or None."""
     if op.name in _CPU_ONLY:
         return partial(_refuse, op)
-    handler = transfer.HANDLERS.get(op.name) or linear.HANDLERS.get(op.name)
+    handler = _HANDLERS.get(op.name)
     return partial(handler, op) if handler is not None else None
 
+
+_HANDLERS = {**transfer.HANDLERS, **linear.HANDLERS, **recurrent.HANDLERS}
 
 _CPU_ONLY = {"_sparse_mm_reduce_impl": "SparseCsrCUDA", "_sparse_mm_reduce_impl_backward": "SparseCsrCUDA"}
 """Ops that CUDA does not have, and the backend that its refusal names."""
@@ -88,7 +90,12 @@ def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             reserve_outs(op, reshaped, inner_args, inner_kwargs, nbytes)
         elif None in op.returns:
             buffers = reserve(op, target, inner_args, inner_kwargs, nbytes)
-    results = call(*inner_args, **inner_kwargs)
+    try:
+        results = call(*inner_args, **inner_kwargs)
+    except NotImplementedError:
+        if current.meta():  # its shape would depend on values
+            raise transfer.no_values(f"torch.{op.name}") from None
+        raise
     if not op.is_view:
         device.ledger.kernels += 1
     if op.blas:
@@ -133,8 +140,10 @@ def wrap_new(value: Any, target: Device | None, buffers: list[Buffer] | None) ->
         buffer = buffers.pop(0) if buffers else None
         return wrap(value, target, buffer if buffer is not None else take(target, value))
     if isinstance(value, (list, tuple)):
-        return [wrap_new(v, target, buffers) for v in value] if type(value) is list else tuple(
-            wrap_new(v, target, buffers) for v in value
+        return (
+            [wrap_new(v, target, buffers) for v in value]
+            if type(value) is list
+            else tuple(wrap_new(v, target, buffers) for v in value)
         )
     return value
 

@@ -10,6 +10,7 @@ from torch.optim.optimizer import _foreach_supported_types as _optimizer_types
 
 from fakegpu_lab.driver import (
     autograd,
+    compiling,
     composites,
     constructors,
     conversion,
@@ -61,6 +62,7 @@ def install(machine: Machine) -> None:
         patches.append(torch.utils._foreach_utils._foreach_supported_types, FakeCudaTensor)
         patches.append(_optimizer_types, FakeCudaTensor)
         composites.install(patches)
+        compiling.install(patches)
         constructors.install(patches)
         dispatch_rules.install(patches)
         lazy.install(patches)
@@ -78,6 +80,7 @@ def install(machine: Machine) -> None:
 def uninstall() -> None:
     """Put torch back as it was."""
     patches.undo()
+    compiling.restore_stance()
     for library in _libraries:
         library._destroy()  # type: ignore[no-untyped-call]
     _libraries.clear()

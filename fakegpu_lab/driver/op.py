@@ -83,9 +83,7 @@ class Op:
         self.arguments = tuple(a.name for a in arguments)
         self.position = {a.name: i for i, a in enumerate(arguments)}
         types = {a.name: str(a.type) for a in arguments}
-        self.tensors = tuple(
-            i for i, a in enumerate(arguments) if types[a.name] in _TENSOR_TYPES and not a.kwarg_only
-        )
+        self.tensors = tuple(i for i, a in enumerate(arguments) if types[a.name] in _TENSOR_TYPES and not a.kwarg_only)
         self.tensor_kwargs = frozenset(
             a.name for a in arguments if a.kwarg_only and (types[a.name] in _TENSOR_TYPES or "Tensor" in types[a.name])
         )
@@ -103,27 +101,18 @@ class Op:
         self.blas = name in _BLAS
         self.index = "indices" in types or name in ("index_put", "index_put_", "_index_put_impl_")
         self.outs = tuple(a.name for a in arguments if a.is_out)
-        self.written = tuple(
-            a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write
-        )
-        by_set = {
-            frozenset(a.alias_info.before_set): a.name for a in arguments if a.alias_info is not None
-        }
+        self.written = tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
+        by_set = {frozenset(a.alias_info.before_set): a.name for a in arguments if a.alias_info is not None}
         self.returns = tuple(
-            by_set.get(frozenset(r.alias_info.before_set)) if r.alias_info is not None else None
-            for r in schema.returns
+            by_set.get(frozenset(r.alias_info.before_set)) if r.alias_info is not None else None for r in schema.returns
         )
-        self.returns_write = tuple(
-            r.alias_info is not None and r.alias_info.is_write for r in schema.returns
-        )
+        self.returns_write = tuple(r.alias_info is not None and r.alias_info.is_write for r in schema.returns)
         if schema.name in _UNDECLARED_VIEWS:
             self.returns = (arguments[0].name,)
         self.only_tensors = all(str(r.type) == "Tensor" for r in schema.returns) and len(schema.returns) > 0
         self.single = self.only_tensors and len(schema.returns) == 1
         self.is_view = any(self.returns) and not any(self.returns_write)
-        self.reshaping = (
-            torch.Tag.inplace_view in func.tags or schema.name in _RESHAPING or bool(self.outs)
-        )
+        self.reshaping = torch.Tag.inplace_view in func.tags or schema.name in _RESHAPING or bool(self.outs)
 
     def __repr__(self) -> str:
         return f"<Op {self.func}>"

@@ -77,9 +77,7 @@ def wrap(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
     if inner.layout is not _strided:
         return _wrap_sparse(inner, device, buffer)
     if inner.is_contiguous():
-        tensor = _make_wrapper(
-            FakeCudaTensor, inner.shape, device=CPP_DEVICES[device.index], dtype=inner.dtype
-        )
+        tensor = _make_wrapper(FakeCudaTensor, inner.shape, device=CPP_DEVICES[device.index], dtype=inner.dtype)
     else:
         tensor = _make_wrapper(
             FakeCudaTensor, inner.shape, inner.stride(), device=CPP_DEVICES[device.index], dtype=inner.dtype

@@ -10,3 +10,7 @@ class FakeGpuError(ValueError):
     ``from None`` where the inner traceback would only frighten. Errors which a real GPU would raise are not
     of this class: they are CUDA's own, with CUDA's own words.
     """
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows instead of a traceback."""
+        return [f"{type(self).__name__}: {self}"]

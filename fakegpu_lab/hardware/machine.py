@@ -27,9 +27,7 @@ class Machine:
         The allocator's settings (``PYTORCH_CUDA_ALLOC_CONF``).
     """
 
-    def __init__(
-        self, spec: MachineSpec, compute: Compute = "real", settings: AllocatorSettings | None = None
-    ) -> None:
+    def __init__(self, spec: MachineSpec, compute: Compute = "real", settings: AllocatorSettings | None = None) -> None:
         self.spec = spec
         self.compute = compute
         self.devices = [Device(index, profile, settings) for index, profile in enumerate(spec.gpus)]

@@ -46,11 +46,7 @@ def _sentence(problem: ErrorDetails, model: type[BaseModel]) -> str:
         return _unknown_field(problem, model)
     example = _example(problem, model)
     if problem["type"] == "missing":
-        or_else = (
-            ", or take what you leave out from a known GPU with `based_on: a100`"
-            if model is GpuProfile
-            else ""
-        )
+        or_else = ", or take what you leave out from a known GPU with `based_on: a100`" if model is GpuProfile else ""
         return f"{field} is missing: add {example}{or_else}."
     raised = problem.get("ctx", {}).get("error")
     if raised is not None:  # one of our own validators, whose message is already a remedy

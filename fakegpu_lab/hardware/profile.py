@@ -128,20 +128,12 @@ class GpuProfile(_Model):
     """
 
     id: str = Field(description="the name in the catalogue: the file's name without .yaml")
-    name: str = Field(
-        description="torch.cuda.get_device_name, word for word", examples=["NVIDIA A100-SXM4-80GB"]
-    )
-    aliases: tuple[str, ...] = Field(
-        default=(), description="other names people write", examples=[["a100-80gb"]]
-    )
+    name: str = Field(description="torch.cuda.get_device_name, word for word", examples=["NVIDIA A100-SXM4-80GB"])
+    aliases: tuple[str, ...] = Field(default=(), description="other names people write", examples=[["a100-80gb"]])
     architecture: str = Field(examples=["ampere"])
-    segment: Literal["consumer", "laptop", "workstation", "datacenter", "embedded"] = Field(
-        examples=["datacenter"]
-    )
+    segment: Literal["consumer", "laptop", "workstation", "datacenter", "embedded"] = Field(examples=["datacenter"])
     compute_capability: Capability = Field(examples=['"8.0"'])
-    pci_device_id: int = Field(
-        default=0, ge=0, description="PCI device ID; 0 where unknown", examples=["0x20b2"]
-    )
+    pci_device_id: int = Field(default=0, ge=0, description="PCI device ID; 0 where unknown", examples=["0x20b2"])
     status: Status = Field(examples=["reference"])
 
     memory_bytes: Bytes = Field(
@@ -180,9 +172,7 @@ class GpuProfile(_Model):
     max_blocks_per_sm: PositiveInt = Field(examples=[32])
     warp_size: PositiveInt = Field(default=32, examples=[32])
 
-    dtypes: tuple[Dtype, ...] = Field(
-        description="formats with hardware arithmetic", examples=[["fp32", "fp16"]]
-    )
+    dtypes: tuple[Dtype, ...] = Field(description="formats with hardware arithmetic", examples=[["fp32", "fp16"]])
     peak_flops: PeakFlops = Field(description="dense", examples=["{fp32: 19.5 TFLOP/s}"])
     sparse_flops: PeakFlops = Field(default=PeakFlops(), description="with 2:4 sparsity, as marketed")
     pcie: Pcie = Field(examples=["{generation: 4, lanes: 16}"])
@@ -191,9 +181,7 @@ class GpuProfile(_Model):
     estimated: tuple[str, ...] = Field(
         default=(), description="YAML keys whose figure is derived by a rule, not sourced"
     )
-    source: tuple[str, ...] = Field(
-        min_length=1, examples=[["https://www.nvidia.com/en-us/data-center/a100/"]]
-    )
+    source: tuple[str, ...] = Field(min_length=1, examples=[["https://www.nvidia.com/en-us/data-center/a100/"]])
 
     @model_validator(mode="after")
     def _memory_fits(self) -> GpuProfile:
@@ -238,17 +226,13 @@ class Fabric(_Model):
     bandwidth: BytesPerSecond = Field(
         description="bytes/s a GPU has to all its peers, both directions together", examples=["600 GB/s"]
     )
-    in_network_reduction: bool = Field(
-        default=False, description="NVLink SHARP: the switches add (Hopper and later)"
-    )
+    in_network_reduction: bool = Field(default=False, description="NVLink SHARP: the switches add (Hopper and later)")
 
 
 class NodePcie(Pcie):
     """A node's PCI Express tree."""
 
-    gpus_per_switch: PositiveInt = Field(
-        default=1, description="GPUs that share one uplink to the CPU", examples=[2]
-    )
+    gpus_per_switch: PositiveInt = Field(default=1, description="GPUs that share one uplink to the CPU", examples=[2])
     peer_to_peer: bool = Field(default=True, description="GPUs may copy to each other without host memory")
 
 
@@ -281,9 +265,7 @@ class NodeProfile(_Model):
     nics: Nics | None = Field(default=None, examples=["{name: ConnectX-7, count: 8, bandwidth: 50 GB/s}"])
     host: Host = Field(examples=["{cpu: AMD EPYC 7742, sockets: 2, cores: 128, memory: 1 TiB}"])
     status: Status = Field(examples=["reference"])
-    source: tuple[str, ...] = Field(
-        min_length=1, examples=[["https://www.nvidia.com/en-us/data-center/dgx-a100/"]]
-    )
+    source: tuple[str, ...] = Field(min_length=1, examples=[["https://www.nvidia.com/en-us/data-center/dgx-a100/"]])
 
     @property
     def gpu_count(self) -> int:

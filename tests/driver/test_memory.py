@@ -137,18 +137,12 @@ class TestTraining:
 
     def test_checkpointing_trades_memory(self) -> None:
         def peak(checkpointed: bool) -> int:
-            layers = nn.Sequential(
-                *(nn.Sequential(*(nn.Linear(256, 256), nn.Tanh()) * 4) for _ in range(4))
-            ).cuda()
+            layers = nn.Sequential(*(nn.Sequential(*(nn.Linear(256, 256), nn.Tanh()) * 4) for _ in range(4))).cuda()
             x = torch.ones(1024, 256, device="cuda", requires_grad=True)
             torch.cuda.reset_peak_memory_stats()
             base = allocated()
             for layer in layers:
-                x = (
-                    torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)
-                    if checkpointed
-                    else layer(x)
-                )
+                x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False) if checkpointed else layer(x)
             x.sum().backward()
             return torch.cuda.max_memory_allocated() - base
 

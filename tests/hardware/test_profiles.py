@@ -218,9 +218,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "said"), BAD)
-def test_a_malformed_file_is_told_by_file_field_and_remedy(
-    text: str, said: list[str], tmp_path: Path
-) -> None:
+def test_a_malformed_file_is_told_by_file_field_and_remedy(text: str, said: list[str], tmp_path: Path) -> None:
     path = tmp_path / "my-gpu.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(FakeGpuError) as caught:
@@ -246,9 +244,7 @@ def test_a_node_is_no_gpu(tmp_path: Path) -> None:
     with pytest.raises(FakeGpuError, match="'dgx-h100'"):
         node("dgx-h10")
     path = tmp_path / "box.yaml"
-    path.write_text(
-        (profiles_dir() / "nodes" / "cloud-4xt4.yaml").read_text(encoding="utf-8"), encoding="utf-8"
-    )
+    path.write_text((profiles_dir() / "nodes" / "cloud-4xt4.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     assert node(str(path)).gpu_count == 4
     with pytest.raises(FakeGpuError, match="is a node"):
         gpu(str(path))

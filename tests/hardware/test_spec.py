@@ -30,14 +30,10 @@ KNOWN = ["a100", "t4", "rtx4090", "h100", "a100-mig-1g.5gb", "v100-16gb", "rtx40
 @given(
     st.lists(st.tuples(st.sampled_from(KNOWN), st.integers(1, 9)), min_size=1, max_size=7),
     st.sampled_from([",", ", ", " , "]),
-    st.sampled_from(
-        ["{name}:{count}", "{name} : {count}", "{name} x{count}", "{count}x {name}", "{name} × {count}"]
-    ),
+    st.sampled_from(["{name}:{count}", "{name} : {count}", "{name} x{count}", "{count}x {name}", "{name} × {count}"]),
     st.booleans(),
 )
-def test_devices_come_in_the_order_written(
-    wanted: list[tuple[str, int]], comma: str, form: str, upper: bool
-) -> None:
+def test_devices_come_in_the_order_written(wanted: list[tuple[str, int]], comma: str, form: str, upper: bool) -> None:
     text = comma.join(form.format(name=name, count=count) for name, count in wanted)
     spec = parse_spec(text.upper() if upper else text)
     assert ids(spec) == [name for name, count in wanted for _ in range(count)]

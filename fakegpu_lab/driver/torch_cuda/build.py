@@ -77,4 +77,5 @@ def install(patches: Patches) -> None:
     patches.set(logging.getLogger("torch.utils.flop_counter"), "disabled", True)
     # The module stands in sys.modules as an object with properties; its functions are in the module it wraps.
     patches.set(sys.modules["torch.backends.cudnn"].m, "version", lambda: build().cudnn)
+    patches.set(sys.modules["torch.backends.cudnn"].m, "_init", lambda: True)  # is_acceptable() would warn otherwise
     patches.set(torch.cuda, "has_magma", True)

@@ -43,6 +43,11 @@ def exchange_device(index: int) -> int:
     return before
 
 
+def maybe_exchange_device(index: int) -> int:
+    """As `exchange_device`; a function of its own, because torch._dynamo registers a handler for each."""
+    return exchange_device(index)
+
+
 def can_device_access_peer(index: int, peer: int) -> bool:
     """Whether one device can read another's memory: those of one node can, if its PCIe tree lets them."""
     require()
@@ -78,7 +83,7 @@ FUNCTIONS = {
     "_cuda_getDevice": get_device,
     "_cuda_setDevice": set_device,
     "_cuda_exchangeDevice": exchange_device,
-    "_cuda_maybeExchangeDevice": exchange_device,
+    "_cuda_maybeExchangeDevice": maybe_exchange_device,
     "_cuda_canDeviceAccessPeer": can_device_access_peer,
     "_cuda_synchronize": synchronize,
     "_cuda_sleep": sleep,
@@ -90,7 +95,7 @@ def install(patches: Patches) -> None:
     """Patch what torch.cuda bound when it was imported, and its ways around the CUDA runtime."""
     cuda = torch.cuda
     patches.set(cuda, "_exchange_device", exchange_device)
-    patches.set(cuda, "_maybe_exchange_device", exchange_device)
+    patches.set(cuda, "_maybe_exchange_device", maybe_exchange_device)
     patches.set(cuda, "_cached_device_count", None)
     patches.set(cuda, "_check_bf16_tensor_supported", functools.cache(cuda._check_bf16_tensor_supported.__wrapped__))
     # Without these a machine that has NVIDIA's driver would count its real cards before initialisation.
