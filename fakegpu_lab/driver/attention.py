@@ -18,6 +18,8 @@ from fakegpu_lab.driver.tensor import FakeCudaTensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from fakegpu_lab.driver.op import Op
+
 _FLASH = 1  # SDPBackend::flash_attention
 _flash: Callable[..., Sequence[torch.Tensor]] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _math: Callable[..., Sequence[torch.Tensor]] = torch.ops.aten._scaled_dot_product_attention_math.default
@@ -45,3 +47,12 @@ def scaled_dot_product_attention(
                 attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(~attn_mask, float("-inf"))
             return _flash(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
     return _math(query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa)[0]
+
+
+def _below_autograd(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    return scaled_dot_product_attention(*args, **kwargs)
+
+
+HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
+    "scaled_dot_product_attention": _below_autograd,
+}

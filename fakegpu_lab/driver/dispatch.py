@@ -17,7 +17,7 @@ from fakegpu_lab.driver.foresight import HARMLESS, SMALL, reserve
 from fakegpu_lab.driver.memory import take
 from fakegpu_lab.driver.op import Op
 from fakegpu_lab.driver.privateuse1 import CPP_DEVICES
-from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view
+from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view_of
 from fakegpu_lab.driver.workspace import ensure_workspace
 from fakegpu_lab.hardware.allocator import DeviceOutOfMemory
 from fakegpu_lab.hardware.buffer import Buffer
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 _function_mode_enabled = torch._C._is_torch_function_mode_enabled
+_inference = torch.is_inference_mode_enabled
 _no_function_modes = torch._C.DisableTorchFunction
 
 _NUMBERS = frozenset((float, int, bool, complex))
@@ -207,7 +208,7 @@ def _view(op: Op) -> Plan:
 
     def view(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         base = args[0]
-        if base.__class__ is not FakeCudaTensor or (device := base._device).retired or base._unusual:
+        if base.__class__ is not FakeCudaTensor or (device := base._device).retired or base._unusual or _inference():
             return otherwise(args, kwargs)
         inner: Any = base._inner
         if not same:  # else the two share the inner tensor, until `general` changes its sizes
@@ -234,10 +235,9 @@ def _views(op: Op) -> Plan:
 
     def views(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         base = args[0]
-        if base.__class__ is not FakeCudaTensor or (device := base._device).retired or base._unusual:
+        if base.__class__ is not FakeCudaTensor or base._device.retired or base._unusual:
             return otherwise(args, kwargs)
-        buffer = base._buffer
-        return [wrap_view(part, device, buffer) for part in call(base._inner, *args[1:], **kwargs)]
+        return [wrap_view_of(base, part) for part in call(base._inner, *args[1:], **kwargs)]
 
     return views
 

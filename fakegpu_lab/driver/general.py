@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from fakegpu_lab.driver import current, foreach, linear, placement, recurrent, transfer
+from fakegpu_lab.driver import attention, current, foreach, linear, placement, recurrent, transfer
 from fakegpu_lab.driver.foresight import SMALL, reserve, reserve_outs
 from fakegpu_lab.driver.memory import resize_bytes, take
 from fakegpu_lab.driver.random import seeded_call
-from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view
+from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view, wrap_view_of
 from fakegpu_lab.driver.workspace import ensure_workspace
 
 if TYPE_CHECKING:
@@ -36,11 +36,19 @@ def special(op: Op) -> Plan | None:
     """The plan of the ops that are not kernels on one device (copies between devices, reads of a value), or None."""
     if op.name in _CPU_ONLY:
         return partial(_refuse, op)
-    handler = _HANDLERS.get(op.name)
-    return partial(handler, op) if handler is not None else None
+    for table in (transfer.HANDLERS, linear.HANDLERS, recurrent.HANDLERS, attention.HANDLERS):
+        if op.name in table:
+            return partial(table[op.name], op)
+    if torch._C._dispatch_has_kernel_for_dispatch_key(op.func.name(), "CompositeImplicitAutograd"):
+        # A composite that C++ did not take apart, because it was called below autograd (in inference mode, say).
+        return lambda args, kwargs: decomposed(op, args, kwargs)
+    return None
 
 
-_HANDLERS = {**transfer.HANDLERS, **linear.HANDLERS, **recurrent.HANDLERS}
+def decomposed(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A composite op by the ops that C++ makes it of."""
+    return op.func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+
 
 _CPU_ONLY = {"_sparse_mm_reduce_impl": "SparseCsrCUDA", "_sparse_mm_reduce_impl_backward": "SparseCsrCUDA"}
 """Ops that CUDA does not have, and the backend that its refusal names."""
@@ -126,9 +134,9 @@ def _wrap_results(
         if write:
             wrapped.append(argument)
         elif isinstance(value, torch.Tensor):
-            wrapped.append(wrap_view(value, argument._device, argument._buffer))
+            wrapped.append(wrap_view_of(argument, value))
         else:
-            wrapped.append([wrap_view(v, argument._device, argument._buffer) for v in value])
+            wrapped.append([wrap_view_of(argument, v) for v in value])
     return tuple(wrapped) if many else wrapped[0]
 
 

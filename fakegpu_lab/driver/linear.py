@@ -38,7 +38,8 @@ def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         and (bias is None or (bias.__class__ is FakeCudaTensor and bias._device is device))
         and not (source._unusual or weight._unusual)
     ):
-        return _decomposed(source, weight, bias)
+        # by the ops that torch would call: they tell which tensor is on the wrong device
+        return op.func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
     bound = source.nbytes * weight.shape[0]  # of the result, times the features: enough to see whether it is small
     buffer = None
     if bound > HARMLESS and source.dim():
@@ -51,18 +52,6 @@ def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if device.stream not in device.workspaces:
         ensure_workspace(device)
     return tensor
-
-
-def _decomposed(source: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> Any:
-    """By the ops that torch would call; they tell which tensor is on the wrong device."""
-    transposed = weight.t()
-    if bias is not None and source.dim() == 2:
-        return torch.addmm(bias, source, transposed)
-    if bias is not None and source.dim() == 3 and source.is_contiguous():
-        flat = source.reshape(-1, source.shape[-1])
-        return torch.addmm(bias, flat, transposed).view(*source.shape[:-1], -1)
-    product = torch.matmul(source, transposed)
-    return product if bias is None else product.add_(bias)
 
 
 def linear_backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.driver.placement_rules import check, lets_scalars_in
+from fakegpu_lab.driver.placement_table import check, lets_scalars_in
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:

@@ -88,6 +88,17 @@ def wrap(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
     return tensor
 
 
+def wrap_view_of(base: FakeCudaTensor, inner: torch.Tensor) -> FakeCudaTensor:
+    """Make the view of `base` whose values are `inner`.
+
+    A view of a normal tensor is a normal tensor, also in inference mode (C++ gives it the base's version counter).
+    """
+    if torch.is_inference_mode_enabled() and not base.is_inference():
+        with torch.inference_mode(False):
+            return wrap_view(inner, base._device, base._buffer)
+    return wrap_view(inner, base._device, base._buffer)
+
+
 def wrap_view(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
     """Make the tensor on `device` whose values are `inner`, a part of the storage behind `buffer`."""
     if inner.layout is not _strided:

@@ -227,3 +227,17 @@ class TestOutOfMemory:
             (y * 3).sum().backward()
         (x * 2).sum().backward()
         assert x.grad.tolist() == [2.0] * 3
+
+
+@pytest.mark.usefixtures("machine")
+def test_inference_mode_takes_composites_apart_as_autograd_does() -> None:
+    x = torch.arange(6.0, device="cuda").view(2, 3)
+    with torch.inference_mode():
+        copied = x.t().reshape(6)  # cannot be a view
+        assert copied.data_ptr() != x.data_ptr()
+        assert x.reshape(6).data_ptr() == x.data_ptr()
+        assert copied.tolist() == [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]
+        assert torch.matmul(x, x.t()).tolist() == [[5.0, 14.0], [14.0, 50.0]]
+        assert nn.functional.linear(x, x).shape == (2, 2)
+        q = torch.ones(1, 2, 4, 8, device="cuda")
+        assert nn.functional.scaled_dot_product_attention(q, q, q).shape == q.shape
