@@ -40,7 +40,8 @@ def scaled_dot_product_attention(
     inner: list[Any] = [t._inner if t.__class__ is FakeCudaTensor else t for t in (query, key, value, attn_mask)]
     mask = inner[3]
     plain = all(t is None or t.device.type == "cpu" for t in inner)
-    if plain and (mask is None or not mask.requires_grad) and not enable_gqa:
+    trained = attn_mask is not None and attn_mask.requires_grad and torch.is_grad_enabled()
+    if plain and not trained and not enable_gqa:
         q, k, v = inner[:3]
         if torch._fused_sdp_choice(q, k, v, mask, dropout_p, is_causal, scale=scale) == _FLASH:
             if attn_mask is not None and attn_mask.dtype is torch.bool:

@@ -15,13 +15,15 @@ import torch
 from torch.autograd import graph
 
 from fakegpu_lab.driver import messages
-from fakegpu_lab.driver.privateuse1 import CUDA_DEVICES, NAME, pending
+from fakegpu_lab.driver.privateuse1 import NAME, pending, shown
 
 _engine_run_backward = graph._engine_run_backward
 
 
 def engine_run_backward(tensors: Any, grads: Any, *args: Any, **kwargs: Any) -> Any:
     """`torch.autograd.graph._engine_run_backward` without worker threads."""
+    __tracebackhide__ = True
+    pending.__dict__.pop("error", None)  # of an earlier backward whose error somebody swallowed
     grads = tuple(
         _beside(grad, tensor.device, f"invalid gradient at index {index}")
         if isinstance(grad, torch.Tensor) and isinstance(tensor, torch.Tensor)
@@ -37,19 +39,25 @@ def engine_run_backward(tensors: Any, grads: Any, *args: Any, **kwargs: Any) -> 
             raise messages.renamed(failure) from None
         except SystemError:
             # "returned NULL without setting an exception": the guard had to take it out of C++'s hands.
-            error = pending.__dict__.pop("error", None)
-            if error is None:
+            if "error" not in pending.__dict__:
                 raise
-        raise error
+        raise _beyond_the_guard(pending.__dict__.pop("error"))
+
+
+def _beyond_the_guard(error: BaseException) -> BaseException:
+    """`error` as it was before the device guard raised it to get hold of it."""
+    traceback = error.__traceback__
+    return error.with_traceback(traceback.tb_next if traceback is not None else None)
 
 
 def _beside(grad: torch.Tensor, where: torch.device, what: str) -> torch.Tensor:
     """`grad` on the device where it belongs: a 0-dim one moves there, any other is refused."""
-    if grad.device == where:
+    where, found = shown(where), shown(grad.device)
+    if found == where:
         return grad
     if grad.dim() == 0:
         return grad.to(where)
-    raise RuntimeError(f"{what} - expected device {where} but got {grad.device}")
+    raise RuntimeError(f"{what} - expected device {where} but got {found}")
 
 
 _apply = torch.autograd.function.BackwardCFunction.apply
@@ -71,8 +79,6 @@ def apply(self: Any, *args: Any) -> Any:
         if node is None or not isinstance(grads[place], torch.Tensor):
             continue
         where = node._input_metadata[slot].device
-        if where.type == NAME:
-            where = CUDA_DEVICES[where.index]
         what = f"Function {type(self).__name__} returned an invalid gradient at index {index}"
         grads[place] = _beside(grads[place], where, what)
     return grads[0] if isinstance(result, torch.Tensor) else tuple(grads)

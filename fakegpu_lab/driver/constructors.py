@@ -41,6 +41,7 @@ def with_index(where: Any) -> Any:
 def _indexed(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def constructor(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
         if kwargs.get("device") is not None:
             kwargs["device"] = with_index(kwargs["device"])
         return function(*args, **kwargs)
@@ -81,16 +82,21 @@ def _device_context(original: Callable[..., Any]) -> Callable[..., Any]:
     return torch_function
 
 
-def install(patches: Patches) -> None:
-    """Patch the constructors, for eager code and for TorchScript's table of builtins."""
-    torch.utils._device._device_constructors()  # cached for good: it must know torch's functions, not our wrappers
+def wrap_function(patches: Patches, name: str, wrapper: Callable[..., Callable[..., Any]]) -> None:
+    """Put ``wrapper(torch.name)`` in the place of ``torch.name``, for eager code and for TorchScript's builtins."""
+    original = getattr(torch, name)
+    wrapped = wrapper(original)
+    patches.set(torch, name, wrapped)
     table = _builtins._get_builtin_table()  # type: ignore[no-untyped-call]
+    if id(original) in table:
+        patches.set_item(table, id(wrapped), table[id(original)])
+
+
+def install(patches: Patches) -> None:
+    """Patch the constructors."""
+    torch.utils._device._device_constructors()  # cached for good: it must know torch's functions, not our wrappers
     for name in _FUNCTIONS:
-        original = getattr(torch, name)
-        wrapped = _indexed(original)
-        patches.set(torch, name, wrapped)
-        if id(original) in table:
-            patches.set_item(table, id(wrapped), table[id(original)])
+        wrap_function(patches, name, _indexed)
     for name in _METHODS:
         patches.set(torch.Tensor, name, _indexed(getattr(torch.Tensor, name)))
     patches.set(torch.Tensor, "new", _new(torch.Tensor.new))

@@ -34,6 +34,7 @@ def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
 
     C++ would ask the CUDA device guard for the current device, and there is none in a CPU build.
     """
+    __tracebackhide__ = True
     if args:
         first = args[0]
         if first.__class__ is str or first.__class__ is torch.device:
@@ -47,6 +48,7 @@ def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 def cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> torch.Tensor:
     """`Tensor.cuda`."""
+    __tracebackhide__ = True
     if device is None:
         where = current.device()
     elif isinstance(device, int):

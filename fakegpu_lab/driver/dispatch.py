@@ -8,6 +8,7 @@ in-place op, each with positional tensor arguments on one device); whatever does
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,6 +33,9 @@ _function_mode_enabled = torch._C._is_torch_function_mode_enabled
 _inference = torch.is_inference_mode_enabled
 _no_function_modes = torch._C.DisableTorchFunction
 
+DEBUG = os.environ.get("FAKEGPU_LAB_DEBUG") == "1"
+"""Whether tracebacks show the driver's own frames."""
+
 _NUMBERS = frozenset((float, int, bool, complex))
 
 _plans: dict[int, Plan] = {}
@@ -40,6 +44,7 @@ _plans: dict[int, Plan] = {}
 
 def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
     """Run the overload `func`: `__torch_dispatch__` of FakeCudaTensor."""
+    __tracebackhide__ = True
     plan = _plans.get(id(func))
     if plan is None:
         plan = _plans[id(func)] = _make_plan(func)
@@ -49,11 +54,12 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
             with _no_function_modes():
                 return plan(args, kwargs or {})
         return plan(args, kwargs)  # type: ignore[arg-type]
-    except RuntimeError as error:
-        told = dtypes.as_cuda(error)
-        if told is error:
+    except Exception as error:
+        # The way through the driver is not the user's: their traceback ends at their line. (Frames kept in an exception
+        # would also keep tensors alive, and memory taken, where on CUDA an error holds none.)
+        if DEBUG:
             raise
-        raise told from None
+        raise dtypes.as_cuda(error.with_traceback(None)) from None
 
 
 FakeCudaTensor.__torch_dispatch__ = staticmethod(run)
@@ -68,7 +74,7 @@ def _plan(op: Op) -> Plan:
     special = general.special(op)
     if special is not None:
         return special
-    if op.name.startswith("_foreach_") and not op.outs:
+    if op.name.startswith("_foreach_") and not op.outs and op.written in ((), ("self",)):
         return _lists(op)
     if op.name in ("ones_like", "zeros_like", "empty_like"):
         return _like(op)
@@ -146,11 +152,12 @@ def _unary(op: Op, otherwise: Plan) -> Plan:
         try:
             buffer = Buffer(device, result.nbytes, device.stream)
         except DeviceOutOfMemory as error:
-            raise messages.out_of_memory(error) from None
+            raise messages.out_of_memory(error.with_traceback(None)) from None
         device.ledger.kernels += 1
-        if not result.is_contiguous():
+        shape = result.shape
+        if not result.is_contiguous() or 1 in shape or 0 in shape:
             return wrap(result, device, buffer)
-        tensor = _make_wrapper(FakeCudaTensor, result.shape, dtype=result.dtype, device=CPP_DEVICES[device.index])
+        tensor = _make_wrapper(FakeCudaTensor, shape, dtype=result.dtype, device=CPP_DEVICES[device.index])
         tensor._inner = result
         tensor._buffer = buffer
         tensor._device = device
@@ -183,13 +190,14 @@ def _binary(op: Op, otherwise: Plan) -> Plan:
         try:
             buffer = Buffer(device, result.nbytes, device.stream)
         except DeviceOutOfMemory as error:
-            raise messages.out_of_memory(error) from None
+            raise messages.out_of_memory(error.with_traceback(None)) from None
         device.ledger.kernels += 1
         if blas and device.stream not in device.workspaces:
             ensure_workspace(device)
-        if not result.is_contiguous():
+        shape = result.shape
+        if not result.is_contiguous() or 1 in shape or 0 in shape:
             return wrap(result, device, buffer)
-        tensor = _make_wrapper(FakeCudaTensor, result.shape, dtype=result.dtype, device=CPP_DEVICES[device.index])
+        tensor = _make_wrapper(FakeCudaTensor, shape, dtype=result.dtype, device=CPP_DEVICES[device.index])
         tensor._inner = result
         tensor._buffer = buffer
         tensor._device = device
@@ -213,8 +221,9 @@ def _view(op: Op) -> Plan:
         inner: Any = base._inner
         if not same:  # else the two share the inner tensor, until `general` changes its sizes
             inner = call(inner, *args[1:], **kwargs) if kwargs else call(inner, *args[1:])
-        if inner.is_contiguous() and not inner.storage_offset():
-            tensor = _make_wrapper(FakeCudaTensor, inner.shape, dtype=inner.dtype, device=CPP_DEVICES[device.index])
+        shape = inner.shape
+        if inner.is_contiguous() and not inner.storage_offset() and 1 not in shape and 0 not in shape:
+            tensor = _make_wrapper(FakeCudaTensor, shape, dtype=inner.dtype, device=CPP_DEVICES[device.index])
         else:
             tensor = _make_wrapper(
                 FakeCudaTensor, inner.shape, inner.stride(), inner.storage_offset(),
@@ -244,7 +253,7 @@ def _views(op: Op) -> Plan:
 
 def _lists(op: Op) -> Plan:
     """A foreach op: one kernel over lists of tensors, written to or new."""
-    call = op.call
+    call, written = op.call, op.written == ("self",)
     otherwise = general.plan(op)
 
     def lists(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -273,6 +282,8 @@ def _lists(op: Op) -> Plan:
             return otherwise(args, kwargs)
         results = call(*inner, **kwargs) if kwargs else call(*inner)
         device.ledger.kernels += 1
+        if written:
+            general.bump_versions(args[0])
         return general.wrap_new(results, device, None) if op.returns else None
 
     return lists

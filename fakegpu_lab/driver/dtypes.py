@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver import messages
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -147,9 +149,13 @@ _KERNELS = {
 }  # fmt: skip
 
 
-def as_cuda(error: RuntimeError) -> RuntimeError:
+def as_cuda(error: Exception) -> Exception:
     """`error` as the CUDA kernel words it; itself where the two agree."""
+    if not isinstance(error, RuntimeError):
+        return error
     text = str(error)
+    if "DefaultCPUAllocator: can't allocate memory" in text:
+        return messages.no_host_memory()
     told = _NOT_IMPLEMENTED.sub(lambda match: f'"{_cuda_kernel(match[1])}" not implemented for', text)
     told = told.replace("expected m1 and m2 to have the same dtype", "expected mat1 and mat2 to have the same dtype")
     if "while checking arguments for" in told:  # TensorUtils.cpp names the type of a tensor

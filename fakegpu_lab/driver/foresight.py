@@ -56,6 +56,14 @@ def reserve_outs(op: Op, outs: list[FakeCudaTensor], inner: list[Any], kwargs: d
                 resize_bytes(tensor._buffer, result.nbytes)
 
 
+def reserve_resized(tensor: FakeCudaTensor, like: Any) -> None:
+    """The device memory of a tensor that is about to be resized to a shape, or to that of a tensor."""
+    shape = like.shape if isinstance(like, torch.Tensor) else like
+    needed = (int(tensor.storage_offset()) + prod(shape)) * tensor.element_size()
+    if needed > tensor._buffer.nbytes:
+        resize_bytes(tensor._buffer, needed)
+
+
 def _upper_bound(op: Op, inner: list[Any], nbytes: int) -> int:
     """A bound on the bytes of the op's results, cheap to find and rarely far too high."""
     if op.no_growth:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from fakegpu_lab.driver import attention, current, foreach, linear, placement, recurrent, transfer
-from fakegpu_lab.driver.foresight import SMALL, reserve, reserve_outs
+from fakegpu_lab.driver.foresight import SMALL, reserve, reserve_outs, reserve_resized
 from fakegpu_lab.driver.memory import resize_bytes, take
 from fakegpu_lab.driver.random import seeded_call
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view, wrap_view_of
@@ -77,8 +77,27 @@ def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise RuntimeError(device.retired)
 
     reshaped = _written(op, args, kwargs) if op.reshaping else []
-    for tensor in reshaped:  # `detach` shares the inner tensor: from here on it is the tensor's own
-        tensor._inner = torch.ops.aten.alias.default(tensor._inner)
+    if reshaped:
+        before = [tensor._inner for tensor in reshaped]
+        for tensor in reshaped:  # `detach` shares the inner tensor: from here on it is the tensor's own
+            tensor._inner = torch.ops.aten.alias.default(tensor._inner)
+        try:
+            return _compute(op, args, kwargs, tensors, device, reshaped)
+        except BaseException:
+            for tensor, inner in zip(reshaped, before, strict=True):
+                tensor._inner = inner  # what failed has not happened
+            raise
+    return _compute(op, args, kwargs, tensors, device, reshaped)
+
+
+def _compute(
+    op: Op,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tensors: list[tuple[str, torch.Tensor]],
+    device: Device,
+    reshaped: list[FakeCudaTensor],
+) -> Any:
 
     inner_args = [_unwrap(a) for a in args]
     inner_kwargs = {k: _unwrap(v) for k, v in kwargs.items()}
@@ -94,7 +113,9 @@ def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     nbytes = sum(t.nbytes for _, t in tensors if t.__class__ is FakeCudaTensor)
     buffers: list[Buffer] | None = None
     if target is not None and not op.random and (nbytes > SMALL or op.has_ints):
-        if op.outs:
+        if op.name in ("resize_", "resize_as_"):
+            reserve_resized(args[0], args[1])
+        elif op.outs:
             reserve_outs(op, reshaped, inner_args, inner_kwargs, nbytes)
         elif None in op.returns:
             buffers = reserve(op, target, inner_args, inner_kwargs, nbytes)
@@ -110,6 +131,8 @@ def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         ensure_workspace(device)
     for tensor in reshaped:
         sync_metadata(tensor)
+    if op.has_lists and op.written and not op.outs:
+        bump_versions(_written(op, args, kwargs))
     return _wrap_results(op, results, target, args, kwargs, buffers)
 
 
@@ -174,7 +197,9 @@ def _geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 def replace_metadata(tensor: FakeCudaTensor, inner: torch.Tensor) -> None:
     """Give the C++ half of `tensor` the sizes, strides, offset and dtype of `inner` (C++ `set_data`)."""
-    torch._C.TensorBase.data.__set__(tensor, wrap_view(inner, tensor._device, tensor._buffer))  # type: ignore[attr-defined]
+    with torch.inference_mode(tensor.is_inference()):
+        alike = wrap_view(inner, tensor._device, tensor._buffer)
+        torch._C.TensorBase.data.__set__(tensor, alike)  # type: ignore[attr-defined]
 
 
 def _target(op: Op, inner_args: list[Any], inner_kwargs: dict[str, Any], device: Device) -> Device | None:
@@ -222,6 +247,11 @@ def _unwrap(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_unwrap(v) for v in value]
     return value
+
+
+def bump_versions(tensors: list[FakeCudaTensor]) -> None:
+    """Count a write: torch does it for single tensors above us, and leaves lists to the kernels (ForeachUtils.h)."""
+    torch.autograd.graph.increment_version([tensor for tensor in tensors if not tensor.is_inference()])
 
 
 def _written(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[FakeCudaTensor]:

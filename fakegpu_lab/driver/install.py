@@ -19,6 +19,7 @@ from fakegpu_lab.driver import (
     dispatch_rules,
     kernels,
     lazy,
+    linear,
     methods,
     pinned,
     privateuse1,
@@ -64,6 +65,7 @@ def install(machine: Machine) -> None:
         composites.install(patches)
         compiling.install(patches)
         constructors.install(patches)
+        linear.registration.install(patches)
         dispatch_rules.install(patches)
         lazy.install(patches)
         pinned.install(patches)
@@ -81,6 +83,7 @@ def uninstall() -> None:
     """Put torch back as it was."""
     patches.undo()
     compiling.restore_stance()
+    linear.registration.disable()
     for library in _libraries:
         library._destroy()  # type: ignore[no-untyped-call]
     _libraries.clear()

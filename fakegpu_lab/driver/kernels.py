@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import current, linear, transfer
+from fakegpu_lab.driver import current, dtypes, transfer
 from fakegpu_lab.driver.attention import scaled_dot_product_attention
 from fakegpu_lab.driver.memory import take_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
@@ -43,8 +43,11 @@ def empty(
         nbytes *= extent
     buffer = take_bytes(where, max(nbytes, 0))
     options: dict[str, Any] = {} if memory_format is None else {"memory_format": memory_format}
-    with torch._C.DisableTorchFunction():
-        inner = torch.empty(tuple(size), dtype=dtype, layout=layout, device=_inner_device(), **options)
+    try:
+        with torch._C.DisableTorchFunction():
+            inner = torch.empty(tuple(size), dtype=dtype, layout=layout, device=_inner_device(), **options)
+    except RuntimeError as error:
+        raise dtypes.as_cuda(error.with_traceback(None)) from None
     return wrap(inner, where, buffer)
 
 
@@ -112,6 +115,5 @@ def register() -> list[torch.library.Library]:
             library.impl(name, function, key)
     library.impl("_copy_from", copy_from, "PrivateUse1")
     library.impl("scaled_dot_product_attention", scaled_dot_product_attention, "AutogradPrivateUse1")
-    library.impl("linear", linear.unreachable, "PrivateUse1")
     library.impl("_local_scalar_dense", local_scalar_dense, "PrivateUse1")
     return [library]

@@ -8,9 +8,11 @@ that order; `methods` prints the grad_fn that CUDA shows.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 
 from fakegpu_lab.driver.foresight import HARMLESS
 from fakegpu_lab.driver.memory import take, take_bytes
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fakegpu_lab.driver.op import Op
+    from fakegpu_lab.driver.patches import Patches
+    from fakegpu_lab.hardware.device import Device
 
 _linear: Callable[..., torch.Tensor] = torch._C._nn.linear
 _mm: Callable[..., torch.Tensor] = torch._C._VariableFunctions.mm
@@ -58,19 +62,32 @@ def linear_backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     """The gradients of input, weight and bias, those that the mask asks for."""
     source, grad, weight, (of_source, of_weight, of_bias) = args
     device = grad._device
-    rows = grad._inner.reshape(-1, weight.shape[0])
+    if device.retired:
+        raise RuntimeError(device.retired)
+    features = source.shape[-1]
+    outputs = weight.shape[0] if weight.dim() == 2 else 1
+    count = prod(source.shape[:-1])
+    rows = grad._inner.reshape(count, outputs)
     results: list[torch.Tensor | None] = [None, None, None]
     if of_source:
-        product = _mm(rows, weight._inner)
-        results[0] = wrap(product.view(source.shape), device, take(device, product))
+        matrix = weight._inner.reshape(outputs, features)
+        results[0] = _product(device, rows, matrix.conj() if matrix.is_complex() else matrix, source.shape)
     if of_weight:
-        product = _mm(rows.t(), source._inner.reshape(-1, weight.shape[1]))
-        results[1] = wrap(product, device, take(device, product))
+        inputs = source._inner.reshape(count, features)
+        results[1] = _product(device, rows.t(), inputs.conj() if inputs.is_complex() else inputs, weight.shape)
     if of_bias:
         total = rows.sum(0)
         results[2] = wrap(total, device, take(device, total))
     device.ledger.kernels += of_source + of_weight + of_bias
+    ensure_workspace(device)
     return tuple(results)
+
+
+def _product(device: Device, a: torch.Tensor, b: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    nbytes = prod(shape) * a.element_size()
+    buffer = take_bytes(device, nbytes) if nbytes > HARMLESS else None
+    product = _mm(a, b).view(shape)
+    return wrap(product, device, buffer or take(device, product))
 
 
 def unreachable(*args: Any) -> Any:
@@ -93,3 +110,47 @@ HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
     "linear": linear,
     "linear_backward": linear_backward,
 }
+
+
+class Registration:
+    """The kernel in torch's table, taken out while forward-mode AD is on: it has no formula for `linear`."""
+
+    def __init__(self) -> None:
+        self._library: Any = None
+        self._levels = 0
+
+    def enable(self) -> None:
+        """Put the kernel in."""
+        if self._library is None:
+            library: Any = torch.library.Library
+            self._library = library("aten", "IMPL")
+            self._library.impl("linear", unreachable, "PrivateUse1")
+
+    def disable(self) -> None:
+        """Take it out: torch decomposes the op again."""
+        if self._library is not None:
+            self._library._destroy()
+            self._library = None
+
+    def install(self, patches: Patches) -> None:
+        """Put the kernel in, and watch forward-mode AD."""
+        self.enable()
+        enter: Any = forward_ad.enter_dual_level
+        leave: Any = forward_ad.exit_dual_level
+
+        def enter_dual_level() -> Any:
+            self.disable()
+            self._levels += 1
+            return enter()
+
+        def exit_dual_level(*, level: Any = None) -> None:
+            leave(level=level)
+            self._levels -= 1
+            if not self._levels:
+                self.enable()
+
+        patches.set(forward_ad, "enter_dual_level", enter_dual_level)
+        patches.set(forward_ad, "exit_dual_level", exit_dual_level)
+
+
+registration = Registration()

@@ -95,3 +95,12 @@ def renamed(error: Exception) -> Exception:
         return error
     text = re.sub(rf"{NAME}(\w+)Type\b", r"torch.cuda.\1Tensor", text)  # a type, as toString() writes it
     return type(error)(text.replace(NAME, "cuda"))
+
+
+def no_host_memory() -> RuntimeError:
+    """What no card says: the simulated one has room, but the computer that keeps the values has not."""
+    return RuntimeError(
+        "The simulated GPU has room for this tensor, but this computer does not: the values are kept in its own "
+        'memory. Enable the machine with compute="meta", which keeps shapes and memory but no values, or with less '
+        "memory, so that CUDA's own out-of-memory error comes first."
+    )

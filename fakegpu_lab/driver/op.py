@@ -106,6 +106,14 @@ class Op:
         self.returns = tuple(
             by_set.get(frozenset(r.alias_info.before_set)) if r.alias_info is not None else None for r in schema.returns
         )
+        everything = next(
+            (a.name for a in arguments if a.alias_info is not None and "*" in a.alias_info.after_set), None
+        )
+        if everything is not None:  # split, unbind, chunk …: Tensor(a -> *) self gives a list whose alias set is empty
+            self.returns = tuple(
+                everything if name is None and r.alias_info is not None else name
+                for name, r in zip(self.returns, schema.returns, strict=True)
+            )
         self.returns_write = tuple(r.alias_info is not None and r.alias_info.is_write for r in schema.returns)
         if schema.name in _UNDECLARED_VIEWS:
             self.returns = (arguments[0].name,)

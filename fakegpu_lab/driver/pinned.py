@@ -11,8 +11,8 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.jit import _builtins
 
+from fakegpu_lab.driver.constructors import wrap_function
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def _pinning(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def factory(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
         if not kwargs:  # the commonest call; leaving out an empty ** saves a tenth of it
             return function(*args)
         if not kwargs.get("pin_memory"):
@@ -116,15 +117,10 @@ def _pinning(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install(patches: Patches) -> None:
-    """Patch the tensor methods, and the factories for eager code and for TorchScript's table of builtins."""
+    """Patch the tensor methods and the factories."""
     patches.set(torch.Tensor, "is_pinned", is_pinned)
     patches.set(torch.Tensor, "pin_memory", pin_memory)
-    table = _builtins._get_builtin_table()  # type: ignore[no-untyped-call]
     for name in _FACTORIES:
-        original = getattr(torch, name)
-        wrapped = _pinning(original)
-        patches.set(torch, name, wrapped)
-        if id(original) in table:
-            patches.set_item(table, id(wrapped), table[id(original)])
+        wrap_function(patches, name, _pinning)
     for name in _METHODS:
         patches.set(torch.Tensor, name, _pinning(getattr(torch.Tensor, name)))

@@ -65,6 +65,11 @@ CUDA_DEVICES = [torch.device("cuda", index) for index in range(MAX_DEVICES)]
 """The device that Python code is shown for ``cuda:i``, by i."""
 
 
+def shown(where: torch.device) -> torch.device:
+    """A device as people know it: functorch's wrappers and C++'s metadata give the C++ name."""
+    return CUDA_DEVICES[where.index] if where.type == NAME else where
+
+
 def _index(where: Any) -> int | str:
     """The ordinal in a device under its C++ name; ``cuda`` for the current one."""
     index = where if isinstance(where, int) else torch.device(where or NAME).index

@@ -42,6 +42,7 @@ class DeviceStorage(torch.UntypedStorage):
 
     _buffer: Buffer
     _start = 0
+    _size: int | None = None
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -73,9 +74,23 @@ class DeviceStorage(torch.UntypedStorage):
         try:
             self._buffer.resize(size)  # the device is asked before the host
         except DeviceOutOfMemory as error:
-            raise messages.out_of_memory(error) from None
-        _Base.resize_(self, size)
+            raise messages.out_of_memory(error.with_traceback(None)) from None
+        if size > _Base.nbytes(self):
+            _Base.resize_(self, size)
+        self._size = size  # the host keeps the bytes: tensors that still point at them would read freed memory
         return self
+
+    def nbytes(self) -> int:
+        """Its size in bytes."""
+        size: int | None = self._size
+        return int(_Base.nbytes(self)) if size is None else size
+
+    def size(self) -> int:
+        """Its size in bytes."""
+        return self.nbytes()
+
+    def __len__(self) -> int:
+        return self.nbytes()
 
     def fill_(self, value: Any) -> DeviceStorage:
         """Set every byte."""

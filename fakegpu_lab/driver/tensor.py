@@ -76,8 +76,9 @@ def wrap(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
     """Make the tensor on `device` whose values are `inner`, which fills its own new storage `buffer`."""
     if inner.layout is not _strided:
         return _wrap_sparse(inner, device, buffer)
-    if inner.is_contiguous():
-        tensor = _make_wrapper(FakeCudaTensor, inner.shape, device=CPP_DEVICES[device.index], dtype=inner.dtype)
+    shape = inner.shape
+    if inner.is_contiguous() and 1 not in shape and 0 not in shape:  # the stride of such an extent may be anything
+        tensor = _make_wrapper(FakeCudaTensor, shape, device=CPP_DEVICES[device.index], dtype=inner.dtype)
     else:
         tensor = _make_wrapper(
             FakeCudaTensor, inner.shape, inner.stride(), device=CPP_DEVICES[device.index], dtype=inner.dtype

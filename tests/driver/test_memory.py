@@ -241,3 +241,56 @@ def test_inference_mode_takes_composites_apart_as_autograd_does() -> None:
         assert nn.functional.linear(x, x).shape == (2, 2)
         q = torch.ones(1, 2, 4, 8, device="cuda")
         assert nn.functional.scaled_dot_product_attention(q, q, q).shape == q.shape
+
+
+@pytest.mark.usefixtures("machine")
+class TestViews:
+    @pytest.mark.parametrize(
+        "parts",
+        [
+            lambda x: x.chunk(4),
+            lambda x: x.split(256),
+            lambda x: x.split([512, 512]),
+            lambda x: x.unbind(),
+            lambda x: list(x),
+            lambda x: x.tensor_split(3),
+            lambda x: torch.hsplit(x, 2),
+        ],
+    )
+    def test_lists_of_views_take_nothing(self, parts: object) -> None:
+        import fakegpu_lab as lab
+
+        x = torch.arange(1024.0 * 4, device="cuda").view(1024, 4)
+        before, kernels = allocated(), lab.snapshot().devices[0].counters.kernels
+        pieces = parts(x)  # type: ignore[operator]
+        assert allocated() == before
+        assert lab.snapshot().devices[0].counters.kernels == kernels
+        host = parts(x.cpu())  # type: ignore[operator]
+        for piece, expected in zip(pieces, host, strict=True):
+            assert piece.storage_offset() == expected.storage_offset()
+            assert piece.data_ptr() == x.data_ptr() + 4 * expected.storage_offset()
+        pieces[1].zero_()
+        assert x.sum() < 1024 * 4 * (1024 * 4 - 1) / 2
+
+
+@pytest.mark.usefixtures("machine")
+class TestResizing:
+    @pytest.mark.parametrize("elements", [2**31, 2**36, 2**40])
+    def test_a_failed_resize_changes_nothing(self, elements: int) -> None:
+        x = torch.ones(10, device="cuda")
+        with pytest.raises(torch.OutOfMemoryError):
+            x.resize_(elements)
+        assert x.shape == (10,)
+        assert x.sum().item() == 10.0
+        assert allocated() >= 512
+
+    def test_a_storage_without_bytes_can_be_touched(self) -> None:
+        x = torch.ones(1000, device="cuda")
+        x.untyped_storage().resize_(0)
+        assert allocated() == 0
+        assert x.untyped_storage().nbytes() == 0
+        (x + 1).sum().item()  # on a card an error; here some number, and never a dead process
+        x.untyped_storage().resize_(4000)
+        assert allocated() == 4096
+        x.fill_(2.0)
+        assert x.sum().item() == 2000.0
