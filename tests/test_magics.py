@@ -119,9 +119,19 @@ def test_tab_offers_names(shell: InteractiveShell) -> None:
     assert shell.complete("dgx-h", "%fakegpu dgx-h", 14)[1] == ["dgx-h100", "dgx-h200"]
 
 
-def test_unloading_switches_off(ipython: InteractiveShell) -> None:
+def test_reloading_loses_nothing(ipython: InteractiveShell) -> None:
     ipython.run_line_magic("load_ext", "fakegpu_lab")
-    fakegpu(ipython, "t4")
-    ipython.run_line_magic("unload_ext", "fakegpu_lab")
-    assert not session.enabled()
-    assert "fakegpu" not in ipython.magics_manager.magics["line"]
+    try:
+        fakegpu(ipython, "t4")
+        machine = lab.machine()
+        ipython.run_line_magic("unload_ext", "fakegpu_lab")
+        assert "fakegpu" not in ipython.magics_manager.magics["line"]
+        ipython.run_line_magic("load_ext", "fakegpu_lab")
+        assert lab.machine() is machine
+    finally:
+        lab.disable()
+
+
+def test_a_mistyped_word_is_guessed(shell: InteractiveShell) -> None:
+    with pytest.raises(UsageError, match=r"Did you mean %fakegpu reset\?"):
+        fakegpu(shell, "rset")

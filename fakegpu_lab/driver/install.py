@@ -23,6 +23,7 @@ from fakegpu_lab.driver import (
     methods,
     pinned,
     privateuse1,
+    quiet,
     random,
     scripting,
     serialization,
@@ -48,6 +49,7 @@ def install(machine: Machine) -> None:
     current.machine = machine
     current.thread.index = 0
     random.forget()
+    _destroy_libraries()
     try:
         _libraries.extend(kernels.register())
         patches.set(torch.Tensor, "to", conversion.to)
@@ -69,6 +71,7 @@ def install(machine: Machine) -> None:
         dispatch_rules.install(patches)
         lazy.install(patches)
         pinned.install(patches)
+        quiet.install(patches)
         scripting.install(patches)
         serialization.install(patches)
         storage.install(patches)
@@ -84,8 +87,14 @@ def uninstall() -> None:
     patches.undo()
     compiling.restore_stance()
     linear.registration.disable()
+    _destroy_libraries()
+    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+        _libraries.extend(kernels.refuse())
+    current.machine = None
+    current.ready = False
+
+
+def _destroy_libraries() -> None:
     for library in _libraries:
         library._destroy()  # type: ignore[no-untyped-call]
     _libraries.clear()
-    current.machine = None
-    current.ready = False

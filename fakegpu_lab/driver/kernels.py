@@ -107,6 +107,21 @@ FACTORIES: dict[str, Callable[..., Any]] = {
 _library: Any = torch.library.Library
 
 
+def refuse() -> list[torch.library.Library]:
+    """Register what answers ``device="cuda"`` when there is no machine any more, in torch's own words.
+
+    C++ remembers for good that CUDA was initialised and no longer asks torch.cuda, which would say this.
+    """
+
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("Torch not compiled with CUDA enabled")
+
+    library: Any = _library("aten", "IMPL")
+    for name in FACTORIES:
+        library.impl(name, refused, "CUDA")
+    return [library]
+
+
 def register() -> list[torch.library.Library]:
     """Register all kernels; they last until the libraries returned are destroyed."""
     library: Any = _library("aten", "IMPL")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
@@ -65,7 +66,9 @@ class FakeGpuMagics(Magics):
                 return None
             return report.status(session.snapshot())
         except FakeGpuError as error:
-            raise UsageError(str(error)) from None
+            near = difflib.get_close_matches(verb, _WORDS, 1)
+            hint = f" Did you mean %fakegpu {near[0]}?" if near else ""
+            raise UsageError(f"{error}{hint}") from None
 
 
 def load(shell: InteractiveShell) -> None:
@@ -75,8 +78,7 @@ def load(shell: InteractiveShell) -> None:
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Take the machine and the magic away."""
-    session.disable()
+    """Take the magic away; the GPUs stay, so that ``%reload_ext`` loses nothing (``%fakegpu off`` ends them)."""
     shell.magics_manager.magics["line"].pop("fakegpu", None)
 
 

@@ -1,0 +1,74 @@
+"""What goes round the simulation in torch takes another way, with the same results and without noise."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+import fakegpu_lab as lab
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_profiler_does_not_look_for_cuda_events(capfd: pytest.CaptureFixture[str]) -> None:
+    x = torch.ones(2, 2, device="cuda")
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
+        x @ x
+    assert "aten::mm" in recorded.key_averages().table()
+    told = [line for line in capfd.readouterr().err.splitlines() if not line.startswith("USDT")]  # torch's own
+    assert told == []
+
+
+@pytest.mark.usefixtures("machine")
+def test_masked_transformers_in_eval_mode() -> None:
+    torch.manual_seed(0)
+    host = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1).eval()
+    device = copy.deepcopy(host).cuda()
+    x, mask = torch.randn(2, 3, 8), torch.tensor([[False, False, True], [False] * 3])
+    with torch.no_grad():
+        out = device(x.cuda(), src_key_padding_mask=mask.cuda()).cpu()
+        expected = host(x, src_key_padding_mask=mask)
+    torch.testing.assert_close(out[~mask], expected[~mask])
+
+
+def test_without_a_machine_torch_says_what_it_always_said() -> None:
+    lab.enable("a100")
+    torch.ones(1, device="cuda")
+    lab.disable()
+    with pytest.raises(AssertionError, match="Torch not compiled with CUDA enabled"):
+        torch.ones(1, device="cuda")
+    lab.enable("t4")
+    assert torch.ones(1, device="cuda").is_cuda
+    lab.disable()
+
+
+def test_host_memory_is_named_when_it_is_what_lacks(machine: object) -> None:
+    lab.enable("a100:1")
+    if torch.cuda.get_device_properties(0).total_memory < _host_bytes():
+        pytest.skip("this computer has more memory than an A100")
+    with pytest.raises(RuntimeError, match="this computer does not"):
+        torch.empty(_host_bytes() + 2**30, dtype=torch.uint8, device="cuda").fill_(1)
+
+
+def _host_bytes() -> int:
+    import os
+
+    if not hasattr(os, "sysconf"):
+        return 2**60
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@pytest.mark.parametrize("line", ["torch.ones(3).cuda() + torch.ones(3)", "torch.ones(3).cuda().view(2)"])
+def test_a_scripts_traceback_has_no_frames_of_ours(line: str, tmp_path: object) -> None:
+    script = tmp_path / "script.py"  # type: ignore[operator]
+    script.write_text(f"import torch\n{line}\n", encoding="utf-8")
+    run = [sys.executable, "-m", "fakegpu_lab", "run", "-q", "-d", "a100", str(script)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert line in done.stderr
+    assert "fakegpu_lab" not in done.stderr
