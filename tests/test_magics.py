@@ -30,6 +30,7 @@ def shell(ipython: InteractiveShell) -> Iterator[InteractiveShell]:
     ipython.run_line_magic("load_ext", "fakegpu_lab")
     yield ipython
     ipython.run_line_magic("unload_ext", "fakegpu_lab")
+    lab.disable()
 
 
 def fakegpu(shell: InteractiveShell, line: str) -> Table | None:
