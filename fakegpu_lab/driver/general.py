@@ -39,7 +39,8 @@ def special(op: Op) -> Plan | None:
     for table in (transfer.HANDLERS, linear.HANDLERS, recurrent.HANDLERS, attention.HANDLERS):
         if op.name in table:
             return partial(table[op.name], op)
-    if torch._C._dispatch_has_kernel_for_dispatch_key(op.func.name(), "CompositeImplicitAutograd"):
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(op.func.name(), "CompositeImplicitAutograd")
+    if composite and "sparse" not in op.name:  # C++ would make a sparse tensor without values of ours
         # A composite that C++ did not take apart, because it was called below autograd (in inference mode, say).
         return lambda args, kwargs: decomposed(op, args, kwargs)
     return None
