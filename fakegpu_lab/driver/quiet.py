@@ -2,7 +2,7 @@
 
 The profiler would record CUDA events through the C++ half that a CPU build lacks: it records the host's side only.
 `nn.TransformerEncoder` in eval mode would make nested tensors of masked batches, which cannot live on a simulated
-device yet: it takes the plain way, with the same results.
+device yet: it takes the plain way, with the same results. A CUDA build would flatten the weights of LSTMs for cuDNN.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def install(patches: Patches) -> None:
-    """Patch the profiler's set-up and the fast path's switch."""
+    """Patch the profiler's set-up, the fast path's switch and cuDNN's."""
     original = profiler.profile.__init__
 
     @functools.wraps(original)
@@ -32,3 +32,4 @@ def install(patches: Patches) -> None:
 
     patches.set(profiler.profile, "__init__", init)
     patches.set(torch.backends.mha, "get_fastpath_enabled", lambda: False)
+    patches.set(torch, "_use_cudnn_rnn_flatten_weight", lambda: False)
