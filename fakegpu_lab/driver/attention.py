@@ -41,7 +41,7 @@ def scaled_dot_product_attention(
     mask = inner[3]
     plain = all(t is None or t.device.type == "cpu" for t in inner)
     trained = attn_mask is not None and attn_mask.requires_grad and torch.is_grad_enabled()
-    if plain and not trained and not enable_gqa:
+    if plain and not trained and not enable_gqa and query.dim() == 4:
         q, k, v = inner[:3]
         if torch._fused_sdp_choice(q, k, v, mask, dropout_p, is_causal, scale=scale) == _FLASH:
             if attn_mask is not None and attn_mask.dtype is torch.bool:
