@@ -20,8 +20,9 @@ DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 FORBIDDEN = {
     # No machine's own paths, and no package host but PyTorch's, which alone has the CPU builds for Linux.
     "a path of somebody's machine": re.compile(r"(?<![\w.])/(?:root|work|home/(?!jovyan)\w+|Users/\w+)/"),
-    "a package registry": re.compile(r"\b(?:pypi\.org|pythonhosted\.org|registry\.npmjs\.org|anaconda\.org)\b"),
-    "a wheel folder": re.compile(r"--find-links|/opt/(?:wheels|pypi)"),
+    "a package index": re.compile(r"--(?:extra-)?index-url[ =]+(?!https://download\.pytorch\.org/|\$\(TORCH_CPU\))\S"),
+    "a package host": re.compile(r"https?://[\w.-]*\b(?:registry|packages|pythonhosted|simple)\b[\w.-]*/"),
+    "a wheel folder": re.compile(r"--find-links"),
 }
 
 
