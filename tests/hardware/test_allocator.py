@@ -485,3 +485,51 @@ def test_peak_and_totals_can_be_reset() -> None:
     gpu.free(keep)
     assert stat(gpu, "allocation.all") == {"current": 0, "peak": 1, "allocated": 0, "freed": 1}
     assert stat(gpu, "num_device_alloc") == 0
+
+
+# ------------------------------------------------------------------------------------ a block freed a moment ago
+
+
+def row(gpu: CachingAllocator, *sizes: int) -> list[Block]:
+    """Blocks side by side in a new segment."""
+    return [gpu.malloc(size) for size in sizes]
+
+
+def give_back(gpu: CachingAllocator, block: Block) -> int:
+    """Free a block and have it put back; returns where it was."""
+    address = block.address
+    gpu.free(block)
+    assert gpu.allocated_bytes >= 0  # looking puts it back
+    return address
+
+
+def test_a_lower_hole_of_the_same_size_goes_first() -> None:
+    gpu = make()
+    blocks = row(gpu, 512, 512, 512, 512, 512)
+    lower = give_back(gpu, blocks.pop(1))
+    gpu.free(blocks.pop(2))
+    assert gpu.malloc(512).address == lower
+
+
+def test_a_hole_that_fits_better_than_the_joined_one_goes_first() -> None:
+    gpu = make()
+    blocks = row(gpu, 1024, 512, 1024, 512, 512)
+    better = give_back(gpu, blocks.pop(0))
+    give_back(gpu, blocks.pop(2))
+    gpu.free(blocks.pop(1))  # with the hole after it, it makes 1536 bytes
+    assert gpu.malloc(1024).address == better
+
+
+@pytest.mark.parametrize("sizes", [(512,), (512, 512), (512, 512, 512)])
+def test_a_block_given_again_is_counted_as_freed_and_taken(sizes: tuple[int, ...]) -> None:
+    def program(look: bool) -> Any:
+        gpu = make()
+        blocks = row(gpu, *sizes)
+        for _ in range(3):
+            gpu.free(blocks.pop(0))
+            if look:
+                assert gpu.allocated_bytes >= 0
+            blocks.insert(0, gpu.malloc(300))
+        return gpu.stats(), [block.address for block in blocks]
+
+    assert program(look=False) == program(look=True)
