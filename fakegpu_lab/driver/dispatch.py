@@ -152,7 +152,7 @@ def _unary(op: Op, otherwise: Plan) -> Plan:
         try:
             buffer = Buffer(device, result.nbytes, device.stream)
         except DeviceOutOfMemory as error:
-            raise messages.out_of_memory(error.with_traceback(None)) from None
+            raise messages.out_of_memory(error) from None
         device.ledger.kernels += 1
         shape = result.shape
         if not result.is_contiguous() or 1 in shape or 0 in shape:
@@ -190,7 +190,7 @@ def _binary(op: Op, otherwise: Plan) -> Plan:
         try:
             buffer = Buffer(device, result.nbytes, device.stream)
         except DeviceOutOfMemory as error:
-            raise messages.out_of_memory(error.with_traceback(None)) from None
+            raise messages.out_of_memory(error) from None
         device.ledger.kernels += 1
         if blas and device.stream not in device.workspaces:
             ensure_workspace(device)

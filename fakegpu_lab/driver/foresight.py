@@ -123,14 +123,9 @@ def _on_meta(op: Op, inner: list[Any], kwargs: dict[str, Any]) -> list[torch.Ten
         results = op.func(
             *torch.utils._pytree.tree_map(_to_meta, inner), **torch.utils._pytree.tree_map(_to_meta, kwargs)
         )
-    except (NotImplementedError, AttributeError):
-        return None
-    except RuntimeError:
-        return None  # the same error comes, with the right words, from the real call
-    if isinstance(results, torch.Tensor):
-        return [results]
-    flat = torch.utils._pytree.tree_leaves(results)
-    return [r for r in flat if isinstance(r, torch.Tensor)]
+    except (AttributeError, RuntimeError):
+        return None  # no meta kernel; or an error that comes again, with the right words, from the real call
+    return [r for r in torch.utils._pytree.tree_leaves(results) if isinstance(r, torch.Tensor)]
 
 
 def _to_meta(value: Any) -> Any:

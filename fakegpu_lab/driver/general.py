@@ -1,6 +1,6 @@
 """The path that handles every schema: lists, keyword tensors, ``out=``, several results, random numbers, devices.
 
-`dispatch` keeps three flat plans for the common shapes of op; everything else, and every error, comes through here.
+`dispatch` keeps flat plans for the common shapes of op; everything else, and every error, comes through here.
 """
 
 from __future__ import annotations
@@ -42,13 +42,8 @@ def special(op: Op) -> Plan | None:
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(op.func.name(), "CompositeImplicitAutograd")
     if composite and "sparse" not in op.name:  # C++ would make a sparse tensor without values of ours
         # A composite that C++ did not take apart, because it was called below autograd (in inference mode, say).
-        return lambda args, kwargs: decomposed(op, args, kwargs)
+        return op.decomposed
     return None
-
-
-def decomposed(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A composite op by the ops that C++ makes it of."""
-    return op.func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
 _CPU_ONLY = {"_sparse_mm_reduce_impl": "SparseCsrCUDA", "_sparse_mm_reduce_impl_backward": "SparseCsrCUDA"}
@@ -99,7 +94,7 @@ def _compute(
     device: Device,
     reshaped: list[FakeCudaTensor],
 ) -> Any:
-
+    """Compute the op on the inner tensors; `tensors` are all its tensors, `reshaped` those that may change shape."""
     inner_args = [_unwrap(a) for a in args]
     inner_kwargs = {k: _unwrap(v) for k, v in kwargs.items()}
     target: Device | None = device
@@ -132,7 +127,7 @@ def _compute(
         ensure_workspace(device)
     for tensor in reshaped:
         sync_metadata(tensor)
-    if op.has_lists and op.written and not op.outs:
+    if op.writes_lists:
         bump_versions(_written(op, args, kwargs))
     return _wrap_results(op, results, target, args, kwargs, buffers)
 

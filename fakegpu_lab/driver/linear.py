@@ -43,7 +43,7 @@ def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         and not (source._unusual or weight._unusual)
     ):
         # by the ops that torch would call: they tell which tensor is on the wrong device
-        return op.func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+        return op.decomposed(args, kwargs)
     bound = source.nbytes * weight.shape[0]  # of the result, times the features: enough to see whether it is small
     buffer = None
     if bound > HARMLESS and source.dim():

@@ -19,7 +19,7 @@ def take_bytes(device: Device, nbytes: int) -> Buffer:
     try:
         return Buffer(device, nbytes, device.stream)
     except DeviceOutOfMemory as error:
-        raise messages.out_of_memory(error.with_traceback(None)) from None
+        raise messages.out_of_memory(error) from None
 
 
 def resize_bytes(buffer: Buffer, nbytes: int) -> None:
@@ -27,7 +27,7 @@ def resize_bytes(buffer: Buffer, nbytes: int) -> None:
     try:
         buffer.resize(nbytes)
     except DeviceOutOfMemory as error:
-        raise messages.out_of_memory(error.with_traceback(None)) from None
+        raise messages.out_of_memory(error) from None
 
 
 def take(device: Device, inner: torch.Tensor) -> Buffer:

@@ -59,6 +59,7 @@ oom_observers: list[Callable[[int, int, int, int], object]] = []
 
 def out_of_memory(figures: DeviceOutOfMemory) -> torch.OutOfMemoryError:
     """The one line of c10/cuda/CUDACachingAllocator.cpp, with this torch version's advice at its end."""
+    figures.__traceback__ = None  # it becomes the error's context, which must not keep the allocator's frames alive
     for observer in oom_observers:
         limit = figures.total if figures.allowed is None else figures.allowed
         observer(figures.device, figures.segment, limit, figures.free)

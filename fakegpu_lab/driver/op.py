@@ -62,15 +62,17 @@ class Op:
     has_lists
         Whether an argument is a list of tensors.
     written
-        Names of the arguments that the op writes to; `outs` those passed as ``out=``.
+        Names of the arguments that the op writes to; `outs` those passed as ``out=``; `writes_lists` whether a list
+        of tensors is among the others.
     returns
         For each result: the name of the argument that it is (written) or is a view of, else None.
     """
 
     __slots__ = (
-        "arguments", "blas", "call", "func", "has_device", "has_generator", "has_ints", "has_lists", "index",
+        "arguments", "blas", "call", "func", "has_device", "has_generator", "has_ints", "has_lists",
         "is_view", "name", "no_growth", "only_tensors", "outs", "pointwise", "position", "random", "reshaping",
-        "returns", "returns_write", "schema", "single", "tensor_kwargs", "tensors", "written",
+        "returns", "returns_write", "schema", "single", "tensor_kwargs", "tensors", "writes_lists",
+        "written",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -88,10 +90,10 @@ class Op:
             a.name for a in arguments if a.kwarg_only and (types[a.name] in _TENSOR_TYPES or "Tensor" in types[a.name])
         )
         self.has_lists = any("Tensor" in t and t not in _TENSOR_TYPES for t in types.values())
-        self.has_ints = any(t in _INT_TYPES for t in types.values()) and name not in _NO_GROWTH
+        self.no_growth = name in _NO_GROWTH
+        self.has_ints = any(t in _INT_TYPES for t in types.values()) and not self.no_growth
         if all(a.kwarg_only or types[a.name] not in _TENSOR_TYPES for a in arguments):
             self.has_ints = True  # a factory (`arange`): its numbers are its size
-        self.no_growth = name in _NO_GROWTH
         self.has_device = "device" in types
         self.has_generator = "generator" in types
         self.random = name not in _DRAWS_NOTHING and (
@@ -99,9 +101,9 @@ class Op:
         )
         self.pointwise = torch.Tag.pointwise in func.tags
         self.blas = name in _BLAS
-        self.index = "indices" in types or name in ("index_put", "index_put_", "_index_put_impl_")
         self.outs = tuple(a.name for a in arguments if a.is_out)
         self.written = tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
+        self.writes_lists = not self.outs and any(types[name] == "List[Tensor]" for name in self.written)
         by_set = {frozenset(a.alias_info.before_set): a.name for a in arguments if a.alias_info is not None}
         self.returns = tuple(
             by_set.get(frozenset(r.alias_info.before_set)) if r.alias_info is not None else None for r in schema.returns
@@ -121,6 +123,10 @@ class Op:
         self.single = self.only_tensors and len(schema.returns) == 1
         self.is_view = any(self.returns) and not any(self.returns_write)
         self.reshaping = torch.Tag.inplace_view in func.tags or schema.name in _RESHAPING or bool(self.outs)
+
+    def decomposed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A composite op by the ops that C++ makes it of."""
+        return self.func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<Op {self.func}>"

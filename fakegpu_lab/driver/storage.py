@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import current, general, messages, transfer
-from fakegpu_lab.driver.memory import take_bytes
+from fakegpu_lab.driver import current, general, transfer
+from fakegpu_lab.driver.memory import resize_bytes, take_bytes
 from fakegpu_lab.driver.privateuse1 import CUDA_DEVICES
 from fakegpu_lab.driver.tensor import FakeCudaTensor
-from fakegpu_lab.hardware.allocator import DeviceOutOfMemory
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.op import Op
@@ -71,10 +70,7 @@ class DeviceStorage(torch.UntypedStorage):
     def resize_(self, size: int) -> DeviceStorage:
         """Give the storage `size` bytes; 0 frees its device memory (as FSDP does with a layer's parameters)."""
         _usable(self)
-        try:
-            self._buffer.resize(size)  # the device is asked before the host
-        except DeviceOutOfMemory as error:
-            raise messages.out_of_memory(error.with_traceback(None)) from None
+        resize_bytes(self._buffer, size)  # the device is asked before the host
         if size > _Base.nbytes(self):
             _Base.resize_(self, size)
         self._size = size  # the host keeps the bytes: tensors that still point at them would read freed memory

@@ -34,22 +34,14 @@ class Device:
         cuBLAS workspaces by stream, held until the machine goes, as PyTorch holds them.
     """
 
-    __slots__ = ("allocator", "index", "ledger", "profile", "retired", "settings", "stream", "workspaces")
+    __slots__ = ("allocator", "index", "ledger", "profile", "retired", "stream", "workspaces")
 
     def __init__(self, index: int, profile: GpuProfile, settings: AllocatorSettings | None = None) -> None:
         self.index = index
         self.profile = profile
-        self.settings = settings
         self.retired = ""
-        self.reset()
-
-    def reset(self) -> None:
-        """Power the device on anew: empty memory, counters at 0."""
         self.allocator = CachingAllocator(
-            self.index,
-            self.profile.total_memory_bytes,
-            context_bytes=self.profile.context_bytes,
-            settings=self.settings,
+            index, profile.total_memory_bytes, context_bytes=profile.context_bytes, settings=settings
         )
         self.ledger = Ledger()
         self.workspaces: dict[int, object] = {}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class Ledger:
-    """Counters of one device since the machine was enabled or last reset.
+    """Counters of one device since the machine was enabled (a reset is a new machine).
 
     Transfers are counted where a driver counts them: a host-to-device copy on the receiving device, a
     device-to-host copy on the sending one, a peer copy on both ends (`p2p_sent`, `p2p_received`).
@@ -39,8 +39,3 @@ class Ledger:
         self.p2p_sent_bytes += nbytes
         receiver.p2p_received_count += 1
         receiver.p2p_received_bytes += nbytes
-
-    def reset(self) -> None:
-        """Set every counter back to 0."""
-        for field in fields(self):
-            setattr(self, field.name, 0)

@@ -28,6 +28,19 @@ def test_an_optimizer_step_invalidates_the_graph(optimizer: type[torch.optim.Opt
         loss.backward()
 
 
+def test_each_write_counts_once() -> None:
+    for write in (
+        lambda x: x.add_(1),
+        lambda x: x.index_put_((torch.tensor([0]),), torch.zeros((), device=x.device)),
+        lambda x: torch._foreach_add_([x], 1),
+        lambda x: torch.add(x, 1, out=x),
+    ):
+        host, device = torch.ones(3), torch.ones(3, device="cuda")
+        write(host)
+        write(device)
+        assert device._version == host._version == 1
+
+
 @pytest.mark.parametrize(
     ("source", "weight", "dtype"),
     [

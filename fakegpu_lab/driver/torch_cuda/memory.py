@@ -119,7 +119,6 @@ def set_allocator_settings(text: str) -> None:
     """Change ``PYTORCH_CUDA_ALLOC_CONF`` while running; raises ValueError, in torch's words."""
     settings = AllocatorSettings.parse(text)
     for device in current.devices():
-        device.settings = settings
         device.allocator.configure(settings)
 
 
