@@ -287,12 +287,13 @@ class CachingAllocator(Recycling):
         if getrefcount(block) == ALONE:
             self._spare.append(block)
 
-    def _wait(self) -> None:
+    def _wait(self, entry: int = 1) -> None:
         """Wait until another thread's call is over, and keep everyone else out.
 
-        A finalizer that allocates while this very thread is inside the allocator would wait for itself.
+        A finalizer that allocates while this very thread is inside the allocator would wait for itself: that is
+        told from the frames above the method that wants in, which is `entry` frames up.
         """
-        frame = sys._getframe(2)
+        frame = sys._getframe(entry + 1)
         while frame is not None:
             if frame.f_code in _OWN_CODE and frame.f_locals.get("self") is self:
                 raise RuntimeError("device memory was asked for by code that ran inside the allocator")

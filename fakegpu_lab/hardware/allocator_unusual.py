@@ -194,7 +194,7 @@ class UnusualCases(SegmentStore):
     def _settle(self, block: Block) -> None:
         raise NotImplementedError
 
-    def _wait(self) -> None:
+    def _wait(self, entry: int = 1) -> None:
         raise NotImplementedError
 
     # ------------------------------------------------------------- searching
@@ -274,7 +274,7 @@ class UnusualCases(SegmentStore):
         try:
             del self._gate[0]
         except IndexError:
-            self._wait()
+            self._wait(entry=3)  # above this generator: contextlib's __enter__, and whoever says `with`
         try:
             self._drain()
             yield

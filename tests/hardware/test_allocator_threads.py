@@ -79,6 +79,32 @@ def test_garbage_collector_frees_while_the_allocator_works() -> None:
     assert gpu.reserved_bytes == 0
 
 
+@pytest.mark.parametrize("call", ["empty_cache", "stats", "snapshot", "reset_peak", "reset_accumulated"])
+def test_a_call_waits_for_another_thread(call: str) -> None:
+    gpu = CachingAllocator(0, 16 * MIB)
+    inside, refused = threading.Event(), []
+
+    def other() -> None:
+        inside.wait(10)
+        try:
+            getattr(gpu, call)()
+        except RuntimeError as error:
+            refused.append(error)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+
+    def on_call(name: str, nbytes: int) -> None:
+        inside.set()
+        thread.join(0.05)  # the other thread is waiting by now
+
+    gpu.device_memory.on_call = on_call
+    gpu.malloc(512)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert not refused
+
+
 def test_four_threads() -> None:
     gpu = CachingAllocator(0, 2**40)
     handed: list[list[Block]] = [[] for _ in range(4)]
