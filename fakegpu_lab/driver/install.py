@@ -21,6 +21,7 @@ from fakegpu_lab.driver import (
     lazy,
     linear,
     methods,
+    optimizers,
     pinned,
     privateuse1,
     quiet,
@@ -70,6 +71,7 @@ def install(machine: Machine) -> None:
         linear.registration.install(patches)
         dispatch_rules.install(patches)
         lazy.install(patches)
+        optimizers.install(patches)
         pinned.install(patches)
         quiet.install(patches)
         scripting.install(patches)

@@ -66,6 +66,30 @@ def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) ->
     self.data = torch.empty(shape, device=where, dtype=self.dtype)
 
 
+def _device(self: torch.Tensor) -> torch.device:
+    """`UninitializedParameter.device`: where it is wanted, as on CUDA, where it already is there."""
+    return self.__dict__.get(_WANTED) or _base_device.__get__(self)  # type: ignore[no-any-return]
+
+
+def _is_cuda(self: torch.Tensor) -> bool:
+    """`UninitializedParameter.is_cuda`."""
+    return _WANTED in self.__dict__ or bool(_base_is_cuda.__get__(self))
+
+
+_base_device: Any = torch._C.TensorBase.device
+_base_is_cuda: Any = torch._C.TensorBase.is_cuda
+
+
+def _deepcopy(original: Callable[..., Any]) -> Callable[..., Any]:
+    def deepcopy(self: torch.Tensor, memo: dict[int, Any]) -> Any:
+        copied = original(self, memo)
+        if _WANTED in self.__dict__:
+            copied.__dict__[_WANTED] = self.__dict__[_WANTED]
+        return copied
+
+    return deepcopy
+
+
 def _new(original: Callable[..., Any]) -> Callable[..., Any]:
     def new(cls: type, requires_grad: bool | None = None, device: Any = None, dtype: Any = None, **more: Any) -> Any:
         if requires_grad is not None:
@@ -86,5 +110,9 @@ def install(patches: Patches) -> None:
     patches.set(UninitializedTensorMixin, "cuda", cuda)
     patches.set(UninitializedTensorMixin, "cpu", cpu)
     patches.set(UninitializedTensorMixin, "materialize", materialize)
+    patches.set(UninitializedTensorMixin, "device", property(_device))
+    patches.set(UninitializedTensorMixin, "is_cuda", property(_is_cuda))
+    parameter = nn_parameter.UninitializedParameter
+    patches.set(parameter, "__deepcopy__", _deepcopy(parameter.__deepcopy__))
     for cls in (nn_parameter.UninitializedParameter, nn_parameter.UninitializedBuffer):
         patches.set(cls, "__new__", _new(cls.__new__))

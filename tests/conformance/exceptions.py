@@ -20,3 +20,11 @@ EXCEPTIONS = {
     "torch.ops.aten._efficient_attention_forward": _NO_CPU,
     "torch.ops.aten._flash_attention_forward": _NO_CPU,
 }
+
+MODULE_EXCEPTIONS: dict[str, str] = {}
+"""Modules of torch's module database (`test_module_db`)."""
+
+OPTIMIZER_EXCEPTIONS: dict[str, str] = {
+    "SparseAdam": "`coalesce` of a sparse tensor on a device reaches C++, which sees a strided one",
+}
+"""Optimizers of torch's database (`test_optim_db`)."""
