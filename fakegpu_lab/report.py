@@ -10,7 +10,7 @@ from fakegpu_lab.hardware.snapshot import Snapshot  # noqa: TC001 - pydantic rea
 from fakegpu_lab.table import Table
 
 if TYPE_CHECKING:
-    from fakegpu_lab.hardware.snapshot import Counters
+    from fakegpu_lab.hardware.snapshot import Counters, DeviceSnapshot
 
 
 class RunReport(BaseModel):
@@ -32,7 +32,7 @@ def summary(snapshot: Snapshot) -> Table:
     headers = ["device", "allocated", "reserved", "H2D", "D2H", *(["P2P"] if several else []), "kernels"]
     rows = [
         [
-            f"cuda:{device.index} {device.id}" if mixed else f"cuda:{device.index}",
+            f"{_ordinal(device)} {device.id}" if mixed else _ordinal(device),
             size(device.memory.peak_allocated),
             size(device.memory.peak_reserved),
             *_copies(device.counters, peers=several),
@@ -49,7 +49,7 @@ def status(snapshot: Snapshot) -> Table:
     headers = ["device", "name", "total", "allocated", "peak", "reserved", "H2D", "D2H", "kernels"]
     rows = [
         [
-            f"cuda:{device.index}",
+            _ordinal(device),
             device.name,
             size(device.memory.total),
             size(device.memory.allocated),
@@ -78,6 +78,11 @@ def size(nbytes: int) -> str:
     if unit == "B":
         return f"{nbytes} B" if nbytes else "0"
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+
+
+def _ordinal(device: DeviceSnapshot) -> str:
+    """What CUDA calls it; a card that ``CUDA_VISIBLE_DEVICES`` hides has no name there."""
+    return f"cuda:{device.index}" if device.index >= 0 else f"hidden (GPU {device.slot})"
 
 
 def _machine(snapshot: Snapshot) -> str:

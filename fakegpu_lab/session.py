@@ -10,6 +10,7 @@ from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.machine import Machine
 from fakegpu_lab.hardware.spec import parse_spec
+from fakegpu_lab.hardware.visible import VARIABLE
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Compute
@@ -40,6 +41,7 @@ def enable(spec: str = "a100", *, memory: int | str | None = None, compute: Comp
         raise FakeGpuError(f'compute={compute!r} is neither "real" (values) nor "meta" (shapes and memory only).')
     # All that can be wrong with the request is found here, while the old machine still runs.
     new = Machine(parse_spec(spec, memory=memory), compute, _allocator_settings())
+    new.look(os.environ.get(VARIABLE))
     _replace(new, f"it was replaced by {spec!r}")
     inherit.leave(spec, memory, compute)
     return new
@@ -117,5 +119,6 @@ def reset() -> Machine:
     """Switch the machine off and on: a new machine of the same kind, with empty memory and counters at 0."""
     old = machine()
     new = Machine(old.spec, old.compute, _allocator_settings())
+    new.look(os.environ.get(VARIABLE))
     _replace(new, "it was reset")
     return new

@@ -13,18 +13,17 @@ import torch
 import torch.utils._device
 from torch.jit import _builtins
 
-from fakegpu_lab.driver import current
-from fakegpu_lab.driver.privateuse1 import CUDA_DEVICES
+from fakegpu_lab.driver import conversion, current, messages
+from fakegpu_lab.driver.privateuse1 import CUDA_DEVICES, DeviceClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fakegpu_lab.driver.patches import Patches
 
-_FUNCTIONS = (
-    "tensor", "as_tensor", "asarray", "sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor",
-    "sparse_bsr_tensor", "sparse_bsc_tensor", "sparse_compressed_tensor", "frombuffer",
-)  # fmt: skip
+_FUNCTIONS = ("tensor", "as_tensor", "asarray", "frombuffer")
+_SPARSE = ("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor",
+           "sparse_compressed_tensor")  # fmt: skip
 _METHODS = ("new_tensor",)
 
 
@@ -33,7 +32,7 @@ def with_index(where: Any) -> Any:
     if where.__class__ is str:
         if where != "cuda":
             return where
-    elif not (where.__class__ is torch.device and where.type == "cuda" and where.index is None):
+    elif not (where.__class__ is DeviceClass and where.type == "cuda" and where.index is None):
         return where
     return CUDA_DEVICES[current.device().index]
 
@@ -49,20 +48,41 @@ def _indexed(function: Callable[..., Any]) -> Callable[..., Any]:
     return constructor
 
 
+def _sparse(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A sparse constructor; from lists, or from sizes alone, it makes its parts on the host and moves them."""
+
+    @functools.wraps(function)
+    def constructor(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        where = kwargs.get("device")
+        if where is None:
+            return function(*args, **kwargs)
+        kwargs["device"] = where = with_index(where)
+        given = (*args, *kwargs.values())
+        if not current.is_ours(torch.device(where)) or any(isinstance(value, torch.Tensor) for value in given):
+            return function(*args, **kwargs)
+        requires_grad = kwargs.pop("requires_grad", False)
+        return conversion.to(function(*args, **{**kwargs, "device": "cpu"}), where).requires_grad_(requires_grad)
+
+    return constructor
+
+
 def _new(original: Callable[..., Any]) -> Callable[..., Any]:
     """`Tensor.new`, which C++ runs under a device guard for the tensor's device (THPVariable_new)."""
 
     @functools.wraps(original)
     def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("device") is not None:
-            kwargs["device"] = with_index(kwargs["device"])
         if not self.is_cuda:
             return original(self, *args, **kwargs)
+        if kwargs.get("device") is not None:
+            kwargs["device"] = conversion.cpp(kwargs["device"])
         if len(args) == 1 and isinstance(args[0], (list, tuple)) and not isinstance(args[0], torch.Size):
             return torch.tensor(args[0], dtype=self.dtype, device=self.device)
         before, current.thread.index = current.thread.index, self.device.index
         try:
             return original(self, *args, **kwargs)
+        except (RuntimeError, TypeError) as error:
+            raise messages.renamed(error) from None
         finally:
             current.thread.index = before
 
@@ -97,6 +117,8 @@ def install(patches: Patches) -> None:
     torch.utils._device._device_constructors()  # cached for good: it must know torch's functions, not our wrappers
     for name in _FUNCTIONS:
         wrap_function(patches, name, _indexed)
+    for name in _SPARSE:
+        wrap_function(patches, name, _sparse)
     for name in _METHODS:
         patches.set(torch.Tensor, name, _indexed(getattr(torch.Tensor, name)))
     patches.set(torch.Tensor, "new", _new(torch.Tensor.new))

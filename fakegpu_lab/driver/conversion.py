@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fakegpu_lab.driver import current
-from fakegpu_lab.driver.privateuse1 import CPP_DEVICES
+from fakegpu_lab.driver.privateuse1 import CPP_DEVICES, DeviceClass
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 
 _base_to = torch._C.TensorBase.to
@@ -24,9 +24,18 @@ def cpp(where: Any) -> Any:
         if not where.startswith("cuda"):
             return where
         where = torch.device(where)
-    if isinstance(where, torch.device) and where.type == "cuda":
+    if where.__class__ is DeviceClass and where.type == "cuda":
         return CPP_DEVICES[current.device(where.index).index]
+    if where.__class__ is int:
+        return CPP_DEVICES[ordinal(where)]
     return where
+
+
+def ordinal(index: int) -> int:
+    """An index that stands for a device (python_arg_parser.h, toDevice); raises where it is negative or too large."""
+    if index < 0:
+        raise RuntimeError("Device index must not be negative")
+    return current.device(index).index
 
 
 def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -37,10 +46,10 @@ def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     __tracebackhide__ = True
     if args:
         first = args[0]
-        if first.__class__ is str or first.__class__ is torch.device:
+        if first.__class__ is str or first.__class__ is DeviceClass:
             args = (cpp(first), *args[1:])
         elif first.__class__ is int and not isinstance(first, bool):
-            args = (CPP_DEVICES[current.device(first).index], *args[1:])
+            args = (CPP_DEVICES[ordinal(first)], *args[1:])
     elif "device" in kwargs:
         kwargs["device"] = cpp(kwargs["device"])
     return _base_to(self, *args, **kwargs)
@@ -52,11 +61,11 @@ def cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, mem
     if device is None:
         where = current.device()
     elif isinstance(device, int):
-        where = current.device(device)
+        where = current.device(ordinal(device))
     else:
         device = torch.device(device)
         if device.type != "cuda":
-            raise RuntimeError(f"Invalid device, must be cuda device but got {device.type}")
+            raise RuntimeError("Invalid device, must be cuda device")
         where = current.device(device.index)
     target = CPP_DEVICES[where.index]
     if memory_format is None:

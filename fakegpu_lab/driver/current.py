@@ -29,8 +29,13 @@ ready = False
 
 
 def devices() -> list[Device]:
-    """Every device of the enabled machine; none when there is no machine."""
+    """Every device that CUDA sees, by its ordinal; none when there is no machine."""
     return machine.devices if machine is not None else []
+
+
+def cards() -> list[Device]:
+    """Every GPU of the enabled machine, also those that ``CUDA_VISIBLE_DEVICES`` hides."""
+    return machine.cards if machine is not None else []
 
 
 def device(index: int | None = None) -> Device:
@@ -48,9 +53,9 @@ def device(index: int | None = None) -> Device:
     if not ready:
         torch.cuda._lazy_init()  # type: ignore[no-untyped-call]
     found = devices()
-    if index is None or index < 0:
+    if index is None or index == -1:
         index = thread.index
-    if index >= len(found):
+    if not 0 <= index < len(found):
         raise messages.invalid_device_ordinal() if found else messages.no_gpus()
     return found[index]
 

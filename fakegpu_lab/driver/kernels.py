@@ -116,9 +116,13 @@ def refuse() -> list[torch.library.Library]:
     def refused(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("Torch not compiled with CUDA enabled")
 
+    def unknown(*args: Any, **kwargs: Any) -> Any:  # `device=0`: C++ still takes it for ours
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+
     library: Any = _library("aten", "IMPL")
     for name in FACTORIES:
         library.impl(name, refused, "CUDA")
+        library.impl(name, unknown, "PrivateUse1")
     return [library]
 
 

@@ -38,10 +38,13 @@ def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **k
         return type_name(self) if ours else _base_type(self)
     if isinstance(dtype, (str, type)):
         name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
-        module, _, name = name.rpartition(".")
-        if name in _DTYPES and (module == "torch.cuda" or (module == "torch" and ours)):
+        module, _, last = name.rpartition(".")
+        module = module.removesuffix(".sparse")  # the layout stays as it is (python_variable_methods.cpp, dispatch_to)
+        if last in _DTYPES and (module == "torch.cuda" or (module == "torch" and ours)):
             where = "cpu" if module == "torch" else self.device if ours else "cuda"
-            return conversion.to(self, where, _DTYPES[name], non_blocking)
+            return conversion.to(self, where, _DTYPES[last], non_blocking)
+        if module == "torch.cuda":
+            raise ValueError(f"invalid type: '{name}'")
     return _base_type(self, dtype, non_blocking, **kwargs)
 
 

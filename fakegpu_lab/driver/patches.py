@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _MISSING: Any = object()
+_CALL: Any = object()
 
 
 class Patches:
@@ -36,11 +40,17 @@ class Patches:
         self._done.append((table, key, table.get(key, _MISSING)))
         table[key] = value
 
+    def later(self, restore: Callable[[], object]) -> None:
+        """Have `restore` called by `undo`: for state that is not an attribute."""
+        self._done.append((restore, "", _CALL))
+
     def undo(self) -> None:
         """Put everything back, last change first."""
         while self._done:
             owner, name, old = self._done.pop()
-            if isinstance(owner, list):
+            if old is _CALL:
+                owner()
+            elif isinstance(owner, list):
                 owner.remove(old)
             elif isinstance(owner, dict):
                 if old is _MISSING:

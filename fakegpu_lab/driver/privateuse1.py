@@ -64,6 +64,9 @@ CPP_DEVICES: list[torch.device] = []
 CUDA_DEVICES = [torch.device("cuda", index) for index in range(MAX_DEVICES)]
 """The device that Python code is shown for ``cuda:i``, by i."""
 
+DeviceClass = type(CUDA_DEVICES[0])
+"""The class of devices; `torch.device` is a stand-in for it while a machine is enabled."""
+
 
 def shown(where: torch.device) -> torch.device:
     """A device as people know it: functorch's wrappers and C++'s metadata give the C++ name."""
@@ -99,3 +102,25 @@ def register() -> None:
     torch._C._acc.register_python_privateuseone_device_guard(guard)
     _keep_alive.extend((hooks, guard))
     CPP_DEVICES.extend(torch.device(NAME, index) for index in range(MAX_DEVICES))
+    _hide()
+
+
+def _hide() -> None:
+    """Have torch answer what accelerator there is as it did before: ours is no one's when no machine is enabled."""
+    C: Any = torch._C  # noqa: N806 - its stubs know little
+    accelerator, default = C._accelerator_getAccelerator, C._get_accelerator
+
+    def get_accelerator() -> torch.device | None:
+        found: torch.device | None = accelerator()
+        return None if found is not None and found.type == NAME else found
+
+    def get_default(check: bool | None = None) -> torch.device:
+        found: torch.device = default() if check is None else default(check)
+        if found.type != NAME:
+            return found
+        if check:
+            raise RuntimeError("Cannot access accelerator device when none is available.")
+        return torch.device("cpu")
+
+    if accelerator() is not None and accelerator().type == NAME:
+        C._accelerator_getAccelerator, C._get_accelerator = get_accelerator, get_default

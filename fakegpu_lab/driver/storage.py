@@ -251,8 +251,21 @@ def is_storage(obj: Any, /) -> bool:
 _is_storage = torch.is_storage
 
 
+def wrapped(self: Any, storage: torch.UntypedStorage) -> Any:
+    """`TypedStorage._new_wrapped_storage`, which looks for the exact class."""
+    if storage.__class__ is not DeviceStorage:
+        return _wrapped(self, storage)
+    if type(self) is torch.TypedStorage:
+        return torch.TypedStorage(wrap_storage=storage, dtype=self.dtype, _internal=True)  # type: ignore[no-untyped-call]
+    return type(self)(wrap_storage=storage)
+
+
+_wrapped: Any = torch.TypedStorage._new_wrapped_storage
+
+
 def install(patches: Patches) -> None:
     """Patch what makes and copies storages."""
+    patches.set(torch.TypedStorage, "_new_wrapped_storage", wrapped)
     patches.set(torch, "is_storage", is_storage)
     patches.set(torch.UntypedStorage, "__new__", new)
     patches.set(torch.UntypedStorage, "copy_", copy_)

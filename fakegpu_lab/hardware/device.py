@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware.allocator import CachingAllocator
@@ -18,7 +19,9 @@ class Device:
     Attributes
     ----------
     index
-        Its CUDA ordinal, from 0.
+        Its CUDA ordinal, from 0; -1 where ``CUDA_VISIBLE_DEVICES`` hides it (`Machine.look`).
+    slot
+        Its place in the machine, from 0, as nvidia-smi counts.
     profile
         What kind of card it is.
     allocator
@@ -34,10 +37,10 @@ class Device:
         cuBLAS workspaces by stream, held until the machine goes, as PyTorch holds them.
     """
 
-    __slots__ = ("allocator", "index", "ledger", "profile", "retired", "stream", "workspaces")
+    __slots__ = ("allocator", "index", "ledger", "profile", "retired", "slot", "stream", "workspaces")
 
     def __init__(self, index: int, profile: GpuProfile, settings: AllocatorSettings | None = None) -> None:
-        self.index = index
+        self.index = self.slot = index
         self.profile = profile
         self.retired = ""
         self.allocator = CachingAllocator(
@@ -46,6 +49,15 @@ class Device:
         self.ledger = Ledger()
         self.workspaces: dict[int, object] = {}
         self.stream = 0
+
+    @property
+    def uuid(self) -> uuid.UUID:
+        """Derived from the card and its place, so that it is the same in every run."""
+        return uuid.uuid5(uuid.NAMESPACE_DNS, f"{self.profile.id}.{self.slot}.fakegpu-lab")
+
+    def number(self, index: int) -> None:
+        """Give it another CUDA ordinal; only while nobody uses it."""
+        self.index = self.allocator.device = index
 
     def __repr__(self) -> str:
         return f"<Device cuda:{self.index} {self.profile.name}>"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fakegpu_lab.hardware.device import Device
 from fakegpu_lab.hardware.snapshot import Snapshot
+from fakegpu_lab.hardware.visible import visible
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
@@ -25,12 +26,35 @@ class Machine:
         ``"real"``: kernels compute on the CPU. ``"meta"``: shapes and memory only.
     settings
         The allocator's settings (``PYTORCH_CUDA_ALLOC_CONF``).
+
+    Attributes
+    ----------
+    cards
+        All its GPUs, by their place in the machine.
+    devices
+        Those that CUDA sees, by their ordinals.
     """
 
     def __init__(self, spec: MachineSpec, compute: Compute = "real", settings: AllocatorSettings | None = None) -> None:
         self.spec = spec
         self.compute = compute
-        self.devices = [Device(index, profile, settings) for index, profile in enumerate(spec.gpus)]
+        self.cards = [Device(index, profile, settings) for index, profile in enumerate(spec.gpus)]
+        self.devices = list(self.cards)
+
+    def look(self, variable: str | None) -> None:
+        """Let ``CUDA_VISIBLE_DEVICES`` say which cards are CUDA devices; only before CUDA is initialised.
+
+        Parameters
+        ----------
+        variable
+            Its value, or None where it is unset.
+        """
+        uuids = [f"{'MIG' if ' MIG ' in card.profile.name else 'GPU'}-{card.uuid}" for card in self.cards]
+        self.devices = [self.cards[slot] for slot in visible(variable, uuids)]
+        for card in self.cards:
+            card.number(-1)
+        for index, device in enumerate(self.devices):
+            device.number(index)
 
     def snapshot(self) -> Snapshot:
         """The machine's state now, as data."""
@@ -38,7 +62,7 @@ class Machine:
 
     def retire(self, why: str) -> None:
         """Make every later use of a tensor on this machine raise `why`."""
-        for device in self.devices:
+        for device in self.cards:
             device.retired = why
 
     def __repr__(self) -> str:

@@ -47,7 +47,8 @@ class Counters(_Frozen):
 class DeviceSnapshot(_Frozen):
     """One device."""
 
-    index: int
+    index: int = Field(description="its CUDA ordinal; -1 where CUDA_VISIBLE_DEVICES hides it")
+    slot: int = Field(description="its place in the machine, as nvidia-smi counts")
     id: str = Field(description="the profile's id, e.g. a100")
     name: str = Field(description="as torch.cuda.get_device_name says it")
     memory: Memory
@@ -61,6 +62,7 @@ class DeviceSnapshot(_Frozen):
         stats: dict[str, Any] = allocator.stats()
         return cls(
             index=device.index,
+            slot=device.slot,
             id=device.profile.id,
             name=device.profile.name,
             memory=Memory(
@@ -92,5 +94,5 @@ class Snapshot(_Frozen):
         return cls(
             spec=machine.spec.text,
             compute=machine.compute,
-            devices=tuple(DeviceSnapshot.of(device) for device in machine.devices),
+            devices=tuple(DeviceSnapshot.of(device) for device in machine.cards),
         )

@@ -120,7 +120,14 @@ def test_after_disabling_torch_says_that_it_has_no_cuda() -> None:
 
 
 # What registering PrivateUse1 renames for good, and what torch notes of its own first uses.
-REGISTRATION = ("DeviceType", "ProfilerActivity", "_privateuse1_backend_name", "fakegpu")
+REGISTRATION = (
+    "DeviceType",
+    "ProfilerActivity",
+    "_privateuse1_backend_name",
+    "fakegpu",
+    "_C._accelerator_getAccelerator",
+    "_C._get_accelerator",
+)
 LAZY = ("torch.distributed", "torch._C._distributed", "torch._weights_only_unpickler")
 
 

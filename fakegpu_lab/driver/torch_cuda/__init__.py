@@ -16,7 +16,9 @@ from fakegpu_lab.driver.torch_cuda import (
     build,
     comm,
     cudart,
+    default_type,
     device,
+    device_type,
     facades,
     generators,
     history,
@@ -24,6 +26,7 @@ from fakegpu_lab.driver.torch_cuda import (
     memory,
     properties,
     streams,
+    tensor_types,
     unsupported,
 )
 
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 
 _SUBJECTS = (
     unsupported, lifecycle, build, device, properties, memory, history, streams, generators, cudart, comm,
-    accelerator, facades,
+    accelerator, device_type, facades, tensor_types, default_type,
 )  # fmt: skip
 
 

@@ -72,7 +72,8 @@ FUNCTIONS = {
 
 
 def install(patches: Patches) -> None:
-    """Give torch.accelerator a cache of its own for this machine."""
+    """Give what torch caches of the accelerator a cache of its own for this machine."""
+    patches.set(torch, "get_device_module", functools.cache(torch.get_device_module.__wrapped__))
     if hasattr(torch.accelerator, "get_device_capability"):  # since 2.11
         capability = torch.accelerator.get_device_capability.__wrapped__
         patches.set(torch.accelerator, "get_device_capability", functools.cache(capability))

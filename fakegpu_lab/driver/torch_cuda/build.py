@@ -38,7 +38,7 @@ _NEW = Build("13.0", 13000, 91300, (2, 28, 9), (75, 80, 86, 90, 100, 120))
 
 def build() -> Build:
     """The wheel for the enabled machine."""
-    oldest = min((device.profile.compute_capability for device in current.devices()), default=(9, 0))
+    oldest = min((device.profile.compute_capability for device in current.cards()), default=(9, 0))
     return _OLD if oldest < (7, 5) else _NEW
 
 
@@ -46,7 +46,7 @@ def get_arch_flags() -> str:
     """``sm_75 sm_80 …``; a card that the wheel has no code for gets its own, rather than torch's warning."""
     poison_fork()
     capabilities = set(build().capabilities)
-    for device in current.devices():
+    for device in current.cards():
         major, minor = device.profile.compute_capability
         wanted = 10 * major + minor
         if wanted in (53, 62, 72, 87, 101, 110) or not any(c // 10 == major and c <= wanted for c in capabilities):

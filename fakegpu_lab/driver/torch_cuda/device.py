@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fakegpu_lab.driver import current
-from fakegpu_lab.driver.torch_cuda.lifecycle import poison_fork, require
+from fakegpu_lab.driver.torch_cuda.lifecycle import look, poison_fork, require
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 def get_device_count() -> int:
     """The count of the CUDA runtime; like there, asking makes a later fork a bad one."""
     poison_fork()
+    return count()
+
+
+def count() -> int:
+    """How many devices there are; NVML knows it without a CUDA call."""
+    look()
     return len(current.devices())
 
 
@@ -54,14 +60,14 @@ def can_device_access_peer(index: int, peer: int) -> bool:
     if index == peer or current.machine is None:
         return False
     spec = current.machine.spec
-    if index // spec.gpus_per_node != peer // spec.gpus_per_node:
+    first, second = current.device(index), current.device(peer)
+    if first.slot // spec.gpus_per_node != second.slot // spec.gpus_per_node:
         return False
     node = spec.node
     if node is not None:
         return node.fabric.kind != "pcie" or node.pcie.peer_to_peer
     # Loose cards sit in one host. NVIDIA's driver gives GeForce cards no peer access; unlike ones have none.
-    first, second = (current.device(i).profile for i in (index, peer))
-    return first.id == second.id and first.segment in ("datacenter", "workstation")
+    return first.profile.id == second.profile.id and first.profile.segment in ("datacenter", "workstation")
 
 
 def synchronize() -> None:
@@ -100,4 +106,4 @@ def install(patches: Patches) -> None:
     patches.set(cuda, "_check_bf16_tensor_supported", functools.cache(cuda._check_bf16_tensor_supported.__wrapped__))
     # Without these a machine that has NVIDIA's driver would count its real cards before initialisation.
     for name in ("_device_count_nvml", "_raw_device_count_nvml"):
-        patches.set(cuda, name, lambda: len(current.devices()))
+        patches.set(cuda, name, count)

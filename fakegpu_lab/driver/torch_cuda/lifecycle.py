@@ -6,13 +6,18 @@ seeds. A process forked after the first CUDA call may not use CUDA: `forked_chil
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
+import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from fakegpu_lab.driver import current, messages
+from fakegpu_lab.hardware.visible import VARIABLE
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
@@ -22,6 +27,7 @@ BAD_FORK = (
     "start method"
 )
 
+_CUDA = 1  # c10::DeviceType::CUDA
 _poisoned = False
 _in_bad_fork = False
 
@@ -44,10 +50,17 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
     os.register_at_fork(after_in_child=_forked_child)
 
 
+def look() -> None:
+    """Read ``CUDA_VISIBLE_DEVICES``, which counts until CUDA is initialised; changes after that have no effect."""
+    if current.machine is not None and not current.ready:
+        current.machine.look(os.environ.get(VARIABLE))
+
+
 def init() -> None:
     """``_cuda_init``: after it, the machine can be used."""
     if _in_bad_fork:
         raise RuntimeError(BAD_FORK)
+    look()
     if not current.devices():
         raise messages.no_gpus()
     poison_fork()
@@ -63,6 +76,21 @@ def require() -> None:
         torch.cuda._lazy_init()  # type: ignore[no-untyped-call]
 
 
+def forget_in_cpp() -> None:
+    """Have C++ ask `torch.cuda._lazy_init` again at its next use of CUDA, which then says that there is none.
+
+    C++ notes by itself that CUDA was initialised; the function that takes the note back is exported
+    (torch/csrc/utils/device_lazy_init.h). Where compilers name it otherwise (Windows), C++ goes on to say that PyTorch
+    is not linked with support for CUDA.
+    """
+    suffix = ".dylib" if sys.platform == "darwin" else ".so"
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.PyDLL(str(Path(torch.__file__).parent / "lib" / f"libtorch_python{suffix}"))
+        function = library["_ZN5torch5utils24set_requires_device_initEN3c1010DeviceTypeEb"]
+        function.argtypes, function.restype = (ctypes.c_int8, ctypes.c_bool), None
+        function(_CUDA, True)
+
+
 FUNCTIONS = {
     "_cuda_init": init,
     "_cuda_isInBadFork": lambda: _in_bad_fork,
@@ -75,6 +103,7 @@ def install(patches: Patches) -> None:
     global _poisoned, _in_bad_fork
     _poisoned = _in_bad_fork = False
     current.ready = False
+    patches.later(forget_in_cpp)
     cuda = torch.cuda
     patches.set(cuda, "_is_in_bad_fork", FUNCTIONS["_cuda_isInBadFork"])
     patches.set(cuda, "_initialized", False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,13 +17,10 @@ _BUSES = (0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD)  # where a DGX A100 ha
 
 
 class CudaUuid:
-    """``_CUuuid``: the 16 bytes of a device's UUID.
-
-    Derived from the card and its index, so that a device has the same one in every run.
-    """
+    """``_CUuuid``: the 16 bytes of a device's UUID."""
 
     def __init__(self, device: Device) -> None:
-        self._uuid = uuid.uuid5(uuid.NAMESPACE_DNS, f"{device.profile.id}.{device.index}.fakegpu-lab")
+        self._uuid = device.uuid
 
     @property
     def bytes(self) -> list[int]:
@@ -62,9 +58,9 @@ class CudaDeviceProperties:
         self.memory_bus_width = profile.memory_bus_bits
         self.gcnArchName = profile.name  # AMD's; CUDA builds repeat the name
         self.uuid = CudaUuid(device)
-        self.pci_bus_id = _BUSES[device.index % 8]
+        self.pci_bus_id = _BUSES[device.slot % 8]
         self.pci_device_id = 0
-        self.pci_domain_id = device.index // 8
+        self.pci_domain_id = device.slot // 8
 
     def __repr__(self) -> str:
         return (
@@ -76,7 +72,8 @@ class CudaDeviceProperties:
 
 
 CudaDeviceProperties.__name__ = CudaDeviceProperties.__qualname__ = "_CudaDeviceProperties"
-CudaDeviceProperties.__module__ = "torch._C"
+CudaDeviceProperties.__module__ = CudaUuid.__module__ = "torch._C"
+CudaUuid.__name__ = CudaUuid.__qualname__ = "_CUuuid"
 
 _known: dict[int, CudaDeviceProperties] = {}
 
