@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its name everywhere
 from torch.jit import _builtins
 
-from fakegpu_lab.driver import messages
+from fakegpu_lab.driver import autocast, messages
 from fakegpu_lab.driver.dtypes import cpp_name
 from fakegpu_lab.driver.placement_checks import one_device
 from fakegpu_lab.driver.privateuse1 import NAME
@@ -69,10 +69,11 @@ def _attention(original: Callable[..., Any]) -> Callable[..., Any]:
     def scaled_dot_product_attention(
         query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **options: Any
     ) -> Any:
-        if not query.dtype == key.dtype == value.dtype:
+        q, k, v = (autocast.lower_precision(tensor) for tensor in (query, key, value))
+        if not q == k == v:
             raise RuntimeError(
-                f"Expected query, key, and value to have the same dtype, but got query.dtype: {cpp_name(query.dtype)} "
-                f"key.dtype: {cpp_name(key.dtype)} and value.dtype: {cpp_name(value.dtype)} instead."
+                f"Expected query, key, and value to have the same dtype, but got query.dtype: {cpp_name(q)} "
+                f"key.dtype: {cpp_name(k)} and value.dtype: {cpp_name(v)} instead."
             )
         if not query.device == key.device == value.device:
             raise RuntimeError(

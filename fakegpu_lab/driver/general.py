@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from fakegpu_lab.driver import attention, current, foreach, linear, placement, recurrent, transfer
+from fakegpu_lab.driver import attention, autocast_script, convolution, current, foreach, linear, placement, recurrent, transfer
 from fakegpu_lab.driver.foresight import SMALL, reserve, reserve_outs, reserve_resized
 from fakegpu_lab.driver.memory import resize_bytes, take
 from fakegpu_lab.driver.random import seeded_call
@@ -36,7 +36,7 @@ def special(op: Op) -> Plan | None:
     """The plan of the ops that are not kernels on one device (copies between devices, reads of a value), or None."""
     if op.name in _CPU_ONLY:
         return partial(_refuse, op)
-    for table in (transfer.HANDLERS, linear.HANDLERS, recurrent.HANDLERS, attention.HANDLERS):
+    for table in (module.HANDLERS for module in _HANDLED):
         if op.name in table:
             return partial(table[op.name], op)
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(op.func.name(), "CompositeImplicitAutograd")
@@ -45,6 +45,8 @@ def special(op: Op) -> Plan | None:
         return op.decomposed
     return None
 
+
+_HANDLED: tuple[Any, ...] = (transfer, linear, recurrent, attention, convolution, autocast_script)
 
 _CPU_ONLY = {"_sparse_mm_reduce_impl": "SparseCsrCUDA", "_sparse_mm_reduce_impl_backward": "SparseCsrCUDA"}
 """Ops that CUDA does not have, and the backend that its refusal names."""

@@ -9,6 +9,8 @@ import torch.utils._foreach_utils
 from torch.optim.optimizer import _foreach_supported_types as _optimizer_types
 
 from fakegpu_lab.driver import (
+    autocast_script,
+    autocast_state,
     autograd,
     compiling,
     composites,
@@ -53,6 +55,7 @@ def install(machine: Machine) -> None:
     _destroy_libraries()
     try:
         _libraries.extend(kernels.register())
+        _libraries.extend(autocast_script.register())
         patches.set(torch.Tensor, "to", conversion.to)
         patches.set(torch.Tensor, "cuda", conversion.cuda)
         patches.set(torch.Tensor, "data", conversion.data)
@@ -65,6 +68,7 @@ def install(machine: Machine) -> None:
         patches.set(torch.autograd.function.BackwardCFunction, "apply", autograd.apply)
         patches.append(torch.utils._foreach_utils._foreach_supported_types, FakeCudaTensor)
         patches.append(_optimizer_types, FakeCudaTensor)
+        autocast_state.install(patches)
         composites.install(patches)
         compiling.install(patches)
         constructors.install(patches)
@@ -87,6 +91,7 @@ def install(machine: Machine) -> None:
 def uninstall() -> None:
     """Put torch back as it was."""
     patches.undo()
+    autocast_state.uninstall()
     compiling.restore_stance()
     linear.registration.disable()
     _destroy_libraries()

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
 
 
+_to: Callable[..., torch.Tensor] = torch._C.TensorBase.to
+
+
 class NoValuesError(RuntimeError):
     """A value was asked of a tensor that has none, because the machine computes shapes and memory only."""
 
@@ -77,6 +80,8 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``.to(...)`` that has to copy: another device, another dtype, another memory format, or all of them."""
     source = usable(args[0])
+    if len(kwargs) == 1 and "dtype" in kwargs and kwargs["dtype"] is not source.dtype and not source._unusual:
+        return _convert(source, kwargs["dtype"])
     options = {k: v for k, v in kwargs.items() if v is not None and k in ("dtype", "layout", "memory_format")}
     if source._inner.layout is not torch.strided:  # C++ takes the wrapper for strided
         options.pop("layout", None)
@@ -100,6 +105,16 @@ def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs.get("non_blocking") and inner.layout is torch.strided:
         pinned.mark(inner)  # _to_copy in TensorConversions.cpp: an asynchronous copy lands in pinned memory
     return inner
+
+
+def _convert(source: FakeCudaTensor, dtype: torch.dtype) -> FakeCudaTensor:
+    """Another dtype and nothing else, autocast's cast: the tensor's method is twice as fast as the op."""
+    device, inner = source._device, source._inner
+    nbytes = inner.numel() * dtype.itemsize
+    buffer = take_bytes(device, nbytes)
+    if nbytes:
+        device.ledger.kernels += 1
+    return wrap(_to(inner, dtype), device, buffer)
 
 
 def local_scalar_dense(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
