@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Cast = Callable[[tuple[Any, ...], torch.dtype], list[Any]]
     Body = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
-_OURS = torch._C.DispatchKey.AutocastPrivateUse1
+_OURS = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
 _CUDA = torch._C.DispatchKey.AutocastCUDA
 _exclude: Callable[[Any, bool], None] = torch._C._dispatch_tls_set_dispatch_key_excluded
 _function_mode_enabled = torch._C._is_torch_function_mode_enabled

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from fakegpu_lab.driver import attention, autocast_script, convolution, current, foreach, linear, placement, recurrent, transfer
+from fakegpu_lab.driver import (
+    attention,
+    autocast_script,
+    convolution,
+    current,
+    foreach,
+    linear,
+    placement,
+    recurrent,
+    transfer,
+)
 from fakegpu_lab.driver.foresight import SMALL, reserve, reserve_outs, reserve_resized
 from fakegpu_lab.driver.memory import resize_bytes, take
 from fakegpu_lab.driver.random import seeded_call

@@ -56,6 +56,8 @@ def use_everything() -> None:
     """A little of all that keeps state in torch."""
     x = torch.randn(4, 4, device="cuda", requires_grad=True)
     (x @ x).sum().backward()
+    with torch.autocast("cuda"):
+        (x @ x).exp()
     torch.cuda.manual_seed_all(3)
     torch.cuda.is_bf16_supported()
     torch.accelerator.get_device_capability()
