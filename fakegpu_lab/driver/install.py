@@ -29,6 +29,7 @@ from fakegpu_lab.driver import (
     quiet,
     random,
     scripting,
+    sdp_choice,
     serialization,
     storage,
     subclasses,
@@ -83,6 +84,7 @@ def install(machine: Machine) -> None:
         storage.install(patches)
         subclasses.install(patches)
         torch_cuda.install(patches)
+        sdp_choice.install(patches)
     except BaseException:
         uninstall()
         raise
