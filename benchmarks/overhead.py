@@ -54,6 +54,23 @@ def mlp_step(device: str) -> Step:
     return step
 
 
+def mixed_step(device: str) -> Step:
+    """The MLP's training step, forward in bfloat16 by autocast."""
+    region = torch.autocast(device.partition(":")[0], dtype=torch.bfloat16)
+    model = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 1)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x, y = torch.randn(32, 10, device=device), torch.randn(32, 1, device=device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with region:
+            loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
 def cnn_step(device: str) -> Step:
     """A training step of conv 3→16, pool, linear on 14×14, batch 16, Adam."""
     torch.manual_seed(0)
@@ -112,6 +129,7 @@ WORK = [
     ("4x4 add", small_add, True, 2000, "≤ 9 µs more"),
     ("4x4 matmul", small_matmul, True, 2000, ""),
     ("MLP step", mlp_step, False, 40, "≤ 3 ×"),
+    ("AMP step", mixed_step, False, 40, ""),
     ("CNN step", cnn_step, False, 15, "≤ 2 ×"),
     ("GPT step", gpt_step, False, 1, "≤ 1.10 ×"),
 ]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver import autocast_lists as lists
+from fakegpu_lab.driver.dispatch import DEBUG
 from fakegpu_lab.driver.op import Op
 from fakegpu_lab.driver.privateuse1 import NAME
 from fakegpu_lab.driver.tensor import FakeCudaTensor
@@ -194,6 +195,10 @@ def _kernel(body: Body) -> Kernel:
                 with _no_function_modes():  # the inner call is not the user's
                     return body(args, kwargs)
             return body(args, kwargs)
+        except Exception as error:  # the traceback ends at the user's line, and holds no casts: see `dispatch.run`
+            if DEBUG:
+                raise
+            raise error.with_traceback(None) from None
         finally:
             _exclude(_OURS, False)
             _exclude(_CUDA, False)

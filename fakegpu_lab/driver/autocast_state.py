@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import autocast
+from fakegpu_lab.driver import autocast, autocast_recurrent
 from fakegpu_lab.driver.privateuse1 import NAME
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def _register() -> None:
     _libraries.append(library("aten", "IMPL"))
     for name, kernel in autocast.kernels().items():
         _libraries[0].impl(name, kernel, "AutocastPrivateUse1")
+    autocast_recurrent.register(_libraries[0])
 
 
 @cache

@@ -185,6 +185,22 @@ def test_recurrent_layers(kind: type[nn.RNNBase]) -> None:
     torch.testing.assert_close(output.float(), layer(x)[0], atol=1e-2, rtol=1e-2)
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_cudnns_recurrent_layers_run_in_float16_also_under_bfloat16(kind: type[nn.RNNBase]) -> None:
+    layer = kind(4, 8).cuda()
+    x = torch.randn(3, 2, 4, device="cuda")
+    packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3, 2]))
+    with torch.autocast("cuda", dtype=BF16):
+        assert layer(x)[0].dtype is HALF
+        assert layer(packed)[0].data.dtype is HALF
+        assert product() is BF16
+        assert torch.get_autocast_dtype("cuda") is BF16
+        with torch.backends.cudnn.flags(enabled=False):
+            torch.clear_autocast_cache()
+            assert layer(x)[0].dtype is BF16
+            assert layer(packed)[0].data.dtype is BF16
+
+
 def test_bfloat16_is_emulated_on_older_cards() -> None:
     """`torch.cuda.is_bf16_supported` counts emulation, so no card that torch still runs on refuses the region."""
     lab.enable("t4")
@@ -301,6 +317,18 @@ def test_activations_are_saved_in_half(machine: Machine) -> None:
     assert torch.cuda.memory_allocated() - before == 3 * 512 * 512 * 2
     del y
     assert torch.cuda.memory_allocated() == before
+
+
+def test_an_error_in_a_region_keeps_no_casts() -> None:
+    a, b = torch.ones(4, 512, device="cuda"), torch.ones(4, 512, device="cuda")
+    before = torch.cuda.memory_allocated()
+    with torch.autocast("cuda"), pytest.raises(RuntimeError, match="shapes cannot be multiplied") as raised:
+        a @ b
+    assert raised.value.__context__ is None or raised.value.__suppress_context__
+    assert torch.cuda.memory_allocated() == before
+    assert product() is FLOAT  # and autocast is on and off as before
+    with torch.autocast("cuda"):
+        assert product() is HALF
 
 
 # With the rest of torch
