@@ -19,9 +19,12 @@ from fakegpu_lab.driver.memory import take
 from fakegpu_lab.driver.op import Op
 from fakegpu_lab.driver.privateuse1 import CPP_DEVICES
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view_of
+from fakegpu_lab.driver.work import launched, nbytes_of
 from fakegpu_lab.driver.workspace import ensure_workspace
 from fakegpu_lab.hardware.allocator import DeviceOutOfMemory
 from fakegpu_lab.hardware.buffer import Buffer
+from fakegpu_lab.hardware.clock import here, launch
+from fakegpu_lab.hardware.roofline import FLOOR_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,11 +121,11 @@ def _functional(op: Op) -> Plan:
             return otherwise(args, kwargs)
         buffers = reserve(op, device, inner, kwargs, nbytes) if nbytes > SMALL or has_ints else None
         result = call(*inner, **kwargs) if kwargs else call(*inner)
-        device.ledger.kernels += 1
+        launched(op, device, inner, result, nbytes)
         if not single:
             return general.wrap_new(result, device, buffers)
         buffer = buffers[0] if buffers is not None else take(device, result)
-        if blas and device.stream not in device.workspaces:
+        if blas:
             ensure_workspace(device)
         return wrap(result, device, buffer)
 
@@ -140,6 +143,7 @@ def _functional(op: Op) -> Plan:
 
 def _unary(op: Op, otherwise: Plan) -> Plan:
     call = op.call
+    simple = not op.synchronises
 
     def unary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         a = args[0]
@@ -149,11 +153,16 @@ def _unary(op: Op, otherwise: Plan) -> Plan:
         if device.retired:
             return otherwise(args, kwargs)
         result = call(a._inner) if len(args) == 1 else call(a._inner, *args[1:])
+        host = here.host
+        stream = host.streams[device]
         try:
-            buffer = Buffer(device, result.nbytes, device.stream)
+            buffer = Buffer(device, result.nbytes, stream.id)
         except DeviceOutOfMemory as error:
             raise messages.out_of_memory(error) from None
-        device.ledger.kernels += 1
+        if stream.watch is None and simple:
+            launch(host, stream, FLOOR_NS)
+        else:
+            launched(op, device, (a._inner, *args[1:]), result, a.nbytes)
         shape = result.shape
         if not result.is_contiguous() or 1 in shape or 0 in shape:
             return wrap(result, device, buffer)
@@ -168,6 +177,7 @@ def _unary(op: Op, otherwise: Plan) -> Plan:
 
 def _binary(op: Op, otherwise: Plan) -> Plan:
     call, blas = op.call, op.blas
+    simple = not op.synchronises
 
     def binary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs or len(args) < 2:
@@ -187,12 +197,17 @@ def _binary(op: Op, otherwise: Plan) -> Plan:
         else:
             return otherwise(args, kwargs)
         result = call(a._inner, y) if len(args) == 2 else call(a._inner, y, *args[2:])
+        host = here.host
+        stream = host.streams[device]
         try:
-            buffer = Buffer(device, result.nbytes, device.stream)
+            buffer = Buffer(device, result.nbytes, stream.id)
         except DeviceOutOfMemory as error:
             raise messages.out_of_memory(error) from None
-        device.ledger.kernels += 1
-        if blas and device.stream not in device.workspaces:
+        if stream.watch is None and simple:
+            launch(host, stream, FLOOR_NS)
+        else:
+            launched(op, device, (a._inner, y, *args[2:]), result, a.nbytes)
+        if blas and stream.id not in device.workspaces:
             ensure_workspace(device)
         shape = result.shape
         if not result.is_contiguous() or 1 in shape or 0 in shape:
@@ -281,7 +296,7 @@ def _lists(op: Op) -> Plan:
         if device is None or device.retired or (kwargs and op.tensor_kwargs):
             return otherwise(args, kwargs)
         results = call(*inner, **kwargs) if kwargs else call(*inner)
-        device.ledger.kernels += 1
+        launched(op, device, inner, inner[0] if written else results, nbytes_of(inner))
         if written:
             general.bump_versions(args[0])
         return general.wrap_new(results, device, None) if op.returns else None
@@ -310,7 +325,8 @@ def _like(op: Op) -> Plan:
             elif value:
                 return otherwise(args, kwargs)
         result = call(base._inner, **options)
-        device.ledger.kernels += 1
+        if op.launches:
+            launched(op, device, (), result, 0)
         return wrap(result, device, take(device, result))
 
     return like
@@ -329,6 +345,7 @@ def _in_place(op: Op) -> Plan:
         device = target._device
         inner = list(args)
         count = len(inner)
+        nbytes = 0
         for position in positions:
             if position < count:
                 argument = inner[position]
@@ -336,6 +353,7 @@ def _in_place(op: Op) -> Plan:
                     if argument._device is not device:
                         return otherwise(args, kwargs)
                     inner[position] = argument._inner
+                    nbytes += argument.nbytes
                 elif isinstance(argument, torch.Tensor):
                     return otherwise(args, kwargs)
         if device.retired or (tensor_kwargs and kwargs):
@@ -344,7 +362,7 @@ def _in_place(op: Op) -> Plan:
             call(*inner, **kwargs)
         else:
             call(*inner)
-        device.ledger.kernels += 1
+        launched(op, device, inner, inner[0], nbytes)
         return target
 
     return in_place

@@ -25,6 +25,7 @@ from fakegpu_lab.driver.foresight import SMALL, reserve, reserve_outs, reserve_r
 from fakegpu_lab.driver.memory import resize_bytes, take
 from fakegpu_lab.driver.random import seeded_call
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view, wrap_view_of
+from fakegpu_lab.driver.work import launched
 from fakegpu_lab.driver.workspace import ensure_workspace
 
 if TYPE_CHECKING:
@@ -133,8 +134,8 @@ def _compute(
         if current.meta():  # its shape would depend on values
             raise transfer.no_values(f"torch.{op.name}") from None
         raise
-    if not op.is_view:
-        device.ledger.kernels += 1
+    if op.launches:
+        launched(op, device if target is None else target, inner_args, results, nbytes)
     if op.blas:
         ensure_workspace(device)
     for tensor in reshaped:

@@ -37,6 +37,7 @@ from fakegpu_lab.driver import (
 )
 from fakegpu_lab.driver.patches import Patches
 from fakegpu_lab.driver.tensor import FakeCudaTensor
+from fakegpu_lab.hardware import clock
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Machine
@@ -52,6 +53,7 @@ def install(machine: Machine) -> None:
     privateuse1.register()
     current.machine = machine
     current.thread.index = 0
+    clock.reset()
     random.forget()
     _destroy_libraries()
     try:

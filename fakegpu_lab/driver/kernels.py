@@ -15,6 +15,7 @@ from fakegpu_lab.driver import current, dtypes, transfer
 from fakegpu_lab.driver.attention import scaled_dot_product_attention
 from fakegpu_lab.driver.memory import take_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.work import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -78,7 +79,7 @@ def _on_cpu_then_over(name: str) -> Callable[..., Any]:
         packet, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, packet), overload or "default")
         inner = op(*args, device=_inner_device(), **kwargs)
-        where.ledger.kernels += 1
+        kernel(where)
         return wrap(inner, where, take_bytes(where, inner.nbytes))
 
     return factory
@@ -86,7 +87,7 @@ def _on_cpu_then_over(name: str) -> Callable[..., Any]:
 
 def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """``aten::_copy_from``: `copy_` when C++ asks for it."""
-    transfer.copy_(None, (target, source), {})  # type: ignore[arg-type]
+    transfer.copy_(None, (target, source, non_blocking), {})  # type: ignore[arg-type]
     return target
 
 

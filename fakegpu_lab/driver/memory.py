@@ -9,6 +9,7 @@ import torch
 from fakegpu_lab.driver import messages
 from fakegpu_lab.hardware.allocator import DeviceOutOfMemory
 from fakegpu_lab.hardware.buffer import Buffer
+from fakegpu_lab.hardware.clock import here
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def take_bytes(device: Device, nbytes: int) -> Buffer:
     """A new storage of `nbytes` bytes on `device`, for its current stream; raises torch.OutOfMemoryError."""
     try:
-        return Buffer(device, nbytes, device.stream)
+        return Buffer(device, nbytes, here.host.streams[device].id)
     except DeviceOutOfMemory as error:
         raise messages.out_of_memory(error) from None
 

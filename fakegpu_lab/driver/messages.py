@@ -48,6 +48,15 @@ def invalid_resource_handle() -> RuntimeError:
     )
 
 
+def not_ready() -> RuntimeError:
+    """Make the error of cudaErrorNotReady: the time between events of which one has not happened yet."""
+    return torch.AcceleratorError(
+        "CUDA error: device not ready\nSearch for `cudaErrorNotReady' in "
+        "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.\n"
+        + _ASYNC_ADVICE
+    )
+
+
 _ASYNC_ADVICE = (
     "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be"
     " incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"

@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver.work import ESTIMATORS, LAUNCHES_NOTHING, SYNCHRONISES
+from fakegpu_lab.driver.work_products import PRODUCTS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from fakegpu_lab.driver.work import Estimator
 
 _functions = torch._C._VariableFunctions
 _methods = torch._C.TensorBase
@@ -64,15 +69,18 @@ class Op:
     written
         Names of the arguments that the op writes to; `outs` those passed as ``out=``; `writes_lists` whether a list
         of tensors is among the others.
+    estimate
+        What its kernel costs; None if it streams (see `work`). `launches`: whether there is a kernel at all;
+        `synchronises`: whether the host waits for it.
     returns
         For each result: the name of the argument that it is (written) or is a view of, else None.
     """
 
     __slots__ = (
-        "arguments", "blas", "call", "func", "has_device", "has_generator", "has_ints", "has_lists",
-        "is_view", "name", "no_growth", "only_tensors", "outs", "pointwise", "position", "random", "reshaping",
-        "returns", "returns_write", "schema", "single", "tensor_kwargs", "tensors", "writes_lists",
-        "written",
+        "arguments", "blas", "call", "estimate", "func", "has_device", "has_generator", "has_ints", "has_lists",
+        "is_view", "launches", "name", "no_growth", "only_tensors", "outs", "pointwise", "position", "random",
+        "reshaping", "returns", "returns_write", "schema", "single", "synchronises", "tensor_kwargs", "tensors",
+        "writes_lists", "written",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -101,6 +109,8 @@ class Op:
         )
         self.pointwise = torch.Tag.pointwise in func.tags
         self.blas = name in _BLAS
+        self.estimate: Estimator | None = PRODUCTS.get(name) or ESTIMATORS.get(name)
+        self.synchronises = name in SYNCHRONISES
         self.outs = tuple(a.name for a in arguments if a.is_out)
         self.written = tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
         self.writes_lists = not self.outs and any(types[name] == "List[Tensor]" for name in self.written)
@@ -122,6 +132,7 @@ class Op:
         self.only_tensors = all(str(r.type) == "Tensor" for r in schema.returns) and len(schema.returns) > 0
         self.single = self.only_tensors and len(schema.returns) == 1
         self.is_view = any(self.returns) and not any(self.returns_write)
+        self.launches = not (self.is_view or name in LAUNCHES_NOTHING or torch.Tag.inplace_view in func.tags)
         self.reshaping = torch.Tag.inplace_view in func.tags or schema.name in _RESHAPING or bool(self.outs)
 
     def decomposed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

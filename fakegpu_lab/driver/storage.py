@@ -15,6 +15,7 @@ from fakegpu_lab.driver import current, general, transfer
 from fakegpu_lab.driver.memory import resize_bytes, take_bytes
 from fakegpu_lab.driver.privateuse1 import CUDA_DEVICES
 from fakegpu_lab.driver.tensor import FakeCudaTensor
+from fakegpu_lab.driver.work import kernel
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.op import Op
@@ -90,7 +91,7 @@ class DeviceStorage(torch.UntypedStorage):
 
     def fill_(self, value: Any) -> DeviceStorage:
         """Set every byte."""
-        _usable(self).ledger.kernels += 1
+        kernel(_usable(self))
         if not _is_meta(self):
             _Base.fill_(self, value)
         return self

@@ -13,6 +13,9 @@ import torch
 from fakegpu_lab.driver import current, pinned
 from fakegpu_lab.driver.memory import storage_bytes, take_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.work import Work, kernel
+from fakegpu_lab.hardware import copies
+from fakegpu_lab.hardware.clock import here
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,17 +46,20 @@ def usable(tensor: torch.Tensor) -> FakeCudaTensor:
     return tensor  # type: ignore[return-value]
 
 
-def count_copy(source: Device | None, destination: Device | None, nbytes: int) -> None:
-    """Count one copy; None stands for the host."""
+def count_copy(
+    source: Device | None, destination: Device | None, nbytes: int, *, pinned: bool = False, non_blocking: bool = False
+) -> None:
+    """Count one copy, and let it take its time; None stands for the host, whose side may be `pinned`."""
     if source is None and destination is not None:
-        destination.ledger.host_to_device(nbytes)
+        copies.to_device(here.host, destination, nbytes, pinned=pinned, non_blocking=non_blocking)
     elif source is not None and destination is None:
-        source.ledger.device_to_host(nbytes)
+        copies.to_host(here.host, source, nbytes, pinned=pinned, non_blocking=non_blocking)
     elif source is not None and destination is not None:
         if source is destination:
-            source.ledger.kernels += 1
+            moved = 2 * nbytes
+            kernel(source, Work(source.roofline.streaming(moved), 0, moved, source.roofline.share(nbytes // 4)))
         else:
-            source.ledger.peer_to_peer(destination.ledger, nbytes)
+            copies.to_peer(here.host, source, destination, nbytes)
 
 
 def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -73,7 +79,11 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         source_inner = source_inner.to("meta")
     target_inner.copy_(source_inner)
     if target.numel():
-        count_copy(origin, destination, storage_bytes(target_inner))
+        on_host = source if destination is not None else target
+        pinned_host = (origin is None or destination is None) and pinned.is_pinned_tensor(on_host)
+        non_blocking = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
+        nbytes = storage_bytes(target_inner)
+        count_copy(origin, destination, nbytes, pinned=pinned_host, non_blocking=non_blocking)
     return target
 
 
@@ -100,9 +110,10 @@ def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if source._inner.is_meta:
         raise no_values("Copying to the host")
     inner = torch.ops.aten._to_copy.default(source._inner, device=where, **options)
+    asynchronous = bool(kwargs.get("non_blocking")) and inner.layout is torch.strided
     if inner.numel():
-        count_copy(origin, None, storage_bytes(inner))
-    if kwargs.get("non_blocking") and inner.layout is torch.strided:
+        count_copy(origin, None, storage_bytes(inner), pinned=asynchronous, non_blocking=asynchronous)
+    if asynchronous:
         pinned.mark(inner)  # _to_copy in TensorConversions.cpp: an asynchronous copy lands in pinned memory
     return inner
 
@@ -154,7 +165,7 @@ def pack_padded_sequence(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         )
     device = usable(source)._device
     packed, batch_sizes = op.func._op(source._inner, *args[1:], **kwargs)
-    device.ledger.kernels += 1
+    kernel(device)
     return wrap(packed, device, take_bytes(device, packed.nbytes)), batch_sizes
 
 

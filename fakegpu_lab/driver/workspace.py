@@ -28,5 +28,6 @@ def workspace_bytes(device: Device) -> int:
 
 def ensure_workspace(device: Device) -> None:
     """Take the current stream's cuBLAS workspace, if it is not there: once per (handle, stream), and kept."""
-    if device.stream not in device.workspaces:
-        device.workspaces[device.stream] = take_bytes(device, workspace_bytes(device))
+    stream = device.stream
+    if stream not in device.workspaces:
+        device.workspaces[stream] = take_bytes(device, workspace_bytes(device))

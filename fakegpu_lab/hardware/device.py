@@ -1,4 +1,4 @@
-"""One simulated GPU: its profile, its memory, its counters."""
+"""One simulated GPU: its profile, its memory, its streams, its counters."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import uuid
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware.allocator import CachingAllocator
+from fakegpu_lab.hardware.clock import Stream, here, record
 from fakegpu_lab.hardware.ledger import Ledger
+from fakegpu_lab.hardware.roofline import Roofline
+from fakegpu_lab.hardware.timeline import Timeline
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
+    from fakegpu_lab.hardware.clock import Mark
+    from fakegpu_lab.hardware.links import Links
     from fakegpu_lab.hardware.profile import GpuProfile
+    from fakegpu_lab.hardware.records import Recorder
 
 
 class Device:
@@ -28,27 +34,98 @@ class Device:
         Its memory, in bytes.
     ledger
         What it did.
+    links, roofline
+        How long a copy and a kernel take on it.
     retired
         Empty while the device can be used; afterwards the sentence that a tensor on it raises (the machine was
         replaced or switched off, or this is a forked child). The dispatch path tests it at every call.
-    stream
-        The id of the current stream; 0 is the default one.
+    default_stream
+        Stream 0; `streams` are all that were used, by id.
+    copy_engines
+        When each of its copy engines is free, ns: to the device, to the host.
+    timeline
+        Places kernels when several streams are at work or somebody records.
     workspaces
         cuBLAS workspaces by stream, held until the machine goes, as PyTorch holds them.
     """
 
-    __slots__ = ("allocator", "index", "ledger", "profile", "retired", "slot", "stream", "workspaces")
+    __slots__ = (
+        "allocator",
+        "copy_engines",
+        "default_stream",
+        "index",
+        "ledger",
+        "links",
+        "profile",
+        "retired",
+        "roofline",
+        "slot",
+        "streams",
+        "timeline",
+        "workspaces",
+    )
 
-    def __init__(self, index: int, profile: GpuProfile, settings: AllocatorSettings | None = None) -> None:
+    def __init__(
+        self, index: int, profile: GpuProfile, links: Links, settings: AllocatorSettings | None = None
+    ) -> None:
         self.index = self.slot = index
+        self.links = links
         self.profile = profile
         self.retired = ""
         self.allocator = CachingAllocator(
-            index, profile.total_memory_bytes, context_bytes=profile.context_bytes, settings=settings
+            index,
+            profile.total_memory_bytes,
+            context_bytes=profile.context_bytes,
+            settings=settings,
+            clock=_AllocatorClock(self),
         )
+        self.allocator.device_memory.on_call = self._driver_call
         self.ledger = Ledger()
+        self.roofline = Roofline(profile)
+        self.timeline = Timeline()
         self.workspaces: dict[int, object] = {}
-        self.stream = 0
+        self.copy_engines = {"h2d": 0, "d2h": 0}
+        self.default_stream = Stream(index, 0, self.ledger, round(profile.launch_overhead_us * 1e3))
+        self.streams = {0: self.default_stream}
+
+    @property
+    def stream(self) -> int:
+        """The id of the calling thread's current stream."""
+        return here.host.streams[self].id
+
+    def stream_of(self, id_: int, priority: int = 0) -> Stream:
+        """The stream of that id. From the second one on, kernels may run side by side."""
+        stream = self.streams.get(id_)
+        if stream is None:
+            default = self.default_stream
+            stream = self.streams[id_] = Stream(self.index, id_, self.ledger, default.overhead, priority)
+            if len(self.streams) == 2:
+                self.timeline.several = True
+                self.timeline.occupy(default, here.host.now, default.end)
+                default.watch = self.timeline
+            stream.watch = self.timeline
+        return stream
+
+    def record_to(self, recorder: Recorder | None) -> None:
+        """Tell `recorder` of all that happens from now on; nobody, for None."""
+        self.timeline.recorder = recorder
+        watched = recorder is not None or len(self.streams) > 1
+        for stream in self.streams.values():
+            stream.watch = self.timeline if watched else None
+
+    @property
+    def end(self) -> int:
+        """When everything queued on it is done, ns."""
+        return max(stream.end for stream in self.streams.values())
+
+    @property
+    def busy(self) -> int:
+        """Nanoseconds in which a kernel ran."""
+        return sum(stream.busy for stream in self.streams.values()) - self.timeline.overlap
+
+    def _driver_call(self, name: str, nbytes: int) -> None:
+        if name in ("free", "unmap"):  # cudaFree waits for the device
+            here.host.wait(self.end)
 
     @property
     def uuid(self) -> uuid.UUID:
@@ -57,7 +134,25 @@ class Device:
 
     def number(self, index: int) -> None:
         """Give it another CUDA ordinal; only while nobody uses it."""
-        self.index = self.allocator.device = index
+        self.index = self.allocator.device = self.default_stream.device = index
 
     def __repr__(self) -> str:
         return f"<Device cuda:{self.index} {self.profile.name}>"
+
+
+class _AllocatorClock:
+    """The streams as the allocator asks after them: see `StreamClock`."""
+
+    __slots__ = ("_device",)
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def record(self, stream: int) -> Mark:
+        return record(here.host, self._device.stream_of(stream))
+
+    def passed(self, stream: int, mark: Mark) -> bool:
+        return mark.time <= here.host.now
+
+    def wait(self, stream: int, mark: Mark) -> None:
+        here.host.wait(mark.time)

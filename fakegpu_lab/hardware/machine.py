@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from fakegpu_lab.hardware.device import Device
+from fakegpu_lab.hardware.links import Links
 from fakegpu_lab.hardware.snapshot import Snapshot
 from fakegpu_lab.hardware.visible import visible
 
@@ -38,7 +39,8 @@ class Machine:
     def __init__(self, spec: MachineSpec, compute: Compute = "real", settings: AllocatorSettings | None = None) -> None:
         self.spec = spec
         self.compute = compute
-        self.cards = [Device(index, profile, settings) for index, profile in enumerate(spec.gpus)]
+        self.links = Links(spec)
+        self.cards = [Device(index, profile, self.links, settings) for index, profile in enumerate(spec.gpus)]
         self.devices = list(self.cards)
 
     def look(self, variable: str | None) -> None:

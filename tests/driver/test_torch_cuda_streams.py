@@ -119,6 +119,9 @@ def test_record_stream_holds_a_block_until_the_other_stream_has_passed(machine: 
         y = x + 1
     del x
     assert torch.cuda.memory_allocated() == 4096
+    torch.empty(1, device="cuda")
+    assert torch.cuda.memory_stats()["active_bytes.all.current"] == 8192  # the side stream is still at work
+    side.synchronize()
     torch.empty(1, device="cuda")  # the next malloc sees that the stream has passed
     assert torch.cuda.memory_stats()["active_bytes.all.current"] == 4096
     del y
@@ -171,7 +174,14 @@ def test_the_time_between_two_events(machine: Any) -> None:
     start.record()
     end.record()
     torch.cuda.synchronize()
-    assert start.elapsed_time(end) == 0.0
+    assert start.elapsed_time(end) == CALL_NS / 1e6
+    start.record()
+    torch.cuda._sleep(1_410_000_000)
+    end.record()
+    with pytest.raises(RuntimeError, match="device not ready"):
+        start.elapsed_time(end)
+    end.synchronize()
+    assert start.elapsed_time(end) == pytest.approx(1000.0, abs=0.1)  # an A100 runs at 1410 MHz
 
 
 def recorded(device: int = 0, **options: bool) -> Any:

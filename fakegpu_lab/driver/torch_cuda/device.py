@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fakegpu_lab.driver import current
+from fakegpu_lab.driver import current, work
 from fakegpu_lab.driver.torch_cuda.lifecycle import look, poison_fork, require
 
 if TYPE_CHECKING:
@@ -71,17 +71,19 @@ def can_device_access_peer(index: int, peer: int) -> bool:
 
 
 def synchronize() -> None:
-    """Wait for the current device. Kernels finish at once until the simulation of time is there."""
+    """Wait until the current device has done all that was queued."""
     require()
-    current.device()
+    work.wait(current.device(), None, "torch.cuda.synchronize")
 
 
 def sleep(cycles: int) -> None:
-    """``torch.cuda._sleep``: a kernel that spins; costs nothing until the simulation of time is there."""
+    """``torch.cuda._sleep``: a kernel of one thread that spins for so many clock cycles."""
     if not isinstance(cycles, int):
         raise RuntimeError("torch.cuda._sleep(): expected 'int'")
     require()
-    current.device().ledger.kernels += 1
+    device = current.device()
+    ns = round(cycles / device.profile.core_clock_mhz * 1e3)
+    work.kernel(device, work.Work(max(ns, device.roofline.floor), 0, 0, device.roofline.one_block))
 
 
 FUNCTIONS = {

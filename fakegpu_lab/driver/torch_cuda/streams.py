@@ -1,11 +1,7 @@
-"""Streams and events.
+"""Streams and events, over the simulated queues of `hardware.clock`.
 
-Every kernel finishes the moment it is launched, until the simulation of time is there: a stream is always idle, an
-event has always happened, and two events are 0.0 ms apart. What is real already: which stream is current, per thread
-and device; the memory pools that each stream has for itself; and CUDA's errors.
-
-The dispatch path reads ``device.stream``, the id of the stream that memory is taken on. It follows the thread that
-called last; so until then only one thread at a time should use streams other than the default.
+PyTorch makes its streams with cudaStreamNonBlocking: they do not wait for the default stream, nor it for them. Only
+an external stream (`ExternalStream`) may be a blocking one; here it is treated as the others.
 """
 
 from __future__ import annotations
@@ -13,7 +9,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import itertools
-import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +16,8 @@ import torch.cuda.streams
 
 from fakegpu_lab.driver import current, messages
 from fakegpu_lab.driver.torch_cuda.lifecycle import require
+from fakegpu_lab.driver.work import wait
+from fakegpu_lab.hardware.clock import CALL_NS, await_mark, here, record
 
 if TYPE_CHECKING:
     import types
@@ -28,6 +25,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from fakegpu_lab.driver.patches import Patches
+    from fakegpu_lab.hardware.clock import Mark, Stream
+    from fakegpu_lab.hardware.device import Device
 
 _CUDA = 1  # c10::DeviceType::CUDA
 
@@ -40,14 +39,6 @@ _POINTERS = 0x5500_0000_0000
 _EVENT_POINTERS = 0x5600_0000_0000
 
 
-class _Thread(threading.local):
-    """Which stream is current on each device; the default one where none was set."""
-
-    def __init__(self) -> None:
-        self.current: dict[int, int] = {}
-
-
-_thread = _Thread()
 _next_in_pool: dict[tuple[int, int], itertools.count[int]] = {}
 _event_numbers = itertools.count(1)
 
@@ -76,7 +67,7 @@ def id_of(pointer: int) -> int:
 
 def current_stream(index: int) -> int:
     """The id of this thread's current stream on a device."""
-    return _thread.current.get(index, 0)
+    return current.device(index).stream
 
 
 def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
@@ -86,8 +77,16 @@ def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
     require()
     device = current.device(device_index)
     current.thread.index = device.index
-    _thread.current[device.index] = stream_id
-    device.stream = stream_id
+    here.host.streams[device] = _queue(stream_id, device)
+
+
+def _queue(stream_id: int, device: Device) -> Stream:
+    return device.stream_of(stream_id, priority_of(stream_id))
+
+
+def _queue_of(stream: torch.Stream) -> tuple[Device, Stream]:
+    device = current.device(stream.device_index)
+    return device, _queue(stream.stream_id, device)
 
 
 def _described(stream_id: int, index: int) -> tuple[int, int, int]:
@@ -138,10 +137,14 @@ class CudaStreamBase(torch._C.Stream):
 
     def query(self) -> bool:
         """Whether all work is done."""
-        return True
+        host = here.host
+        host.now += CALL_NS
+        return _queue_of(self)[1].end <= host.now
 
     def synchronize(self) -> None:
         """Wait until all work is done."""
+        device, queue = _queue_of(self)
+        wait(device, queue.end, "Stream.synchronize")
 
     def is_capturing(self) -> bool:
         """Whether a CUDA graph is being captured."""
@@ -165,6 +168,7 @@ class CudaEventBase(torch._C.Event):
     _timing: bool
     _device_index: int | None
     _pointer: int
+    _mark: Mark | None
 
     def __new__(
         cls,
@@ -178,6 +182,7 @@ class CudaEventBase(torch._C.Event):
         self._timing = bool(enable_timing)
         self._device_index = None  # CUDA makes the event when it is first recorded
         self._pointer = 0
+        self._mark = None
         return self
 
     @classmethod
@@ -210,26 +215,45 @@ class CudaEventBase(torch._C.Event):
             raise RuntimeError(
                 f"Event device {self._device_index} does not match recording stream's device {stream.device_index}."
             )
+        self._mark = record(here.host, _queue_of(stream)[1])
 
     def wait(self, stream: torch.Stream) -> None:  # type: ignore[override]
-        """Let the stream wait for the event."""
+        """Let what is queued on the stream from now on wait for the event."""
+        if self._mark is not None:
+            await_mark(here.host, _queue_of(stream)[1], self._mark)
 
     def query(self) -> bool:
         """Whether the work before the event is done."""
-        return True
+        host = here.host
+        host.now += CALL_NS
+        return self._mark is None or self._mark.time <= host.now
 
     def synchronize(self) -> None:
         """Wait for the event."""
+        if self._mark is not None:
+            wait(current.device(self._device_index), self._mark.time, "Event.synchronize")
 
     def elapsed_time(self, other: CudaEventBase) -> float:  # type: ignore[override]
-        """Milliseconds between two events: 0.0 until the simulation of time is there."""
+        """Milliseconds of simulated time between two events.
+
+        Raises
+        ------
+        ValueError
+            One was made without ``enable_timing=True``, or not recorded.
+        RuntimeError
+            One has not happened yet: synchronize first (cudaErrorNotReady).
+        """
         if not (self._timing and other._timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if self._device_index is None or other._device_index is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
         if self._device_index != other._device_index:
             raise messages.invalid_resource_handle()
-        return 0.0
+        assert self._mark is not None
+        assert other._mark is not None
+        if max(self._mark.time, other._mark.time) > here.host.now:
+            raise messages.not_ready()
+        return (other._mark.time - self._mark.time) / 1e6
 
 
 for _base, _name in ((CudaStreamBase, "_CudaStreamBase"), (CudaEventBase, "_CudaEventBase")):
@@ -266,8 +290,7 @@ FUNCTIONS = {
 
 def install(patches: Patches) -> None:
     """Patch the classes, in both places where Python looks for them."""
-    global _thread, _event_numbers
-    _thread = _Thread()
+    global _event_numbers
     _next_in_pool.clear()
     _event_numbers = itertools.count(1)
     torch_streams = torch.cuda.streams

@@ -1,0 +1,221 @@
+"""What the driver knows of an op while somebody records: its name, its shapes, the user's line, the module.
+
+`start` puts `run` in front of the dispatch path, so that nobody pays for it else. Backward's ops are told by
+autograd's node: they belong to the module of the forward op of the same sequence number.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules import module as torch_modules
+
+from fakegpu_lab.driver import dispatch, memory
+from fakegpu_lab.driver.tensor import FakeCudaTensor
+from fakegpu_lab.hardware.buffer import Buffer
+from fakegpu_lab.hardware.clock import here
+
+if TYPE_CHECKING:
+    from types import CodeType, FrameType
+
+    from fakegpu_lab.hardware.clock import Host
+    from fakegpu_lab.hardware.device import Device
+    from fakegpu_lab.hardware.machine import Machine
+    from fakegpu_lab.hardware.records import Note, Recorder
+
+_next_sequence_number: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
+_current_node: Any = torch._C._current_autograd_node
+
+_NOT_THE_USERS = tuple(
+    str(Path(folder).resolve()) + os.sep
+    for folder in (Path(torch.__file__).parent, Path(__file__).parents[1], Path(os.__file__).parent)
+)
+"""Folders whose code is nobody's program: torch's, ours, Python's own. (Other packages have lines worth showing.)"""
+
+_user_files: dict[str, bool] = {}
+
+
+def _is_users(filename: str) -> bool:
+    known = _user_files.get(filename)
+    if known is None:
+        path = filename if filename.startswith("<") else os.path.realpath(filename)
+        known = not path.startswith(_NOT_THE_USERS) or "site-packages" in path.removeprefix(_NOT_THE_USERS[0])
+        if path.startswith(("<frozen", *_NOT_THE_USERS[:2])):
+            known = False
+        _user_files[filename] = known
+    return known
+
+
+class _Modules(threading.local):
+    """The modules whose forward is running in this thread, outermost first: (module, its path)."""
+
+    def __init__(self) -> None:
+        self.stack: list[tuple[torch.nn.Module, str]] = []
+
+
+_modules = _Modules()
+_forward_modules: dict[int, str] = {}
+_forward_order: deque[int] = deque()
+_REMEMBERED = 100_000
+
+
+def _enter_module(module: torch.nn.Module, args: Any) -> None:
+    stack = _modules.stack
+    if not stack:
+        path = type(module).__name__
+    else:
+        parent, above = stack[-1]
+        name = next((name for name, child in parent._modules.items() if child is module), None)
+        path = f"{above}.{name or type(module).__name__}"
+    stack.append((module, path))
+
+
+def _leave_module(module: torch.nn.Module, args: Any, output: Any) -> None:
+    stack = _modules.stack
+    while stack:  # one that raised never left
+        if stack.pop()[0] is module:
+            break
+
+
+def _remember(number: int, path: str) -> None:
+    if number not in _forward_modules:
+        _forward_modules[number] = path
+        _forward_order.append(number)
+        if len(_forward_order) > _REMEMBERED:
+            del _forward_modules[_forward_order.popleft()]
+
+
+def note(host: Host) -> Note:
+    """What is known of the op that the calling thread is running, and the innermost line that is the user's."""
+    op = host.op
+    frame: FrameType | None
+    if op is None:
+        frame = sys._getframe(2)
+    elif op[3] is not None:
+        return op[3]  # type: ignore[no-any-return]
+    else:
+        frame = op[2]
+    module = ""
+    node = _current_node()
+    if node is not None:
+        module = _forward_modules.get(node._sequence_nr(), "")
+    elif _modules.stack:
+        module = _modules.stack[-1][1]
+        if op is not None:
+            _remember(_next_sequence_number() - 1, module)  # its node, if it has one, was made a moment ago
+    while frame is not None:
+        code = frame.f_code
+        users = _user_files.get(code.co_filename)
+        if users is None:
+            users = _is_users(code.co_filename)
+        if users:
+            break
+        frame = frame.f_back
+    found: CodeType | None = None
+    line = 0
+    if frame is not None:
+        found, line = frame.f_code, frame.f_lineno
+    if op is None:
+        return "allocation", (), found, line, module, node is not None
+    func = op[0]
+    shapes = []
+    for argument in op[1]:
+        if argument.__class__ is FakeCudaTensor:
+            shapes.append(argument.shape)
+        elif argument.__class__ is list and argument and isinstance(argument[0], torch.Tensor):
+            shapes += [item.shape for item in argument[:8] if item is not None]
+    name = _names.get(id(func))
+    if name is None:
+        name = _names[id(func)] = func._schema.name
+    op[3] = made = (name, shapes, found, line, module, node is not None)
+    return made
+
+
+_names: dict[int, str] = {}
+
+
+def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    """`dispatch.run`, with a note of the op for whoever records."""
+    __tracebackhide__ = True
+    host = here.host
+    outer = host.op
+    host.op = [func, args, sys._getframe(1), None]
+    try:
+        return dispatch.run(func, types, args, kwargs)
+    finally:
+        host.op = outer
+
+
+class RecordedBuffer(Buffer):
+    """A storage whose life is recorded."""
+
+    __slots__ = ()
+
+    def __init__(self, device: Device, nbytes: int, stream: int = 0) -> None:
+        super().__init__(device, nbytes, stream)
+        recorder = device.timeline.recorder
+        block = self.block
+        if recorder is not None and block is not None and block.size:
+            held = self.allocator.allocated_bytes
+            recorder.allocated(here.host, device.index, stream, block.address, nbytes, block.size, held)
+
+    def __del__(self) -> None:
+        block = self.block
+        if block is not None:
+            recorder = self.device.timeline.recorder
+            if recorder is not None:
+                recorder.freed(here.host, block.address)
+            self.allocator.free(block)
+
+    def resize(self, nbytes: int) -> None:
+        """As `Buffer.resize`; the old block's record ends, and a new one begins."""
+        old = self.block
+        super().resize(nbytes)
+        recorder = self.device.timeline.recorder
+        block = self.block
+        if recorder is not None and block is not None:
+            if old is not None:
+                recorder.freed(here.host, old.address)
+            held = self.allocator.allocated_bytes
+            recorder.allocated(here.host, self.device.index, block.stream, block.address, nbytes, block.size, held)
+
+
+_hooks: list[Any] = []
+_recorders: list[Recorder] = []
+
+
+def start(machine: Machine, recorder: Recorder) -> None:
+    """Begin to record; the innermost of several recordings gets what happens."""
+    if not _recorders:
+        FakeCudaTensor.__torch_dispatch__ = staticmethod(run)  # type: ignore[method-assign,assignment]
+        dispatch.Buffer = memory.Buffer = RecordedBuffer  # type: ignore[misc]
+        _hooks.append(torch_modules.register_module_forward_pre_hook(_enter_module))
+        _hooks.append(torch_modules.register_module_forward_hook(_leave_module, always_call=True))
+    _recorders.append(recorder)
+    _tell(machine)
+
+
+def stop(machine: Machine, recorder: Recorder) -> None:
+    """End a recording."""
+    if recorder in _recorders:
+        _recorders.remove(recorder)
+    _tell(machine)
+    if not _recorders:
+        FakeCudaTensor.__torch_dispatch__ = staticmethod(dispatch.run)  # type: ignore[method-assign,assignment]
+        dispatch.Buffer = memory.Buffer = Buffer  # type: ignore[misc]
+        while _hooks:
+            _hooks.pop().remove()
+        _modules.stack.clear()
+        _forward_modules.clear()
+        _forward_order.clear()
+
+
+def _tell(machine: Machine) -> None:
+    for device in machine.devices:
+        device.record_to(_recorders[-1] if _recorders else None)

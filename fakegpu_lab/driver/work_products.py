@@ -1,0 +1,168 @@
+"""What products of matrices cost: matmul and its kin, convolutions, fused attention, recurrent cells.
+
+FLOPs are those of torch's own counter (torch/utils/flop_counter.py), which a test compares; tensor cores are used
+where cuBLAS and cuDNN use them: for half, bfloat16 and 8-bit operands, and for float32 if TF32 is allowed and the card
+has it.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.work import Work, nbytes_of, streaming
+from fakegpu_lab.hardware.roofline import ATTENTION_EFFICIENCY, CONVOLUTION_EFFICIENCY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fakegpu_lab.driver.work import Estimator
+    from fakegpu_lab.hardware.device import Device
+
+_fp32_precision: Callable[[str, str], str] = torch._C._get_fp32_precision_getter
+
+_FORMATS = {
+    torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64", torch.complex128: "fp64",
+    torch.complex64: "fp32", torch.int8: "int8", torch.uint8: "int8",
+    torch.float8_e4m3fn: "fp8", torch.float8_e5m2: "fp8",
+}  # fmt: skip
+
+
+def format_of(dtype: torch.dtype, device: Device, what: str = "matmul") -> str:
+    """The number format in which a product of that dtype is computed.
+
+    Parameters
+    ----------
+    what
+        ``"matmul"``, ``"conv"`` or ``"rnn"``: whose TF32 switch counts for float32.
+    """
+    if dtype is torch.float32:
+        if device.profile.peak_flops.tf32 is None:
+            return "fp32"
+        return "tf32" if _fp32_precision("cuda", what) in ("tf32", "bf16") else "fp32"
+    fmt = _FORMATS.get(dtype, "fp32")
+    if fmt == "fp64" and device.profile.peak_flops.fp64_tensor is not None:
+        return "fp64_tensor"
+    return fmt
+
+
+def product(device: Device, dtype: torch.dtype, m: int, n: int, k: int, batch: int = 1, nbytes: int = 0) -> Work:
+    """`batch` products of m×k by k×n matrices; `nbytes` if they move others than their operands and results."""
+    size = dtype.itemsize
+    if not nbytes:
+        nbytes = (m * k + k * n + m * n) * batch * size
+    roofline = device.roofline
+    real = 4 if dtype.is_complex else 1  # products of real numbers in a complex one
+    flops = 2 * m * n * k * batch
+    if m == 1 or n == 1:  # a matrix and a vector: memory alone decides
+        return Work(roofline.streaming(nbytes), flops, nbytes, roofline.share(m * n * k))
+    row = 16 // size
+    ns = roofline.gemm(
+        format_of(dtype, device), m, n, k, batch * real, nbytes=nbytes, aligned=not (n % row or k % row) or size > 4
+    )
+    return Work(ns, flops, nbytes, roofline.gemm_share(m, n, batch))
+
+
+def _mm(a: int) -> Estimator:
+    """A product of the matrices at positions `a` and `a` + 1."""
+
+    def estimate(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+        left, right = args[a], args[a + 1]
+        m, k = left.shape if left.dim() == 2 else (1, left.shape[0])
+        n = right.shape[1] if right.dim() == 2 else 1
+        return product(device, left.dtype, m, n, k, nbytes=nbytes + nbytes_of(result))
+
+    return estimate
+
+
+def _bmm(a: int) -> Estimator:
+    """Products of the batches of matrices at positions `a` and `a` + 1."""
+
+    def estimate(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+        batch, m, k = args[a].shape
+        return product(device, args[a].dtype, m, args[a + 1].shape[2], k, batch, nbytes + nbytes_of(result))
+
+    return estimate
+
+
+def linear(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """``input @ weight.T``, the bias in the epilogue."""
+    source, weight = args[0], args[1]
+    k = source.shape[-1]
+    return product(device, source.dtype, source.numel() // max(k, 1), weight.numel() // max(k, 1), k)
+
+
+def _convolved(device: Device, source: Any, weight: Any, image: Any, groups: int, nbytes: int) -> Work:
+    """An implicit matrix product: `image` is the smaller side's picture, output positions by channels by window."""
+    positions = image.shape[0] * prod(image.shape[2:])
+    window = prod(weight.shape[1:])
+    channels = weight.shape[0] // groups
+    dtype = source.dtype
+    roofline = device.roofline
+    fmt = format_of(dtype, device, "conv")
+    row = 16 // min(dtype.itemsize, 16)
+    ns = roofline.gemm(
+        fmt, positions, channels, window, groups, nbytes=nbytes, efficiency=CONVOLUTION_EFFICIENCY,
+        aligned=fmt in ("fp32", "fp64") or not (channels % row or weight.shape[1] % row) or weight.shape[1] < row,
+    )  # fmt: skip
+    flops = 2 * positions * window * weight.shape[0]
+    return Work(ns, flops, nbytes, roofline.gemm_share(positions, channels, groups))
+
+
+def convolution(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """Forward, also transposed."""
+    source, weight = args[0], args[1]
+    transposed, groups = args[6], args[8]
+    return _convolved(device, source, weight, source if transposed else result, groups, nbytes + nbytes_of(result))
+
+
+def convolution_backward(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """The gradients that the mask asks for, each a convolution of its own."""
+    grad, source, weight = args[0], args[1], args[2]
+    transposed, groups, mask = args[7], args[9], args[10]
+    one = _convolved(device, source, weight, source if transposed else grad, groups, nbytes)
+    count = int(mask[0]) + int(mask[1])
+    bias = device.roofline.streaming(grad.nbytes) if mask[2] else 0
+    return Work(max(one.ns * count + bias, device.roofline.floor), one.flops * count, nbytes * count, one.share)
+
+
+def attention(device: Device, query: Any, key: Any, value: Any, *, causal: bool, backward: bool, nbytes: int) -> Work:
+    """Fused attention: no N×N matrix goes to memory. Shapes (batch, heads, length, width); causal skips half."""
+    batch, heads, length, width = query.shape
+    columns = key.shape[-2]
+    products = 2 * batch * heads * length * columns
+    flops = products * (width + value.shape[-1])
+    if backward:  # the scores again, and four products: torch counts five for two
+        flops = products * (3 * width + 2 * value.shape[-1])
+    ns = device.roofline.arithmetic(
+        format_of(query.dtype, device), flops / (2 if causal else 1), nbytes, ATTENTION_EFFICIENCY[backward]
+    )
+    return Work(ns, flops, nbytes, device.roofline.gemm_share(length, 64, batch * heads))
+
+
+def _attention(backward: bool, at: int, causal_at: int) -> Estimator:
+    def estimate(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+        if args[at].dim() != 4:
+            return streaming(device, args, result, nbytes)
+        causal = len(args) > causal_at and args[causal_at] is True
+        moved = nbytes + nbytes_of(result)
+        query, key, value = args[at : at + 3]
+        return attention(device, query, key, value, causal=causal, backward=backward, nbytes=moved)
+
+    return estimate
+
+
+PRODUCTS: dict[str, Estimator] = {
+    **dict.fromkeys(("mm", "_int_mm", "_scaled_mm", "mv", "dot", "vdot"), _mm(0)),
+    **dict.fromkeys(("addmm", "addmm_", "_addmm_activation", "addmv", "addmv_"), _mm(1)),
+    "bmm": _bmm(0),
+    **dict.fromkeys(("baddbmm", "baddbmm_", "addbmm", "addbmm_"), _bmm(1)),
+    "linear": linear,
+    **dict.fromkeys(("convolution", "_convolution", "cudnn_convolution"), convolution),
+    "convolution_backward": convolution_backward,
+    "_scaled_dot_product_flash_attention_for_cpu": _attention(False, 0, 4),
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention(True, 1, 7),
+}
+"""Estimators by the op's name."""
