@@ -17,6 +17,8 @@ from torch.autograd import forward_ad
 from fakegpu_lab.driver.foresight import HARMLESS
 from fakegpu_lab.driver.memory import take, take_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.work import kernel, launched, streaming
+from fakegpu_lab.driver.work_products import product
 from fakegpu_lab.driver.workspace import ensure_workspace
 
 if TYPE_CHECKING:
@@ -52,9 +54,8 @@ def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             buffer = take_bytes(device, numel * source.element_size())
     result = _linear(source._inner, weight._inner, None if bias is None else bias._inner)
     tensor = wrap(result, device, buffer or take(device, result))
-    device.ledger.kernels += 1
-    if device.stream not in device.workspaces:
-        ensure_workspace(device)
+    launched(op, device, (source._inner, weight._inner), result, 0)
+    ensure_workspace(device)
     return tensor
 
 
@@ -78,7 +79,7 @@ def linear_backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if of_bias:
         total = rows.sum(0)
         results[2] = wrap(total, device, take(device, total))
-    device.ledger.kernels += of_source + of_weight + of_bias
+        kernel(device, streaming(device, (rows,), total, rows.nbytes))
     ensure_workspace(device)
     return tuple(results)
 
@@ -86,8 +87,9 @@ def linear_backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 def _product(device: Device, a: torch.Tensor, b: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     nbytes = prod(shape) * a.element_size()
     buffer = take_bytes(device, nbytes) if nbytes > HARMLESS else None
-    product = _mm(a, b).view(shape)
-    return wrap(product, device, buffer or take(device, product))
+    result = _mm(a, b).view(shape)
+    kernel(device, product(device, a.dtype, a.shape[0], b.shape[1], a.shape[1]))
+    return wrap(result, device, buffer or take(device, result))
 
 
 def unreachable(*args: Any) -> Any:

@@ -193,8 +193,9 @@ _recorders: list[Recorder] = []
 def start(machine: Machine, recorder: Recorder) -> None:
     """Begin to record; the innermost of several recordings gets what happens."""
     if not _recorders:
-        FakeCudaTensor.__torch_dispatch__ = staticmethod(run)  # type: ignore[method-assign,assignment]
-        dispatch.Buffer = memory.Buffer = RecordedBuffer  # type: ignore[misc]
+        FakeCudaTensor.__torch_dispatch__ = staticmethod(run)
+        for module in (dispatch, memory):
+            vars(module)["Buffer"] = RecordedBuffer
         _hooks.append(torch_modules.register_module_forward_pre_hook(_enter_module))
         _hooks.append(torch_modules.register_module_forward_hook(_leave_module, always_call=True))
     _recorders.append(recorder)
@@ -207,8 +208,9 @@ def stop(machine: Machine, recorder: Recorder) -> None:
         _recorders.remove(recorder)
     _tell(machine)
     if not _recorders:
-        FakeCudaTensor.__torch_dispatch__ = staticmethod(dispatch.run)  # type: ignore[method-assign,assignment]
-        dispatch.Buffer = memory.Buffer = Buffer  # type: ignore[misc]
+        FakeCudaTensor.__torch_dispatch__ = staticmethod(dispatch.run)
+        for module in (dispatch, memory):
+            vars(module)["Buffer"] = Buffer
         while _hooks:
             _hooks.pop().remove()
         _modules.stack.clear()

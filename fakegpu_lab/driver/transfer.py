@@ -124,7 +124,8 @@ def _convert(source: FakeCudaTensor, dtype: torch.dtype) -> FakeCudaTensor:
     nbytes = inner.numel() * dtype.itemsize
     buffer = take_bytes(device, nbytes)
     if nbytes:
-        device.ledger.kernels += 1
+        moved = inner.nbytes + nbytes
+        kernel(device, Work(device.roofline.streaming(moved), 0, moved, device.roofline.share(inner.numel())))
     return wrap(_to(inner, dtype), device, buffer)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.blocks import Block
@@ -15,10 +15,10 @@ class StreamClock(Protocol):
     def record(self, stream: int) -> object:
         """A mark at the end of what is queued on the stream now (cudaEventRecord)."""
 
-    def passed(self, stream: int, mark: object) -> bool:
+    def passed(self, stream: int, mark: Any) -> bool:
         """Whether the stream has reached the mark (cudaEventQuery)."""
 
-    def wait(self, stream: int, mark: object) -> None:
+    def wait(self, stream: int, mark: Any) -> None:
         """Let the host wait until it has (cudaEventSynchronize)."""
 
 
@@ -29,11 +29,11 @@ class FinishedClock:
         """Nothing needs marking."""
         return None
 
-    def passed(self, stream: int, mark: object) -> bool:
+    def passed(self, stream: int, mark: Any) -> bool:
         """Always."""
         return True
 
-    def wait(self, stream: int, mark: object) -> None:
+    def wait(self, stream: int, mark: Any) -> None:
         """No need."""
 
 
