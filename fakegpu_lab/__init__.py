@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.hardware.errors import FakeGpuError
     from fakegpu_lab.session import disable, enable, machine, reset, snapshot
+    from fakegpu_lab.trace import Trace, host_work, record
 
 __version__ = "0.1.0"
 
-__all__ = ["FakeGpuError", "disable", "enable", "machine", "reset", "snapshot"]
+__all__ = ["FakeGpuError", "Trace", "disable", "enable", "host_work", "machine", "record", "reset", "snapshot"]
+_TRACE = ("Trace", "host_work", "record")
 
 
 def __getattr__(name: str) -> Any:
@@ -29,6 +31,10 @@ def __getattr__(name: str) -> Any:
         from fakegpu_lab.hardware.errors import FakeGpuError
 
         return FakeGpuError
+    if name in _TRACE:
+        from fakegpu_lab import trace
+
+        return getattr(trace, name)
     if name in __all__:
         from fakegpu_lab import session
 

@@ -13,6 +13,7 @@ import torch
 from fakegpu_lab.driver import placement
 from fakegpu_lab.driver.memory import take
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.work import launched, nbytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,9 +33,9 @@ def _kernel(compute: Callable[..., tuple[Any, ...]]) -> Callable[[Op, tuple[Any,
         assert device is not None
         if device.retired:
             raise RuntimeError(device.retired)
-        inner = (a._inner if a.__class__ is FakeCudaTensor else a for a in args)
+        inner = [a._inner if a.__class__ is FakeCudaTensor else a for a in args]
         results = compute(*inner)
-        device.ledger.kernels += 1
+        launched(op, device, inner, results, nbytes_of(inner))
         return tuple(None if r is None else wrap(r, device, take(device, r)) for r in results)
 
     return run

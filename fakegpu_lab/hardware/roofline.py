@@ -143,7 +143,7 @@ class Roofline:
         sms = self.profile.sm_count
         best = float("inf")
         for rows, columns, efficiency in TILES:
-            blocks = -(-m // rows) * -(-n // columns) * batch
+            blocks = max(-(-m // rows) * -(-n // columns) * batch, 1)
             parts = max(min(sms // blocks, k // MIN_SPLIT), 1)
             waves = -(-blocks * parts // sms)
             ns = waves * (TILE_NS + 2.0 * rows * columns * (k / parts) / (rate * efficiency))

@@ -1,4 +1,4 @@
-"""Streams and events, all of whose work is done at once until time is simulated."""
+"""Streams and events, over simulated queues."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
+from fakegpu_lab.hardware.clock import CALL_NS
 
 Stream, Event = torch.cuda.Stream, torch.cuda.Event  # those of the CPU build, as a program imports them
 
