@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fakegpu_lab import session
 from fakegpu_lab.hardware.clock import here
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.hardware.records import Recorder
+from fakegpu_lab.hardware.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections import Counter

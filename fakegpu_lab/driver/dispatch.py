@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import dtypes, general, messages
-from fakegpu_lab.driver.foresight import HARMLESS, SMALL, reserve
+from fakegpu_lab.driver import dtypes, flat_plans, general, messages
+from fakegpu_lab.driver.foresight import SMALL, reserve
 from fakegpu_lab.driver.memory import take
 from fakegpu_lab.driver.op import Op
 from fakegpu_lab.driver.privateuse1 import CPP_DEVICES
-from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view_of
-from fakegpu_lab.driver.work import launched, nbytes_of
+from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.work import launched
 from fakegpu_lab.driver.workspace import ensure_workspace
 from fakegpu_lab.hardware.allocator import DeviceOutOfMemory
 from fakegpu_lab.hardware.buffer import Buffer
@@ -78,11 +78,11 @@ def _plan(op: Op) -> Plan:
     if special is not None:
         return special
     if op.name.startswith("_foreach_") and not op.outs and op.written in ((), ("self",)):
-        return _lists(op)
+        return flat_plans.lists(op)
     if op.name in ("ones_like", "zeros_like", "empty_like"):
-        return _like(op)
+        return flat_plans.like(op)
     if op.name in ("unbind", "split", "split_with_sizes") and op.is_view:
-        return _views(op)
+        return flat_plans.views(op)
     simple = op.only_tensors and not op.has_lists and not op.random and not op.has_device and not op.reshaping
     if simple and op.tensors and op.tensors[0] == 0:
         if op.is_view and op.single and op.returns == (op.arguments[0],):
@@ -250,86 +250,6 @@ def _view(op: Op) -> Plan:
         return tensor
 
     return view
-
-
-def _views(op: Op) -> Plan:
-    """A list of tensors that share the first argument's storage."""
-    call = op.call
-    otherwise = general.plan(op)
-
-    def views(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        base = args[0]
-        if base.__class__ is not FakeCudaTensor or base._device.retired or base._unusual:
-            return otherwise(args, kwargs)
-        return [wrap_view_of(base, part) for part in call(base._inner, *args[1:], **kwargs)]
-
-    return views
-
-
-def _lists(op: Op) -> Plan:
-    """A foreach op: one kernel over lists of tensors, written to or new."""
-    call, written = op.call, op.written == ("self",)
-    otherwise = general.plan(op)
-
-    def lists(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        device = None
-        inner: list[Any] = []
-        for argument in args:
-            if argument.__class__ is not list:
-                if isinstance(argument, torch.Tensor):
-                    return otherwise(args, kwargs)
-                inner.append(argument)
-                continue
-            tensors = []
-            for item in argument:
-                if item.__class__ is FakeCudaTensor:
-                    if item._device is not device:
-                        if device is not None:
-                            return otherwise(args, kwargs)
-                        device = item._device
-                    tensors.append(item._inner)
-                elif isinstance(item, torch.Tensor):
-                    return otherwise(args, kwargs)
-                else:
-                    tensors.append(item)
-            inner.append(tensors)
-        if device is None or device.retired or (kwargs and op.tensor_kwargs):
-            return otherwise(args, kwargs)
-        results = call(*inner, **kwargs) if kwargs else call(*inner)
-        launched(op, device, inner, inner[0] if written else results, nbytes_of(inner))
-        if written:
-            general.bump_versions(args[0])
-        return general.wrap_new(results, device, None) if op.returns else None
-
-    return lists
-
-
-def _like(op: Op) -> Plan:
-    """A new tensor of the same shape and dtype: the gradient that backward starts from, an optimizer's state."""
-    call = op.call
-    otherwise = general.plan(op)
-
-    def like(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        base = args[0]
-        if (
-            base.__class__ is not FakeCudaTensor
-            or (device := base._device).retired
-            or base._unusual
-            or base.nbytes > HARMLESS
-        ):
-            return otherwise(args, kwargs)
-        options = {}
-        for name, value in kwargs.items():
-            if name == "memory_format":
-                options[name] = value
-            elif value:
-                return otherwise(args, kwargs)
-        result = call(base._inner, **options)
-        if op.launches:
-            launched(op, device, (), result, 0)
-        return wrap(result, device, take(device, result))
-
-    return like
 
 
 def _in_place(op: Op) -> Plan:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.clock import Host
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.machine import Machine
-    from fakegpu_lab.hardware.records import Note, Recorder
+    from fakegpu_lab.hardware.recorder import Note, Recorder
 
 _next_sequence_number: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 _current_node: Any = torch._C._current_autograd_node

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.clock import Mark
     from fakegpu_lab.hardware.links import Links
     from fakegpu_lab.hardware.profile import GpuProfile
-    from fakegpu_lab.hardware.records import Recorder
+    from fakegpu_lab.hardware.recorder import Recorder
 
 
 class Device:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.clock import Host, Stream
-    from fakegpu_lab.hardware.records import Recorder
+    from fakegpu_lab.hardware.recorder import Recorder
 
 _FULL = 1.0 + 1e-9
 

@@ -1,0 +1,100 @@
+"""Plans of `dispatch` that are written out flat, but are not the hottest: list views, foreach ops, factories "like"."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver import general
+from fakegpu_lab.driver.foresight import HARMLESS
+from fakegpu_lab.driver.memory import take
+from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view_of
+from fakegpu_lab.driver.work import launched, nbytes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.op import Op
+
+    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+
+def views(op: Op) -> Plan:
+    """A list of tensors that share the first argument's storage."""
+    call = op.call
+    otherwise = general.plan(op)
+
+    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        base = args[0]
+        if base.__class__ is not FakeCudaTensor or base._device.retired or base._unusual:
+            return otherwise(args, kwargs)
+        return [wrap_view_of(base, part) for part in call(base._inner, *args[1:], **kwargs)]
+
+    return run
+
+
+def lists(op: Op) -> Plan:
+    """A foreach op: one kernel over lists of tensors, written to or new."""
+    call, written = op.call, op.written == ("self",)
+    otherwise = general.plan(op)
+
+    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        device = None
+        inner: list[Any] = []
+        for argument in args:
+            if argument.__class__ is not list:
+                if isinstance(argument, torch.Tensor):
+                    return otherwise(args, kwargs)
+                inner.append(argument)
+                continue
+            tensors = []
+            for item in argument:
+                if item.__class__ is FakeCudaTensor:
+                    if item._device is not device:
+                        if device is not None:
+                            return otherwise(args, kwargs)
+                        device = item._device
+                    tensors.append(item._inner)
+                elif isinstance(item, torch.Tensor):
+                    return otherwise(args, kwargs)
+                else:
+                    tensors.append(item)
+            inner.append(tensors)
+        if device is None or device.retired or (kwargs and op.tensor_kwargs):
+            return otherwise(args, kwargs)
+        results = call(*inner, **kwargs) if kwargs else call(*inner)
+        launched(op, device, inner, inner[0] if written else results, nbytes_of(inner))
+        if written:
+            general.bump_versions(args[0])
+        return general.wrap_new(results, device, None) if op.returns else None
+
+    return run
+
+
+def like(op: Op) -> Plan:
+    """A new tensor of the same shape and dtype: the gradient that backward starts from, an optimizer's state."""
+    call = op.call
+    otherwise = general.plan(op)
+
+    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        base = args[0]
+        if (
+            base.__class__ is not FakeCudaTensor
+            or (device := base._device).retired
+            or base._unusual
+            or base.nbytes > HARMLESS
+        ):
+            return otherwise(args, kwargs)
+        options = {}
+        for name, value in kwargs.items():
+            if name == "memory_format":
+                options[name] = value
+            elif value:
+                return otherwise(args, kwargs)
+        result = call(base._inner, **options)
+        if op.launches:
+            launched(op, device, (), result, 0)
+        return wrap(result, device, take(device, result))
+
+    return run

@@ -1,0 +1,220 @@
+"""The one who is told of all that happens while somebody records, and keeps it: see `records`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.hardware.records import LIMIT, Allocation, Kernel, Total, Transfer, Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import CodeType
+    from typing import TypeAlias
+
+    from fakegpu_lab.hardware.clock import Host, Stream
+
+Note: TypeAlias = "tuple[str, Sequence[Sequence[int]], CodeType | None, int, str, bool]"
+"""What the driver knows of the op that a kernel, a copy or an allocation belongs to: its name and shapes, the user's
+code and line, the module's path, whether autograd runs it."""
+
+
+def _place(note: Note) -> str:
+    """The user's line as ``file:number``."""
+    return f"{note[2].co_filename}:{note[3]}" if note[2] is not None else ""
+
+
+class Recorder:
+    """Collects what a machine's devices report.
+
+    It is on the path of every op while it records, so it only keeps tuples; they become records when somebody looks.
+
+    Parameters
+    ----------
+    note
+        What tells about the op that a host thread is running.
+    began_ns
+        The recording host's time at the beginning.
+
+    Attributes
+    ----------
+    dropped
+        How many records of a kind were not kept for want of room.
+    last_ns
+        The latest time at which something recorded ended.
+    peaks
+        By device, the most bytes that tensors held.
+    """
+
+    def __init__(self, note: Callable[[Host], Note], began_ns: int = 0, limit: int = LIMIT) -> None:
+        self.note = note
+        self.began_ns = self.last_ns = began_ns
+        self.limit = limit
+        self.dropped: Counter[str] = Counter()
+        self.peaks: dict[int, int] = {}
+        self.launches = 0
+        self._raw_kernels: list[tuple[Any, ...]] = []
+        self._kernels: list[Kernel] = []
+        self._transfers: list[Transfer] = []
+        self._raw_allocations: list[tuple[Any, ...]] = []
+        self._freed_at: list[int] = []
+        self._allocations: list[Allocation] = []
+        self._waits: list[Wait] = []
+        self._beyond: dict[tuple[int, str], Total] = {}
+        self._live: dict[int, int] = {}
+
+    # ------------------------------------------------------------ being told
+
+    def kernel(
+        self, host: Host, stream: Stream, before: int, start: int, share: float, flops: int, nbytes: int
+    ) -> None:
+        """A kernel was placed, from `start` to the stream's end; the stream had been busy until `before`."""
+        self.launches = number = self.launches + 1
+        note = self.note(host)
+        if number <= self.limit:
+            self._raw_kernels.append(
+                (stream.device, stream.id, host.name, host.now, before, start, stream.end, share, flops, nbytes, number,
+                 note)
+            )  # fmt: skip
+        else:
+            self.dropped["kernels"] += 1
+            self._beyond_limit(stream.device, note[0], stream.end - start, flops, nbytes)
+        if stream.end > self.last_ns:
+            self.last_ns = stream.end
+
+    def copy(
+        self,
+        host: Host,
+        stream: Stream,
+        source: int | None,
+        target: int | None,
+        nbytes: int,
+        start: int,
+        end: int,
+        *,
+        pinned: bool | None,
+    ) -> None:
+        """A copy was placed; None stands for the host."""
+        self.launches += 1
+        self.last_ns = max(self.last_ns, end)
+        memory = "Pinned" if pinned else "Pageable"
+        if source is None:
+            kind, name = "h2d", f"Memcpy HtoD ({memory} -> Device)"
+        elif target is None:
+            kind, name = "d2h", f"Memcpy DtoH (Device -> {memory})"
+        else:
+            kind, name = "p2p", "Memcpy PtoP (Device -> Device)"
+        if len(self._transfers) >= self.limit:
+            self.dropped["transfers"] += 1
+            self._beyond_limit(stream.device, name, end - start, 0, nbytes)
+            return
+        note = self.note(host)
+        self._transfers.append(
+            Transfer(
+                name, stream.device, stream.id, start, end, host.name, _place(note), note[4], kind=kind,
+                source=source, target=target, nbytes=nbytes, pinned=pinned, launched_ns=host.now,
+                correlation=self.launches,
+            )
+        )  # fmt: skip
+
+    def wait(self, host: Host, device: int, until: int, why: str) -> None:
+        """A host thread will wait until a time; nothing is kept if that is past."""
+        self.last_ns = max(self.last_ns, host.now)
+        if until <= host.now:
+            return
+        if len(self._waits) >= self.limit:
+            self.dropped["waits"] += 1
+            return
+        note = self.note(host)
+        self._waits.append(Wait(why, device, 0, host.now, until, host.name, _place(note), note[4]))
+
+    def allocated(self, host: Host, device: int, stream: int, address: int, nbytes: int, block: int, held: int) -> None:
+        """A block of so many bytes was taken; tensors now hold `held` bytes of the device."""
+        if held > self.peaks.get(device, 0):
+            self.peaks[device] = held
+        raw = self._raw_allocations
+        if len(raw) >= self.limit:
+            self.dropped["allocations"] += 1
+            return
+        self._live[address] = len(raw)  # no two devices share an address
+        self._freed_at.append(-1)
+        raw.append((device, stream, host.name, host.now, address, nbytes, block, held, self.note(host)))
+
+    def freed(self, host: Host, address: int) -> None:
+        """A block was given back."""
+        place = self._live.pop(address, None)
+        if place is not None:
+            self._freed_at[place] = host.now
+
+    def finish(self, now: int) -> None:
+        """End the recording: what still lives, lives until now."""
+        self.last_ns = max(self.last_ns, now)
+        self._live.clear()
+
+    # --------------------------------------------------------------- reading
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """In the order of their launch."""
+        done = len(self._kernels)
+        for (
+            device,
+            stream,
+            thread,
+            launched,
+            before,
+            start,
+            end,
+            share,
+            flops,
+            nbytes,
+            number,
+            note,
+        ) in self._raw_kernels[done:]:
+            waited = "" if start <= launched else "the stream" if before >= start else "the card"
+            self._kernels.append(
+                Kernel(
+                    note[0], device, stream, start, end, thread, _place(note), note[4], launched_ns=launched,
+                    flops=flops, nbytes=nbytes, share=share, shapes=tuple(tuple(shape) for shape in note[1]),
+                    backward=note[5], correlation=number, waited_for=waited,
+                )
+            )  # fmt: skip
+        return self._kernels
+
+    @property
+    def transfers(self) -> list[Transfer]:
+        """In the order of their launch."""
+        return self._transfers
+
+    @property
+    def allocations(self) -> list[Allocation]:
+        """In order; those that still live end where the recording does, so far."""
+        done = len(self._allocations)
+        for device, stream, thread, now, address, nbytes, block, held, note in self._raw_allocations[done:]:
+            self._allocations.append(Allocation(
+                note[0], device, stream, now, now, thread, _place(note), note[4], address=address, nbytes=nbytes,
+                block_bytes=block, held=held,
+            ))  # fmt: skip
+        for record, freed_at in zip(self._allocations, self._freed_at, strict=True):
+            record.freed = freed_at >= 0
+            record.end_ns = freed_at if freed_at >= 0 else self.last_ns
+        return self._allocations
+
+    @property
+    def waits(self) -> list[Wait]:
+        """In order."""
+        return self._waits
+
+    @property
+    def totals(self) -> dict[tuple[int, str], Total]:
+        """Kernels and copies by (device, name): exact, however many there were."""
+        totals = {key: replace(total) for key, total in self._beyond.items()}
+        for device, _, _, _, _, start, end, _, flops, nbytes, _, note in self._raw_kernels:
+            totals.setdefault((device, note[0]), Total()).add(end - start, flops, nbytes)
+        for copy in self._transfers:
+            totals.setdefault((copy.device, copy.name), Total()).add(copy.end_ns - copy.start_ns, 0, copy.nbytes)
+        return totals
+
+    def _beyond_limit(self, device: int, name: str, ns: int, flops: int, nbytes: int) -> None:
+        self._beyond.setdefault((device, name), Total()).add(ns, flops, nbytes)
