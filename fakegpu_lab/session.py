@@ -42,9 +42,18 @@ def enable(spec: str = "a100", *, memory: int | str | None = None, compute: Comp
     # All that can be wrong with the request is found here, while the old machine still runs.
     new = Machine(parse_spec(spec, memory=memory), compute, _allocator_settings())
     new.look(os.environ.get(VARIABLE))
+    hidden = _hidden()
     _replace(new, f"it was replaced by {spec!r}")
+    if hidden is not None and inherit.VARIABLE not in os.environ:  # a child process's parent has said it
+        print(hidden)
     inherit.leave(spec, memory, compute)
     return new
+
+
+def _hidden() -> str | None:
+    from fakegpu_lab.driver import real  # imports torch: not before it is needed
+
+    return real.hidden()
 
 
 def _allocator_settings() -> AllocatorSettings:

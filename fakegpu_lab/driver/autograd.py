@@ -9,6 +9,8 @@ validate_outputs), so those that people hand in are looked at here: at the roots
 
 from __future__ import annotations
 
+import functools
+import weakref
 from typing import Any
 
 import torch
@@ -58,6 +60,43 @@ def _beside(grad: torch.Tensor, where: torch.device, what: str) -> torch.Tensor:
     if grad.dim() == 0:
         return grad.to(where)
     raise RuntimeError(f"{what} - expected device {where} but got {found}")
+
+
+def register_hook(self: torch.Tensor, hook: Any) -> Any:
+    """`Tensor.register_hook`, on a device: a gradient that the hook moves to another card is noticed.
+
+    C++ compares the types of the gradient before and after a hook, but not two cards; on CUDA the node that goes on
+    with it then returns an invalid gradient (engine.cpp, validate_outputs). Noticed while the tensor itself is alive.
+    """
+    if self.grad_fn is None:
+        return _register_hook(self, hook)
+    watched_tensor = weakref.ref(self)
+
+    @functools.wraps(hook)
+    def watched(grad: torch.Tensor) -> Any:
+        result = hook(grad)
+        tensor = watched_tensor()
+        if tensor is not None and isinstance(result, torch.Tensor) and result.device != grad.device:
+            _watch(tensor.grad_fn)
+        return result
+
+    return _register_hook(self, watched)
+
+
+_register_hook: Any = torch.Tensor.register_hook
+
+
+def _watch(node: Any) -> None:
+    """Refuse what `node` returns next, if it is on another device than it should be."""
+
+    def check(gradients: Any, _: Any) -> None:
+        handle.remove()
+        for index, (grad, (target, slot)) in enumerate(zip(gradients, node.next_functions, strict=False)):
+            if target is not None and isinstance(grad, torch.Tensor):
+                where = target._input_metadata[slot].device
+                _beside(grad, where, f"Function {node.name()} returned an invalid gradient at index {index}")
+
+    handle = node.register_hook(check)
 
 
 _apply = torch.autograd.function.BackwardCFunction.apply

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import messages
+from fakegpu_lab.driver import messages, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,14 @@ _SCALAR_TYPES = {
     torch.bool: "Bool", torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float32: "Float",
     torch.float64: "Double", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble",
 }  # fmt: skip
+_FLOAT8 = {
+    dtype: name[0].upper() + name[1:]
+    for name, dtype in vars(torch).items()
+    if isinstance(dtype, torch.dtype) and name.startswith("float8_")
+}
+_SCALAR_TYPES |= _FLOAT8
 _INTEGERS = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool))
+_NOT_MULTIPLIED = _INTEGERS | frozenset(_FLOAT8)
 
 # The dispatch macro's name in the CUDA kernel, of ops that have an integer kernel on the CPU only.
 _NO_INTEGERS = {
@@ -67,7 +74,7 @@ def _without_integers(plan: Plan, kernel: str) -> Plan:
     def floating(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         dtype = args[0].dtype
         result = plan(args, kwargs)  # what is wrong with shapes is told first
-        if dtype in _INTEGERS:
+        if dtype in _NOT_MULTIPLIED:
             raise NotImplementedError(f"\"{kernel}\" not implemented for '{_SCALAR_TYPES[dtype]}'")
         return result
 
@@ -125,6 +132,7 @@ _CHECKS: dict[str, Callable[..., None]] = {
     "native_layer_norm": _layer_norm,
     "native_group_norm": _group_norm,
     "native_batch_norm": _batch_norm,
+    "_scaled_mm": refusals.scaled_mm,
 }
 
 _NOT_IMPLEMENTED = re.compile(r'^"(\w+)" not implemented for')
@@ -145,7 +153,7 @@ _KERNELS = {
     "lt_cpu": "compare_cuda", "gt_cpu": "compare_cuda", "le_cpu": "compare_cuda", "ge_cpu": "compare_cuda",
     "im2col_out_cpu": "im2col_out_cuda", "replication_pad1d": "replication_pad1d_cuda",
     "rms_norm": "LayerNormKernelImpl", "linalg_svd_cpu": "svd_cuda_gesvdjBatched", "cholesky_cpu": "cholesky_cusolver",
-    "lu_cpu": "lu_factor_cusolver",
+    "lu_cpu": "lu_factor_cusolver", "add_stub": "ufunc_add_CUDA",
 }  # fmt: skip
 
 

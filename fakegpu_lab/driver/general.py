@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +19,7 @@ from fakegpu_lab.driver import (
     linear,
     placement,
     recurrent,
+    refusals,
     transfer,
 )
 from fakegpu_lab.driver.foresight import SMALL, reserve, reserve_outs, reserve_resized
@@ -45,8 +46,9 @@ def plan(op: Op) -> Plan:
 
 def special(op: Op) -> Plan | None:
     """The plan of the ops that are not kernels on one device (copies between devices, reads of a value), or None."""
-    if op.name in _CPU_ONLY:
-        return partial(_refuse, op)
+    refused = refusals.plan(op)
+    if refused is not None:
+        return refused
     for table in (module.HANDLERS for module in _HANDLED):
         if op.name in table:
             return partial(table[op.name], op)
@@ -58,17 +60,6 @@ def special(op: Op) -> Plan | None:
 
 
 _HANDLED: tuple[Any, ...] = (transfer, linear, recurrent, attention, convolution, autocast_script)
-
-_CPU_ONLY = {"_sparse_mm_reduce_impl": "SparseCsrCUDA", "_sparse_mm_reduce_impl_backward": "SparseCsrCUDA"}
-"""Ops that CUDA does not have, and the backend that its refusal names."""
-
-
-def _refuse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
-    raise NotImplementedError(
-        f"Could not run 'aten::{op.name}' with arguments from the '{_CPU_ONLY[op.name]}' backend. This could be "
-        "because the operator doesn't exist for this backend, or was omitted during the selective/custom build "
-        "process (if using custom build)."
-    )
 
 
 def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

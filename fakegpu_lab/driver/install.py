@@ -31,6 +31,7 @@ from fakegpu_lab.driver import (
     scripting,
     sdp_choice,
     serialization,
+    shown,
     storage,
     subclasses,
     torch_cuda,
@@ -83,6 +84,7 @@ def install(machine: Machine) -> None:
         quiet.install(patches)
         scripting.install(patches)
         serialization.install(patches)
+        shown.install(patches)
         storage.install(patches)
         subclasses.install(patches)
         torch_cuda.install(patches)

@@ -46,6 +46,8 @@ def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     ):
         # by the ops that torch would call: they tell which tensor is on the wrong device
         return op.decomposed(args, kwargs)
+    if bias is not None and bias.dim() != 1:
+        _Seen.wide_bias = True
     bound = source.nbytes * weight.shape[0]  # of the result, times the features: enough to see whether it is small
     buffer = None
     if bound > HARMLESS and source.dim():
@@ -77,11 +79,26 @@ def linear_backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         inputs = source._inner.reshape(count, features)
         results[1] = _product(device, rows.t(), inputs.conj() if inputs.is_complex() else inputs, weight.shape)
     if of_bias:
-        total = rows.sum(0)
+        total = grad._inner.sum_to_size(shape) if (shape := _shape_of_bias()) else rows.sum(0)
         results[2] = wrap(total, device, take(device, total))
         kernel(device, streaming(device, (rows,), total, rows.nbytes))
     ensure_workspace(device)
     return tuple(results)
+
+
+class _Seen:
+    """Whether a bias with other than one dimension has been seen: until then no backward asks for its shape."""
+
+    wide_bias = False
+
+
+def _shape_of_bias() -> list[int] | None:
+    """The shape of the bias whose gradient is wanted, where it is not the usual one: torch's formula does not say."""
+    node: Any = torch._C._current_autograd_node() if _Seen.wide_bias else None
+    if node is None or node.name() != "LinearBackward0" or len(node.next_functions) < 3:
+        return None
+    target, slot = node.next_functions[2]
+    return None if target is None else list(target._input_metadata[slot].shape)
 
 
 def _product(device: Device, a: torch.Tensor, b: torch.Tensor, shape: torch.Size) -> torch.Tensor:

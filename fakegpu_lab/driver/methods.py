@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import torch
 from torch import _tensor_str
 
-from fakegpu_lab.driver import conversion, linear, messages, serialization, storage
+from fakegpu_lab.driver import autograd, conversion, linear, messages, serialization, storage
 from fakegpu_lab.driver.memory import storage_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 from fakegpu_lab.driver.transfer import count_copy, no_values, usable
@@ -182,6 +182,7 @@ grad = property(_base_grad.__get__, set_grad, _base_grad.__delete__, _base_grad.
 
 def _methods() -> dict[str, Any]:
     return {
+        "register_hook": autograd.register_hook,
         "type": type_,
         "get_device": get_device,
         "data_ptr": data_ptr,

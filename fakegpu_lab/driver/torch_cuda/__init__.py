@@ -20,6 +20,7 @@ from fakegpu_lab.driver.torch_cuda import (
     device,
     device_type,
     facades,
+    flags,
     generators,
     history,
     lifecycle,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
 
 _SUBJECTS = (
-    unsupported, lifecycle, build, device, properties, memory, history, streams, generators, cudart, comm,
+    unsupported, lifecycle, build, flags, device, properties, memory, history, streams, generators, cudart, comm,
     accelerator, device_type, facades, tensor_types, default_type,
 )  # fmt: skip
 

@@ -119,6 +119,10 @@ def install(patches: Patches) -> None:
     _cudnn.update(benchmark_limit=10, empty_cache=True)
     for dummy, what in ((torch._C._CUDAGraph, _GRAPHS), (torch._C._MemPool, _POOLS)):
         patches.set(dummy, "__new__", staticmethod(refuse(what)))
+    if hasattr(torch.accelerator, "Graph"):  # since 2.13
+        patches.set(torch.accelerator.Graph, "__new__", staticmethod(refuse(_GRAPHS)))
+    if hasattr(torch.cuda, "_compile_kernel"):  # since 2.9
+        patches.set(torch.cuda, "_compile_kernel", refuse("Compiling CUDA code (torch.cuda._compile_kernel)"))
     limit = ContextProp(torch._C._cuda_get_cudnn_benchmark_limit, torch._C._cuda_set_cudnn_benchmark_limit)  # type: ignore[no-untyped-call]
     patches.set(type(torch.backends.cudnn), "benchmark_limit", limit)
     patches.set(torch.cuda.graphs, "_graph_pool_handle", refuse(_GRAPHS))
