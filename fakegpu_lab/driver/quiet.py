@@ -2,24 +2,27 @@
 
 The profiler would record CUDA events through the C++ half that a CPU build lacks: it records the host's side only.
 `nn.TransformerEncoder` in eval mode would make nested tensors of masked batches, which cannot live on a simulated
-device yet: it takes the plain way, with the same results. A CUDA build would flatten the weights of LSTMs for cuDNN.
+device yet: it takes the plain way, with the same results.
+The weights of LSTMs are flattened for cuDNN, as in a CUDA build.
 """
 
 from __future__ import annotations
 
 import functools
+import types
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.backends.mha
 from torch.autograd import profiler
+from torch.backends.cudnn import rnn as cudnn_rnn
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
 
 
 def install(patches: Patches) -> None:
-    """Patch the profiler's set-up, the fast path's switch and cuDNN's."""
+    """Patch the profiler's set-up, the fast path's switch and cuDNN's flattening."""
     original = profiler.profile.__init__
 
     @functools.wraps(original)
@@ -32,4 +35,7 @@ def install(patches: Patches) -> None:
 
     patches.set(profiler.profile, "__init__", init)
     patches.set(torch.backends.mha, "get_fastpath_enabled", lambda: False)
-    patches.set(torch, "_use_cudnn_rnn_flatten_weight", lambda: False)
+    patches.set(torch, "_use_cudnn_rnn_flatten_weight", lambda: True)
+    modes = types.SimpleNamespace(rnn_relu=0, rnn_tanh=1, lstm=2, gru=3)  # cudnnRNNMode_t
+    # The module stands in sys.modules as an object with properties; its functions are in the module it wraps.
+    patches.set(getattr(cudnn_rnn, "m", cudnn_rnn), "_cudnn", types.SimpleNamespace(RNNMode=modes))
