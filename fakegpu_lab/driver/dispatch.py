@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import dtypes, flat_plans, general, messages
+from fakegpu_lab.driver import dtypes, flat_plans, general, messages, results, valueless
 from fakegpu_lab.driver.foresight import SMALL, reserve
 from fakegpu_lab.driver.memory import take
 from fakegpu_lab.driver.op import Op
@@ -62,15 +62,20 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
         # would also keep tensors alive, and memory taken, where on CUDA an error holds none.)
         if DEBUG:
             raise
-        raise dtypes.as_cuda(error.with_traceback(None)) from None
+        raise dtypes.as_cuda(valueless.explained(func, error.with_traceback(None))) from None
 
 
 FakeCudaTensor.__torch_dispatch__ = staticmethod(run)
 
 
 def _make_plan(func: Any) -> Plan:
-    op = Op(func)
+    op = results.prepare(Op(func))
     return dtypes.guarded(op, _plan(op))
+
+
+def forget() -> None:
+    """Drop all plans: another machine may compute otherwise."""
+    _plans.clear()
 
 
 def _plan(op: Op) -> Plan:

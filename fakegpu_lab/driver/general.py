@@ -119,12 +119,7 @@ def _compute(
             reserve_outs(op, reshaped, inner_args, inner_kwargs, nbytes)
         elif None in op.returns:
             buffers = reserve(op, target, inner_args, inner_kwargs, nbytes)
-    try:
-        results = call(*inner_args, **inner_kwargs)
-    except NotImplementedError:
-        if current.meta():  # its shape would depend on values
-            raise transfer.no_values(f"torch.{op.name}") from None
-        raise
+    results = call(*inner_args, **inner_kwargs)
     if op.launches:
         launched(op, device if target is None else target, inner_args, results, nbytes)
     if op.blas:

@@ -11,6 +11,7 @@ from torch.optim.optimizer import _foreach_supported_types as _optimizer_types
 from fakegpu_lab.driver import (
     autocast_script,
     autocast_state,
+    assumptions,
     autograd,
     compiling,
     composites,
@@ -56,6 +57,7 @@ def install(machine: Machine) -> None:
     current.thread.index = 0
     clock.reset()
     random.forget()
+    dispatch.forget()
     _destroy_libraries()
     try:
         _libraries.extend(kernels.register())
@@ -89,6 +91,8 @@ def install(machine: Machine) -> None:
         subclasses.install(patches)
         torch_cuda.install(patches)
         sdp_choice.install(patches)
+        if current.meta():
+            assumptions.install(patches)
     except BaseException:
         uninstall()
         raise

@@ -148,7 +148,7 @@ def _suffixes(self: FakeCudaTensor) -> list[str]:
 
 def format_(self: FakeCudaTensor, spec: str) -> str:
     """`Tensor.__format__`."""
-    if self.dim() == 0 and not self._inner.is_meta and not isinstance(self, torch.nn.Parameter):
+    if self.dim() == 0 and not (self._inner.is_meta and not spec) and not isinstance(self, torch.nn.Parameter):
         return format(self.item(), spec)
     return object.__format__(self, spec)
 
