@@ -84,7 +84,7 @@ def _first_update(model: Any, *args: Any) -> Iterator[Any]:
         return iter(())
     first = model not in _averaged
     _averaged.add(model)
-    return iter((first,))
+    return iter((first, not first))  # n_averaged == 0? n_averaged > 0?
 
 
 def _maybe_opt_step(self: Any, optimizer: Any, optimizer_state: Any, *args: Any, **kwargs: Any) -> Any:

@@ -210,7 +210,7 @@ def _target(op: Op, inner_args: list[Any], inner_kwargs: dict[str, Any], device:
     where = torch.device(where)
     if current.is_ours(where):
         target = current.device(where.index)
-        if current.meta():
+        if current.meta() and not op.random:  # those have an operand there
             inner_kwargs["device"] = "meta"
         return target
     inner_kwargs["device"] = where

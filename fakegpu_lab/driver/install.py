@@ -9,9 +9,9 @@ import torch.utils._foreach_utils
 from torch.optim.optimizer import _foreach_supported_types as _optimizer_types
 
 from fakegpu_lab.driver import (
+    assumptions,
     autocast_script,
     autocast_state,
-    assumptions,
     autograd,
     compiling,
     composites,
