@@ -61,6 +61,11 @@ def cpp_name(dtype: torch.dtype) -> str:
     return _CPP_NAMES.get(dtype, str(dtype))
 
 
+def scalar_type(dtype: torch.dtype) -> str:
+    """A dtype as C++ prints a `ScalarType`: ``Half``."""
+    return _SCALAR_TYPES.get(dtype) or str(dtype).removeprefix("torch.").replace("uint", "UInt")
+
+
 def guarded(op: Op, plan: Plan) -> Plan:
     """`plan`, refusing what only the CPU could compute; unchanged for most ops."""
     kernel = _NO_INTEGERS.get(op.name)

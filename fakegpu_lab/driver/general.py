@@ -20,11 +20,11 @@ from fakegpu_lab.driver import (
     placement,
     recurrent,
     refusals,
+    sampling,
     transfer,
 )
 from fakegpu_lab.driver.foresight import SMALL, reserve, reserve_outs, reserve_resized
 from fakegpu_lab.driver.memory import resize_bytes, take
-from fakegpu_lab.driver.random import seeded_call
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view, wrap_view_of
 from fakegpu_lab.driver.work import launched
 from fakegpu_lab.driver.workspace import ensure_workspace
@@ -52,6 +52,8 @@ def special(op: Op) -> Plan | None:
     for table in (module.HANDLERS for module in _HANDLED):
         if op.name in table:
             return partial(table[op.name], op)
+    if op.random and sampling.decomposes(op):
+        return op.decomposed
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(op.func.name(), "CompositeImplicitAutograd")
     if composite and "sparse" not in op.name:  # C++ would make a sparse tensor without values of ours
         # A composite that C++ did not take apart, because it was called below autograd (in inference mode, say).
@@ -108,7 +110,7 @@ def _compute(
         target = None
     call = op.call
     if op.random:
-        call = partial(seeded_call, op, device)
+        call = partial(sampling.run, op, device)
 
     nbytes = sum(t.nbytes for _, t in tensors if t.__class__ is FakeCudaTensor)
     buffers: list[Buffer] | None = None

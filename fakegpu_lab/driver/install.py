@@ -20,6 +20,7 @@ from fakegpu_lab.driver import (
     current,
     dispatch,
     dispatch_rules,
+    generator_checks,
     kernels,
     lazy,
     linear,
@@ -80,6 +81,7 @@ def install(machine: Machine) -> None:
         constructors.install(patches)
         linear.registration.install(patches)
         dispatch_rules.install(patches)
+        generator_checks.install(patches)
         lazy.install(patches)
         optimizers.install(patches)
         pinned.install(patches)

@@ -77,7 +77,7 @@ class Op:
     """
 
     __slots__ = (
-        "arguments", "blas", "call", "estimate", "func", "has_device", "has_generator", "has_ints", "has_lists",
+        "arguments", "blas", "call", "composite", "estimate", "func", "has_device", "has_generator", "has_ints", "has_lists",
         "is_view", "launches", "name", "no_growth", "only_tensors", "outs", "pointwise", "position", "random",
         "reshaping", "returns", "returns_write", "schema", "single", "synchronises", "tensor_kwargs", "tensors",
         "writes_lists", "written",
@@ -133,11 +133,12 @@ class Op:
         self.single = self.only_tensors and len(schema.returns) == 1
         self.is_view = any(self.returns) and not any(self.returns_write)
         self.launches = not (self.is_view or name in LAUNCHES_NOTHING or torch.Tag.inplace_view in func.tags)
+        self.composite = torch._C.DispatchKey.CompositeImplicitAutograd
         self.reshaping = torch.Tag.inplace_view in func.tags or schema.name in _RESHAPING or bool(self.outs)
 
     def decomposed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A composite op by the ops that C++ makes it of."""
-        return self.func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+        return self.func._op_dk(self.composite, *args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<Op {self.func}>"

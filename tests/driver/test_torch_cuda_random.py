@@ -98,8 +98,8 @@ def test_fork_rng_puts_the_state_back(machine: Any) -> None:
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", torch.device("cuda", 1)])
 def test_a_generator_of_one_s_own(machine: Any, device: Any) -> None:
     generator = torch.Generator(device=device).manual_seed(4)
-    where = str(generator.device)
-    assert where == ("cuda:0" if device == "cuda" else "cuda:1")
+    assert generator.device == torch.device(device)
+    where = "cuda:0" if device == "cuda" else "cuda:1"
     first = draw(where, generator=generator)
     assert draw(where, generator=torch.Generator(device).manual_seed(4)) == first
     assert draw(where, generator=generator) != first
@@ -141,3 +141,90 @@ def test_the_next_machine_starts_from_the_default_seed(machine: Any) -> None:
     first = draw()
     lab.reset()
     assert draw() == first
+
+
+def test_a_state_is_a_seed_and_an_offset(machine: Any) -> None:
+    generator = torch.Generator("cuda").manual_seed(2**40 + 7)
+    draw(generator=generator)
+    state = generator.get_state()
+    assert state.tolist() == [*(2**40 + 7).to_bytes(8, "little"), *(4).to_bytes(8, "little")]
+    expected = draw(generator=generator)
+    other = torch.Generator("cuda").set_state(state)
+    assert (other.initial_seed(), other.get_offset()) == (2**40 + 7, 4)
+    assert draw(generator=other) == expected
+    assert torch.Generator("cuda").set_state(state[:8]).get_offset() == 0  # a seed alone
+    assert draw(generator=torch.Generator("cuda").manual_seed(2**40 + 7).set_offset(4)) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda g: g.set_state(torch.zeros(5, dtype=torch.uint8)), RuntimeError, "RNG state is wrong size"),
+        (lambda g: g.set_state(torch.zeros(16)), TypeError, "RNG state must be a torch.ByteTensor"),
+        (lambda g: g.set_state([1]), TypeError, "expected a torch.ByteTensor, but got list"),
+        (lambda g: g.set_offset(3), RuntimeError, "offset must be a multiple of 4"),
+        (lambda g: g.set_offset("a"), RuntimeError, "manual_offset expected a long, but got str"),
+        (lambda g: g.manual_seed("a"), RuntimeError, "manual_seed expected a long, but got str"),
+        (lambda g: g.graphsafe_set_state(torch.Generator()), RuntimeError, "Expected a CUDA Generator"),
+        (lambda g: torch.cuda.set_rng_state(torch.get_rng_state()), RuntimeError, "RNG state is wrong size"),
+    ],
+)
+def test_a_wrong_state_is_refused_in_cuda_s_words(machine: Any, call: Any, error: Any, message: str) -> None:
+    with pytest.raises(error) as caught:
+        call(torch.Generator("cuda"))
+    assert str(caught.value) == message
+
+
+def test_negative_seeds_and_offsets_wrap(machine: Any) -> None:
+    generator = torch.Generator("cuda").manual_seed(-1)
+    assert generator.initial_seed() == 2**64 - 1
+    assert generator.set_offset(-4).get_offset() == 2**64 - 4
+    assert generator.seed() < 2**53
+    assert generator.get_offset() == 0
+
+
+def test_generators_may_share_a_state(machine: Any) -> None:
+    generator = torch.Generator("cuda")
+    shared = generator.graphsafe_get_state()
+    shared.manual_seed(3)
+    assert generator.initial_seed() == 3
+    other = torch.Generator("cuda").graphsafe_set_state(generator)
+    draw(generator=other)
+    assert generator.get_offset() == 4
+    copy = generator.clone_state()
+    draw(generator=generator)
+    assert copy.get_offset() == 4
+
+
+def test_a_generator_of_a_device_is_refused_on_the_host(machine: Any) -> None:
+    ours = torch.Generator("cuda")
+    before = torch.ones(3)
+    for call in (
+        lambda: torch.rand(3, generator=ours),
+        lambda: torch.randn(3, generator=ours),
+        lambda: torch.randint(3, (3,), generator=ours),
+        lambda: torch.randperm(3, generator=ours),
+        lambda: torch.normal(0.0, before, generator=ours),
+        lambda: torch.bernoulli(before, generator=ours),
+        lambda: before.multinomial(2, generator=ours),
+        lambda: before.normal_(generator=ours),
+        lambda: torch.nn.init.uniform_(before, generator=ours),
+        lambda: list(torch.utils.data.RandomSampler(range(5), generator=ours)),
+    ):
+        with pytest.raises(RuntimeError, match=r"^Expected a 'cpu' device type for generator but found 'cuda'$"):
+            call()
+    assert before.tolist() == [1, 1, 1]
+    with torch.device("cuda"):
+        assert torch.rand(3, generator=ours).is_cuda
+
+
+def test_checkpointing_repeats_dropout(machine: Any) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    x = torch.ones(1000, device="cuda", requires_grad=True)
+    for reentrant in (False, True):
+        x.grad = None
+        out = checkpoint(torch.nn.Dropout(0.5), x, use_reentrant=reentrant)
+        torch.rand(5, device="cuda")
+        out.sum().backward()
+        assert torch.equal(x.grad != 0, out != 0)

@@ -49,8 +49,9 @@ def _cuda_index(device: Any) -> int | None:
 
 def make_generator(device: Any = "cpu") -> torch._C.Generator:
     """``torch.Generator(device)``."""
-    index = _cuda_index(device)
-    return _generator(device) if index is None else CudaGenerator(index)
+    if _cuda_index(device) is None:  # which has the ordinal checked
+        return _generator(device)
+    return CudaGenerator(device if isinstance(device, int) else torch.device(device).index)
 
 
 def make_stream(device: Any = None, *args: Any, **kwargs: Any) -> torch._C.Stream:

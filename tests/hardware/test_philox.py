@@ -1,0 +1,121 @@
+"""Philox 4×32-10: the generator's own test vectors, and the vectorised code against one counter at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fakegpu_lab.hardware import philox
+
+U32 = st.integers(0, 2**32 - 1)
+
+
+def slowly(counter: tuple[int, int, int, int], seed: int) -> tuple[int, ...]:
+    """curand_philox4x32_x.h, one counter in Python integers."""
+    a, b, c, d = counter
+    low, high = seed & 0xFFFFFFFF, seed >> 32
+    for _ in range(10):
+        first, second = a * 0xD2511F53, c * 0xCD9E8D57
+        a, b, c, d = (
+            second >> 32 ^ b ^ low,
+            second & 0xFFFFFFFF,
+            first >> 32 ^ d ^ high,
+            first & 0xFFFFFFFF,
+        )
+        low, high = (low + 0x9E3779B9) & 0xFFFFFFFF, (high + 0xBB67AE85) & 0xFFFFFFFF
+    return a, b, c, d
+
+
+# https://github.com/DEShawResearch/random123/blob/main/tests/kat_vectors ("philox4x32 10")
+KNOWN = [
+    ((0, 0, 0, 0), 0, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((0xFFFFFFFF,) * 4, 2**64 - 1, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        0x299F31D0A4093822,
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+]
+
+
+@pytest.mark.parametrize(("counter", "seed", "expected"), KNOWN)
+def test_known_answers(counter: tuple[int, int, int, int], seed: int, expected: tuple[int, ...]) -> None:
+    assert slowly(counter, seed) == expected
+    first = counter[2] | counter[3] << 32
+    if first + 1 < 2**64:
+        words = philox.words(seed, counter[0] | counter[1] << 32, first, 1)
+        assert tuple(int(word[0]) for word in words) == expected
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(0, 2**64 - 1), st.integers(0, 2**62), st.integers(0, 2**33), st.integers(1, 70), st.integers(0, 2**9)
+)
+def test_words_of_many_threads_are_those_of_each(seed: int, counter: int, first: int, count: int, pick: int) -> None:
+    words = philox.words(seed, counter, first, count)
+    thread = first + pick % count
+    expected = slowly((counter & 0xFFFFFFFF, counter >> 32, thread & 0xFFFFFFFF, thread >> 32), seed)
+    assert tuple(int(word[pick % count]) for word in words) == expected
+
+
+def strided(numel: int, seed: int, offset: int, grid: philox.Grid, index: int) -> int:
+    """The word for one element, by the loop of `distribution_elementwise_grid_stride_kernel`."""
+    thread = index % grid.threads
+    turn = index // grid.threads
+    counter = offset // 4 + turn // grid.lanes
+    return slowly((counter, 0, thread, 0), seed)[turn % grid.lanes]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 60_000), st.integers(1, 12), st.sampled_from([1024, 1536, 2048]), st.integers(0, 1000), st.data())
+def test_a_grid_stride_gives_each_element_its_word(
+    numel: int, sm_count: int, threads_per_sm: int, quarter_offset: int, data: st.DataObject
+) -> None:
+    grid = philox.grid(numel, 4, sm_count, threads_per_sm)
+    assert grid.threads == 256 * min(sm_count * threads_per_sm // 256, (numel + 255) // 256)
+    out = np.empty(numel, np.uint32)
+    philox.fill(out, 7, 4 * quarter_offset, grid, philox.bits32)
+    for index in {0, numel - 1, data.draw(st.integers(0, numel - 1))}:
+        assert out[index] == strided(numel, 7, 4 * quarter_offset, grid, index)
+    calls = -(-numel // (grid.threads * 4))
+    assert grid.increment == 4 * calls
+
+
+@pytest.mark.parametrize("per_thread", [1, 2, 4])
+@pytest.mark.parametrize("numel", [1, 7, 33_000])
+def test_neighbours_of_a_thread(numel: int, per_thread: int) -> None:
+    out = np.empty(numel, np.uint32)
+    philox.interleaved(out, 3, 8, philox.bits32, per_thread)
+    for index in {0, numel // 2, numel - 1}:
+        assert out[index] == slowly((2, 0, index // per_thread, 0), 3)[index % per_thread]
+
+
+def test_uniform_numbers_are_those_of_curand() -> None:
+    """x · 2^-32 + 2^-33 in float32, in (0, 1]; 53 bits for float64."""
+    words = tuple(np.array([w, 0xFFFFFFFF, 0], np.uint32) for w in (0x80000001, 5, 1, 0))
+    assert philox.uniform(words, 1)[0].tolist() == [0.5, 1.0, 2.0**-33]  # type: ignore[arg-type]
+    first, second = philox.uniform_double(words, 2)  # type: ignore[arg-type]
+    assert first[0] == (0x80000001 ^ 5 << 21) * 2.0**-53 + 2.0**-54
+    assert second.max() <= 1
+    assert second.min() > 0
+
+
+def test_normal_numbers_are_normal() -> None:
+    grid = philox.grid(200_000, 4, 4, 1024)
+    for lanes, kind in ((philox.normal, np.float32), (philox.normal_double, np.float64)):
+        out = np.empty(200_000, kind)
+        philox.fill(out, 1, 0, grid._replace(lanes=4 if kind is np.float32 else 2), lanes)
+        assert abs(out.mean()) < 0.01
+        assert abs(out.std() - 1) < 0.01
+        assert np.isfinite(out).all()
+
+
+def test_double_precision_box_muller() -> None:
+    words = tuple(np.array([w], np.uint32) for w in (123456789, 987654321, 192837465, 564738291))
+    u = (int(words[0][0]) ^ int(words[1][0]) << 21) * 2.0**-53 + 2.0**-54
+    v = (int(words[2][0]) ^ int(words[3][0]) << 21) * 2.0**-52 + 2.0**-53
+    sine, cosine = philox.normal_double(words, 2)  # type: ignore[arg-type]
+    assert sine[0] == pytest.approx(np.sqrt(-2 * np.log(u)) * np.sin(np.pi * v), rel=1e-12)
+    assert cosine[0] == pytest.approx(np.sqrt(-2 * np.log(u)) * np.cos(np.pi * v), rel=1e-12)
