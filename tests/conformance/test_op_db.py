@@ -93,12 +93,13 @@ def compare(op: OpInfo, sample: Any, gradients: bool) -> None:
     torch.manual_seed(7)  # the devices' generators too
     expected = op(sample.input, *sample.args, **sample.kwargs)
     actual = op(there[0], *there[1], **there[2])
+    drew = torch.cuda.default_generators[0].get_offset() > 0  # a device's digits are not the CPU's
     if op.name == "to":  # the sample names its device
         for one, other in zip(tree_leaves(expected), tree_leaves(actual), strict=True):
             assert_close(other.detach().cpu(), one.detach())
     else:
-        check(expected, actual, values=name not in UNDEFINED)
-    if not (gradients and differentiable(expected)):
+        check(expected, actual, values=name not in UNDEFINED and not drew)
+    if drew or not (gradients and differentiable(expected)):
         return
     total(differentiable(expected)).backward()
     total(differentiable(actual)).backward()
