@@ -77,10 +77,10 @@ class Op:
     """
 
     __slots__ = (
-        "arguments", "blas", "call", "composite", "estimate", "func", "has_device", "has_generator", "has_ints", "has_lists",
-        "is_view", "launches", "name", "no_growth", "only_tensors", "outs", "pointwise", "position", "random",
-        "reshaping", "returns", "returns_write", "schema", "single", "synchronises", "tensor_kwargs", "tensors",
-        "writes_lists", "written",
+        "arguments", "blas", "call", "composite", "estimate", "func", "has_device", "has_generator", "has_ints",
+        "has_lists", "is_view", "launches", "name", "no_growth", "only_tensors", "outs", "pointwise", "position",
+        "random", "reshaping", "returns", "returns_write", "schema", "single", "synchronises", "tensor_kwargs",
+        "tensors", "writes_lists", "written",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
