@@ -16,7 +16,7 @@ from torch.testing._internal.common_modules import module_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 import fakegpu_lab as lab
-from tests.conformance.exceptions import MODULE_EXCEPTIONS
+from tests.conformance.exceptions import MODULE_EXCEPTIONS, NO_BACKWARD_IN_EVALUATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,8 +67,8 @@ def assert_equal(actual: torch.Tensor | None, expected: torch.Tensor | None, wha
         )
 
 
-def compare(here: torch.nn.Module, copied: torch.nn.Module, sample: ModuleInput) -> None:
-    """One forward and backward on both."""
+def compare(here: torch.nn.Module, copied: torch.nn.Module, sample: ModuleInput, refusal: str | None) -> None:
+    """One forward and backward on both; a `refusal` is what the device says to backward."""
     inputs = (sample.forward_input.args, sample.forward_input.kwargs)
     originals, copies = Copies("cpu"), Copies("cuda:0")
     args, kwargs = tree_map(originals, inputs)
@@ -80,6 +80,10 @@ def compare(here: torch.nn.Module, copied: torch.nn.Module, sample: ModuleInput)
     for i, (one, other) in enumerate(zip(actual, expected, strict=True)):
         assert_equal(one, other, f"result {i}")
         assert one.requires_grad == other.requires_grad
+    if refusal is not None:
+        with pytest.raises(RuntimeError, match=refusal):
+            actual[0].sum().backward()
+        return
     for results in (expected, actual):
         torch.stack(
             [r.abs().sum() for r in results if r.requires_grad] or [torch.zeros((), requires_grad=True)]
@@ -93,17 +97,18 @@ def compare(here: torch.nn.Module, copied: torch.nn.Module, sample: ModuleInput)
 
 
 def run(info: ModuleInfo, training: bool) -> None:
+    refusal = None if training else NO_BACKWARD_IN_EVALUATION.get(name_of(info))
     for sample in samples(info, training):
         args, kwargs = sample.constructor_input.args, sample.constructor_input.kwargs
         torch.manual_seed(0)
         here = info.module_cls(*args, **kwargs).to(torch.float32).train(training)
-        compare(copy.deepcopy(here), copy.deepcopy(here).to("cuda:0"), sample)
+        compare(copy.deepcopy(here), copy.deepcopy(here).to("cuda:0"), sample, refusal)
         if "device" in inspect.signature(info.module_cls.__init__).parameters:
             args, kwargs = tree_map(Copies("cuda:0"), (args, kwargs))
             built = info.module_cls(*args, **{**kwargs, "device": "cuda:0"})
             assert all(p.is_cuda for p in built.parameters())
             built.train(training).load_state_dict(here.state_dict())
-            compare(here, built, sample)
+            compare(here, built, sample, refusal)
 
 
 @pytest.fixture(scope="module")
