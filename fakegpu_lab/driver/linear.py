@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd import forward_ad
 
+from fakegpu_lab.driver import work_products
 from fakegpu_lab.driver.foresight import HARMLESS
 from fakegpu_lab.driver.memory import take, take_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
-from fakegpu_lab.driver.work import kernel, launched, streaming
-from fakegpu_lab.driver.work_products import product
+from fakegpu_lab.driver.work import kernel, streaming
 from fakegpu_lab.driver.workspace import ensure_workspace
+from fakegpu_lab.hardware.clock import here, launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
 
 _linear: Callable[..., torch.Tensor] = torch._C._nn.linear
+_fp32_precision: Callable[[str, str], str] = torch._C._get_fp32_precision_getter
 _mm: Callable[..., torch.Tensor] = torch._C._VariableFunctions.mm
 
 
@@ -54,10 +56,19 @@ def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         numel = source.numel() // max(source.shape[-1], 1) * weight.shape[0]
         if numel * source.element_size() > HARMLESS:
             buffer = take_bytes(device, numel * source.element_size())
-    result = _linear(source._inner, weight._inner, None if bias is None else bias._inner)
+    inner, matrix = source._inner, weight._inner
+    result = _linear(inner, matrix, None if bias is None else bias._inner)
     tensor = wrap(result, device, buffer or take(device, result))
-    launched(op, device, (source._inner, weight._inner), result, 0)
-    ensure_workspace(device)
+    host = here.host
+    stream = host.streams[device]
+    key = (inner.shape, matrix.shape, inner.dtype, _fp32_precision("cuda", "matmul"))
+    known = device.roofline.known
+    work = known.get(key)
+    if work is None:
+        work = known[key] = work_products.linear(device, (inner, matrix), result, 0)
+    launch(host, stream, work.ns, work.share, work.flops, work.nbytes)
+    if stream.id not in device.workspaces:
+        ensure_workspace(device)
     return tensor
 
 
@@ -105,7 +116,7 @@ def _product(device: Device, a: torch.Tensor, b: torch.Tensor, shape: torch.Size
     nbytes = prod(shape) * a.element_size()
     buffer = take_bytes(device, nbytes) if nbytes > HARMLESS else None
     result = _mm(a, b).view(shape)
-    kernel(device, product(device, a.dtype, a.shape[0], b.shape[1], a.shape[1]))
+    kernel(device, work_products.product(device, a.dtype, a.shape[0], b.shape[1], a.shape[1]))
     return wrap(result, device, buffer or take(device, result))
 
 

@@ -127,7 +127,7 @@ def note(host: Host) -> Note:
     shapes = []
     for argument in op[1]:
         if argument.__class__ is FakeCudaTensor:
-            shapes.append(argument.shape)
+            shapes.append(argument._inner.shape)
         elif argument.__class__ is list and argument and isinstance(argument[0], torch.Tensor):
             shapes += [item.shape for item in argument[:8] if item is not None]
     name = _names.get(id(func))

@@ -221,6 +221,12 @@ def launched(op: Op, device: Device, args: Sequence[Any], result: Any, nbytes: i
             launch(host, stream, roofline.floor + int(moved * roofline.ns_per_byte))
         else:
             launch(host, stream, estimate(device, args, result, nbytes).ns)
+    elif estimate is None and result.__class__ is torch.Tensor and result.layout is torch.strided:
+        roofline = device.roofline
+        moved = nbytes + result.nbytes
+        elements = result.numel()
+        ns = roofline.floor + int(moved * roofline.ns_per_byte)
+        launch(host, stream, ns, roofline.share(elements), elements, moved)
     else:
         ns, flops, moved, share = (estimate or streaming)(device, args, result, nbytes)
         launch(host, stream, ns, share, flops, moved)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.work import Work, nbytes_of, streaming
-from fakegpu_lab.hardware.roofline import ATTENTION_EFFICIENCY, CONVOLUTION_EFFICIENCY
+from fakegpu_lab.hardware.roofline import ATTENTION_EFFICIENCY, CONVOLUTION_EFFICIENCY, REMEMBERED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,6 +50,18 @@ def format_of(dtype: torch.dtype, device: Device, what: str = "matmul") -> str:
 
 def product(device: Device, dtype: torch.dtype, m: int, n: int, k: int, batch: int = 1, nbytes: int = 0) -> Work:
     """`batch` products of m×k by k×n matrices; `nbytes` if they move others than their operands and results."""
+    known = device.roofline.known
+    precision = _fp32_precision("cuda", "matmul") if dtype is torch.float32 else ""
+    key = (dtype, precision, m, n, k, batch, nbytes)
+    work: Work | None = known.get(key)
+    if work is None:
+        if len(known) >= REMEMBERED:
+            known.clear()
+        work = known[key] = _product(device, dtype, m, n, k, batch, nbytes)
+    return work
+
+
+def _product(device: Device, dtype: torch.dtype, m: int, n: int, k: int, batch: int, nbytes: int) -> Work:
     size = dtype.itemsize
     if not nbytes:
         nbytes = (m * k + k * n + m * n) * batch * size
@@ -91,7 +103,7 @@ def linear(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Wor
     """``input @ weight.T``, the bias in the epilogue."""
     source, weight = args[0], args[1]
     k = source.shape[-1]
-    return product(device, source.dtype, source.numel() // max(k, 1), weight.numel() // max(k, 1), k)
+    return product(device, source.dtype, source.numel() // (k or 1), weight.numel() // (k or 1), k)
 
 
 def _convolved(device: Device, source: Any, weight: Any, image: Any, groups: int, nbytes: int) -> Work:

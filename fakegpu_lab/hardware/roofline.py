@@ -16,7 +16,7 @@ mode).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.profile import GpuProfile
@@ -57,7 +57,9 @@ TILE_NS = 1_000
 MIN_SPLIT = 256
 """A product with too few tiles is split along the sum too, into parts of at least this length (split-K)."""
 
-THREADS_PER_BLOCK = 128
+REMEMBERED = 4096
+"""Kernels whose time is kept: a program multiplies the same few shapes over and over."""
+
 ELEMENTS_PER_THREAD = 4
 """How PyTorch cuts elementwise kernels (CUDALoops.cuh)."""
 
@@ -78,15 +80,18 @@ class Roofline:
         The share of the card that a kernel of one block fills.
     ns_per_byte
         Of a kernel that streams.
+    known
+        Room for whoever works out the same kernels over and over; at most `REMEMBERED` entries.
     """
 
-    __slots__ = ("_full_grid", "floor", "ns_per_byte", "one_block", "profile")
+    __slots__ = ("_full_grid", "floor", "known", "ns_per_byte", "one_block", "profile")
 
     def __init__(self, profile: GpuProfile) -> None:
         self.profile = profile
         self.floor = FLOOR_NS
         self.one_block = 1.0 / profile.sm_count
         self.ns_per_byte = 1e9 / (profile.memory_bandwidth * DRAM_EFFICIENCY)
+        self.known: dict[Any, Any] = {}
         self._full_grid = profile.sm_count * profile.max_threads_per_sm * ELEMENTS_PER_THREAD
 
     def streaming(self, nbytes: int) -> int:
