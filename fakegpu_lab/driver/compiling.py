@@ -1,9 +1,8 @@
-"""torch.compile and torch.export: what can be had of them.
+"""torch.compile: a compiled model runs eagerly.
 
-Both trace with FakeTensors that carry the device people see, ``cuda``; a CPU build has no guard for it, and C++ would
-abort the process. So `torch.compile` returns a module or function that runs eagerly (torch's own
-``set_stance("force_eager")``: right results, and every kernel and byte is simulated), and tracing a tensor of a
-simulated GPU is refused with a sentence.
+A real card would run generated Triton kernels, for which there is no compiler here. `torch.compile` returns a module or
+function that runs eagerly (torch's own ``set_stance("force_eager")``): right results, and every kernel and byte is
+simulated, though not the fewer kernels that fusing would leave. It says so once.
 """
 
 from __future__ import annotations
@@ -13,39 +12,30 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses import fake_tensor
-
-from fakegpu_lab.driver.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
 
 _compile = torch.compile
-_from_tensor = fake_tensor.FakeTensorMode.from_tensor
+_said: list[bool] = []
 
 
 @functools.wraps(_compile)
 def compile_eagerly(*args: Any, **kwargs: Any) -> Any:
     """`torch.compile`, run eagerly."""
+    if not _said:
+        _said.append(True)
+        # To stdout: what is written to stderr looks like an error in a notebook.
+        print(  # noqa: T201
+            "fakegpu_lab: torch.compile runs eagerly on simulated GPUs: right results and memory, kernels not fused."
+        )
     torch.compiler.set_stance("force_eager")
     return _compile(*args, **kwargs)
 
 
-@functools.wraps(_from_tensor)
-def from_tensor(self: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """`FakeTensorMode.from_tensor`, which must not be given a tensor of a simulated GPU."""
-    if tensor.__class__ is FakeCudaTensor:
-        raise NotImplementedError(
-            "torch.export, AOT compilation and FakeTensorMode cannot trace tensors on a simulated GPU. "
-            "Trace the model on the CPU; torch.compile(model) works here and runs eagerly."
-        )
-    return _from_tensor(self, tensor, *args, **kwargs)
-
-
 def install(patches: Patches) -> None:
-    """Patch `torch.compile` and the entrance of FakeTensorMode."""
+    """Patch `torch.compile`."""
     patches.set(torch, "compile", compile_eagerly)
-    patches.set(fake_tensor.FakeTensorMode, "from_tensor", from_tensor)
 
 
 def restore_stance() -> None:

@@ -90,7 +90,7 @@ def _plan(op: Op) -> Plan:
         return flat_plans.views(op)
     simple = op.only_tensors and not op.has_lists and not op.random and not op.has_device and not op.reshaping
     if simple and op.tensors and op.tensors[0] == 0:
-        if op.is_view and op.single and op.returns == (op.arguments[0],):
+        if op.is_view and op.single and op.returns == (op.arguments[0],) and op.tensors == (0,):
             return _view(op)
         if not op.written and not op.is_view:
             return _functional(op)

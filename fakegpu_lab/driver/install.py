@@ -37,6 +37,8 @@ from fakegpu_lab.driver import (
     storage,
     subclasses,
     torch_cuda,
+    tracing,
+    wrappers,
 )
 from fakegpu_lab.driver.patches import Patches
 from fakegpu_lab.driver.tensor import FakeCudaTensor
@@ -81,6 +83,8 @@ def install(machine: Machine) -> None:
         constructors.install(patches)
         linear.registration.install(patches)
         dispatch_rules.install(patches)
+        tracing.install(patches)
+        wrappers.install(patches)
         generator_checks.install(patches)
         lazy.install(patches)
         optimizers.install(patches)

@@ -1,4 +1,4 @@
-"""torch.compile runs eagerly on a device; tracing that would abort the process is refused."""
+"""torch.compile runs eagerly on a device, and says so."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
+from fakegpu_lab.driver import compiling
 
 
 def test_compile_runs_eagerly_and_is_counted() -> None:
@@ -26,7 +27,20 @@ def test_compile_runs_eagerly_and_is_counted() -> None:
     assert torch._dynamo.eval_frame._stance.stance == "default"  # type: ignore[attr-defined]
 
 
-@pytest.mark.usefixtures("machine")
-def test_export_is_refused_with_a_sentence() -> None:
-    with pytest.raises(Exception, match="cannot trace tensors on a simulated GPU"):
-        torch.export.export(torch.nn.Linear(4, 4).cuda(), (torch.ones(2, 4, device="cuda"),))
+@pytest.mark.parametrize(
+    "options",
+    [{"mode": "max-autotune"}, {"fullgraph": True}, {"dynamic": True}, {"backend": "aot_eager"}],
+    ids=lambda options: next(iter(options)),
+)
+def test_every_way_to_compile_trains(machine, options) -> None:
+    model = torch.nn.Linear(4, 4).cuda()
+    torch.compile(model, **options)(torch.ones(2, 4, device="cuda")).sum().backward()
+    assert model.weight.grad.is_cuda
+
+
+def test_it_is_said_once(machine, monkeypatch, capfd) -> None:
+    monkeypatch.setattr(compiling, "_said", [])
+    for _ in range(2):
+        torch.compile(torch.nn.ReLU())
+    out, err = capfd.readouterr()
+    assert (out.count("torch.compile runs eagerly"), err) == (1, "")

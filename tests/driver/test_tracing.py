@@ -1,0 +1,95 @@
+"""FakeTensors, exported graphs and higher-order operators of programs that run on a device."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+
+def test_fake_tensors_compute_their_gradients(machine):
+    before = torch.cuda.memory_allocated()
+    with FakeTensorMode(), torch.device("cuda"):
+        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        out = model(torch.empty(3, 4, device="cuda:0"))
+        out.sum().backward()
+        grad = model[0].weight.grad
+    assert (out.device, grad.device, grad.shape) == (torch.device("cuda:0"), torch.device("cuda:0"), (8, 4))
+    assert out.is_cuda
+    assert torch.cuda.memory_allocated() == before  # a fake tensor has no memory
+
+
+def test_a_device_tensor_becomes_a_fake_one(machine):
+    tensor = torch.ones(3, device="cuda:1", requires_grad=True)
+    mode = FakeTensorMode()
+    fake = mode.from_tensor(tensor)
+    assert (fake.device, fake.shape, fake.requires_grad) == (torch.device("cuda:1"), (3,), True)
+    assert mode.from_tensor(tensor) is fake
+    with mode, pytest.raises(Exception, match="Please convert all Tensors to FakeTensors first"):
+        tensor + fake
+
+
+@pytest.mark.parametrize("tracing_mode", ["real", "fake", "symbolic"])
+def test_make_fx_writes_the_graph_of_cuda(machine, tracing_mode):
+    x = torch.randn(3, 4, device="cuda")
+    graph = make_fx(lambda x: x.sin() + torch.zeros(4, device="cuda"), tracing_mode=tracing_mode)(x)
+    assert "device(type='cuda'" in graph.code
+    assert "fakegpu" not in graph.code
+    torch.testing.assert_close(graph(x), x.sin())
+
+
+def test_export_of_a_model_on_a_device(machine):
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            self.register_buffer("scale", torch.full((4,), 2.0))
+
+        def forward(self, x):
+            return self.linear(x) * self.scale + torch.arange(4, device=x.device)
+
+    model, x = Model().cuda(), torch.randn(3, 4, device="cuda")
+    program = torch.export.export(model, (x,))
+    assert "fakegpu" not in str(program)
+    torch.testing.assert_close(program.module()(x), model(x))
+    dynamic = torch.export.export(model, (x,), dynamic_shapes={"x": {0: torch.export.Dim("batch")}})
+    more = torch.randn(7, 4, device="cuda")
+    torch.testing.assert_close(dynamic.module()(more), model(more))
+    flat = program.run_decompositions()
+    assert "fakegpu" not in str(flat)
+    torch.testing.assert_close(flat.module()(x), model(x))
+
+
+def test_an_exported_program_is_saved_and_loaded(machine):
+    model, x = nn.Linear(4, 2).cuda(), torch.randn(3, 4, device="cuda")
+    file = io.BytesIO()
+    torch.export.save(torch.export.export(model, (x,)), file)
+    assert b"fakegpu" not in file.getvalue()
+    file.seek(0)
+    loaded = torch.export.load(file).module()
+    torch.testing.assert_close(loaded(x), model(x))
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention(machine):
+    q = torch.randn(1, 2, 128, 16, device="cuda", requires_grad=True)
+    mask = create_block_mask(lambda b, h, i, j: i >= j, 1, 1, 128, 128, device="cuda")
+    out = flex_attention(q, q, q, block_mask=mask)
+    out.sum().backward()
+    grad, q.grad = q.grad, None
+    expected = nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+    expected.sum().backward()
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(grad, q.grad)
+
+
+def test_cond_runs_one_branch(machine):
+    x = torch.ones(3, device="cuda")
+    choose = lambda x: torch.cond(x.sum() > 2, lambda x: x + 1, lambda x: x - 1, (x,))  # noqa: E731
+    assert choose(x).tolist() == [2, 2, 2]
+    assert choose(-x).tolist() == [-2, -2, -2]
