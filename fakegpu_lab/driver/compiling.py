@@ -26,9 +26,7 @@ def compile_eagerly(*args: Any, **kwargs: Any) -> Any:
     if not _said:
         _said.append(True)
         # To stdout: what is written to stderr looks like an error in a notebook.
-        print(  # noqa: T201
-            "fakegpu_lab: torch.compile runs eagerly on simulated GPUs: right results and memory, kernels not fused."
-        )
+        print("fakegpu_lab: torch.compile runs eagerly on simulated GPUs: right results and memory, kernels not fused.")
     torch.compiler.set_stance("force_eager")
     return _compile(*args, **kwargs)
 

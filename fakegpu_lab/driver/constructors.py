@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _FUNCTIONS = ("tensor", "as_tensor", "asarray", "frombuffer")
 _SPARSE = ("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor",
            "sparse_compressed_tensor")  # fmt: skip
+"""Those that enter a device's guard before they look at anything: they are told our own device."""
 _METHODS = ("new_tensor",)
 
 
@@ -37,32 +38,13 @@ def with_index(where: Any) -> Any:
     return CUDA_DEVICES[current.device().index]
 
 
-def _indexed(function: Callable[..., Any]) -> Callable[..., Any]:
+def _indexed(function: Callable[..., Any], index: Callable[[Any], Any] = with_index) -> Callable[..., Any]:
     @functools.wraps(function)
     def constructor(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         if kwargs.get("device") is not None:
-            kwargs["device"] = with_index(kwargs["device"])
+            kwargs["device"] = index(kwargs["device"])
         return function(*args, **kwargs)
-
-    return constructor
-
-
-def _sparse(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A sparse constructor; from lists, or from sizes alone, it makes its parts on the host and moves them."""
-
-    @functools.wraps(function)
-    def constructor(*args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
-        where = kwargs.get("device")
-        if where is None:
-            return function(*args, **kwargs)
-        kwargs["device"] = where = with_index(where)
-        given = (*args, *kwargs.values())
-        if not current.is_ours(torch.device(where)) or any(isinstance(value, torch.Tensor) for value in given):
-            return function(*args, **kwargs)
-        requires_grad = kwargs.pop("requires_grad", False)
-        return conversion.to(function(*args, **{**kwargs, "device": "cpu"}), where).requires_grad_(requires_grad)
 
     return constructor
 
@@ -118,7 +100,7 @@ def install(patches: Patches) -> None:
     for name in _FUNCTIONS:
         wrap_function(patches, name, _indexed)
     for name in _SPARSE:
-        wrap_function(patches, name, _sparse)
+        wrap_function(patches, name, functools.partial(_indexed, index=conversion.cpp))
     for name in _METHODS:
         patches.set(torch.Tensor, name, _indexed(getattr(torch.Tensor, name)))
     patches.set(torch.Tensor, "new", _new(torch.Tensor.new))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import dtypes, flat_plans, general, messages, results, valueless
+from fakegpu_lab.driver import dtypes, flat_plans, general, messages, results, sparse, valueless
 from fakegpu_lab.driver.foresight import SMALL, reserve
 from fakegpu_lab.driver.memory import take
 from fakegpu_lab.driver.op import Op
@@ -66,11 +66,14 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
 
 
 FakeCudaTensor.__torch_dispatch__ = staticmethod(run)
+sparse.forget_plans.append(_plans.clear)
 
 
 def _make_plan(func: Any) -> Plan:
+    if func in sparse.ANSWERS:
+        return sparse.ANSWERS[func]
     op = results.prepare(Op(func))
-    return dtypes.guarded(op, _plan(op))
+    return sparse.heeding(op, dtypes.guarded(op, _plan(op)))
 
 
 def forget() -> None:
@@ -142,8 +145,8 @@ def _functional(op: Op) -> Plan:
     return functional
 
 
-# The next two are `_functional` for the commonest calls of all: one or two small operands on one device. They are the
-# overhead of a student's small loop (`benchmarks/overhead.py`), so they are written out: no list, no inner function.
+# The next two are `_functional` for one or two small operands on one device, written out: no list, no inner function.
+# They are the overhead of a student's small loop (`benchmarks/overhead.py`).
 
 
 def _unary(op: Op, otherwise: Plan) -> Plan:

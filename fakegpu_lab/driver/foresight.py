@@ -119,14 +119,15 @@ def _convolution_bound(inner: list[Any]) -> int:
 
 
 def _on_meta(op: Op, inner: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
-    """The op's results as meta tensors, or None where it has no meta kernel (or its shape depends on values)."""
+    """The op's results as meta tensors, or None where it has no meta kernel (or its size depends on values)."""
     try:
         results = op.func(
             *torch.utils._pytree.tree_map(_to_meta, inner), **torch.utils._pytree.tree_map(_to_meta, kwargs)
         )
     except (AttributeError, RuntimeError):
         return None  # no meta kernel; or an error that comes again, with the right words, from the real call
-    return [r for r in torch.utils._pytree.tree_leaves(results) if isinstance(r, torch.Tensor)]
+    tensors = [r for r in torch.utils._pytree.tree_leaves(results) if isinstance(r, torch.Tensor)]
+    return tensors if all(t.layout is torch.strided for t in tensors) else None  # a sparse one depends on values
 
 
 def _to_meta(value: Any) -> Any:

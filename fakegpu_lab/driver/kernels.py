@@ -96,6 +96,27 @@ def local_scalar_dense(source: FakeCudaTensor) -> Any:
     return transfer.local_scalar_dense(None, (source,), {})  # type: ignore[arg-type]
 
 
+def sparse_empty(size: Sequence[int], *, device: torch.device | None = None, **options: Any) -> torch.Tensor:
+    """``aten::empty.memory_format`` of a sparse layout: no elements yet, and no memory for any."""
+    where = current.device(device.index if device is not None else None)
+    for name in ("pin_memory", "memory_format"):
+        options.pop(name, None)
+    inner = torch.empty(tuple(size), device=_inner_device(), **options)
+    return wrap(inner, where, take_bytes(where, 0))
+
+
+def sparse_with_dims(
+    sparse_dim: int, dense_dim: int, size: Sequence[int], *, device: torch.device | None = None, **options: Any
+) -> torch.Tensor:
+    """``aten::_sparse_coo_tensor_with_dims``: no elements yet."""
+    where = current.device(device.index if device is not None else None)
+    options.pop("pin_memory", None)
+    inner = torch.ops.aten._sparse_coo_tensor_with_dims.default(
+        sparse_dim, dense_dim, tuple(size), device=_inner_device(), **options
+    )
+    return wrap(inner, where, take_bytes(where, 0))
+
+
 FACTORIES: dict[str, Callable[..., Any]] = {
     "empty.memory_format": empty,
     "empty_strided": empty_strided,
@@ -133,6 +154,10 @@ def register() -> list[torch.library.Library]:
     for key in ("CUDA", "PrivateUse1"):
         for name, function in FACTORIES.items():
             library.impl(name, function, key)
+    for key in ("SparseCUDA", "SparsePrivateUse1", "SparseCsrCUDA", "SparseCsrPrivateUse1"):
+        library.impl("empty.memory_format", sparse_empty, key)
+    for key in ("SparseCUDA", "SparsePrivateUse1"):
+        library.impl("_sparse_coo_tensor_with_dims", sparse_with_dims, key)
     library.impl("_copy_from", copy_from, "PrivateUse1")
     library.impl("scaled_dot_product_attention", scaled_dot_product_attention, "AutogradPrivateUse1")
     cudnn_rnn.register(library)

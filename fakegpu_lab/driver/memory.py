@@ -32,8 +32,8 @@ def resize_bytes(buffer: Buffer, nbytes: int) -> None:
 
 
 def take(device: Device, inner: torch.Tensor) -> Buffer:
-    """The device memory of a new tensor with the values `inner`."""
-    return take_bytes(device, storage_bytes(inner))
+    """The device memory of a new tensor with the values `inner`; a sparse one has that of its parts (`sparse`)."""
+    return take_bytes(device, storage_bytes(inner) if inner.layout is torch.strided else 0)
 
 
 def storage_bytes(inner: torch.Tensor) -> int:

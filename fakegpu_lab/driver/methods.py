@@ -9,7 +9,7 @@ from torch import _tensor_str
 
 from fakegpu_lab.driver import autograd, conversion, linear, messages, serialization, storage
 from fakegpu_lab.driver.memory import storage_bytes
-from fakegpu_lab.driver.tensor import FakeCudaTensor
+from fakegpu_lab.driver.tensor import FakeCudaTensor, SparseCudaTensor
 from fakegpu_lab.driver.transfer import count_copy, no_values, usable
 
 _texts: Any = _tensor_str
@@ -100,7 +100,7 @@ def repr_(self: FakeCudaTensor, *, tensor_contents: str | None = None) -> str:
     inner = self._inner
     if not inner.is_meta and inner.numel():
         count_copy(self._device, None, storage_bytes(inner))
-    prefix = "tensor(" if type(self) is FakeCudaTensor else f"{type(self).__name__}("
+    prefix = "tensor(" if type(self) in (FakeCudaTensor, SparseCudaTensor) else f"{type(self).__name__}("
     with torch._C.DisableTorchFunction(), torch.no_grad():
         text = tensor_contents or _contents(inner, len(prefix))
     body: str = _texts._add_suffixes(prefix + text, _suffixes(self), len(prefix), force_newline=self.is_sparse)

@@ -87,7 +87,7 @@ def deepcopy(self: FakeCudaTensor, memo: dict[int, Any]) -> FakeCudaTensor:
         twin.requires_grad_(self.requires_grad)
         if self.grad is not None:
             twin.grad = copy.deepcopy(self.grad, memo)
-        if type(self) is not FakeCudaTensor:
+        if subclasses.on_host(type(self)) is not FakeCudaTensor:
             twin = twin.as_subclass(type(self))
         twin.__dict__.update(copy.deepcopy(user_state(self), memo))
     memo[id(self)] = twin

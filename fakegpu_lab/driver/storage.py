@@ -99,7 +99,7 @@ class DeviceStorage(torch.UntypedStorage):
     def __getitem__(self, index: Any) -> Any:
         device = _usable(self)
         if isinstance(index, slice):
-            return _adopt(_Base.__getitem__(self, index), self._buffer, self._start + index.indices(self.nbytes())[0])
+            return adopt(_Base.__getitem__(self, index), self._buffer, self._start + index.indices(self.nbytes())[0])
         _need_values(self)
         transfer.count_copy(device, None, 1)
         return _Base.__getitem__(self, index)
@@ -133,10 +133,10 @@ DeviceStorage.__module__ = "torch.storage"
 def of(tensor: FakeCudaTensor) -> DeviceStorage:
     """The storage of a device tensor: ``tensor.untyped_storage()``."""
     storage = tensor._inner.untyped_storage()
-    return storage if storage.__class__ is DeviceStorage else _adopt(storage, tensor._buffer)
+    return storage if storage.__class__ is DeviceStorage else adopt(storage, tensor._buffer)
 
 
-def _adopt(storage: torch.UntypedStorage, buffer: Buffer, start: int = 0) -> DeviceStorage:
+def adopt(storage: torch.UntypedStorage, buffer: Buffer, start: int = 0) -> DeviceStorage:
     """Make `storage`, whose values are on the host, the device storage that fills `buffer` from byte `start`."""
     storage.__class__ = DeviceStorage
     adopted: DeviceStorage = storage  # type: ignore[assignment]
@@ -170,7 +170,7 @@ def new(cls: type[torch.UntypedStorage], *args: Any, **kwargs: Any) -> torch.Unt
     del kwargs["device"]
     buffer = take_bytes(device, args[0]) if args and isinstance(args[0], int) else None
     host = _base_new(torch.UntypedStorage, *args, device="meta" if current.meta() else "cpu", **kwargs)
-    return _adopt(host, buffer if buffer is not None else take_bytes(device, host.nbytes()))
+    return adopt(host, buffer if buffer is not None else take_bytes(device, host.nbytes()))
 
 
 def copy_(self: torch.UntypedStorage, source: Any, non_blocking: bool | None = None) -> torch.UntypedStorage:

@@ -14,15 +14,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch._C import DispatchKey, DispatchKeySet
 
 from fakegpu_lab.driver.privateuse1 import CPP_DEVICES, CUDA_DEVICES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fakegpu_lab.hardware.buffer import Buffer
     from fakegpu_lab.hardware.device import Device
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 _strided = torch.strided
+_set_class = object.__dict__["__class__"].__set__
 
 
 class FakeCudaTensor(torch.Tensor):
@@ -72,10 +76,32 @@ FakeCudaTensor.__name__ = FakeCudaTensor.__qualname__ = "Tensor"
 FakeCudaTensor.__module__ = "torch"
 
 
+class SparseCudaTensor(FakeCudaTensor):
+    """A device tensor of a sparse layout; ``__class__`` is FakeCudaTensor's, which the dispatch path asks for."""
+
+    _adopt_parts: Callable[[torch.Tensor, Device], Buffer]  # set by `sparse`, which stands above this module
+    _unusual = True
+    _subclass_on_the_host = FakeCudaTensor  # none: `subclasses.on_host`
+    __class__ = property(lambda self: FakeCudaTensor, _set_class)
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        """0, for the memory is its parts'; torch refuses, but here the driver asks."""
+        return 0
+
+    def data_ptr(self) -> int:
+        """Refused, as C++ refuses a tensor without a storage."""
+        return self._inner.data_ptr()
+
+
+SparseCudaTensor.__name__ = SparseCudaTensor.__qualname__ = "Tensor"
+SparseCudaTensor.__module__ = "torch"
+
+
 def wrap(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
     """Make the tensor on `device` whose values are `inner`, which fills its own new storage `buffer`."""
     if inner.layout is not _strided:
-        return _wrap_sparse(inner, device, buffer)
+        return _wrap_sparse(inner, device)
     shape = inner.shape
     if inner.is_contiguous() and 1 not in shape and 0 not in shape:  # the stride of such an extent may be anything
         tensor = _make_wrapper(FakeCudaTensor, shape, device=CPP_DEVICES[device.index], dtype=inner.dtype)
@@ -103,7 +129,7 @@ def wrap_view_of(base: FakeCudaTensor, inner: torch.Tensor) -> FakeCudaTensor:
 def wrap_view(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
     """Make the tensor on `device` whose values are `inner`, a part of the storage behind `buffer`."""
     if inner.layout is not _strided:
-        return _wrap_sparse(inner, device, buffer)
+        return _wrap_sparse(inner, device)
     tensor = _make_wrapper(
         FakeCudaTensor,
         inner.shape,
@@ -131,15 +157,22 @@ def flag(tensor: FakeCudaTensor) -> None:
     tensor._unusual = True
 
 
-def _wrap_sparse(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
-    """Wrap a tensor without strides (sparse layouts): its C++ half says strided.
+def _wrap_sparse(inner: torch.Tensor, device: Device) -> SparseCudaTensor:
+    """Wrap a tensor of a sparse layout, whose parts have the memory.
 
-    C++ would take a wrapper with a sparse layout for a SparseTensorImpl, and abort; `layout` and `is_sparse` answer
-    for the values instead.
+    Its C++ half is no SparseTensorImpl, but has the dispatch keys of one and asks us for its layout; so C++ takes the
+    ways that it takes for sparse tensors, and all of them lead through the dispatcher.
     """
-    tensor = _make_wrapper(FakeCudaTensor, inner.shape, device=CPP_DEVICES[device.index], dtype=inner.dtype)
+    keys = DispatchKey.SparsePrivateUse1 if inner.layout is torch.sparse_coo else DispatchKey.SparseCsrPrivateUse1
+    tensor = _make_wrapper(
+        SparseCudaTensor,
+        inner.shape,
+        device=CPP_DEVICES[device.index],
+        dtype=inner.dtype,
+        dispatch_layout=True,
+        _extra_dispatch_keys=DispatchKeySet(keys),
+    )
     tensor._inner = inner
-    tensor._buffer = buffer
+    tensor._buffer = SparseCudaTensor._adopt_parts(inner, device)
     tensor._device = device
-    tensor._unusual = True
     return tensor

@@ -15,6 +15,7 @@ from torch._ops import HigherOrderOperator
 from torch._subclasses import fake_tensor
 
 from fakegpu_lab.driver.conversion import cpp
+from fakegpu_lab.driver.privateuse1 import NAME
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
@@ -35,6 +36,17 @@ def _torch_dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
         return cpp(result) if func is _device else result
 
     return torch_dispatch
+
+
+def _normalized(original: Callable[..., torch.device]) -> Callable[..., torch.device]:
+    """`FakeTensor._normalize_fake_device`, given C++'s options by a backward formula."""
+
+    def normalize_fake_device(device: torch.device) -> torch.device:
+        if device.type == NAME:
+            device = torch.device("cuda", device.index) if device.index is not None else torch.device("cuda")
+        return original(device)
+
+    return normalize_fake_device
 
 
 def _check_for_subclass_arg(original: Callable[..., Any]) -> Callable[..., bool]:
@@ -65,6 +77,9 @@ def install(patches: Patches) -> None:
     patches.set_item(handlers, _device, lambda args: cpp(answer(args)))
     dispatch = _torch_dispatch(fake_tensor.FakeTensor.__torch_dispatch__)
     patches.set(fake_tensor.FakeTensor, "__torch_dispatch__", staticmethod(dispatch))
+    patches.set(fake_tensor.FakeTensor, "is_cuda", property(lambda self: self.device.type == "cuda"))
+    normalize = _normalized(fake_tensor.FakeTensor._normalize_fake_device)
+    patches.set(fake_tensor.FakeTensor, "_normalize_fake_device", staticmethod(normalize))
     if hasattr(fake_tensor, "_check_for_subclass_arg"):
         check = _check_for_subclass_arg(fake_tensor._check_for_subclass_arg)
         patches.set(fake_tensor, "_check_for_subclass_arg", check)

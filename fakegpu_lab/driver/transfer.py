@@ -109,9 +109,11 @@ def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     origin = source._device
     if where is None or current.is_ours(where):
         destination = origin if where is None else current.device(where.index)
-        nbytes = source._inner.numel() * (options.get("dtype") or source.dtype).itemsize  # a transfer is dense
-        buffer = take_bytes(destination, nbytes)
+        dense = source._inner.layout is torch.strided
+        nbytes = source._inner.numel() * (options.get("dtype") or source.dtype).itemsize if dense else 0
+        buffer = take_bytes(destination, nbytes)  # a sparse tensor has the memory of its parts: `wrap` takes it
         inner = torch.ops.aten._to_copy.default(source._inner, **options)
+        nbytes = nbytes or storage_bytes(inner)
         if nbytes:
             count_copy(origin, destination, nbytes)
         return wrap(inner, destination, buffer)

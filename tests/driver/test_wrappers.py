@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
 
