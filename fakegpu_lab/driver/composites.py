@@ -48,7 +48,7 @@ def _told(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _rms_norm(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.rms_norm`: fused on CUDA, and checked as such; a chain of other ops here."""
+    """`torch.rms_norm`: fused on CUDA, and checked as such."""
 
     @functools.wraps(original)
     def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Any:  # noqa: A002

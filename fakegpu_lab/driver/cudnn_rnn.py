@@ -20,6 +20,8 @@ from fakegpu_lab.driver.memory import take, take_bytes
 from fakegpu_lab.driver.privateuse1 import NAME
 from fakegpu_lab.driver.random import generator
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view
+from fakegpu_lab.driver.work import Work, kernel
+from fakegpu_lab.driver.work_products import product
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -95,7 +97,8 @@ def flatten(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise RuntimeError(device.retired)
     buffer = take_bytes(device, length * first.element_size())
     whole = torch.zeros(length, dtype=first.dtype, device=first._inner.device)
-    device.ledger.kernels += 1 + len(weights)
+    for _ in (None, *weights):  # zeros, and copies
+        kernel(device)
     for weight, at in zip(weights, offsets, strict=True):
         view = whole[at : at + weight.numel()].view(weight.shape)
         view.copy_(weight._inner)
@@ -167,6 +170,22 @@ def _spaces(call: numbers.Call) -> tuple[int, int]:
     return call.layers * call.directions * (step + 2 * units), call.directions * step
 
 
+def _work(device: Device, call: numbers.Call) -> Work:
+    """A product for the inputs of all steps of a layer, then one small product a step."""
+    dtype, columns = call.source.dtype, call.gates * call.width
+    sequence = len(call.batch_sizes) or call.source.shape[0]
+    batch = call.batch_sizes[0] if call.batch_sizes else call.source.shape[1]
+    inner = call.projected or call.width
+    widths = [call.source.shape[-1], *[inner * call.directions] * (call.layers - 1)]
+    inputs = [product(device, dtype, call.steps, columns, width) for width in widths]
+    step = product(device, dtype, batch, columns, inner)
+    steps = call.layers * sequence
+    ns, flops, nbytes = (
+        call.directions * (sum(one[i] for one in inputs) + steps * step[i]) for i in range(3)
+    )  # fmt: skip
+    return Work(int(ns), int(flops), int(nbytes), step.share)
+
+
 def forward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``_cudnn_rnn``."""
     device, named = _named(op, args, kwargs)
@@ -176,7 +195,8 @@ def forward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         _, length = _places(named["weight"], named["weight_stride0"], call.biased)
         inner = torch.empty(length, dtype=call.source.dtype, device=call.source.device)
         flat = wrap(inner, device, take(device, inner))
-        device.ledger.kernels += len(named["weight"])
+        for _ in named["weight"]:  # copied
+            kernel(device)
     copied = None if call.source.is_contiguous() else take_bytes(device, call.source.nbytes)
     shapes = call.shapes()
     buffers = [take_bytes(device, prod(shape) * call.source.element_size()) for shape in shapes]
@@ -188,7 +208,7 @@ def forward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if call.drops and not inner_reserve.is_meta:
         inner_reserve[:8].view(torch.int64).fill_(seed)
     results = numbers.forward(call, seed)
-    device.ledger.kernels += 1
+    kernel(device, _work(device, call))
     del workspace, copied
     out, hy, cy = (
         wrap(result.contiguous(), device, buffer) for result, buffer in zip(results, buffers, strict=True)
@@ -220,7 +240,8 @@ def backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     seed = int(reserve[:8].view(torch.int64)) if call.drops and not reserve.is_meta else 0
     inner = [None if grad is None else grad._inner for grad in grads]
     of_inputs, of_weights = numbers.backward(call, seed, inner)
-    device.ledger.kernels += 1 + bool(mask[3])
+    for _ in range(1 + bool(mask[3])):  # of the input and of the weights: each costs what forward does
+        kernel(device, _work(device, call))
     wrapped: list[Any] = [
         wrap(grad.contiguous(), device, buffer) if wanted and grad is not None and buffer is not None else None
         for grad, buffer, wanted in zip(of_inputs, buffers, mask, strict=False)
@@ -273,7 +294,7 @@ transfer.HANDLERS.update(
 def register(library: Any) -> None:
     """Register the layers above autograd: C++ would take them apart into cells."""
 
-    def kernel(mode: int, composite: Any) -> Callable[..., Any]:
+    def layer_kernel(mode: int, composite: Any) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
             if acceptable(args[0]):
                 return layer(mode, args)
@@ -283,4 +304,6 @@ def register(library: Any) -> None:
 
     for name, mode in _MODES.items():
         for form in ("input", "data"):
-            library.impl(f"{name}.{form}", kernel(mode, getattr(getattr(_aten, name), form)), "AutogradPrivateUse1")
+            library.impl(
+                f"{name}.{form}", layer_kernel(mode, getattr(getattr(_aten, name), form)), "AutogradPrivateUse1"
+            )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver.statistics import CALLS
 from fakegpu_lab.driver.work import ESTIMATORS, LAUNCHES_NOTHING, SYNCHRONISES
 from fakegpu_lab.driver.work_products import PRODUCTS
 
@@ -89,7 +90,7 @@ class Op:
         self.func = func
         self.schema = schema
         self.name = name = schema.name.partition("::")[2]
-        self.call: Callable[..., Any] = _binding(func, name)
+        self.call: Callable[..., Any] = _own(schema) or _binding(func, name)
         self.arguments = tuple(a.name for a in arguments)
         self.position = {a.name: i for i, a in enumerate(arguments)}
         types = {a.name: str(a.type) for a in arguments}
@@ -163,3 +164,8 @@ def _binding(func: Any, name: str) -> Callable[..., Any]:
         if hasattr(place, name):
             return getattr(place, name)  # type: ignore[no-any-return]
     return overload
+
+
+def _own(schema: Any) -> Callable[..., Any] | None:
+    """Our own computation of an overload, if there is one."""
+    return None if schema.overload_name else CALLS.get(schema.name.partition("::")[2])

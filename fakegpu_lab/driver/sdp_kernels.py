@@ -17,6 +17,8 @@ from fakegpu_lab.driver.memory import storage_bytes, take, take_bytes
 from fakegpu_lab.driver.random import generator
 from fakegpu_lab.driver.sdp_numbers import Settings
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.work import kernel, nbytes_of
+from fakegpu_lab.driver.work_products import attention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,8 +47,12 @@ def one_kernel(compute: Kernel) -> Callable[[Op, tuple[Any, ...], dict[str, Any]
         if device.retired:
             raise RuntimeError(device.retired)
         inner = {name: v._inner if v.__class__ is FakeCudaTensor else v for name, v in named.items()}
-        device.ledger.kernels += 1
-        return compute(device, **inner)
+        results = compute(device, **inner)
+        moved = nbytes_of([v for v in (*inner.values(), *results) if isinstance(v, torch.Tensor)])
+        backward, causal = op.name.endswith("backward"), bool(inner["is_causal"])
+        qkv = inner["query"], inner["key"], inner["value"]
+        kernel(device, attention(device, *qkv, causal=causal, backward=backward, nbytes=moved))
+        return results
 
     return run
 
