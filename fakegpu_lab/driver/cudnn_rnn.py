@@ -18,7 +18,7 @@ from fakegpu_lab.driver import cudnn_rnn_numbers as numbers
 from fakegpu_lab.driver import general, placement, transfer
 from fakegpu_lab.driver.memory import take, take_bytes
 from fakegpu_lab.driver.privateuse1 import NAME
-from fakegpu_lab.driver.random import generator
+from fakegpu_lab.driver.sdp_kernels import draw_seed
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view
 from fakegpu_lab.driver.work import Work, kernel
 from fakegpu_lab.driver.work_products import product
@@ -204,7 +204,7 @@ def forward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     workspace = take_bytes(device, workspace_bytes)
     inner_reserve = torch.empty(reserve_bytes if call.train else 0, dtype=torch.uint8, device=call.source.device)
     reserve = wrap(inner_reserve, device, take(device, inner_reserve))
-    seed = int(torch.randint(2**62, (), generator=generator(device.index))) if call.drops else 0
+    seed = draw_seed(device, 4) if call.drops else 0
     if call.drops and not inner_reserve.is_meta:
         inner_reserve[:8].view(torch.int64).fill_(seed)
     results = numbers.forward(call, seed)

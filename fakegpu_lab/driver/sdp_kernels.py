@@ -84,9 +84,11 @@ def rounded(value: int, by: int) -> int:
     return -(-value // by) * by
 
 
-def _seed(device: Device, dropout: float) -> int:
-    """A seed for the dropout's mask, from the device's generator."""
-    return int(torch.randint(2**31, (), generator=generator(device.index))) if dropout else 0
+def draw_seed(device: Device, increment: int) -> int:
+    """A seed for a dropout's mask: of the device generator's seed and offset, which moves on by `increment`."""
+    source = generator(device.index)
+    offset = source.advance(increment)
+    return (source.initial_seed() * 6364136223846793005 + offset * 1442695040888963407) % 2**62
 
 
 def _splits(blocks: int, multiprocessors: int, key_blocks: int) -> int:
@@ -135,7 +137,9 @@ def flash(
         raise RuntimeError("Number of heads in key/value must divide number of heads in query")
     if return_debug_mask:
         raise NotImplementedError("The simulation does not make flash attention's debug mask: leave it False.")
-    how = Settings(is_causal, scale, dropout_p, _seed(device, dropout_p))
+    how = Settings(
+        is_causal, scale, dropout_p, draw_seed(device, 32 * query.shape[0] * query.shape[1]) if dropout_p else 0
+    )
     like = empty_alike(query.transpose(1, 2)).transpose(1, 2)
     taken = [take_bytes(device, storage_bytes(like)), take_bytes(device, batch * heads * rows * FLOAT)]
     block = 256 if width <= 64 else 128 if width <= 128 else 64
@@ -172,7 +176,9 @@ def efficient(
 ) -> tuple[Any, ...]:
     """``_scaled_dot_product_efficient_attention``: rows' sums are padded to 32, seed and offset are on the host."""
     batch, heads, rows, _ = query.shape
-    how = Settings(is_causal, scale, dropout_p, _seed(device, dropout_p))
+    how = Settings(
+        is_causal, scale, dropout_p, draw_seed(device, 32 * query.shape[0] * query.shape[1]) if dropout_p else 0
+    )
     like = heads_last((batch, heads, rows, value.shape[3]), query.dtype)
     padded = rounded(rows, 32) if compute_log_sumexp else 0
     taken = take_bytes(device, storage_bytes(like))
@@ -207,7 +213,9 @@ def cudnn(
     if query.dtype not in HALVES:
         raise RuntimeError("cuDNN SDPA only supports fp16 and bf16 data types")
     batch, heads, rows, _ = query.shape
-    how = Settings(is_causal, scale, dropout_p, _seed(device, dropout_p))
+    how = Settings(
+        is_causal, scale, dropout_p, draw_seed(device, 32 * query.shape[0] * query.shape[1]) if dropout_p else 0
+    )
     order = sorted(range(4), key=query.stride, reverse=True)
     shape = (batch, heads, rows, value.shape[3])
     like = (
