@@ -16,6 +16,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 import fakegpu_lab as lab
+from fakegpu_lab.driver.random import CudaGenerator
 from tests.conformance.exceptions import EXCEPTIONS
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ SAMPLES = 8
 DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bool)
 UNDEFINED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 """What they return has no defined values: shape, dtype and device are compared."""
+
+DRAWS: list[int] = []
+"""What was drawn from a device's generator: many entries restore its state before they return."""
 
 HOST_ARGUMENTS = {"tensor_split"}
 """CUDA wants this operator's second tensor on the host."""
@@ -92,8 +96,9 @@ def compare(op: OpInfo, sample: Any, gradients: bool) -> None:
         there = tree_map(moved, inputs)
     torch.manual_seed(7)  # the devices' generators too
     expected = op(sample.input, *sample.args, **sample.kwargs)
+    DRAWS.clear()
     actual = op(there[0], *there[1], **there[2])
-    drew = torch.cuda.default_generators[0].get_offset() > 0  # a device's digits are not the CPU's
+    drew = bool(DRAWS)  # a device's digits are not the CPU's
     if op.name == "to":  # the sample names its device
         for one, other in zip(tree_leaves(expected), tree_leaves(actual), strict=True):
             assert_close(other.detach().cpu(), one.detach())
@@ -122,7 +127,15 @@ def run(op: OpInfo) -> None:
 @pytest.fixture(scope="module")
 def machine() -> Iterator[None]:
     lab.enable("a100:2", memory="4GiB")
-    yield
+    advance = CudaGenerator.advance
+
+    def noted(generator: CudaGenerator, increment: int) -> int:
+        DRAWS.append(increment)
+        return advance(generator, increment)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CudaGenerator, "advance", noted)
+        yield
     lab.disable()
 
 
