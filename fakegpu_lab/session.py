@@ -125,7 +125,10 @@ def snapshot() -> Snapshot:
 
 
 def reset() -> Machine:
-    """Switch the machine off and on: a new machine of the same kind, with empty memory and counters at 0."""
+    """Switch the machine off and on: a new machine of the same kind, with empty memory and counters at 0.
+
+    Cures a device-side assert, after which a real GPU cannot be used until the process ends.
+    """
     old = machine()
     new = Machine(old.spec, old.compute, _allocator_settings())
     new.look(os.environ.get(VARIABLE))

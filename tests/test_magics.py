@@ -136,3 +136,18 @@ def test_reloading_loses_nothing(ipython: InteractiveShell) -> None:
 def test_a_mistyped_word_is_guessed(shell: InteractiveShell) -> None:
     with pytest.raises(UsageError, match=r"Did you mean %fakegpu reset\?"):
         fakegpu(shell, "rset")
+
+
+def test_reset_cures_a_device_side_assert_and_says_so(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fakegpu(shell, "a100")
+    fakegpu(shell, "reset")
+    assert capsys.readouterr().out == ""
+    x = torch.ones(3, device="cuda")
+    x[torch.tensor([7], device="cuda")]
+    with pytest.raises(torch.AcceleratorError):
+        x.tolist()
+    fakegpu(shell, "reset")
+    assert "The device-side assert is gone" in capsys.readouterr().out
+    assert torch.ones(3, device="cuda").tolist() == [1, 1, 1]

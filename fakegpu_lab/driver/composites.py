@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its name everywhere
 from torch.jit import _builtins
 
-from fakegpu_lab.driver import autocast, messages
+from fakegpu_lab.driver import autocast, domains, messages
 from fakegpu_lab.driver.dtypes import cpp_name
 from fakegpu_lab.driver.placement_checks import one_device
 from fakegpu_lab.driver.privateuse1 import NAME
@@ -111,6 +111,7 @@ def install(patches: Patches) -> None:
             _patch(patches, owner, name, _told)
     _patch(patches, torch, "rms_norm", _rms_norm)
     _patch(patches, torch, "ctc_loss", _ctc_loss)
+    _patch(patches, F, "one_hot", domains.one_hot)
     _patch(patches, F, "scaled_dot_product_attention", _attention)
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver import asserts, general, placement, transfer
 from fakegpu_lab.driver import cudnn_rnn_numbers as numbers
-from fakegpu_lab.driver import general, placement, transfer
 from fakegpu_lab.driver.memory import take, take_bytes
 from fakegpu_lab.driver.privateuse1 import NAME
 from fakegpu_lab.driver.sdp_kernels import draw_seed
@@ -94,7 +94,7 @@ def flatten(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     first = weights[0]
     device = first._device
     if device.retired:
-        raise RuntimeError(device.retired)
+        raise asserts.gone(device)
     buffer = take_bytes(device, length * first.element_size())
     whole = torch.zeros(length, dtype=first.dtype, device=first._inner.device)
     for _ in (None, *weights):  # zeros, and copies
@@ -156,7 +156,7 @@ def _named(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Devic
     device = placement.resolve(op, tensors, args)
     assert device is not None
     if device.retired:
-        raise RuntimeError(device.retired)
+        raise asserts.gone(device)
     for name, tensor in tensors:
         if tensor.dtype is not named["input"].dtype and name in ("hx", "cx", "weight", "weight_buf"):
             raise RuntimeError(f"rnn: {name} type {tensor.type()} does not match the input's, {named['input'].type()}")

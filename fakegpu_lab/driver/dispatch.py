@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import dtypes, flat_plans, general, messages, results, sparse, valueless
+from fakegpu_lab.driver import asserts, dtypes, flat_plans, general, messages, results, sparse, valueless
 from fakegpu_lab.driver.foresight import SMALL, reserve
 from fakegpu_lab.driver.memory import take
 from fakegpu_lab.driver.op import Op
@@ -58,11 +58,13 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
                 return plan(args, kwargs or {})
         return plan(args, kwargs)  # type: ignore[arg-type]
     except Exception as error:
-        # The way through the driver is not the user's: their traceback ends at their line. (Frames kept in an exception
-        # would also keep tensors alive, and memory taken, where on CUDA an error holds none.)
-        if DEBUG:
-            raise
-        raise dtypes.as_cuda(valueless.explained(func, error.with_traceback(None))) from None
+        # The user's traceback ends at their line. (Frames kept in an exception would also keep tensors alive.)
+        outcome = asserts.failed(func, args, kwargs, error)
+        if outcome is None:
+            if DEBUG:
+                raise
+            raise dtypes.as_cuda(valueless.explained(func, error.with_traceback(None))) from None
+    return outcome()
 
 
 FakeCudaTensor.__torch_dispatch__ = staticmethod(run)
@@ -73,7 +75,7 @@ def _make_plan(func: Any) -> Plan:
     if func in sparse.ANSWERS:
         return sparse.ANSWERS[func]
     op = results.prepare(Op(func))
-    return sparse.heeding(op, dtypes.guarded(op, _plan(op)))
+    return sparse.heeding(op, dtypes.guarded(op, asserts.guarded(op, _plan(op))))
 
 
 def forget() -> None:
@@ -82,8 +84,7 @@ def forget() -> None:
 
 
 def _plan(op: Op) -> Plan:
-    special = general.special(op)
-    if special is not None:
+    if (special := general.special(op)) is not None:
         return special
     if op.name.startswith("_foreach_") and not op.outs and op.written in ((), ("self",)):
         return flat_plans.lists(op)
@@ -104,9 +105,8 @@ def _plan(op: Op) -> Plan:
 
 def _functional(op: Op) -> Plan:
     """One or several new tensors from positional tensors."""
-    call, positions, blas, single = op.call, op.tensors, op.blas, op.single
-    tensor_kwargs, has_ints = op.tensor_kwargs, op.has_ints
-    otherwise = general.plan(op)
+    call, positions, blas, single, tensor_kwargs = op.call, op.tensors, op.blas, op.single, op.tensor_kwargs
+    otherwise, has_ints = general.plan(op), op.has_ints
 
     def functional(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inner = list(args)

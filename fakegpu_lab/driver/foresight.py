@@ -40,7 +40,7 @@ def reserve(op: Op, device: Device, inner: list[Any], kwargs: dict[str, Any], nb
     """
     if _upper_bound(op, inner, nbytes) <= HARMLESS or current.meta():  # there, nothing is large to compute
         return None
-    results = _on_meta(op, inner, kwargs)
+    results = on_meta(op, inner, kwargs)
     if results is None:
         return None
     return [take_bytes(device, result.nbytes) for result in results]
@@ -50,7 +50,7 @@ def reserve_outs(op: Op, outs: list[FakeCudaTensor], inner: list[Any], kwargs: d
     """`reserve` for ``out=``: tensors that the op will make larger get their new storage now."""
     if _upper_bound(op, inner, nbytes) <= HARMLESS:
         return
-    results = _on_meta(op, inner, kwargs)
+    results = on_meta(op, inner, kwargs)
     if results is not None and len(results) == len(outs):
         for tensor, result in zip(outs, results, strict=True):
             if result.nbytes > tensor._buffer.nbytes:
@@ -118,7 +118,7 @@ def _convolution_bound(inner: list[Any]) -> int:
     return int(source.shape[0] * channels * max(prod(ends), 1) * 8)
 
 
-def _on_meta(op: Op, inner: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
+def on_meta(op: Op, inner: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
     """The op's results as meta tensors, or None where it has no meta kernel (or its size depends on values)."""
     try:
         results = op.func(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import cudnn_rnn, current, dtypes, transfer, whole_kernels
+from fakegpu_lab.driver import asserts, cudnn_rnn, current, dtypes, transfer, whole_kernels
 from fakegpu_lab.driver.attention import scaled_dot_product_attention
 from fakegpu_lab.driver.memory import take_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
@@ -38,6 +38,8 @@ def empty(
     if pin_memory:
         raise RuntimeError("Only dense CPU tensors can be pinned")
     where = current.device(device.index if device is not None else None)
+    if where.retired:
+        raise asserts.gone(where)
     dtype = dtype or torch.get_default_dtype()
     nbytes = dtype.itemsize
     for extent in size:
@@ -63,6 +65,8 @@ def empty_strided(
 ) -> FakeCudaTensor:
     """``aten::empty_strided`` on a device."""
     where = current.device(device.index if device is not None else None)
+    if where.retired:
+        raise asserts.gone(where)
     dtype = dtype or torch.get_default_dtype()
     extent = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     buffer = take_bytes(where, extent * dtype.itemsize)
@@ -76,6 +80,8 @@ def _on_cpu_then_over(name: str) -> Callable[..., Any]:
 
     def factory(*args: Any, device: torch.device | None = None, pin_memory: bool | None = None, **kwargs: Any) -> Any:
         where = current.device(device.index if device is not None else None)
+        if where.retired:
+            raise asserts.gone(where)
         packet, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, packet), overload or "default")
         inner = op(*args, device=_inner_device(), **kwargs)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd import forward_ad
 
-from fakegpu_lab.driver import work_products
+from fakegpu_lab.driver import asserts, work_products
 from fakegpu_lab.driver.foresight import HARMLESS
 from fakegpu_lab.driver.memory import take, take_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
@@ -79,7 +79,7 @@ def linear_backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         return NotImplemented  # a wrapper subclass around device tensors takes itself apart
     device = grad._device
     if device.retired:
-        raise RuntimeError(device.retired)
+        raise asserts.gone(device)
     features = source.shape[-1]
     outputs = weight.shape[0] if weight.dim() == 2 else 1
     count = prod(source.shape[:-1])

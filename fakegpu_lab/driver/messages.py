@@ -62,6 +62,19 @@ _ASYNC_ADVICE = (
     " incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
 ) + ("\n" if TORCH_VERSION >= (2, 13) else "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n")
 
+
+def device_assert(blocking: bool) -> RuntimeError:
+    """Make the error of cudaErrorAssert; one that a blocking launch raises needs no advice (CUDAMiscFunctions.cpp)."""
+    text = (
+        "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in "
+        "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.\n"
+    )
+    advice = _ASYNC_ADVICE.partition("CUDA_LAUNCH_BLOCKING=1\n")[2] if blocking else _ASYNC_ADVICE
+    error = torch.AcceleratorError(text + advice)
+    error.error_code = 710  # type: ignore[attr-defined]
+    return error
+
+
 oom_observers: list[Callable[[int, int, int, int], object]] = []
 """Called as (device, bytes asked of it, its limit, its free bytes) before an out-of-memory error is raised."""
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import torch
 from torch import _tensor_str
 
-from fakegpu_lab.driver import autograd, conversion, linear, messages, serialization, storage
+from fakegpu_lab.driver import asserts, autograd, conversion, linear, messages, serialization, storage
 from fakegpu_lab.driver.memory import storage_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, SparseCudaTensor
 from fakegpu_lab.driver.transfer import count_copy, no_values, usable
@@ -95,6 +95,7 @@ def dlpack(self: FakeCudaTensor, **kwargs: Any) -> NoReturn:
 
 def repr_(self: FakeCudaTensor, *, tensor_contents: str | None = None) -> str:
     """As torch prints a CUDA tensor; costs one copy to the host."""
+    asserts.check(self._device)
     if self._device.retired:
         return f"<tensor of shape {tuple(self.shape)} on a GPU that is gone: {self._device.retired}>"
     inner = self._inner
@@ -157,6 +158,7 @@ def tolist(self: FakeCudaTensor) -> Any:
     """`Tensor.tolist`: one copy to the host."""
     if usable(self)._inner.is_meta:
         raise no_values("tolist()")
+    asserts.check(self._device)
     count_copy(self._device, None, self._inner.nbytes)
     return self._inner.tolist()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import placement
+from fakegpu_lab.driver import asserts, placement
 from fakegpu_lab.driver.memory import take
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.work import launched, nbytes_of
@@ -32,7 +32,7 @@ def _kernel(compute: Callable[..., tuple[Any, ...]]) -> Callable[[Op, tuple[Any,
         device = placement.resolve(op, tensors, args)
         assert device is not None
         if device.retired:
-            raise RuntimeError(device.retired)
+            raise asserts.gone(device)
         inner = [a._inner if a.__class__ is FakeCudaTensor else a for a in args]
         results = compute(*inner)
         launched(op, device, inner, results, nbytes_of(inner))

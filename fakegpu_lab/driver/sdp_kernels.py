@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import placement, sdp_numbers
+from fakegpu_lab.driver import asserts, placement, sdp_numbers
 from fakegpu_lab.driver.memory import storage_bytes, take, take_bytes
 from fakegpu_lab.driver.random import generator
 from fakegpu_lab.driver.sdp_numbers import Settings
@@ -45,7 +45,7 @@ def one_kernel(compute: Kernel) -> Callable[[Op, tuple[Any, ...], dict[str, Any]
         device = placement.resolve(op, [pair for pair in tensors if not pair[0].startswith("philox_")], args)
         assert device is not None
         if device.retired:
-            raise RuntimeError(device.retired)
+            raise asserts.gone(device)
         inner = {name: v._inner if v.__class__ is FakeCudaTensor else v for name, v in named.items()}
         results = compute(device, **inner)
         moved = nbytes_of([v for v in (*inner.values(), *results) if isinstance(v, torch.Tensor)])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import current, general, transfer
+from fakegpu_lab.driver import asserts, current, general, transfer
 from fakegpu_lab.driver.memory import resize_bytes, take_bytes
 from fakegpu_lab.driver.privateuse1 import CUDA_DEVICES
 from fakegpu_lab.driver.tensor import FakeCudaTensor
@@ -148,7 +148,7 @@ def adopt(storage: torch.UntypedStorage, buffer: Buffer, start: int = 0) -> Devi
 def _usable(storage: DeviceStorage) -> Device:
     device = storage._buffer.device
     if device.retired:
-        raise RuntimeError(device.retired)
+        raise asserts.gone(device)
     return device
 
 

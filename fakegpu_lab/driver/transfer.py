@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import current, pinned
+from fakegpu_lab.driver import asserts, current, domains, pinned
 from fakegpu_lab.driver.memory import storage_bytes, take_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.work import Work, kernel
@@ -52,7 +52,7 @@ thread = _Thread()
 def usable(tensor: torch.Tensor) -> FakeCudaTensor:
     """`tensor`, unless its device is gone; then its error."""
     if tensor._device.retired:  # type: ignore[attr-defined]
-        raise RuntimeError(tensor._device.retired)  # type: ignore[attr-defined]
+        raise asserts.gone(tensor._device)  # type: ignore[attr-defined]
     return tensor  # type: ignore[return-value]
 
 
@@ -87,6 +87,10 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise no_values("Copying to the host")
     if target_inner.is_meta and not source_inner.is_meta:
         source_inner = source_inner.to("meta")
+    if ours is not theirs and not (len(args) > 2 and args[2]):  # the host waits, unless told not to
+        asserts.check(destination or origin)  # type: ignore[arg-type]
+    elif theirs and source.is_floating_point() and not target.is_floating_point():
+        source_inner = domains.converted(source_inner, target.dtype)
     target_inner.copy_(source_inner)
     if target.numel():
         on_host = source if destination is not None else target
@@ -109,10 +113,12 @@ def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     origin = source._device
     if where is None or current.is_ours(where):
         destination = origin if where is None else current.device(where.index)
+        if destination.retired:
+            raise asserts.gone(destination)
         dense = source._inner.layout is torch.strided
         nbytes = source._inner.numel() * (options.get("dtype") or source.dtype).itemsize if dense else 0
         buffer = take_bytes(destination, nbytes)  # a sparse tensor has the memory of its parts: `wrap` takes it
-        inner = torch.ops.aten._to_copy.default(source._inner, **options)
+        inner = torch.ops.aten._to_copy.default(_as_integer(source._inner, options), **options)
         nbytes = nbytes or storage_bytes(inner)
         if nbytes:
             count_copy(origin, destination, nbytes)
@@ -121,7 +127,9 @@ def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return torch.ops.aten._to_copy.default(source._inner, device=where, **options)
     if source._inner.is_meta:
         raise no_values("Copying to the host")
-    inner = torch.ops.aten._to_copy.default(source._inner, device=where, **options)
+    if not kwargs.get("non_blocking"):
+        asserts.check(origin)
+    inner = torch.ops.aten._to_copy.default(_as_integer(source._inner, options), device=where, **options)
     asynchronous = bool(kwargs.get("non_blocking")) and inner.layout is torch.strided
     if inner.numel():
         count_copy(origin, None, storage_bytes(inner), pinned=asynchronous, non_blocking=asynchronous)
@@ -133,12 +141,22 @@ def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _convert(source: FakeCudaTensor, dtype: torch.dtype) -> FakeCudaTensor:
     """Another dtype and nothing else, autocast's cast: the tensor's method is twice as fast as the op."""
     device, inner = source._device, source._inner
+    if not dtype.is_floating_point and inner.is_floating_point():
+        inner = domains.converted(inner, dtype)
     nbytes = inner.numel() * dtype.itemsize
     buffer = take_bytes(device, nbytes)
     if nbytes:
-        moved = inner.nbytes + nbytes
+        moved = source.nbytes + nbytes
         kernel(device, Work(device.roofline.streaming(moved), 0, moved, device.roofline.share(inner.numel())))
     return wrap(_to(inner, dtype), device, buffer)
+
+
+def _as_integer(source: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
+    """`source`, with CUDA's integers if that is what it becomes."""
+    dtype = options.get("dtype")
+    if dtype is None or dtype.is_floating_point or not source.is_floating_point():
+        return source
+    return domains.converted(source, dtype)
 
 
 def local_scalar_dense(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -150,6 +168,7 @@ def local_scalar_dense(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             raise no_values("Reading a tensor's value (item, bool, int, float)")
         count_copy(source._device, None, source.element_size())
         return answer
+    asserts.check(source._device)
     count_copy(source._device, None, source.element_size())
     return torch.ops.aten._local_scalar_dense.default(source._inner)
 

@@ -45,6 +45,9 @@ class Device:
         When each of its copy engines is free, ns: to the device, to the host.
     timeline
         Places kernels when several streams are at work or somebody records.
+    fault
+        What a kernel prints that failed an assert, and nobody waited for yet; empty once it was reported; None while
+        there was none.
     workspaces
         cuBLAS workspaces by stream, held until the machine goes, as PyTorch holds them.
     """
@@ -53,6 +56,7 @@ class Device:
         "allocator",
         "copy_engines",
         "default_stream",
+        "fault",
         "index",
         "ledger",
         "links",
@@ -72,6 +76,7 @@ class Device:
         self.links = links
         self.profile = profile
         self.retired = ""
+        self.fault: tuple[str, ...] | None = None
         self.allocator = CachingAllocator(
             index,
             profile.total_memory_bytes,

@@ -66,6 +66,7 @@ class Machine:
         """Make every later use of a tensor on this machine raise `why`."""
         for device in self.cards:
             device.retired = why
+            device.fault = None
 
     def __repr__(self) -> str:
         return f"<Machine {self.spec.text}: {', '.join(d.profile.name for d in self.devices)}>"

@@ -58,7 +58,10 @@ class FakeGpuMagics(Magics):
                 print("The simulated GPUs are off.")
                 return None
             if verb == "reset":
+                cured = session.enabled() and any(device.fault is not None for device in session.machine().devices)
                 session.reset()
+                if cured:
+                    print("The device-side assert is gone: these GPUs are new. Make the tensors anew, too.")
             elif verb:
                 session.enable(" ".join(asked.spec), memory=asked.memory, compute=asked.compute or "real")
             elif not session.enabled():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.cuda.nvtx
 
-from fakegpu_lab.driver import current
+from fakegpu_lab.driver import asserts, current
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
@@ -55,7 +55,9 @@ def get_error_string(code: int) -> str:
 
 def mem_get_info(index: int) -> tuple[int, int]:
     """Free and total bytes of a device (cudaMemGetInfo)."""
-    return current.device(index).allocator.memory_info()
+    device = current.device(index)
+    asserts.check(device)
+    return device.allocator.memory_info()
 
 
 def host_register(pointer: int, nbytes: int, flags: int) -> cudaError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fakegpu_lab.driver import current, work
+from fakegpu_lab.driver import asserts, current, work
 from fakegpu_lab.driver.torch_cuda.lifecycle import look, poison_fork, require
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def synchronize() -> None:
     """Wait until the current device has done all that was queued."""
     require()
     work.wait(current.device(), None, "torch.cuda.synchronize")
+    asserts.check(current.device())
 
 
 def sleep(cycles: int) -> None:

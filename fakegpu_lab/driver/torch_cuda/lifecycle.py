@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fakegpu_lab.driver import current, messages
+from fakegpu_lab.driver import asserts, current, messages
 from fakegpu_lab.hardware.visible import VARIABLE
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def init() -> None:
     from fakegpu_lab.driver.torch_cuda import generators
 
     generators.bind()
+    asserts.initialise()
     current.ready = True
 
 

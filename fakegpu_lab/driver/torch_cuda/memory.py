@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.cuda._utils import _get_device_index
 
-from fakegpu_lab.driver import current, messages
+from fakegpu_lab.driver import asserts, current, messages
 from fakegpu_lab.driver.torch_cuda import streams
 from fakegpu_lab.driver.torch_cuda.lifecycle import require
 from fakegpu_lab.hardware.allocator import DeviceOutOfMemory
@@ -64,6 +64,7 @@ def _allocator_of(device: Any) -> CachingAllocator:
 def empty_cache() -> None:
     """Release what no tensor uses, on every device."""
     for device in current.devices():
+        asserts.check(device)
         device.allocator.empty_cache()
 
 

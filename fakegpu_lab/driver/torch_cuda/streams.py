@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.cuda.streams
 
-from fakegpu_lab.driver import current, messages
+from fakegpu_lab.driver import asserts, current, messages
 from fakegpu_lab.driver.torch_cuda.lifecycle import require
 from fakegpu_lab.driver.work import wait
 from fakegpu_lab.hardware.clock import CALL_NS, await_mark, here, record
@@ -137,6 +137,7 @@ class CudaStreamBase(torch._C.Stream):
 
     def query(self) -> bool:
         """Whether all work is done."""
+        asserts.check(current.device(self.device_index))
         host = here.host
         host.now += CALL_NS
         return _queue_of(self)[1].end <= host.now
@@ -145,6 +146,7 @@ class CudaStreamBase(torch._C.Stream):
         """Wait until all work is done."""
         device, queue = _queue_of(self)
         wait(device, queue.end, "Stream.synchronize")
+        asserts.check(device)
 
     def is_capturing(self) -> bool:
         """Whether a CUDA graph is being captured."""
@@ -208,6 +210,8 @@ class CudaEventBase(torch._C.Event):
 
     def record(self, stream: torch.Stream) -> None:  # type: ignore[override]
         """Note the point that the stream has reached."""
+        if (device := current.device(stream.device_index)).retired:
+            raise asserts.gone(device)
         if self._device_index is None:
             self._device_index = stream.device_index
             self._pointer = _EVENT_POINTERS + next(_event_numbers) * 0x40
@@ -224,6 +228,8 @@ class CudaEventBase(torch._C.Event):
 
     def query(self) -> bool:
         """Whether the work before the event is done."""
+        if self._device_index is not None:
+            asserts.check(current.device(self._device_index))
         host = here.host
         host.now += CALL_NS
         return self._mark is None or self._mark.time <= host.now
@@ -232,6 +238,7 @@ class CudaEventBase(torch._C.Event):
         """Wait for the event."""
         if self._mark is not None:
             wait(current.device(self._device_index), self._mark.time, "Event.synchronize")
+            asserts.check(current.device(self._device_index))
 
     def elapsed_time(self, other: CudaEventBase) -> float:  # type: ignore[override]
         """Milliseconds of simulated time between two events.
