@@ -115,6 +115,8 @@ def _bernoulli(op: Op, target: torch.Tensor, p: torch.Tensor, source: CudaGenera
     supported("bernoulli_tensor_cuda_self_", target.dtype, _DISCRETE)
     if target.device.type == "meta":
         return
+    if not bool(((p >= 0) & (p <= 1)).all()):
+        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true")  # a device-side assert: see `asserts`
     drawn = np.empty(target.numel(), np.float32)
     philox.interleaved(drawn, source.state.seed, offset, philox.uniform)
     order = _apply_order(target, p)
@@ -213,13 +215,13 @@ def multinomial(op: Op, device: Device, source: CudaGenerator, given: Arguments)
         result.resize_(shape)
     if not result.numel():
         return result
-    if replacement and samples > 1:
-        return result.copy_(_with_replacement(weights.reshape(-1, weights.shape[-1]), samples, source).view(shape))
     if weights.device.type != "meta":
         if not bool((weights.max() < torch.inf) & (weights.min() >= 0)):
             raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
         if bool((weights.sum(-1) == 0).any()):
             raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+    if replacement and samples > 1:
+        return result.copy_(_with_replacement(weights.reshape(-1, weights.shape[-1]), samples, source).view(shape))
     rivals = torch.empty_like(weights)
     KERNELS["exponential_"](_exponential(), device, source, {"self": rivals, "lambd": 1.0})
     torch.div(weights, rivals, out=rivals)
