@@ -16,6 +16,7 @@ from fakegpu_lab.driver import (
     autocast_script,
     convolution,
     current,
+    custom_ops,
     foreach,
     linear,
     placement,
@@ -55,6 +56,9 @@ def special(op: Op) -> Plan | None:
             return partial(table[op.name], op)
     if op.random and sampling.decomposes(op):
         return op.decomposed
+    custom = custom_ops.plan(op)
+    if custom is not None:
+        return custom
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(op.func.name(), "CompositeImplicitAutograd")
     if composite and "sparse" not in op.name:  # C++ would make a sparse tensor without values of ours
         # A composite that C++ did not take apart, because it was called below autograd (in inference mode, say).

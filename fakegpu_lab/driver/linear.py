@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fakegpu_lab.driver import asserts, work_products
 from fakegpu_lab.driver.foresight import HARMLESS
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
     from fakegpu_lab.hardware.device import Device
 
+_ModeKey: Any = torch._C._TorchDispatchModeKey
 _linear: Callable[..., torch.Tensor] = torch._C._nn.linear
 _fp32_precision: Callable[[str, str], str] = torch._C._get_fp32_precision_getter
 _mm: Callable[..., torch.Tensor] = torch._C._VariableFunctions.mm
@@ -144,8 +146,16 @@ HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
 }
 
 
+def _fakes(mode: TorchDispatchMode) -> bool:
+    """Whether a mode works on fake or functional tensors, which are not ours; tracing enters them for every op."""
+    return getattr(mode, "_mode_key", None) in (_ModeKey.FAKE, _ModeKey.FUNCTIONAL)
+
+
 class Registration:
-    """The kernel in torch's table, taken out while forward-mode AD is on: it has no formula for `linear`."""
+    """The kernel in torch's table, taken out where others look.
+
+    Forward-mode AD has no formula for `linear`; and a user's TorchDispatchMode (FlopCounterMode) sees the ops of CUDA.
+    """
 
     def __init__(self) -> None:
         self._library: Any = None
@@ -181,6 +191,25 @@ class Registration:
             if not self._levels:
                 self.enable()
 
+        def enter_mode(mode: Any) -> Any:
+            if not _fakes(mode):
+                self.disable()
+                self._levels += 1
+            return enter_dispatch(mode)
+
+        def leave_mode(mode: Any, *error: Any) -> Any:
+            try:
+                return leave_dispatch(mode, *error)
+            finally:
+                if not _fakes(mode):
+                    self._levels -= 1
+                    if not self._levels:
+                        self.enable()
+
+        enter_dispatch: Any = TorchDispatchMode.__enter__
+        leave_dispatch: Any = TorchDispatchMode.__exit__
+        patches.set(TorchDispatchMode, "__enter__", enter_mode)
+        patches.set(TorchDispatchMode, "__exit__", leave_mode)
         patches.set(forward_ad, "enter_dual_level", enter_dual_level)
         patches.set(forward_ad, "exit_dual_level", exit_dual_level)
 

@@ -1,0 +1,109 @@
+"""Operators registered from Python, and what dispatch modes see, on a device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+
+@pytest.fixture
+def library():
+    lib = torch.library.Library("fakegpu_lab_tests", "FRAGMENT")
+    yield lib
+    lib._destroy()
+
+
+def test_a_custom_op_is_given_device_tensors(machine):
+    seen = []
+
+    @torch.library.custom_op("fakegpu_lab_tests::triple", mutates_args=())
+    def triple(x: torch.Tensor) -> torch.Tensor:
+        seen.append("any")
+        return x * 3
+
+    @triple.register_kernel("cuda")
+    def _(x):
+        seen.append(x.device)
+        assert x.is_cuda
+        return x * 3
+
+    @triple.register_fake
+    def _(x):
+        return torch.empty_like(x)
+
+    triple.register_autograd(lambda ctx, grad: grad * 3)
+    x = torch.ones(1000, device="cuda:1", requires_grad=True)
+    before = torch.cuda.memory_allocated(1)
+    y = triple(x)
+    assert torch.cuda.memory_allocated(1) - before == 4096
+    y.sum().backward()
+    assert x.grad[0].item() == 3
+    assert triple(torch.ones(2)).tolist() == [3, 3]
+    assert seen == [torch.device("cuda:1"), "any"]
+
+
+def test_a_custom_op_for_every_device(machine):
+    @torch.library.custom_op("fakegpu_lab_tests::increment", mutates_args={"x"})
+    def increment(x: torch.Tensor) -> None:
+        assert x.is_cuda
+        x.add_(1)
+
+    x = torch.zeros(2, device="cuda")
+    version = x._version
+    increment(x)
+    assert x.tolist() == [1, 1]
+    assert x._version > version
+
+
+def test_an_op_for_one_device_only(machine, library):
+    library.define("where(Tensor x) -> Tensor")
+    library.impl("where", lambda x: x + 1, "CUDA")
+    library.define("host(Tensor x) -> Tensor")
+    library.impl("host", lambda x: x + 1, "CPU")
+    x = torch.zeros(2, device="cuda")
+    assert torch.ops.fakegpu_lab_tests.where(x).is_cuda
+    with pytest.raises(NotImplementedError, match="'fakegpu_lab_tests::where' with arguments from the 'CPU'"):
+        torch.ops.fakegpu_lab_tests.where(x.cpu())
+    with pytest.raises(NotImplementedError, match="'fakegpu_lab_tests::host' with arguments from the 'CUDA'"):
+        torch.ops.fakegpu_lab_tests.host(x)
+
+
+class _Log(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def _step(model: nn.Module, x: torch.Tensor, mode) -> torch.Tensor:
+    model.zero_grad()
+    with mode:
+        out = model(x)
+        out.sum().backward()
+    return out
+
+
+def test_a_users_mode_sees_the_ops_of_cuda(machine):
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), torch.randn(5, 4)
+    host, device = _Log(), _Log()
+    _step(model, x, host)
+    _step(model.cuda(), x.cuda(), device)
+    assert device.names == host.names
+    assert model(x.cuda()).is_cuda  # the mode is over
+
+
+def test_flops_are_those_of_the_cpu(machine):
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.Flatten(2), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 4, bias=False)
+    )
+    x = torch.randn(2, 3, 8, 8)
+    host, device = FlopCounterMode(display=False), FlopCounterMode(display=False)
+    _step(model, x, host)
+    _step(model.cuda(), x.cuda(), device)
+    assert device.get_total_flops() == host.get_total_flops() > 0
