@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import placement, transfer
+from fakegpu_lab.driver import asserts, placement, transfer
 from fakegpu_lab.driver.memory import take, take_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.work import launched, nbytes_of
@@ -37,7 +37,7 @@ def _kernel(compute: Callable[..., Any]) -> Callable[[Op, tuple[Any, ...], dict[
         device = placement.resolve(op, [(n, v) for n, v in named if isinstance(v, torch.Tensor)], args)
         assert device is not None
         if device.retired:
-            raise RuntimeError(device.retired)
+            raise asserts.gone(device)
         inner = [v._inner if v.__class__ is FakeCudaTensor else v for v in values]
         results = compute(device, *inner)
         launched(op, device, inner, results, nbytes_of(inner))
