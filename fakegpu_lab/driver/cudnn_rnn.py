@@ -19,7 +19,7 @@ from fakegpu_lab.driver import cudnn_rnn_numbers as numbers
 from fakegpu_lab.driver.memory import take, take_bytes
 from fakegpu_lab.driver.privateuse1 import NAME
 from fakegpu_lab.driver.sdp_kernels import draw_seed
-from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view
+from fakegpu_lab.driver.tensor import FakeCudaTensor, share, wrap, wrap_view
 from fakegpu_lab.driver.work import Work, kernel
 from fakegpu_lab.driver.work_products import product
 
@@ -82,7 +82,7 @@ def _together(weights: Sequence[Any], per_layer: int, biased: bool) -> FakeCudaT
         return None
     if whole.nbytes < length * first.element_size():
         return None
-    return wrap_view(first._inner.detach().as_strided((length,), (1,), 0), first._device, whole)
+    return wrap_view(first._inner.detach().as_strided((length,), (1,), 0), first._device, whole, first)
 
 
 def flatten(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -97,6 +97,7 @@ def flatten(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise asserts.gone(device)
     buffer = take_bytes(device, length * first.element_size())
     whole = torch.zeros(length, dtype=first.dtype, device=first._inner.device)
+    flat = wrap(whole, device, buffer)
     for _ in (None, *weights):  # zeros, and copies
         kernel(device)
     for weight, at in zip(weights, offsets, strict=True):
@@ -105,7 +106,8 @@ def flatten(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         weight._inner = view
         weight._buffer = buffer
         general.sync_metadata(weight)
-    return wrap(whole, device, buffer)
+        share(weight, flat)
+    return flat
 
 
 def layer(mode: int, args: tuple[Any, ...]) -> Any:

@@ -18,7 +18,7 @@ from fakegpu_lab.driver.foresight import SMALL, reserve
 from fakegpu_lab.driver.memory import take
 from fakegpu_lab.driver.op import Op
 from fakegpu_lab.driver.privateuse1 import CPP_DEVICES
-from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.tensor import FakeCudaTensor, share, wrap
 from fakegpu_lab.driver.work import launched
 from fakegpu_lab.driver.workspace import ensure_workspace
 from fakegpu_lab.hardware.allocator import DeviceOutOfMemory
@@ -252,6 +252,7 @@ def _view(op: Op) -> Plan:
                 FakeCudaTensor, inner.shape, inner.stride(), inner.storage_offset(),
                 dtype=inner.dtype, device=CPP_DEVICES[device.index],
             )  # fmt: skip
+        share(tensor, base)
         tensor._inner = inner
         tensor._buffer = base._buffer
         tensor._device = device

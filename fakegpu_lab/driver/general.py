@@ -66,6 +66,7 @@ def special(op: Op) -> Plan | None:
     return None
 
 
+_own_storage = torch._C.TensorBase.untyped_storage
 _HANDLED: tuple[Any, ...] = (transfer, linear, recurrent, attention, convolution, autocast_script)
 
 
@@ -198,9 +199,13 @@ def _geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def replace_metadata(tensor: FakeCudaTensor, inner: torch.Tensor) -> None:
-    """Give the C++ half of `tensor` the sizes, strides, offset and dtype of `inner` (C++ `set_data`)."""
+    """Give the C++ half of `tensor` the sizes, strides, offset and dtype of `inner` (C++ `set_data`).
+
+    Simplified: where it grows beyond its storage, C++ no longer knows it for an alias of its earlier views.
+    """
+    large_enough = _own_storage(tensor).nbytes() >= inner.untyped_storage().nbytes()
     with torch.inference_mode(tensor.is_inference()):
-        alike = wrap_view(inner, tensor._device, tensor._buffer)
+        alike = wrap_view(inner, tensor._device, tensor._buffer, tensor if large_enough else None)
         torch._C.TensorBase.data.__set__(tensor, alike)  # type: ignore[attr-defined]
 
 

@@ -20,6 +20,7 @@ from fakegpu_lab.driver import (
     current,
     dispatch,
     dispatch_rules,
+    dlpack,
     generator_checks,
     kernels,
     lazy,
@@ -83,6 +84,7 @@ def install(machine: Machine) -> None:
         constructors.install(patches)
         linear.registration.install(patches)
         dispatch_rules.install(patches)
+        dlpack.install(patches)
         tracing.install(patches)
         wrappers.install(patches)
         generator_checks.install(patches)

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import torch
 from torch import _tensor_str
 
-from fakegpu_lab.driver import asserts, autograd, conversion, linear, messages, serialization, storage
+from fakegpu_lab.driver import asserts, autograd, conversion, dlpack, linear, messages, serialization, storage
 from fakegpu_lab.driver.memory import storage_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, SparseCudaTensor
 from fakegpu_lab.driver.transfer import count_copy, no_values, usable
@@ -83,14 +83,6 @@ def _refuse_numpy(self: FakeCudaTensor) -> NoReturn:
 def array(self: FakeCudaTensor, dtype: Any = None, copy: Any = None) -> Any:
     """`np.asarray(tensor)`: refused."""
     return numpy(self)
-
-
-def dlpack(self: FakeCudaTensor, **kwargs: Any) -> NoReturn:
-    """`Tensor.__dlpack__`: refused."""
-    raise BufferError(
-        f"Can't export a tensor on {self.device} through DLPack: the GPU is simulated, so there is no device memory "
-        "that another library could read. Use Tensor.cpu() to copy the tensor to host memory first."
-    )
 
 
 def repr_(self: FakeCudaTensor, *, tensor_contents: str | None = None) -> str:
@@ -193,7 +185,8 @@ def _methods() -> dict[str, Any]:
         "__repr__": repr_,
         "__str__": repr_,
         "__format__": format_,
-        "__dlpack__": dlpack,
+        "__cuda_array_interface__": dlpack.cuda_array_interface,
+        "__dlpack__": dlpack.dlpack,
         "tolist": tolist,
         "untyped_storage": storage.untyped_storage,
         "__reduce_ex__": serialization.reduce_ex,

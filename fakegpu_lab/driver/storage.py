@@ -14,7 +14,7 @@ import torch
 from fakegpu_lab.driver import asserts, current, general, transfer
 from fakegpu_lab.driver.memory import resize_bytes, take_bytes
 from fakegpu_lab.driver.privateuse1 import CUDA_DEVICES
-from fakegpu_lab.driver.tensor import FakeCudaTensor
+from fakegpu_lab.driver.tensor import FakeCudaTensor, share, wrap_view
 from fakegpu_lab.driver.work import kernel
 
 if TYPE_CHECKING:
@@ -221,6 +221,7 @@ def set_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         buffer = source._buffer
     target._buffer = buffer
     general.sync_metadata(target)
+    share(target, source if source.__class__ is FakeCudaTensor else wrap_view(target._inner, device, buffer))
     return target
 
 

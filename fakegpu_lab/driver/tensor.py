@@ -28,6 +28,10 @@ _make_wrapper = torch.Tensor._make_wrapper_subclass
 _strided = torch.strided
 _set_class = object.__dict__["__class__"].__set__
 
+share: Callable[[torch.Tensor, torch.Tensor], None] = torch._functionalize_unsafe_set
+"""``share(view, base)``: give the C++ half of `view` the storage of `base`'s (it holds no data), so that C++ knows them
+for aliases: `torch._C._is_alias_of`, what DDP asks of its buckets."""
+
 
 class FakeCudaTensor(torch.Tensor):
     """A tensor on a simulated GPU; see the module's text. `methods` adds what Python code asks of it.
@@ -122,12 +126,14 @@ def wrap_view_of(base: FakeCudaTensor, inner: torch.Tensor) -> FakeCudaTensor:
     """
     if torch.is_inference_mode_enabled() and not base.is_inference():
         with torch.inference_mode(False):
-            return wrap_view(inner, base._device, base._buffer)
-    return wrap_view(inner, base._device, base._buffer)
+            return wrap_view(inner, base._device, base._buffer, base)
+    return wrap_view(inner, base._device, base._buffer, base)
 
 
-def wrap_view(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
-    """Make the tensor on `device` whose values are `inner`, a part of the storage behind `buffer`."""
+def wrap_view(
+    inner: torch.Tensor, device: Device, buffer: Buffer, base: FakeCudaTensor | None = None
+) -> FakeCudaTensor:
+    """Make the tensor on `device` whose values are `inner`, a part of the storage behind `buffer` (and `base`)."""
     if inner.layout is not _strided:
         return _wrap_sparse(inner, device)
     tensor = _make_wrapper(
@@ -141,6 +147,8 @@ def wrap_view(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTe
     tensor._inner = inner
     tensor._buffer = buffer
     tensor._device = device
+    if base is not None and not isinstance(base, SparseCudaTensor):
+        share(tensor, base)
     if inner.is_conj() or inner.is_neg():
         flag(tensor)
     return tensor

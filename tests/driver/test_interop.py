@@ -64,11 +64,6 @@ def test_types(machine):
     assert tensor.new(3).device == tensor.new([1.0]).device == torch.device("cuda:1")
 
 
-def test_dlpack_is_refused(machine):
-    with pytest.raises(BufferError, match="the GPU is simulated"):
-        np.from_dlpack(torch.ones(2, device="cuda"))
-
-
 TENSORS = {
     "number": lambda: torch.tensor(1.5),
     "floats": lambda: torch.tensor([1.0, 2.5, -3.0]),
