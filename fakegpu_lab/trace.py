@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from fakegpu_lab.hardware.machine import Machine
+    from fakegpu_lab.hardware.order import Race
     from fakegpu_lab.hardware.records import Allocation, Kernel, Total, Transfer, Wait
 
 
@@ -69,6 +70,15 @@ class Trace:
         return self._recorder.waits
 
     @property
+    def races(self) -> list[Race]:
+        """Uses of the same memory by two streams that nothing orders: a `wait_stream` or an event is missing.
+
+        ``print(trace.races[0])`` names both lines. Found by order, not by time: also where the simulated times happen
+        to be harmless.
+        """
+        return self._recorder.races
+
+    @property
     def totals(self) -> dict[tuple[int, str], Total]:
         """Kernels and copies by (device, name): exact, also where records were dropped."""
         return self._recorder.totals
@@ -113,9 +123,10 @@ class Trace:
             raise FakeGpuError(f"There is no device {device}: the machine {self.machine.spec.text!r} has {last}.")
 
     def __repr__(self) -> str:
+        races = f", {len(self.races)} races: see trace.races" if self.races else ""
         return (
             f"<Trace of {self.elapsed * 1e3:.3f} ms: {len(self.kernels)} kernels, {len(self.transfers)} transfers, "
-            f"{len(self.allocations)} allocations>"
+            f"{len(self.allocations)} allocations{races}>"
         )
 
 

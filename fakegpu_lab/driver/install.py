@@ -37,6 +37,7 @@ from fakegpu_lab.driver import (
     shown,
     storage,
     subclasses,
+    threads,
     torch_cuda,
     tracing,
     wrappers,
@@ -97,6 +98,7 @@ def install(machine: Machine) -> None:
         shown.install(patches)
         storage.install(patches)
         subclasses.install(patches)
+        threads.install(patches)
         torch_cuda.install(patches)
         sdp_choice.install(patches)
         if current.meta():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.modules import module as torch_modules
 
-from fakegpu_lab.driver import dispatch, memory
+from fakegpu_lab.driver import current, dispatch, memory, races
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.clock import here
@@ -145,11 +145,21 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
     __tracebackhide__ = True
     host = here.host
     outer = host.op
-    host.op = [func, args, sys._getframe(1), None]
+    host.op = op = [func, args, sys._getframe(1), None]
     try:
-        return dispatch.run(func, types, args, kwargs)
+        result = dispatch.run(func, types, args, kwargs)
+        if op[3] is not None and _several():
+            for recorder in _recorders:
+                races.check(recorder, func, args, kwargs or {}, result, op[3])
+        return result
     finally:
         host.op = outer
+        op.clear()
+
+
+def _several() -> bool:
+    """Whether more than one stream is in use on a device."""
+    return any(device.timeline.several for device in current.devices())
 
 
 class RecordedBuffer(Buffer):
@@ -170,7 +180,7 @@ class RecordedBuffer(Buffer):
         if block is not None:
             recorder = self.device.timeline.recorder
             if recorder is not None:
-                recorder.freed(here.host, block.address)
+                recorder.freed(here.host, block.address, getattr(self, "uses", None))
             self.allocator.free(block)
 
     def resize(self, nbytes: int) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from fakegpu_lab.driver.memory import storage_bytes
+from fakegpu_lab.hardware import order
 from fakegpu_lab.hardware.clock import CALL_NS, here, launch
 from fakegpu_lab.hardware.roofline import SOLVER_EFFICIENCY
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fakegpu_lab.driver.op import Op
+    from fakegpu_lab.hardware.clock import Mark, Stream
     from fakegpu_lab.hardware.device import Device
 
     Estimator = Callable[["Device", Sequence[Any], Any, int], "Work"]
@@ -231,7 +233,7 @@ def launched(op: Op, device: Device, args: Sequence[Any], result: Any, nbytes: i
         ns, flops, moved, share = (estimate or streaming)(device, args, result, nbytes)
         launch(host, stream, ns, share, flops, moved)
     if op.synchronises:
-        wait(device, stream.end, f"torch.{op.name}, whose result the host must know")
+        wait(device, f"torch.{op.name}, whose result the host must know", stream)
 
 
 def kernel(device: Device, work: Work | None = None) -> None:
@@ -244,10 +246,16 @@ def kernel(device: Device, work: Work | None = None) -> None:
     launch(host, stream, work.ns, work.share, work.flops, work.nbytes)
 
 
-def wait(device: Device, until: int | None, why: str) -> None:
-    """Let the calling thread wait for a time on `device`: for all that was queued there, if None."""
+def wait(device: Device, why: str, stream: Stream | None = None, mark: Mark | None = None) -> None:
+    """Let the calling thread wait for a mark, for a stream, or else for all that was queued on `device`."""
     host = here.host
-    end = device.end if until is None else until
+    if mark is not None:
+        end = mark.time
+        order.merge(host.seen, mark.seen)
+    else:
+        streams = list(device.streams.values()) if stream is None else [stream]
+        end = max(one.end for one in streams)
+        order.synchronised(host, streams)
     recorder = device.timeline.recorder
     if recorder is not None:
         recorder.wait(host, device.index, end, why)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.allocator import Block, CachingAllocator
     from fakegpu_lab.hardware.device import Device
+    from fakegpu_lab.hardware.order import Uses
 
 
 class Buffer:
@@ -23,12 +24,15 @@ class Buffer:
         The allocator's block.
     nbytes
         The size of the storage in bytes; the block's size is this, rounded.
+    uses
+        By which streams, while somebody records and several are at work; else not set.
     """
 
-    __slots__ = ("allocator", "block", "device", "nbytes")
+    __slots__ = ("allocator", "block", "device", "nbytes", "uses")
 
     allocator: CachingAllocator
     block: Block | None
+    uses: Uses
 
     def __init__(self, device: Device, nbytes: int, stream: int = 0) -> None:
         self.block = None  # first: __del__ also runs when malloc raises

@@ -24,6 +24,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fakegpu_lab.hardware import order
+
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.ledger import Ledger
 
@@ -53,11 +55,13 @@ class Stream:
         Host nanoseconds that a launch costs.
     priority
         0 is the lowest, -3 the highest.
+    seen
+        How far it knows other streams to have come (`order`).
     watch
         Who places its kernels; None while nobody has to.
     """
 
-    __slots__ = ("__weakref__", "busy", "device", "end", "id", "ledger", "overhead", "priority", "watch")
+    __slots__ = ("__weakref__", "busy", "device", "end", "id", "ledger", "overhead", "priority", "seen", "watch")
 
     def __init__(self, device: int, id_: int, ledger: Ledger, overhead: int, priority: int = 0) -> None:
         self.device = device
@@ -67,6 +71,7 @@ class Stream:
         self.priority = priority
         self.end = 0
         self.busy = 0
+        self.seen: dict[Any, int] = {}
         self.watch: Watch | None = None
 
     def reached(self, now: int) -> bool:
@@ -97,17 +102,20 @@ class Host:
         Its time, ns.
     streams
         Its current stream on each device.
+    seen
+        How far it knows streams to have come (`order`).
     op
         The op being run, as the driver notes it while somebody records; else None.
     """
 
-    __slots__ = ("__weakref__", "name", "now", "op", "streams")
+    __slots__ = ("__weakref__", "name", "now", "op", "seen", "streams")
 
     def __init__(self, now: int = 0, name: str = "") -> None:
         self.now = now
         self.name = name
         self.streams = CurrentStreams()
         self.op: Any = None
+        self.seen: dict[Any, int] = {}
 
     def wait(self, until: int) -> None:
         """Let the thread wait until a time; does nothing if that is past."""
@@ -120,11 +128,14 @@ class Host:
 
 
 class _Here(threading.local):
-    """The calling thread's `Host`."""
+    """The calling thread's `Host`. A thread begins at the time, and with the knowledge, of the one that started it."""
 
     def __init__(self) -> None:
         thread = threading.current_thread()
-        self.host = Host(getattr(thread, "_fakegpu_lab_started_at", 0), thread.name)
+        now, seen = vars(thread).get("_fakegpu_lab_parent", (0, {}))
+        self.host = Host(now, thread.name)
+        self.host.seen.update(seen)
+        vars(thread)["_fakegpu_lab_host"] = self.host  # for whoever joins it
         _hosts.add(self.host)
 
 
@@ -137,6 +148,7 @@ def reset() -> None:
     for host in list(_hosts):
         host.now = 0
         host.op = None
+        host.seen.clear()
         host.streams.clear()
 
 
@@ -169,23 +181,30 @@ def launch(host: Host, stream: Stream, ns: int, share: float = 1.0, flops: int =
 
 
 class Mark:
-    """A point in a stream's queue, as an event holds it: `time` is when the stream reaches it, ns."""
+    """A point in a stream's queue, as an event holds it: `time` is when the stream reaches it, ns.
 
-    __slots__ = ("stream", "time")
+    `seen` is how far other streams have come then, by order.
+    """
+
+    __slots__ = ("seen", "stream", "time")
 
     def __init__(self, stream: Stream, time: int) -> None:
         self.stream = stream
         self.time = time
+        self.seen: dict[Any, int] = {}
 
 
 def record(host: Host, stream: Stream) -> Mark:
     """Mark the end of what is queued on a stream now (cudaEventRecord)."""
     host.now += CALL_NS
-    return Mark(stream, max(stream.end, host.now))
+    mark = Mark(stream, max(stream.end, host.now))
+    order.marked(host, stream, mark)
+    return mark
 
 
 def await_mark(host: Host, stream: Stream, mark: Mark) -> None:
     """Let what is queued on `stream` from now on start after the mark (cudaStreamWaitEvent)."""
     host.now += CALL_NS
+    order.awaited(stream, mark)
     if mark.time > stream.end:
         stream.end = mark.time

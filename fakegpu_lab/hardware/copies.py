@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fakegpu_lab.hardware import order
 from fakegpu_lab.hardware.clock import CALL_NS
 from fakegpu_lab.hardware.links import STAGED_BYTES
 
@@ -49,6 +50,8 @@ def to_peer(host: Host, source: Device, target: Device, nbytes: int) -> None:
     before = max(from_.end, to.end)
     start = max(host.now, before, source.copy_engines["d2h"], target.copy_engines["h2d"])
     end = start + ns
+    order.merge(from_.seen, {**to.seen, to: before})
+    order.merge(to.seen, {**from_.seen, from_: end})
     from_.end = to.end = source.copy_engines["d2h"] = target.copy_engines["h2d"] = end
     recorder = source.timeline.recorder
     if recorder is not None:
@@ -75,5 +78,6 @@ def _wait(host: Host, device: Device, until: int, why: str) -> None:
     recorder = device.timeline.recorder
     if recorder is not None:
         recorder.wait(host, device.index, until, why)
+    order.synchronised(host, [host.streams[device]])
     host.wait(until)
     host.now += CALL_NS

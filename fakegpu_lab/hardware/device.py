@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
+from fakegpu_lab.hardware import order
 from fakegpu_lab.hardware.allocator import CachingAllocator
 from fakegpu_lab.hardware.clock import Stream, here, record
 from fakegpu_lab.hardware.ledger import Ledger
@@ -106,6 +107,7 @@ class Device:
             stream = self.streams[id_] = Stream(self.index, id_, self.ledger, default.overhead, priority)
             if len(self.streams) == 2:
                 self.timeline.several = True
+                self.timeline.since = default.end
                 self.timeline.occupy(default, here.host.now, default.end)
                 default.watch = self.timeline
             stream.watch = self.timeline
@@ -130,6 +132,7 @@ class Device:
 
     def _driver_call(self, name: str, nbytes: int) -> None:
         if name in ("free", "unmap"):  # cudaFree waits for the device
+            order.synchronised(here.host, list(self.streams.values()))
             here.host.wait(self.end)
 
     @property
@@ -160,4 +163,5 @@ class _AllocatorClock:
         return mark.time <= here.host.now
 
     def wait(self, stream: int, mark: Mark) -> None:
+        order.merge(here.host.seen, mark.seen)
         here.host.wait(mark.time)

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.hardware.order import Race
 from fakegpu_lab.hardware.records import LIMIT, Allocation, Kernel, Total, Transfer, Wait
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from fakegpu_lab.hardware.clock import Host, Stream
+    from fakegpu_lab.hardware.order import Use, Uses
 
 Note: TypeAlias = "tuple[str, Sequence[Sequence[int]], CodeType | None, int, str, bool]"
 """What the driver knows of the op that a kernel, a copy or an allocation belongs to: its name and shapes, the user's
@@ -23,6 +25,10 @@ code and line, the module's path, whether autograd runs it."""
 def _place(note: Note) -> str:
     """The user's line as ``file:number``."""
     return f"{note[2].co_filename}:{note[3]}" if note[2] is not None else ""
+
+
+RACES = 100
+"""Races kept: who has more has the same one many times over."""
 
 
 class Recorder:
@@ -45,6 +51,10 @@ class Recorder:
         The latest time at which something recorded ended.
     peaks
         By device, the most bytes that tensors held.
+    races
+        Uses of the same memory that nothing orders, once for each pair of lines.
+    orphans
+        By address, the last uses of memory that was freed.
     """
 
     def __init__(self, note: Callable[[Host], Note], began_ns: int = 0, limit: int = LIMIT) -> None:
@@ -53,6 +63,9 @@ class Recorder:
         self.limit = limit
         self.dropped: Counter[str] = Counter()
         self.peaks: dict[int, int] = {}
+        self.races: list[Race] = []
+        self.orphans: dict[int, list[Use]] = {}
+        self._known_races: set[tuple[Any, ...]] = set()
         self.launches = 0
         self._raw_kernels: list[tuple[Any, ...]] = []
         self._kernels: list[Kernel] = []
@@ -141,11 +154,29 @@ class Recorder:
         self._freed_at.append(-1)
         raw.append((device, stream, host.name, host.now, address, nbytes, block, held, self.note(host)))
 
-    def freed(self, host: Host, address: int) -> None:
-        """A block was given back."""
+    def freed(self, host: Host, address: int, uses: Uses | None = None) -> None:
+        """A block was given back, after these uses by streams."""
+        if uses is not None:
+            self.orphans[address] = uses.last()
         place = self._live.pop(address, None)
         if place is not None:
             self._freed_at[place] = host.now
+
+    def born(self, address: int) -> tuple[int, Note] | None:
+        """When memory in use was taken, and by which op; None if that was before the recording."""
+        place = self._live.get(address)
+        return None if place is None else (self._raw_allocations[place][3], self._raw_allocations[place][-1])
+
+    def race(self, kind: str, device: int, first: Use, second: Use) -> None:
+        """Two uses of the same memory are not ordered."""
+        race = Race(
+            kind, device,
+            first.note[0], _place(first.note), first.stream.id, second.note[0], _place(second.note), second.stream.id,
+        )  # fmt: skip
+        key = (kind, device, race.first_line, race.second_line, race.first, race.second)
+        if key not in self._known_races and len(self.races) < RACES:
+            self._known_races.add(key)
+            self.races.append(race)
 
     def finish(self, now: int) -> None:
         """End the recording: what still lives, lives until now."""

@@ -73,7 +73,7 @@ def can_device_access_peer(index: int, peer: int) -> bool:
 def synchronize() -> None:
     """Wait until the current device has done all that was queued."""
     require()
-    work.wait(current.device(), None, "torch.cuda.synchronize")
+    work.wait(current.device(), "torch.cuda.synchronize")
     asserts.check(current.device())
 
 

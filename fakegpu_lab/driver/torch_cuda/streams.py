@@ -145,7 +145,7 @@ class CudaStreamBase(torch._C.Stream):
     def synchronize(self) -> None:
         """Wait until all work is done."""
         device, queue = _queue_of(self)
-        wait(device, queue.end, "Stream.synchronize")
+        wait(device, "Stream.synchronize", queue)
         asserts.check(device)
 
     def is_capturing(self) -> bool:
@@ -237,7 +237,7 @@ class CudaEventBase(torch._C.Event):
     def synchronize(self) -> None:
         """Wait for the event."""
         if self._mark is not None:
-            wait(current.device(self._device_index), self._mark.time, "Event.synchronize")
+            wait(current.device(self._device_index), "Event.synchronize", mark=self._mark)
             asserts.check(current.device(self._device_index))
 
     def elapsed_time(self, other: CudaEventBase) -> float:  # type: ignore[override]

@@ -1,0 +1,42 @@
+"""Simulated time across host threads: a thread begins when it is started, and who joins it has waited for it.
+
+Work handed to a thread that already runs (a queue, an executor) is not seen; its kernels still queue behind what their
+stream has.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.hardware.clock import here
+from fakegpu_lab.hardware.order import merge
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.patches import Patches
+    from fakegpu_lab.hardware.clock import Host
+
+_start: Any = threading.Thread.start
+_join: Any = threading.Thread.join
+
+
+def start(self: threading.Thread) -> None:
+    """`threading.Thread.start`."""
+    parent = here.host
+    vars(self)["_fakegpu_lab_parent"] = (parent.now, dict(parent.seen))
+    _start(self)
+
+
+def join(self: threading.Thread, timeout: float | None = None) -> None:
+    """`threading.Thread.join`."""
+    _join(self, timeout)
+    child: Host | None = vars(self).get("_fakegpu_lab_host")
+    if child is not None and not self.is_alive():
+        here.host.wait(child.now)
+        merge(here.host.seen, child.seen)
+
+
+def install(patches: Patches) -> None:
+    """Patch `threading.Thread`."""
+    patches.set(threading.Thread, "start", start)
+    patches.set(threading.Thread, "join", join)
