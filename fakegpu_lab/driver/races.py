@@ -82,6 +82,6 @@ def _uses_before(recorder: Recorder, buffer: Buffer) -> Uses:
     device = buffer.device
     if buffer.block is not None:
         born = recorder.born(buffer.block.address)
-        if born is not None and born[0] < device.timeline.since:
-            uses.write = Use(device.default_stream, device.timeline.since, ("an op", *born[1][1:]))
+        if born is not None and born[0] == 0 and born[1] <= device.timeline.since:
+            uses.write = Use(device.default_stream, device.timeline.until, ("an op", *born[2][1:]))
     return uses

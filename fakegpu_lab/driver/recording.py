@@ -201,7 +201,7 @@ _recorders: list[Recorder] = []
 
 
 def start(machine: Machine, recorder: Recorder) -> None:
-    """Begin to record; the innermost of several recordings gets what happens."""
+    """Begin to record; of several recordings, each gets what happens while it runs."""
     if not _recorders:
         FakeCudaTensor.__torch_dispatch__ = staticmethod(run)
         for module in (dispatch, memory):
@@ -209,14 +209,14 @@ def start(machine: Machine, recorder: Recorder) -> None:
         _hooks.append(torch_modules.register_module_forward_pre_hook(_enter_module))
         _hooks.append(torch_modules.register_module_forward_hook(_leave_module, always_call=True))
     _recorders.append(recorder)
-    _tell(machine)
+    _link(machine)
 
 
 def stop(machine: Machine, recorder: Recorder) -> None:
     """End a recording."""
     if recorder in _recorders:
         _recorders.remove(recorder)
-    _tell(machine)
+    _link(machine)
     if not _recorders:
         FakeCudaTensor.__torch_dispatch__ = staticmethod(dispatch.run)
         for module in (dispatch, memory):
@@ -228,6 +228,10 @@ def stop(machine: Machine, recorder: Recorder) -> None:
         _forward_order.clear()
 
 
-def _tell(machine: Machine) -> None:
+def _link(machine: Machine) -> None:
+    outer = None
+    for recorder in _recorders:
+        recorder.outer = outer
+        outer = recorder
     for device in machine.devices:
         device.record_to(_recorders[-1] if _recorders else None)

@@ -202,6 +202,14 @@ def record(host: Host, stream: Stream) -> Mark:
     return mark
 
 
+def query(host: Host, mark: Mark) -> bool:
+    """Whether the stream has reached the mark (cudaEventQuery, without its cost); a host that knows has waited."""
+    if mark.time > host.now:
+        return False
+    order.merge(host.seen, mark.seen)
+    return True
+
+
 def await_mark(host: Host, stream: Stream, mark: Mark) -> None:
     """Let what is queued on `stream` from now on start after the mark (cudaStreamWaitEvent)."""
     host.now += CALL_NS

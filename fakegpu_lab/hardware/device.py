@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware import order
 from fakegpu_lab.hardware.allocator import CachingAllocator
-from fakegpu_lab.hardware.clock import Stream, here, record
+from fakegpu_lab.hardware.clock import Stream, here, query, record
 from fakegpu_lab.hardware.ledger import Ledger
 from fakegpu_lab.hardware.roofline import Roofline
 from fakegpu_lab.hardware.timeline import Timeline
@@ -107,7 +107,7 @@ class Device:
             stream = self.streams[id_] = Stream(self.index, id_, self.ledger, default.overhead, priority)
             if len(self.streams) == 2:
                 self.timeline.several = True
-                self.timeline.since = default.end
+                self.timeline.since, self.timeline.until = here.host.now, default.end
                 self.timeline.occupy(default, here.host.now, default.end)
                 default.watch = self.timeline
             stream.watch = self.timeline
@@ -160,7 +160,7 @@ class _AllocatorClock:
         return record(here.host, self._device.stream_of(stream))
 
     def passed(self, stream: int, mark: Mark) -> bool:
-        return mark.time <= here.host.now
+        return query(here.host, mark)
 
     def wait(self, stream: int, mark: Mark) -> None:
         order.merge(here.host.seen, mark.seen)

@@ -45,6 +45,8 @@ class Recorder:
 
     Attributes
     ----------
+    outer
+        Who recorded before this one began, and is told of everything too.
     dropped
         How many records of a kind were not kept for want of room.
     last_ns
@@ -61,6 +63,7 @@ class Recorder:
         self.note = note
         self.began_ns = self.last_ns = began_ns
         self.limit = limit
+        self.outer: Recorder | None = None
         self.dropped: Counter[str] = Counter()
         self.peaks: dict[int, int] = {}
         self.races: list[Race] = []
@@ -83,6 +86,8 @@ class Recorder:
         self, host: Host, stream: Stream, before: int, start: int, share: float, flops: int, nbytes: int
     ) -> None:
         """A kernel was placed, from `start` to the stream's end; the stream had been busy until `before`."""
+        if self.outer is not None:
+            self.outer.kernel(host, stream, before, start, share, flops, nbytes)
         self.launches = number = self.launches + 1
         note = self.note(host)
         if number <= self.limit:
@@ -109,6 +114,8 @@ class Recorder:
         pinned: bool | None,
     ) -> None:
         """A copy was placed; None stands for the host."""
+        if self.outer is not None:
+            self.outer.copy(host, stream, source, target, nbytes, start, end, pinned=pinned)
         self.launches += 1
         self.last_ns = max(self.last_ns, end)
         memory = "Pinned" if pinned else "Pageable"
@@ -133,6 +140,8 @@ class Recorder:
 
     def wait(self, host: Host, device: int, until: int, why: str) -> None:
         """A host thread will wait until a time; nothing is kept if that is past."""
+        if self.outer is not None:
+            self.outer.wait(host, device, until, why)
         self.last_ns = max(self.last_ns, host.now)
         if until <= host.now:
             return
@@ -144,6 +153,8 @@ class Recorder:
 
     def allocated(self, host: Host, device: int, stream: int, address: int, nbytes: int, block: int, held: int) -> None:
         """A block of so many bytes was taken; tensors now hold `held` bytes of the device."""
+        if self.outer is not None:
+            self.outer.allocated(host, device, stream, address, nbytes, block, held)
         if held > self.peaks.get(device, 0):
             self.peaks[device] = held
         raw = self._raw_allocations
@@ -156,16 +167,21 @@ class Recorder:
 
     def freed(self, host: Host, address: int, uses: Uses | None = None) -> None:
         """A block was given back, after these uses by streams."""
+        if self.outer is not None:
+            self.outer.freed(host, address, uses)
         if uses is not None:
             self.orphans[address] = uses.last()
         place = self._live.pop(address, None)
         if place is not None:
             self._freed_at[place] = host.now
 
-    def born(self, address: int) -> tuple[int, Note] | None:
-        """When memory in use was taken, and by which op; None if that was before the recording."""
+    def born(self, address: int) -> tuple[int, int, Note] | None:
+        """On which stream, when and by which op memory in use was taken; None if that was before the recording."""
         place = self._live.get(address)
-        return None if place is None else (self._raw_allocations[place][3], self._raw_allocations[place][-1])
+        if place is None:
+            return None
+        _, stream, _, now, *_, note = self._raw_allocations[place]
+        return stream, now, note
 
     def race(self, kind: str, device: int, first: Use, second: Use) -> None:
         """Two uses of the same memory are not ordered."""

@@ -23,18 +23,18 @@ class Timeline:
     Attributes
     ----------
     several
-        Whether more than one stream is in use; `since` is when the only one was done with all it had until then.
+        Whether more than one stream is in use: `since` that host time, when the first had work `until` that time.
     overlap
         Nanoseconds in which more than one kernel ran, counted once for each beyond the first.
     recorder
         Who is told of every kernel, copy and wait; None if nobody records.
     """
 
-    __slots__ = ("_running", "overlap", "recorder", "several", "since")
+    __slots__ = ("_running", "overlap", "recorder", "several", "since", "until")
 
     def __init__(self) -> None:
         self.several = False
-        self.since = 0
+        self.since = self.until = 0
         self._running: list[tuple[int, int, float, int]] = []  # start, end, share, stream id; in order of start
         self.overlap = 0
         self.recorder: Recorder | None = None

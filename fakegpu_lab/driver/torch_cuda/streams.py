@@ -17,7 +17,8 @@ import torch.cuda.streams
 from fakegpu_lab.driver import asserts, current, messages
 from fakegpu_lab.driver.torch_cuda.lifecycle import require
 from fakegpu_lab.driver.work import wait
-from fakegpu_lab.hardware.clock import CALL_NS, await_mark, here, record
+from fakegpu_lab.hardware import order
+from fakegpu_lab.hardware.clock import CALL_NS, await_mark, here, query, record
 
 if TYPE_CHECKING:
     import types
@@ -140,7 +141,11 @@ class CudaStreamBase(torch._C.Stream):
         asserts.check(current.device(self.device_index))
         host = here.host
         host.now += CALL_NS
-        return _queue_of(self)[1].end <= host.now
+        queue = _queue_of(self)[1]
+        if queue.end > host.now:
+            return False
+        order.synchronised(host, [queue])  # a host that knows has waited
+        return True
 
     def synchronize(self) -> None:
         """Wait until all work is done."""
@@ -232,7 +237,7 @@ class CudaEventBase(torch._C.Event):
             asserts.check(current.device(self._device_index))
         host = here.host
         host.now += CALL_NS
-        return self._mark is None or self._mark.time <= host.now
+        return self._mark is None or query(host, self._mark)
 
     def synchronize(self) -> None:
         """Wait for the event."""
