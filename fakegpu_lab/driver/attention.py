@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.functional import pad
 
-from fakegpu_lab.driver import sdp_backward, sdp_choice, sdp_kernels
+from fakegpu_lab.driver import sdp_backward, sdp_choice, sdp_kernels, sdp_varlen
 from fakegpu_lab.driver.dtypes import cpp_name
 from fakegpu_lab.driver.sdp_checks import CUDNN, EFFICIENT, FLASH, MATH, Params
 from fakegpu_lab.driver.tensor import FakeCudaTensor
@@ -172,4 +172,5 @@ HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
     "_safe_softmax": _safe_softmax,
     **sdp_kernels.HANDLERS,
     **sdp_backward.HANDLERS,
+    **sdp_varlen.HANDLERS,
 }

@@ -26,6 +26,7 @@ from fakegpu_lab.driver import (
     lazy,
     linear,
     methods,
+    nested,
     optimizers,
     pinned,
     privateuse1,
@@ -90,6 +91,7 @@ def install(machine: Machine) -> None:
         wrappers.install(patches)
         generator_checks.install(patches)
         lazy.install(patches)
+        nested.install(patches)
         optimizers.install(patches)
         pinned.install(patches)
         quiet.install(patches)

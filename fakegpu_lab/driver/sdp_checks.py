@@ -1,8 +1,8 @@
 """What each fused kernel of scaled dot-product attention wants of its arguments and of the card.
 
 The conditions, their order and their sentences are those of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and
-sdp_utils_cpp.h. Left out: nested tensors, FlashAttention-3 and -4 and tracing with symbolic sizes. A warning does not
-name the line of C++ that it comes from.
+sdp_utils_cpp.h. Left out: strided nested tensors, FlashAttention-3 and -4 and tracing with symbolic sizes. A warning
+does not name the line of C++ that it comes from.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import torch
 
 from fakegpu_lab.driver import current
 from fakegpu_lab.driver.dtypes import cpp_name
-from fakegpu_lab.driver.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +63,7 @@ def _runtime(enabled: Callable[[], bool], what: str) -> Callable[[Any, bool], bo
 
 
 def _on_device(p: Any, debug: bool) -> bool:
-    return p.query.__class__ is FakeCudaTensor or _no(
+    return p.query.is_cuda or _no(
         debug,
         f"All tensors need to be on cuda device. Got query on device: {p.query.device}, key on device: "
         f"{p.key.device}, value on device: {p.value.device}",
@@ -332,7 +331,15 @@ CHECKS: dict[int, tuple[Callable[[Any, bool], bool], ...]] = {
     ),
 }  # fmt: skip
 
+_OF_DENSE = (_flash_square, _heads, _heads_apart, _lengths, _dense, _strict)
+"""Conditions that sdp_utils.cpp has for dense arguments only."""
+
 
 def can_use(backend: int, params: Any, debug: bool = False) -> bool:
     """Whether that fused kernel takes these arguments; with `debug`, the first reason against it is a warning."""
-    return all(check(params, debug) for check in CHECKS[backend])
+    checks = CHECKS[backend]
+    if params.query.is_nested:  # jagged: torch/nested/_internal/sdpa.py has the rest
+        if backend == CUDNN:
+            return _no(debug, "The simulation has no cuDNN attention for nested tensors.")
+        checks = tuple(check for check in checks if check not in _OF_DENSE)
+    return all(check(params, debug) for check in checks)

@@ -17,7 +17,7 @@ from fakegpu_lab.driver.memory import storage_bytes, take, take_bytes
 from fakegpu_lab.driver.random import generator
 from fakegpu_lab.driver.sdp_numbers import Settings
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
-from fakegpu_lab.driver.work import kernel, nbytes_of
+from fakegpu_lab.driver.work import Work, kernel, nbytes_of
 from fakegpu_lab.driver.work_products import attention
 
 if TYPE_CHECKING:
@@ -34,7 +34,14 @@ FLOAT = 4
 HALVES = (torch.float16, torch.bfloat16)
 
 
-def one_kernel(compute: Kernel) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:
+def _cost(device: Device, inner: dict[str, Any], backward: bool, moved: int) -> Work:
+    qkv = inner["query"], inner["key"], inner["value"]
+    return attention(device, *qkv, causal=bool(inner["is_causal"]), backward=backward, nbytes=moved)
+
+
+def one_kernel(
+    compute: Kernel, cost: Callable[..., Work] = _cost
+) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:
     """`compute`, of the device and inner tensors under the schema's names, as one kernel."""
 
     def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -49,9 +56,7 @@ def one_kernel(compute: Kernel) -> Callable[[Op, tuple[Any, ...], dict[str, Any]
         inner = {name: v._inner if v.__class__ is FakeCudaTensor else v for name, v in named.items()}
         results = compute(device, **inner)
         moved = nbytes_of([v for v in (*inner.values(), *results) if isinstance(v, torch.Tensor)])
-        backward, causal = op.name.endswith("backward"), bool(inner["is_causal"])
-        qkv = inner["query"], inner["key"], inner["value"]
-        kernel(device, attention(device, *qkv, causal=causal, backward=backward, nbytes=moved))
+        kernel(device, cost(device, inner, op.name.endswith("backward"), moved))
         return results
 
     return run
