@@ -6,7 +6,6 @@ import functools
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
-from torch._C import _nested
 
 from fakegpu_lab.driver import current
 from fakegpu_lab.driver.transfer import HANDLERS
@@ -16,6 +15,9 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.driver.op import Op
     from fakegpu_lab.driver.patches import Patches
+
+
+_nested: Any = torch._C._nested  # type: ignore[attr-defined]
 
 
 def _refuse(*args: Any, **kwargs: Any) -> NoReturn:

@@ -170,7 +170,7 @@ def flash(
     for number, part in sums.items():
         rows[:, slice(*packed.queries[number])] = part[0]
     if cum_seq_q is None:
-        rows = rows.unflatten(1, query.shape[:2]).transpose(0, 1).contiguous()
+        rows = rows.view(heads, *query.shape[:2]).transpose(0, 1).contiguous()
     state = torch.tensor([how.seed, 0], dtype=torch.uint64, device=query.device)
     unused = torch.zeros((), dtype=torch.uint64, device=query.device)
     small = [wrap(t, device, take(device, t)) for t in (state, unused, query.new_empty(0))]
