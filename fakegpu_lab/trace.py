@@ -30,13 +30,14 @@ class Trace:
         self.machine = machine
         from fakegpu_lab.driver import recording  # imports torch: not before it is needed
 
-        self._recorder = Recorder(recording.note, here.host.now)
+        self._recorder = Recorder(recording.note, recording.notes, here.host.now)
         self._ended: int | None = None
 
     def __enter__(self) -> Self:
         from fakegpu_lab.driver import recording
 
         self._recorder.began_ns = here.host.now
+        self._recorder.notes = recording.notes
         for device in self.machine.devices:
             self._recorder.peaks[device.index] = device.allocator.allocated_bytes
         recording.start(self.machine, self._recorder)

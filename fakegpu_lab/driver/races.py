@@ -64,9 +64,8 @@ def check(
                 stream = host.streams[device]
                 merge(stream.seen, host.seen)
                 use = uses[device] = Use(stream, stream.end, note)
-            try:
-                history: Uses = buffer.uses
-            except AttributeError:
+            history = getattr(buffer, "uses", None)
+            if history is None:
                 history = buffer.uses = _uses_before(recorder, buffer)
                 if is_write and buffer.block is not None:
                     for old in recorder.orphans.pop(buffer.block.address, ()):

@@ -91,8 +91,16 @@ def _remember(number: int, path: str) -> None:
             del _forward_modules[_forward_order.popleft()]
 
 
-def note(host: Host) -> Note:
-    """What is known of the op that the calling thread is running, and the innermost line that is the user's."""
+notes: list[Note] = []
+"""What was said of ops, each once; `_places` finds it."""
+_places: dict[tuple[Any, ...], int] = {}
+
+
+def note(host: Host) -> int:
+    """The place among `notes` of what is known of the op that the calling thread is running.
+
+    That is its name and shapes, the innermost line that is the user's, the module.
+    """
     op = host.op
     frame: FrameType | None
     if op is None:
@@ -122,22 +130,29 @@ def note(host: Host) -> Note:
     if frame is not None:
         found, line = frame.f_code, frame.f_lineno
     if op is None:
-        return "allocation", (), found, line, module, node is not None
+        key: tuple[Any, ...] = (None, id(found), line, module, node is not None)
+        place = _places.get(key)
+        return _place_of(key, ("allocation", (), found, line, module, node is not None)) if place is None else place
     func = op[0]
-    shapes = []
+    shapes: list[Any] = []
     for argument in op[1]:
-        if argument.__class__ is FakeCudaTensor:
+        kind = argument.__class__
+        if kind is FakeCudaTensor:
             shapes.append(argument._inner.shape)
-        elif argument.__class__ is list and argument and isinstance(argument[0], torch.Tensor):
+        elif kind is list and argument and isinstance(argument[0], torch.Tensor):
             shapes += [item.shape for item in argument[:8] if item is not None]
-    name = _names.get(id(func))
-    if name is None:
-        name = _names[id(func)] = func._schema.name
-    op[3] = made = (name, shapes, found, line, module, node is not None)
-    return made
+    key = (id(func), id(found), line, module, node is not None, *shapes)
+    place = _places.get(key)
+    if place is None:
+        place = _place_of(key, (func._schema.name, shapes, found, line, module, node is not None))
+    op[3] = place
+    return place
 
 
-_names: dict[int, str] = {}
+def _place_of(key: tuple[Any, ...], new: Note) -> int:
+    place = _places[key] = len(notes)
+    notes.append(new)  # keeps the code alive, and with it its id
+    return place
 
 
 def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
@@ -150,7 +165,7 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
         result = dispatch.run(func, types, args, kwargs)
         if op[3] is not None and _several():
             for recorder in _recorders:
-                races.check(recorder, func, args, kwargs or {}, result, op[3])
+                races.check(recorder, func, args, kwargs or {}, result, notes[op[3]])
         return result
     finally:
         host.op = outer
@@ -168,11 +183,14 @@ class RecordedBuffer(Buffer):
     __slots__ = ()
 
     def __init__(self, device: Device, nbytes: int, stream: int = 0) -> None:
-        super().__init__(device, nbytes, stream)
+        self.block = self.uses = None
+        self.device = device
+        self.allocator = allocator = device.allocator
+        self.nbytes = nbytes
+        self.block = block = allocator.malloc(nbytes, stream)
         recorder = device.timeline.recorder
-        block = self.block
         if recorder is not None and block is not None and block.size:
-            held = self.allocator.allocated_bytes
+            held = allocator.allocated_bytes
             recorder.allocated(here.host, device.index, stream, block.address, nbytes, block.size, held)
 
     def __del__(self) -> None:
@@ -180,7 +198,7 @@ class RecordedBuffer(Buffer):
         if block is not None:
             recorder = self.device.timeline.recorder
             if recorder is not None:
-                recorder.freed(here.host, block.address, getattr(self, "uses", None))
+                recorder.freed(here.host, block.address, self.uses)
             self.allocator.free(block)
 
     def resize(self, nbytes: int) -> None:
@@ -214,6 +232,7 @@ def start(machine: Machine, recorder: Recorder) -> None:
 
 def stop(machine: Machine, recorder: Recorder) -> None:
     """End a recording."""
+    global notes
     if recorder in _recorders:
         _recorders.remove(recorder)
     _link(machine)
@@ -226,6 +245,8 @@ def stop(machine: Machine, recorder: Recorder) -> None:
         _modules.stack.clear()
         _forward_modules.clear()
         _forward_order.clear()
+        _places.clear()
+        notes = []
 
 
 def _link(machine: Machine) -> None:

@@ -32,7 +32,7 @@ class Buffer:
 
     allocator: CachingAllocator
     block: Block | None
-    uses: Uses
+    uses: Uses | None
 
     def __init__(self, device: Device, nbytes: int, stream: int = 0) -> None:
         self.block = None  # first: __del__ also runs when malloc raises

@@ -27,6 +27,9 @@ def _place(note: Note) -> str:
     return f"{note[2].co_filename}:{note[3]}" if note[2] is not None else ""
 
 
+_KERNEL, _ALLOCATION = 10, 9
+"""Entries of a kernel and of an allocation in the flat lists."""
+
 RACES = 100
 """Races kept: who has more has the same one many times over."""
 
@@ -34,12 +37,13 @@ RACES = 100
 class Recorder:
     """Collects what a machine's devices report.
 
-    It is on the path of every op while it records, so it only keeps tuples; they become records when somebody looks.
+    It is on the path of every op while it records, so it only appends numbers to flat lists (objects would keep
+    Python's garbage collector busy); they become records when somebody looks.
 
     Parameters
     ----------
     note
-        What tells about the op that a host thread is running.
+        What tells about the op that a host thread is running: the place of its note among `notes`.
     began_ns
         The recording host's time at the beginning.
 
@@ -59,8 +63,11 @@ class Recorder:
         By address, the last uses of memory that was freed.
     """
 
-    def __init__(self, note: Callable[[Host], Note], began_ns: int = 0, limit: int = LIMIT) -> None:
+    def __init__(
+        self, note: Callable[[Host], int], notes: Sequence[Note], began_ns: int = 0, limit: int = LIMIT
+    ) -> None:
         self.note = note
+        self.notes = notes
         self.began_ns = self.last_ns = began_ns
         self.limit = limit
         self.outer: Recorder | None = None
@@ -70,10 +77,10 @@ class Recorder:
         self.orphans: dict[int, list[Use]] = {}
         self._known_races: set[tuple[Any, ...]] = set()
         self.launches = 0
-        self._raw_kernels: list[tuple[Any, ...]] = []
+        self._raw_kernels: list[Any] = []
         self._kernels: list[Kernel] = []
         self._transfers: list[Transfer] = []
-        self._raw_allocations: list[tuple[Any, ...]] = []
+        self._raw_allocations: list[Any] = []
         self._freed_at: list[int] = []
         self._allocations: list[Allocation] = []
         self._waits: list[Wait] = []
@@ -89,17 +96,25 @@ class Recorder:
         if self.outer is not None:
             self.outer.kernel(host, stream, before, start, share, flops, nbytes)
         self.launches = number = self.launches + 1
-        note = self.note(host)
+        end = stream.end
         if number <= self.limit:
-            self._raw_kernels.append(
-                (stream.device, stream.id, host.name, host.now, before, start, stream.end, share, flops, nbytes, number,
-                 note)
-            )  # fmt: skip
+            self._raw_kernels += (
+                stream,
+                host.name,
+                host.now,
+                before,
+                start,
+                end,
+                share,
+                flops,
+                nbytes,
+                self.note(host),
+            )
         else:
             self.dropped["kernels"] += 1
-            self._beyond_limit(stream.device, note[0], stream.end - start, flops, nbytes)
-        if stream.end > self.last_ns:
-            self.last_ns = stream.end
+            self._beyond_limit(stream.device, self.notes[self.note(host)][0], end - start, flops, nbytes)
+        if end > self.last_ns:
+            self.last_ns = end
 
     def copy(
         self,
@@ -129,7 +144,7 @@ class Recorder:
             self.dropped["transfers"] += 1
             self._beyond_limit(stream.device, name, end - start, 0, nbytes)
             return
-        note = self.note(host)
+        note = self.notes[self.note(host)]
         self._transfers.append(
             Transfer(
                 name, stream.device, stream.id, start, end, host.name, _place(note), note[4], kind=kind,
@@ -148,7 +163,7 @@ class Recorder:
         if len(self._waits) >= self.limit:
             self.dropped["waits"] += 1
             return
-        note = self.note(host)
+        note = self.notes[self.note(host)]
         self._waits.append(Wait(why, device, 0, host.now, until, host.name, _place(note), note[4]))
 
     def allocated(self, host: Host, device: int, stream: int, address: int, nbytes: int, block: int, held: int) -> None:
@@ -157,13 +172,13 @@ class Recorder:
             self.outer.allocated(host, device, stream, address, nbytes, block, held)
         if held > self.peaks.get(device, 0):
             self.peaks[device] = held
-        raw = self._raw_allocations
-        if len(raw) >= self.limit:
+        number = len(self._freed_at)
+        if number >= self.limit:
             self.dropped["allocations"] += 1
             return
-        self._live[address] = len(raw)  # no two devices share an address
+        self._live[address] = number  # no two devices share an address
         self._freed_at.append(-1)
-        raw.append((device, stream, host.name, host.now, address, nbytes, block, held, self.note(host)))
+        self._raw_allocations += (device, stream, host.name, host.now, address, nbytes, block, held, self.note(host))
 
     def freed(self, host: Host, address: int, uses: Uses | None = None) -> None:
         """A block was given back, after these uses by streams."""
@@ -180,8 +195,9 @@ class Recorder:
         place = self._live.get(address)
         if place is None:
             return None
-        _, stream, _, now, *_, note = self._raw_allocations[place]
-        return stream, now, note
+        i = place * _ALLOCATION
+        _, stream, _, now, _, _, _, _, index = self._raw_allocations[i : i + _ALLOCATION]
+        return stream, now, self.notes[index]
 
     def race(self, kind: str, device: int, first: Use, second: Use) -> None:
         """Two uses of the same memory are not ordered."""
@@ -204,25 +220,14 @@ class Recorder:
     @property
     def kernels(self) -> list[Kernel]:
         """In the order of their launch."""
-        done = len(self._kernels)
-        for (
-            device,
-            stream,
-            thread,
-            launched,
-            before,
-            start,
-            end,
-            share,
-            flops,
-            nbytes,
-            number,
-            note,
-        ) in self._raw_kernels[done:]:
+        raw, known = self._raw_kernels, len(self._kernels)
+        for number, place in enumerate(range(known * _KERNEL, len(raw), _KERNEL), known + 1):
+            stream, thread, launched, before, start, end, share, flops, nbytes, index = raw[place : place + _KERNEL]
+            note = self.notes[index]
             waited = "" if start <= launched else "the stream" if before >= start else "the card"
             self._kernels.append(
                 Kernel(
-                    note[0], device, stream, start, end, thread, _place(note), note[4], launched_ns=launched,
+                    note[0], stream.device, stream.id, start, end, thread, _place(note), note[4], launched_ns=launched,
                     flops=flops, nbytes=nbytes, share=share, shapes=tuple(tuple(shape) for shape in note[1]),
                     backward=note[5], correlation=number, waited_for=waited,
                 )
@@ -237,8 +242,10 @@ class Recorder:
     @property
     def allocations(self) -> list[Allocation]:
         """In order; those that still live end where the recording does, so far."""
-        done = len(self._allocations)
-        for device, stream, thread, now, address, nbytes, block, held, note in self._raw_allocations[done:]:
+        raw = self._raw_allocations
+        for i in range(len(self._allocations) * _ALLOCATION, len(raw), _ALLOCATION):
+            device, stream, thread, now, address, nbytes, block, held, index = raw[i : i + _ALLOCATION]
+            note = self.notes[index]
             self._allocations.append(Allocation(
                 note[0], device, stream, now, now, thread, _place(note), note[4], address=address, nbytes=nbytes,
                 block_bytes=block, held=held,
@@ -257,8 +264,10 @@ class Recorder:
     def totals(self) -> dict[tuple[int, str], Total]:
         """Kernels and copies by (device, name): exact, however many there were."""
         totals = {key: replace(total) for key, total in self._beyond.items()}
-        for device, _, _, _, _, start, end, _, flops, nbytes, _, note in self._raw_kernels:
-            totals.setdefault((device, note[0]), Total()).add(end - start, flops, nbytes)
+        raw = self._raw_kernels
+        for i in range(0, len(raw), _KERNEL):
+            name = self.notes[raw[i + 9]][0]
+            totals.setdefault((raw[i].device, name), Total()).add(raw[i + 5] - raw[i + 4], raw[i + 7], raw[i + 8])
         for copy in self._transfers:
             totals.setdefault((copy.device, copy.name), Total()).add(copy.end_ns - copy.start_ns, 0, copy.nbytes)
         return totals

@@ -46,8 +46,9 @@ class Timeline:
 
     def kernel(self, host: Host, stream: Stream, ns: int, share: float, flops: int, nbytes: int) -> None:
         """Place a kernel that was launched at ``host.now``."""
-        before = stream.end
-        start = max(host.now, before)
+        before = start = stream.end
+        if start < host.now:
+            start = host.now
         if self.several:
             start = self._room(host.now, start, ns, share)
             self._count_overlap(start, start + ns)
