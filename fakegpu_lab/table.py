@@ -32,12 +32,15 @@ class Table:
         A line above the table; may be empty.
     numbers
         The columns, by position, that are flush right.
+    note
+        A line below the table; may be empty.
     """
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str = ""
     numbers: frozenset[int] = field(default_factory=frozenset)
+    note: str = ""
 
     def __str__(self) -> str:
         widths = [max(len(line[column]) for line in self._lines) for column in range(len(self.headers))]
@@ -48,7 +51,7 @@ class Table:
             ).rstrip()
             for line in self._lines
         ]
-        return "\n".join(([self.title] if self.title else []) + text)
+        return "\n".join([*([self.title] if self.title else []), *text, *([self.note] if self.note else [])])
 
     __repr__ = __str__
 
@@ -66,9 +69,9 @@ class Table:
 
         caption = f'<caption style="text-align: left">{html.escape(self.title)}</caption>' if self.title else ""
         body = "\n".join(f"<tr>{row('td', cells)}</tr>" for cells in self.rows)
-        return (
-            f"<table>{caption}\n<thead><tr>{row('th', self.headers)}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
-        )
+        head = row("th", self.headers)
+        note = f"\n<p>{html.escape(self.note)}</p>" if self.note else ""
+        return f"<table>{caption}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>{note}"
 
     def __rich__(self) -> rich.table.Table:
         import rich.box
@@ -78,6 +81,8 @@ class Table:
             title=self.title or None,
             title_style="bold",
             title_justify="left",
+            caption=self.note or None,
+            caption_justify="left",
             box=rich.box.SIMPLE_HEAD,
             pad_edge=False,
             show_edge=False,

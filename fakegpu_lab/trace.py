@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import html
+from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab import session
 from fakegpu_lab.hardware.clock import here
@@ -11,12 +12,14 @@ from fakegpu_lab.hardware.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections import Counter
+    from pathlib import Path
 
     from typing_extensions import Self
 
     from fakegpu_lab.hardware.machine import Machine
     from fakegpu_lab.hardware.order import Race
-    from fakegpu_lab.hardware.records import Allocation, Kernel, Total, Transfer, Wait
+    from fakegpu_lab.hardware.records import Allocation, Collective, HostWork, Kernel, Total, Transfer, Wait
+    from fakegpu_lab.table import Table
 
 
 class Trace:
@@ -61,6 +64,11 @@ class Trace:
         return self._recorder.transfers
 
     @property
+    def collectives(self) -> list[Collective]:
+        """Every operation of several ranks. Empty: there are no simulated ranks yet."""
+        return self._recorder.collectives
+
+    @property
     def allocations(self) -> list[Allocation]:
         """Every block of device memory taken while recording."""
         return self._recorder.allocations
@@ -80,6 +88,11 @@ class Trace:
         return self._recorder.races
 
     @property
+    def host_work(self) -> list[HostWork]:
+        """Every time that a host thread was busy with what `host_work` stands for."""
+        return self._recorder.host_work
+
+    @property
     def totals(self) -> dict[tuple[int, str], Total]:
         """Kernels and copies by (device, name): exact, also where records were dropped."""
         return self._recorder.totals
@@ -92,7 +105,17 @@ class Trace:
     @property
     def elapsed(self) -> float:
         """Seconds from the start of the recording until the host ended it and every device had done its work."""
-        return (max(self._recorder.last_ns, self._now()) - self._recorder.began_ns) / 1e9
+        return (self.ended_ns - self.began_ns) / 1e9
+
+    @property
+    def began_ns(self) -> int:
+        """When the recording began, ns."""
+        return self._recorder.began_ns
+
+    @property
+    def ended_ns(self) -> int:
+        """When the host had ended the recording and every device had done its work, ns."""
+        return max(self._recorder.last_ns, self._now())
 
     @property
     def host_elapsed(self) -> float:
@@ -123,12 +146,101 @@ class Trace:
             last = f"0 to {count - 1}" if count > 1 else "0 alone"
             raise FakeGpuError(f"There is no device {device}: the machine {self.machine.spec.text!r} has {last}.")
 
+    def summary(self, sort_by: str = "time", top: int | None = 20) -> Table:
+        """Tell what ran on the devices: one row a kernel's or copy's name, like ``key_averages`` of torch's profiler.
+
+        The figures are exact, also where records were dropped.
+
+        Parameters
+        ----------
+        sort_by
+            ``"time"``, ``"mean"``, ``"calls"``, ``"flops"``, ``"bytes"``, ``"bandwidth"`` or ``"name"``.
+        top
+            How many rows a device; the others are put together in one. None: all.
+        """
+        from fakegpu_lab.timeline import tables
+
+        return tables.summary(self, self.described(), sort_by, top)
+
+    def by_line(self, top: int | None = 20) -> Table:
+        """Tell which source lines took most: the devices' time, and how long the host waited in them."""
+        from fakegpu_lab.timeline import tables
+
+        return tables.by_line(self, top)
+
+    def by_module(self, depth: int | None = None, top: int | None = 20) -> Table:
+        """Tell which modules took most, forward and backward, by their paths; by `depth` components of them."""
+        from fakegpu_lab.timeline import tables
+
+        return tables.by_module(self, depth, top)
+
+    def figure(
+        self, device: int | None = None, start: float | None = None, end: float | None = None, theme: str | None = None
+    ) -> Any:
+        """Draw the timeline: the host's threads, the devices' streams and copy engines, the memory below.
+
+        Parameters
+        ----------
+        device
+            Draw this one only.
+        start, end
+            Draw this part only: seconds since the recording began, as the figure's axis shows.
+        theme
+            ``"light"`` or ``"dark"``; by default as plotly's default template is.
+
+        Returns
+        -------
+        plotly.graph_objects.Figure
+        """
+        from fakegpu_lab.timeline import figure
+
+        if device is not None:
+            self._check(device)
+        return figure.figure(self, self.described(), device, start, end, theme)
+
+    def to_chrome_trace(self, path: str | Path) -> Path:
+        """Write a file that Perfetto (https://ui.perfetto.dev) and chrome://tracing open, and return its path.
+
+        It is compressed if the path ends in ``.gz``.
+        """
+        from fakegpu_lab.timeline import chrome
+
+        return chrome.write(self, path)
+
+    def described(self) -> str:
+        """Say in one line how long it took, how busy the devices were, and for how long the host waited."""
+        from fakegpu_lab.timeline.words import duration, percent
+
+        parts = [f"{duration(self.ended_ns - self.began_ns)} of simulated time"]
+        used = sorted({device for device, _ in self.totals})
+        for device in used:
+            busy = self.busy(device) * 1e9
+            least = "at least " if self.dropped["kernels"] else ""
+            parts.append(f"cuda:{device} busy {least}{duration(busy)} ({percent(busy, self.ended_ns - self.began_ns)})")
+        waited = sum(wait.end_ns - wait.start_ns for wait in self.waits)
+        if waited:
+            parts.append(f"the host waited {duration(waited)}")
+        return "; ".join(parts)
+
+    def _counted(self) -> str:
+        """The counts, exact."""
+        copies = sum(total.count for (_, name), total in self.totals.items() if name.startswith("Memcpy"))
+        kernels = sum(total.count for total in self.totals.values()) - copies
+        blocks = len(self.allocations) + self.dropped["allocations"]
+        counts = ((kernels, "kernel"), (copies, "transfer"), (blocks, "allocation"))
+        text = ", ".join(f"{number:,} {what}{'s' * (number != 1)}" for number, what in counts)
+        lost = sum(self.dropped.values())
+        return f"{text}; no details of {lost:,} of them" if lost else text
+
     def __repr__(self) -> str:
         races = f", {len(self.races)} races: see trace.races" if self.races else ""
-        return (
-            f"<Trace of {self.elapsed * 1e3:.3f} ms: {len(self.kernels)} kernels, {len(self.transfers)} transfers, "
-            f"{len(self.allocations)} allocations{races}>"
+        return f"<Trace of {self.elapsed * 1e3:.3f} ms: {self._counted()}{races}>"
+
+    def _repr_html_(self) -> str:
+        hint = (
+            "<code>.figure()</code> draws it, <code>.summary()</code> and <code>.by_line()</code> tell what took most"
         )
+        return f"{html.escape(repr(self)[1:-1])}<br><small>{hint}</small>"
 
 
 def record() -> Trace:
@@ -146,4 +258,11 @@ def host_work(seconds: float) -> None:
     """Let the calling thread be busy for so many seconds of simulated time, as with a slow data loader."""
     if not seconds >= 0:
         raise FakeGpuError(f"host_work({seconds!r}): the seconds must be 0 or more.")
-    here.host.work(round(seconds * 1e9))
+    host = here.host
+    began = host.now
+    host.work(round(seconds * 1e9))
+    if session.enabled():
+        devices = session.machine().devices
+        recorder = devices[0].timeline.recorder if devices else None
+        if recorder is not None:
+            recorder.worked(host, began, "host_work")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.hardware.order import Race
-from fakegpu_lab.hardware.records import LIMIT, Allocation, Kernel, Total, Transfer, Wait
+from fakegpu_lab.hardware.records import LIMIT, Allocation, Collective, HostWork, Kernel, Total, Transfer, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,6 +51,8 @@ class Recorder:
     ----------
     outer
         Who recorded before this one began, and is told of everything too.
+    collectives, host_work
+        In order.
     dropped
         How many records of a kind were not kept for want of room.
     last_ns
@@ -84,6 +86,8 @@ class Recorder:
         self._freed_at: list[int] = []
         self._allocations: list[Allocation] = []
         self._waits: list[Wait] = []
+        self.collectives: list[Collective] = []
+        self.host_work: list[HostWork] = []
         self._beyond: dict[tuple[int, str], Total] = {}
         self._live: dict[int, int] = {}
 
@@ -165,6 +169,17 @@ class Recorder:
             return
         note = self.notes[self.note(host)]
         self._waits.append(Wait(why, device, 0, host.now, until, host.name, _place(note), note[4]))
+
+    def worked(self, host: Host, start: int, name: str) -> None:
+        """A host thread was busy from `start` until now."""
+        if self.outer is not None:
+            self.outer.worked(host, start, name)
+        self.last_ns = max(self.last_ns, host.now)
+        if len(self.host_work) >= self.limit:
+            self.dropped["host work"] += 1
+            return
+        note = self.note(host)
+        self.host_work.append(HostWork(name, -1, 0, start, host.now, host.name, _place(note), note[4]))
 
     def allocated(self, host: Host, device: int, stream: int, address: int, nbytes: int, block: int, held: int) -> None:
         """A block of so many bytes was taken; tensors now hold `held` bytes of the device."""

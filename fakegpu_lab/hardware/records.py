@@ -121,6 +121,33 @@ class Transfer(Record):
 
 
 @dataclass(slots=True)
+class Collective(Record):
+    """An operation of several ranks, as one of their devices saw it.
+
+    Attributes
+    ----------
+    group
+        The process group's name.
+    ranks
+        Who took part, by their global ranks.
+    nbytes
+        As NCCL counts a collective's size: of the largest of a rank's input and output.
+    algorithm
+        Such as ``"ring"``, ``"tree"`` or ``"nvls"``.
+    bus_bandwidth
+        Bytes per second, as nccl-tests count it: what the links carried, whatever the number of ranks.
+    """
+
+    group: str = ""
+    ranks: tuple[int, ...] = ()
+    nbytes: int = 0
+    algorithm: str = ""
+    bus_bandwidth: float = 0.0
+    launched_ns: int = 0
+    correlation: int = 0
+
+
+@dataclass(slots=True)
 class Allocation(Record):
     """Device memory that was taken, until it was given back (or until recording ended: `freed` is False).
 
@@ -142,6 +169,11 @@ class Allocation(Record):
 @dataclass(slots=True)
 class Wait(Record):
     """A host thread that waited for a device; `name` says in which call."""
+
+
+@dataclass(slots=True)
+class HostWork(Record):
+    """Host-side work that `host_work` stood for; it is on no device: `device` is -1."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,155 @@
+"""A recording as a file for Perfetto and chrome://tracing, in the Trace Event Format.
+
+Devices are processes and streams their threads; the host is a process, with a thread for each of its own. An arrow
+leads from each launch to what it launched; the memory that tensors hold is a counter of each device.
+
+The format: "Trace Event Format", docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.hardware.records import Collective, Kernel, Transfer
+from fakegpu_lab.timeline.classes import class_of
+from fakegpu_lab.timeline.memory import held
+from fakegpu_lab.timeline.recorded import note_of_dropped, on_devices
+
+if TYPE_CHECKING:
+    from fakegpu_lab.timeline.recorded import Recorded
+
+_HOST = 1
+"""The host's process; device n is process 2 + n. (0 is the idle process to Perfetto.)"""
+
+
+def write(recorded: Recorded, path: str | Path) -> Path:
+    """Write the file, compressed if its name ends in ``.gz``; return its path."""
+    path = Path(path)
+    text = json.dumps(as_dict(recorded), ensure_ascii=False, separators=(",", ":")).encode()
+    # no time and no name in the compressed file's head: the same recording is the same file
+    path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+    return path
+
+
+def as_dict(recorded: Recorded) -> dict[str, Any]:
+    """What the file holds."""
+    threads = _Threads()
+    events = [*_on_devices(recorded, threads), *_on_host(recorded, threads), *_memory(recorded)]
+    events.sort(key=lambda event: event["ts"])
+    other = {"producer": "fakegpu_lab", "machine": recorded.machine.spec.text, "time": "simulated"}
+    note = note_of_dropped(recorded)
+    if note:
+        other["note"] = note
+    metadata = [*_processes(recorded), *threads.metadata]
+    return {"traceEvents": [*metadata, *events], "displayTimeUnit": "ns", "otherData": other}
+
+
+class _Threads:
+    """Numbers for threads, each one used once in the whole file: viewers differ on whether a process has its own."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, object], int] = {}
+        self.metadata: list[dict[str, Any]] = []
+
+    def number(self, pid: int, key: object, name: str) -> int:
+        found = self._numbers.get((pid, key))
+        if found is None:
+            found = self._numbers[pid, key] = len(self._numbers) + 100
+            order = key if isinstance(key, int) else found
+            self.metadata += [
+                {"ph": "M", "name": "thread_name", "pid": pid, "tid": found, "args": {"name": name}},
+                {"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": found, "args": {"sort_index": order}},
+            ]
+        return found
+
+
+def _processes(recorded: Recorded) -> list[dict[str, Any]]:
+    names = {_HOST: "host"} | {2 + d.index: f"cuda:{d.index} {d.profile.name}" for d in recorded.machine.devices}
+    return [
+        {"ph": "M", "name": name, "pid": pid, "tid": 0, "args": {key: value}}
+        for pid, process in names.items()
+        for name, key, value in (("process_name", "name", process), ("process_sort_index", "sort_index", pid))
+    ]
+
+
+def _us(ns: int) -> float:
+    return ns / 1000
+
+
+def _on_devices(recorded: Recorded, threads: _Threads) -> list[dict[str, Any]]:
+    events = []
+    for record in on_devices(recorded):
+        pid = 2 + record.device
+        name = "stream 0 (default)" if record.stream == 0 else f"stream {record.stream}"
+        tid = threads.number(pid, record.stream, name)
+        start = _us(record.start_ns - recorded.began_ns)
+        events.append({
+            "ph": "X", "name": record.name, "cat": _category(record), "pid": pid, "tid": tid, "ts": start,
+            "dur": _us(record.end_ns - record.start_ns), "args": _args(record),
+        })  # fmt: skip
+        events.append({"ph": "f", "bp": "e", "name": "launch", "cat": "launch", "id": record.correlation, "pid": pid,
+                       "tid": tid, "ts": start})  # fmt: skip
+    return events
+
+
+def _category(record: Kernel | Transfer | Collective) -> str:
+    if isinstance(record, Kernel):
+        return f"kernel,{class_of(record.name)}"
+    return "gpu_memcpy" if isinstance(record, Transfer) else "collective"
+
+
+def _args(record: Kernel | Transfer | Collective) -> dict[str, Any]:
+    args: dict[str, Any] = {"line": record.line, "module": record.module, "bytes": record.nbytes}
+    if isinstance(record, Kernel):
+        args |= {"shapes": str([list(shape) for shape in record.shapes]), "FLOPs": record.flops, "share": record.share,
+                 "backward": record.backward, "waited for": record.waited_for}  # fmt: skip
+    elif isinstance(record, Collective):
+        args |= {"group": record.group, "ranks": str(list(record.ranks)), "algorithm": record.algorithm,
+                 "bus bandwidth": record.bus_bandwidth}  # fmt: skip
+    return {"correlation": record.correlation} | {key: value for key, value in args.items() if value not in ("", None)}
+
+
+def _on_host(recorded: Recorded, threads: _Threads) -> list[dict[str, Any]]:
+    """Launches, waits and host work of each thread; slices do not overlap, as the format wants it of a thread."""
+    overheads = {device.index: device.default_stream.overhead for device in recorded.machine.devices}
+    slices: list[tuple[str, int, int, str, str, str, list[int]]] = []
+    launches: dict[tuple[str, int], int] = {}
+    for record in on_devices(recorded):
+        found = launches.get((record.thread, record.launched_ns))
+        if found is not None:  # one launch of many kernels
+            slices[found][-1].append(record.correlation)
+            continue
+        launches[record.thread, record.launched_ns] = len(slices)
+        start = record.launched_ns - overheads.get(record.device, 0)
+        what = "cudaLaunchKernel" if isinstance(record, Kernel) else "cudaMemcpyAsync"
+        what = "ncclLaunch" if isinstance(record, Collective) else what
+        slices.append((record.thread, start, record.launched_ns, what, "launch", record.line, [record.correlation]))
+    slices += [(w.thread, w.start_ns, w.end_ns, f"waits: {w.name}", "wait", w.line, []) for w in recorded.waits]
+    slices += [(w.thread, w.start_ns, w.end_ns, w.name, "host", w.line, []) for w in recorded.host_work]
+    slices.sort(key=lambda part: part[1:3])
+    events, ended = [], dict[str, int]()
+    for thread, began, end, name, category, line, correlations in slices:
+        tid = threads.number(_HOST, thread, thread)
+        start = min(max(began, ended.get(thread, began)), end)
+        ended[thread] = end
+        ts = _us(start - recorded.began_ns)
+        args = {"line": line} if line else {}
+        events.append({"ph": "X", "name": name, "cat": category, "pid": _HOST, "tid": tid, "ts": ts,
+                       "dur": _us(end - start), "args": args})  # fmt: skip
+        events += [
+            {"ph": "s", "name": "launch", "cat": "launch", "id": number, "pid": _HOST, "tid": tid, "ts": ts}
+            for number in correlations
+        ]
+    return events
+
+
+def _memory(recorded: Recorded) -> list[dict[str, Any]]:
+    return [
+        {"ph": "C", "name": "memory held by tensors", "pid": 2 + device.index, "tid": 0,
+         "ts": _us(when - recorded.began_ns), "args": {"bytes": nbytes}}
+        for device in recorded.machine.devices
+        for when, nbytes in held(recorded, device.index)
+    ]  # fmt: skip

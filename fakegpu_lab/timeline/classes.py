@@ -1,0 +1,65 @@
+"""The class of a kernel: what a person looks for in a timeline before any name."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import torch
+
+CLASSES = (
+    "matmul", "convolution", "attention", "elementwise", "reduction", "normalisation", "optimizer", "copy",
+    "collective", "other",
+)  # fmt: skip
+"""In the order in which a legend shows them."""
+
+_MATMUL = (
+    r"^(_?(add|badd|int_|scaled_|sparse_|grouped_)*(mm|bmm|mv|bmv)_?|addbmm_?|_addmm_activation|linear(_backward)?|v?dot|"
+    r"addr_?|einsum|matmul|_trilinear|bilinear|_?cudnn_rnn.*)$"
+)
+_COPY = (
+    r"^(Mem(cpy|set).*|clone|copy_|_to_copy|contiguous|cat|stack|index.*|gather|scatter.*|embedding.*|flip|roll|repeat|"
+    r"constant_pad_nd|tril_?|triu_?|.*(select|slice|narrow|unfold|expand|diagonal)_backward|_foreach_copy_)$"
+)
+_REDUCTION = (
+    r"softmax|loss|cross_entropy|pool|norm|^(nan)?(cum)?(sum|prod|mean|var|std|max|min|amax|amin|aminmax|argmax|argmin|"
+    r"argsort|logsumexp|any|all|median|mode|sort|topk|kthvalue|bincount|histc|count_nonzero|nonzero|equal|_?unique\d?)"
+    r"(_|$)"
+)
+_ELEMENTWISE = (
+    r"^(fill_?|zero_?|zeros|ones|full|rand|arange|linspace|eye|normal_?|uniform_?|bernoulli_?|.*dropout.*|masked_.*|where|"
+    r"random_|exponential_|relu_?|threshold.*)"
+)
+_BY_PATTERN = [
+    (re.compile(pattern), kind)
+    for pattern, kind in (
+        (_COPY, "copy"),
+        (r"^(nccl|c10d)", "collective"),
+        (r"^_(fused|foreach)_", "optimizer"),
+        (r"attention", "attention"),
+        (r"conv", "convolution"),
+        (r"(batch|layer|group|instance|rms)_norm", "normalisation"),
+        (_MATMUL, "matmul"),
+        (_ELEMENTWISE, "elementwise"),
+        (_REDUCTION, "reduction"),
+    )
+]
+
+
+@functools.lru_cache(maxsize=4096)
+def class_of(name: str) -> str:
+    """Sort a kernel by its op's name: one of `CLASSES`.
+
+    >>> class_of("aten::addmm"), class_of("aten::gelu_backward"), class_of("aten::native_layer_norm")
+    ('matmul', 'elementwise', 'normalisation')
+    """
+    namespace, _, short = name.rpartition("::")
+    for pattern, kind in _BY_PATTERN:
+        if pattern.search(short):
+            return kind
+    packet = getattr(getattr(torch.ops, namespace or "aten"), short, None)
+    if packet is not None:
+        tags = {tag for overload in packet.overloads() for tag in getattr(packet, overload).tags}
+        if torch.Tag.pointwise in tags:
+            return "elementwise"
+    return "other"

@@ -1,0 +1,232 @@
+"""A recording as a picture: who worked when, who waited for whom, and the memory below on the same axis."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.report import size
+from fakegpu_lab.timeline.classes import CLASSES
+from fakegpu_lab.timeline.lanes import lanes, thinned
+from fakegpu_lab.timeline.memory import held
+from fakegpu_lab.timeline.recorded import note_of_dropped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fakegpu_lab.timeline.lanes import Bar, Lane
+    from fakegpu_lab.timeline.recorded import Recorded
+
+BARS = 5_000
+"""Bars that a browser still draws, zooms and moves without delay."""
+
+POINTS = 3_000
+"""Points of a curve of memory."""
+
+# Okabe and Ito's colours, which people of every kind of colour vision tell apart (jfly.uni-koeln.de/color, 2008).
+_COLOURS = {
+    "matmul": "#0072B2", "convolution": "#56B4E9", "attention": "#D55E00", "elementwise": "#E69F00",
+    "reduction": "#009E73", "normalisation": "#CC79A7", "optimizer": "#F0E442",
+}  # fmt: skip
+_THEMES: dict[str, dict[str, str]] = {
+    "light": {"template": "plotly_white", "paper": "#FFFFFF", "copy": "#222222", "collective": "#555555",
+              "other": "#999999", "launch": "#8A8F98", "host waits": "#C9CDD3", "host works": "#5B6270", "forward": "#E3E7EC",
+              "backward": "#C5CCD6", "memory": "#0072B2", "text": "#222222"},
+    "dark": {"template": "plotly_dark", "paper": "#111111", "copy": "#F2F2F2", "collective": "#BBBBBB",
+             "other": "#8A8A8A", "launch": "#8A8F98", "host waits": "#555B66", "host works": "#B4BAC6", "forward": "#3A4250",
+             "backward": "#525C6E", "memory": "#56B4E9", "text": "#EEEEEE"},
+}  # fmt: skip
+_NEUTRAL = ("launch", "host waits", "host works", "forward", "backward")
+_LEGEND = {"launch": "host launches", "forward": "module, forward", "backward": "module, backward"}
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+_EDGED = 120
+"""Bars wider than one part in so many of the figure have an edge, so that neighbours are told apart."""
+
+_LANE_PX, _MEMORY_PX, _LINE_PX = 34, 110, 19
+
+
+def figure(
+    recorded: Recorded, title: str, device: int | None, start: float | None, end: float | None, theme: str | None
+) -> Any:
+    """Draw it: see `Trace.figure`."""
+    go = _plotly()
+    theme = theme or _default_theme()
+    if theme not in _THEMES:
+        raise FakeGpuError(f"There is no theme {theme!r}: it can be 'light' or 'dark'.")
+    first, last = _window(recorded, start, end)
+    rows = lanes(recorded, device, first, last)
+    together = thinned(rows, BARS)
+    unit_ns, unit = next((pair for pair in _UNITS if last - first >= pair[0]), _UNITS[-1])
+    drawn = go.Figure()
+    for kind in (*_NEUTRAL, *CLASSES):
+        bars = [(len(rows) - place, bar) for place, lane in enumerate(rows) for bar in lane.bars if bar.kind == kind]
+        if bars:
+            drawn.add_trace(_bars(go, kind, bars, recorded.began_ns, unit_ns, (last - first) / _EDGED, _THEMES[theme]))
+    shown = [each.index for each in recorded.machine.devices] if device is None else [device]
+    curves = {index: _thin(held(recorded, index), last - first) for index in shown}
+    curves = {index: curve for index, curve in curves.items() if curve}
+    for number, (index, curve) in enumerate(curves.items()):
+        dash = _DASHES[number % len(_DASHES)]
+        drawn.add_trace(_memory(go, f"cuda:{index}", curve, recorded, unit_ns, _THEMES[theme]["memory"], dash))
+    notes = [title]
+    if together:
+        notes.append(
+            f"{together:,} of its bars are too many to draw one by one: short neighbours are drawn together. "
+            "figure(start=…, end=…) shows a part in full."
+        )
+    notes.append(note_of_dropped(recorded))
+    lines = [line for note in notes for line in textwrap.wrap(note, 84)]
+    ends = ((first - recorded.began_ns) / unit_ns, (last - recorded.began_ns) / unit_ns)
+    _lay_out(drawn, rows, lines, ends, unit, [most for curve in curves.values() for _, most in curve], theme)
+    return drawn
+
+
+def _plotly() -> Any:
+    try:
+        import plotly.graph_objects as go
+    except ImportError:
+        raise FakeGpuError(
+            "The figure is drawn with plotly, which is not installed: pip install plotly nbformat, and try again. "
+            "Without it, trace.summary() shows a table, and trace.to_chrome_trace('trace.json') writes a file that "
+            "https://ui.perfetto.dev draws."
+        ) from None
+    return go
+
+
+def _default_theme() -> str:
+    import plotly.io
+
+    return "dark" if "dark" in (plotly.io.templates.default or "") else "light"
+
+
+def _window(recorded: Recorded, start: float | None, end: float | None) -> tuple[int, int]:
+    began, ended = recorded.began_ns, recorded.ended_ns
+    first = began if start is None else began + round(start * 1e9)
+    last = ended if end is None else began + round(end * 1e9)
+    if first > last or first > ended or last < began:
+        whole = (ended - began) / 1e9
+        raise FakeGpuError(
+            f"figure(start={start}, end={end}) shows no part of the recording, which has {whole:.6g} seconds: both are "
+            "seconds since it began, the start before the end."
+        )
+    return first, max(last, first + 1)
+
+
+def _bars(
+    go: Any,
+    kind: str,
+    bars: Sequence[tuple[int, Bar]],
+    began: int,
+    unit_ns: float,
+    edged_ns: float,
+    colours: dict[str, str],
+) -> Any:
+    colour = _COLOURS.get(kind) or colours[kind]
+    marker: dict[str, Any] = {"color": colour, "line": {"color": colours["paper"]}}
+    marker["line"]["width"] = [1 if bar.end_ns - bar.start_ns > edged_ns else 0 for _, bar in bars]
+    if kind == "host waits":
+        marker["pattern"] = {"shape": "/", "size": 5, "solidity": 0.25, "fgcolor": colours["text"]}
+    return go.Bar(
+        name=_LEGEND.get(kind, kind),
+        orientation="h",
+        y=[row for row, _ in bars],
+        base=[(bar.start_ns - began) / unit_ns for _, bar in bars],
+        x=[(bar.end_ns - bar.start_ns) / unit_ns for _, bar in bars],
+        width=0.74,
+        marker=marker,
+        text=[bar.label for _, bar in bars],
+        textposition="inside",
+        insidetextanchor="middle",
+        textangle=0,
+        hovertext=[bar.hover for _, bar in bars],
+        hovertemplate="%{hovertext}<extra></extra>",
+    )
+
+
+def _thin(curve: list[tuple[int, int]], width: int) -> list[tuple[int, int]]:
+    """Of the points in each of many short times, the highest and the last."""
+    if len(curve) <= POINTS:
+        return curve
+    step = max(width * 2 // POINTS, 1)
+    bins: dict[int, list[tuple[int, int]]] = {}
+    for point in curve:
+        bins.setdefault(point[0] // step, []).append(point)
+    kept: list[tuple[int, int]] = []
+    for points in bins.values():
+        highest = max(points, key=lambda point: point[1])
+        kept += [highest, points[-1]] if highest is not points[-1] else [highest]
+    return kept
+
+
+def _memory(
+    go: Any, name: str, curve: Sequence[tuple[int, int]], recorded: Recorded, unit_ns: float, colour: str, dash: str
+) -> Any:
+    points = [*curve, (recorded.ended_ns, curve[-1][1])]
+    return go.Scatter(
+        name=f"memory {name}",
+        x=[(when - recorded.began_ns) / unit_ns for when, _ in points],
+        y=[nbytes for _, nbytes in points],
+        yaxis="y2",
+        mode="lines",
+        line={"shape": "hv", "width": 1.5, "color": colour, "dash": dash},
+        fill="tozeroy" if dash == "solid" else None,
+        fillcolor=colour + "30",
+        hovertext=[f"<b>{name}</b>: tensors hold {size(nbytes)}" for _, nbytes in points],
+        hovertemplate="%{hovertext}<extra></extra>",
+        showlegend=dash != "solid",
+    )
+
+
+def _lay_out(
+    drawn: Any,
+    rows: Sequence[Lane],
+    lines: Sequence[str],
+    ends: tuple[float, float],
+    unit: str,
+    sizes: Sequence[int],
+    theme: str,
+) -> None:
+    lanes_px = max(len(rows), 1) * _LANE_PX
+    plot_px = lanes_px + (_MEMORY_PX + 16 if sizes else 0)
+    split = 1 - lanes_px / plot_px
+    top = 12 + _LINE_PX * len(lines)
+    axis = {
+        "range": list(ends),
+        "title": {"text": f"{unit} since the recording began", "font": {"size": 13}},
+        "zeroline": False,
+    }
+    drawn.update_layout(
+        template=_THEMES[theme]["template"],
+        font={"size": 13},
+        title={"text": "<br>".join(lines), "font": {"size": 13}, "x": 0.01, "xanchor": "left", "y": 1,
+               "yref": "container", "yanchor": "top", "pad": {"t": 10}},
+        barmode="overlay",
+        bargap=0,
+        uniformtext={"mode": "hide", "minsize": 10},
+        hoverlabel={"align": "left"},
+        hovermode="closest",
+        dragmode="zoom",
+        height=top + plot_px + 110,
+        margin={"l": 10, "r": 14, "t": top, "b": 10},
+        xaxis={**axis, "anchor": "y2" if sizes else "y", "showspikes": True, "spikemode": "across", "spikethickness": 1,
+               "spikedash": "dot"},
+        yaxis={"domain": [split, 1], "range": [0.4, len(rows) + 0.6], "fixedrange": True, "showgrid": False,
+               "tickvals": [len(rows) - place for place in range(len(rows))],
+               "ticktext": [f"{lane.label} " for lane in rows], "automargin": True, "zeroline": False},
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": -60 / plot_px, "yanchor": "top",
+                "itemclick": False, "itemdoubleclick": False},
+    )  # fmt: skip
+    if sizes:
+        most = max(*sizes, 1)
+        ticks = [0, most // 2, most]
+        drawn.update_layout(
+            yaxis2={"domain": [0, _MEMORY_PX / plot_px], "range": [0, most * 1.08], "fixedrange": True,
+                    "tickvals": ticks, "ticktext": ["0 ", f"{size(ticks[1])} ", f"{size(most)} "], "automargin": True,
+                    "zeroline": False}
+        )  # fmt: skip
+        drawn.add_annotation(
+            text="memory held by tensors", xref="paper", yref="paper", x=0.005, y=_MEMORY_PX / plot_px,
+            xanchor="left", yanchor="bottom", showarrow=False, font={"size": 12},
+        )  # fmt: skip

@@ -1,0 +1,104 @@
+"""What a bar of the figure says when the mouse is over it, in the HTML that plotly understands."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.hardware.records import Collective, Kernel, Transfer
+from fakegpu_lab.report import size
+from fakegpu_lab.timeline.words import amount, duration, place, rate, shapes
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from fakegpu_lab.hardware.records import HostWork, Record, Wait
+
+_TEXT = 70
+"""Characters of a source line that are shown."""
+
+
+def ran(record: Kernel | Transfer | Collective, before: Record | None) -> str:
+    """Tell of a kernel, copy or collective; `before` is what was on the same stream before it."""
+    ns = record.end_ns - record.start_ns
+    facts = [duration(ns)]
+    lines = [_bold(record.name)]
+    if isinstance(record, Kernel):
+        lines[0] += " (backward)" if record.backward else ""
+        if record.shapes:
+            lines.append(shapes(record.shapes))
+        if record.flops:
+            facts += [amount(record.flops, "FLOP"), rate(record.flops, ns, "FLOP/s")]
+    elif isinstance(record, Collective):
+        lines.append(f"group {html.escape(record.group)}, {len(record.ranks)} ranks, {html.escape(record.algorithm)}")
+    facts += [size(record.nbytes), rate(record.nbytes, ns, "B/s")]
+    lines.append(", ".join(fact for fact in facts if fact))
+    return "<br>".join([*lines, f"stream {record.stream}; {why(record, before)}", *_where(record)])
+
+
+def why(record: Kernel | Transfer | Collective, before: Record | None) -> str:
+    """Say what it waited for: its launch, its stream, an event, the card or the copy engine."""
+    waited = record.start_ns - record.launched_ns
+    if waited <= 0:
+        idle = record.start_ns - before.end_ns if before is not None else 0
+        return f"its stream was idle {duration(idle)}: waited for the launch" if idle > 0 else "began when launched"
+    text = f"waited {duration(waited)} "
+    if isinstance(record, Kernel) and record.waited_for == "the card":
+        return text + "for room on the card"
+    if before is not None and before.end_ns >= record.start_ns:
+        return text + "for the work before it in its stream"
+    if isinstance(record, Transfer):
+        return text + "for an event or the copy engine"
+    return text + "for an event, that is for another stream"
+
+
+def copied(record: Transfer) -> str:
+    """A copy's label: how much, from what."""
+    kind = {True: "pinned", False: "pageable", None: "peer"}[record.pinned]
+    return f"{size(record.nbytes)} {kind}"
+
+
+def launch(record: Kernel | Transfer | Collective) -> str:
+    """Tell of a launch by what it launched."""
+    return "<br>".join([f"launches {_bold(record.name)} on cuda:{record.device} stream {record.stream}",
+                        *_where(record)])  # fmt: skip
+
+
+def wait(record: Wait) -> str:
+    """Tell of a wait, and why."""
+    lines = [f"<b>the host waits</b> {duration(record.end_ns - record.start_ns)} for cuda:{record.device}"]
+    return "<br>".join([*lines, html.escape(record.name), *_where(record)])
+
+
+def host_work(record: HostWork) -> str:
+    """Tell of work on the host."""
+    return "<br>".join([f"{_bold(record.name)} {duration(record.end_ns - record.start_ns)}", *_where(record)])
+
+
+def module(path: str, kind: str) -> str:
+    """Begin to tell of a module's span."""
+    return f"{_bold(path)} ({kind})<br>"
+
+
+def lasting(ns: int, kernels: int) -> str:
+    """Tell how long a span is."""
+    return f"{duration(ns)}, {kernels:,} kernel{'s' * (kernels != 1)}"
+
+
+def together(count: int, ns: int, names: Counter[str]) -> str:
+    """Tell of bars that are drawn as one."""
+    most = ", ".join(f"{number:,} × {html.escape(name)}" for name, number in names.most_common(3))
+    return f"<b>{count:,} together</b> in {duration(ns)}<br>{most}<br>figure(start=…, end=…) shows them apart"
+
+
+def _bold(name: str) -> str:
+    return f"<b>{html.escape(name)}</b>"
+
+
+def _where(record: Record) -> list[str]:
+    lines = [f"module {html.escape(record.module)}"] if record.module else []
+    found = place(record.line)
+    if found.label:
+        text = found.text if len(found.text) <= _TEXT else found.text[: _TEXT - 1] + "…"
+        lines.append(f"{html.escape(found.label)}" + (f"<br>  <i>{html.escape(text)}</i>" if text else ""))
+    return lines

@@ -1,0 +1,69 @@
+"""What the timeline reads of a recording."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fakegpu_lab.hardware.machine import Machine
+    from fakegpu_lab.hardware.records import Allocation, Collective, HostWork, Kernel, Total, Transfer, Wait
+
+
+class Recorded(Protocol):
+    """A recording; `Trace` is one.
+
+    Attributes
+    ----------
+    began_ns, ended_ns
+        When it began, and when the host had ended it and all that was launched was done.
+    """
+
+    machine: Machine
+
+    @property
+    def began_ns(self) -> int: ...
+
+    @property
+    def ended_ns(self) -> int: ...
+
+    @property
+    def kernels(self) -> Sequence[Kernel]: ...
+
+    @property
+    def transfers(self) -> Sequence[Transfer]: ...
+
+    @property
+    def collectives(self) -> Sequence[Collective]: ...
+
+    @property
+    def allocations(self) -> Sequence[Allocation]: ...
+
+    @property
+    def waits(self) -> Sequence[Wait]: ...
+
+    @property
+    def host_work(self) -> Sequence[HostWork]: ...
+
+    @property
+    def totals(self) -> Mapping[tuple[int, str], Total]: ...
+
+    @property
+    def dropped(self) -> Mapping[str, int]: ...
+
+
+def on_devices(recorded: Recorded) -> list[Kernel | Transfer | Collective]:
+    """All that ran on a device, in the order of launch."""
+    return sorted((*recorded.kernels, *recorded.transfers, *recorded.collectives), key=lambda r: r.correlation)
+
+
+def note_of_dropped(recorded: Recorded) -> str:
+    """Tell in one sentence that details are missing; empty if none are."""
+    missing = [f"{number:,} {kind}" for kind, number in recorded.dropped.items() if number]
+    if not missing:
+        return ""
+    several = f"{', '.join(missing[:-1])} and {missing[-1]}" if len(missing) > 1 else missing[0]
+    return (
+        f"The recording was full: no details were kept of {several}. The totals and summary() count them all the same."
+    )

@@ -1,0 +1,156 @@
+"""A recording in tables: by the kernels' names, by source lines, by modules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.hardware.records import Kernel, Total
+from fakegpu_lab.report import size
+from fakegpu_lab.table import Table
+from fakegpu_lab.timeline.recorded import note_of_dropped, on_devices
+from fakegpu_lab.timeline.words import amount, duration, percent, place, rate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fakegpu_lab.timeline.recorded import Recorded
+
+_ORDERS: dict[str, Callable[[tuple[int, str], Total], object]] = {
+    "time": lambda key, total: -total.ns,
+    "mean": lambda key, total: -total.ns / total.count,
+    "calls": lambda key, total: -total.count,
+    "flops": lambda key, total: -total.flops,
+    "bytes": lambda key, total: -total.nbytes,
+    "bandwidth": lambda key, total: -total.nbytes / max(total.ns, 1),
+    "name": lambda key, total: key[1],
+}
+
+
+def summary(recorded: Recorded, title: str, sort_by: str = "time", top: int | None = 20) -> Table:
+    """One row a name and device, as ``key_averages`` of torch's profiler: all that ran on devices, dropped or not."""
+    order = _ORDERS.get(sort_by)
+    if order is None:
+        raise FakeGpuError(f"A summary cannot be sorted by {sort_by!r}, but by {_listed(list(_ORDERS))}.")
+    _check_top(top)
+    totals = sorted(recorded.totals.items(), key=lambda item: (item[0][0], order(*item), item[0][1]))
+    times: dict[int, int] = {}
+    for (device, _), total in totals:
+        times[device] = times.get(device, 0) + total.ns
+    rows = []
+    for device in sorted(times):
+        here = [(name, total) for (where, name), total in totals if where == device]
+        rows += [_row(device, name, total, times[device]) for name, total in here[:top]]
+        if top is not None and len(here) > top:
+            rest = [total for _, total in here[top:]]
+            left = Total(sum(t.count for t in rest), sum(t.ns for t in rest), sum(t.flops for t in rest),
+                          sum(t.nbytes for t in rest))  # fmt: skip
+            rows.append(_row(device, f"({len(rest)} more)", left, times[device]))
+    headers = ["name", "calls", "total", "mean", "% of time", "FLOPs", "FLOP/s", "bytes", "bandwidth"]
+    if len(times) > 1:
+        headers.insert(0, "device")
+    else:
+        rows = [row[1:] for row in rows]
+    texts = 1 + (len(times) > 1)
+    return Table(headers, rows, title, frozenset(range(texts, len(headers))), note_of_dropped(recorded))
+
+
+def _row(device: int, name: str, total: Total, whole: int) -> list[str]:
+    return [
+        f"cuda:{device}",
+        name,
+        f"{total.count:,}",
+        duration(total.ns),
+        duration(total.ns / total.count),
+        percent(total.ns, whole),
+        amount(total.flops, "FLOP") if total.flops else "",
+        rate(total.flops, total.ns, "FLOP/s"),
+        size(total.nbytes) if total.nbytes else "",
+        rate(total.nbytes, total.ns, "B/s"),
+    ]
+
+
+@dataclass
+class _Sum:
+    """What was done for one line or module, ns."""
+
+    calls: int = 0
+    ns: int = 0
+    backward_ns: int = 0
+    flops: int = 0
+    waited_ns: int = 0
+
+
+def by_line(recorded: Recorded, top: int | None = 20) -> Table:
+    """One row a line of the user's program: what the devices did for it, how long the host waited in it."""
+    sums = line_sums(recorded)
+    whole = sum(entry.ns for entry in sums.values())
+    rows = []
+    for line, entry in _first(sums, top):
+        where = place(line)
+        rows.append([
+            where.label or "(no line known)", f"{entry.calls:,}", duration(entry.ns), percent(entry.ns, whole),
+            duration(entry.waited_ns) if entry.waited_ns else "", where.text,
+        ])  # fmt: skip
+    headers = ["line", "kernels, copies", "device time", "% of time", "host waited", "source"]
+    title = "Device time by source line"
+    return Table(headers, rows, _shortened(title, sums, top), frozenset({1, 2, 3, 4}), note_of_dropped(recorded))
+
+
+def line_sums(recorded: Recorded) -> dict[str, _Sum]:
+    """What was done for each line, those first that took the devices longest, then those that let the host wait."""
+    sums: dict[str, _Sum] = {}
+    for record in on_devices(recorded):
+        entry = sums.setdefault(record.line, _Sum())
+        entry.calls += 1
+        entry.ns += record.end_ns - record.start_ns
+    for wait in recorded.waits:
+        sums.setdefault(wait.line, _Sum()).waited_ns += wait.end_ns - wait.start_ns
+    return dict(sorted(sums.items(), key=lambda item: (-item[1].ns, -item[1].waited_ns, item[0])))
+
+
+def by_module(recorded: Recorded, depth: int | None = None, top: int | None = 20) -> Table:
+    """One row an `nn.Module`, by the path of the innermost one that ran; `depth` components of it, if given."""
+    if depth is not None and depth < 1:
+        raise FakeGpuError(f"by_module(depth={depth}): the depth must be 1 (the outermost modules) or more.")
+    sums: dict[str, _Sum] = {}
+    for record in on_devices(recorded):
+        path = record.module if depth is None else ".".join(record.module.split(".")[:depth])
+        entry = sums.setdefault(path, _Sum())
+        entry.calls += 1
+        ns = record.end_ns - record.start_ns
+        entry.ns += ns
+        if isinstance(record, Kernel):
+            entry.flops += record.flops
+            entry.backward_ns += ns if record.backward else 0
+    sums = dict(sorted(sums.items(), key=lambda item: (-item[1].ns, item[0])))
+    whole = sum(entry.ns for entry in sums.values())
+    rows = [
+        [
+            path or "(no module)", f"{entry.calls:,}", duration(entry.ns), percent(entry.ns, whole),
+            duration(entry.ns - entry.backward_ns), duration(entry.backward_ns), rate(entry.flops, entry.ns, "FLOP/s"),
+        ]
+        for path, entry in _first(sums, top)
+    ]  # fmt: skip
+    headers = ["module", "kernels, copies", "device time", "% of time", "forward", "backward", "FLOP/s"]
+    title = _shortened("Device time by module", sums, top)
+    return Table(headers, rows, title, frozenset(range(1, len(headers))), note_of_dropped(recorded))
+
+
+def _first(sums: dict[str, _Sum], top: int | None) -> Sequence[tuple[str, _Sum]]:
+    _check_top(top)
+    return list(sums.items())[:top]
+
+
+def _shortened(title: str, sums: dict[str, _Sum], top: int | None) -> str:
+    return f"{title}: the first {top} of {len(sums)}" if top is not None and len(sums) > top else title
+
+
+def _check_top(top: int | None) -> None:
+    if top is not None and top < 1:
+        raise FakeGpuError(f"top={top}: the rows to show must be 1 or more; None shows all.")
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
