@@ -30,12 +30,16 @@ _COLOURS = {
     "reduction": "#009E73", "normalisation": "#CC79A7", "optimizer": "#F0E442",
 }  # fmt: skip
 _THEMES: dict[str, dict[str, str]] = {
-    "light": {"template": "plotly_white", "paper": "#FFFFFF", "copy": "#222222", "collective": "#555555",
-              "other": "#999999", "launch": "#8A8F98", "host waits": "#C9CDD3", "host works": "#5B6270", "forward": "#E3E7EC",
-              "backward": "#C5CCD6", "memory": "#0072B2", "text": "#222222"},
-    "dark": {"template": "plotly_dark", "paper": "#111111", "copy": "#F2F2F2", "collective": "#BBBBBB",
-             "other": "#8A8A8A", "launch": "#8A8F98", "host waits": "#555B66", "host works": "#B4BAC6", "forward": "#3A4250",
-             "backward": "#525C6E", "memory": "#56B4E9", "text": "#EEEEEE"},
+    "light": {
+        "template": "plotly_white", "paper": "#FFFFFF", "text": "#222222", "memory": "#0072B2",
+        "launch": "#8A8F98", "host waits": "#C9CDD3", "host works": "#5B6270",
+        "forward": "#E3E7EC", "backward": "#C5CCD6", "copy": "#222222", "collective": "#555555", "other": "#999999",
+    },
+    "dark": {
+        "template": "plotly_dark", "paper": "#111111", "text": "#EEEEEE", "memory": "#56B4E9",
+        "launch": "#8A8F98", "host waits": "#555B66", "host works": "#B4BAC6",
+        "forward": "#3A4250", "backward": "#525C6E", "copy": "#F2F2F2", "collective": "#BBBBBB", "other": "#8A8A8A",
+    },
 }  # fmt: skip
 _NEUTRAL = ("launch", "host waits", "host works", "forward", "backward")
 _LEGEND = {"launch": "host launches", "forward": "module, forward", "backward": "module, backward"}

@@ -52,12 +52,6 @@ def why(record: Kernel | Transfer | Collective, before: Record | None) -> str:
     return text + "for an event, that is for another stream"
 
 
-def copied(record: Transfer) -> str:
-    """A copy's label: how much, from what."""
-    kind = {True: "pinned", False: "pageable", None: "peer"}[record.pinned]
-    return f"{size(record.nbytes)} {kind}"
-
-
 def launch(record: Kernel | Transfer | Collective) -> str:
     """Tell of a launch by what it launched."""
     return "<br>".join([f"launches {_bold(record.name)} on cuda:{record.device} stream {record.stream}",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware.records import Collective, Kernel, Transfer
+from fakegpu_lab.report import size
 from fakegpu_lab.timeline import hover
 from fakegpu_lab.timeline.classes import class_of
 from fakegpu_lab.timeline.recorded import on_devices
@@ -90,7 +91,7 @@ def _devices(records: Sequence[Kernel | Transfer | Collective], device: int | No
         text = hover.ran(record, before.get(place))
         before[place] = record
         if isinstance(record, Transfer):
-            bar = Bar(record.start_ns, record.end_ns, "copy", hover.copied(record), text)
+            bar = Bar(record.start_ns, record.end_ns, "copy", size(record.nbytes), text)
             for index, order, label in ((record.target, 2, "copy in"), (record.source, 3, "copy out")):
                 if index is not None and device in (None, index):
                     lane(index, order, 0, label).append(bar)
@@ -132,7 +133,8 @@ def _spans(kernels: Iterable[Kernel], depth: int) -> list[Bar]:
             spans[-1].end_ns = max(spans[-1].end_ns, kernel.end_ns)
             spans[-1].count += 1 + waiting
         else:
-            short = here.partition(".")[2] or here
+            short = here.partition(".")[2]
+            short = here if short.isdigit() or not short else short  # of a Sequential alone, "0" says too little
             spans.append(Bar(kernel.start_ns, kernel.end_ns, kind, short, ""))
             path = here
             spans[-1].hover = hover.module(here, kind)

@@ -1,0 +1,187 @@
+"""The timeline's figure: what is drawn where, in numbers; how it looks is for people to judge."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+import fakegpu_lab as lab
+from fakegpu_lab.timeline.figure import BARS
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.machine import Machine
+
+go = pytest.importorskip("plotly.graph_objects")
+
+
+def drawn(figure: Any) -> list[tuple[str, str, float, float, str]]:
+    """Every bar: lane, legend, start and end in the axis's unit, hover."""
+    names = dict(
+        zip(figure.layout.yaxis.tickvals, (text.strip() for text in figure.layout.yaxis.ticktext), strict=True)
+    )
+    return [
+        (names[row], trace.name, start, start + length, text)
+        for trace in figure.data
+        if trace.type == "bar"
+        for row, start, length, text in zip(trace.y, trace.base, trace.x, trace.hovertext, strict=True)
+    ]
+
+
+def unit(figure: Any) -> float:
+    """The axis's unit in ns."""
+    return {"s": 1e9, "ms": 1e6, "µs": 1e3}[figure.layout.xaxis.title.text.split()[0]]
+
+
+def test_every_kernel_is_a_bar_in_its_stream_s_lane_at_its_time(trace: lab.Trace) -> None:
+    figure = trace.figure()
+    bars = [bar for bar in drawn(figure) if re.search(r"stream \d+$", bar[0])]
+    placed = sorted((lane, round(start * unit(figure)), round(end * unit(figure))) for lane, _, start, end, _ in bars)
+    assert placed == sorted(
+        (f"cuda:{k.device} stream {k.stream}", k.start_ns - trace.began_ns, k.end_ns - trace.began_ns)
+        for k in trace.kernels
+    )
+
+
+def test_copies_are_in_the_copy_engines_lanes(trace: lab.Trace) -> None:
+    lanes = [lane for lane, kind, _, _, _ in drawn(trace.figure()) if "copy" in lane and kind == "copy"]
+    into = [f"cuda:{t.target} copy in" for t in trace.transfers if t.target is not None]
+    out = [f"cuda:{t.source} copy out" for t in trace.transfers if t.source is not None]
+    assert sorted(lanes) == sorted(into + out)
+    assert set(lanes) == {"cuda:0 copy in", "cuda:0 copy out", "cuda:1 copy in"}
+
+
+def test_the_host_launches_waits_and_works(trace: lab.Trace) -> None:
+    host = [bar for bar in drawn(trace.figure()) if bar[0] == "host"]
+    kinds = [kind for _, kind, _, _, _ in host]
+    assert kinds.count("host launches") == len(trace.kernels) + len(trace.transfers)
+    assert kinds.count("host waits") == len(trace.waits)
+    assert kinds.count("host works") == 1
+    (wait,) = [text for _, kind, _, _, text in host if kind == "host waits" and "loss.item()" in text]
+    assert "the copy to the host" in wait
+
+
+def test_the_hover_tells_what_and_why(machine: Machine) -> None:
+    a = torch.ones(1024, 1024, device="cuda")
+    side = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with lab.record() as trace:
+        b = a @ a  # first
+        b @ a
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            b @ b
+    first, second, third = [text for lane, _, _, _, text in drawn(trace.figure()) if re.search(r"stream \d+$", lane)]
+    assert first.startswith("<b>aten::mm</b><br>1024×1024, 1024×1024<br>")
+    assert "2.15 GFLOP" in first
+    assert "12.0 MiB" in first
+    assert "began when launched" in first
+    assert "<i>b = a @ a  # first</i>" in first
+    assert "for the work before it in its stream" in second
+    assert "for an event, that is for another stream" in third
+
+
+def test_a_stream_that_waits_for_launches_says_so(machine: Machine) -> None:
+    a = torch.ones(8, device="cuda")
+    with lab.record() as trace:
+        for _ in range(3):
+            a + a
+    texts = [text for lane, _, _, _, text in drawn(trace.figure()) if lane == "cuda:0 stream 0"]
+    assert "its stream was idle" in texts[-1]
+    assert "waited for the launch" in texts[-1]
+
+
+def test_modules_have_a_lane(trace: lab.Trace) -> None:
+    spans = [(kind, text) for lane, kind, _, _, text in drawn(trace.figure()) if lane == "cuda:0 modules"]
+    assert [kind for kind, _ in spans].count("module, forward") == 3
+    assert [kind for kind, _ in spans].count("module, backward") == 3
+    assert any("<b>Sequential.2</b> (backward)" in text for _, text in spans)
+
+
+def test_the_memory_below_reaches_the_peak(trace: lab.Trace) -> None:
+    figure = trace.figure()
+    curves = {t.name: t for t in figure.data if t.type == "scatter"}
+    assert max(curves["memory cuda:0"].y) == trace.peak_memory(0)
+    assert max(curves["memory cuda:1"].y) == trace.peak_memory(1)
+    assert figure.layout.xaxis.anchor == "y2", "both parts share the axis"
+
+
+def test_a_device_or_a_part_alone(trace: lab.Trace) -> None:
+    assert {lane.split()[0] for lane, *_ in drawn(trace.figure(device=1))} == {"host", "cuda:1"}
+    middle = (trace.kernels[2].start_ns - trace.began_ns) / 1e9
+    part = trace.figure(start=middle, end=trace.elapsed)
+    assert 0 < len(drawn(part)) < len(drawn(trace.figure()))
+    assert part.layout.xaxis.range[0] * unit(part) == pytest.approx(middle * 1e9)
+    with pytest.raises(lab.FakeGpuError, match="shows no part of the recording"):
+        trace.figure(start=2.0)
+    with pytest.raises(lab.FakeGpuError, match="no device 7"):
+        trace.figure(device=7)
+    with pytest.raises(lab.FakeGpuError, match="'light' or 'dark'"):
+        trace.figure(theme="pink")
+
+
+def test_many_kernels_are_drawn_together_and_that_is_said(machine: Machine) -> None:
+    a = torch.ones(8, device="cuda")
+    with lab.record() as trace:
+        for _ in range(3000):
+            a + a
+        a.cpu()
+    began = time.perf_counter()
+    figure = trace.figure()
+    assert time.perf_counter() - began < 10
+    bars = drawn(figure)
+    assert len(bars) <= BARS
+    assert "too many to draw one by one" in figure.layout.title.text.replace("<br>", " ")
+    assert any("together</b>" in text and "× add" in text for _, _, _, _, text in bars)
+    busy = max(end for lane, _, _, end, _ in bars if lane == "cuda:0 stream 0")
+    assert busy * unit(figure) == pytest.approx(trace.kernels[-1].end_ns - trace.began_ns)
+    part = trace.figure(end=1e-3)
+    assert "too many" not in part.layout.title.text
+    assert sum(lane == "cuda:0 stream 0" for lane, *_ in drawn(part)) == sum(
+        k.start_ns - trace.began_ns <= 1e6 for k in trace.kernels
+    )
+
+
+def test_what_was_dropped_is_said(machine: Machine) -> None:
+    a = torch.ones(8, device="cuda")
+    full = lab.record()
+    full._recorder.limit = 2
+    with full as trace:
+        for _ in range(4):
+            a + a
+    assert "no details were kept of" in trace.figure().layout.title.text.replace("<br>", " ")
+
+
+def test_the_theme_follows_plotly_s(trace: lab.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    import plotly.io
+
+    light = trace.figure().to_dict()
+    monkeypatch.setattr(plotly.io.templates, "default", "plotly_dark")
+    assert trace.figure().to_dict() == trace.figure(theme="dark").to_dict() != light
+    assert trace.figure(theme="light").to_dict() == light
+
+
+def test_the_same_recording_gives_the_same_figure(trace: lab.Trace) -> None:
+    assert json.dumps(trace.figure().to_plotly_json(), default=str) == json.dumps(
+        trace.figure().to_plotly_json(), default=str
+    )
+
+
+def test_without_plotly_one_sentence_says_what_to_do(trace: lab.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "plotly"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    with pytest.raises(lab.FakeGpuError, match="pip install plotly") as caught:
+        trace.figure()
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_an_empty_recording_has_a_figure(machine: Machine) -> None:
+    with lab.record() as trace:
+        pass
+    assert drawn(trace.figure()) == []
