@@ -13,6 +13,7 @@ from IPython.display import display
 from fakegpu_lab import listing, report, session
 from fakegpu_lab.hardware.catalogue import catalogue
 from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.notebook.gpuprofile import GpuProfileMagics
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -75,14 +76,15 @@ class FakeGpuMagics(Magics):
 
 
 def load(shell: InteractiveShell) -> None:
-    """Register the magic with `shell`."""
-    shell.register_magics(FakeGpuMagics)
+    """Register the magics with `shell`."""
+    shell.register_magics(FakeGpuMagics, GpuProfileMagics)
     shell.set_hook("complete_command", _complete, str_key="%fakegpu")
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Take the magic away; the GPUs stay, so that ``%reload_ext`` loses nothing (``%fakegpu off`` ends them)."""
+    """Take the magics away; the GPUs stay, so that ``%reload_ext`` loses nothing (``%fakegpu off`` ends them)."""
     shell.magics_manager.magics["line"].pop("fakegpu", None)
+    shell.magics_manager.magics["cell"].pop("gpuprofile", None)
 
 
 def _complete(shell: InteractiveShell, event: SimpleNamespace) -> list[str]:

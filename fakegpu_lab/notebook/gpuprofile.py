@@ -1,0 +1,113 @@
+"""``%%gpuprofile``: what a cell did on the simulated GPUs, and which of its lines took most."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, magics_class, output_can_be_silenced
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.display import display
+
+from fakegpu_lab import trace
+from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.timeline.tables import line_sums
+from fakegpu_lab.timeline.words import duration, place
+
+if TYPE_CHECKING:
+    from types import CodeType, SimpleNamespace
+
+    from fakegpu_lab.trace import Trace
+
+
+@magics_class
+class GpuProfileMagics(Magics):
+    """The ``%%gpuprofile`` magic."""
+
+    @magic_arguments()
+    @argument("--no-figure", action="store_true", help="draw no timeline")
+    @argument("--top", type=int, default=3, metavar="N", help="how many source lines to name (default: 3)")
+    @argument("--chrome", metavar="PATH", help="write a file that Perfetto and chrome://tracing open, too")
+    @output_can_be_silenced
+    @cell_magic
+    def gpuprofile(self, line: str, cell: str) -> Any:
+        """Run this cell and show what the simulated GPUs did, and which lines took most.
+
+        %%gpuprofile                        one line, the timeline, the three lines that took most
+        %%gpuprofile --no-figure --top 5    without the timeline, with five lines
+        %%gpuprofile --chrome step.json     also as a file for https://ui.perfetto.dev
+        """
+        __tracebackhide__ = True
+        asked = parse_argstring(self.gpuprofile, line)
+        if asked.top < 0:
+            raise UsageError(f"--top {asked.top}: the lines to name cannot be fewer than none.")
+        try:
+            recording = trace.record()
+        except FakeGpuError as error:
+            raise UsageError(str(error)) from None
+        name, code, last = self._compiled(cell)
+        try:
+            with recording:
+                exec(code, self.shell.user_ns)
+                return eval(last, self.shell.user_ns) if last is not None else None
+        finally:
+            self._show(recording, name, asked)
+
+    def _compiled(self, cell: str) -> tuple[str, CodeType, CodeType | None]:
+        """The cell's file name, by which tracebacks find it, its code, and that of its last expression, if it has one.
+
+        Its first line is line 2, as the notebook counts: line 1 is the magic.
+        """
+        __tracebackhide__ = True
+        shell = self.shell
+        source = "\n" + shell.transform_cell(cell)
+        number = len(shell.user_ns.get("In", ["", ""])) - 1
+        name = shell.compile.cache(source, number, raw_code=source)
+        tree = shell.transform_ast(shell.compile.ast_parse(source, name))
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        value = shell.compile(ast.Expression(last.value), name, "eval") if last is not None else None
+        return name, shell.compile(tree, name, "exec"), value
+
+    def _show(self, recording: Trace, name: str, asked: SimpleNamespace) -> None:
+        print(recording.described())
+        if not recording.totals:
+            print("Nothing ran on a simulated GPU.")
+        elif not asked.no_figure:
+            self._draw(recording)
+        for text in _lines(recording, name, asked.top):
+            print(text)
+        if asked.chrome:
+            try:
+                print(f"Written for https://ui.perfetto.dev: {recording.to_chrome_trace(asked.chrome)}")
+            except OSError as error:
+                print(f"{asked.chrome} could not be written: {error.strerror}.")
+
+    def _draw(self, recording: Trace) -> None:
+        """The figure; where nothing can show it, the table."""
+        if getattr(self.shell, "kernel", None) is None:  # IPython's prompt: plotly would open a browser
+            print(recording.summary(top=10))
+            return
+        try:
+            import nbformat  # noqa: F401 - plotly shows nothing without it
+
+            display(recording.figure())
+        except (FakeGpuError, ImportError):
+            print(recording.summary(top=10))
+            print("(pip install plotly nbformat draws a timeline here.)")
+
+
+def _lines(recording: Trace, name: str, top: int) -> list[str]:
+    """The lines that took most, of a device's time or the host's: where, how long, the text."""
+    sums = [(line, entry) for line, entry in line_sums(recording).items() if line]
+    sums.sort(key=lambda item: -max(item[1].ns, item[1].waited_ns))
+    rows = []
+    for line, entry in sums[:top]:
+        file, _, number = line.rpartition(":")
+        found = place(line)
+        where = f"line {number}" if file == name else found.label
+        times = [f"GPU {duration(entry.ns)}"] if entry.ns else []
+        times += [f"host waited {duration(entry.waited_ns)}"] if entry.waited_ns else []
+        rows.append((where, ", ".join(times), found.text))
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
+    return [f"{where:{widths[0]}}  {times:{widths[1]}}  {text}".rstrip() for where, times, text in rows]
