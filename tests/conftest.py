@@ -11,6 +11,8 @@ import fakegpu_lab as lab
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from IPython.core.interactiveshell import InteractiveShell
+
     from fakegpu_lab.hardware.machine import Machine
 
 
@@ -19,3 +21,11 @@ def machine() -> Iterator[Machine]:
     """Two small A100s, switched off afterwards."""
     yield lab.enable("a100:2", memory="4GiB")
     lab.disable()
+
+
+@pytest.fixture(scope="session")
+def ipython() -> InteractiveShell:
+    """IPython without a notebook; a process can have it only once."""
+    from IPython.testing.globalipapp import start_ipython
+
+    return start_ipython()

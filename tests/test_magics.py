@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from IPython.core.error import UsageError
-from IPython.testing.globalipapp import start_ipython
 
 import fakegpu_lab as lab
 from fakegpu_lab import session
@@ -17,11 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from IPython.core.interactiveshell import InteractiveShell
-
-
-@pytest.fixture(scope="session")
-def ipython() -> InteractiveShell:
-    return start_ipython()
 
 
 @pytest.fixture

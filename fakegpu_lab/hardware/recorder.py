@@ -178,7 +178,7 @@ class Recorder:
         if len(self.host_work) >= self.limit:
             self.dropped["host work"] += 1
             return
-        note = self.note(host)
+        note = self.notes[self.note(host)]
         self.host_work.append(HostWork(name, -1, 0, start, host.now, host.name, _place(note), note[4]))
 
     def allocated(self, host: Host, device: int, stream: int, address: int, nbytes: int, block: int, held: int) -> None:
@@ -236,7 +236,12 @@ class Recorder:
     def kernels(self) -> list[Kernel]:
         """In the order of their launch."""
         raw, known = self._raw_kernels, len(self._kernels)
-        for number, place in enumerate(range(known * _KERNEL, len(raw), _KERNEL), known + 1):
+        copies = {copy.correlation for copy in self._transfers} if len(raw) > known * _KERNEL else set()
+        number = self._kernels[-1].correlation if known else 0
+        for place in range(known * _KERNEL, len(raw), _KERNEL):
+            number += 1
+            while number in copies:  # launches are numbered together
+                number += 1
             stream, thread, launched, before, start, end, share, flops, nbytes, index = raw[place : place + _KERNEL]
             note = self.notes[index]
             waited = "" if start <= launched else "the stream" if before >= start else "the card"

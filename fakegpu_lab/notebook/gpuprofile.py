@@ -47,10 +47,11 @@ class GpuProfileMagics(Magics):
         except FakeGpuError as error:
             raise UsageError(str(error)) from None
         name, code, last = self._compiled(cell)
+        names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
         try:
             with recording:
-                exec(code, self.shell.user_ns)
-                return eval(last, self.shell.user_ns) if last is not None else None
+                exec(code, names)
+                return eval(last, names) if last is not None else None
         finally:
             self._show(recording, name, asked)
 
@@ -60,7 +61,7 @@ class GpuProfileMagics(Magics):
         Its first line is line 2, as the notebook counts: line 1 is the magic.
         """
         __tracebackhide__ = True
-        shell = self.shell
+        shell: Any = self.shell
         source = "\n" + shell.transform_cell(cell)
         number = len(shell.user_ns.get("In", ["", ""])) - 1
         name = shell.compile.cache(source, number, raw_code=source)

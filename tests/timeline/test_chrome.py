@@ -85,6 +85,7 @@ def test_an_arrow_leads_from_each_launch_to_what_it_launched(trace: lab.Trace, t
     found = events(trace, tmp_path)
     starts = {event["id"]: event for event in found if event["ph"] == "s"}
     ends = {event["id"]: event for event in found if event["ph"] == "f"}
+    assert len(starts) == sum(event["ph"] == "s" for event in found), "no number is used twice"
     assert set(starts) == set(ends) == {r.correlation for r in (*trace.kernels, *trace.transfers)}
     slices = [event for event in found if event["ph"] == "X"]
 

@@ -1,0 +1,118 @@
+"""``%%gpuprofile``, at IPython's prompt and in a notebook."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+import pytest
+from IPython.core.error import UsageError
+from nbclient import NotebookClient
+
+import fakegpu_lab as lab
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+pytest.importorskip("plotly")
+
+BEGIN = "%load_ext fakegpu_lab\n%fakegpu a100\nimport torch\na = torch.ones(1024, 1024, device='cuda')"
+CELL = "b = a @ a\nc = b.relu()\nc[0, 0].item()\n"
+
+
+@pytest.fixture
+def shell(ipython: InteractiveShell) -> Iterator[InteractiveShell]:
+    ipython.run_line_magic("load_ext", "fakegpu_lab")
+    ipython.run_line_magic("fakegpu", "a100")
+    ipython.run_cell("import torch\na = torch.ones(1024, 1024, device='cuda')")
+    yield ipython
+    ipython.run_line_magic("unload_ext", "fakegpu_lab")
+    lab.disable()
+
+
+def profile(shell: InteractiveShell, options: str = "", cell: str = CELL) -> Any:
+    return shell.run_cell_magic("gpuprofile", options, cell)
+
+
+def test_the_lines_that_took_most_are_named(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert profile(shell) == 1024.0
+    said = capsys.readouterr()
+    assert said.err == ""
+    first, *table, one, two, three = said.out.splitlines()
+    assert "of simulated time; cuda:0 busy" in first
+    assert any(row.startswith("aten::mm ") for row in table), "a prompt has no room for a figure"
+    assert one.startswith("line 2  GPU 16")
+    assert one.endswith("µs                       b = a @ a")
+    assert two.startswith("line 4  ")
+    assert "host waited" in two
+    assert three.endswith("c = b.relu()")
+    assert shell.user_ns["b"][0, 0] == 1024
+
+
+def test_options(shell: InteractiveShell, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    profile(shell, f"--no-figure --top 1 --chrome {path}")
+    out = capsys.readouterr().out.splitlines()
+    assert len(out) == 3
+    assert "b = a @ a" in out[1]
+    assert out[2] == f"Written for https://ui.perfetto.dev: {path}"
+    assert json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    profile(shell, f"--no-figure --top 0 --chrome {tmp_path / 'nowhere' / 'x.json'}")
+    assert "could not be written: No such file or directory." in capsys.readouterr().out
+    with pytest.raises(UsageError, match="--top -1"):
+        profile(shell, "--top=-1")
+
+
+def test_the_same_cell_says_the_same_twice(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    profile(shell, "--no-figure")  # the first product takes the workspace, too
+    capsys.readouterr()
+    profile(shell, "--no-figure")
+    first = capsys.readouterr().out
+    profile(shell, "--no-figure")
+    assert capsys.readouterr().out == first
+
+
+def test_an_error_is_raised_after_the_profile(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        profile(shell, "--no-figure", "b = a @ a\n1 / 0")
+    assert "line 2  GPU" in capsys.readouterr().out
+    with pytest.raises(SyntaxError):
+        profile(shell, "", "b = = a")
+    assert capsys.readouterr().out == ""
+
+
+def test_nothing_on_a_gpu_is_said(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert profile(shell, "", "x = 3") is None
+    assert "Nothing ran on a simulated GPU." in capsys.readouterr().out
+    lab.disable()
+    with pytest.raises(UsageError, match="No simulated GPU is enabled"):
+        profile(shell)
+
+
+def test_in_a_notebook_the_figure_is_shown() -> None:
+    notebook = nbformat.v4.new_notebook()
+    sources = [
+        f"{BEGIN}\ndef square(x):\n    return x @ x",
+        "%%gpuprofile\nb = square(a)\nb[0, 0].item()",
+        "%%gpuprofile --no-figure\nb = a + a\nraise ValueError('a mistake')",
+    ]
+    notebook.cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    NotebookClient(notebook, timeout=120, allow_errors=True).execute()
+    _, shown, failed = notebook.cells
+    kinds = [output.output_type for output in shown.outputs]
+    assert kinds == ["stream", "display_data", "stream", "execute_result"]
+    assert all(output.get("name") != "stderr" for output in shown.outputs)
+    figure = shown.outputs[1].data["application/vnd.plotly.v1+json"]
+    texts = [text for trace in figure["data"] for text in trace["hovertext"]]
+    assert any("In[1] line 6" in text and "return x @ x" in text for text in texts)
+    assert "In[1] line 6  GPU" in shown.outputs[2].text
+    assert "line 3        GPU" in shown.outputs[2].text
+    assert "line 2  GPU" in failed.outputs[0].text
+    assert failed.outputs[-1].ename == "ValueError"
+    frames = "".join(failed.outputs[-1].traceback)
+    assert "In[3]" in frames
+    assert "gpuprofile.py" not in frames, "a student sees the cell, not the magic"
