@@ -92,6 +92,8 @@ def _plan(op: Op) -> Plan:
         return flat_plans.like(op)
     if op.name in ("unbind", "split", "split_with_sizes") and op.is_view:
         return flat_plans.views(op)
+    if op.random and op.written == ("self",) and op.tensors == (0,) and not op.tensor_kwargs:
+        return flat_plans.filling(op)
     simple = op.only_tensors and not op.has_lists and not op.random and not op.has_device and not op.reshaping
     if simple and op.tensors and op.tensors[0] == 0:
         if op.is_view and op.single and op.returns == (op.arguments[0],) and op.tensors == (0,):

@@ -10,26 +10,25 @@ approximates in float32, that is `normal_` (sine and cosine), `log_normal_` (`__
 from __future__ import annotations
 
 import math
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from fakegpu_lab.driver import dtypes
+from fakegpu_lab.driver.filling import draw
 from fakegpu_lab.hardware import philox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
+    from fakegpu_lab.driver.filling import Array, Finish
     from fakegpu_lab.driver.random import CudaGenerator
     from fakegpu_lab.hardware.device import Device
 
-    Array = np.ndarray[Any, Any]
     Arguments = dict[str, Any]
-    Finish = Callable[[Array], Array | torch.Tensor]
 
-_INT32_MAX = 2**31 - 1
 _ln2 = np.float32(0.693147182)
 
 FLOATING = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
@@ -42,75 +41,6 @@ def supported(kernel: str, dtype: torch.dtype, allowed: frozenset[torch.dtype] =
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{dtypes.scalar_type(dtype)}'")
 
 
-def launch(device: Device, numel: int, lanes: int) -> philox.Grid:
-    """The grid of a random kernel on that card."""
-    return philox.grid(numel, lanes, device.profile.sm_count, device.profile.max_threads_per_sm)
-
-
-def draw(
-    target: torch.Tensor, device: Device, source: CudaGenerator, lanes: philox.Lanes, kind: Any, finish: Finish
-) -> None:
-    """`distribution_nullary_kernel`: fill `target` (an inner tensor).
-
-    Parameters
-    ----------
-    lanes, kind
-        What a thread makes from its words, and the NumPy dtype of that.
-    finish
-        Makes the values from those numbers; may write over them.
-    """
-    numel = target.numel()
-    if not numel:
-        return
-    grid = launch(device, numel, 2 if np.dtype(kind).itemsize == 8 else 4)
-    offset = source.advance(grid.increment)
-    if not _indexable(target):
-        for part in _leaves(_in_memory_order(target)):
-            draw(part, device, source, lanes, kind, finish)
-        return
-    if target.device.type == "meta":
-        return
-    direct = target.dtype is _SAME.get(np.dtype(kind)) and target.is_contiguous()
-    buffer = target.view(-1).numpy() if direct else np.empty(numel, kind)
-    philox.fill(buffer, source.state.seed, offset, grid, lanes)
-    values = finish(buffer)
-    if direct and values is buffer:
-        return
-    tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
-    ordered = target if target.is_contiguous() else _in_memory_order(target)
-    ordered.copy_(tensor.view(ordered.shape))
-
-
-_SAME = {np.dtype(np.float32): torch.float32, np.dtype(np.float64): torch.float64}
-
-
-def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor` with its dimensions sorted by stride, as TensorIterator walks through an output."""
-    return tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
-
-
-def _indexable(tensor: torch.Tensor) -> bool:
-    """TensorIterator.cpp, can_use_32bit_indexing: elements and bytes are below 2^31."""
-    if tensor.numel() * tensor.element_size() <= _INT32_MAX and tensor.is_contiguous():
-        return True
-    reach = 1 + sum((n - 1) * s * tensor.element_size() for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.numel() <= _INT32_MAX and reach <= _INT32_MAX
-
-
-def _leaves(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """TensorIterator.cpp, with_32bit_indexing: halves along the widest dimension until each can be indexed."""
-    if tensor.is_contiguous():
-        tensor = tensor.view(-1)  # its dimensions coalesce
-    if _indexable(tensor):
-        yield tensor
-        return
-    extents = [(n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)]
-    widest = extents.index(max(extents))
-    half = tensor.shape[widest] // 2
-    yield from _leaves(tensor.narrow(widest, 0, half))
-    yield from _leaves(tensor.narrow(widest, half, tensor.shape[widest] - half))
-
-
 def _kind(dtype: torch.dtype) -> type:
     """The type that a distribution is computed in."""
     return np.float64 if dtype is torch.float64 else np.float32
@@ -119,13 +49,13 @@ def _kind(dtype: torch.dtype) -> type:
 def _uniform(target: torch.Tensor, device: Device, source: CudaGenerator, finish: Finish) -> None:
     """`uniform_and_transform`."""
     double = target.dtype is torch.float64
-    draw(target, device, source, philox.uniform_double if double else philox.uniform, _kind(target.dtype), finish)
+    draw(target, device, source, philox.uniform_double if double else philox.uniform, double, finish)
 
 
 def _normal(target: torch.Tensor, device: Device, source: CudaGenerator, finish: Finish) -> None:
     """`normal_and_transform`."""
     double = target.dtype is torch.float64
-    draw(target, device, source, philox.normal_double if double else philox.normal, _kind(target.dtype), finish)
+    draw(target, device, source, philox.normal_double if double else philox.normal, double, finish)
 
 
 def _scaled(values: Array, scale: Any, shift: Any) -> Array:
@@ -133,7 +63,10 @@ def _scaled(values: Array, scale: Any, shift: Any) -> Array:
     if scale == 1 and shift == 0:
         return values
     if values.dtype == np.float32 and shift != 0:
-        values[:] = values.astype(np.float64) * float(scale) + float(shift)
+        exact = values.astype(np.float64)
+        exact *= float(scale)
+        exact += float(shift)
+        values[:] = exact
         return values
     values *= scale
     if shift != 0:
@@ -141,20 +74,30 @@ def _scaled(values: Array, scale: Any, shift: Any) -> Array:
     return values
 
 
+@lru_cache(maxsize=256)
+def _interval(low: float, high: float, dtype: torch.dtype) -> tuple[float, float, float]:
+    """Both bounds and their difference, rounded to the dtype."""
+    start, stop = (torch.tensor(bound, dtype=dtype) for bound in (low, high))
+    return start.item(), stop.item(), (stop - start).item()
+
+
 def uniform_(target: torch.Tensor, device: Device, source: CudaGenerator, given: Arguments) -> None:
     """Uniform in [from, to): what comes out as `to`, rounded to the dtype, becomes `from`."""
     if target.is_complex():
         target = torch.view_as_real(target)
-    low, high = (torch.tensor(float(given[name]), dtype=target.dtype) for name in ("from", "to"))
-    kind = _kind(target.dtype)
-    start, stop, extent = kind(low.item()), kind(high.item()), kind((high - low).item())
+    dtype = target.dtype
+    low, high, difference = _interval(float(given["from"]), float(given["to"]), dtype)
+    kind = _kind(dtype)
+    start, stop, extent = kind(low), kind(high), kind(difference)
 
     def finish(values: Array) -> Array | torch.Tensor:
         values = _scaled(values, extent, start)
-        if target.dtype is torch.float32 or target.dtype is torch.float64:
-            values[values == stop] = start
+        if dtype is torch.float32 or dtype is torch.float64:
+            above = values == stop
+            if above.any():
+                values[above] = start
             return values
-        rounded = torch.from_numpy(values).to(target.dtype)
+        rounded = torch.from_numpy(values).to(dtype)
         return rounded.masked_fill_(rounded == high, low)
 
     _uniform(target, device, source, finish)
@@ -167,7 +110,8 @@ def normal_(target: torch.Tensor, device: Device, source: CudaGenerator, given: 
         target, std = torch.view_as_real(target), std / math.sqrt(2)
     supported("normal_kernel_cuda", target.dtype)
     kind = _kind(target.dtype)
-    _normal(target, device, source, lambda values: _scaled(values, kind(std), kind(mean)))
+    scale, shift = kind(std), kind(mean)
+    _normal(target, device, source, lambda values: _scaled(values, scale, shift))
 
 
 def log_normal_(target: torch.Tensor, device: Device, source: CudaGenerator, given: Arguments) -> None:
@@ -237,8 +181,11 @@ def cauchy_(target: torch.Tensor, device: Device, source: CudaGenerator, given: 
 def bernoulli_(target: torch.Tensor, device: Device, source: CudaGenerator, given: Arguments) -> None:
     """1 with probability `p`, a number (`sampling` has the kernel for a tensor of probabilities)."""
     supported("bernoulli_scalar_cuda_", target.dtype, _NUMBERS | {torch.bool})
-    p = _kind(target.dtype)(given["p"])
-    _uniform(target, device, source, lambda values: values < p)
+    p = given["p"]
+    if target.dtype is torch.float64:
+        _uniform(target, device, source, lambda values: values < p)
+    else:
+        draw(target, device, source, philox.below(float(np.float32(p))), False, None)
 
 
 def integers(target: torch.Tensor, device: Device, source: CudaGenerator, start: int, extent: int) -> None:
@@ -251,11 +198,9 @@ def integers(target: torch.Tensor, device: Device, source: CudaGenerator, start:
             values += np.uint64(start % 2**64)
             return values.view(np.int64)
 
-        draw(target, device, source, philox.bits64, np.uint64, finish)
+        draw(target, device, source, philox.bits64, True, finish)
         return
-    draw(
-        target, device, source, philox.bits32, np.uint32, lambda values: (values % np.uint32(extent)) + np.int64(start)
-    )
+    draw(target, device, source, philox.bits32, False, lambda values: (values % np.uint32(extent)) + np.int64(start))
 
 
 _DIGITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64: 53}
@@ -293,11 +238,11 @@ def random_(target: torch.Tensor, device: Device, source: CudaGenerator, given: 
     supported("random_kernel_cuda", dtype, _NUMBERS | {torch.bool})
     if dtype in (torch.int64, torch.float64):
         modulus = np.uint64(2**63 if dtype is torch.int64 else 2**53 + 1)
-        draw(target, device, source, philox.bits64, np.uint64, lambda values: (values % modulus).view(np.int64))
+        draw(target, device, source, philox.bits64, True, lambda values: (values % modulus).view(np.int64))
         return
     digits = _DIGITS.get(dtype)
     most = (1 << digits) + 1 if digits is not None else 2 if dtype is torch.bool else torch.iinfo(dtype).max + 1
-    draw(target, device, source, philox.bits32, np.uint32, lambda values: (values % np.uint32(most)).astype(np.int64))
+    draw(target, device, source, philox.bits32, False, lambda values: (values % np.uint32(most)).astype(np.int64))
 
 
 def _in_place(
@@ -313,10 +258,19 @@ def _in_place(
     positional = [options.pop(argument.name) for argument in op.schema.arguments[1:] if not argument.kwarg_only]
     if 0 in target.stride() and target.numel() > 1:
         return op.func._op(target, *positional, **options)  # type: ignore[no-any-return] # refuses to write twice
-    op.func._op(torch.empty(0, dtype=target.dtype), *positional, **options)
+    # Bounds that a floating dtype cannot hold are warned of each time.
+    check = _check.__wrapped__ if op.name == "random_" and target.is_floating_point() else _check
+    check(op, target.dtype, *positional, *options.items())
     if target.numel():
         kernel(target, device, source, given)
     return target
+
+
+@lru_cache(maxsize=512)
+def _check(op: Any, dtype: torch.dtype, *arguments: Any) -> None:
+    """Let the CPU's kernel look at the arguments; of those that are right it is asked once."""
+    options: Arguments = dict(argument for argument in arguments if argument.__class__ is tuple)
+    op.func._op(torch.empty(0, dtype=dtype), *arguments[: len(arguments) - len(options)], **options)
 
 
 KERNELS: dict[str, Callable[[Any, Device, CudaGenerator, Arguments], Any]] = {

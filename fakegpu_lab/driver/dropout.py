@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fakegpu_lab.driver.distributions import launch, supported
+from fakegpu_lab.driver.distributions import supported
+from fakegpu_lab.driver.filling import Sink, launch
 from fakegpu_lab.hardware import philox
 
 if TYPE_CHECKING:
@@ -37,21 +38,28 @@ def dropout(source_: torch.Tensor, keep: float, device: Device, source: CudaGene
     if source_.device.type == "meta":
         return result, mask
     vector = _vector_size(source_, result)
-    drawn = np.empty(numel, np.float32)
+    double = source_.dtype is torch.float64
+    precise = np.float64 if double else np.float32
+    kept = philox.below(float(precise(keep)))
+    # The vectorised kernel walks through memory, the other through rows.
+    rows = mask.is_contiguous()
+    dense = mask if rows else torch.empty(numel, dtype=mask_type)
+    sink = Sink(dense)
     if vector == 1:
-        philox.fill(drawn, source.state.seed, offset, grid, philox.uniform)
+        philox.fill(sink, source.state.seed, offset, grid, kept, torch.get_num_threads())
     else:
-        _vectors(drawn, source.state.seed, offset, grid.threads, vector)
-    precise = np.float64 if source_.dtype is torch.float64 else np.float32
-    kept = torch.from_numpy(drawn < precise(keep))
-    if vector > 1:  # walks through memory; the other kernel through rows
-        order = sorted(range(source_.dim()), key=source_.stride, reverse=True)
-        mask.permute(order).copy_(kept.view([source_.shape[d] for d in order]))
+        _vectors(sink, source.state.seed, offset, grid.threads, vector, kept)
+    if not rows:
+        order = list(range(source_.dim()))
+        if vector > 1:
+            order.sort(key=source_.stride, reverse=True)
+        mask.permute(order).copy_(dense.view([source_.shape[d] for d in order]))
+    factors = mask.to(torch.float64 if double else torch.float32)
+    factors *= float(precise(1.0 / float(precise(keep))))
+    if factors.dtype is source_.dtype:
+        torch.mul(source_, factors, out=result)
     else:
-        mask.copy_(kept.view(source_.shape))
-    accumulator = torch.float64 if source_.dtype is torch.float64 else torch.float32
-    scale = float(precise(1.0 / float(precise(keep))))
-    result.copy_(source_.to(accumulator).mul(mask).mul_(scale))
+        result.copy_(factors.mul_(source_))
     return result, mask
 
 
@@ -66,19 +74,33 @@ def _vector_size(source_: torch.Tensor, result: torch.Tensor) -> int:
     return vector
 
 
-def _vectors(out: np.ndarray[Any, Any], seed: int, offset: int, threads: int, vector: int) -> None:
-    """Uniform numbers as `fused_dropout_kernel_vec` spends them: `vector` neighbours from a thread at each step.
+class _Part:
+    """What `fused_dropout_kernel_vec` writes of a sink in one step: of each thread, the neighbours of one `curand4`."""
+
+    def __init__(self, sink: Sink, start: int, stop: int, calls: int, call: int, taken: int) -> None:
+        self.array = sink.array[start:stop].reshape(-1, calls, taken)[:, call]
+
+    def __len__(self) -> int:
+        return self.array.size
+
+    def __setitem__(self, where: slice, numbers: np.ndarray[Any, Any]) -> None:
+        taken = self.array.shape[1]
+        self.array[where.start // taken : where.stop // taken, where.start % taken] = numbers
+
+
+def _vectors(sink: Sink, seed: int, offset: int, threads: int, vector: int, kept: philox.Lanes) -> None:
+    """What is kept, as `fused_dropout_kernel_vec` draws it: `vector` neighbours from a thread at each step.
 
     A step takes one `curand4` for 2 or 4 neighbours (for 2, half of it is lost), two for 8.
     """
     calls = max(1, vector // 4)
     taken = min(vector, 4)
-    for step, start in enumerate(range(0, len(out), threads * vector)):
-        part = out[start : start + threads * vector].reshape(-1, calls, taken)
+    numel = len(sink)
+    for step, start in enumerate(range(0, numel, threads * vector)):
         for call in range(calls):
-            lane = np.empty(len(part) * taken, np.float32)
-            philox.interleaved(lane, seed, offset + 4 * (step * calls + call), philox.uniform, taken)
-            part[:, call] = lane.reshape(-1, taken)
+            part = _Part(sink, start, min(start + threads * vector, numel), calls, call, taken)
+            at = offset + 4 * (step * calls + call)
+            philox.interleaved(part, seed, at, kept, taken, torch.get_num_threads())
 
 
 def native_dropout(op: Op, device: Device, source: CudaGenerator, given: Arguments) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import general
+from fakegpu_lab.driver import general, sampling
 from fakegpu_lab.driver.foresight import HARMLESS
 from fakegpu_lab.driver.memory import take
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view_of
@@ -30,6 +30,22 @@ def views(op: Op) -> Plan:
         if base.__class__ is not FakeCudaTensor or base._device.retired or base._unusual:
             return otherwise(args, kwargs)
         return [wrap_view_of(base, part) for part in call(base._inner, *args[1:], **kwargs)]
+
+    return run
+
+
+def filling(op: Op) -> Plan:
+    """A distribution that fills its first argument, the only tensor among them."""
+    otherwise = general.plan(op)
+
+    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        target = args[0]
+        if target.__class__ is not FakeCudaTensor or (device := target._device).retired or target._unusual:
+            return otherwise(args, kwargs)
+        inner = target._inner
+        sampling.run(op, device, inner, *args[1:], **kwargs)
+        launched(op, device, (inner,), inner, target.nbytes)
+        return target
 
     return run
 

@@ -18,8 +18,9 @@ import numpy as np
 import torch
 
 from fakegpu_lab.driver import dropout, random
-from fakegpu_lab.driver.distributions import FLOATING, KERNELS, draw, integers, normal_, supported
+from fakegpu_lab.driver.distributions import FLOATING, KERNELS, integers, normal_, supported
 from fakegpu_lab.driver.dtypes import scalar_type
+from fakegpu_lab.driver.filling import draw
 from fakegpu_lab.hardware import philox
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _DISCRETE = FLOATING | {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool}
 
 
+@lru_cache(maxsize=256)
 def _kernel(op: Op) -> Any:
     name = op.name
     return KERNELS.get(f"{name}.{op.func._overloadname}") or KERNELS.get(name)
@@ -48,7 +50,7 @@ def decomposes(op: Op) -> bool:
 
 def run(op: Op, device: Device, *args: Any, **kwargs: Any) -> Any:
     """Compute a random op on inner tensors with the generator that it was given, or the device's."""
-    given = dict(_defaults(op))
+    given = _defaults(op).copy()
     given.update(zip(op.arguments, args, strict=False))
     given.update(kwargs)
     source = random.of(given.get("generator"), device.index)
@@ -294,7 +296,7 @@ def rrelu_with_noise(op: Op, device: Device, source: CudaGenerator, given: Argum
         double = tensor.dtype is torch.float64
         draw(
             slopes, device, source, philox.uniform_double if double else philox.uniform,
-            np.float64 if double else np.float32, partial(_slopes, dtype=tensor.dtype, lower=lower, upper=upper),
+            double, partial(_slopes, dtype=tensor.dtype, lower=lower, upper=upper),
         )  # fmt: skip
         negative = tensor <= 0
         noise.copy_(torch.where(negative, slopes, 1))

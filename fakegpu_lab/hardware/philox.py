@@ -13,24 +13,27 @@ from __future__ import annotations
 
 import threading
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from fakegpu_lab.hardware.philox_words import CHUNK, words
 
-    Array = np.ndarray[Any, Any]
-    Words = tuple[Array, Array, Array, Array]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from fakegpu_lab.hardware.philox_words import Array, Words
+
     Lanes = Callable[[Words, int], Sequence[Array]]
+
+__all__ = [
+    "BLOCK", "Grid", "Sink", "below", "bits32", "bits64", "fill", "grid", "interleaved", "normal", "normal_double",
+    "uniform", "uniform_double", "words",
+]  # fmt: skip
 
 BLOCK = 256
 """Threads in a block of PyTorch's random kernels (DistributionTemplates.h: block_size_bound)."""
-
-_CHUNK = 8192  # threads at a time: the arrays of one round stay in the processor's cache
-_MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], dtype=np.uint64)
-_WEYL = 0x9E3779B9, 0xBB67AE85
-_MASK = 0xFFFFFFFF
 
 
 class Grid(NamedTuple):
@@ -58,76 +61,27 @@ def grid(numel: int, lanes: int, sm_count: int, max_threads_per_sm: int) -> Grid
     return Grid(threads, lanes, ((numel - 1) // (threads * lanes) + 1) * 4)
 
 
-class _Workspace(threading.local):
-    """Arrays that every call reuses."""
+class Sink(Protocol):
+    """Where numbers go: an array, or what converts them on their way into one. Threads write to it at once."""
 
-    def __init__(self) -> None:
-        self.even = np.empty((2, _CHUNK), dtype=np.uint32)
-        self.products = np.empty((2, _CHUNK), dtype=np.uint64), np.empty((2, _CHUNK), dtype=np.uint64)
-        self.counting = np.arange(_CHUNK, dtype=np.uint64)
+    def __len__(self) -> int:
+        """How many numbers there are."""
 
-
-_workspace = _Workspace()
+    def __setitem__(self, where: slice, numbers: Array, /) -> None:
+        """Take the numbers of these elements; may write over the array that it was given."""
 
 
-@lru_cache(maxsize=64)
-def _keys(seed: int) -> tuple[Array, ...]:
-    """The key of each round, as a column."""
-    low, high = seed & _MASK, seed >> 32 & _MASK
-    return tuple(
-        np.array([[(low + i * _WEYL[0]) & _MASK], [(high + i * _WEYL[1]) & _MASK]], dtype=np.uint32) for i in range(10)
-    )
+class _Piece(NamedTuple):
+    """Some neighbouring threads' part of a kernel: which words, and where the first thread's first number goes."""
+
+    counter: int
+    first: int
+    threads: int
+    position: int
+    lanes: int
 
 
-def rounds(even: Array, odd: Array, seed: int) -> Words:
-    """Ten rounds over at most 8192 counters at once.
-
-    Parameters
-    ----------
-    even, odd
-        uint32 of shape (2, n): words 0 and 2, and 1 and 3, of each counter. `even` is overwritten.
-    seed
-        The 64-bit key.
-
-    Returns
-    -------
-    The four words, uint32 of shape (n,): views of room that the next call overwrites.
-    """
-    multiply, xor = np.multiply, np.bitwise_xor
-    count = even.shape[1]
-    # The halves of a product are views of it; the two that a thread multiplies change places.
-    one, other = (
-        (product, halves[::-1, 0::2], halves[::-1, 1::2])
-        for product in (product[:, :count] for product in _workspace.products)
-        for halves in (product.view("<u4"),)
-    )
-    for key in _keys(seed):
-        product, low, high = one
-        multiply(even, _MULTIPLIERS, product)
-        xor(high, odd, even)
-        xor(even, key, even)
-        odd = low
-        one, other = other, one
-    return even[0], odd[0], even[1], odd[1]
-
-
-def words(seed: int, counter: int, first: int, count: int) -> Words:
-    """The four words of threads `first` … `first + count - 1` (at most 8192) at that counter (offset / 4 + calls).
-
-    They live in room that the next call overwrites.
-    """
-    even = _workspace.even[:, :count]
-    odd = np.zeros((2, count), dtype=np.uint32)
-    even[0] = counter & _MASK
-    odd[0] = counter >> 32 & _MASK
-    threads = _workspace.counting[:count] + np.uint64(first)
-    even[1] = threads  # its lower half
-    if first + count > _MASK:
-        odd[1] = threads >> np.uint64(32)
-    return rounds(even, odd, seed)
-
-
-def fill(out: Array, seed: int, offset: int, launch: Grid, lanes: Lanes) -> None:
+def fill(out: Array | Sink, seed: int, offset: int, launch: Grid, lanes: Lanes, workers: int = 1) -> None:
     """Fill `out` (one dimension) as PyTorch's grid-stride kernel does.
 
     Thread t puts lane l of its call c into element ``(c · lanes + l) · threads + t``.
@@ -137,36 +91,75 @@ def fill(out: Array, seed: int, offset: int, launch: Grid, lanes: Lanes) -> None
     lanes
         Turns the words of many threads into their numbers: called with the words and how many lanes are wanted, it
         returns those arrays.
+    workers
+        Threads of the host that may share the work.
     """
     numel = len(out)
     threads = launch.threads
-    start = 0
-    counter = offset // 4
-    while start < numel:
-        wanted = min(launch.lanes, -(-(numel - start) // threads))
-        for first in range(0, min(threads, numel - start), _CHUNK):
-            count = min(_CHUNK, threads - first, numel - start - first)
-            drawn = lanes(words(seed, counter, first, count), wanted)
-            for lane in range(wanted):
-                position = start + lane * threads + first
-                part = out[position : position + count]
-                part[:] = drawn[lane][: len(part)]
-        start += threads * launch.lanes
-        counter += 1
+
+    def work(pieces: Iterable[_Piece]) -> None:
+        for counter, first, count, position, wanted in pieces:
+            for lane, numbers in enumerate(lanes(words(seed, counter, first, count), wanted)):
+                start = position + lane * threads
+                if start >= numel:
+                    break
+                stop = min(start + count, numel)
+                out[start:stop] = numbers[: stop - start]
+
+    if numel <= CHUNK and numel <= threads:
+        work((_Piece(offset // 4, 0, numel, 0, 1),))
+        return
+    pieces = [
+        _Piece(offset // 4 + call, first, min(CHUNK, threads - first, numel - start - first), start + first,
+               min(launch.lanes, -(-(numel - start) // threads)))
+        for call, start in enumerate(range(0, numel, threads * launch.lanes))
+        for first in range(0, min(threads, numel - start), CHUNK)
+    ]  # fmt: skip
+    _share(work, pieces, workers)
 
 
-def interleaved(out: Array, seed: int, offset: int, lanes: Lanes, per_thread: int = 4) -> None:
+def interleaved(out: Array | Sink, seed: int, offset: int, lanes: Lanes, per_thread: int = 4, workers: int = 1) -> None:
     """Fill `out` (one dimension) as a kernel does whose thread t makes elements ``4 t … 4 t + 3`` from one `curand4`.
 
     With `per_thread` below 4 a thread leaves the rest of its words unused.
     """
     numel = len(out)
-    for start in range(0, numel, _CHUNK * per_thread):
-        count = min(_CHUNK, -(-(numel - start) // per_thread))
-        drawn = lanes(words(seed, offset // 4, start // per_thread, count), per_thread)
-        for lane in range(per_thread):
-            part = out[start + lane : start + per_thread * count : per_thread]
-            part[:] = drawn[lane][: len(part)]
+
+    def work(pieces: Iterable[_Piece]) -> None:
+        for counter, first, count, position, wanted in pieces:
+            stop = min(position + count * wanted, numel)
+            for lane, numbers in enumerate(lanes(words(seed, counter, first, count), wanted)):
+                out[position + lane : stop : wanted] = numbers[: -(-(stop - position - lane) // wanted)]
+
+    pieces = [
+        _Piece(offset // 4, start // per_thread, min(CHUNK, -(-(numel - start) // per_thread)), start, per_thread)
+        for start in range(0, numel, CHUNK * per_thread)
+    ]
+    _share(work, pieces, workers)
+
+
+def _share(work: Callable[[Iterable[_Piece]], None], pieces: list[_Piece], workers: int) -> None:
+    """Let several threads work where there is enough for each: NumPy computes outside the interpreter's lock."""
+    workers = min(workers, len(pieces) // 2)
+    if workers < 2:
+        work(pieces)
+        return
+    failures: list[BaseException] = []
+
+    def share(mine: Iterable[_Piece]) -> None:
+        try:
+            work(mine)
+        except BaseException as error:  # told by the thread that waits
+            failures.append(error)
+
+    others = [threading.Thread(target=share, args=(islice(pieces, k, None, workers),)) for k in range(1, workers)]
+    for other in others:
+        other.start()
+    share(islice(pieces, 0, None, workers))
+    for other in others:
+        other.join()
+    if failures:
+        raise failures[0]
 
 
 def _single(word: Array) -> Array:
@@ -193,9 +186,7 @@ def uniform(drawn: Words, wanted: int) -> list[Array]:
 def normal(drawn: Words, wanted: int) -> list[Array]:
     """`curand_normal4`: float32, Box–Muller on the words in pairs, sine first (curand_normal.h)."""
     results: list[Array] = []
-    for x, y in ((drawn[0], drawn[1]), (drawn[2], drawn[3])):
-        if len(results) >= wanted:
-            break
+    for x, y in ((drawn[0], drawn[1]), (drawn[2], drawn[3]))[: (wanted + 1) // 2]:
         radius = _single(x)
         radius *= _INV32
         radius += _INV33
@@ -203,10 +194,18 @@ def normal(drawn: Words, wanted: int) -> list[Array]:
         radius *= np.float32(-2)
         np.sqrt(radius, out=radius)
         # One fused multiply-add on the card: the product is exact in float64.
-        angle = (_single(y).astype(np.float64) * float(_INV32_2PI) + float(_INV32_2PI) / 2).astype(np.float32)
-        results.append(np.sin(angle) * radius)
+        angle = _single(y)
+        exact = angle.astype(np.float64)
+        exact *= float(_INV32_2PI)
+        exact += float(_INV32_2PI) / 2
+        angle[:] = exact
+        sine = np.sin(angle)
+        sine *= radius
+        results.append(sine)
         if len(results) < wanted:
-            results.append(np.cos(angle) * radius)
+            np.cos(angle, out=angle)
+            angle *= radius
+            results.append(angle)
     return results
 
 
@@ -241,3 +240,25 @@ def bits64(drawn: Words, wanted: int) -> list[Array]:
     """Words in pairs, the first one above (DistributionTemplates.h: random_from_to_kernel)."""
     pairs = ((drawn[0], drawn[1]), (drawn[2], drawn[3]))[:wanted]
     return [(high.astype(np.uint64) << np.uint64(32)) | low for high, low in pairs]
+
+
+def below(bound: float) -> Lanes:
+    """Whether `curand_uniform4`'s number is below `bound`, a float32 or float64: booleans, straight from the words."""
+    count = _words_below(bound)
+    if count == 0:
+        return lambda drawn, wanted: [np.zeros(word.shape, np.bool_) for word in drawn[:wanted]]
+    last = np.uint32(count - 1)
+    return lambda drawn, wanted: [word <= last for word in drawn[:wanted]]
+
+
+@lru_cache(maxsize=256)
+def _words_below(bound: float) -> int:
+    """How many words give a uniform number below `bound`: the numbers do not fall as the words rise."""
+    low, high = 0, 2**32
+    while low < high:
+        middle = (low + high) // 2
+        if float(np.float32(middle) * _INV32 + _INV33) < bound:
+            low = middle + 1
+        else:
+            high = middle
+    return low

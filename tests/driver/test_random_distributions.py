@@ -101,6 +101,8 @@ def test_random_without_bounds(dtype: torch.dtype, modulus: int) -> None:
 def test_random_bounds_that_a_float_cannot_hold_move_inwards() -> None:
     with pytest.warns(UserWarning, match=r"to - 1 is out of bounds \[-\(2\^11\), 2\^11\]"):
         drawn = torch.empty(4000, dtype=torch.float16, device="cuda").random_(0, 65504)
+    with pytest.warns(UserWarning, match="to - 1 is out of bounds"):
+        torch.empty(4, dtype=torch.float16, device="cuda").random_(0, 65504)
     assert drawn.max() < 65504
     assert drawn.tolist() == [float(np.float16(w[0] % 65472)) for w in words(4000)]
 

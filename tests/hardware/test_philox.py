@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -119,3 +122,45 @@ def test_double_precision_box_muller() -> None:
     sine, cosine = philox.normal_double(words, 2)  # type: ignore[arg-type]
     assert sine[0] == pytest.approx(np.sqrt(-2 * np.log(u)) * np.sin(np.pi * v), rel=1e-12)
     assert cosine[0] == pytest.approx(np.sqrt(-2 * np.log(u)) * np.cos(np.pi * v), rel=1e-12)
+
+
+@pytest.mark.parametrize("lanes", [philox.uniform, philox.normal, philox.below(0.3)])
+def test_threads_of_the_host_share_the_work(lanes: philox.Lanes) -> None:
+    grid = philox.grid(400_000, 4, 40, 1024)
+    alone, shared = np.empty((2, 2, 400_000), np.float32)
+    for out, workers in ((alone, 1), (shared, 3)):
+        philox.fill(out[0], 5, 12, grid, lanes, workers)
+        philox.interleaved(out[1], 5, 12, lanes, 4, workers)
+    assert np.array_equal(alone, shared)
+
+
+def test_what_fails_in_a_thread_of_the_host_is_told() -> None:
+    caller = threading.get_ident()
+
+    def failing(drawn: Any, wanted: int) -> Any:
+        if threading.get_ident() != caller:
+            raise MemoryError("no room")
+        return philox.uniform(drawn, wanted)
+
+    out = np.empty(400_000, np.float32)
+    with pytest.raises(MemoryError, match="no room"):
+        philox.fill(out, 5, 12, philox.grid(400_000, 4, 40, 1024), failing, 2)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**64 - 1), st.lists(st.tuples(st.integers(0, 40), st.integers(1, 256)), max_size=25))
+def test_words_computed_ahead_are_those_of_their_counter(seed: int, draws: list[tuple[int, int]]) -> None:
+    """Programs that draw a few numbers at a time, go back, and go on."""
+    for counter, count in draws:
+        words = philox.words(seed, counter, 0, count)
+        assert {len(word) for word in words} == {count}
+        last = count - 1
+        assert tuple(int(word[last]) for word in words) == slowly((counter, 0, last, 0), seed)
+
+
+@given(st.floats(0, 1, width=32) | st.floats(0, 1))
+def test_below_compares_uniform_numbers(bound: float) -> None:
+    near = (np.arange(-300, 300) + int(bound * 2**32)).clip(0, 2**32 - 1).astype(np.uint32)
+    drawn = (near,) * 4
+    expected = philox.uniform(drawn, 1)[0].astype(np.float64) < bound
+    assert philox.below(bound)(drawn, 1)[0].tolist() == expected.tolist()
