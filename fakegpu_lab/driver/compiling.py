@@ -12,6 +12,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.export
+from torch.utils._pytree import tree_leaves
+
+from fakegpu_lab.driver import dispatch
+from fakegpu_lab.driver.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
@@ -31,9 +36,37 @@ def compile_eagerly(*args: Any, **kwargs: Any) -> Any:
     return _compile(*args, **kwargs)
 
 
+_export = torch.export.export
+
+
+@functools.wraps(_export)
+def export(mod: torch.nn.Module, args: Any, *rest: Any, **kwargs: Any) -> Any:
+    """`torch.export.export`, which refuses to trace with Dynamo what lives on a device."""
+    if kwargs.get("strict"):
+        tensors = [*tree_leaves((args, kwargs.get("kwargs"))), *mod.parameters(), *mod.buffers()]
+        if any(tensor.__class__ is FakeCudaTensor for tensor in tensors):
+            raise RuntimeError(
+                "torch.export.export(..., strict=True) traces with TorchDynamo, which does not know the tensors of a "
+                "simulated GPU: leave strict=False, the default, or export the module on the CPU."
+            )
+    return _export(mod, args, *rest, **kwargs)
+
+
+def leave_alone(code: Any) -> None:
+    """Have Dynamo run a function, and all that it calls, as it is: it would try to compile the driver.
+
+    Torch keeps this with the code object. Where it is not done, `torch._dynamo.explain` recurses without end.
+    """
+    frames: Any = torch._C._dynamo.eval_frame
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
+
+
 def install(patches: Patches) -> None:
-    """Patch `torch.compile`."""
+    """Patch `torch.compile` and `torch.export.export`."""
     patches.set(torch, "compile", compile_eagerly)
+    patches.set(torch.export, "export", export)
+    leave_alone(dispatch.run.__code__)
 
 
 def restore_stance() -> None:

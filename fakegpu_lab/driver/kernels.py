@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import asserts, cudnn_rnn, current, dtypes, nested, transfer, whole_kernels
+from fakegpu_lab.driver import asserts, cudnn_rnn, current, dtypes, nested, quantized, transfer, whole_kernels
 from fakegpu_lab.driver.attention import scaled_dot_product_attention
 from fakegpu_lab.driver.memory import take_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
@@ -151,6 +151,7 @@ def refuse() -> list[torch.library.Library]:
     for name in FACTORIES:
         library.impl(name, refused, "CUDA")
         library.impl(name, unknown, "PrivateUse1")
+    library.impl("_pin_memory", unknown, "CPU")  # C++ would ask our hooks for an allocator
     return [library]
 
 
@@ -168,6 +169,7 @@ def register() -> list[torch.library.Library]:
     library.impl("scaled_dot_product_attention", scaled_dot_product_attention, "AutogradPrivateUse1")
     cudnn_rnn.register(library)
     nested.register(library)
+    quantized.register(library)
     whole_kernels.register(library)
     library.impl("_local_scalar_dense", local_scalar_dense, "PrivateUse1")
     return [library]

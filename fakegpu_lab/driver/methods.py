@@ -7,7 +7,17 @@ from typing import Any, NoReturn
 import torch
 from torch import _tensor_str
 
-from fakegpu_lab.driver import asserts, autograd, conversion, dlpack, linear, messages, serialization, storage
+from fakegpu_lab.driver import (
+    asserts,
+    autograd,
+    conversion,
+    dlpack,
+    linear,
+    messages,
+    quantized,
+    serialization,
+    storage,
+)
 from fakegpu_lab.driver.memory import storage_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, SparseCudaTensor
 from fakegpu_lab.driver.transfer import count_copy, no_values, usable
@@ -28,6 +38,9 @@ _DTYPES = {name: dtype for dtype, name in _TYPE_NAMES.items()}
 def type_name(tensor: torch.Tensor) -> str:
     """``torch.cuda.FloatTensor``, as `Tensor.type()` says it."""
     sparse = "sparse." if tensor.layout is torch.sparse_coo else ""
+    name = _TYPE_NAMES.get(tensor.dtype)
+    if name is None and tensor.__class__ is FakeCudaTensor:
+        return _base_type(tensor._inner).replace("torch.", "torch.cuda.", 1)  # a quantized one
     return f"torch.cuda.{sparse}{_TYPE_NAMES[tensor.dtype]}"
 
 
@@ -107,13 +120,15 @@ def _contents(inner: torch.Tensor, indent: int) -> str:
     if inner.layout is not torch.strided:  # the text of the parts, up to the suffixes
         text = _texts._str_intern(inner)[len("tensor(") :].rpartition("size=")[0].rstrip(", \n")
         return text
-    text = _texts._tensor_str(inner, indent)
+    text = _texts._tensor_str(inner.dequantize() if inner.is_quantized else inner, indent)
     return text
 
 
 def _suffixes(self: FakeCudaTensor) -> list[str]:
     """What `torch._tensor_str._str_intern` writes after a tensor's values, in its order."""
     suffixes = [f"device='{self.device}'"]
+    if self._inner.is_quantized:
+        return [*suffixes, *quantized.suffixes(self)]
     default = torch.get_default_dtype()
     usual = (default, torch.complex128 if default is torch.float64 else torch.complex64, torch.int64, torch.bool)
     strided, meta, empty = self.layout is torch.strided, self._inner.is_meta, self.numel() == 0
@@ -191,6 +206,8 @@ def _methods() -> dict[str, Any]:
         "untyped_storage": storage.untyped_storage,
         "__reduce_ex__": serialization.reduce_ex,
         "__deepcopy__": serialization.deepcopy,
+        "is_quantized": property(quantized.is_quantized),
+        "qscheme": quantized.qscheme,
         "is_cuda": property(cpp_device_type),
         "data": conversion.data,
     }

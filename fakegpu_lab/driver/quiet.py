@@ -1,6 +1,7 @@
 """Parts of torch that would go round the simulation, and fail or flood stderr: told to take another way.
 
-The profiler would record CUDA events through the C++ half that a CPU build lacks: it records the host's side only.
+The profiler would record CUDA events through the C++ half that a CPU build lacks: it records the host's side only;
+`emit_nvtx` waits for the device, as it does on CUDA, and emits nothing.
 `nn.TransformerEncoder` in eval mode would make nested tensors of masked batches, which cannot live on a simulated
 device yet: it takes the plain way, with the same results.
 The weights of LSTMs are flattened for cuDNN, as in a CUDA build.
@@ -21,6 +22,25 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
 
 
+def _enter_nvtx(self: Any) -> Any:
+    """`emit_nvtx.__enter__`; there is no NVIDIA profiler that would see the ranges of ops, so none are emitted."""
+    if not self.enabled:
+        return None
+    if self.entered:
+        raise RuntimeError("NVTX annotation context manager is not reentrant")
+    self.entered = True
+    torch.cuda.synchronize()
+    return self
+
+
+def _exit_nvtx(self: Any, *exception: Any) -> bool | None:
+    """`emit_nvtx.__exit__`."""
+    if not self.enabled:
+        return None
+    torch.cuda.synchronize()
+    return False
+
+
 def install(patches: Patches) -> None:
     """Patch the profiler's set-up, the fast path's switch and cuDNN's flattening."""
     original = profiler.profile.__init__
@@ -34,6 +54,8 @@ def install(patches: Patches) -> None:
         original(self, *args, **kwargs)
 
     patches.set(profiler.profile, "__init__", init)
+    patches.set(profiler.emit_nvtx, "__enter__", _enter_nvtx)
+    patches.set(profiler.emit_nvtx, "__exit__", _exit_nvtx)
     patches.set(torch.backends.mha, "get_fastpath_enabled", lambda: False)
     patches.set(torch, "_use_cudnn_rnn_flatten_weight", lambda: True)
     modes = types.SimpleNamespace(rnn_relu=0, rnn_tanh=1, lstm=2, gru=3)  # cudnnRNNMode_t

@@ -21,13 +21,21 @@ _set_class = object.__dict__["__class__"].__set__
 _base_as_subclass: Any = torch._C.TensorBase.as_subclass
 
 
+class _Last(FakeCudaTensor):
+    """What ``super().__torch_function__`` reaches from a user's class: torch.Tensor's, which keeps the class."""
+
+
+# After the class is made, for torch switches it off while it makes a class that has a `__torch_dispatch__`.
+_Last.__torch_function__ = classmethod(torch.Tensor.__torch_function__.__func__)  # type: ignore[attr-defined, assignment]
+
+
 @cache
 def on_device(cls: type[torch.Tensor]) -> type[torch.Tensor]:
     """The class of a `cls` on a device."""
     members = {"__class__": FakeCudaTensor, "__module__": cls.__module__, "__qualname__": cls.__qualname__, _HOST: cls}
     function: Any = cls.__torch_function__
     metaclass: Any = type(cls)
-    double = metaclass(cls.__name__, (cls, FakeCudaTensor), members)
+    double = metaclass(cls.__name__, (cls, _Last), members)
     # Now, for torch switches it off while it makes a class that has a `__torch_dispatch__`.
     double.__torch_function__ = classmethod(function.__func__)
     return double  # type: ignore[no-any-return]

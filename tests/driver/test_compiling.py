@@ -44,3 +44,21 @@ def test_it_is_said_once(machine, monkeypatch, capfd) -> None:
         torch.compile(torch.nn.ReLU())
     out, err = capfd.readouterr()
     assert (out.count("torch.compile runs eagerly"), err) == (1, "")
+
+
+def test_explain_finds_no_graph_and_makes_no_noise(machine, capfd):
+    x = torch.ones(2, device="cuda")
+    explained = torch._dynamo.explain(lambda t: t.sin() + 1)(x)
+    assert explained.graph_count == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_strict_export_is_refused_in_one_sentence(machine):
+    class Sine(torch.nn.Module):
+        def forward(self, x):
+            return x.sin()
+
+    x = torch.ones(2, device="cuda")
+    with pytest.raises(RuntimeError, match="leave strict=False, the default"):
+        torch.export.export(Sine(), (x,), strict=True)
+    assert torch.equal(torch.export.export(Sine(), (x,)).module()(x), x.sin())

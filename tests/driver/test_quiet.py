@@ -50,6 +50,26 @@ def test_without_a_machine_torch_says_what_it_always_said() -> None:
     lab.disable()
 
 
+@pytest.mark.usefixtures("machine")
+def test_ranges_for_nvidias_profilers() -> None:
+    with torch.autograd.profiler.emit_nvtx() as ranges:
+        x = torch.ones(2, device="cuda", requires_grad=True)
+        x.sum().backward()
+    with pytest.raises(RuntimeError, match="not reentrant"):
+        ranges.__enter__()
+    with torch.autograd.profiler.emit_nvtx(enabled=False) as nothing:
+        assert nothing is None
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="a CUDA build pins memory")
+def test_without_a_machine_nothing_is_pinned() -> None:
+    lab.enable("a100")
+    torch.ones(2).pin_memory()
+    lab.disable()
+    with pytest.raises(RuntimeError, match=r"^Cannot access accelerator device when none is available"):
+        torch.ones(2).pin_memory()
+
+
 _OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+from typing import ClassVar
 
 import torch
 
@@ -23,6 +24,17 @@ class Label(torch.Tensor):
         with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **(kwargs or {}))
         return result.as_subclass(cls) if func in (torch.Tensor.to, torch.Tensor.clone) else result
+
+
+class Logged(torch.Tensor):
+    """As the documentation's example: every function is seen, and handed on."""
+
+    seen: ClassVar[list[str]] = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.seen.append(getattr(func, "__name__", ""))
+        return super().__torch_function__(func, types, args, kwargs or {})
 
 
 def picture(device: str = "cpu") -> torch.Tensor:
@@ -56,6 +68,16 @@ def test_a_subclass_decides_for_itself(machine):
     assert isinstance(moved, Label)
     assert isinstance(moved.clone(), Label)
     assert not isinstance(moved + 1, Label)
+
+
+def test_a_subclass_that_hands_on_to_torch(machine):
+    Logged.seen.clear()
+    moved = torch.ones(2, device="cuda").as_subclass(Logged)
+    for result in (moved * 2, 2 * moved, moved.sum(), torch.add(moved, torch.ones(2, device="cuda")), moved.cpu()):
+        assert isinstance(result, Logged)
+    assert {"mul", "sum", "add", "cpu"} <= set(Logged.seen)
+    assert type(torch.ones(2).as_subclass(Logged).cuda()[0].cpu()) is Logged
+    assert (moved * 2).tolist() == [2, 2]
 
 
 def test_copies_and_files(machine):

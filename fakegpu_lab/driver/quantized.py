@@ -1,0 +1,91 @@
+"""Quantized tensors on a device: their quantizer is the inner tensor's; C++ cannot pass a scheme through Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver import asserts, current
+from fakegpu_lab.driver.memory import take
+from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.transfer import count_copy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
+
+
+def is_quantized(self: FakeCudaTensor) -> bool:
+    """`Tensor.is_quantized`."""
+    return self._inner.is_quantized
+
+
+def qscheme(self: FakeCudaTensor) -> Any:
+    """`Tensor.qscheme`."""
+    return self._inner.qscheme()
+
+
+def suffixes(tensor: FakeCudaTensor) -> list[str]:
+    """What `torch._tensor_str._str_intern` writes of a quantized tensor, after its device."""
+    scheme = qscheme(tensor)
+    texts = [f"size={tuple(tensor.shape)}", f"dtype={tensor.dtype}", f"quantization_scheme={scheme}"]
+    if scheme in _PER_TENSOR:
+        return [*texts, f"scale={tensor.q_scale()}", f"zero_point={tensor.q_zero_point()}"]
+    scales, points = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
+    return [*texts, f"scale={scales}", f"zero_point={points}", f"axis={tensor.q_per_channel_axis()}"]
+
+
+def _factory(name: str) -> Callable[..., FakeCudaTensor]:
+    """A factory of quantized tensors without values, made on the host's side."""
+    overload = getattr(torch.ops.aten, name).default
+
+    def factory(*args: Any, device: torch.device | None = None, **kwargs: Any) -> FakeCudaTensor:
+        where = current.device(device.index if device is not None else None)
+        if where.retired:
+            raise asserts.gone(where)
+        kwargs.pop("pin_memory", None)
+        inner_args = [_host(value) for value in args]
+        options = {key: _host(value) for key, value in kwargs.items()}
+        inner: torch.Tensor = overload(*inner_args, device="cpu", **options)
+        return wrap(inner, where, take(where, inner))
+
+    return factory
+
+
+def _host(value: Any) -> Any:
+    return value._inner if value.__class__ is FakeCudaTensor else value
+
+
+_to_copy: Any = torch.ops.aten._to_copy.default
+_PLAIN = torch._C.DispatchKey.CompositeExplicitAutograd
+
+
+def to_copy(source: torch.Tensor, *, device: torch.device | None = None, **options: Any) -> torch.Tensor:
+    """``aten::_to_copy`` of a quantized tensor on the host.
+
+    C++ would write the quantizer into the result, which it takes for a QTensorImpl.
+    """
+    if device is None or not current.is_ours(device):
+        return _to_copy._op_dk(_PLAIN, source, device=device, **options)  # type: ignore[no-any-return]
+    if options.get("dtype") not in (None, source.dtype):
+        raise RuntimeError(
+            "Copying from quantized Tensor to non-quantized Tensor is not allowed, please use dequantize to get a "
+            "float Tensor from a quantized Tensor"
+        )
+    where = current.device(device.index)
+    if where.retired:
+        raise asserts.gone(where)
+    inner = source.clone()
+    count_copy(None, where, inner.nbytes, non_blocking=bool(options.get("non_blocking")))
+    return wrap(inner, where, take(where, inner))
+
+
+def register(library: Any) -> None:
+    """Register what moves a quantized tensor to a device, and the factories that load one from a file."""
+    for key in ("QuantizedCUDA", "QuantizedPrivateUse1"):  # to which the target device counts, too
+        library.impl("_to_copy", to_copy, key)
+    for name in ("_empty_affine_quantized", "_empty_per_channel_affine_quantized"):
+        for key in ("QuantizedCUDA", "QuantizedPrivateUse1", "CUDA", "PrivateUse1"):
+            library.impl(name, _factory(name), key)
