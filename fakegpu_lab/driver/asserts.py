@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import domains, messages, work
+from fakegpu_lab.driver import capturing, domains, messages, work
 from fakegpu_lab.driver.assert_kernels import KERNELS
 from fakegpu_lab.driver.foresight import on_meta
 from fakegpu_lab.driver.memory import take
@@ -74,6 +74,8 @@ def _reported(device: Device) -> Exception:
 
 def fail(device: Device, failure: Failure) -> None:
     """Note that a kernel on `device` failed an assert; raises at once where launches are blocking."""
+    if capturing.here_capture() is not None:
+        return  # on CUDA it has not run yet
     if device.fault is None:
         lines = [site.text(block, thread) for site, block, thread in failure.first]
         if failure.total > len(lines):

@@ -57,6 +57,15 @@ def not_ready() -> RuntimeError:
     )
 
 
+def capture_error(name: str, sentence: str) -> RuntimeError:
+    """Make one of the errors of stream capture, ``cudaErrorStreamCapture…``."""
+    return torch.AcceleratorError(
+        f"CUDA error: {sentence}\nSearch for `{name}' in "
+        "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.\n"
+        + _ASYNC_ADVICE
+    )
+
+
 _ASYNC_ADVICE = (
     "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be"
     " incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from fakegpu_lab.driver import capturing, messages
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -58,31 +60,50 @@ class CudaGenerator(_Generator):
 
     def advance(self, increment: int) -> int:
         """Take `increment` numbers per thread, rounded up to a multiple of 4; the offset where they start."""
+        if capturing.underway:
+            captured = capturing.advance(self.state, increment)
+            if captured is not None:
+                return captured
         offset = self.state.offset
         self.state.offset = (offset + (increment + 3) // 4 * 4) % 2**64
         return offset
 
     def manual_seed(self, seed: int) -> Self:
         """Start over from that seed."""
+        if capturing.underway:
+            self._keep_seed(seed)
         super().manual_seed(seed)  # says what is wrong with a seed
         self.state.seed, self.state.offset = super().initial_seed(), 0
         return self
 
+    def _keep_seed(self, seed: int) -> None:
+        if messages.TORCH_VERSION < (2, 13):
+            capturing.assert_not("Cannot call CUDAGeneratorImpl::set_current_seed")
+        if capturing.here_capture() is not None and seed % 2**64 != self.state.seed:
+            raise RuntimeError(
+                "CUDAGeneratorImpl::set_current_seed can be called during stream capture only if new seed is the same "
+                "as the original seed."
+            )
+
     def seed(self) -> int:
         """Start over from a seed of the system's, of 53 bits as CUDA takes it."""
+        capturing.assert_not("Cannot call CUDAGeneratorImpl::seed")
         self.manual_seed(int.from_bytes(os.urandom(8), "little") % 2**53)
         return self.state.seed
 
     def initial_seed(self) -> int:
         """The seed."""
+        capturing.assert_not("Cannot call CUDAGeneratorImpl::current_seed")
         return self.state.seed
 
     def get_offset(self) -> int:
         """Numbers that a thread has drawn so far."""
+        capturing.assert_not("Cannot call CUDAGeneratorImpl::get_offset")
         return self.state.offset
 
     def set_offset(self, offset: int) -> Self:
         """Continue from that offset."""
+        capturing.assert_not("Cannot call CUDAGeneratorImpl::set_offset")
         if isinstance(offset, bool) or not isinstance(offset, (int, np.integer)):
             raise RuntimeError(f"manual_offset expected a long, but got {type(offset).__name__}")
         if offset % 4:
@@ -92,10 +113,14 @@ class CudaGenerator(_Generator):
 
     def get_state(self) -> torch.Tensor:
         """Seed and offset, 8 bytes each."""
+        capturing.assert_not("Cannot call CUDAGeneratorImpl::current_seed")
         return torch.from_numpy(np.frombuffer(_STATE.pack(self.state.seed, self.state.offset), dtype=np.uint8).copy())
 
     def set_state(self, state: torch.Tensor) -> Self:
         """Continue from what `get_state` told; 8 bytes are a seed alone."""
+        capturing.assert_not(
+            "Please ensure to utilize the CUDAGeneratorImpl::set_state_index method during capturing."
+        )
         if not isinstance(state, torch.Tensor):
             raise TypeError(f"expected a torch.ByteTensor, but got {type(state).__name__}")
         if state.layout is not torch.strided or state.device.type != "cpu" or state.dtype is not torch.uint8:

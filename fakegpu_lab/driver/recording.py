@@ -155,6 +155,13 @@ def _place_of(key: tuple[Any, ...], new: Note) -> int:
     return place
 
 
+def told(known: Note) -> int:
+    """The place among `notes` of a note made earlier: a graph's."""
+    key = ("told", id(known))
+    place = _places.get(key)
+    return _place_of(key, known) if place is None else place
+
+
 def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
     """`dispatch.run`, with a note of the op for whoever records."""
     __tracebackhide__ = True
@@ -216,30 +223,22 @@ class RecordedBuffer(Buffer):
 
 _hooks: list[Any] = []
 _recorders: list[Recorder] = []
+_front: list[Any] = []
 
 
-def start(machine: Machine, recorder: Recorder) -> None:
-    """Begin to record; of several recordings, each gets what happens while it runs."""
-    if not _recorders:
-        FakeCudaTensor.__torch_dispatch__ = staticmethod(run)
-        for module in (dispatch, memory):
-            vars(module)["Buffer"] = RecordedBuffer
-        _hooks.append(torch_modules.register_module_forward_pre_hook(_enter_module))
-        _hooks.append(torch_modules.register_module_forward_hook(_leave_module, always_call=True))
-    _recorders.append(recorder)
-    _link(machine)
+def front(function: Any) -> None:
+    """Put `function` in front of the dispatch path, recording or not; None takes it away (`graphs`)."""
+    _front[:] = [function] if function is not None else []
+    _refresh()
 
 
-def stop(machine: Machine, recorder: Recorder) -> None:
-    """End a recording."""
+def _refresh() -> None:
+    """Have what is needed in front of the dispatch path, and no more."""
     global notes
-    if recorder in _recorders:
-        _recorders.remove(recorder)
-    _link(machine)
-    if not _recorders:
-        FakeCudaTensor.__torch_dispatch__ = staticmethod(dispatch.run)
-        for module in (dispatch, memory):
-            vars(module)["Buffer"] = Buffer
+    FakeCudaTensor.__torch_dispatch__ = staticmethod(_front[0] if _front else run if _recorders else dispatch.run)
+    for module in (dispatch, memory):
+        vars(module)["Buffer"] = RecordedBuffer if _recorders else Buffer
+    if not (_recorders or _front):
         while _hooks:
             _hooks.pop().remove()
         _modules.stack.clear()
@@ -247,6 +246,24 @@ def stop(machine: Machine, recorder: Recorder) -> None:
         _forward_order.clear()
         _places.clear()
         notes = []
+    elif not _hooks:
+        _hooks.append(torch_modules.register_module_forward_pre_hook(_enter_module))
+        _hooks.append(torch_modules.register_module_forward_hook(_leave_module, always_call=True))
+
+
+def start(machine: Machine, recorder: Recorder) -> None:
+    """Begin to record; of several recordings, each gets what happens while it runs."""
+    _recorders.append(recorder)
+    _refresh()
+    _link(machine)
+
+
+def stop(machine: Machine, recorder: Recorder) -> None:
+    """End a recording."""
+    if recorder in _recorders:
+        _recorders.remove(recorder)
+    _link(machine)
+    _refresh()
 
 
 def _link(machine: Machine) -> None:

@@ -93,7 +93,7 @@ def draw_seed(device: Device, increment: int) -> int:
     """A seed for a dropout's mask: of the device generator's seed and offset, which moves on by `increment`."""
     source = generator(device.index)
     offset = source.advance(increment)
-    return (source.initial_seed() * 6364136223846793005 + offset * 1442695040888963407) % 2**62
+    return (source.state.seed * 6364136223846793005 + offset * 1442695040888963407) % 2**62
 
 
 def _splits(blocks: int, multiprocessors: int, key_blocks: int) -> int:

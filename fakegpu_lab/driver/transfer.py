@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import asserts, current, domains, pinned
+from fakegpu_lab.driver import asserts, capturing, current, domains, pinned
 from fakegpu_lab.driver.memory import storage_bytes, take_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.work import Work, kernel
@@ -60,6 +60,8 @@ def count_copy(
     source: Device | None, destination: Device | None, nbytes: int, *, pinned: bool = False, non_blocking: bool = False
 ) -> None:
     """Count one copy, and let it take its time; None stands for the host, whose side may be `pinned`."""
+    if capturing.copied(source, destination, nbytes, pinned=pinned, non_blocking=non_blocking):
+        return
     if source is None and destination is not None:
         copies.to_device(here.host, destination, nbytes, pinned=pinned, non_blocking=non_blocking)
     elif source is not None and destination is None:
@@ -162,6 +164,7 @@ def _as_integer(source: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
 def local_scalar_dense(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``.item()``: one element to the host."""
     source = usable(args[0])
+    capturing.forbid((here.host.streams[source._device],))
     if source._inner.is_meta:
         answer = next(thread.answers, None)
         if answer is None:

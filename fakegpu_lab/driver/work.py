@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from fakegpu_lab.driver import capturing
 from fakegpu_lab.driver.memory import storage_bytes
 from fakegpu_lab.hardware import order
 from fakegpu_lab.hardware.clock import CALL_NS, here, launch
@@ -250,10 +251,13 @@ def wait(device: Device, why: str, stream: Stream | None = None, mark: Mark | No
     """Let the calling thread wait for a mark, for a stream, or else for all that was queued on `device`."""
     host = here.host
     if mark is not None:
+        if isinstance(mark, capturing.CapturedMark):
+            raise capturing.captured_event()
         end = mark.time
         order.merge(host.seen, mark.seen)
     else:
         streams = list(device.streams.values()) if stream is None else [stream]
+        capturing.forbid(streams)
         end = max(one.end for one in streams)
         order.synchronised(host, streams)
     recorder = device.timeline.recorder

@@ -152,6 +152,15 @@ class Controls(UnusualCases):
                 self.history = history
             self._refresh_special()
 
+    def serve_from(self, stream: int, pool: PoolId | None) -> None:
+        """Serve what a stream asks for from a private pool, while a graph is captured on it; as always, for None."""
+        with self._held():
+            if pool is None:
+                self._captures.pop(stream, None)
+            else:
+                self._captures[stream] = pool
+            self._refresh_special()
+
     def hold_pool(self, pool: PoolId) -> None:
         """Begin to use a private pool (beginAllocateToPool)."""
         with self._held():

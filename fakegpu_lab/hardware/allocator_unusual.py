@@ -44,6 +44,7 @@ class UnusualCases(SegmentStore):
     """See `allocator.CachingAllocator`, which is what to use."""
 
     __slots__ = (
+        "_captures",
         "_events",
         "_expandable_ever",
         "_gate",
@@ -73,6 +74,7 @@ class UnusualCases(SegmentStore):
         self._queue: deque[Block] = deque()  # freed, to be put back before anybody looks
         self._spare: list[Block] = []  # Block objects to use again: making one costs a sixth of a malloc
         self._events = EventQueue(clock or FinishedClock())
+        self._captures: dict[int, PoolId] = {}  # the pools that serve streams under capture
         self._shared = 0  # blocks that record_stream was called on
         self._expandable_ever = False
         self._small_lists = self.small.lists
@@ -98,7 +100,7 @@ class UnusualCases(SegmentStore):
         for block in self._events.finished():  # process_events
             self._complete(block)
         size = settings.round_size(nbytes)
-        free_list = self.list_for(size, stream, pool)
+        free_list = self.list_for(size, stream, pool or self._captures.get(stream))
         found = self._find(free_list, size)
         if found is None:
             found = free_list.index(self.grow(free_list, size, nbytes))
@@ -246,6 +248,7 @@ class UnusualCases(SegmentStore):
         was_collecting = self._special
         self._special = bool(
             self.history is not None
+            or self._captures
             or self._shared
             or self._events
             or self._expandable_ever

@@ -59,9 +59,13 @@ class Stream:
         How far it knows other streams to have come (`order`).
     watch
         Who places its kernels; None while nobody has to.
+    capture
+        The graph being captured on it, as the driver knows it: kernels are noted for later and do not run. Else None.
     """
 
-    __slots__ = ("__weakref__", "busy", "device", "end", "id", "ledger", "overhead", "priority", "seen", "watch")
+    __slots__ = (
+        "__weakref__", "busy", "capture", "device", "end", "id", "ledger", "overhead", "priority", "seen", "watch",
+    )  # fmt: skip
 
     def __init__(self, device: int, id_: int, ledger: Ledger, overhead: int, priority: int = 0) -> None:
         self.device = device
@@ -73,6 +77,7 @@ class Stream:
         self.busy = 0
         self.seen: dict[Any, int] = {}
         self.watch: Watch | None = None
+        self.capture: Any = None
 
     def reached(self, now: int) -> bool:
         """Whether everything queued is done at `now`."""

@@ -118,7 +118,8 @@ class Device:
         self.timeline.recorder = recorder
         watched = recorder is not None or len(self.streams) > 1
         for stream in self.streams.values():
-            stream.watch = self.timeline if watched else None
+            if stream.capture is None:
+                stream.watch = self.timeline if watched else None
 
     @property
     def end(self) -> int:

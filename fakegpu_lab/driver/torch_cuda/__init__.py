@@ -22,6 +22,7 @@ from fakegpu_lab.driver.torch_cuda import (
     facades,
     flags,
     generators,
+    graphs,
     history,
     lifecycle,
     memory,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
 
 _SUBJECTS = (
-    unsupported, lifecycle, build, flags, device, properties, memory, history, streams, generators, cudart, comm,
+    unsupported, lifecycle, build, flags, device, properties, memory, history, streams, generators, graphs, cudart, comm,
     accelerator, device_type, facades, tensor_types, default_type,
 )  # fmt: skip
 

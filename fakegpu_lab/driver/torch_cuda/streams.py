@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.cuda.streams
 
-from fakegpu_lab.driver import asserts, current, messages
+from fakegpu_lab.driver import asserts, capturing, current, messages
 from fakegpu_lab.driver.torch_cuda.lifecycle import require
 from fakegpu_lab.driver.work import wait
 from fakegpu_lab.hardware import order
@@ -142,6 +142,7 @@ class CudaStreamBase(torch._C.Stream):
         host = here.host
         host.now += CALL_NS
         queue = _queue_of(self)[1]
+        capturing.forbid((queue,))
         if queue.end > host.now:
             return False
         order.synchronised(host, [queue])  # a host that knows has waited
@@ -155,7 +156,7 @@ class CudaStreamBase(torch._C.Stream):
 
     def is_capturing(self) -> bool:
         """Whether a CUDA graph is being captured."""
-        return False
+        return _queue_of(self)[1].capture is not None
 
     def __enter__(self) -> Self:
         before = current.thread.index
@@ -224,12 +225,16 @@ class CudaEventBase(torch._C.Event):
             raise RuntimeError(
                 f"Event device {self._device_index} does not match recording stream's device {stream.device_index}."
             )
-        self._mark = record(here.host, _queue_of(stream)[1])
+        queue = _queue_of(stream)[1]
+        self._mark = record(here.host, queue) if queue.capture is None else queue.capture.mark(queue)
 
     def wait(self, stream: torch.Stream) -> None:  # type: ignore[override]
         """Let what is queued on the stream from now on wait for the event."""
-        if self._mark is not None:
-            await_mark(here.host, _queue_of(stream)[1], self._mark)
+        mark, queue = self._mark, _queue_of(stream)[1]
+        if queue.capture is not None or isinstance(mark, capturing.CapturedMark):
+            capturing.awaited(queue, mark)
+        elif mark is not None:
+            await_mark(here.host, queue, mark)
 
     def query(self) -> bool:
         """Whether the work before the event is done."""
@@ -237,6 +242,8 @@ class CudaEventBase(torch._C.Event):
             asserts.check(current.device(self._device_index))
         host = here.host
         host.now += CALL_NS
+        if isinstance(self._mark, capturing.CapturedMark):
+            raise capturing.captured_event()
         return self._mark is None or query(host, self._mark)
 
     def synchronize(self) -> None:
@@ -263,6 +270,8 @@ class CudaEventBase(torch._C.Event):
             raise messages.invalid_resource_handle()
         assert self._mark is not None
         assert other._mark is not None
+        if isinstance(self._mark, capturing.CapturedMark) or isinstance(other._mark, capturing.CapturedMark):
+            raise capturing.captured_event()
         if max(self._mark.time, other._mark.time) > here.host.now:
             raise messages.not_ready()
         return (other._mark.time - self._mark.time) / 1e6
@@ -296,7 +305,6 @@ FUNCTIONS = {
     "_cuda_getDefaultStream": lambda index: _described(0, _index(index)),
     "_cuda_getStreamFromExternal": lambda pointer, index: _described(pointer, _index(index)),
     "_cuda_setStream": set_stream,
-    "_cuda_isCurrentStreamCapturing": lambda: False,
 }
 
 
@@ -313,7 +321,6 @@ def install(patches: Patches) -> None:
         patches.set(old, "__new__", staticmethod(functools.partial(_make_instead, new)))
         patches.set(torch_streams, name, new)
         patches.set(torch.cuda, name, new)
-    patches.set(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", FUNCTIONS["_cuda_isCurrentStreamCapturing"])
 
 
 def _make_instead(new: Any, old: Any, *args: Any, **kwargs: Any) -> Any:

@@ -41,7 +41,7 @@ _REFUSED = {
     ),
     _GRAPHS: (
         "_cuda_checkPoolLiveAllocations", "_cuda_setCheckpointPoolState", "_cuda_getCheckpointState",
-        "_construct_CUDA_Tensor_From_Storage_And_Metadata", "_free_And_Remove_DeleterFn", "_graph_pool_handle",
+        "_construct_CUDA_Tensor_From_Storage_And_Metadata", "_free_And_Remove_DeleterFn",
     ),
     _PLUGGABLE: (
         "_cuda_customAllocator", "_cuda_changeCurrentAllocator", "_cuda_getAllocator", "_cuda_cudaHostAllocator",
@@ -117,15 +117,13 @@ def install(patches: Patches) -> None:
     global _sync_debug_mode
     _sync_debug_mode = 0
     _cudnn.update(benchmark_limit=10, empty_cache=True)
-    for dummy, what in ((torch._C._CUDAGraph, _GRAPHS), (torch._C._MemPool, _POOLS)):
-        patches.set(dummy, "__new__", staticmethod(refuse(what)))
+    patches.set(torch._C._MemPool, "__new__", staticmethod(refuse(_POOLS)))
     if hasattr(torch.accelerator, "Graph"):  # since 2.13
         patches.set(torch.accelerator.Graph, "__new__", staticmethod(refuse(_GRAPHS)))
     if hasattr(torch.cuda, "_compile_kernel"):  # since 2.9
         patches.set(torch.cuda, "_compile_kernel", refuse("Compiling CUDA code (torch.cuda._compile_kernel)"))
     limit = ContextProp(torch._C._cuda_get_cudnn_benchmark_limit, torch._C._cuda_set_cudnn_benchmark_limit)  # type: ignore[no-untyped-call]
     patches.set(type(torch.backends.cudnn), "benchmark_limit", limit)
-    patches.set(torch.cuda.graphs, "_graph_pool_handle", refuse(_GRAPHS))
     for name in ("_cuda_beginAllocateToPool", "_cuda_beginAllocateCurrentThreadToPool", "_cuda_endAllocateToPool",
                  "_cuda_releasePool"):  # fmt: skip
         patches.set(torch.cuda.memory, name, refuse(_POOLS))

@@ -1,0 +1,209 @@
+"""``torch._C._CUDAGraph`` (aten/src/ATen/cuda/CUDAGraph.cpp): capture work once, launch it as one.
+
+`torch.cuda.CUDAGraph` inherits from the class that a CPU build puts in its place; the methods are set on that.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+import torch.cuda.graphs
+
+from fakegpu_lab.driver import capturing, current, graphs, messages
+from fakegpu_lab.hardware.clock import here
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.patches import Patches
+    from fakegpu_lab.hardware.blocks import PoolId
+
+_MODES = ("global", "thread_local", "relaxed")
+_handles = itertools.count(1)
+_own_pools = itertools.count(1)
+_debug = False
+
+
+class _Held:
+    """What a graph holds of its device: the ops, and the pool that their memory is in."""
+
+    def __init__(self, capture: graphs.GraphCapture) -> None:
+        self.capture = capture
+
+    def __del__(self) -> None:
+        pools = self.capture.device.allocator.private_pools
+        if self.capture.pool in pools:  # releasePool; no lock, for a finalizer may run inside the allocator
+            pools[self.capture.pool].users -= 1
+
+
+class CudaGraph:
+    """The methods of ``_CUDAGraph``; `__new__` is given to the class that torch made."""
+
+    _keep_graph: bool
+    _underway: graphs.GraphCapture | None
+    _held: _Held | None
+    _instantiated: bool
+
+    def capture_begin(self, pool: PoolId | None = None, capture_error_mode: str = "global") -> None:
+        """Begin to capture the current stream, with memory from `pool` or a new one."""
+        if capture_error_mode not in _MODES:
+            raise RuntimeError(
+                "Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got "
+                f"{capture_error_mode}"
+            )
+        if self._held is not None:
+            raise RuntimeError(
+                "This CUDAGraph instance already owns a captured graph. "
+                "To capture a new graph, create a new instance."
+            )
+        device = current.device()
+        stream = here.host.streams[device]
+        if stream is device.default_stream:
+            raise RuntimeError(
+                "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay "
+                "them on the default stream.)"
+            )
+        where: PoolId = tuple(pool) if pool is not None and any(pool) else (next(_own_pools), 0)  # type: ignore[assignment]
+        capture = graphs.begin(device, stream, where)
+        device.allocator.hold_pool(where)
+        self._underway = capture
+
+    def capture_end(self) -> None:
+        """End it: the graph can be replayed."""
+        capture = self._underway
+        if capture is None:
+            raise RuntimeError("capture_end() called before capture_begin().")
+        if here.host.streams[current.device()] is not capture.origin:
+            raise RuntimeError("Capture must end on the same stream it began on.")
+        self._underway = None
+        graphs.end(capture)
+        if not capture.nodes:
+            warnings.warn(
+                "The CUDA Graph is empty. This usually means that the graph was attempted to be captured on wrong "
+                "device or stream.",
+                stacklevel=3,
+            )
+        self._held = _Held(capture)
+        self._instantiated = not self._keep_graph
+
+    def instantiate(self) -> None:
+        """Make the graph ready to be launched; only for graphs made with ``keep_graph=True``."""
+        if self._held is None:
+            raise RuntimeError("capture_end() must have been called before calling instantiate")
+        if self._instantiated and not self._keep_graph:
+            raise RuntimeError("instantiate() is intended to be called by the user only when keep_graph=true")
+        self._instantiated = True
+
+    def replay(self) -> None:
+        """Launch the graph on the current stream."""
+        if self._held is None:
+            raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
+        self._instantiated = True
+        graphs.replay(self._held.capture)
+
+    def reset(self) -> None:
+        """Drop the graph, and with it its hold on the pool."""
+        if self._underway is not None:
+            self._underway.leave()
+            self._underway.put_back()
+            self._underway = None
+            if not capturing.underway:
+                graphs.recording.front(None)
+        self._held = None
+        self._instantiated = False
+
+    def pool(self) -> PoolId:
+        """The id of its memory pool."""
+        if self._held is None:
+            raise RuntimeError("Called CUDAGraph::pool() without a preceding successful capture.")
+        return self._held.capture.pool
+
+    def enable_debug_mode(self) -> None:
+        """Remember that `debug_dump` is wanted."""
+        global _debug
+        _debug = True
+
+    def debug_dump(self, debug_path: str) -> None:
+        """Write the graph's nodes as a Graphviz file; their names are those of the ops."""
+        if not (_debug or self._keep_graph):
+            warnings.warn("CUDA Graphs debug not enabled, set with [graph].enable_debug_mode()", stacklevel=2)
+        elif self._held is not None:
+            lines = [f'"{i}" [label="{i}\\n{node.note[0]}"];' for i, node in enumerate(self._held.capture.nodes)]
+            lines += [f'"{i - 1}" -> "{i}";' for i in range(1, len(lines))]
+            with open(debug_path, "w", encoding="utf-8") as file:
+                file.write("\n".join(["digraph dot {", *lines, "}", ""]))
+
+    def register_generator_state(self, generator: torch._C.Generator) -> None:
+        """Nothing to do: what draws in a capture is found by itself, since torch 2.13."""
+        if messages.TORCH_VERSION >= (2, 13):
+            warnings.warn(
+                "CUDAGraph.register_generator_state() is deprecated, and will be removed in a future PyTorch release. "
+                "It is now a no-op and can be safely removed from your code.",
+                stacklevel=2,
+            )
+
+    def raw_cuda_graph(self) -> NoReturn:
+        """Refused: there is no such handle."""
+        raise _no_handle("cudaGraph_t")
+
+    def raw_cuda_graph_exec(self) -> NoReturn:
+        """Refused: there is no such handle."""
+        raise _no_handle("cudaGraphExec_t")
+
+    @staticmethod
+    def get_currently_capturing_graph() -> NoReturn:
+        """Refused, with the conditional nodes that it is for."""
+        raise RuntimeError("Conditional nodes of CUDA graphs are not part of the simulation.")
+
+
+def _no_handle(kind: str) -> RuntimeError:
+    return RuntimeError(f"A raw {kind} is not part of the simulation: the GPU is simulated, and nothing could use it.")
+
+
+def _new(cls: Any, keep_graph: bool = False) -> Any:
+    """Make a graph without anything in it."""
+    self = object.__new__(cls)
+    self._keep_graph = bool(keep_graph)
+    self._underway = self._held = None
+    self._instantiated = False
+    return self
+
+
+def graph_pool_handle() -> PoolId:
+    """A new pool's id (`MemPool::graph_pool_handle`)."""
+    return 0, next(_handles)
+
+
+def is_current_stream_capturing() -> bool:
+    """Whether a CUDA graph is being captured on the current stream of the current device."""
+    return bool(capturing.underway) and here.host.streams[current.device()].capture is not None
+
+
+FUNCTIONS: dict[str, Any] = {
+    "_graph_pool_handle": graph_pool_handle,
+    "_cuda_isCurrentStreamCapturing": is_current_stream_capturing,
+}
+
+
+def install(patches: Patches) -> None:
+    """Patch torch.cuda.graphs, which bound the dummies of a CPU build."""
+    global _handles, _own_pools, _debug
+    _handles, _own_pools, _debug = itertools.count(1), itertools.count(1), False
+    for name, function in FUNCTIONS.items():
+        patches.set(torch.cuda.graphs, name, function)
+    base: Any = torch._C._CUDAGraph
+    patches.set(base, "__new__", staticmethod(_new))
+    patches.set(base, "__init__", lambda self, *args, **kwargs: None)
+    for name, method in vars(CudaGraph).items():
+        if not name.startswith("__"):
+            patches.set(base, name, method)
+    patches.set(torch.cuda.graphs.graph, "default_capture_stream", None)
+    patches.later(_abandon)
+
+
+def _abandon() -> None:
+    """Forget captures that were not ended."""
+    for capture in list(capturing.underway):
+        capture.leave()
+    graphs.recording.front(None)
