@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from fakegpu_lab.driver import capturing, current, dispatch, memory, messages, recording
+from fakegpu_lab.driver import asserts, capturing, current, dispatch, memory, messages, recording
 from fakegpu_lab.driver.capturing import Capture
 from fakegpu_lab.driver.op import Op
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap_view
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.hardware.blocks import PoolId
     from fakegpu_lab.hardware.device import Device
+    from fakegpu_lab.hardware.recorder import Note
 
+_clone: Any = torch.UntypedStorage.clone
+_fill: Any = torch.UntypedStorage.fill_  # type: ignore[attr-defined]
 _COPIES = frozenset(("copy_", "_to_copy", "_copy_from"))
 _WRITES_UNDECLARED = frozenset(("running_mean", "running_var"))
 
@@ -68,13 +71,14 @@ class _Step(NamedTuple):
     kwargs: dict[str, Any]
     results: list[torch.Tensor]
     stream: int
+    inference: bool
 
 
 class GraphCapture(Capture):
     """A capture, with the ops behind its nodes."""
 
     def __init__(self, device: Device, origin: Stream, pool: PoolId) -> None:
-        super().__init__(device, origin, pool, recording.note)
+        super().__init__(device, origin, pool, lambda host: recording.notes[recording.note(host)])
         self.steps: list[_Step] = []
         self._before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._made: dict[int, torch.UntypedStorage] = {}
@@ -86,7 +90,7 @@ class GraphCapture(Capture):
         if self._inside or op.is_view:
             return dispatch.run(func, types, args, kwargs)
         given: list[torch.Tensor] = []
-        step_args, step_kwargs = _borrow(op, args, given), _borrow(op, kwargs, given)
+        step_args, step_kwargs = self._borrow(op, args, given), self._borrow(op, kwargs, given)
         self._save(op, args, kwargs)
         before = len(self.nodes)
         self._inside = True
@@ -106,8 +110,34 @@ class GraphCapture(Capture):
             if _has_values(tensor) and (address := _storage(tensor).data_ptr()) not in known:
                 self._made.setdefault(address, _storage(tensor))
         stream = here.host.streams[self.device].id
-        self.steps.append(_Step(func, types, step_args, step_kwargs, results, stream))
+        inference = torch.is_inference_mode_enabled()
+        self.steps.append(_Step(func, types, step_args, step_kwargs, results, stream, inference))
         return result
+
+    def _borrow(self, op: Op, value: Any, given: list[torch.Tensor]) -> Any:
+        """An argument as a replay passes it; its tensors are added to `given`.
+
+        A CPU scalar goes into a kernel by value, when it is launched; only a copy reads host memory at the replay.
+        """
+        if isinstance(value, torch.Tensor):
+            given.append(value)
+            if value.__class__ is FakeCudaTensor:
+                if value._inner.layout is not torch.strided:
+                    raise RuntimeError("Capturing sparse tensors into a CUDA graph is not part of the simulation.")
+                place = _Borrowed(value._device, value._buffer.nbytes)
+                place.block = value._buffer.block
+                return wrap_view(torch.ops.aten.alias.default(value._inner), value._device, place)
+            if op.name in _COPIES or not _has_values(value):
+                return value
+            if value.untyped_storage().data_ptr() in self._made:
+                return value  # what the simulation keeps on the host: an attention's seed
+            return value.clone()
+        if isinstance(value, dict):
+            return {name: self._borrow(op, item, given) for name, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            items = [self._borrow(op, item, given) for item in value]
+            return items if isinstance(value, list) else tuple(items)
+        return value
 
     def _save(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Remember what is in memory that the op will write to, unless the capture made it."""
@@ -119,12 +149,12 @@ class GraphCapture(Capture):
                     storage = _storage(tensor)
                     address = storage.data_ptr()
                     if address and address not in self._before and address not in self._made:
-                        self._before[address] = storage, storage.clone()
+                        self._before[address] = storage, _clone(storage)
 
     def put_back(self) -> None:
         """Undo what was computed."""
         for storage in self._made.values():
-            storage.fill_(0)
+            _fill(storage, 0)
         for storage, content in self._before.values():
             if storage.nbytes() == content.nbytes():
                 storage.copy_(content)
@@ -163,28 +193,6 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
     return _inner(tensor).untyped_storage()
 
 
-def _borrow(op: Op, value: Any, given: list[torch.Tensor]) -> Any:
-    """An argument as a replay passes it; its tensors are added to `given`.
-
-    A CPU scalar goes into a kernel by value, when it is launched; only a copy reads host memory at the replay.
-    """
-    if isinstance(value, torch.Tensor):
-        given.append(value)
-        if value.__class__ is FakeCudaTensor:
-            if value._inner.layout is not torch.strided:
-                raise RuntimeError("Capturing sparse tensors into a CUDA graph is not part of the simulation.")
-            place = _Borrowed(value._device, value._buffer.nbytes)
-            place.block = value._buffer.block
-            return wrap_view(torch.ops.aten.alias.default(value._inner), value._device, place)
-        return value if op.name in _COPIES or value.is_meta else value.clone()
-    if isinstance(value, dict):
-        return {name: _borrow(op, item, given) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        items = [_borrow(op, item, given) for item in value]
-        return items if isinstance(value, list) else tuple(items)
-    return value
-
-
 def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
     """`dispatch.run` while a capture is underway."""
     __tracebackhide__ = True
@@ -205,9 +213,7 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
 def begin(device: Device, stream: Stream, pool: PoolId) -> GraphCapture:
     """Begin to capture a stream."""
     if stream.capture is not None:
-        raise messages.capture_error(
-            "cudaErrorIllegalState", "the operation cannot be performed in the present state"
-        )
+        raise messages.capture_error("cudaErrorIllegalState", "the operation cannot be performed in the present state")
     capture = GraphCapture(device, stream, pool)
     capturing.underway.append(capture)
     recording.front(run)
@@ -233,7 +239,7 @@ def replay(capture: GraphCapture) -> None:
     device = capture.device
     stream = host.streams[device]
     if device.retired:
-        raise dispatch.asserts.gone(device)
+        raise asserts.gone(device)
     around = stream.capture
     if any(capture.offsets.values()):
         capturing.assert_not("Cannot prepare for replay during capturing stage.")
@@ -243,33 +249,44 @@ def replay(capture: GraphCapture) -> None:
         return
     if not current.meta():
         _compute(capture)
-    for state, drawn in capture.offsets.items():
-        if current.meta():
-            state.offset = (state.offset + drawn) % 2**64
-        for _ in range(2 if drawn else 0):  # its seed and offset are filled in
-            host.op = [None, (), None, ("aten::fill_", (), None, 0, "", False)]
-            launch(host, stream, device.roofline.floor, device.roofline.one_block, 0, 8)
     _launch(capture, stream)
 
 
+_FILLED: Note = ("aten::fill_", (), None, 0, "", False)
+
+
 def _launch(capture: GraphCapture, stream: Stream) -> None:
-    """Let the graph take its time: one launch for the host, and its nodes one after the other on the stream."""
+    """Let the graph take its time: one launch for the host, and its nodes one after the other on the stream.
+
+    Before it a generator's seed and offset are filled in, for graphs that draw numbers (`setup_for_replay`).
+    """
     host, device = here.host, capture.device
-    host.now = now = host.now + stream.overhead
+    recorded = device.timeline.recorder is not None
     outer = host.op
+
+    def belongs(note: Note) -> None:
+        if recorded:
+            host.op = [None, (), None, recording.told(note)]
+
     try:
+        for state, drawn in capture.offsets.items():
+            if current.meta():
+                state.offset = (state.offset + drawn) % 2**64
+            belongs(_FILLED)
+            for _ in range(2 if drawn else 0):
+                launch(host, stream, device.roofline.floor, device.roofline.one_block, 0, 8)
+        before = host.now
         for node in capture.nodes:
-            host.op = [None, (), None, node.note]
+            belongs(node.note)
+            host.now = before  # one launch overhead, for all
             if node.kind == "kernel":
-                host.now = now - stream.overhead  # which `launch` takes, once for all
                 launch(host, stream, node.ns, node.share, node.flops, node.nbytes)
-                continue
-            move = copies.to_device if node.kind == "h2d" else copies.to_host
-            host.now = now - stream.overhead
-            move(host, device, node.nbytes, pinned=True, non_blocking=True)
+            else:
+                move = copies.to_device if node.kind == "h2d" else copies.to_host
+                move(host, device, node.nbytes, pinned=True, non_blocking=True)
+        host.now = before + stream.overhead
     finally:
         host.op = outer
-        host.now = now
 
 
 def _compute(capture: GraphCapture) -> None:
@@ -285,25 +302,35 @@ def _compute(capture: GraphCapture) -> None:
                 if silent is None:
                     silent = streams[step.stream] = Stream(device.index, step.stream, Ledger(), 0)
                 host.streams[device] = silent
-                result = dispatch.run(step.func, step.types, step.args, dict(step.kwargs))
-                if step.results:
-                    own = {id(tensor) for tensor in _tensors([*step.args, *step.kwargs.values()])}
-                    new = [tensor for tensor in _tensors(result) if id(tensor) not in own]
-                    for target, tensor in zip(step.results, new, strict=True):
-                        value = _inner(tensor)
-                        if value.numel() and value.data_ptr() != target.data_ptr():
-                            target.copy_(value)
+                if step.inference:  # its tensors may be written to nowhere else
+                    with torch.inference_mode():
+                        _do(step)
+                else:
+                    _do(step)
         finally:
             host.streams[device] = stream
             host.now = now
             current.thread.index = ordinal
 
 
+def _do(step: _Step) -> None:
+    """Compute one op of a graph, and put its results where the captured ones are."""
+    result = dispatch.run(step.func, step.types, step.args, dict(step.kwargs))
+    if not step.results:
+        return
+    own = {id(tensor) for tensor in _tensors([*step.args, *step.kwargs.values()])}
+    new = [tensor for tensor in _tensors(result) if id(tensor) not in own]
+    for target, tensor in zip(step.results, new, strict=True):
+        value = _inner(tensor)
+        if value.numel() and value.data_ptr() != target.data_ptr():
+            target.copy_(value)
+
+
 @contextmanager
 def _no_memory(device: Device) -> Iterator[None]:
     """Let this thread's ops take no device memory, make no copies in time, and tell no recorder or mode."""
     host = here.host
-    before = memory.Buffer
+    before = vars(memory)["Buffer"]
 
     def buffer(where: Device, nbytes: int, stream: int = 0) -> Buffer:
         return (_Borrowed if here.host is host else before)(where, nbytes, stream)
@@ -313,7 +340,7 @@ def _no_memory(device: Device) -> Iterator[None]:
     for module in (dispatch, memory):
         vars(module)["Buffer"] = buffer
     try:
-        with torch.no_grad(), torch.autocast("cuda", enabled=False), _disable_current_modes():  # type: ignore[no-untyped-call]
+        with torch.no_grad(), torch.autocast("cuda", enabled=False), _disable_current_modes():
             yield
     finally:
         for module in (dispatch, memory):
@@ -321,4 +348,3 @@ def _no_memory(device: Device) -> Iterator[None]:
         capturing.thread.silent = False
         device.workspaces.clear()
         device.workspaces.update(workspaces)
-

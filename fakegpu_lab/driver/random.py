@@ -118,9 +118,7 @@ class CudaGenerator(_Generator):
 
     def set_state(self, state: torch.Tensor) -> Self:
         """Continue from what `get_state` told; 8 bytes are a seed alone."""
-        capturing.assert_not(
-            "Please ensure to utilize the CUDAGeneratorImpl::set_state_index method during capturing."
-        )
+        capturing.assert_not("Please ensure to utilize the CUDAGeneratorImpl::set_state_index method during capturing.")
         if not isinstance(state, torch.Tensor):
             raise TypeError(f"expected a torch.ByteTensor, but got {type(state).__name__}")
         if state.layout is not torch.strided or state.device.type != "cpu" or state.dtype is not torch.uint8:

@@ -43,8 +43,6 @@ def test_every_name_is_there(machine: Any) -> None:
     "call",
     [
         lambda: torch.cuda.MemPool(),
-        lambda: torch.cuda.CUDAGraph(),
-        lambda: torch.cuda.graph_pool_handle(),
         lambda: torch.cuda.tunable.enable(),
         lambda: torch.cuda.nccl.unique_id(),
         lambda: torch.cuda.memory._get_current_allocator(),

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
 
 _SUBJECTS = (
-    unsupported, lifecycle, build, flags, device, properties, memory, history, streams, generators, graphs, cudart, comm,
-    accelerator, device_type, facades, tensor_types, default_type,
+    unsupported, lifecycle, build, flags, device, properties, memory, history, streams, generators, graphs, cudart,
+    comm, accelerator, device_type, facades, tensor_types, default_type,
 )  # fmt: skip
 
 

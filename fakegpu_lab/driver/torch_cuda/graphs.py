@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.cuda.graphs
 
-from fakegpu_lab.driver import capturing, current, graphs, messages
+from fakegpu_lab.driver import capturing, current, graphs, messages, recording
 from fakegpu_lab.hardware.clock import here
 
 if TYPE_CHECKING:
@@ -49,13 +50,11 @@ class CudaGraph:
         """Begin to capture the current stream, with memory from `pool` or a new one."""
         if capture_error_mode not in _MODES:
             raise RuntimeError(
-                "Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got "
-                f"{capture_error_mode}"
+                f"Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got {capture_error_mode}"
             )
         if self._held is not None:
             raise RuntimeError(
-                "This CUDAGraph instance already owns a captured graph. "
-                "To capture a new graph, create a new instance."
+                "This CUDAGraph instance already owns a captured graph. To capture a new graph, create a new instance."
             )
         device = current.device()
         stream = here.host.streams[device]
@@ -109,7 +108,7 @@ class CudaGraph:
             self._underway.put_back()
             self._underway = None
             if not capturing.underway:
-                graphs.recording.front(None)
+                recording.front(None)
         self._held = None
         self._instantiated = False
 
@@ -131,8 +130,7 @@ class CudaGraph:
         elif self._held is not None:
             lines = [f'"{i}" [label="{i}\\n{node.note[0]}"];' for i, node in enumerate(self._held.capture.nodes)]
             lines += [f'"{i - 1}" -> "{i}";' for i in range(1, len(lines))]
-            with open(debug_path, "w", encoding="utf-8") as file:
-                file.write("\n".join(["digraph dot {", *lines, "}", ""]))
+            Path(debug_path).write_text("\n".join(["digraph dot {", *lines, "}", ""]), encoding="utf-8")
 
     def register_generator_state(self, generator: torch._C.Generator) -> None:
         """Nothing to do: what draws in a capture is found by itself, since torch 2.13."""
@@ -206,4 +204,4 @@ def _abandon() -> None:
     """Forget captures that were not ended."""
     for capture in list(capturing.underway):
         capture.leave()
-    graphs.recording.front(None)
+    recording.front(None)
