@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fakegpu_lab import inherit
@@ -51,7 +52,8 @@ def enable(spec: str = "a100", *, memory: int | str | None = None, compute: Comp
 
 
 def _hidden() -> str | None:
-    from fakegpu_lab.driver import real  # imports torch: not before it is needed
+    import_module("torch")  # not before it is needed; in a child process it enables the parent's machine, by `inherit`
+    from fakegpu_lab.driver import real
 
     return real.hidden()
 

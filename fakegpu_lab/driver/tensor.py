@@ -11,7 +11,7 @@ while C++ holds the tensor), so what autograd saved for backward still counts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._C import DispatchKey, DispatchKeySet
@@ -53,6 +53,13 @@ class FakeCudaTensor(torch.Tensor):
     _unusual = False  # sparse, or with C++'s conjugate or negative bit: not for the flat plans
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """What ``type(x)(...)`` makes on a card, where the type of a parameter is `Parameter`, of others `Tensor`."""
+        if cls is not FakeCudaTensor:
+            return super().__new__(cls, *args, **kwargs)
+        parameter = "requires_grad" in kwargs or (len(args) == 2 and args[1].__class__ is bool)
+        return (torch.nn.Parameter if parameter else torch.Tensor)(*args, **kwargs)
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
