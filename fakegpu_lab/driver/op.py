@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.statistics import CALLS
+from fakegpu_lab.driver import histogram, statistics
 from fakegpu_lab.driver.work import ESTIMATORS, LAUNCHES_NOTHING, SYNCHRONISES
 from fakegpu_lab.driver.work_products import PRODUCTS
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fakegpu_lab.driver.work import Estimator
+
+_CALLS = statistics.CALLS | histogram.CALLS
 
 _functions = torch._C._VariableFunctions
 _methods = torch._C.TensorBase
@@ -168,4 +170,4 @@ def _binding(func: Any, name: str) -> Callable[..., Any]:
 
 def _own(schema: Any) -> Callable[..., Any] | None:
     """Our own computation of an overload, if there is one."""
-    return None if schema.overload_name else CALLS.get(schema.name.partition("::")[2])
+    return None if schema.overload_name else _CALLS.get(schema.name.partition("::")[2])

@@ -1,0 +1,40 @@
+"""``torch.histc`` of whole numbers, which CUDA counts and torch's CPU kernel refuses; mixtures of experts rest on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_histc: Callable[..., torch.Tensor] = torch.ops.aten.histc.default
+_WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def histc(source: torch.Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> torch.Tensor:  # noqa: A002 (torch's)
+    """``histc`` of an inner tensor (cuda/SummaryOps.cu, _histc_cuda_template and getBin)."""
+    if source.dtype is torch.float16:
+        raise RuntimeError("HalfTensor is not supported")
+    if source.dtype is torch.bfloat16:
+        raise NotImplementedError("\"histc\" not implemented for 'BFloat16'")
+    if source.dtype not in _WHOLE or source.is_meta:
+        return _histc(source, bins, min, max)
+    if bins <= 0:
+        raise RuntimeError("bins must be > 0")
+    values = source.flatten().long()  # the bounds of whole numbers are int64, and so is the division
+    low, high = int(min), int(max)
+    if low == high and values.numel():
+        low, high = int(values.min()), int(values.max())
+    if low == high:
+        low, high = low - 1, high + 1
+    if low > high:
+        raise RuntimeError("max must be larger than min")
+    within = values[(values >= low) & (values <= high)]
+    places = ((within - low) * bins).div(high - low, rounding_mode="floor").clamp(max=bins - 1)
+    return torch.bincount(places, minlength=bins).to(source.dtype)
+
+
+CALLS: dict[str, Callable[..., Any]] = {"histc": histc}
+"""What computes an op on inner tensors, where it is not torch's own kernel."""
