@@ -55,8 +55,8 @@ $(VENV)/.lab: $(VENV)/.torch $(INPUTS)
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.torch $(INPUTS)
-	@echo "Installing fakegpu_lab and its tests' tools …"
-	@$(PIP) --editable ".[lab,test]"
+	@echo "Installing fakegpu_lab, its tests' tools, and the libraries that it is tested with …"
+	@$(PIP) --editable ".[lab,test,integrations]"
 	@touch $@
 
 clean:

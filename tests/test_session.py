@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -221,3 +222,10 @@ def test_autoload_enables_what_was_left_and_else_nothing(monkeypatch: pytest.Mon
     monkeypatch.setenv(inherit.VARIABLE, '{"spec": "t4:3", "memory": null, "compute": "real"}')
     inherit.autoload()
     assert torch.cuda.device_count() == 3
+
+
+def test_a_child_process_may_enable_a_machine_of_its_own_before_it_imports_torch() -> None:
+    lab.enable("t4:3")
+    child = "import fakegpu_lab as lab; lab.enable('a100'); import torch; print(torch.cuda.get_device_name())"
+    done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("NVIDIA A100-SXM4-80GB\n", "")

@@ -1,4 +1,4 @@
-"""``torch.histc`` of whole numbers, which CUDA counts and torch's CPU kernel refuses; mixtures of experts rest on it."""
+"""``torch.histc`` of whole numbers, which CUDA counts and torch's CPU kernel refuses: mixtures of experts need it."""
 
 from __future__ import annotations
 
