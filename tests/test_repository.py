@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -88,13 +90,49 @@ def test_links_and_gpus_in_the_documents_exist(document: str) -> None:
 
 def test_the_readme_s_example_is_true() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    example, _ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     code = re.sub(r"^(.+?)  +# (.+)$", r"assert str(\1) == '\2', \1", example, flags=re.MULTILINE)
     assert "assert" in code
     try:
         exec(compile(code, "README.md", "exec"), {})
     finally:
         fakegpu_lab.disable()
+
+
+def test_the_readme_s_timeline_overlaps() -> None:
+    pytest.importorskip("plotly")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    _, example = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict[str, Any] = {}
+    try:
+        exec(compile(example, "README.md", "exec"), names)
+        trace = names["trace"]
+        assert trace.races == []
+        assert len(trace.transfers) == 6
+        kernels = [kernel for kernel in trace.kernels if kernel.name == "aten::linear"]
+        assert [before.end for before in kernels[:-1]] == [after.start for after in kernels[1:]], "it never idles"
+        assert trace.transfers[-1].start < kernels[2].end
+        assert len(trace.figure().data) > 3
+    finally:
+        fakegpu_lab.disable()
+
+
+def test_the_pictures_of_the_documents_can_be_made_again() -> None:
+    pytest.importorskip("plotly")
+    docs: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "timeline.py"))
+    fakegpu_lab.enable("a100")
+    try:
+        docs["copies"](pinned=False)
+        slow, fast = docs["copies"](pinned=False), docs["copies"](pinned=True)
+        assert fast.elapsed < slow.elapsed / 2
+        step = docs["gpt_step"]()
+        assert {"GPT.head", "GPT.blocks.3.qkv"} <= {kernel.module for kernel in step.kernels}
+        assert step.waits[-1].name == "the copy to the host"
+        assert slow.races == fast.races == step.races == []
+    finally:
+        fakegpu_lab.disable()
+    for picture in (ROOT / "docs" / "images").glob("*.png"):
+        assert picture.stat().st_size < 300_000
 
 
 def test_constraints_cover_what_make_installs() -> None:

@@ -21,6 +21,10 @@ MODULES = 30
 """Spans in a lane of modules; with more, the modules' paths are cut shorter."""
 
 
+IDLE_NS = 50_000
+"""A module's span ends where its device idles longer: ten launches long."""
+
+
 @dataclass(slots=True)
 class Bar:
     """One bar; `kind` gives its colour, `count` how many were put together in it."""
@@ -129,7 +133,8 @@ def _spans(kernels: Iterable[Kernel], depth: int) -> list[Bar]:
             waiting += 1
             continue
         here = ".".join(kernel.module.split(".")[:depth])
-        if spans and here == path and spans[-1].kind == kind:
+        idle = spans and kernel.start_ns - spans[-1].end_ns > IDLE_NS and not waiting
+        if spans and here == path and spans[-1].kind == kind and not idle:
             spans[-1].end_ns = max(spans[-1].end_ns, kernel.end_ns)
             spans[-1].count += 1 + waiting
         else:
