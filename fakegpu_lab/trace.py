@@ -9,6 +9,7 @@ from fakegpu_lab import session
 from fakegpu_lab.hardware.clock import here
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.recorder import Recorder
+from fakegpu_lab.hardware.records import LIMIT
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -29,11 +30,13 @@ class Trace:
     the trace, at the time at which it will run.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, limit: int = LIMIT) -> None:
+        if limit < 0:
+            raise FakeGpuError(f"record(limit={limit}): the records to keep cannot be fewer than none.")
         self.machine = machine
         from fakegpu_lab.driver import recording  # imports torch: not before it is needed
 
-        self._recorder = Recorder(recording.note, recording.notes, here.host.now)
+        self._recorder = Recorder(recording.note, recording.notes, here.host.now, limit)
         self._ended: int | None = None
 
     def __enter__(self) -> Self:
@@ -243,15 +246,20 @@ class Trace:
         return f"{html.escape(repr(self)[1:-1])}<br><small>{hint}</small>"
 
 
-def record() -> Trace:
+def record(limit: int = LIMIT) -> Trace:
     """Record what the machine does: ``with lab.record() as trace: …``.
+
+    Parameters
+    ----------
+    limit
+        How many records of a kind (kernels, transfers, …) are kept; beyond them only the totals go on, exactly.
 
     Raises
     ------
     FakeGpuError
         There is no machine.
     """
-    return Trace(session.machine())
+    return Trace(session.machine(), limit)
 
 
 def host_work(seconds: float) -> None:

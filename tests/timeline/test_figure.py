@@ -149,9 +149,7 @@ def test_many_kernels_are_drawn_together_and_that_is_said(machine: Machine) -> N
 
 def test_what_was_dropped_is_said(machine: Machine) -> None:
     a = torch.ones(8, device="cuda")
-    full = lab.record()
-    full._recorder.limit = 2
-    with full as trace:
+    with lab.record(limit=2) as trace:
         for _ in range(4):
             a + a
     assert "no details were kept of" in trace.figure().layout.title.text.replace("<br>", " ")

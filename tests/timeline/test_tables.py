@@ -113,9 +113,7 @@ def test_a_full_recording_stays_exact(machine: Machine) -> None:
 
     with lab.record() as whole:
         work()
-    full = lab.record()
-    full._recorder.limit = 5  # not public: nobody should wait for 200,000 ops
-    with full as small:
+    with lab.record(limit=5) as small:
         work()
     assert len(small.kernels) == 5
     assert small.dropped == {"kernels": 6, "allocations": small.dropped["allocations"]}
@@ -128,6 +126,11 @@ def test_a_full_recording_stays_exact(machine: Machine) -> None:
         assert "no details" in table._repr_html_()
     assert whole.summary().note == ""
     assert "no details" not in repr(whole)
+
+
+def test_a_limit_below_zero_is_refused(machine: Machine) -> None:
+    with pytest.raises(lab.FakeGpuError, match="limit=-1"):
+        lab.record(limit=-1)
 
 
 def test_a_trace_in_a_notebook_is_one_line_and_a_hint(trace: lab.Trace) -> None:
