@@ -111,6 +111,16 @@ def test_the_memory_below_reaches_the_peak(trace: lab.Trace) -> None:
     assert figure.layout.xaxis.anchor == "y2", "both parts share the axis"
 
 
+def test_memory_taken_and_given_back_in_one_moment_is_seen(machine: Machine) -> None:
+    kept = torch.ones(256, device="cuda")
+    with lab.record() as trace:
+        torch.empty(2**20, device="cuda")  # launches nothing: the host's clock stands still
+        kept + kept
+    (curve,) = (t for t in trace.figure().data if t.type == "scatter")
+    assert max(curve.y) == trace.peak_memory(0) == 2**20 * 4 + 1024
+    assert curve.y[-1] == 1024
+
+
 def test_a_device_or_a_part_alone(trace: lab.Trace) -> None:
     assert {lane.split()[0] for lane, *_ in drawn(trace.figure(device=1))} == {"host", "cuda:1"}
     middle = (trace.kernels[2].start_ns - trace.began_ns) / 1e9
