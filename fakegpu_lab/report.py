@@ -29,7 +29,7 @@ def summary(snapshot: Snapshot) -> Table:
     devices = snapshot.devices
     mixed = len({device.id for device in devices}) > 1
     several = len(devices) > 1
-    headers = ["device", "allocated", "reserved", "H2D", "D2H", *(["P2P"] if several else []), "kernels"]
+    headers = ["device", "allocated", "reserved", "H2D", "D2H", *(["P2P"] if several else []), "kernels", "busy"]
     rows = [
         [
             f"{_ordinal(device)} {device.id}" if mixed else _ordinal(device),
@@ -37,10 +37,12 @@ def summary(snapshot: Snapshot) -> Table:
             size(device.memory.peak_reserved),
             *_copies(device.counters, peers=several),
             f"{device.counters.kernels:,}",
+            duration(device.time.busy_ns),
         ]
         for device in devices
     ]
-    title = f"fakegpu-lab {_machine(snapshot)}: peak memory, copies, kernels"
+    elapsed = max([snapshot.now_ns, *(device.time.done_ns for device in devices)])
+    title = f"fakegpu-lab {_machine(snapshot)}: peak memory, copies, kernels in {duration(elapsed)} of simulated time"
     return Table(headers, rows, title, frozenset(range(1, len(headers))))
 
 
@@ -77,6 +79,22 @@ def size(nbytes: int) -> str:
         value /= 1024
     if unit == "B":
         return f"{nbytes} B" if nbytes else "0"
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+
+
+def duration(ns: int) -> str:
+    """Write a time in three figures.
+
+    >>> duration(0), duration(2_500), duration(1_234_567_890)
+    ('0', '2.50 µs', '1.23 s')
+    """
+    value, unit = float(ns), "ns"
+    for unit in ("ns", "µs", "ms", "s"):
+        if value < 999.5 or unit == "s":
+            break
+        value /= 1000
+    if unit == "ns":
+        return f"{ns} ns" if ns else "0"
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fakegpu_lab.hardware.clock import here
+
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.machine import Machine
@@ -44,6 +46,13 @@ class Counters(_Frozen):
     p2p_received_bytes: int
 
 
+class Time(_Frozen):
+    """A device's simulated time, in nanoseconds since the machine was enabled."""
+
+    busy_ns: int = Field(description="in which at least one kernel ran, or will, of those launched so far")
+    done_ns: int = Field(description="when all that was queued is done")
+
+
 class DeviceSnapshot(_Frozen):
     """One device."""
 
@@ -53,6 +62,7 @@ class DeviceSnapshot(_Frozen):
     name: str = Field(description="as torch.cuda.get_device_name says it")
     memory: Memory
     counters: Counters
+    time: Time
 
     @classmethod
     def of(cls, device: Device) -> DeviceSnapshot:
@@ -77,6 +87,7 @@ class DeviceSnapshot(_Frozen):
                 ooms=stats["num_ooms"],
             ),
             counters=Counters(**asdict(device.ledger)),
+            time=Time(busy_ns=device.busy, done_ns=device.end),
         )
 
 
@@ -86,6 +97,7 @@ class Snapshot(_Frozen):
     version: int = Field(default=1, description="of this schema; grows when a field changes its meaning")
     spec: str = Field(description="how the machine was asked for, e.g. a100:2")
     compute: str
+    now_ns: int = Field(description="the simulated time of the host thread that took it")
     devices: tuple[DeviceSnapshot, ...]
 
     @classmethod
@@ -94,5 +106,6 @@ class Snapshot(_Frozen):
         return cls(
             spec=machine.spec.text,
             compute=machine.compute,
+            now_ns=here.host.now,
             devices=tuple(DeviceSnapshot.of(device) for device in machine.cards),
         )
