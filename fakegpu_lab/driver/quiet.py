@@ -3,13 +3,14 @@
 The profiler would record CUDA events through the C++ half that a CPU build lacks: it records the host's side only;
 `emit_nvtx` waits for the device, as it does on CUDA, and emits nothing.
 `nn.TransformerEncoder` in eval mode would make nested tensors of masked batches, which cannot live on a simulated
-device yet: it takes the plain way, with the same results.
+device: there it takes the plain way, with the same results but at padded positions, where a card gives zeros.
 The weights of LSTMs are flattened for cuDNN, as in a CUDA build.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,25 @@ import torch.backends.mha
 from torch.autograd import profiler
 from torch.backends.cudnn import rnn as cudnn_rnn
 
+from fakegpu_lab.driver.tensor import FakeCudaTensor
+
 if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
+
+
+_fastpath = torch.backends.mha.get_fastpath_enabled
+
+
+def get_fastpath_enabled() -> bool:
+    """`torch.backends.mha.get_fastpath_enabled`; False to a layer on a device and to TorchScript."""
+    if not torch.jit.is_scripting():  # type: ignore[attr-defined]
+        return _may_be_fast(sys._getframe(1).f_locals)
+    return False
+
+
+def _may_be_fast(caller: dict[str, Any]) -> bool:
+    source = caller.get("src", caller.get("query"))
+    return source.__class__ is not FakeCudaTensor and _fastpath()
 
 
 def _enter_nvtx(self: Any) -> Any:
@@ -56,7 +74,7 @@ def install(patches: Patches) -> None:
     patches.set(profiler.profile, "__init__", init)
     patches.set(profiler.emit_nvtx, "__enter__", _enter_nvtx)
     patches.set(profiler.emit_nvtx, "__exit__", _exit_nvtx)
-    patches.set(torch.backends.mha, "get_fastpath_enabled", lambda: False)
+    patches.set(torch.backends.mha, "get_fastpath_enabled", get_fastpath_enabled)
     patches.set(torch, "_use_cudnn_rnn_flatten_weight", lambda: True)
     modes = types.SimpleNamespace(rnn_relu=0, rnn_tanh=1, lstm=2, gru=3)  # cudnnRNNMode_t
     # The module stands in sys.modules as an object with properties; its functions are in the module it wraps.

@@ -6,6 +6,7 @@ import copy
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,25 @@ def test_without_a_machine_torch_says_what_it_always_said() -> None:
     lab.enable("t4")
     assert torch.ones(1, device="cuda").is_cuda
     lab.disable()
+
+
+@pytest.mark.usefixtures("machine")
+def test_transformers_on_the_host_keep_their_fast_path() -> None:
+    host = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1).eval()
+    x, mask = torch.randn(2, 3, 8), torch.tensor([[False, False, True], [False] * 3])
+    assert torch.backends.mha.get_fastpath_enabled()
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The PyTorch API of nested tensors")
+        assert host(x, src_key_padding_mask=mask)[0, 2].abs().max() == 0  # the fast path pads with zeros
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_transformers_are_scripted() -> None:
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).cuda().eval()
+    x = torch.randn(2, 3, 8, device="cuda")
+    with torch.no_grad():
+        torch.testing.assert_close(torch.jit.script(model)(x), model(x))
 
 
 @pytest.mark.usefixtures("machine")
