@@ -14,6 +14,8 @@ import torch
 from fakegpu_lab.driver import sdp_numbers
 from fakegpu_lab.driver.memory import storage_bytes, take_bytes
 from fakegpu_lab.driver.sdp_kernels import (
+    CUDNN,
+    EFFICIENT,
     FLOAT,
     HALVES,
     empty_alike,
@@ -181,6 +183,6 @@ def cudnn_backward(
 
 HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
     "_scaled_dot_product_flash_attention_backward": one_kernel(flash_backward),
-    "_scaled_dot_product_efficient_attention_backward": one_kernel(efficient_backward),
-    "_scaled_dot_product_cudnn_attention_backward": one_kernel(cudnn_backward),
+    "_scaled_dot_product_efficient_attention_backward": one_kernel(efficient_backward, EFFICIENT),
+    "_scaled_dot_product_cudnn_attention_backward": one_kernel(cudnn_backward, CUDNN),
 }

@@ -7,6 +7,7 @@ is not public, is none. `sdp_backward` has their backwards.
 
 from __future__ import annotations
 
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -34,13 +35,17 @@ FLOAT = 4
 HALVES = (torch.float16, torch.bfloat16)
 
 
-def _cost(device: Device, inner: dict[str, Any], backward: bool, moved: int) -> Work:
+def cost(device: Device, inner: dict[str, Any], backward: bool, moved: int, which: str = "flash") -> Work:
+    """What an attention kernel costs; `which` it is, as `work_products.attention` wants to know."""
     qkv = inner["query"], inner["key"], inner["value"]
-    return attention(device, *qkv, causal=bool(inner["is_causal"]), backward=backward, nbytes=moved)
+    return attention(device, *qkv, causal=bool(inner["is_causal"]), backward=backward, nbytes=moved, which=which)
+
+
+CUDNN, EFFICIENT = (partial(cost, which=which) for which in ("cudnn", "efficient"))
 
 
 def one_kernel(
-    compute: Kernel, cost: Callable[..., Work] = _cost
+    compute: Kernel, cost: Callable[..., Work] = cost
 ) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:
     """`compute`, of the device and inner tensors under the schema's names, as one kernel."""
 
@@ -241,6 +246,6 @@ def cudnn(
 
 HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
     "_scaled_dot_product_flash_attention": one_kernel(flash),
-    "_scaled_dot_product_efficient_attention": one_kernel(efficient),
-    "_scaled_dot_product_cudnn_attention": one_kernel(cudnn),
+    "_scaled_dot_product_efficient_attention": one_kernel(efficient, EFFICIENT),
+    "_scaled_dot_product_cudnn_attention": one_kernel(cudnn, CUDNN),
 }

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver import general, storage
-from fakegpu_lab.driver.memory import sparse_parts, take_bytes
+from fakegpu_lab.driver.memory import sparse_parts, storage_bytes, take_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, SparseCudaTensor, wrap, wrap_view
 from fakegpu_lab.driver.transfer import HANDLERS, usable
+from fakegpu_lab.driver.work import kernel, streaming
 from fakegpu_lab.hardware.buffer import Buffer
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def to_dense(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     dtype = args[1] if len(args) > 1 else kwargs.get("dtype")
     buffer = take_bytes(device, inner.numel() * (dtype or inner.dtype).itemsize)
     dense = op.func._op(inner, *args[1:], **kwargs)
-    device.ledger.kernels += 1
+    kernel(device, streaming(device, (), dense, storage_bytes(inner)))
     return wrap(dense, device, buffer)
 
 

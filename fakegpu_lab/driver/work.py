@@ -60,6 +60,22 @@ def nbytes_of(value: Any) -> int:
     return 0
 
 
+LARGE = 1 << 18
+"""Bytes from which it is looked at whether operands lie in memory more than once; smaller ones do not show in time."""
+
+
+def read_by(args: Sequence[Any], nbytes: int) -> int:
+    """What a kernel reads of operands that come to `nbytes` bytes: an expanded one lies in memory only once."""
+    for argument in args:
+        if isinstance(argument, torch.Tensor):
+            if argument.nbytes > LARGE and argument.layout is torch.strided and not argument.is_contiguous():
+                extent = 1 + sum((n - 1) * s for n, s in zip(argument.shape, argument.stride(), strict=True))
+                nbytes -= max(argument.nbytes - extent * argument.element_size(), 0)
+        elif isinstance(argument, (list, tuple)) and argument and isinstance(argument[0], torch.Tensor):
+            nbytes = read_by(argument, nbytes)
+    return nbytes
+
+
 def numel_of(value: Any) -> int:
     """The elements of a tensor, or of all tensors in a list or tuple."""
     if isinstance(value, torch.Tensor):
@@ -89,6 +105,36 @@ def _passes(operands: float, results: float = 1.0) -> Estimator:
         return Work(roofline.streaming(moved), elements, moved, roofline.share(elements))
 
     return estimate
+
+
+def _picking(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """Of each row of the first operand one element is read (the loss of a class)."""
+    moved = nbytes_of(result) + sum(nbytes_of(a) for a in args[1:]) + 32 * numel_of(args[1])  # a sector each
+    return Work(device.roofline.streaming(moved), numel_of(args[1]), moved, device.roofline.share(numel_of(args[1])))
+
+
+def _updating(*written: int) -> Estimator:
+    """A fused optimizer: one kernel that reads all lists and writes those at some positions."""
+
+    def estimate(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+        moved = nbytes + sum(nbytes_of(args[position]) for position in written if position < len(args))
+        elements = numel_of(args[0])
+        return Work(device.roofline.streaming(moved), 10 * elements, moved, device.roofline.share(elements))
+
+    return estimate
+
+
+def _bag(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """Rows of a table summed by bags: only the rows that the indices name are read."""
+    row = nbytes_of(args[0]) // max(args[0].shape[0], 1)
+    moved = numel_of(args[1]) * row + nbytes_of(args[1]) + nbytes_of(result)
+    return Work(device.roofline.gather(moved), 0, moved, device.roofline.share(numel_of(result)))
+
+
+def _selecting(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """A radix selection: the keys are read once for each of their bytes (TensorTopK.cu), and what is found written."""
+    moved = args[0].element_size() * nbytes_of(args[0]) + nbytes_of(result)
+    return Work(device.roofline.streaming(moved), 0, moved, device.roofline.share(numel_of(args[0])))
 
 
 def _writing(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
@@ -170,14 +216,21 @@ ESTIMATORS: dict[str, Estimator] = {
                      "index_add", "index_add_", "index_copy", "index_copy_", "index_put", "index_put_",
                      "_index_put_impl_", "index_fill", "index_fill_", "put_", "index_reduce_"), _scattering),
     "embedding_dense_backward": _embedding_backward,
-    **dict.fromkeys(("sort", "argsort", "topk", "msort", "unique_dim", "_unique2", "unique_consecutive", "median",
-                     "kthvalue", "mode"), _sorting),
+    **dict.fromkeys(("sort", "argsort", "msort", "unique_dim", "_unique2", "unique_consecutive", "mode"), _sorting),
+    **dict.fromkeys(("topk", "kthvalue", "median", "nanmedian"), _selecting),
+    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), _picking),
+    **dict.fromkeys(("nll_loss_backward", "nll_loss2d_backward"), _writing),
+    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _bag),
+    **dict.fromkeys(("_fused_adam_", "_fused_adamw_"), _updating(0, 2, 3, 4)),
+    "_fused_sgd_": _updating(0, 2),
+    "_fused_adagrad_": _updating(0, 2),
     **dict.fromkeys(("_fft_c2c", "_fft_r2c", "_fft_c2r"), _transforming),
     # Statistics first, then the output: operands are read twice. Backward reads both for the sums, and again.
     **dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit", "native_group_norm",
                      "_batch_norm_with_update", "_native_batch_norm_legit_no_training"), _TWICE),
     **dict.fromkeys(("native_batch_norm_backward", "cudnn_batch_norm_backward", "batch_norm_backward",
-                     "native_group_norm_backward", "native_layer_norm_backward"), _TWICE),
+                     "native_group_norm_backward", "native_layer_norm_backward", "_fused_rms_norm_backward",
+                     "_native_batch_norm_legit_backward"), _TWICE),
     **dict.fromkeys(("linalg_cholesky_ex", "cholesky"), _solving(1 / 3)),
     **dict.fromkeys(("linalg_lu_factor_ex", "linalg_lu", "_linalg_det", "_linalg_slogdet"), _solving(2 / 3)),
     **dict.fromkeys(("linalg_inv_ex", "_linalg_solve_ex", "linalg_solve_triangular", "linalg_qr", "geqrf",
@@ -214,6 +267,8 @@ def launched(op: Op, device: Device, args: Sequence[Any], result: Any, nbytes: i
     host = here.host
     stream = host.streams[device]
     estimate = op.estimate
+    if nbytes > LARGE:
+        nbytes = read_by(args, nbytes)
     if stream.watch is None:
         if estimate is None:
             roofline = device.roofline

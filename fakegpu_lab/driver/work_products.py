@@ -1,8 +1,8 @@
 """What products of matrices cost: matmul and its kin, convolutions, fused attention, recurrent cells.
 
-FLOPs are those of torch's own counter (torch/utils/flop_counter.py), which a test compares; tensor cores are used
-where cuBLAS and cuDNN use them: for half, bfloat16 and 8-bit operands, and for float32 if TF32 is allowed and the card
-has it.
+FLOPs are those of torch's own counter (torch/utils/flop_counter.py), which a test compares, but for the backward of
+grouped convolutions: torch counts the weights' gradient as if there were no groups. Tensor cores are used where cuBLAS
+and cuDNN use them: for half, bfloat16 and 8-bit operands, and for float32 if TF32 is allowed and the card has it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.work import Work, nbytes_of, streaming
-from fakegpu_lab.hardware.roofline import ATTENTION_EFFICIENCY, CONVOLUTION_EFFICIENCY, REMEMBERED
+from fakegpu_lab.driver.work import Work, nbytes_of, numel_of, streaming
+from fakegpu_lab.hardware.roofline import (
+    ATTENTION_EFFICIENCY,
+    CONVOLUTION_EFFICIENCY,
+    DIRECT_EFFICIENCY,
+    REMEMBERED,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,11 +87,22 @@ def _mm(a: int) -> Estimator:
 
     def estimate(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
         left, right = args[a], args[a + 1]
+        if left.layout is not torch.strided or right.layout is not torch.strided:
+            return _sparse(device, left, right, result, nbytes)
         m, k = left.shape if left.dim() == 2 else (1, left.shape[0])
         n = right.shape[1] if right.dim() == 2 else 1
         return product(device, left.dtype, m, n, k, nbytes=nbytes + nbytes_of(result))
 
     return estimate
+
+
+def _sparse(device: Device, left: Any, right: Any, result: Any, nbytes: int) -> Work:
+    """A sparse by a dense matrix (cuSPARSE): for each of the values, a row of the dense one is read and added."""
+    sparse, dense = (left, right) if left.layout is not torch.strided else (right, left)
+    values = sparse._nnz() if not sparse.is_meta else 0
+    columns = numel_of(dense) // max(dense.shape[0 if dense is right else -1], 1)
+    moved = values * columns * dense.element_size() + nbytes_of(sparse) + nbytes_of(result)
+    return Work(device.roofline.gather(moved), 2 * values * columns, moved)
 
 
 def _bmm(a: int) -> Estimator:
@@ -107,27 +123,55 @@ def linear(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Wor
 
 
 def _convolved(device: Device, source: Any, weight: Any, image: Any, groups: int, nbytes: int) -> Work:
-    """An implicit matrix product: `image` is the smaller side's picture, output positions by channels by window."""
+    """An implicit matrix product: `image` is the smaller side's picture, output positions by channels by window.
+
+    One filter a channel (depthwise) is no product: PyTorch's own direct kernel does it. Tensor cores take the channels
+    last; for a source that has them first, cuDNN puts another kernel before its own (`_rearranged`).
+    """
     positions = image.shape[0] * prod(image.shape[2:])
     window = prod(weight.shape[1:])
     channels = weight.shape[0] // groups
     dtype = source.dtype
     roofline = device.roofline
     fmt = format_of(dtype, device, "conv")
+    flops = 2 * positions * window * weight.shape[0]
+    if weight.shape[1] == 1 and groups > 1:
+        direct = "fp64" if dtype.itemsize > 4 else "fp32"
+        ns = roofline.arithmetic(direct, flops, nbytes, DIRECT_EFFICIENCY)
+        return Work(ns, flops, nbytes, roofline.share(positions * weight.shape[0]))
     row = 16 // min(dtype.itemsize, 16)
     ns = roofline.gemm(
         fmt, positions, channels, window, groups, nbytes=nbytes, efficiency=CONVOLUTION_EFFICIENCY,
         aligned=fmt in ("fp32", "fp64") or not (channels % row or weight.shape[1] % row) or weight.shape[1] < row,
     )  # fmt: skip
-    flops = 2 * positions * window * weight.shape[0]
     return Work(ns, flops, nbytes, roofline.gemm_share(positions, channels, groups))
+
+
+def _rearranged(device: Device, operands: Sequence[Any]) -> tuple[int, int]:
+    """Nanoseconds and bytes of cuDNN's ``nchwToNhwcKernel`` on operands whose channels come first.
+
+    Tensor-core kernels read channels last (cuDNN's developer guide, "Tensor Core operations"); they write either
+    layout, so only operands are rearranged. Next to a step with the channels last, that makes mixed precision a
+    quarter slower on a V100 (PaddlePaddle's pull request 20597 measured 0.195 s against 0.16 s for ResNet-50).
+    """
+    ns = moved = 0
+    for operand in operands:
+        tensor_cores = format_of(operand.dtype, device, "conv") not in ("fp32", "fp64", "fp64_tensor")
+        if not tensor_cores or operand.dim() != 4 or operand.is_contiguous(memory_format=torch.channels_last):
+            continue
+        moved += 2 * operand.nbytes
+        ns += device.roofline.streaming(2 * operand.nbytes)
+    return ns, moved
 
 
 def convolution(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
     """Forward, also transposed."""
     source, weight = args[0], args[1]
     transposed, groups = args[6], args[8]
-    return _convolved(device, source, weight, source if transposed else result, groups, nbytes + nbytes_of(result))
+    image = source if transposed else result
+    one = _convolved(device, source, weight, image, groups, nbytes + nbytes_of(result))
+    ns, moved = (0, 0) if weight.shape[1] == 1 < groups else _rearranged(device, (source,))
+    return Work(one.ns + ns, one.flops, one.nbytes + moved, one.share)
 
 
 def convolution_backward(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
@@ -136,21 +180,39 @@ def convolution_backward(device: Device, args: Sequence[Any], result: Any, nbyte
     transposed, groups, mask = args[7], args[9], args[10]
     one = _convolved(device, source, weight, source if transposed else grad, groups, nbytes)
     count = int(mask[0]) + int(mask[1])
-    bias = device.roofline.streaming(grad.nbytes) if mask[2] else 0
-    return Work(max(one.ns * count + bias, device.roofline.floor), one.flops * count, nbytes * count, one.share)
+    ns = device.roofline.streaming(grad.nbytes) if mask[2] else 0
+    moved = 0
+    if not weight.shape[1] == 1 < groups:
+        for wanted, operands in zip(mask[:2], ((grad,), (source, grad)), strict=True):
+            more = _rearranged(device, operands) if wanted else (0, 0)
+            ns, moved = ns + more[0], moved + more[1]
+    ns = max(one.ns * count + ns, device.roofline.floor)
+    return Work(ns, one.flops * count, nbytes * count + moved, one.share)
 
 
-def attention(device: Device, query: Any, key: Any, value: Any, *, causal: bool, backward: bool, nbytes: int) -> Work:
-    """Fused attention: no N×N matrix goes to memory. Shapes (batch, heads, length, width); causal skips half."""
+def attention(
+    device: Device,
+    query: Any,
+    key: Any,
+    value: Any,
+    *,
+    causal: bool,
+    backward: bool,
+    nbytes: int,
+    which: str = "flash",
+) -> Work:
+    """Fused attention: no N×N matrix goes to memory. Shapes (batch, heads, length, width); causal skips half.
+
+    `which` kernel it is: ``"flash"``, ``"efficient"`` or ``"cudnn"``.
+    """
     batch, heads, length, width = query.shape
     columns = key.shape[-2]
     products = 2 * batch * heads * length * columns
     flops = products * (width + value.shape[-1])
     if backward:  # the scores again, and four products: torch counts five for two
         flops = products * (3 * width + 2 * value.shape[-1])
-    ns = device.roofline.arithmetic(
-        format_of(query.dtype, device), flops / (2 if causal else 1), nbytes, ATTENTION_EFFICIENCY[backward]
-    )
+    efficiency = ATTENTION_EFFICIENCY[which][device.profile.compute_capability >= (9, 0)][backward]
+    ns = device.roofline.arithmetic(format_of(query.dtype, device), flops / (2 if causal else 1), nbytes, efficiency)
     return Work(ns, flops, nbytes, device.roofline.gemm_share(length, 64, batch * heads))
 
 

@@ -11,7 +11,7 @@ mode).
 >>> from fakegpu_lab.hardware.catalogue import gpu
 >>> a100 = Roofline(gpu("a100"))
 >>> round(2 * 8192**3 / a100.gemm("bf16", 8192, 8192, 8192) / 1e3)  # TFLOP/s of 312
-263
+254
 """
 
 from __future__ import annotations
@@ -32,14 +32,25 @@ counted); BabelStream's triad 85 to 90 %."""
 GATHER_EFFICIENCY = 0.40
 """The same where rows or elements are read or written at places that an index gives."""
 
-MATH_EFFICIENCY = 0.85
-"""Of peak, what large matrix products get: 87 % on an A100 SXM in BF16, 81 % on an A100 PCIe, 80 % on an H100."""
+MATH_EFFICIENCY = 0.82
+"""Of peak, what large matrix products get: 87 % on an A100 SXM in BF16, 81 % on an A100 PCIe, 80 % on an H100 (their
+mean is 0.826)."""
 
 CONVOLUTION_EFFICIENCY = 0.70
 """The same for convolutions as implicit matrix products (cuDNN's tensor-core kernels on ResNet's 3×3 layers)."""
 
-ATTENTION_EFFICIENCY = (0.65, 0.55)
-"""The same for fused attention, forward and backward (FlashAttention-2 on an A100: 200 and 175 of 312 TFLOP/s)."""
+DIRECT_EFFICIENCY = 0.20
+"""Of the fp32 peak, what depthwise convolutions get: PyTorch's direct kernel, a thread an output, each multiply-add
+with loads of its own (an estimate)."""
+
+ATTENTION_EFFICIENCY = {
+    "flash": ((0.65, 0.55), (0.38, 0.34)),
+    "cudnn": ((0.65, 0.55), (0.60, 0.50)),
+    "efficient": ((0.35, 0.25), (0.20, 0.15)),
+}
+"""The same for fused attention by kernel: before Hopper and since, forward and backward. FlashAttention-2 reaches 200
+and 175 of 312 TFLOP/s on an A100, where CUTLASS's memory-efficient kernel has half as much (arXiv:2307.08691, figures 4
+to 6); on an H100 it reaches 35 to 40 % of 989, and cuDNN's kernel some 600 TFLOP/s (arXiv:2407.08608, figures 5, 6)."""
 
 UNALIGNED = 0.5
 """What is left where rows are no multiple of 16 bytes, so that tensor cores are fed with narrow loads (NVIDIA, "Matrix

@@ -1,0 +1,214 @@
+"""What ops cost: FLOPs as torch counts them, bytes as they lie in memory, and no kernel for free."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+import fakegpu_lab as lab
+from tests.fidelity.training import Bottleneck
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.hardware.records import Kernel
+
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "linear_backward", "convolution", "convolution_backward")
+MIB = 2**20
+
+
+def kernels(run: Callable[[], Any]) -> list[Kernel]:
+    with lab.record() as trace:
+        run()
+    return trace.kernels
+
+
+def one(run: Callable[[], Any]) -> Kernel:
+    """The kernel of one op."""
+    (kernel,) = kernels(run)
+    return kernel
+
+
+@pytest.fixture
+def card(request: pytest.FixtureRequest) -> Any:
+    """A card without numbers: `a100`, or what the test asks for."""
+    lab.enable(getattr(request, "param", "a100"), compute="meta")
+    yield
+    lab.disable()
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int = 64, heads: int = 4) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.heads = heads
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        return self.out(F.scaled_dot_product_attention(*parts, is_causal=True).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("what", ["mlp", "resnet", "flash", "efficient", "math", "conv1d", "transposed"])
+def test_flops_are_those_of_torchs_counter(card: None, what: str) -> None:
+    dtype = torch.float16 if what == "flash" else torch.float32
+    with torch.device("cuda"):
+        model: nn.Module
+        if what == "mlp":
+            model = nn.Sequential(nn.Linear(96, 64, bias=False), nn.GELU(), nn.Linear(64, 8, bias=False))
+            x = torch.randn(32, 96)
+        elif what == "resnet":
+            model, x = Bottleneck(64, 32, 2), torch.randn(4, 64, 28, 28)
+        elif what == "conv1d":
+            model, x = nn.Conv1d(16, 32, 5, bias=False), torch.randn(4, 16, 100)
+        elif what == "transposed":
+            model, x = nn.ConvTranspose2d(16, 8, 4, 2, bias=False), torch.randn(4, 16, 20, 20)
+        else:
+            model, x = Attention().to(dtype), torch.randn(2, 128, 64, dtype=dtype)
+    backend = {"flash": "FLASH_ATTENTION", "math": "MATH"}.get(what, "EFFICIENT_ATTENTION")
+    x.requires_grad_()
+
+    def run() -> None:
+        with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, backend)):
+            model(x).sum().backward()
+
+    with FlopCounterMode(display=False) as counter:
+        run()
+    counted = sum(
+        kernel.flops
+        for kernel in kernels(run)
+        if kernel.name.removeprefix("aten::") in PRODUCTS or "scaled_dot_product" in kernel.name
+    )
+    assert counted == counter.get_total_flops() > 0
+
+
+def test_expanded_operands_count_as_they_lie_in_memory(card: None) -> None:
+    row = torch.empty(1, 1024, device="cuda")
+    whole = torch.empty(4096, 1024, device="cuda")
+    expanded = one(lambda: row.expand(4096, 1024).exp())
+    assert expanded.nbytes == whole.nbytes + row.nbytes
+    assert one(lambda: whole.exp()).nbytes == 2 * whole.nbytes
+    assert one(lambda: whole[:, ::2].exp()).nbytes == whole.nbytes
+    windows = torch.empty(MIB, device="cuda").unfold(0, 1024, 1)
+    assert one(lambda: windows.sum(1)).nbytes < 12 * MIB
+
+
+def test_views_and_empty_tensors_launch_nothing(card: None) -> None:
+    x = torch.empty(64, 64, device="cuda")
+    assert kernels(lambda: (x.t(), x.view(-1), x[3:5], x.expand(2, 64, 64), torch.empty_like(x), x.unbind())) == []
+
+
+@pytest.mark.parametrize("which", ["flash", "efficient", "cudnn"])
+def test_fused_attention_takes_time_and_no_square_matrix(card: None, which: str) -> None:
+    name = {"flash": "FLASH", "efficient": "EFFICIENT", "cudnn": "CUDNN"}[which] + "_ATTENTION"
+    backend = getattr(torch.nn.attention.SDPBackend, name)
+
+    def run(length: int) -> int:
+        q = torch.empty(1, 8, length, 64, device="cuda", dtype=torch.float16, requires_grad=True)
+        with torch.nn.attention.sdpa_kernel(backend):
+            made = kernels(lambda: F.scaled_dot_product_attention(q, q, q).backward(q))
+        both = [kernel for kernel in made if "scaled_dot_product" in kernel.name]
+        assert len(both) == 2
+        assert all(kernel.nbytes < 2 * 8 * length * length for kernel in both)
+        return sum(kernel.end_ns - kernel.start_ns for kernel in both)
+
+    assert run(8192) > 3 * run(4096) > 0
+
+
+def test_flash_is_quicker_than_the_memory_efficient_kernel_and_both_than_math(card: None) -> None:
+    q = torch.empty(4, 16, 4096, 64, device="cuda", dtype=torch.float16)
+    times = []
+    for name in ("FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH"):
+        with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, name)):
+            made = kernels(lambda: F.scaled_dot_product_attention(q, q, q))
+        times.append(sum(kernel.end_ns - kernel.start_ns for kernel in made))
+    assert times[0] < times[1] < times[2]
+
+
+def test_tensor_cores_take_the_channels_last(card: None) -> None:
+    conv = nn.Conv2d(64, 64, 3, padding=1, bias=False, device="cuda", dtype=torch.float16)
+    x = torch.empty(64, 64, 56, 56, device="cuda", dtype=torch.float16)
+    first = one(lambda: conv(x))
+    conv.to(memory_format=torch.channels_last)
+    x = x.to(memory_format=torch.channels_last)
+    last = one(lambda: conv(x))
+    assert first.nbytes - last.nbytes == 2 * x.nbytes
+    assert first.duration > 1.15 * last.duration
+
+
+def test_without_tensor_cores_the_layout_does_not_matter(card: None) -> None:
+    conv = nn.Conv2d(64, 64, 3, padding=1, bias=False, device="cuda", dtype=torch.float64)
+    x = torch.empty(8, 64, 56, 56, device="cuda", dtype=torch.float64)
+    last = conv.to(memory_format=torch.channels_last)(x.to(memory_format=torch.channels_last))
+    assert last.is_contiguous(memory_format=torch.channels_last)
+    x32 = torch.empty(8, 64, 56, 56, device="cuda")
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        conv = nn.Conv2d(64, 64, 3, padding=1, bias=False, device="cuda")
+        plain = one(lambda: conv(x32))
+    assert plain.nbytes == 2 * x32.nbytes + conv.weight.nbytes
+
+
+def test_depthwise_convolutions_are_no_products(card: None) -> None:
+    x = torch.empty(32, 384, 28, 28, device="cuda", dtype=torch.float16)
+    conv = nn.Conv2d(384, 384, 3, padding=1, groups=384, bias=False, device="cuda", dtype=torch.float16)
+    assert one(lambda: conv(x)).duration < 200e-6
+
+
+@pytest.mark.parametrize(("name", "lists"), [("AdamW", 7), ("SGD", 5)])
+def test_a_fused_optimizer_is_one_pass_over_its_lists(card: None, name: str, lists: int) -> None:
+    layer = nn.Linear(2048, 2048, bias=False, device="cuda")
+    options = {"momentum": 0.9} if name == "SGD" else {}
+    optimizer = getattr(torch.optim, name)(layer.parameters(), 0.1, fused=True, **options)
+    layer.weight.grad = torch.empty_like(layer.weight)
+    optimizer.step()
+    made = [kernel for kernel in kernels(optimizer.step) if "_fused_" in kernel.name]
+    assert [kernel.nbytes for kernel in made] == pytest.approx([lists * layer.weight.nbytes], rel=1e-3)
+
+
+def test_a_loss_reads_one_score_of_each_row(card: None) -> None:
+    scores = torch.empty(1024, 30528, device="cuda")
+    target = torch.empty(1024, device="cuda", dtype=torch.long)
+    assert one(lambda: F.nll_loss(scores, target)).nbytes < 0.01 * scores.nbytes
+
+
+def test_an_embedding_bag_reads_the_rows_it_is_asked_for(card: None) -> None:
+    table = torch.empty(1_000_000, 64, device="cuda")
+    indices = torch.zeros(1000, 8, device="cuda", dtype=torch.long)
+    with lab.record() as trace:
+        F.embedding_bag(indices, table)
+    bag = next(kernel for kernel in trace.kernels if "embedding_bag" in kernel.name)
+    assert bag.nbytes < 0.05 * table.nbytes
+
+
+def rate(dtype: torch.dtype, n: int = 4096) -> float:
+    x = torch.empty(n, n, device="cuda", dtype=dtype)
+    return 2 * n**3 / one(lambda: x @ x).duration
+
+
+@pytest.mark.parametrize("card", ["v100", "t4"], indirect=True)
+def test_bfloat16_is_computed_in_float32_where_there_are_no_units_for_it(card: None) -> None:
+    assert rate(torch.bfloat16) == pytest.approx(rate(torch.float32), rel=0.1)
+    assert rate(torch.float16) > 3 * rate(torch.float32)
+
+
+def test_formats_of_an_a100(card: None) -> None:
+    single = rate(torch.float32)
+    assert rate(torch.bfloat16) / single == pytest.approx(312 / 19.5, rel=0.2)
+    assert rate(torch.float64) == pytest.approx(single, rel=0.1)  # by tensor cores: 19.5 TFLOP/s both
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        assert rate(torch.float32) / single == pytest.approx(156 / 19.5, rel=0.2)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@pytest.mark.parametrize("card", ["rtx2080ti"], indirect=True)
+def test_a_consumer_card_multiplies_halves_at_half_its_marketed_rate(card: None) -> None:
+    peak = lab.machine().devices[0].profile.peak_flops
+    assert peak.fp16 is not None
+    assert rate(torch.float16) <= peak.fp16
