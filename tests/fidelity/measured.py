@@ -30,8 +30,9 @@ BANDWIDTH_TEST = "published runs of NVIDIA's bandwidthTest (on the device, reads
 GEMM = "published ceilings of cuBLAS on large products"
 
 FULL = 0.25
-"""Of Wikipedia's sequences for length 512, over half of all tokens are padding (arXiv:2107.02027). The data of 2022 comes
-in bins of 64: let a quarter of the batches be full and the others have the 170 tokens that make half, padded to 192."""
+"""Of Wikipedia's sequences for length 512, over half of all tokens are padding (arXiv:2107.02027). The data of 2022
+comes in bins of 64: let a quarter of the batches be full, and the others have the 170 tokens that make half, padded to
+192."""
 
 
 @dataclass(frozen=True)
