@@ -95,8 +95,8 @@ def _upper_bound(op: Op, inner: list[Any], nbytes: int) -> int:
     if first is not None and op.name == "convolution":
         return _convolution_bound(inner)
     if first is not None and op.name in ("mm", "bmm", "addmm", "baddbmm"):
-        a, b = inner[-2], inner[-1]
-        if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dim() >= 2 and b.dim() >= 2:
+        a, b = [argument for argument in inner if isinstance(argument, torch.Tensor)][-2:]
+        if a.dim() >= 2 and b.dim() >= 2:
             return a.numel() // max(a.shape[-1], 1) * b.shape[-1] * 8
     return bound * prod(numels) // max(1, *numels)
 
@@ -120,11 +120,12 @@ def _convolution_bound(inner: list[Any]) -> int:
 
 def on_meta(op: Op, inner: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
     """The op's results as meta tensors, or None where it has no meta kernel (or its size depends on values)."""
+    function = op.call if op.blas and op.schema.overload_name.startswith("dtype") else op.func  # see `gaps`
     try:
-        results = op.func(
+        results = function(
             *torch.utils._pytree.tree_map(_to_meta, inner), **torch.utils._pytree.tree_map(_to_meta, kwargs)
         )
-    except (AttributeError, RuntimeError):
+    except (AttributeError, RuntimeError, TypeError):
         return None  # no meta kernel; or an error that comes again, with the right words, from the real call
     tensors = [r for r in torch.utils._pytree.tree_leaves(results) if isinstance(r, torch.Tensor)]
     return tensors if all(t.layout is torch.strided for t in tensors) else None  # a sparse one depends on values

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import valueless
+from fakegpu_lab.driver import gaps, valueless
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ _MAX = 2  # EmbeddingBagMode::MAX
 
 def prepare(op: Op) -> Op:
     """`op`, with the kernel that is to compute it."""
-    call = valueless.kernel(op)
+    call = gaps.kernel(op, valueless.kernel(op))
     if "output_mask" in op.position:
         call = _masked(call, op.position["output_mask"])
     wrap = _MENDED.get(op.name)

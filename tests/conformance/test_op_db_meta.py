@@ -17,7 +17,7 @@ import fakegpu_lab as lab
 from fakegpu_lab.driver.transfer import NoValuesError
 from tests.conformance.exceptions import EXCEPTIONS as NOT_ON_A_DEVICE
 from tests.conformance.meta_exceptions import EXCEPTIONS, STRIDES
-from tests.conformance.test_op_db import DTYPES, HOST_ARGUMENTS, Moved, name_of
+from tests.conformance.test_op_db import DTYPES, HOST_ARGUMENTS, OTHERWISE, Moved, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ def check(expected: Any, actual: Any) -> None:
 
 
 def run(op: OpInfo) -> None:
-    dtype = next(d for d in DTYPES if d in op.dtypes)
+    dtype = next(d for d in (*DTYPES, *OTHERWISE) if d in op.dtypes)
     samples = list(itertools.islice(op.sample_inputs("cpu", dtype), SAMPLES))
     assert samples
     for sample in samples:

@@ -1,0 +1,116 @@
+"""What CUDA has kernels for and the CPU has not: dtypes, products with a float32 result; and kernels that conjugate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+
+def halves(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: F.avg_pool3d(x.view(1, 2, 4, 4, 4), 2),
+        lambda x: F.interpolate(x.view(1, 2, 8, 8), size=(4, 4), mode="bilinear", antialias=True),
+        lambda x: F.interpolate(x.view(1, 2, 8, 8), size=(4, 4), mode="bicubic", antialias=True),
+        lambda x: F.multi_margin_loss(x.view(16, 8), torch.arange(16, device=x.device) % 8),
+        lambda x: F.multilabel_margin_loss(x.view(16, 8), torch.arange(8, device=x.device).expand(16, 8)),
+    ],
+)
+def test_half_precision_is_computed_in_float32_and_rounded_once(machine: Any, call: Any, dtype: torch.dtype) -> None:
+    x = halves(128, dtype=dtype)
+    wide, there = x.float().requires_grad_(), x.cuda().requires_grad_()
+    expected, actual = call(wide), call(there)
+    expected.sum().backward()
+    actual.sum().backward()
+    assert actual.is_cuda
+    assert actual.dtype is there.grad.dtype is dtype
+    assert torch.equal(actual.cpu(), expected.to(dtype))
+    assert torch.equal(there.grad.cpu(), wide.grad.to(dtype))
+
+
+def test_half_precision_in_place_and_into_out(machine: Any) -> None:
+    x = halves(2, 4, 4, 4).cuda()
+    out = torch.empty(0, dtype=torch.float16, device="cuda")
+    pooled = torch.ops.aten.avg_pool3d.out(x, [2, 2, 2], out=out)
+    assert pooled is out
+    assert torch.equal(out.cpu(), F.avg_pool3d(x.cpu().float(), 2).half())
+    y = x.abs() + 1
+    expected = torch.special.polygamma(1, y.cpu().float()).half()
+    assert y.polygamma_(1) is y
+    assert torch.equal(y.cpu(), expected)
+    assert torch.equal(torch.round(x, decimals=1).cpu(), torch.round(x.cpu().float(), decimals=1).half())
+
+
+def test_histc_counts_integers(machine: Any) -> None:
+    x = torch.tensor([0, 1, 1, 2, 7, 7, 7, 9], device="cuda")
+    counts = torch.histc(x, bins=5, min=0, max=10)
+    assert counts.dtype is torch.int64
+    assert counts.tolist() == [3, 1, 0, 3, 1]
+
+
+def test_nansum_of_complex_numbers(machine: Any) -> None:
+    x = torch.tensor([[1 + 2j, complex("nan")], [3j, complex(1, float("nan"))]], device="cuda")
+    assert x.nansum().item() == 1 + 5j
+    assert x.nansum(0, keepdim=True).tolist() == [[1 + 5j, 0]]
+
+
+def test_products_of_halves_with_a_float32_result(machine: Any) -> None:
+    a, b = halves(8, 512), halves(512, 4)
+    exact = a.float() @ b.float()
+    product = torch.mm(a.cuda(), b.cuda(), out_dtype=torch.float32)
+    assert product.dtype is torch.float32
+    assert torch.equal(product.cpu(), exact)
+    bias = halves(8, 4)
+    added = torch.addmm(bias.cuda(), a.cuda(), b.cuda(), out_dtype=torch.float32, beta=2)
+    torch.testing.assert_close(added.cpu(), exact + 2 * bias.float())
+    batched = torch.bmm(a.cuda()[None], b.cuda()[None], out_dtype=torch.float32)
+    assert torch.equal(batched.cpu()[0], exact)
+    more = torch.baddbmm(bias.cuda()[None], a.cuda()[None], b.cuda()[None], out_dtype=torch.float32)
+    torch.testing.assert_close(more.cpu()[0], exact + bias.float())
+    out = torch.empty(8, 4, device="cuda")
+    assert torch.mm(a.cuda(), b.cuda(), out_dtype=torch.float32, out=out) is out
+    assert torch.equal(out.cpu(), exact)
+
+
+def test_products_too_large_for_the_card_are_not_computed(machine: Any) -> None:
+    a = torch.zeros(1, 1, dtype=torch.float16, device="cuda").expand(64 * 1024, 1)
+    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 16\.00 GiB"):
+        torch.mm(a, a.T, out_dtype=torch.float32)
+
+
+def test_products_refuse_as_cuda_does(machine: Any) -> None:
+    a, b = halves(2, 3).cuda(), halves(3, 2).cuda()
+    with pytest.raises(RuntimeError, match=r"^out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs$"):
+        torch.mm(a, b, out_dtype=torch.float64)
+    with pytest.raises(RuntimeError, match=r"^input dtypes must be the same$"):
+        torch.mm(a, b.float(), out_dtype=torch.float32)
+    with pytest.raises(RuntimeError, match=r"^mat1 and mat2 shapes cannot be multiplied \(2x3 and 2x3\)$"):
+        torch.mm(a, a, out_dtype=torch.float32)
+    with pytest.raises(RuntimeError, match=r"^self dtype must match either out_dtype or mat1 dtype$"):
+        torch.addmm(b[:2].double(), a, b, out_dtype=torch.float32)
+
+
+def test_kernels_that_conjugate_within(machine: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(3, 3, dtype=torch.complex64, generator=generator)
+    b = torch.randn(2, 3, dtype=torch.complex64, generator=generator)
+    lu, pivots = torch.linalg.lu_factor(a)
+    for adjoint in (False, True):  # from the right: LU.cpp solves with the conjugate transposes
+        here = torch.linalg.lu_solve(lu, pivots, b, left=False, adjoint=adjoint)
+        there = torch.linalg.lu_solve(lu.cuda(), pivots.cuda(), b.cuda(), left=False, adjoint=adjoint)
+        assert not there.is_conj()
+        torch.testing.assert_close(there.cpu(), here)
+    torch.testing.assert_close(torch.linalg.pinv(b.cuda()).cpu(), torch.linalg.pinv(b))
+    leaf = b.cuda().requires_grad_()
+    torch.linalg.pinv(leaf).abs().sum().backward()
+    leaf_here = b.clone().requires_grad_()
+    torch.linalg.pinv(leaf_here).abs().sum().backward()
+    torch.testing.assert_close(leaf.grad.cpu(), leaf_here.grad, rtol=1e-4, atol=1e-5)
