@@ -51,6 +51,8 @@ def kernel(op: Op, call: Kernel) -> Kernel:
         return _PRODUCTS[op.name]
     if op.name == "nansum":
         return _nansum(call)
+    if op.name == "new_empty_strided":
+        return _strided(call)
     if op.name.startswith(_CONJUGATE):
         return _conjugating(call)
     name = op.name if overload in ("", "out") else f"{op.name}.{overload.removesuffix('_out')}"
@@ -101,6 +103,18 @@ def _widening(call: Kernel, written: tuple[str, ...], narrow: frozenset[torch.dt
         return results
 
     return widening
+
+
+def _strided(call: Kernel) -> Kernel:
+    """`new_empty_strided` of a strided gradient, asked for in the layout of its compressed sparse leaf.
+
+    accumulate_grad.h takes such a gradient as it is, but does not see that the leaf is compressed.
+    """
+
+    def new_empty_strided(*args: Any, layout: torch.layout | None = None, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    return new_empty_strided
 
 
 def _nansum(call: Kernel) -> Kernel:
