@@ -3,9 +3,10 @@
 Their numbers are those of CUDA's kernels, as are the generator's offsets. `multinomial` with replacement compares with
 a running sum, which a card adds up in another order: a sample on the border of two categories may differ.
 
-Not reproduced: `poisson`, `binomial`, `_standard_gamma`, `_sample_dirichlet` and what has its dropout inside
-(attention, recurrent layers). These are computed by the CPU's kernels from a seed that follows from the generator's
-state, so they repeat like everything else; the first four advance the offset as on CUDA.
+Not reproduced: `poisson`, `binomial`, `_standard_gamma` and `_sample_dirichlet`. The CPU's kernels compute these from a
+seed that follows from the generator's state, so they repeat like everything else, and advance the offset as on CUDA.
+The dropout inside fused attention (`sdp_kernels`) and recurrent layers (`cudnn_rnn`) does not come through here: its
+seed is drawn from the device's generator, its mask is not a card's.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ def randperm(op: Op, device: Device, source: CudaGenerator, given: Arguments) ->
     numbers = keys.numpy().astype(np.int64)
     if bits < (64 if wide else 32):  # below the sign, which the sort would turn over
         numbers &= (1 << bits) - 1
-    sorting = np.argsort(numbers, kind="stable")
+    sorting = torch.sort(torch.from_numpy(numbers), stable=True).indices.numpy()
     _shuffle_equal(sorting, numbers[sorting], source.state.seed, offset)
     out.copy_(order[torch.from_numpy(sorting)])
     return out
