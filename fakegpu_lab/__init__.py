@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.hardware.errors import FakeGpuError
     from fakegpu_lab.session import disable, enable, machine, reset, snapshot
-    from fakegpu_lab.trace import Trace, host_work, record
+    from fakegpu_lab.trace import Trace, clock, host_work, record
 
 __version__ = "0.1.0"
 
-__all__ = ["FakeGpuError", "Trace", "disable", "enable", "host_work", "machine", "record", "reset", "snapshot"]
-_TRACE = ("Trace", "host_work", "record")
+__all__ = ["FakeGpuError", "Trace", "clock", "disable", "enable", "host_work", "machine", "record", "reset", "snapshot"]
+_TRACE = ("Trace", "clock", "host_work", "record")
 
 
 def __getattr__(name: str) -> Any:

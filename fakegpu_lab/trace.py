@@ -274,3 +274,19 @@ def host_work(seconds: float) -> None:
         recorder = devices[0].timeline.recorder if devices else None
         if recorder is not None:
             recorder.worked(host, began, "host_work")
+
+
+def clock() -> float:
+    """The calling thread's simulated time: seconds since the machine was enabled.
+
+    What ``time.perf_counter()`` would show on a machine with such GPUs, for what is simulated: launches, copies and
+    waits take time, Python and the host's own arithmetic take none (`host_work` stands for them). Without
+    ``torch.cuda.synchronize()`` between, the difference of two readings is the launches' alone.
+
+    Raises
+    ------
+    FakeGpuError
+        There is no machine.
+    """
+    session.machine()
+    return here.host.now / 1e9

@@ -13,6 +13,7 @@ from fakegpu_lab.driver import (
     autocast_script,
     autocast_state,
     autograd,
+    benchmarking,
     compiling,
     composites,
     constructors,
@@ -30,6 +31,7 @@ from fakegpu_lab.driver import (
     optimizers,
     pinned,
     privateuse1,
+    profiling,
     quiet,
     random,
     scripting,
@@ -81,6 +83,7 @@ def install(machine: Machine) -> None:
         patches.append(torch.utils._foreach_utils._foreach_supported_types, FakeCudaTensor)
         patches.append(_optimizer_types, FakeCudaTensor)
         autocast_state.install(patches)
+        benchmarking.install(patches)
         composites.install(patches)
         compiling.install(patches)
         constructors.install(patches)
@@ -94,6 +97,7 @@ def install(machine: Machine) -> None:
         nested.install(patches)
         optimizers.install(patches)
         pinned.install(patches)
+        profiling.install(patches)
         quiet.install(patches)
         scripting.install(patches)
         serialization.install(patches)

@@ -1,6 +1,5 @@
 """Parts of torch that would go round the simulation, and fail or flood stderr: told to take another way.
 
-The profiler would record CUDA events through the C++ half that a CPU build lacks: it records the host's side only;
 `emit_nvtx` waits for the device, as it does on CUDA, and emits nothing.
 `nn.TransformerEncoder` in eval mode would make nested tensors of masked batches, which cannot live on a simulated
 device: there it takes the plain way, with the same results but at padded positions, where a card gives zeros.
@@ -9,7 +8,6 @@ The weights of LSTMs are flattened for cuDNN, as in a CUDA build.
 
 from __future__ import annotations
 
-import functools
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -60,18 +58,7 @@ def _exit_nvtx(self: Any, *exception: Any) -> bool | None:
 
 
 def install(patches: Patches) -> None:
-    """Patch the profiler's set-up, the fast path's switch and cuDNN's flattening."""
-    original = profiler.profile.__init__
-
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("use_device") == "cuda":
-            kwargs["use_device"] = None
-        if kwargs.get("use_cuda"):
-            kwargs["use_cuda"] = False
-        original(self, *args, **kwargs)
-
-    patches.set(profiler.profile, "__init__", init)
+    """Patch `emit_nvtx`, the fast path's switch and cuDNN's flattening."""
     patches.set(profiler.emit_nvtx, "__enter__", _enter_nvtx)
     patches.set(profiler.emit_nvtx, "__exit__", _exit_nvtx)
     patches.set(torch.backends.mha, "get_fastpath_enabled", get_fastpath_enabled)

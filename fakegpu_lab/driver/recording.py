@@ -224,6 +224,7 @@ class RecordedBuffer(Buffer):
 _hooks: list[Any] = []
 _recorders: list[Recorder] = []
 _front: list[Any] = []
+_runs: list[Any] = [run]
 
 
 def front(function: Any) -> None:
@@ -235,7 +236,7 @@ def front(function: Any) -> None:
 def _refresh() -> None:
     """Have what is needed in front of the dispatch path, and no more."""
     global notes
-    FakeCudaTensor.__torch_dispatch__ = staticmethod(_front[0] if _front else run if _recorders else dispatch.run)
+    FakeCudaTensor.__torch_dispatch__ = staticmethod(_front[0] if _front else _runs[-1] if _recorders else dispatch.run)
     for module in (dispatch, memory):
         vars(module)["Buffer"] = RecordedBuffer if _recorders else Buffer
     if not (_recorders or _front):
@@ -263,6 +264,12 @@ def stop(machine: Machine, recorder: Recorder) -> None:
     if recorder in _recorders:
         _recorders.remove(recorder)
     _link(machine)
+    _refresh()
+
+
+def run_by(function: Any) -> None:
+    """Have recorded ops go through `function`, which calls `run`; None takes it away (`profiling`)."""
+    _runs[1:] = [function] if function is not None else []
     _refresh()
 
 

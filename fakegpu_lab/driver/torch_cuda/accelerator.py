@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import current
+from fakegpu_lab.driver import asserts, current, work
 from fakegpu_lab.driver.torch_cuda import cudart, device, memory, streams
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ def set_stream(stream: torch.Stream) -> None:
 def synchronize(index: int) -> None:
     """Wait for a device; before CUDA is initialised there is nothing to wait for."""
     if current.ready:
-        current.device(index)
+        device = current.device(index)
+        work.wait(device, "torch.accelerator.synchronize")
+        asserts.check(device)
 
 
 def get_memory_info(index: int) -> tuple[int, int]:

@@ -1,0 +1,114 @@
+"""The profiler's events, and Kineto's laid out as a tree; see `profile_results`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from torch._C._autograd import DeviceType
+
+MARK = "fakegpu_lab::mark#"
+OURS = re.compile(r"(^|/)fakegpu_lab/(driver|hardware)/")
+
+
+class Event:
+    """One event, with the methods of ``torch._C._autograd._KinetoEvent``.
+
+    What is not said here comes from Kineto's own event, if there is one, or is empty.
+    """
+
+    def __init__(self, name: str, kind: str, thread: int, number: int, kineto: Any = None) -> None:
+        self.kineto = kineto
+        self.start = self.end = 0.0
+        self.args: dict[str, Any] = {}
+        self.told: dict[str, Any] = {
+            "name": name, "activity_type": kind, "start_thread_id": thread, "end_thread_id": thread,
+            "correlation_id": number,
+        }  # fmt: skip
+        if kineto is None:
+            self.told |= {"device_type": DeviceType.CPU, "device_index": 0, "device_resource_id": thread}
+        else:
+            self.told["stack"] = [entry for entry in kineto.stack() if not OURS.search(entry)]
+
+    def start_ns(self) -> float:
+        """Nanoseconds since the profiler started."""
+        return self.start
+
+    def end_ns(self) -> float:
+        """Nanoseconds since the profiler started."""
+        return self.end
+
+    def duration_ns(self) -> float:
+        """Nanoseconds."""
+        return self.end - self.start
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        told = self.told
+        if name in told:
+            return lambda: told[name]
+        if self.kineto is not None:
+            return getattr(self.kineto, name)
+        return lambda: _EMPTY.get(name)
+
+
+_EMPTY: dict[str, Any] = {
+    "shapes": [], "structured_input_shapes": [], "structured_input_strides": [], "dtypes": [], "concrete_inputs": [],
+    "kwinputs": {}, "stack": [], "scope": 0, "sequence_nr": -1, "fwd_thread_id": 0, "flops": 0, "nbytes": 0,
+    "is_async": False, "is_user_annotation": False, "is_python_function": False, "is_hidden_event": False,
+    "linked_correlation_id": 0, "external_id": 0, "overload_name": "", "metadata_json": "", "extra_meta": {},
+    "cuda_elapsed_us": -1, "privateuse1_elapsed_us": -1, "flow_id": 0, "flow_type": 0, "flow_start": False,
+    "python_id": -1, "python_parent_id": -1, "python_module_id": -1,
+}  # fmt: skip
+
+
+class Node:
+    """One of Kineto's events, and those in it.
+
+    Attributes
+    ----------
+    number
+        The mark's number, if it is one; else 0.
+    marks
+        Whether there is a mark in it, at any depth.
+    python
+        Whether it is a Python function (``with_stack=True``).
+    ours
+        Whether that function is the simulation's.
+    """
+
+    __slots__ = ("children", "event", "marks", "name", "number", "ours", "python")
+
+    def __init__(self, event: Any, mark: str) -> None:
+        self.event = event
+        self.name: str = event.name() if event is not None else ""
+        self.number = int(self.name[len(mark) :]) if self.name.startswith(mark) else 0
+        self.marks = bool(self.number)
+        self.python: bool = event is not None and event.activity_type() == "python_function"
+        self.ours = self.python and OURS.search(self.name) is not None
+        self.children: list[Node] = []
+
+
+def tree(events: list[Any], mark: str) -> dict[int, Node]:
+    """Kineto's events by thread, each under a root."""
+    order = sorted(range(len(events)), key=lambda i: (events[i].start_ns(), -events[i].end_ns(), i))
+    roots: dict[int, Node] = {}
+    stacks: dict[int, list[tuple[Node, float]]] = {}
+    for event in (events[i] for i in order):
+        thread = event.start_thread_id()
+        if thread not in roots:
+            roots[thread] = Node(None, mark)
+            stacks[thread] = [(roots[thread], float("inf"))]
+        stack = stacks[thread]
+        end = event.end_ns()
+        while stack[-1][1] < end or stack[-1][1] <= event.start_ns():
+            stack.pop()
+        node = Node(event, mark)
+        stack[-1][0].children.append(node)
+        if node.number:
+            for above, _ in stack:
+                above.marks = True
+        if end > event.start_ns():
+            stack.append((node, end))
+    return roots
