@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.modules import module as torch_modules
 
-from fakegpu_lab.driver import current, dispatch, memory, races
+from fakegpu_lab.driver import dispatch, memory, races
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.clock import here
@@ -170,18 +170,13 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
     host.op = op = [func, args, sys._getframe(1), None]
     try:
         result = dispatch.run(func, types, args, kwargs)
-        if op[3] is not None and _several():
+        if op[3] is not None and _recorders and _recorders[-1].several:
             for recorder in _recorders:
                 races.check(recorder, func, args, kwargs or {}, result, notes[op[3]])
         return result
     finally:
         host.op = outer
         op.clear()
-
-
-def _several() -> bool:
-    """Whether more than one stream is in use on a device."""
-    return any(device.timeline.several for device in current.devices())
 
 
 class RecordedBuffer(Buffer):
@@ -197,7 +192,8 @@ class RecordedBuffer(Buffer):
         self.block = block = allocator.malloc(nbytes, stream)
         recorder = device.timeline.recorder
         if recorder is not None and block is not None and block.size:
-            held = allocator.allocated_bytes
+            small, large = allocator.counters.small.bytes, allocator.counters.large.bytes
+            held = small.risen - small.fallen + large.risen - large.fallen  # exact: malloc has put back what was freed
             recorder.allocated(here.host, device.index, stream, block.address, nbytes, block.size, held)
 
     def __del__(self) -> None:

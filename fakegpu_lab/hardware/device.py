@@ -107,6 +107,7 @@ class Device:
             stream = self.streams[id_] = Stream(self.index, id_, self.ledger, default.overhead, priority)
             if len(self.streams) == 2:
                 self.timeline.several = True
+                self._tell_of_streams()
                 self.timeline.since, self.timeline.until = here.host.now, default.end
                 self.timeline.occupy(default, here.host.now, default.end)
                 default.watch = self.timeline
@@ -116,10 +117,17 @@ class Device:
     def record_to(self, recorder: Recorder | None) -> None:
         """Tell `recorder` of all that happens from now on; nobody, for None."""
         self.timeline.recorder = recorder
+        self._tell_of_streams()
         watched = recorder is not None or len(self.streams) > 1
         for stream in self.streams.values():
             if stream.capture is None:
                 stream.watch = self.timeline if watched else None
+
+    def _tell_of_streams(self) -> None:
+        recorder = self.timeline.recorder
+        while recorder is not None and self.timeline.several:
+            recorder.several = True
+            recorder = recorder.outer
 
     @property
     def end(self) -> int:

@@ -49,6 +49,8 @@ class Recorder:
 
     Attributes
     ----------
+    several
+        Whether more than one stream is in use on a device, so that there can be races.
     outer
         Who recorded before this one began, and is told of everything too.
     collectives, host_work
@@ -73,6 +75,7 @@ class Recorder:
         self.began_ns = self.last_ns = began_ns
         self.limit = limit
         self.outer: Recorder | None = None
+        self.several = False
         self.dropped: Counter[str] = Counter()
         self.peaks: dict[int, int] = {}
         self.races: list[Race] = []

@@ -115,7 +115,8 @@ class Roofline:
 
     def share(self, elements: int) -> float:
         """The part of the card that an elementwise kernel over so many elements fills."""
-        return min(1.0, max(self.one_block, elements / self._full_grid))
+        share = elements / self._full_grid
+        return 1.0 if share > 1.0 else max(share, self.one_block)
 
     def arithmetic(self, fmt: str, flops: float, nbytes: int = 0, efficiency: float = MATH_EFFICIENCY) -> int:
         """A kernel of so many FLOPs in a number format, spread evenly, that moves `nbytes` bytes."""
