@@ -192,7 +192,14 @@ def test_a_script_ends_as_under_python_and_then_comes_the_table(here: Path, sour
 def test_ctrl_c_is_short_and_then_comes_the_table(here: Path) -> None:
     (here / "wait.py").write_text("import time\nprint('go', flush=True)\ntime.sleep(60)\n")
     command = [sys.executable, "-m", "fakegpu_lab", "run", "--report", "out.json", "wait.py"]
-    with subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command,
+        cwd=here,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a background job has none
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "go\n"
         process.send_signal(signal.SIGINT)

@@ -45,7 +45,7 @@ def test_the_lines_that_took_most_are_named(shell: InteractiveShell, capsys: pyt
     first, *table, one, two, three = said.out.splitlines()
     assert "of simulated time; cuda:0 busy" in first
     assert any(row.startswith("aten::mm ") for row in table), "a prompt has no room for a figure"
-    assert one.startswith("line 2  GPU 16")
+    assert one.startswith("line 2  GPU 1")
     assert one.endswith("µs                       b = a @ a")
     assert two.startswith("line 4  ")
     assert "host waited" in two

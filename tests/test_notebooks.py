@@ -50,7 +50,7 @@ def test_notebooks_carry_no_errors_no_warnings_and_no_widget_state(notebook: Any
 def test_programs_run_as_notebook_cells_and_train_as_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FAKEGPU_LAB_MACHINE", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
-    programs = [path.read_text() for path in sorted(PROGRAMS.glob("*.py"))]
+    programs = [(PROGRAMS / f"{name}.py").read_text() for name in ("convolution", "devices", "regression")]
     cells = [*programs, "%load_ext fakegpu_lab\n%fakegpu a100:2", *programs, "%fakegpu off"]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute()

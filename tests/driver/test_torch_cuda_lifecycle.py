@@ -120,7 +120,8 @@ def test_what_a_forked_child_can_do(machine: Any) -> None:
 
 
 @forks
-def test_asking_whether_cuda_is_there_is_enough_to_spoil_a_fork(machine: Any) -> None:
+def test_asking_whether_cuda_is_there_is_enough_to_spoil_a_fork(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTORCH_NVML_BASED_CUDA_CHECK", raising=False)  # accelerate sets it for good
     assert in_a_fork(lambda: torch.ones(1, device="cuda").device.type) == "cuda"
     torch.cuda.is_available()
     assert in_a_fork(lambda: torch.ones(1, device="cuda")) == f"RuntimeError: {BAD_FORK}"

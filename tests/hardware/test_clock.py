@@ -197,8 +197,10 @@ def test_between_nodes_a_copy_goes_over_the_network() -> None:
 
 
 def test_streams_of_a_device() -> None:
+    from fakegpu_lab.hardware.clock import here
+
     card = device()
-    host = Host()
+    host = here.host = Host()
     assert host.streams[card] is card.default_stream
     launch(host, card.default_stream, MS)
     assert card.default_stream.watch is None  # nothing to watch with one stream
