@@ -15,9 +15,9 @@ import timeit
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.benchmark.utils import timer as torch_timer
 
 from fakegpu_lab.driver import current
+from fakegpu_lab.driver.late import when_imported
 from fakegpu_lab.hardware.clock import here
 
 if TYPE_CHECKING:
@@ -73,7 +73,11 @@ def _read() -> float:  # its code is put into torch's `timer`, which does not kn
 
 
 def install(patches: Patches) -> None:
-    """Patch the timer function and the autoranges."""
+    """Patch the timer function and the autoranges, when they are imported."""
+    when_imported("torch.utils.benchmark.utils.timer", patches, lambda module: _patch(patches, module))
+
+
+def _patch(patches: Patches, torch_timer: Any) -> None:
     timer_class: Any = torch_timer.Timer
     estimate, measure = timer_class._estimate_block_size, timer_class._threaded_measurement_loop
 

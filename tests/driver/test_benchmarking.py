@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import statistics
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -130,3 +132,23 @@ def test_accelerator_synchronize_waits() -> None:
     x @ x
     torch.accelerator.synchronize()
     assert lab.clock() - began > 1e-4
+
+
+LATE = """
+import sys, torch, fakegpu_lab as lab
+lab.enable("a100")
+assert "torch.utils.benchmark" not in sys.modules
+from torch.utils.benchmark import Timer
+x = torch.ones(16, device="cuda")
+print(Timer("x + 1", globals={"x": x}).timeit(10).mean < 7e-6)
+before = len(sys.meta_path)
+lab.disable()
+lab.enable("a100")
+lab.disable()
+print(len(sys.meta_path) == before)
+"""
+
+
+def test_the_timer_may_be_imported_after_the_machine_is_there() -> None:
+    ran = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["True", "True"]
