@@ -30,7 +30,5 @@ _CUDNN_RNN = "cudnn RNN backward can only be called in training mode"
 NO_BACKWARD_IN_EVALUATION = {"nn.GRU": _CUDNN_RNN, "nn.LSTM": _CUDNN_RNN, "nn.RNN": _CUDNN_RNN}
 """Modules whose backward CUDA refuses in evaluation mode, and its sentence; forward is compared."""
 
-OPTIMIZER_EXCEPTIONS: dict[str, str] = {
-    "SparseAdam": "`coalesce` of a sparse tensor on a device reaches C++, which sees a strided one",
-}
+OPTIMIZER_EXCEPTIONS: dict[str, str] = {}
 """Optimizers of torch's database (`test_optim_db`)."""

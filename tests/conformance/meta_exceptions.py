@@ -16,8 +16,6 @@ EXCEPTIONS = {
     "corrcoef": _READS,
     "cov": _READS,
     "equal": _READS,
-    "histogram": _NO_SHAPES,
-    "histogramdd": _NO_SHAPES,
     "istft": _READS,
     "item": _READS,
     "linalg.lstsq": _NO_SHAPES,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch.nn.parameter import is_lazy
 from torch.testing._internal.common_modules import module_db
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -67,9 +68,29 @@ def assert_equal(actual: torch.Tensor | None, expected: torch.Tensor | None, wha
         )
 
 
+def materialize(here: torch.nn.Module, copied: torch.nn.Module, inputs: Any) -> None:
+    """The first forward of a lazy module on both: each draws with its own generator; both go on with the CPU's."""
+    drawn = [name for name, value in here.state_dict().items() if is_lazy(value)]
+    with torch.no_grad():
+        for module, device in ((here, "cpu"), (copied, "cuda:0")):
+            args, kwargs = tree_map(Copies(device), inputs)
+            torch.manual_seed(0)
+            module(*args, **kwargs)
+    theirs, ours = here.state_dict(), copied.state_dict()
+    for name in drawn:
+        one, other = ours[name], theirs[name]
+        assert one.is_cuda, name
+        assert (one.shape, one.dtype) == (other.shape, other.dtype), name
+        bound = other.abs().max().item()
+        assert 0 < one.abs().max().item() < 4 * bound, f"{name} is drawn from another range"
+    copied.load_state_dict(theirs)
+
+
 def compare(here: torch.nn.Module, copied: torch.nn.Module, sample: ModuleInput, refusal: str | None) -> None:
     """One forward and backward on both; a `refusal` is what the device says to backward."""
     inputs = (sample.forward_input.args, sample.forward_input.kwargs)
+    if any(is_lazy(p) for p in here.parameters()):
+        materialize(here, copied, inputs)
     originals, copies = Copies("cpu"), Copies("cuda:0")
     args, kwargs = tree_map(originals, inputs)
     torch.manual_seed(0)
