@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import asserts, general, placement, transfer
+from fakegpu_lab.driver import asserts, dtypes, general, placement, transfer
 from fakegpu_lab.driver import cudnn_rnn_numbers as numbers
 from fakegpu_lab.driver.memory import take, take_bytes
 from fakegpu_lab.driver.privateuse1 import NAME
@@ -74,15 +74,44 @@ def _together(weights: Sequence[Any], per_layer: int, biased: bool) -> FakeCudaT
     """The one buffer that all weights are views of, or None (try_get_weight_buf)."""
     first = weights[0]
     offsets, length = _places(weights, per_layer, biased)
+    if first.__class__ is not FakeCudaTensor:
+        return None
     whole = first._buffer
     if any(
-        w._buffer is not whole or w.dtype is not first.dtype or w.storage_offset() != at or not w.is_contiguous()
+        w.__class__ is not FakeCudaTensor
+        or w._buffer is not whole
+        or w.dtype is not first.dtype
+        or w.storage_offset() != at
+        or not w.is_contiguous()
         for w, at in zip(weights, offsets, strict=True)
     ):
         return None
     if whole.nbytes < length * first.element_size():
         return None
     return wrap_view(first._inner.detach().as_strided((length,), (1,), 0), first._device, whole, first)
+
+
+def _check_attributes(source: Tensor, weights: Sequence[Tensor], hidden: Sequence[Tensor | None]) -> None:
+    """``check_attributes`` of aten/src/ATen/native/RNN.h, with `check_dtype`: hidden states first, then weights.
+
+    Raises
+    ------
+    RuntimeError
+        A tensor is on another device than the input, or has another dtype.
+    """
+    named = [("hidden", tensor) for tensor in hidden if tensor is not None]
+    named += [("parameter", weight) for weight in weights]
+    for name, tensor in named:
+        if tensor.device != source.device:
+            raise RuntimeError(
+                f"Input and {name} tensors are not at the same device, found input tensor at {source.device} and "
+                f"{name} tensor at {tensor.device}"
+            )
+        if tensor.dtype is not source.dtype:
+            raise RuntimeError(
+                f"Input and {name} tensors are not the same dtype, found input tensor with "
+                f"{dtypes.scalar_type(source.dtype)} and {name} tensor with {dtypes.scalar_type(tensor.dtype)}"
+            )
 
 
 def flatten(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -120,6 +149,8 @@ def layer(mode: int, args: tuple[Any, ...]) -> Any:
         source, hidden, weights, biased, layers, dropout, train, both, batch_first = args
         batch_sizes = None
     h, c = hidden if mode == numbers.LSTM else (hidden, None)
+    if train and dropout:
+        _dropout_state(source._device)
     if (
         torch.is_autocast_enabled(NAME) and source.dtype is not torch.float64
     ):  # autocast/rnn.cpp: to half, and flattened anew
@@ -130,9 +161,8 @@ def layer(mode: int, args: tuple[Any, ...]) -> Any:
     else:
         flat = _together(weights, len(weights) // (layers * (2 if both else 1)), biased)
         if flat is None:
+            _check_attributes(source, weights, (h, c))
             warnings.warn(_SCATTERED, UserWarning, stacklevel=2)
-    if train and dropout:
-        _dropout_state(source._device)
     if batch_first:
         source = source.transpose(0, 1)
     width = (c if c is not None else h).shape[2]
@@ -155,13 +185,11 @@ def _named(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Devic
     named = dict(zip(op.arguments, args, strict=False)) | kwargs
     tensors = [(name, value) for name, value in named.items() if isinstance(value, torch.Tensor)]
     tensors += [("weight", weight) for weight in named["weight"]]
+    _check_attributes(named["input"], named["weight"], (named["hx"], named.get("cx")))
     device = placement.resolve(op, tensors, args)
     assert device is not None
     if device.retired:
         raise asserts.gone(device)
-    for name, tensor in tensors:
-        if tensor.dtype is not named["input"].dtype and name in ("hx", "cx", "weight", "weight_buf"):
-            raise RuntimeError(f"rnn: {name} type {tensor.type()} does not match the input's, {named['input'].type()}")
     return device, named
 
 

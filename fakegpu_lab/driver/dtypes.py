@@ -104,9 +104,12 @@ def _convolution(source: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor 
         raise RuntimeError(f"getCudnnDataTypeFromScalarType() not supported for {_SCALAR_TYPES[dtype]}")
 
 
-def _layer_norm(source: torch.Tensor, shape: Any, weight: torch.Tensor | None, *rest: Any) -> None:
-    """cuda/layer_norm_kernel.cu: `gamma` is read as the input's type."""
+def _layer_norm(
+    source: torch.Tensor, shape: Any, weight: torch.Tensor | None, bias: torch.Tensor | None = None, *rest: Any
+) -> None:
+    """cuda/layer_norm_kernel.cu: `gamma`, and then `beta`, are read as the input's type."""
     _same_type(source, weight)
+    _same_type(source, bias)
 
 
 def _group_norm(source: torch.Tensor, weight: torch.Tensor | None, *rest: Any) -> None:

@@ -109,6 +109,38 @@ class TestOtherSentences:
             "Input and hidden tensors are not at the same device, found input tensor at cuda:0 and hidden tensor at cpu"
         )
 
+    def test_hidden_states_are_looked_at_before_weights(self, machine: Machine) -> None:
+        """RNN.h, check_attributes; the cell state is a hidden tensor too."""
+        h, c = torch.zeros(1, 3, 5, device="cuda"), torch.zeros(1, 3, 5, device="cuda:1")
+        for layer in (nn.LSTM(8, 5), nn.LSTM(8, 5).cuda()):
+            with pytest.raises(RuntimeError) as error:
+                layer(torch.ones(2, 3, 8, device="cuda"), (h, c))
+            assert str(error.value) == (
+                "Input and hidden tensors are not at the same device, found input tensor at cuda:0 and hidden tensor "
+                "at cuda:1"
+            )
+
+    def test_a_recurrent_layer_of_another_dtype(self, machine: Machine) -> None:
+        layer, h = nn.GRU(8, 5).cuda(), torch.zeros(1, 3, 5, device="cuda")
+        source = torch.ones(2, 3, 8, device="cuda").half()
+        flat = [weight.detach() for weight in layer.parameters()]
+        for name, hidden in (("hidden", h), ("parameter", h.half())):
+            with pytest.raises(RuntimeError) as error:
+                torch.gru(source, hidden, flat, True, 1, 0.0, False, False, False)
+            assert str(error.value) == (
+                f"Input and {name} tensors are not the same dtype, found input tensor with Half and {name} tensor "
+                "with Float"
+            )
+
+    @pytest.mark.filterwarnings("error")  # cuDNN's warning of scattered weights comes after this check
+    def test_a_recurrent_layer_with_one_weight_left_behind(self, machine: Machine) -> None:
+        layer = nn.GRU(8, 5).cuda()
+        source, h = torch.ones(2, 3, 8, device="cuda"), torch.zeros(1, 3, 5, device="cuda")
+        weights = [weight.detach() for weight in layer.parameters()]
+        weights[-1] = weights[-1].cpu()
+        with pytest.raises(RuntimeError, match="parameter tensor at cpu"):
+            torch.gru(source, h, weights, True, 1, 0.0, False, False, False)
+
 
 class TestNothingHappensOnFailure:
     def test_a_refused_op_writes_nothing_and_takes_no_memory(self, machine: Machine) -> None:
