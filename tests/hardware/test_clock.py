@@ -200,7 +200,8 @@ def test_streams_of_a_device() -> None:
     from fakegpu_lab.hardware.clock import here
 
     card = device()
-    host = here.host = Host()
+    host = here.host
+    host.now = 0
     assert host.streams[card] is card.default_stream
     launch(host, card.default_stream, MS)
     assert card.default_stream.watch is None  # nothing to watch with one stream
