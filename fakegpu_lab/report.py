@@ -72,14 +72,7 @@ def size(nbytes: int) -> str:
     >>> size(0), size(360_000), size(84_986_691_584)
     ('0', '352 KiB', '79.2 GiB')
     """
-    value, unit = float(nbytes), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1000 or unit == "TiB":
-            break
-        value /= 1024
-    if unit == "B":
-        return f"{nbytes} B" if nbytes else "0"
-    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+    return _in_three_figures(nbytes, ("B", "KiB", "MiB", "GiB", "TiB"), 1024, 1000)
 
 
 def duration(ns: int) -> str:
@@ -88,13 +81,18 @@ def duration(ns: int) -> str:
     >>> duration(0), duration(2_500), duration(1_234_567_890)
     ('0', '2.50 µs', '1.23 s')
     """
-    value, unit = float(ns), "ns"
-    for unit in ("ns", "µs", "ms", "s"):
-        if value < 999.5 or unit == "s":
+    return _in_three_figures(ns, ("ns", "µs", "ms", "s"), 1000, 999.5)
+
+
+def _in_three_figures(count: int, units: tuple[str, ...], step: int, full: float) -> str:
+    """Write a whole number of the smallest unit in the unit in which it is less than `full`, or in the last."""
+    value, unit = float(count), units[0]
+    for unit in units:
+        if value < full or unit == units[-1]:
             break
-        value /= 1000
-    if unit == "ns":
-        return f"{ns} ns" if ns else "0"
+        value /= step
+    if unit == units[0]:
+        return f"{count} {unit}" if count else "0"
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
 
 

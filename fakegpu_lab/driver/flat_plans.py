@@ -10,7 +10,7 @@ from fakegpu_lab.driver import general, sampling
 from fakegpu_lab.driver.foresight import HARMLESS
 from fakegpu_lab.driver.memory import take
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view_of
-from fakegpu_lab.driver.work import launched, nbytes_of
+from fakegpu_lab.driver.work import launched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +57,7 @@ def lists(op: Op) -> Plan:
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         device = None
+        nbytes = 0
         inner: list[Any] = []
         for argument in args:
             if argument.__class__ is not list:
@@ -71,7 +72,9 @@ def lists(op: Op) -> Plan:
                         if device is not None:
                             return otherwise(args, kwargs)
                         device = item._device
-                    tensors.append(item._inner)
+                    tensor = item._inner
+                    nbytes += tensor.nbytes
+                    tensors.append(tensor)
                 elif isinstance(item, torch.Tensor):
                     return otherwise(args, kwargs)
                 else:
@@ -80,7 +83,7 @@ def lists(op: Op) -> Plan:
         if device is None or device.retired or (kwargs and op.tensor_kwargs):
             return otherwise(args, kwargs)
         results = call(*inner, **kwargs) if kwargs else call(*inner)
-        launched(op, device, inner, inner[0] if written else results, nbytes_of(inner))
+        launched(op, device, inner, inner[0] if written else results, nbytes)
         if written:
             general.bump_versions(args[0])
         return general.wrap_new(results, device, None) if op.returns else None

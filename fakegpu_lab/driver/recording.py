@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 _next_sequence_number: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 _current_node: Any = torch._C._current_autograd_node
 
-_NOT_THE_USERS = tuple(
+_TORCHS, _OURS, _PYTHONS = (
     str(Path(folder).resolve()) + os.sep
     for folder in (Path(torch.__file__).parent, Path(__file__).parents[1], Path(os.__file__).parent)
 )
-"""Folders whose code is nobody's program: torch's, ours, Python's own. (Other packages have lines worth showing.)"""
+"""Folders whose code is nobody's program. (Other packages, which lie below Python's, have lines worth showing.)"""
 
 _user_files: dict[str, bool] = {}
 
@@ -45,9 +45,8 @@ def _is_users(filename: str) -> bool:
     known = _user_files.get(filename)
     if known is None:
         path = filename if filename.startswith("<") else os.path.realpath(filename)
-        known = not path.startswith(_NOT_THE_USERS) or "site-packages" in path.removeprefix(_NOT_THE_USERS[0])
-        if path.startswith(("<frozen", *_NOT_THE_USERS[:2])):
-            known = False
+        known = not path.startswith(("<frozen", _TORCHS, _OURS))
+        known = known and ("site-packages" in path or not path.startswith(_PYTHONS))
         _user_files[filename] = known
     return known
 

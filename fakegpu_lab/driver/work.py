@@ -17,7 +17,7 @@ import torch
 from fakegpu_lab.driver import capturing
 from fakegpu_lab.driver.memory import storage_bytes
 from fakegpu_lab.hardware import order
-from fakegpu_lab.hardware.clock import CALL_NS, here, launch
+from fakegpu_lab.hardware.clock import here, launch
 from fakegpu_lab.hardware.roofline import SOLVER_EFFICIENCY
 
 if TYPE_CHECKING:
@@ -315,8 +315,4 @@ def wait(device: Device, why: str, stream: Stream | None = None, mark: Mark | No
         capturing.forbid(streams)
         end = max(one.end for one in streams)
         order.synchronised(host, streams)
-    recorder = device.timeline.recorder
-    if recorder is not None:
-        recorder.wait(host, device.index, end, why)
-    host.wait(end)
-    host.now += CALL_NS
+    device.hold(host, end, why)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware import order
-from fakegpu_lab.hardware.clock import CALL_NS
 from fakegpu_lab.hardware.links import STAGED_BYTES
 
 if TYPE_CHECKING:
@@ -75,9 +74,5 @@ def _by_engine(host: Host, device: Device, direction: str, nbytes: int, pinned: 
 
 
 def _wait(host: Host, device: Device, until: int, why: str) -> None:
-    recorder = device.timeline.recorder
-    if recorder is not None:
-        recorder.wait(host, device.index, until, why)
     order.synchronised(host, [host.streams[device]])
-    host.wait(until)
-    host.now += CALL_NS
+    device.hold(host, until, why)

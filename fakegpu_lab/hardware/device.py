@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware import order
 from fakegpu_lab.hardware.allocator import CachingAllocator
-from fakegpu_lab.hardware.clock import Stream, here, query, record
+from fakegpu_lab.hardware.clock import CALL_NS, Stream, here, query, record
 from fakegpu_lab.hardware.ledger import Ledger
 from fakegpu_lab.hardware.roofline import Roofline
 from fakegpu_lab.hardware.timeline import Timeline
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
-    from fakegpu_lab.hardware.clock import Mark
+    from fakegpu_lab.hardware.clock import Host, Mark
     from fakegpu_lab.hardware.links import Links
     from fakegpu_lab.hardware.profile import GpuProfile
     from fakegpu_lab.hardware.recorder import Recorder
@@ -122,6 +122,14 @@ class Device:
         for stream in self.streams.values():
             if stream.capture is None:
                 stream.watch = self.timeline if watched else None
+
+    def hold(self, host: Host, until: int, why: str) -> None:
+        """Let a host thread wait for this device until a time, in a call that has its own cost."""
+        recorder = self.timeline.recorder
+        if recorder is not None:
+            recorder.wait(host, self.index, until, why)
+        host.wait(until)
+        host.now += CALL_NS
 
     def _tell_of_streams(self) -> None:
         recorder = self.timeline.recorder

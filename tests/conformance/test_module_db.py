@@ -16,12 +16,9 @@ from torch.nn.parameter import is_lazy
 from torch.testing._internal.common_modules import module_db
 from torch.utils._pytree import tree_leaves, tree_map
 
-import fakegpu_lab as lab
 from tests.conformance.exceptions import MODULE_EXCEPTIONS, NO_BACKWARD_IN_EVALUATION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from torch.testing._internal.common_modules import ModuleInfo, ModuleInput
 
 SAMPLES = 6
@@ -130,13 +127,6 @@ def run(info: ModuleInfo, training: bool) -> None:
             assert all(p.is_cuda for p in built.parameters())
             built.train(training).load_state_dict(here.state_dict())
             compare(here, built, sample, refusal)
-
-
-@pytest.fixture(scope="module")
-def machine() -> Iterator[None]:
-    lab.enable("a100:2", memory="4GiB")
-    yield
-    lab.disable()
 
 
 @pytest.mark.filterwarnings("ignore")

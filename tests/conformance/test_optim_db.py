@@ -7,7 +7,7 @@ host unless the optimizer is fused or capturable.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -19,11 +19,7 @@ from torch.testing._internal.common_optimizers import (
 )
 from torch.utils._pytree import tree_map
 
-import fakegpu_lab as lab
 from tests.conformance.exceptions import OPTIMIZER_EXCEPTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 STEPS = 10
 SHAPES = [(3, 4), (5,), (), (2, 3, 2)]
@@ -127,13 +123,6 @@ def check(info: OptimizerInfo, configuration: OptimizerInput) -> None:
             return
         for one, other in zip(*results, strict=True):
             assert_equal(one, other, f"gradient through {what}")
-
-
-@pytest.fixture(scope="module")
-def machine() -> Iterator[None]:
-    lab.enable("a100:2", memory="4GiB")
-    yield
-    lab.disable()
 
 
 @pytest.mark.filterwarnings("ignore")
