@@ -11,6 +11,8 @@ import os
 from pathlib import Path
 
 VARIABLE = "FAKEGPU_LAB_MACHINE"
+REPORTS = "FAKEGPU_LAB_REPORTS"
+"""The process id of a ``fakegpu-lab run``, and the folder where those it started leave what they did (`processes`)."""
 
 
 def autoload() -> None:
@@ -20,6 +22,11 @@ def autoload() -> None:
 
         wanted = json.loads(text)
         session.enable(wanted["spec"], memory=wanted["memory"], compute=wanted["compute"])
+        parent, _, folder = os.environ.get(REPORTS, "").partition(":")
+        if folder and parent != str(os.getpid()):
+            from fakegpu_lab import processes
+
+            processes.report_to(folder, session.latest)
 
 
 def leave(spec: str, memory: int | str | None, compute: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, Field
 
 from fakegpu_lab.hardware.snapshot import Snapshot  # noqa: TC001 - pydantic reads the annotation
+from fakegpu_lab.processes import Collectives, ProcessReport, used
 from fakegpu_lab.table import Table
 
 if TYPE_CHECKING:
@@ -21,11 +22,17 @@ class RunReport(BaseModel):
     version: int = Field(default=1, description="of this schema; grows when a field changes its meaning")
     command: tuple[str, ...] = Field(description="the script or module, and its arguments")
     exit_status: int = Field(description="as the shell sees it; 130 after Ctrl-C")
-    snapshot: Snapshot = Field(description="the machine at the end of the run")
+    snapshot: Snapshot = Field(description="the machine at the end of the run, as the program's own process saw it")
+    processes: tuple[ProcessReport, ...] = Field(default=(), description="those it started that used their GPUs")
 
 
-def summary(snapshot: Snapshot) -> Table:
-    """Tell of a finished run: one row a device. A copy between two devices is counted where it started."""
+def summary(snapshot: Snapshot, processes: tuple[ProcessReport, ...] = ()) -> Table:
+    """Tell of a finished run: one row a device. A copy between two devices is counted where it started.
+
+    With `processes`, one row for each of them and device that it used.
+    """
+    if processes:
+        return _of_processes(snapshot, processes)
     devices = snapshot.devices
     mixed = len({device.id for device in devices}) > 1
     several = len(devices) > 1
@@ -44,6 +51,41 @@ def summary(snapshot: Snapshot) -> Table:
     elapsed = max([snapshot.now_ns, *(device.time.done_ns for device in devices)])
     title = f"fakegpu-lab {_machine(snapshot)}: peak memory, copies, kernels in {duration(elapsed)} of simulated time"
     return Table(headers, rows, title, frozenset(range(1, len(headers))))
+
+
+def _of_processes(main: Snapshot, processes: tuple[ProcessReport, ...]) -> Table:
+    tellers = [(report.name, report.devices, report.snapshot.now_ns, report.collectives) for report in processes]
+    if used(main):
+        tellers.insert(0, ("main", used(main), main.now_ns, Collectives()))
+    together = any(collectives.count for *_, collectives in tellers)
+    headers = ["process", "device", "allocated", "reserved", "H2D", "D2H", "kernels", "busy"]
+    headers += ["collectives", "waited"] if together else []
+    rows = []
+    for name, devices, _, collectives in tellers:
+        shared = [_count(collectives.count, collectives.nbytes), duration(collectives.waited_ns)] if together else []
+        for device in devices:
+            rows.append(
+                [
+                    name,
+                    _ordinal(device),
+                    size(device.memory.peak_allocated),
+                    size(device.memory.peak_reserved),
+                    *_copies(device.counters, peers=False),
+                    f"{device.counters.kernels:,}",
+                    duration(device.time.busy_ns),
+                    *shared,
+                ]
+            )
+            shared = [""] * len(shared)  # they are the process's
+        if not devices:
+            rows.append([name, "none", *["0"] * 6, *shared])
+    elapsed = max(max([now, *(device.time.done_ns for device in devices)]) for _, devices, now, _ in tellers)
+    ranks = sum(report.rank is not None for report in processes)
+    who = f"{ranks} rank{'s' * (ranks > 1)}" if ranks else f"{len(tellers)} processes"
+    title = f"fakegpu-lab {_machine(main)}: {who}, each one's peak memory in {duration(elapsed)} of simulated time"
+    killed = [report.name for report in processes if not report.ended]
+    note = f"Killed, and told of as at one of the last collectives: {', '.join(killed)}." if killed else ""
+    return Table(headers, rows, title, frozenset(range(2, len(headers))), note)
 
 
 def status(snapshot: Snapshot) -> Table:
@@ -111,4 +153,8 @@ def _copies(counters: Counters, *, peers: bool) -> list[str]:
     pairs = [(counters.h2d_count, counters.h2d_bytes), (counters.d2h_count, counters.d2h_bytes)]
     if peers:
         pairs.append((counters.p2p_sent_count, counters.p2p_sent_bytes))
-    return [f"{count:,} ({size(nbytes)})" if count else "0" for count, nbytes in pairs]
+    return [_count(count, nbytes) for count, nbytes in pairs]
+
+
+def _count(count: int, nbytes: int) -> str:
+    return f"{count:,} ({size(nbytes)})" if count else "0"

@@ -6,8 +6,10 @@ import builtins
 import importlib.util
 import io
 import os
+import shutil
 import sys
 import types
+from importlib import metadata
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,13 +80,15 @@ def _tell(error: BaseException) -> int:
 
 
 def script(path: str, args: tuple[str, ...]) -> Program:
-    """The program that ``python path args`` would run.
+    """The program that ``python path args`` would run, or that a shell would run for the name of a command.
 
     Raises
     ------
     FakeGpuError
-        If there is no such file.
+        If there is no such file, nor such a command of a Python package.
     """
+    if not Path(path).exists() and (installed := _command(path, args)) is not None:
+        return installed
     if Path(path).is_dir():
         raise FakeGpuError(f"{path} is a folder: name the script in it, or run a package with -m.")
     try:
@@ -98,6 +102,17 @@ def script(path: str, args: tuple[str, ...]) -> Program:
     main = _main(file_name, SourceFileLoader("__main__", file_name), package=None)
     _search_first(str(Path(path).resolve().parent))
     return Program(main, lambda: compile(source, file_name, "exec", dont_inherit=True), [path, *args])
+
+
+def _command(name: str, args: tuple[str, ...]) -> Program | None:
+    """The command ``name`` of an installed package, such as ``torchrun``, as its script in ``bin`` runs it."""
+    found = next(iter(metadata.entry_points(group="console_scripts", name=name)), None)
+    if found is None:
+        return None
+    source = f"import sys\nfrom {found.module} import {found.attr.partition('.')[0]}\nsys.exit({found.attr}())\n"
+    path = shutil.which(name) or name
+    main = _main(path, SourceFileLoader("__main__", path), package=None)
+    return Program(main, lambda: compile(source, path, "exec", dont_inherit=True), [path, *args])
 
 
 def module(name: str, args: tuple[str, ...]) -> Program:

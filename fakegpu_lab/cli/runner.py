@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
@@ -51,6 +53,7 @@ def run(request: Request) -> None:
     name, *args = request.command
     made = (program.module if request.module else program.script)(name, tuple(args))
     epilogue = _Epilogue(request, spec)
+    os.environ[inherit.REPORTS] = f"{os.getpid()}:{epilogue.folder}"
     atexit.register(epilogue)  # first in, last out: after the program's threads and its own exit handlers
     try:
         epilogue.status = made.execute()
@@ -68,15 +71,20 @@ class _Epilogue:
         self.spec = spec
         self.status = 0
         self.process = os.getpid()
+        self.folder = tempfile.mkdtemp(prefix="fakegpu-lab-")
 
     def __call__(self) -> None:
         if os.getpid() != self.process:  # a forked child runs its parent's exit handlers
             return
-        from fakegpu_lab import report
+        from fakegpu_lab import processes, report
 
         snapshot = self._snapshot()
+        others = processes.collect(Path(self.folder))
+        shutil.rmtree(self.folder, ignore_errors=True)
         if self.request.report is not None:
-            told = report.RunReport(command=self.request.command, exit_status=self.status, snapshot=snapshot)
+            told = report.RunReport(
+                command=self.request.command, exit_status=self.status, snapshot=snapshot, processes=others
+            )
             try:
                 Path(self.request.report).write_text(told.model_dump_json(indent=2) + "\n", encoding="utf-8")
             except OSError as error:
@@ -85,7 +93,7 @@ class _Epilogue:
                     f"fakegpu-lab: the report {self.request.report} cannot be written: {error.strerror}.",
                 )
         if not self.request.quiet:
-            _show(report.summary(snapshot))
+            _show(report.summary(snapshot, others))
 
     def _snapshot(self) -> Snapshot:
         session = sys.modules.get("fakegpu_lab.session")
