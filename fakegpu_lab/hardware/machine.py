@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from fakegpu_lab.hardware.device import Device
+from fakegpu_lab.hardware.fabric import Fabric
 from fakegpu_lab.hardware.links import Links
 from fakegpu_lab.hardware.snapshot import Snapshot
 from fakegpu_lab.hardware.visible import visible
@@ -40,6 +41,7 @@ class Machine:
         self.spec = spec
         self.compute = compute
         self.links = Links(spec)
+        self.fabric = Fabric(spec)
         self.cards = [Device(index, profile, self.links, settings) for index, profile in enumerate(spec.gpus)]
         self.devices = list(self.cards)
 

@@ -227,6 +227,9 @@ class Fabric(_Model):
         description="bytes/s a GPU has to all its peers, both directions together", examples=["600 GB/s"]
     )
     in_network_reduction: bool = Field(default=False, description="NVLink SHARP: the switches add (Hopper and later)")
+    latency_factor: PositiveFloat | None = Field(
+        default=None, description="how much longer collectives' latencies are than NCCL's tables say", examples=[1.3]
+    )
 
 
 class NodePcie(Pcie):

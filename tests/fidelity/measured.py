@@ -14,6 +14,7 @@ import torch
 
 import fakegpu_lab as lab
 from fakegpu_lab.hardware.catalogue import gpu
+from fakegpu_lab.hardware.fabric import Fabric
 from fakegpu_lab.hardware.links import Links
 from fakegpu_lab.hardware.roofline import Roofline
 from fakegpu_lab.hardware.spec import parse_spec
@@ -27,6 +28,7 @@ RESNET = DLE + "Classification/ConvNets/resnet50v1.5/README.md; configs.yml"
 BERT_2022 = DLE + "LanguageModeling/BERT/README.md, A100 80GB; dgxa100-80g_8gpu_amp and _tf32"
 BERT_2020 = DLE + "LanguageModeling/BERT/README.md of July 2020, container 20.06"
 BANDWIDTH_TEST = "published runs of NVIDIA's bandwidthTest (on the device, reads and writes counted)"
+NCCL_TESTS = "nccl-tests' all_reduce_perf, float32: tests/fidelity/all_reduce_8x*.csv, which have all sizes"
 GEMM = "published ceilings of cuBLAS on large products"
 
 FULL = 0.25
@@ -76,6 +78,11 @@ def copy_on_device(card: str, nbytes: int = 2**28) -> float:
 def copy_to_host(card: str, *, to_device: bool, pinned: bool, nbytes: int = 2**28) -> float:
     """GB/s of a copy between host and device."""
     return nbytes / Links(parse_spec(card)).host_ns(0, nbytes, to_device=to_device, pinned=pinned)
+
+
+def all_reduce(machine: str, nbytes: int) -> float:
+    """GB/s of bus bandwidth of an all-reduce on eight GPUs."""
+    return Fabric(parse_spec(machine)).cost("all_reduce", range(8), nbytes).bus_bandwidth / 1e9
 
 
 def throughput(card: str, program: Callable[[], Iterator[None]], items: int) -> float:
@@ -129,6 +136,14 @@ QUICK += [
         "GB/s", BANDWIDTH_TEST, partial(copy_to_host, "a100", to_device=to_device, pinned=pinned),
     )
     for to_device, pinned, real in ((True, True, 25.7), (True, False, 10.0), (False, True, 25.8), (False, False, 10.8))
+]  # fmt: skip
+QUICK += [
+    Row(f"All-reduce, 8 GPUs, {size}", card, nbytes / us * 1.75 / 1e3, "GB/s", NCCL_TESTS,
+        partial(all_reduce, f"dgx-{card}", nbytes))
+    for card, size, nbytes, us in (
+        ("a100", "1 MiB", 1 << 20, 37.3), ("a100", "16 MiB", 1 << 24, 220.5), ("a100", "1 GiB", 1 << 30, 8213),
+        ("h100", "1 MiB", 1 << 20, 27.4), ("h100", "16 MiB", 1 << 24, 123.8), ("h100", "1 GiB", 1 << 30, 4029),
+    )
 ]  # fmt: skip
 
 TRAINING = [

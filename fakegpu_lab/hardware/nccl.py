@@ -1,0 +1,329 @@
+"""NCCL's model of a collective's time: latency and bandwidth of each algorithm and protocol; the quickest is taken.
+
+After ncclTopoTuneModel and ncclTopoGetAlgoTime (src/graph/tuning.cc) and the search for channels (src/graph/search.cc)
+of NCCL 2.27; the tables are that file's. NCCL uses them to choose, and chooses well. As times they need two changes,
+`latency_factor` and `NVLS_START`, which were fitted to all rows of two measured tables together
+(tests/fidelity/all_reduce_8x*.csv). CollNet and PAT are left out: they need switches that add, or one GPU a node.
+
+Latencies are microseconds and bandwidths GB/s here, as there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log2
+from typing import Literal, NamedTuple
+
+Operation = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
+    "all_to_all", "gather", "scatter", "send", "recv", "barrier",
+]  # fmt: skip
+Algorithm = Literal["ring", "tree", "nvls", "nvls_tree", "p2p"]
+Protocol = Literal["LL", "LL128", "Simple"]
+
+VOLTA, AMPERE, HOPPER, BLACKWELL = range(4)
+"""Generations, as NCCL's tables count them: older ones are taken for Volta."""
+
+_BASE: dict[str, dict[Protocol, float]] = {
+    "tree": {"LL": 6.8, "LL128": 14.0, "Simple": 8.4},
+    "ring": {"LL": 6.6, "LL128": 14.0, "Simple": 8.4},
+}
+_HOP: dict[str, dict[str, dict[Protocol, float]]] = {
+    "nvlink": {
+        "tree": {"LL": 0.6, "LL128": 1.25, "Simple": 4.0},
+        "ring": {"LL": 0.6, "LL128": 1.9, "Simple": 3.4},
+    },
+    "pcie": {
+        "tree": {"LL": 1.0, "LL128": 1.9, "Simple": 4.0},
+        "ring": {"LL": 1.0, "LL128": 2.5, "Simple": 5.7},
+    },
+    "network": {
+        "tree": {"LL": 5.0, "LL128": 8.5, "Simple": 14.0},
+        "ring": {"LL": 2.7, "LL128": 4.0, "Simple": 14.0},
+    },
+}
+_NVLS_TREE_NETWORK = 20.9
+
+# By generation; for one node, two, and more.
+_LL_MOST = ((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (282.0, 90.0, 70.0))
+_RING_LL128_MOST = ((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (40.0,) * 3)
+_TREE_LL128_MOST = ((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
+_TREE_MOST = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0))
+_NVLS_TREE_MOST = ((0.0,) * 3, (0.0,) * 3, (0.0, 57.7, 45.5), (0.0, 96.0, 80.0))
+_NVLS_EFFICIENCY = (0.0, 0.0, 0.85, 0.74)
+
+# Trees at medium sizes, by powers of two from 64 bytes.
+_TREE_CORRECTION: dict[Protocol, tuple[float, ...]] = {
+    "LL": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
+    "LL128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1),
+    "Simple": (
+        0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9,
+        0.9,
+    ),
+}  # fmt: skip
+
+_SPEEDS_INTRA: tuple[tuple[float, ...], ...] = (
+    (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
+    (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
+    (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18),
+)
+_SPEEDS_INTER: tuple[tuple[float, ...], ...] = (
+    (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12),
+    (48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12),
+    (96, 48, 45.1, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12),
+)
+_MOST_CHANNELS = 16
+"""A search's channels; NCCL doubles them later, without a change of the sum."""
+
+NVLS_START = 60.0
+"""Microseconds until NVLS runs at its bandwidth. NCCL's table says 25, and that is enough to choose by; 8 H100 need
+this much at 4 to 256 MiB, while the switches' pipeline fills."""
+
+RING_LL_BYTES = 512 * 8
+"""Bytes a rank and channel below which a ring of LL leaves channels out: NCCL_LL_MAX_NTHREADS threads with
+NCCL_LL_THREAD_THRESHOLD bytes each (enqueue.cc)."""
+
+
+def latency_factor(generation: int) -> float:
+    """How much longer than NCCL's table latencies are on cards of a generation: measured on A100 and on H100."""
+    return 1.0 if generation >= HOPPER else 1.3
+
+
+@dataclass(frozen=True)
+class Paths:
+    """What a communicator is made of, as NCCL's search finds it.
+
+    Attributes
+    ----------
+    ranks, nodes
+        How many; the ranks are spread evenly.
+    hardware
+        ``"nvlink"`` or ``"pcie"``: how ranks of one node reach each other.
+    generation
+        `VOLTA` to `BLACKWELL`, of the oldest card.
+    intra
+        GB/s, one way, that a GPU has to the others of its node.
+    nic
+        GB/s of one network card; `nics` how many of a node's cards the ranks have. 0 on one node.
+    switched
+        Whether all pairs of GPUs are alike, so that all rings are.
+    nvls
+        Whether the switches add (NVLink SHARP).
+    amd
+        Whether the hosts' processors are AMD's.
+    latency_factor
+        See `latency_factor`.
+    """
+
+    ranks: int
+    nodes: int
+    hardware: Literal["nvlink", "pcie"]
+    generation: int
+    intra: float
+    nic: float = 0.0
+    nics: int = 0
+    switched: bool = True
+    nvls: bool = False
+    amd: bool = False
+    latency_factor: float = 1.0
+
+    @property
+    def local(self) -> float:
+        """Ranks of one node."""
+        return self.ranks / self.nodes
+
+    @property
+    def scale(self) -> int:
+        """The column of NCCL's tables: one node, two, or more."""
+        return min(self.nodes, 3) - 1
+
+
+class Line(NamedTuple):
+    """Time as a line over the size: so many microseconds, and bytes at so many GB/s (the algorithm's bandwidth)."""
+
+    algorithm: Algorithm
+    protocol: Protocol
+    latency: float
+    bandwidth: float
+
+    def us(self, nbytes: int) -> float:
+        """Microseconds for so many bytes."""
+        return self.latency + nbytes / (1e3 * self.bandwidth)
+
+
+def steps(operation: Operation, ranks: int) -> int:
+    """Steps of a ring."""
+    if operation in ("all_reduce", "barrier"):
+        return 2 * (ranks - 1)
+    return ranks - 1 if operation in ("all_gather", "reduce_scatter") else ranks
+
+
+def bus_factor(operation: Operation, ranks: int) -> float:
+    """Bus bandwidth over the algorithm's: what the links carry for each byte (PERFORMANCE.md of nccl-tests)."""
+    if ranks < 2:
+        return 1.0
+    if operation in ("all_reduce", "barrier"):
+        return 2 * (ranks - 1) / ranks
+    if operation in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
+        return (ranks - 1) / ranks
+    return 1.0
+
+
+def channels(total: float, generation: int) -> tuple[int, float]:
+    """How many channels of which speed a GPU's links give: the most together, and of equals the fewest (search.cc).
+
+    >>> channels(240.0, AMPERE), channels(370.8, HOPPER)
+    ((12, 20.0), (12, 30.0))
+    """
+    best, speed = 1, total
+    most = 0.0
+    for candidate in _SPEEDS_INTRA[max(generation - 1, 0)]:
+        count = min(int(total / candidate + 0.01), _MOST_CHANNELS)
+        if count * candidate > most:
+            best, speed, most = count, float(candidate), count * candidate
+    few = generation <= AMPERE or speed >= 50 or best <= 4
+    if most and speed >= 25 and few:  # ncclTopoDupChannels
+        twice = min(2 * best, _MOST_CHANNELS)
+        best, speed = twice, speed * best / twice
+    return best, speed
+
+
+def _fitting(speeds: tuple[tuple[float, ...], ...], generation: int, most: float) -> float:
+    return next((speed for speed in speeds[max(generation - 1, 0)] if speed <= most + 1e-9), most)
+
+
+def _network(paths: Paths) -> float:
+    """GB/s between nodes, one way: all network cards together, each at the speed that NCCL would give a channel."""
+    return paths.nics * _fitting(_SPEEDS_INTER, paths.generation, paths.nic)
+
+
+def lines(operation: Operation, paths: Paths, nbytes: int) -> list[Line]:
+    """What NCCL can choose from, for so many bytes: of the whole result, or of all that a rank gives."""
+    if operation in ("all_to_all", "gather", "scatter", "send", "recv"):
+        return _direct(operation, paths)
+    found: list[Line] = []
+    protocols: tuple[Protocol, ...] = ("LL", "LL128", "Simple") if paths.hardware == "nvlink" else ("LL", "Simple")
+    for protocol in protocols:
+        found.append(_ring(operation, paths, protocol, nbytes))
+        if operation in ("all_reduce", "barrier"):
+            found.append(_tree(paths, protocol, nbytes))
+    nvls = _nvls(operation, paths)
+    return [*found, nvls] if nvls is not None else found
+
+
+def _ll_most(paths: Paths) -> float:
+    row = paths.generation if paths.nodes == 1 else AMPERE if paths.amd else VOLTA
+    return _LL_MOST[row][paths.scale]
+
+
+def _ring(operation: Operation, paths: Paths, protocol: Protocol, nbytes: int) -> Line:
+    count, speed = channels(paths.intra, paths.generation)
+    bus = count * speed
+    if paths.nodes > 1:
+        count = max(paths.nics, 1)
+        bus = min(bus, _network(paths))
+    if protocol == "LL":
+        bus = min(_ll_most(paths), bus * 0.5)
+        used = max(nbytes / (RING_LL_BYTES * paths.ranks), 1.0)
+        bus *= min(used / (2 * count), 1.0)
+    elif protocol == "LL128":
+        bus = min(bus * 0.92, count * _RING_LL128_MOST[paths.generation][paths.scale])
+    number = steps(operation, paths.ranks)
+    hop = _HOP[paths.hardware]["ring"][protocol]
+    network = _HOP["network"]["tree" if paths.local == 1 else "ring"][protocol]
+    if operation in ("broadcast", "reduce"):
+        where = "network" if paths.nodes > 1 else paths.hardware
+        if paths.switched:
+            latency = _HOP[where]["ring"][protocol]
+        else:
+            latency = number * _HOP[where]["tree" if protocol == "Simple" else "ring"][protocol]
+    else:
+        inter = (2 if operation in ("all_reduce", "barrier") else 1) * (paths.nodes - 1)
+        if paths.nodes > 1:
+            hop = max(hop, (2.0 if paths.amd else 1.0) * (3 if protocol == "Simple" else 1))  # posting to the network
+        latency = (number - inter) * hop + inter * network
+    latency += _BASE["ring"][protocol]
+    twice = operation in ("all_reduce", "barrier")
+    if protocol == "Simple" and paths.nodes > 1 and twice and nbytes / (2 * count * paths.ranks) >= 64:
+        latency *= 1.4 if paths.generation >= AMPERE else 1.9  # the plateau of rings
+    return Line("ring", protocol, latency * paths.latency_factor, bus * paths.ranks / number)
+
+
+def _tree(paths: Paths, protocol: Protocol, nbytes: int) -> Line:
+    count, speed = channels(paths.intra, paths.generation)
+    bus = count * speed
+    if paths.nodes > 1:
+        count = max(paths.nics, 1)
+        # Of two trees, each with half of the bytes, every node is inside one: up once and down twice. Two nodes: once.
+        bus = min(bus, _network(paths) * (2 if paths.nodes == 2 else 1))
+    bus = min(bus * 0.92, count * _TREE_MOST[paths.generation][paths.scale])
+    if protocol == "LL":
+        bus = min(bus / 3.8, _ll_most(paths))
+    elif protocol == "LL128":
+        part = 7 / 9 if paths.nodes == 1 else 120 / 128
+        bus = min(bus * part, count * _TREE_LL128_MOST[paths.generation][paths.scale])
+    bus *= _corrected(protocol, nbytes)
+    hops = (paths.local - 1) * _HOP[paths.hardware]["tree"][protocol]
+    hops += (paths.nodes.bit_length() - 1) * _HOP["network"]["tree"][protocol]
+    return Line("tree", protocol, (_BASE["tree"][protocol] + 2 * hops) * paths.latency_factor, bus * 0.5)
+
+
+def _corrected(protocol: Protocol, nbytes: int) -> float:
+    """NCCL's correction of a tree's bandwidth; between its sizes on a line, so that more bytes never take less time."""
+    table = _TREE_CORRECTION[protocol]
+    size = min(max(log2(max(nbytes, 1) / 64), 0.0), len(table) - 1.0)
+    below = min(int(size), len(table) - 2)
+    return table[below] + (table[below + 1] - table[below]) * (size - below)
+
+
+def _nvls(operation: Operation, paths: Paths) -> Line | None:
+    """The switches add, or spread; between nodes a tree for all-reduce alone. Not for barriers: they are too small."""
+    efficiency = _NVLS_EFFICIENCY[paths.generation]
+    several = paths.nodes > 1
+    possible = operation == "all_reduce" or (operation in ("all_gather", "reduce_scatter") and not several)
+    heads = int(paths.local)
+    if not (paths.nvls and efficiency and possible) or heads < 3:
+        return None
+    # Each GPU is the head of one channel; its own counts twice (ncclTopoSearchTryNvls).
+    speed = _fitting(_SPEEDS_INTRA, paths.generation, paths.intra / (heads + 1))
+    channel = speed * efficiency * (heads - 1) / heads
+    channel *= 2 if operation == "all_reduce" else (heads - 1) / heads
+    latency = NVLS_START
+    if several:
+        between = _fitting(_SPEEDS_INTER, paths.generation, paths.nic) * paths.nics / heads
+        most = _NVLS_TREE_MOST[paths.generation][paths.scale]
+        channel = min(channel, most, between * (2 if paths.nodes == 2 else 1))
+        latency += 2 * (paths.nodes.bit_length() - 1) * _NVLS_TREE_NETWORK
+    bandwidth = heads * channel * paths.ranks / steps(operation, paths.ranks)
+    return Line("nvls_tree" if several else "nvls", "Simple", latency, bandwidth)
+
+
+def _direct(operation: Operation, paths: Paths) -> list[Line]:
+    """Sends and receives: NCCL has no model of them. A hop each, all at once; the busiest link is what takes the time.
+
+    That link is a rank's own, or the network of its node. (That a GPU sends to many peers a little at a time, which is
+    slower for small messages, is not modelled.)
+    """
+    ranks, local = paths.ranks, paths.local
+    away = (ranks - local) / ranks
+    if operation == "all_to_all":
+        inside, outside = (ranks - 1) / ranks, local * away
+    elif operation in ("gather", "scatter"):  # all of it passes through the root
+        inside, outside = (ranks - 1) / ranks, away
+    else:
+        inside, outside = 1.0, 1.0 if paths.nodes > 1 else 0.0
+    found = []
+    for protocol, part in (("LL", 0.5), ("Simple", 1.0)):
+        network = _network(paths) if operation not in ("send", "recv") else min(_network(paths), paths.nic)
+        slowest = inside / paths.intra
+        if outside and network:
+            slowest = max(slowest, outside / network)
+        where = "network" if paths.nodes > 1 else paths.hardware
+        latency = (_BASE["ring"][protocol] + _HOP[where]["ring"][protocol]) * paths.latency_factor  # type: ignore[index]
+        found.append(Line("p2p", protocol, latency, part / slowest))  # type: ignore[arg-type]
+    return found
+
+
+def quickest(operation: Operation, paths: Paths, nbytes: int) -> Line:
+    """What NCCL takes."""
+    return min(lines(operation, paths, nbytes), key=lambda line: line.us(nbytes))
