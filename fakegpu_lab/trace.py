@@ -68,7 +68,7 @@ class Trace:
 
     @property
     def collectives(self) -> list[Collective]:
-        """Every operation of several ranks. Empty: there are no simulated ranks yet."""
+        """Every operation of several ranks, once for each rank that took part."""
         return self._recorder.collectives
 
     @property
@@ -97,7 +97,7 @@ class Trace:
 
     @property
     def totals(self) -> dict[tuple[int, str], Total]:
-        """Kernels and copies by (device, name): exact, also where records were dropped."""
+        """Kernels, copies and collectives by (device, name): exact, also where records were dropped."""
         return self._recorder.totals
 
     @property
@@ -129,10 +129,10 @@ class Trace:
         return here.host.now if self._ended is None else self._ended
 
     def busy(self, device: int = 0) -> float:
-        """Seconds in which at least one kernel ran on a device."""
+        """Seconds in which at least one kernel ran on a device, or a collective; one that waits for others counts."""
         self._check(device)
         total, until = 0, 0
-        for kernel in sorted(self.kernels, key=lambda k: k.start_ns):
+        for kernel in sorted((*self.kernels, *self.collectives), key=lambda k: k.start_ns):
             if kernel.device == device and kernel.end_ns > until:
                 total += kernel.end_ns - max(kernel.start_ns, until)
                 until = kernel.end_ns
@@ -228,9 +228,13 @@ class Trace:
     def _counted(self) -> str:
         """The counts, exact."""
         copies = sum(total.count for (_, name), total in self.totals.items() if name.startswith("Memcpy"))
-        kernels = sum(total.count for total in self.totals.values()) - copies
+        parts = len(self.collectives) + self.dropped["collectives"]
+        together = len({(part.group, part.number, part.joined_ns) for part in self.collectives})
+        kernels = sum(total.count for total in self.totals.values()) - copies - parts
         blocks = len(self.allocations) + self.dropped["allocations"]
-        counts = ((kernels, "kernel"), (copies, "transfer"), (blocks, "allocation"))
+        counts: tuple[tuple[int, str], ...] = ((kernels, "kernel"), (copies, "transfer"), (blocks, "allocation"))
+        if parts:
+            counts = (*counts[:2], (together, "collective"), counts[2])
         text = ", ".join(f"{number:,} {what}{'s' * (number != 1)}" for number, what in counts)
         lost = sum(self.dropped.values())
         return f"{text}; no details of {lost:,} of them" if lost else text

@@ -11,6 +11,8 @@ class Ledger:
 
     Transfers are counted where a driver counts them: a host-to-device copy on the receiving device, a
     device-to-host copy on the sending one, a peer copy on both ends (`p2p_sent`, `p2p_received`).
+    Collectives are counted on every device that takes part, with their size as NCCL counts it, and with the time for
+    which the device waited for the others.
     """
 
     kernels: int = 0
@@ -22,6 +24,9 @@ class Ledger:
     p2p_sent_bytes: int = 0
     p2p_received_count: int = 0
     p2p_received_bytes: int = 0
+    collective_count: int = 0
+    collective_bytes: int = 0
+    collective_wait_ns: int = 0
 
     def host_to_device(self, nbytes: int) -> None:
         """Count one copy of `nbytes` bytes from host memory to this device."""

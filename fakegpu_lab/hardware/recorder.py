@@ -53,7 +53,7 @@ class Recorder:
         Whether more than one stream is in use on a device, so that there can be races.
     outer
         Who recorded before this one began, and is told of everything too.
-    collectives, host_work
+    host_work
         In order.
     dropped
         How many records of a kind were not kept for want of room.
@@ -89,7 +89,7 @@ class Recorder:
         self._freed_at: list[int] = []
         self._allocations: list[Allocation] = []
         self._waits: list[Wait] = []
-        self.collectives: list[Collective] = []
+        self._collectives: list[Collective] = []
         self.host_work: list[HostWork] = []
         self._beyond: dict[tuple[int, str], Total] = {}
         self._live: dict[int, int] = {}
@@ -159,6 +159,20 @@ class Recorder:
                 correlation=self.launches,
             )
         )  # fmt: skip
+
+    def collective(self, record: Collective, note: int) -> None:
+        """A device's part in a collective was placed."""
+        if self.outer is not None:
+            self.outer.collective(record, note)
+        self.launches += 1
+        self.last_ns = max(self.last_ns, record.end_ns)
+        if len(self._collectives) >= self.limit:
+            self.dropped["collectives"] += 1
+            self._beyond_limit(record.device, record.name, record.end_ns - record.start_ns, 0, record.nbytes)
+            return
+        known = self.notes[note] if 0 <= note < len(self.notes) else None
+        line, module = (_place(known), known[4]) if known is not None else ("", "")
+        self._collectives.append(replace(record, line=line, module=module, correlation=self.launches))
 
     def wait(self, host: Host, device: int, until: int, why: str) -> None:
         """A host thread will wait until a time; nothing is kept if that is past."""
@@ -239,7 +253,8 @@ class Recorder:
     def kernels(self) -> list[Kernel]:
         """In the order of their launch."""
         raw, known = self._raw_kernels, len(self._kernels)
-        copies = {copy.correlation for copy in self._transfers} if len(raw) > known * _KERNEL else set()
+        others: list[Any] = [*self._transfers, *self._collectives] if len(raw) > known * _KERNEL else []
+        copies = {other.correlation for other in others}
         number = self._kernels[-1].correlation if known else 0
         for place in range(known * _KERNEL, len(raw), _KERNEL):
             number += 1
@@ -261,6 +276,11 @@ class Recorder:
     def transfers(self) -> list[Transfer]:
         """In the order of their launch."""
         return self._transfers
+
+    @property
+    def collectives(self) -> list[Collective]:
+        """In the order in which all their ranks had come, by rank."""
+        return self._collectives
 
     @property
     def allocations(self) -> list[Allocation]:
@@ -285,14 +305,15 @@ class Recorder:
 
     @property
     def totals(self) -> dict[tuple[int, str], Total]:
-        """Kernels and copies by (device, name): exact, however many there were."""
+        """Kernels, copies and collectives by (device, name): exact, however many there were."""
         totals = {key: replace(total) for key, total in self._beyond.items()}
         raw = self._raw_kernels
         for i in range(0, len(raw), _KERNEL):
             name = self.notes[raw[i + 9]][0]
             totals.setdefault((raw[i].device, name), Total()).add(raw[i + 5] - raw[i + 4], raw[i + 7], raw[i + 8])
-        for copy in self._transfers:
-            totals.setdefault((copy.device, copy.name), Total()).add(copy.end_ns - copy.start_ns, 0, copy.nbytes)
+        others: list[Any] = [*self._transfers, *self._collectives]
+        for other in others:
+            totals.setdefault((other.device, other.name), Total()).add(other.end_ns - other.start_ns, 0, other.nbytes)
         return totals
 
     def _beyond_limit(self, device: int, name: str, ns: int, flops: int, nbytes: int) -> None:

@@ -122,29 +122,52 @@ class Transfer(Record):
 
 @dataclass(slots=True)
 class Collective(Record):
-    """An operation of several ranks, as one of their devices saw it.
+    """An operation of several ranks, as one of their devices saw it: its kernel runs from `start` to `end`.
+
+    From `start` until `joined` it waits for the slowest rank, as NCCL's kernels do; then the bytes move.
 
     Attributes
     ----------
     group
         The process group's name.
-    ranks
-        Who took part, by their global ranks.
+    rank, ranks
+        Whose part this is, and who took part, by their global ranks.
+    number
+        The group's how manieth operation, from 1: the same on all ranks.
     nbytes
-        As NCCL counts a collective's size: of the largest of a rank's input and output.
-    algorithm
-        Such as ``"ring"``, ``"tree"`` or ``"nvls"``.
+        As NCCL counts a collective's size: of the larger of a rank's input and output.
+    algorithm, protocol
+        Such as ``"ring"``, ``"tree"`` or ``"nvls"``, with ``"LL"``, ``"LL128"`` or ``"Simple"``.
     bus_bandwidth
         Bytes per second, as nccl-tests count it: what the links carried, whatever the number of ranks.
     """
 
     group: str = ""
+    rank: int = 0
     ranks: tuple[int, ...] = ()
+    number: int = 0
     nbytes: int = 0
     algorithm: str = ""
+    protocol: str = ""
     bus_bandwidth: float = 0.0
+    joined_ns: int = 0
     launched_ns: int = 0
     correlation: int = 0
+
+    @property
+    def operation(self) -> str:
+        """Such as ``"all_reduce"``."""
+        return self.name.rpartition(":")[2]
+
+    @property
+    def joined(self) -> float:
+        """When the last rank had come, seconds."""
+        return self.joined_ns / 1e9
+
+    @property
+    def waited(self) -> float:
+        """For how long it waited for the others, seconds."""
+        return (self.joined_ns - self.start_ns) / 1e9
 
 
 @dataclass(slots=True)
@@ -178,7 +201,7 @@ class HostWork(Record):
 
 @dataclass(slots=True)
 class Total:
-    """All kernels, or copies, of one name on one device: exact, however many there were."""
+    """All kernels, copies or collectives of one name on one device: exact, however many there were."""
 
     count: int = 0
     ns: int = 0

@@ -44,6 +44,9 @@ class Counters(_Frozen):
     p2p_sent_bytes: int
     p2p_received_count: int
     p2p_received_bytes: int
+    collective_count: int
+    collective_bytes: int
+    collective_wait_ns: int
 
 
 class Time(_Frozen):

@@ -44,6 +44,12 @@ class Timeline:
         if end > start:
             insort(self._running, (start, end, share, stream.id))
 
+    def collective(self, stream: Stream, start: int, end: int) -> None:
+        """Note a collective: other kernels run beside it. That it takes some of their multiprocessors is left out."""
+        if self.several:
+            self._count_overlap(start, end)
+            self.occupy(stream, start, end, 0.0)
+
     def kernel(self, host: Host, stream: Stream, ns: int, share: float, flops: int, nbytes: int) -> None:
         """Place a kernel that was launched at ``host.now``."""
         before = start = stream.end

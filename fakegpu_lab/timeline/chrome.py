@@ -107,8 +107,9 @@ def _args(record: Kernel | Transfer | Collective) -> dict[str, Any]:
         args |= {"shapes": str([list(shape) for shape in record.shapes]), "FLOPs": record.flops, "share": record.share,
                  "backward": record.backward, "waited for": record.waited_for}  # fmt: skip
     elif isinstance(record, Collective):
-        args |= {"group": record.group, "ranks": str(list(record.ranks)), "algorithm": record.algorithm,
-                 "bus bandwidth": record.bus_bandwidth}  # fmt: skip
+        args |= {"group": record.group, "number": record.number, "rank": record.rank, "ranks": str(list(record.ranks)),
+                 "algorithm": record.algorithm, "protocol": record.protocol, "bus bandwidth": record.bus_bandwidth,
+                 "waited for ranks": _us(record.joined_ns - record.start_ns)}  # fmt: skip
     return {"correlation": record.correlation} | {key: value for key, value in args.items() if value not in ("", None)}
 
 

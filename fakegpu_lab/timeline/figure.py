@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.report import size
 from fakegpu_lab.timeline.classes import CLASSES
-from fakegpu_lab.timeline.lanes import lanes, thinned
+from fakegpu_lab.timeline.lanes import bands, lanes, thinned
 from fakegpu_lab.timeline.memory import held
 from fakegpu_lab.timeline.recorded import note_of_dropped
 
@@ -24,6 +24,9 @@ BARS = 5_000
 POINTS = 3_000
 """Points of a curve of memory."""
 
+BANDS = 500
+"""Collectives that are drawn across the ranks' lanes; of more, each would be too thin to see."""
+
 # Okabe and Ito's colours, which people of every kind of colour vision tell apart (jfly.uni-koeln.de/color, 2008).
 _COLOURS = {
     "matmul": "#0072B2", "convolution": "#56B4E9", "attention": "#D55E00", "elementwise": "#E69F00",
@@ -33,16 +36,21 @@ _THEMES: dict[str, dict[str, str]] = {
     "light": {
         "template": "plotly_white", "paper": "#FFFFFF", "text": "#222222", "memory": "#0072B2",
         "launch": "#8A8F98", "host waits": "#C9CDD3", "host works": "#5B6270",
-        "forward": "#E3E7EC", "backward": "#C5CCD6", "copy": "#222222", "collective": "#555555", "other": "#999999",
+        "forward": "#E3E7EC", "backward": "#C5CCD6", "copy": "#222222", "collective": "#6A3D9A", "other": "#999999",
+        "waits for ranks": "#D8CBE6",
     },
     "dark": {
         "template": "plotly_dark", "paper": "#111111", "text": "#EEEEEE", "memory": "#56B4E9",
         "launch": "#8A8F98", "host waits": "#555B66", "host works": "#B4BAC6",
-        "forward": "#3A4250", "backward": "#525C6E", "copy": "#F2F2F2", "collective": "#BBBBBB", "other": "#8A8A8A",
+        "forward": "#3A4250", "backward": "#525C6E", "copy": "#F2F2F2", "collective": "#B497D6", "other": "#8A8A8A",
+        "waits for ranks": "#4B3C5C",
     },
 }  # fmt: skip
-_NEUTRAL = ("launch", "host waits", "host works", "forward", "backward")
-_LEGEND = {"launch": "host launches", "forward": "module, forward", "backward": "module, backward"}
+_NEUTRAL = ("launch", "host waits", "host works", "forward", "backward", "waits for ranks")
+_LEGEND = {
+    "launch": "host launches", "forward": "module, forward", "backward": "module, backward",
+    "waits for ranks": "collective waits for the slowest rank",
+}  # fmt: skip
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 _EDGED = 120
@@ -64,6 +72,9 @@ def figure(
     together = thinned(rows, BARS)
     unit_ns, unit = next((pair for pair in _UNITS if last - first >= pair[0]), _UNITS[-1])
     drawn = go.Figure()
+    across = bands(recorded, device, first, last)
+    if across and len(across) <= BANDS:
+        drawn.add_trace(_across(go, across, len(rows), recorded.began_ns, unit_ns, _THEMES[theme]["collective"]))
     for kind in (*_NEUTRAL, *CLASSES):
         bars = [(len(rows) - place, bar) for place, lane in enumerate(rows) for bar in lane.bars if bar.kind == kind]
         if bars:
@@ -118,6 +129,20 @@ def _window(recorded: Recorded, start: float | None, end: float | None) -> tuple
     return first, max(last, first + 1)
 
 
+def _across(go: Any, across: Sequence[tuple[int, int]], rows: int, began: int, unit_ns: float, colour: str) -> Any:
+    """Bands behind all lanes, where bytes move between the ranks."""
+    return go.Bar(
+        orientation="h",
+        y=[(rows + 1) / 2] * len(across),
+        base=[(start - began) / unit_ns for start, _ in across],
+        x=[(end - start) / unit_ns for start, end in across],
+        width=rows + 0.2,
+        marker={"color": colour, "opacity": 0.14, "line": {"width": 0}},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
 def _bars(
     go: Any,
     kind: str,
@@ -130,7 +155,7 @@ def _bars(
     colour = _COLOURS.get(kind) or colours[kind]
     marker: dict[str, Any] = {"color": colour, "line": {"color": colours["paper"]}}
     marker["line"]["width"] = [1 if bar.end_ns - bar.start_ns > edged_ns else 0 for _, bar in bars]
-    if kind == "host waits":
+    if kind in ("host waits", "waits for ranks"):
         marker["pattern"] = {"shape": "/", "size": 5, "solidity": 0.25, "fgcolor": colours["text"]}
     return go.Bar(
         name=_LEGEND.get(kind, kind),

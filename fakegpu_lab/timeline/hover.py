@@ -30,8 +30,17 @@ def ran(record: Kernel | Transfer | Collective, before: Record | None) -> str:
         if record.flops:
             facts += [amount(record.flops, "FLOP"), rate(record.flops, ns, "FLOP/s")]
     elif isinstance(record, Collective):
-        lines.append(f"group {html.escape(record.group)}, {len(record.ranks)} ranks, {html.escape(record.algorithm)}")
-    facts += [size(record.nbytes), rate(record.nbytes, ns, "B/s")]
+        how = html.escape(f"{record.algorithm} {record.protocol}".strip())
+        group = f"group {html.escape(record.group)}, " if record.group else ""
+        lines.append(f"{group}number {record.number}, rank {record.rank} of {len(record.ranks)}, {how}")
+        if record.joined_ns > record.start_ns:
+            facts = [f"{duration(record.joined_ns - record.start_ns)} for the slowest rank"]
+            ns = record.end_ns - record.joined_ns
+            facts.append(f"then {duration(ns)}")
+        facts.append(size(record.nbytes))
+        facts.append(f"bus {amount(record.bus_bandwidth, 'B/s')}" if record.bus_bandwidth else "")
+    if not isinstance(record, Collective):
+        facts += [size(record.nbytes), rate(record.nbytes, ns, "B/s")]
     lines.append(", ".join(fact for fact in facts if fact))
     return "<br>".join([*lines, f"stream {record.stream}; {why(record, before)}", *_where(record)])
 

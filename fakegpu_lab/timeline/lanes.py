@@ -48,11 +48,30 @@ class Lane:
 def lanes(recorded: Recorded, device: int | None, start_ns: int, end_ns: int) -> list[Lane]:
     """All that was going on at some time from `start_ns` to `end_ns`, on one device or on all."""
     records = on_devices(recorded)
-    found = [*_host(recorded, records, device), *_devices(records, device)]
+    found = _by_rank([*_host(recorded, records, device), *_devices(records, device)], recorded)
     for lane in found:
         lane.bars = [bar for bar in lane.bars if bar.end_ns >= start_ns and bar.start_ns <= end_ns]
         lane.bars.sort(key=lambda bar: bar.start_ns)
     return [lane for lane in found if lane.bars]
+
+
+def _by_rank(found: list[Lane], recorded: Recorded) -> list[Lane]:
+    """Where each host thread has a device of its own, as ranks have, let the thread stand with the device."""
+    devices: dict[str, set[int]] = {}
+    for part in recorded.collectives:
+        devices.setdefault(part.thread, set()).add(part.device)
+    own = {f"host {thread}": next(iter(used)) for thread, used in devices.items() if len(used) == 1}
+    if len(own) < 2:
+        return found
+
+    def place(entry: tuple[int, Lane]) -> tuple[int, int]:
+        number, lane = entry
+        index = own.get(lane.label)
+        if index is None and lane.label.startswith("cuda:"):
+            index = int(lane.label.removeprefix("cuda:").partition(" ")[0])
+        return (-1 if index is None else index), number
+
+    return [lane for _, lane in sorted(enumerate(found), key=place)]
 
 
 def _host(recorded: Recorded, records: Sequence[Kernel | Transfer | Collective], device: int | None) -> list[Lane]:
@@ -100,15 +119,37 @@ def _devices(records: Sequence[Kernel | Transfer | Collective], device: int | No
                 if index is not None and device in (None, index):
                     lane(index, order, 0, label).append(bar)
         elif device in (None, record.device):
-            kind = class_of(record.name) if isinstance(record, Kernel) else "collective"
-            label = record.name.rpartition("::")[2]
-            bar = Bar(record.start_ns, record.end_ns, kind, label, text)
-            lane(record.device, 1, record.stream, f"stream {record.stream}").append(bar)
+            bars = lane(record.device, 1, record.stream, f"stream {record.stream}")
+            if isinstance(record, Kernel):
+                label = record.name.rpartition("::")[2]
+                bars.append(Bar(record.start_ns, record.end_ns, class_of(record.name), label, text))
+            else:
+                bars += _collective(record, text)
     for index in {record.device for record in records if device in (None, record.device)}:
         spans = _modules([record for record in records if isinstance(record, Kernel) and record.device == index])
         if spans:
             lane(index, 0, 0, "modules").extend(spans)
     return [found[key] for key in sorted(found)]
+
+
+def _collective(record: Collective, text: str) -> list[Bar]:
+    """Its wait for the other ranks, and the moving of bytes."""
+    bars = [Bar(record.joined_ns, record.end_ns, "collective", f"{record.operation} {size(record.nbytes)}", text)]
+    if record.joined_ns > record.start_ns:
+        bars.insert(0, Bar(record.start_ns, record.joined_ns, "waits for ranks", "", text))
+    return bars
+
+
+def bands(recorded: Recorded, device: int | None, start_ns: int, end_ns: int) -> list[tuple[int, int]]:
+    """From when to when bytes moved between several devices that are drawn, in the order of their start."""
+    if device is not None:
+        return []
+    found = {
+        (part.joined_ns, part.end_ns)
+        for part in recorded.collectives
+        if len(part.ranks) > 1 and part.end_ns >= start_ns and part.joined_ns <= end_ns
+    }
+    return sorted(found)
 
 
 def _modules(kernels: list[Kernel]) -> list[Bar]:
