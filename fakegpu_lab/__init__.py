@@ -16,12 +16,24 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from fakegpu_lab.hardware.errors import FakeGpuError
-    from fakegpu_lab.session import disable, enable, machine, reset, snapshot
+    from fakegpu_lab.session import disable, enable, machine, reset, run_ranks, snapshot
     from fakegpu_lab.trace import Trace, clock, host_work, record
 
 __version__ = "0.1.0"
 
-__all__ = ["FakeGpuError", "Trace", "clock", "disable", "enable", "host_work", "machine", "record", "reset", "snapshot"]
+__all__ = [
+    "FakeGpuError",
+    "Trace",
+    "clock",
+    "disable",
+    "enable",
+    "host_work",
+    "machine",
+    "record",
+    "reset",
+    "run_ranks",
+    "snapshot",
+]
 _TRACE = ("Trace", "clock", "host_work", "record")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab import inherit
 from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
@@ -14,6 +14,8 @@ from fakegpu_lab.hardware.spec import parse_spec
 from fakegpu_lab.hardware.visible import VARIABLE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from fakegpu_lab.hardware.machine import Compute
     from fakegpu_lab.hardware.snapshot import Snapshot
 
@@ -75,14 +77,22 @@ def _replace(new: Machine, farewell: str) -> None:
     if old is not None:
         install.uninstall()
     try:
-        install.install(new)
+        _install(new)
     except BaseException:
         if old is not None:
-            install.install(old)
+            _install(old)
         raise
     _machine = _latest = new
     if old is not None:
         _retire(old, farewell)
+
+
+def _install(machine: Machine) -> None:
+    from fakegpu_lab.driver import install
+    from fakegpu_lab.ranks import registration
+
+    install.install(machine)
+    registration.install(install.patches)
 
 
 def disable() -> None:
@@ -102,6 +112,13 @@ def _retire(old: Machine, farewell: str) -> None:
         f"This tensor lives on a simulated GPU of the machine {old.spec.text!r}, which is gone: {farewell}. "
         "Make the tensor anew; to keep values across a change of machine, copy them with .cpu() first."
     )
+
+
+def run_ranks(fn: Callable[..., Any], world_size: int, *args: Any, show: Collection[int] | None = None) -> list[Any]:
+    """Run ``fn(*args)`` on `world_size` ranks of this process; see `fakegpu_lab.ranks.run.run_ranks`."""
+    from fakegpu_lab.ranks import run  # imports torch: not before it is needed
+
+    return run.run_ranks(fn, world_size, *args, show=show)
 
 
 def machine() -> Machine:

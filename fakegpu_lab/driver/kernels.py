@@ -7,6 +7,7 @@ every thread, and cost plain CPU tensors nothing.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,9 +21,19 @@ from fakegpu_lab.driver.work import kernel
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from fakegpu_lab.hardware.device import Device
+
 
 def _inner_device() -> str:
     return "meta" if current.meta() else "cpu"
+
+
+class _Reducer(threading.local):
+    under_construction = False
+
+
+reducer = _Reducer()
+"""Whether DDP's C++ reducer is being made in this thread; `ranks.reducer` sets it."""
 
 
 def empty(
@@ -40,6 +51,8 @@ def empty(
     where = current.device(device.index if device is not None else None)
     if where.retired:
         raise asserts.gone(where)
+    if dtype is torch.int32 and reducer.under_construction:
+        return on_host(size, where)  # type: ignore[return-value]
     dtype = dtype or torch.get_default_dtype()
     nbytes = dtype.itemsize
     for extent in size:
@@ -52,6 +65,16 @@ def empty(
     except RuntimeError as error:
         raise dtypes.as_cuda(error.with_traceback(None)) from None
     return wrap(inner, where, buffer)
+
+
+def on_host(size: Sequence[int], where: Device) -> torch.Tensor:
+    """The reducer's map of used parameters: stays on the host, but counts as one on the device `where`.
+
+    C++ fills it through pinned memory (reducer.cpp, all_reduce_local_used_map), which PrivateUse1 cannot have.
+    """
+    used: Any = torch.empty(tuple(size), dtype=torch.int32, device="cpu")
+    used._fakegpu_lab_device = where
+    return used  # type: ignore[no-any-return]
 
 
 def empty_strided(

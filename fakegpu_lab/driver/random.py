@@ -187,6 +187,17 @@ def of(given: torch._C.Generator | None, index: int) -> CudaGenerator:
     return found
 
 
+def generators() -> dict[int, CudaGenerator]:
+    """The default generators of this process, or of the rank that runs."""
+    return _generators
+
+
+def use(generators: dict[int, CudaGenerator]) -> None:
+    """Make these the default generators: another rank runs now."""
+    global _generators
+    _generators = generators
+
+
 def forget() -> None:
     """Drop all generators: the next machine starts from the default seed."""
     _generators.clear()

@@ -1,0 +1,125 @@
+"""Channels: where the calls of a group's ranks meet.
+
+A channel is one backend of one process group, common to all its ranks. Collectives meet by their number: the third of
+one rank with the third of every other. Sends and receives meet by sender and receiver, in order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.ranks import collectives, cost
+from fakegpu_lab.ranks.operation import P2P
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.ranks.operation import Operation
+
+
+class Channel:
+    """One backend of a process group.
+
+    Parameters
+    ----------
+    name
+        The group's name: ``"0"`` for the default group.
+    backend
+        ``"nccl"`` or ``"gloo"``.
+    ranks
+        The members' global ranks, by their rank in the group.
+    description
+        What torch says of the group, such as ``default_pg``.
+
+    Attributes
+    ----------
+    numbers
+        How many collectives each member has called.
+    history
+        By member, its latest collectives.
+    open
+        The collectives that not all members have called yet, by number, each by member.
+    """
+
+    def __init__(self, name: str, backend: str, ranks: tuple[int, ...], description: str = "") -> None:
+        self.name = name
+        self.backend = backend
+        self.ranks = ranks
+        self.description = description
+        self.numbers = [0] * len(ranks)
+        self.history: list[deque[Operation]] = [deque(maxlen=64) for _ in ranks]
+        self.open: dict[int, dict[int, Operation]] = {}
+        self.sends: defaultdict[tuple[int, int, int], deque[Operation]] = defaultdict(deque)
+        self.receives: defaultdict[tuple[int, int, int], deque[Operation]] = defaultdict(deque)
+        self.anywhere: defaultdict[tuple[int, int], deque[Operation]] = defaultdict(deque)
+        self.streams: dict[Any, Any] = {}
+        self.check: Callable[[Operation, dict[int, Operation]], None] | None = None
+
+    @property
+    def size(self) -> int:
+        """How many members there are."""
+        return len(self.ranks)
+
+    def issue(self, operation: Operation) -> None:
+        """A member calls an operation; the last one to call completes it for all."""
+        if operation.kind in P2P:
+            self._point_to_point(operation)
+            return
+        member = operation.rank
+        self.numbers[member] += 1
+        operation.number = self.numbers[member]
+        self.history[member].append(operation)
+        slot = self.open.setdefault(operation.number, {})
+        if self.check is not None:
+            self.check(operation, slot)
+        cost.launch(operation)
+        slot[member] = operation
+        if len(slot) == self.size:
+            del self.open[operation.number]
+            parts = [slot[rank] for rank in range(self.size)]
+            collectives.perform(parts)
+            cost.charge(parts)
+            for part in parts:
+                part.done = True
+
+    def _point_to_point(self, operation: Operation) -> None:
+        tag = 0 if self.backend == "nccl" else operation.tag
+        self.history[operation.rank].append(operation)
+        cost.launch(operation)
+        if operation.kind == "SEND":
+            operation.payload = collectives.snapshot(operation.inputs)
+            key = (operation.rank, operation.peer, tag)
+            receiver = self._oldest(self.receives[key], self.anywhere[operation.peer, tag])
+            if receiver is not None:
+                self._deliver(operation, receiver)
+            else:
+                self.sends[key].append(operation)
+            operation.done = True  # the sender may go on: what it sends was kept
+            return
+        if operation.kind == "RECV":
+            key = (operation.peer, operation.rank, tag)
+            if self.sends[key]:
+                self._deliver(self.sends[key].popleft(), operation)
+            else:
+                self.receives[key].append(operation)
+            return
+        for (_, receiver_rank, sent_tag), queue in self.sends.items():
+            if receiver_rank == operation.rank and sent_tag == tag and queue:
+                self._deliver(queue.popleft(), operation)
+                return
+        self.anywhere[operation.rank, tag].append(operation)
+
+    @staticmethod
+    def _oldest(queue: deque[Operation], anywhere: deque[Operation]) -> Operation | None:
+        if queue:
+            return queue.popleft()
+        return anywhere.popleft() if anywhere else None
+
+    def _deliver(self, send: Operation, receive: Operation) -> None:
+        receive.peer = send.rank
+        if self.check is not None:
+            self.check(receive, {send.rank: send})
+        collectives.deliver(send, receive)
+        cost.charge([send, receive])
+        receive.done = True

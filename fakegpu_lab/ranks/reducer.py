@@ -1,0 +1,41 @@
+"""DDP's C++ reducer and logger, told of what PrivateUse1 cannot do."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.driver.kernels import reducer
+from fakegpu_lab.ranks.untyped import cpp, dist
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.patches import Patches
+
+
+def _make_reducer(*args: Any, **kwargs: Any) -> Any:
+    """``torch.distributed.Reducer(…)``, whose map of used parameters stays on the host (`kernels.on_host`)."""
+    reducer.under_construction = True
+    try:
+        return cpp.Reducer(*args, **kwargs)
+    finally:
+        reducer.under_construction = False
+
+
+def _without_timer(real: Callable[[Any], None]) -> Callable[[Any], None]:
+    """`Logger.set_runtime_stats_and_log`: it has no timer for the device type behind ours, and says so on stderr."""
+
+    def set_runtime_stats_and_log(self: Any) -> None:
+        module = sys._getframe(1).f_locals.get("self")
+        first = next(iter(getattr(module, "_module_parameters", ())), None)
+        if first is None or not first.is_cuda:
+            real(self)
+
+    return set_runtime_stats_and_log
+
+
+def install(patches: Patches) -> None:
+    """Patch what DDP calls."""
+    patches.set(dist, "Reducer", _make_reducer)
+    patches.set(cpp.Logger, "set_runtime_stats_and_log", _without_timer(cpp.Logger.set_runtime_stats_and_log))

@@ -1,0 +1,148 @@
+"""How torch.distributed comes to make our process groups: NCCL is there, and groups of ranks are `RankGroup`s.
+
+`install` holds as long as a machine is enabled. A process that is no rank of a run makes its groups as torch does, but
+for those of one member alone (a notebook that calls ``init_process_group("nccl", rank=0, world_size=1, …)``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.ranks import functional, reducer
+from fakegpu_lab.ranks.backend import NCCL_TIMEOUT, RankGloo, RankNccl
+from fakegpu_lab.ranks.channel import Channel
+from fakegpu_lab.ranks.process_group import RankGroup
+from fakegpu_lab.ranks.scheduler import current_rank
+from fakegpu_lab.ranks.untyped import c10d, cpp, dist
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.patches import Patches
+
+_new_process_group: Any = c10d._new_process_group_helper
+_KNOWN = ("nccl", "gloo")
+
+
+def new_process_group(
+    group_size: int,
+    group_rank: int,
+    global_ranks_in_group: list[int],
+    backend: str,
+    store: Any,
+    group_name: str,
+    backend_options: Any = None,
+    timeout: Any = None,
+    pg_tag: str | None = None,
+    device_id: torch.device | None = None,
+    group_desc: str | None = None,
+) -> tuple[Any, Any]:
+    """`distributed_c10d._new_process_group_helper` for ranks of a run."""
+    config = c10d.BackendConfig(c10d.Backend(backend))
+    kinds = {str(device): str(name) for device, name in config.get_device_backend_map().items()}
+    ours = all(name in _KNOWN for name in kinds.values()) and (current_rank() is not None or group_size == 1)
+    if not ours or (dist.get_debug_level() == dist.DebugLevel.DETAIL and current_rank() is None):
+        return _new_process_group(  # type: ignore[no-any-return]
+            group_size, group_rank, global_ranks_in_group, backend, store, group_name,
+            backend_options=backend_options, timeout=timeout, pg_tag=pg_tag, device_id=device_id, group_desc=group_desc,
+        )  # fmt: skip
+    world: Any = c10d._world
+    if group_name in world.pg_names.values():
+        raise ValueError("The specified group name has already been created, please use a different group name")
+    if device_id is not None and (device_id.index is None or device_id.type == "cpu"):
+        raise ValueError("init_process_group device_id parameter must be an accelerator with an index")
+    if pg_tag:
+        existing = c10d._find_pg_by_ranks_and_tag(pg_tag, global_ranks_in_group)
+        if existing:
+            return existing, world.pg_map[existing][1]
+    if global_ranks_in_group:
+        if c10d._get_default_group().rank() not in global_ranks_in_group:
+            return dist.GroupMember.NON_GROUP_MEMBER, None
+        ranks = tuple(global_ranks_in_group)
+    else:
+        ranks = tuple(range(group_size))
+    group = make_group(kinds, ranks, group_rank, group_name, group_desc or "undefined", backend_options)
+    group.store = dist.PrefixStore(f"{group_name}/", store)
+    if device_id is not None:
+        group.bound_device_id = device_id
+    _register(group, backend, str(config), pg_tag)
+    return group, group.store
+
+
+def make_group(
+    kinds: dict[str, str], ranks: tuple[int, ...], member: int, name: str, description: str, options: Any = None
+) -> RankGroup:
+    """A rank's member of a group, on the channels that it shares with the others' members.
+
+    Parameters
+    ----------
+    kinds
+        The backend's name for each device type.
+    ranks
+        The members' global ranks.
+    member
+        The rank in the group.
+    """
+    rank = current_rank()
+    generations = c10d._world.generations if rank is not None else {}
+    generation = generations[name] = generations.get(name, 0) + 1
+    channels = rank.scheduler.shared.setdefault("channels", {}) if rank is not None else {}
+    backends: dict[str, Any] = {}
+    made: dict[str, Any] = {}
+    for device, kind in kinds.items():
+        if kind not in made:
+            key = (name, ranks, kind, generation)
+            if key not in channels:
+                channels[key] = Channel(name, kind, ranks, description)
+            made[kind] = RankNccl(channels[key], member, options) if kind == "nccl" else RankGloo(channels[key], member)
+        backends[device] = made[kind]
+    return RankGroup(backends, member, name, description)
+
+
+def _register(group: RankGroup, backend: str, config: str, tag: str | None) -> None:
+    """As `distributed_c10d._register_pg_in_world`, which 2.10 does not have."""
+    world: Any = c10d._world
+    world.pg_map[group] = (backend, group.store)
+    world.pg_names[group] = group.group_name
+    world.pg_backend_config[group] = config
+    c10d._register_process_group(group.group_name, group)
+    tags = [f"user:{tag}"] if tag else ["", f"ptd:{group.group_name}"]
+    for one in tags:
+        world.tags_to_pg.setdefault(one, []).append(group)
+    world.pg_to_tag[group] = tags[-1]
+
+
+def split_group(
+    self: RankGroup,
+    ranks: list[int],
+    timeout: Any = None,
+    opts: Any = None,
+    group_name: str | None = None,
+    group_desc: str | None = None,
+    device_types: list[torch.device] | None = None,
+) -> RankGroup | None:
+    """`ProcessGroup.split_group`: a group of some of this one's ranks; None for the others."""
+    for backend in self._backends.values():
+        backend.count_split()
+    if self.rank() not in ranks:
+        return None
+    wanted = {torch.device(device).type for device in device_types} if device_types is not None else set(self._backends)
+    kinds = {device: backend.name() for device, backend in self._backends.items() if device in wanted}
+    members = tuple(next(iter(self._backends.values())).channel.ranks[rank] for rank in ranks)
+    name = group_name or f"{self.group_name}:split:{'_'.join(map(str, members))}"
+    group = make_group(kinds, members, ranks.index(self.rank()), name, group_desc or "undefined", opts)
+    group.store = dist.PrefixStore(f"{name}/", self.store) if self.store is not None else None
+    return group
+
+
+def install(patches: Patches) -> None:
+    """Let torch.distributed have NCCL, and make our groups."""
+    patches.set(c10d, "_NCCL_AVAILABLE", True)
+    patches.set(c10d, "default_pg_nccl_timeout", NCCL_TIMEOUT)
+    for module in (c10d, dist, cpp):
+        if not hasattr(cpp, "ProcessGroupNCCL") or module is not cpp:
+            patches.set(module, "ProcessGroupNCCL", RankNccl)
+    patches.set(c10d, "_new_process_group_helper", new_process_group)
+    patches.set(RankGroup, "split_group", split_group)
+    functional.install(patches)
+    reducer.install(patches)

@@ -1,0 +1,118 @@
+"""`run_ranks`: a function on several ranks of this process."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.driver import current
+from fakegpu_lab.driver.patches import Patches
+from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.ranks.output import Console, RankOutput
+from fakegpu_lab.ranks.process_state import ProcessState
+from fakegpu_lab.ranks.scheduler import Scheduler, current_rank
+from fakegpu_lab.ranks.store import stores
+from fakegpu_lab.ranks.untyped import c10d, cpp, dist
+from fakegpu_lab.ranks.world import RankWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+MOST = 64
+"""Ranks that one process runs: each has a thread, and a share of the memory."""
+
+
+def variables(rank: int, world_size: int) -> dict[str, str]:
+    """The environment variables that torchrun gives a rank, on one node."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(world_size),
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "29500",
+    }
+
+
+def run_ranks(
+    fn: Callable[..., Any],
+    world_size: int,
+    *args: Any,
+    show: Collection[int] | None = None,
+    environment: bool = True,
+) -> list[Any]:
+    """Run ``fn(*args)`` on `world_size` ranks of this process, and return what each returned.
+
+    Each rank has its own ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT``, its own current
+    device, random states and process groups; its output is labelled. One rank runs at a time, in an order that is the
+    same in every run.
+
+    Parameters
+    ----------
+    show
+        The ranks whose output is shown; by default all.
+    environment
+        Whether ranks get the variables that torchrun sets.
+
+    Raises
+    ------
+    FakeGpuError
+        There is no machine, or the number of ranks is not one that can be run.
+    Exception
+        What the first rank to fail raised; the others were stopped.
+    """
+    return run_programs([partial(fn, *args)] * _checked(world_size), show, environment)
+
+
+def _checked(world_size: Any) -> int:
+    if isinstance(world_size, bool) or not isinstance(world_size, int) or not 1 <= world_size <= MOST:
+        raise FakeGpuError(f"The number of ranks must be 1 to {MOST}, and {world_size!r} was asked for.")
+    if current.machine is None:
+        raise FakeGpuError("Ranks need GPUs: enable a machine with one for each rank first, as with %fakegpu a100:4.")
+    if current_rank() is not None:
+        raise FakeGpuError("A rank cannot start ranks of its own: call this outside of the ranks.")
+    return world_size
+
+
+def run_programs(
+    programs: list[Callable[[], Any]],
+    show: Collection[int] | None = None,
+    environment: bool = True,
+) -> list[Any]:
+    """Run one program a rank; as `run_ranks`."""
+    world_size = _checked(len(programs))
+    console = Console(sys.stdout, set(show) if show is not None else None)
+
+    def process(rank: int) -> ProcessState:
+        given = variables(rank, world_size) if environment else {}
+        return ProcessState(given, RankOutput(console, rank))
+
+    outside = ProcessState()
+    scheduler = Scheduler(world_size, process)
+    patches = Patches()
+    hook = sys.excepthook
+    try:
+        _install(patches)
+        return scheduler.run(programs)
+    finally:
+        patches.undo()
+        outside.enter()
+        sys.excepthook = hook
+
+
+def _install(patches: Patches) -> None:
+    """What is otherwise while ranks run: torch.distributed's state is each rank's own, stores are shared."""
+    patches.set(c10d, "_world", RankWorld(c10d._world))
+    rendezvous = sys.modules["torch.distributed.rendezvous"]  # the package has a function of that name
+    for name, substitute in stores({}).items():
+        patches.set(rendezvous, name, substitute)
+        patches.set(dist, name, substitute)
+    isolate = cpp._set_thread_isolation_mode
+    isolate(True)
+    patches.later(partial(isolate, False))

@@ -1,0 +1,290 @@
+"""Ranks as threads of which one runs at a time.
+
+The turn passes only where a rank must wait for another one, and always to the next rank (by number, round and round)
+that can go on. So the same program has the same interleaving in every run, and a program that can never go on is
+known at once: nobody is left to run.
+
+>>> ranks = Scheduler(2)
+>>> arrived = []
+>>> def program() -> int:
+...     me = current_rank()
+...     arrived.append(me.number)
+...     me.wait(Waiting(lambda: len(arrived) == 2))
+...     return me.number * 10
+>>> ranks.run([program, program])
+[0, 10]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import ctypes
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+STACK_BYTES = 64 << 20
+"""A rank's stack: as deep as a main thread's (macOS gives others 512 KiB). Only pages that are used take memory."""
+
+_READY, _RUNNING, _WAITING, _DONE = "ready", "running", "waiting", "done"
+
+
+class RankStopped(BaseException):
+    """Raised in a rank that has to end because another one failed, or because the user interrupted."""
+
+
+class Waiting:
+    """What a rank waits for.
+
+    Parameters
+    ----------
+    ready
+        Whether it may go on.
+    what
+        What it waits for, for the diagnosis: an operation, a key of a store.
+    """
+
+    __slots__ = ("ready", "what")
+
+    def __init__(self, ready: Callable[[], bool], what: Any = None) -> None:
+        self.ready = ready
+        self.what = what
+
+
+class ProcessLike:
+    """What a rank would own if it were a process; `process_state` swaps it with the turn."""
+
+    def enter(self) -> None:
+        """The rank goes on."""
+
+    def leave(self) -> None:
+        """Another rank goes on."""
+
+
+class Rank:
+    """One rank of a run.
+
+    Attributes
+    ----------
+    number
+        Its global rank.
+    state
+        ``"ready"``, ``"running"``, ``"waiting"`` or ``"done"``.
+    waiting
+        What it waits for, or waited for when it was stopped.
+    result, error
+        What its program returned, or raised.
+    local
+        What other modules keep for it (its process groups, what it did).
+    """
+
+    def __init__(self, number: int, scheduler: Scheduler, process: ProcessLike) -> None:
+        self.number = number
+        self.scheduler = scheduler
+        self.process = process
+        self.state = _READY
+        self.waiting: Waiting | None = None
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.pending: BaseException | None = None
+        self.local: dict[str, Any] = {}
+        self.thread: threading.Thread | None = None
+        self._turn = threading.Semaphore(0)
+
+    @property
+    def done(self) -> bool:
+        """Whether its program has ended."""
+        return self.state == _DONE
+
+    def wait(self, waiting: Waiting) -> None:
+        """Let other ranks run until `waiting` is over; at once if it is already.
+
+        Raises
+        ------
+        RankStopped
+            The run is at its end: another rank failed.
+        Exception
+            No rank can go on, and this is the one that is told.
+        """
+        if self.scheduler.stopping:
+            raise RankStopped
+        if waiting.ready():
+            return
+        self.waiting, self.state = waiting, _WAITING
+        self.process.leave()
+        self.scheduler.pass_on(self)
+        self._turn.acquire()
+        self.process.enter()
+        self.state = _RUNNING
+        if self.pending is not None:
+            error, self.pending = self.pending, None
+            raise error
+        if self.scheduler.stopping:
+            raise RankStopped
+        self.waiting = None
+
+    def give_way(self) -> None:
+        """Let every other rank that can go on run once, without waiting for anything."""
+        others = [other for other in self.scheduler.ranks if other is not self]
+        asked = iter((False, True))
+        if any(not other.done for other in others):
+            self.wait(Waiting(lambda: next(asked, True)))
+
+    def _main(self, program: Callable[[], Any]) -> None:
+        here.rank = self
+        self._turn.acquire()
+        self.process.enter()
+        self.state = _RUNNING
+        try:
+            if not self.scheduler.stopping:
+                self.result = program()
+        except RankStopped:
+            pass
+        except BaseException as error:
+            self.error = error
+            self.scheduler.fail(self, error)
+        finally:
+            self.state = _DONE
+            self.process.leave()
+            self.scheduler.pass_on(self)
+
+    def interrupt(self) -> None:
+        """Have the rank's thread raise RankStopped at its next line of Python."""
+        if self.thread is not None and self.thread.ident is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread.ident), ctypes.py_object(RankStopped))
+
+
+class _Here(threading.local):
+    rank: Rank | None = None
+
+
+here = _Here()
+
+
+def current_rank() -> Rank | None:
+    """The rank that the calling thread is; None outside of a run."""
+    return here.rank
+
+
+class Scheduler:
+    """Runs programs as ranks, in turn.
+
+    Parameters
+    ----------
+    world_size
+        How many ranks there are.
+    process
+        Makes what a rank owns, by its number.
+    stuck
+        Told when no rank can go on: whose exception is raised, and which one. Raises nothing itself.
+
+    Attributes
+    ----------
+    failed
+        The first rank that raised.
+    stopping
+        Whether all ranks are to end.
+    shared
+        What other modules keep for all ranks.
+    """
+
+    def __init__(
+        self,
+        world_size: int,
+        process: Callable[[int], ProcessLike] = lambda number: ProcessLike(),
+        stuck: Callable[[Scheduler], tuple[Rank, BaseException]] | None = None,
+    ) -> None:
+        self.ranks = [Rank(number, self, process(number)) for number in range(world_size)]
+        self.stopping = False
+        self.failed: Rank | None = None
+        self.shared: dict[str, Any] = {}
+        self._stuck = stuck or _deadlock
+        self._ended = threading.Event()
+
+    def run(self, programs: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Run one program a rank until all have ended.
+
+        Returns
+        -------
+        list
+            What each returned, by rank.
+
+        Raises
+        ------
+        BaseException
+            What the first rank to fail raised. KeyboardInterrupt: the ranks were stopped.
+        """
+        for rank, program in zip(self.ranks, programs, strict=True):
+            context = contextvars.copy_context()
+            rank.thread = threading.Thread(
+                target=context.run, args=(rank._main, program), name=f"rank {rank.number}", daemon=True
+            )
+        before = _set_stack_size(STACK_BYTES)
+        try:
+            for rank in self.ranks:
+                if rank.thread is not None:
+                    rank.thread.start()
+        finally:
+            _set_stack_size(before)
+        self.ranks[0]._turn.release()
+        try:
+            self._wait()
+        except KeyboardInterrupt:
+            self.stopping = True
+            for rank in self.ranks:
+                if rank.state == _RUNNING:
+                    rank.interrupt()
+            self._wait()  # a second Ctrl-C leaves a rank alone that is deep in a computation
+            raise
+        for rank in self.ranks:
+            if rank.thread is not None:
+                rank.thread.join()
+        if self.failed is not None and self.failed.error is not None:
+            raise self.failed.error
+        return [rank.result for rank in self.ranks]
+
+    def _wait(self) -> None:
+        while not self._ended.wait(0.5):  # Windows delivers Ctrl-C only between waits
+            pass
+
+    def fail(self, rank: Rank, error: BaseException) -> None:
+        """Stop all ranks, because one raised; only the first counts."""
+        if self.failed is None and not self.stopping:
+            self.failed = rank
+        self.stopping = True
+
+    def pass_on(self, rank: Rank) -> None:
+        """Give the turn to the next rank that can go on."""
+        following = self._next(rank)
+        if following is None and any(not other.done for other in self.ranks):
+            told, error = self._stuck(self)
+            told.pending = error
+            following = told
+        if following is None:
+            self._ended.set()
+        else:
+            following._turn.release()
+
+    def _next(self, rank: Rank) -> Rank | None:
+        count = len(self.ranks)
+        for step in range(1, count + 1):
+            other = self.ranks[(rank.number + step) % count]
+            if other.state == _READY or (
+                other.state == _WAITING and (self.stopping or (other.waiting is not None and other.waiting.ready()))
+            ):
+                return other
+        return None
+
+
+def _deadlock(scheduler: Scheduler) -> tuple[Rank, BaseException]:
+    waiting = [rank for rank in scheduler.ranks if not rank.done]
+    return waiting[0], RuntimeError("No rank can go on.")
+
+
+def _set_stack_size(nbytes: int) -> int:
+    with contextlib.suppress(ValueError, RuntimeError):  # not on every platform
+        return threading.stack_size(nbytes)
+    return 0
