@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,18 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
 
 
-def _make_reducer(*args: Any, **kwargs: Any) -> Any:
-    """``torch.distributed.Reducer(…)``, whose map of used parameters stays on the host (`kernels.on_host`)."""
-    reducer.under_construction = True
-    try:
-        return cpp.Reducer(*args, **kwargs)
-    finally:
-        reducer.under_construction = False
+def _with_map_on_host(real: Callable[..., Any]) -> Callable[..., Any]:
+    """What makes the reducer's map of used parameters, which stays on the host (`kernels.on_host`)."""
+
+    @functools.wraps(real, assigned=("__name__", "__doc__"), updated=())
+    def make(*args: Any, **kwargs: Any) -> Any:
+        reducer.under_construction = True
+        try:
+            return real(*args, **kwargs)
+        finally:
+            reducer.under_construction = False
+
+    return make
 
 
 def _without_timer(real: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -37,5 +43,6 @@ def _without_timer(real: Callable[[Any], None]) -> Callable[[Any], None]:
 
 def install(patches: Patches) -> None:
     """Patch what DDP calls."""
-    patches.set(dist, "Reducer", _make_reducer)
+    patches.set(dist, "Reducer", _with_map_on_host(cpp.Reducer))
+    patches.set(cpp.Reducer, "_set_static_graph", _with_map_on_host(cpp.Reducer._set_static_graph))
     patches.set(cpp.Logger, "set_runtime_stats_and_log", _without_timer(cpp.Logger.set_runtime_stats_and_log))

@@ -20,9 +20,7 @@ def model() -> nn.Module:
 
 def batches(size: int = 12) -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(1)
-    return [
-        (torch.randn(size, 8, generator=generator), torch.randn(size, 4, generator=generator)) for _ in "1234"
-    ]
+    return [(torch.randn(size, 8, generator=generator), torch.randn(size, 4, generator=generator)) for _ in "1234"]
 
 
 def on_one_device(device: str = "cuda:0") -> list[torch.Tensor]:
