@@ -24,7 +24,14 @@ def start(self: threading.Thread) -> None:
     """`threading.Thread.start`."""
     parent = here.host
     vars(self)["_fakegpu_lab_parent"] = (parent.now, dict(parent.seen))
+    target = vars(self).get("_target")
+    if getattr(target, "__qualname__", "") != "parallel_apply.<locals>._worker":
+        _start(self)
+        return
+    # DataParallel's replicas: side by side in simulated time, one after the other in fact, so that every run is alike
+    self.name = f"replica {vars(self)['_args'][0]}"
     _start(self)
+    _join(self)
 
 
 def join(self: threading.Thread, timeout: float | None = None) -> None:

@@ -1,122 +1,231 @@
-"""Copies and sums over several devices of one process: what `torch.nn.parallel.comm` and `torch.cuda.nccl` call.
+"""Copies over several devices of one process: what `torch.nn.parallel.comm` calls, and with it `nn.DataParallel`.
 
-torch/csrc/cuda/comm.cpp and python_nccl.cpp. Collectives of several processes are another matter (torch.distributed).
+torch/csrc/cuda/comm.cpp: its checks in its order and words, its copies on its streams, NCCL where it takes NCCL.
 """
 
 from __future__ import annotations
 
-import functools
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.parallel._functions as parallel_functions
+from torch import _utils as torch_utils
+
+from fakegpu_lab.driver.torch_cuda import nccl
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fakegpu_lab.driver.patches import Patches
 
     Tensor = torch.Tensor
 
+_torch_utils: Any = torch_utils  # has no types
+_Stream: Any = torch.cuda.Stream
 
-def _at(index: int | None) -> torch.device:
-    return torch.device("cpu") if index == -1 else torch.device("cuda", index or 0)
+
+def _cuda(index: int) -> torch.device:
+    if index < 0:
+        raise RuntimeError(f"Expected non-negative device index, but got {index}")
+    return torch.device("cuda", index)
+
+
+def _index(tensor: Tensor) -> int:
+    return tensor.get_device() if tensor.is_cuda else -1
+
+
+def _dimension(tensor: Tensor, dim: int) -> int:
+    """`dim` from 0; raises as `at::maybe_wrap_dim`."""
+    if dim < 0 or dim >= tensor.dim():
+        tensor.size(dim)  # raises what torch raises
+    return dim % max(tensor.dim(), 1)
+
+
+def _want_cuda(tensor: Tensor, what: str, place: int) -> None:
+    if not tensor.is_cuda:
+        kind, one = ("input", "tensor") if what == "input" else ("output", "output tensor")
+        raise RuntimeError(
+            f"Expected all {kind} tensors to be CUDA tensors, but {one} at index {place} has device '{tensor.device}'"
+        )
+
+
+def _spread(tensor: Tensor, outputs: Sequence[Tensor]) -> None:
+    if nccl.is_available([tensor, *outputs]):
+        nccl.broadcast([tensor, *outputs], 0)
+        return
+    for output in outputs:
+        output.copy_(tensor, non_blocking=True)
 
 
 def broadcast(tensor: Tensor, devices: Sequence[int]) -> tuple[Tensor, ...]:
     """The tensor on every device; itself where it is already."""
     if not devices:
         raise RuntimeError("Expected at least one device to broadcast to")
-    return tuple(tensor if tensor.device == _at(index) else tensor.to(_at(index)) for index in devices)
+    others = [
+        torch.empty(tensor.shape, dtype=tensor.dtype, layout=tensor.layout, device=_cuda(index))
+        for index in devices
+        if _cuda(index).index != _index(tensor)
+    ]
+    _spread(tensor, others)
+    made = iter(others)
+    return tuple(tensor if index == _index(tensor) else next(made) for index in devices)
 
 
 def broadcast_out(tensor: Tensor, outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The tensor copied into every output."""
-    for output in outputs:
-        output.copy_(tensor)
+    for i, output in enumerate(outputs):
+        _want_cuda(output, "output", i)
+        if output.shape != tensor.shape:
+            raise RuntimeError(
+                f"Expected all output tensors to have same shape as the source tensor {list(tensor.shape)}, but output "
+                f"tensor at index {i} has shape {list(output.shape)}"
+            )
+    _spread(tensor, outputs)
     return tuple(outputs)
 
 
 def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buffer_size: int) -> list[list[Tensor]]:
-    """All tensors on every device, one list for each."""
-    if any(tensor.device != _at(devices[0]) for tensor in tensors):
-        raise RuntimeError("All tensors must be on devices[0]: " + str(devices[0]))
-    return [[tensor if i == 0 else tensor.to(_at(index)) for tensor in tensors] for i, index in enumerate(devices)]
+    """All tensors on every device, one list for each: small ones are sent in buffers of `buffer_size` bytes."""
+    if any(_index(tensor) != devices[0] for tensor in tensors):
+        raise RuntimeError(f"All tensors must be on devices[0]: {devices[0]}")
+    outputs: list[list[Tensor]] = [list(tensors), *([] for _ in devices[1:])]
+    with torch.cuda.device(devices[0]):
+        for chunk in _torch_utils._take_tensors(tensors, buffer_size):
+            if chunk[0].is_sparse:
+                indices, values = (broadcast(flat, devices) for flat in _torch_utils._flatten_sparse_tensors(chunk))
+                flats: Any = list(zip(indices, values, strict=True))
+            else:
+                flats = broadcast(_torch_utils._flatten_dense_tensors(chunk), devices)
+            for output, flat in list(zip(outputs, flats, strict=True))[1:]:
+                unflatten: Any = (
+                    _torch_utils._unflatten_sparse_tensors
+                    if chunk[0].is_sparse
+                    else _torch_utils._unflatten_dense_tensors
+                )
+                whole = unflatten(flat, chunk)
+                output += [tensor.data for tensor in whole]  # each with a version counter of its own
+    if len({tensor.type() for tensor in tensors}) > 1:
+        outputs[1:] = [list(_torch_utils._reorder_tensors_as(output, tensors)) for output in outputs[1:]]
+    return outputs
+
+
+def _on(streams: Any, place: int, index: int) -> Any:
+    """The stream that was given for a copy, made current; none where none was given."""
+    stream = streams[place] if streams is not None and place < len(streams) else None
+    if stream is None:
+        return nullcontext()
+    if stream.device_index != index:
+        raise RuntimeError(
+            f"Expected the device associated with the stream at index {place} (was {stream.device_index}) to match the "
+            f"device supplied at that index (expected {index})"
+        )
+    return torch.cuda.stream(_Stream(stream_id=stream.stream_id, device_index=index, device_type=1))
 
 
 def scatter(
     tensor: Tensor, devices: Sequence[int], chunk_sizes: Sequence[int] | None, dim: int, streams: Any
 ) -> tuple[Tensor, ...]:
-    """The tensor in chunks along `dim`, one for each device."""
-    chunks = torch.split(tensor, list(chunk_sizes), dim) if chunk_sizes is not None else tensor.chunk(len(devices), dim)
-    return tuple(chunk.to(_at(index)) for chunk, index in zip(chunks, devices, strict=False))
+    """The tensor in chunks along `dim`, one for each device; where it is already, a view."""
+    if not devices:
+        raise RuntimeError("Expected at least one device to scatter to")
+    if chunk_sizes is not None and len(chunk_sizes) != len(devices):
+        raise RuntimeError(
+            "Expected devices and chunk_sizes to be of same length, but got "
+            f"len(devices) = {len(devices)} and len(chunk_sizes) = {len(chunk_sizes)}"
+        )
+    dim = _dimension(tensor, dim)
+    chunks = tensor.chunk(len(devices), dim) if chunk_sizes is None else torch.split(tensor, list(chunk_sizes), dim)
+    parts = []
+    for place, (chunk, index) in enumerate(zip(chunks, devices, strict=False)):
+        if index != _index(tensor):
+            with _on(streams, place, index):
+                chunk = chunk.to(_cuda(index), non_blocking=True)  # noqa: PLW2901
+        parts.append(chunk)
+    return tuple(parts)
 
 
 def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: Any) -> tuple[Tensor, ...]:
     """The tensor in chunks, copied into the outputs."""
-    chunks = torch.split(tensor, [output.size(dim) for output in outputs], dim)
-    for output, chunk in zip(outputs, chunks, strict=True):
-        output.copy_(chunk)
+    if not outputs:
+        raise RuntimeError("Expected at least one output tensor to scatter to")
+    dim = _dimension(tensor, dim)
+    for i, output in enumerate(outputs):
+        _want_cuda(output, "output", i)
+        rest = [n for axis, n in enumerate(tensor.shape) if axis != dim]
+        if output.dim() != tensor.dim() or [n for axis, n in enumerate(output.shape) if axis != dim] != rest:
+            raise RuntimeError(
+                f"Output tensor at index {i} has incorrect shape: {list(output.shape)}. Expected same shape except for "
+                f"scatter dim {dim} as the source tensor: {list(tensor.shape)}"
+            )
+    sizes = [output.size(dim) for output in outputs]
+    if sum(sizes) != tensor.size(dim):
+        raise RuntimeError(
+            f"Total size for output tensors along scatter dim {dim} does not match the source tensor size at dim {dim}."
+            f" Expected {tensor.size(dim)}, but got total size {sum(sizes)}"
+        )
+    for place, (output, chunk) in enumerate(zip(outputs, torch.split(tensor, sizes, dim), strict=True)):
+        with _on(streams, place, _index(output)):
+            output.copy_(chunk, non_blocking=True)
     return tuple(outputs)
+
+
+def _gathered_size(tensors: Sequence[Tensor], dim: int) -> list[int]:
+    """Check the tensors; how large they are together."""
+    expected = list(tensors[0].shape)
+    total = 0
+    for i, tensor in enumerate(tensors):
+        _want_cuda(tensor, "input", i)
+        if tensor.dim() != len(expected):
+            raise RuntimeError(
+                f"Expected all input tensors to have the same number of dimensions, but tensor at index {i}has "
+                f"{tensor.dim()} dimensions, (expected {len(expected)})"
+            )
+        expected[dim] = tensor.size(dim)
+        if list(tensor.shape) != expected:
+            raise RuntimeError(
+                f"Input tensor at index {i} has invalid shape {list(tensor.shape)}, but expected {expected}"
+            )
+        total += tensor.size(dim)
+    expected[dim] = total
+    return expected
+
+
+def _put_together(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
+    for chunk, tensor in zip(torch.split(output, [tensor.size(dim) for tensor in tensors], dim), tensors, strict=True):
+        chunk.copy_(tensor, non_blocking=output.is_cuda)
+    return output
 
 
 def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
     """The tensors one after the other along `dim`, on one device; -1 is the host."""
     if not tensors:
         raise RuntimeError("Expected at least one tensor to gather from")
-    index = torch.cuda.current_device() if destination is None else destination
-    return torch.cat([tensor.to(_at(index)) for tensor in tensors], dim)
+    dim = _dimension(tensors[0], dim)
+    size = _gathered_size(tensors, dim)
+    last = torch.channels_last if len(size) == 4 else torch.channels_last_3d
+    channels_last = len(size) in (4, 5) and all(
+        tensor.is_contiguous(memory_format=last) and not tensor.is_contiguous() for tensor in tensors
+    )
+    where = "cpu" if destination == -1 else _cuda(torch.cuda.current_device() if destination is None else destination)
+    memory_format = last if channels_last else torch.contiguous_format
+    output = torch.empty(size, dtype=tensors[0].dtype, device=where, memory_format=memory_format)
+    return _put_together(tensors, output, dim)
 
 
 def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
     """The same, into a tensor."""
-    return output.copy_(torch.cat([tensor.to(output.device) for tensor in tensors], dim))
+    if not tensors:
+        raise RuntimeError("Expected at least one tensor to gather from")
+    dim = _dimension(tensors[0], dim)
+    size = _gathered_size(tensors, dim)
+    if list(output.shape) != size:
+        raise RuntimeError(f"Expected out tensor to have shape {size}, but got {list(output.shape)}")
+    return _put_together(tensors, output, dim)
 
 
-_REDUCTIONS = (torch.add, torch.mul, torch.maximum, torch.minimum)  # ncclRedOp_t
-
-
-def _reduced(inputs: Sequence[Tensor], op: int, where: torch.device) -> Tensor:
-    return functools.reduce(_REDUCTIONS[op], [tensor.to(where) for tensor in inputs])
-
-
-def nccl_reduce(inputs: Sequence[Tensor], output: Tensor, root: int, op: int, streams: Any, comms: Any) -> None:
-    """Reduce the inputs, one a device, into a tensor on the root's device."""
-    output.copy_(_reduced(inputs, op, inputs[root].device))
-
-
-def nccl_all_reduce(inputs: Sequence[Tensor], outputs: Sequence[Tensor], op: int, streams: Any, comms: Any) -> None:
-    """Reduce the inputs into an output on every device."""
-    total = _reduced(inputs, op, inputs[0].device)
-    for output in outputs:
-        output.copy_(total)
-
-
-def nccl_broadcast(inputs: Sequence[Tensor], root: int, streams: Any, comms: Any) -> None:
-    """Copy the root's tensor over all others."""
-    for tensor in inputs:
-        if tensor is not inputs[root]:
-            tensor.copy_(inputs[root])
-
-
-def nccl_all_gather(inputs: Sequence[Tensor], outputs: Sequence[Tensor], streams: Any, comms: Any) -> None:
-    """Put all inputs, one after the other, into an output on every device."""
-    for output in outputs:
-        output.copy_(torch.cat([tensor.reshape(-1).to(output.device) for tensor in inputs]).view_as(output))
-
-
-def nccl_reduce_scatter(inputs: Sequence[Tensor], outputs: Sequence[Tensor], op: int, streams: Any, comms: Any) -> None:
-    """Reduce the inputs and give each device its part."""
-    parts = _reduced(inputs, op, inputs[0].device).reshape(-1).chunk(len(outputs))
-    for output, part in zip(outputs, parts, strict=True):
-        output.copy_(part.view_as(output))
-
-
-FUNCTIONS = {
-    "_nccl_reduce": nccl_reduce,
-    "_nccl_all_reduce": nccl_all_reduce,
-    "_nccl_broadcast": nccl_broadcast,
-    "_nccl_all_gather": nccl_all_gather,
-    "_nccl_reduce_scatter": nccl_reduce_scatter,
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **nccl.FUNCTIONS,
     "_broadcast": broadcast,
     "_broadcast_out": broadcast_out,
     "_broadcast_coalesced": broadcast_coalesced,
@@ -128,4 +237,5 @@ FUNCTIONS = {
 
 
 def install(patches: Patches) -> None:
-    """Nothing else refers to these."""
+    """The streams that DataParallel keeps for its copies are this machine's."""
+    patches.set(parallel_functions, "_streams", None)
