@@ -15,12 +15,12 @@ INPUTS := pyproject.toml constraints.txt Makefile
 .PHONY: help lab test lint types units notebooks clean
 
 help:
-	@echo "make lab    open JupyterLab on the lessons"
+	@echo "make lab    open JupyterLab on the lessons, copied to fakegpu-lessons"
 	@echo "make test   check the code and run the tests"
 	@echo "make clean  remove .venv and everything that was generated"
 
 lab: $(VENV)/.lab
-	$(BIN)/jupyter lab $(LAB_ARGS) lessons
+	$(BIN)/fakegpu-lab lab $(LAB_ARGS)
 
 test: lint types units notebooks
 
@@ -37,7 +37,7 @@ units: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --doctest-modules --ignore=tests/programs fakegpu_lab tests
 
 notebooks: $(VENV)/.test
-	$(BIN)/python -m pytest -q --nbval --nbval-current-env lessons
+	FAKEGPU_LAB_PROGRESS=off $(BIN)/python -m pytest -q --nbval-lax --nbval-current-env lessons/source
 
 # The plain name finds the CPU build on macOS, and wherever pip is configured to find it. If it does not, PyTorch's own
 # index has it. It is installed first and alone, so that nothing else is ever asked of that index.

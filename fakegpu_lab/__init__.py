@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from fakegpu_lab.course import expect
     from fakegpu_lab.hardware.errors import FakeGpuError
     from fakegpu_lab.session import disable, enable, machine, reset, run_ranks, snapshot
     from fakegpu_lab.trace import Trace, clock, host_work, record
@@ -27,6 +28,7 @@ __all__ = [
     "clock",
     "disable",
     "enable",
+    "expect",
     "host_work",
     "machine",
     "record",
@@ -43,6 +45,10 @@ def __getattr__(name: str) -> Any:
         from fakegpu_lab.hardware.errors import FakeGpuError
 
         return FakeGpuError
+    if name == "expect":
+        from importlib import import_module
+
+        return import_module("fakegpu_lab.course.expect")
     if name in _TRACE:
         from fakegpu_lab import trace
 
@@ -56,13 +62,17 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """What ``%load_ext fakegpu_lab`` calls."""
+    from fakegpu_lab.course import magics as course
     from fakegpu_lab.notebook import magics
 
     magics.load(shell)
+    course.load(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """What ``%unload_ext fakegpu_lab`` calls."""
+    from fakegpu_lab.course import magics as course
     from fakegpu_lab.notebook import magics
 
     magics.unload(shell)
+    course.unload(shell)

@@ -331,7 +331,7 @@ def test_the_lessons_are_copied_once(here: Path, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(SystemExit) as exit_:
             cli.main()
         assert exit_.value.code == 0
-        tour = here / "mine" / "00-tour.ipynb"
+        tour = here / "mine" / "00-tour" / "00-tour.ipynb"
         assert tour.exists()
         tour.write_text("what a student wrote")
     assert tour.read_text() == "what a student wrote"

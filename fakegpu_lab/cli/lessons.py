@@ -8,17 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import fakegpu_lab
+from fakegpu_lab.course.lesson import shipped
 from fakegpu_lab.hardware.errors import FakeGpuError
-
-
-def lessons_dir() -> Path:
-    """Return the folder of the lessons: inside an installed package, or beside it in a checkout."""
-    package = Path(fakegpu_lab.__file__).resolve().parent
-    for folder in (package / "lessons", package.parent / "lessons"):
-        if folder.is_dir():
-            return folder
-    raise FakeGpuError(f"The lessons are missing from {package}: install fakegpu-lab again.")
 
 
 def open_lab(folder: str, lab_args: tuple[str, ...]) -> int:
@@ -34,9 +25,9 @@ def open_lab(folder: str, lab_args: tuple[str, ...]) -> int:
     target = Path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
-        for lesson in sorted(lessons_dir().glob("*.ipynb")):
+        for lesson in sorted(path for path in shipped().iterdir() if path.is_dir()):
             if not (target / lesson.name).exists():  # what a student wrote stays
-                shutil.copy(lesson, target)
+                shutil.copytree(lesson, target / lesson.name, ignore=shutil.ignore_patterns(".*", "fakegpu-progress*"))
     except OSError as error:
         raise FakeGpuError(f"The lessons cannot be copied to {folder}: {error.strerror}.") from None
     try:

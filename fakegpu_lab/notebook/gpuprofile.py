@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -10,13 +9,13 @@ from IPython.core.magic import Magics, cell_magic, magics_class, output_can_be_s
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
 
-from fakegpu_lab import trace
+from fakegpu_lab import cells, trace
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.timeline.tables import line_sums
 from fakegpu_lab.timeline.words import duration, place
 
 if TYPE_CHECKING:
-    from types import CodeType, SimpleNamespace
+    from types import SimpleNamespace
 
     from fakegpu_lab.trace import Trace
 
@@ -46,29 +45,13 @@ class GpuProfileMagics(Magics):
             recording = trace.record()
         except FakeGpuError as error:
             raise UsageError(str(error)) from None
-        name, code, last = self._compiled(cell)
+        parsed = cells.parse(self.shell, cell)
         names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
         try:
             with recording:
-                exec(code, names)
-                return eval(last, names) if last is not None else None
+                return cells.run(self.shell, parsed, names)
         finally:
-            self._show(recording, name, asked)
-
-    def _compiled(self, cell: str) -> tuple[str, CodeType, CodeType | None]:
-        """The cell's file name, by which tracebacks find it, its code, and that of its last expression, if it has one.
-
-        Its first line is line 2, as the notebook counts: line 1 is the magic.
-        """
-        __tracebackhide__ = True
-        shell: Any = self.shell
-        source = "\n" + shell.transform_cell(cell)
-        number = len(shell.user_ns.get("In", ["", ""])) - 1
-        name = shell.compile.cache(source, number, raw_code=source)
-        tree = shell.transform_ast(shell.compile.ast_parse(source, name))
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        value = shell.compile(ast.Expression(last.value), name, "eval") if last is not None else None
-        return name, shell.compile(tree, name, "exec"), value
+            self._show(recording, parsed.name, asked)
 
     def _show(self, recording: Trace, name: str, asked: SimpleNamespace) -> None:
         print(recording.described())

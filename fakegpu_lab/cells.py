@@ -1,0 +1,49 @@
+"""A notebook's cell as a cell magic gets it, made into code whose errors point at the cell's own lines."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, NamedTuple
+
+
+class Cell(NamedTuple):
+    """A cell's code.
+
+    Attributes
+    ----------
+    name
+        The file name by which tracebacks and `linecache` find it.
+    tree
+        Its statements. The first line below the magic is line 2, as the notebook counts.
+    source
+        Its text as Python, with an empty line for the magic's.
+    """
+
+    name: str
+    tree: ast.Module
+    source: str
+
+
+def parse(shell: Any, text: str) -> Cell:
+    """Read the text below a cell magic.
+
+    Raises
+    ------
+    SyntaxError
+        Of the text's own, with its line.
+    """
+    __tracebackhide__ = True
+    source = "\n" + shell.transform_cell(text)
+    number = len(shell.user_ns.get("In", ["", ""])) - 1
+    name = shell.compile.cache(source, number, raw_code=source)
+    return Cell(name, shell.transform_ast(shell.compile.ast_parse(source, name)), source)
+
+
+def run(shell: Any, cell: Cell, names: dict[str, Any]) -> Any:
+    """Run a cell and return the value of its last line, if that is an expression."""
+    __tracebackhide__ = True
+    body, last = cell.tree.body, None
+    if body and isinstance(body[-1], ast.Expr):
+        last, body = body[-1].value, body[:-1]
+    exec(shell.compile(ast.Module(body, cell.tree.type_ignores), cell.name, "exec"), names)
+    return eval(shell.compile(ast.Expression(last), cell.name, "eval"), names) if last is not None else None

@@ -1,0 +1,199 @@
+"""``%lesson``, ``%%exercise``, ``%%check``, ``%hint``, ``%progress``: a lesson's notebook."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.display import Markdown, display
+
+from fakegpu_lab import cells, session, trace
+from fakegpu_lab.course import checking, lesson, page, progress
+from fakegpu_lab.course.attempt import Attempt, placeholder
+from fakegpu_lab.course.classroom import Classroom, NotSolvedYet
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from fakegpu_lab.course.lesson import Exercise
+    from fakegpu_lab.course.result import Result
+
+RECORDS = 50_000
+"""Records of a kind that an exercise's recording keeps: some 25 MB when all are full."""
+
+
+class _Note:
+    """A sentence or two: a quiet box in a notebook, text elsewhere."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        style = "border-left: 4px solid var(--jp-ui-font-color2, #616161); padding: 6px 14px; max-width: 860px"
+        return f'<div role="note" style="{style}">{escape(self.text)}</div>'
+
+
+@magics_class
+class CourseMagics(Magics):
+    """The magics of a lesson."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self.room = Classroom()
+
+    @magic_arguments()
+    @argument("name", help="the lesson's name: 01-device-placement")
+    @line_magic
+    def lesson(self, line: str) -> Any:
+        """Say which lesson this notebook is, for its hints and to save your progress.
+
+        %lesson 01-device-placement
+        """
+        asked = parse_argstring(self.lesson, line)
+        try:
+            self.room = Classroom(lesson.find(asked.name), Path.cwd())
+        except FakeGpuError as error:
+            raise UsageError(str(error)) from None
+        found = self.room.lesson
+        assert found is not None
+        path = progress.path_for(found.name)
+        return page.Welcome(found, progress.read(path) if path is not None else progress.Progress())
+
+    @magic_arguments()
+    @argument("id", help="the exercise")
+    @cell_magic
+    def exercise(self, line: str, cell: str) -> Any:
+        """Run your solution of an exercise, so that its check can see what it did.
+
+        %%exercise first-move
+        y = x.to("cuda")
+        """
+        __tracebackhide__ = True
+        asked = parse_argstring(self.exercise, line)
+        self._known(asked.id)
+        attempt = self.room.attempts[asked.id] = Attempt(asked.id)
+        parsed = cells.parse(self.shell, cell)
+        attempt.name, attempt.tree = parsed.name, parsed.tree
+        if placeholder(parsed.tree) is not None:
+            self._unsolved(attempt)
+        names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
+        attempt.trace = trace.record(RECORDS) if session.enabled() else None
+        try:
+            if attempt.trace is None:
+                return cells.run(self.shell, parsed, names)
+            with attempt.trace:
+                return cells.run(self.shell, parsed, names)
+        except NotImplementedError as error:
+            if not str(error):
+                self._unsolved(attempt)
+            attempt.error = f"NotImplementedError: {error}"
+            raise
+        except BaseException as error:
+            attempt.error = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
+            raise
+
+    def _unsolved(self, attempt: Attempt) -> None:
+        attempt.unsolved = True
+        title = self.room.exercise(attempt.exercise).title
+        text = f"“{title}” is yours to solve: write your code where it says YOUR CODE HERE, and run this cell again."
+        raise NotSolvedYet(
+            text.replace("where it says YOUR CODE HERE", "in place of the …") if _dots(attempt) else text
+        )
+
+    @magic_arguments()
+    @argument("id", help="the exercise")
+    @cell_magic
+    def check(self, line: str, cell: str) -> Result:
+        """Check your solution of an exercise.
+
+        Every statement with ``expect`` in it is a part, and all of them are looked at.
+        """
+        __tracebackhide__ = True
+        asked = parse_argstring(self.check, line)
+        about = self._known(asked.id)
+        parsed = cells.parse(self.shell, cell)
+        names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
+        result = checking.run(
+            parsed.source, names, asked.id, self.room.attempts.get(asked.id), file=parsed.name, tree=parsed.tree,
+            title=about.title, points=about.points if self.room.lesson else None, hints=len(about.hints),
+        )  # fmt: skip
+        said = self.room.checked(result.record)
+        if said:
+            print(said)
+        return result
+
+    def _known(self, name: str) -> Exercise:
+        try:
+            return self.room.exercise(name)
+        except ValueError as error:
+            raise UsageError(str(error) if isinstance(error, FakeGpuError) else f"{name!r} is no exercise.") from None
+
+    @line_magic
+    def hint(self, line: str) -> None:
+        """Show the next hint of an exercise: %hint first-move. Each time it is run, one more."""
+        try:
+            text = self.room.hint(line.strip())
+        except FakeGpuError as error:
+            raise UsageError(str(error)) from None
+        if getattr(self.shell, "kernel", None) is None:
+            print(text)
+        else:
+            display(Markdown(text))
+
+    @magic_arguments()
+    @argument("--save", metavar="PATH", help="write it as a page of its own: my-progress.html")
+    @line_magic
+    def progress(self, line: str) -> Any:
+        """Show what you have done so far, in all lessons.
+
+        %progress
+        %progress --save my-progress.html
+        """
+        asked = parse_argstring(self.progress, line)
+        path = progress.path_for(self.room.lesson.name if self.room.lesson else "")
+        shown = page.Summary(progress.read(path) if path is not None else progress.Progress())
+        if asked.save:
+            try:
+                Path(asked.save).write_text(shown.document(), encoding="utf-8")
+            except OSError as error:
+                raise UsageError(f"{asked.save} cannot be written: {error.strerror}.") from None
+            print(f"Written: {asked.save}")
+        return shown
+
+
+def _dots(attempt: Attempt) -> bool:
+    return attempt.tree is not None and placeholder(attempt.tree) is not None
+
+
+def _friendly(shell: Any, kind: type, error: BaseException, traceback: TracebackType, tb_offset: Any = None) -> None:
+    """What is shown in place of a traceback when a cell is not solved yet."""
+    note = _Note(str(error))
+    if getattr(shell, "kernel", None) is None:
+        print(note)
+    else:
+        display(note)
+
+
+def load(shell: InteractiveShell) -> None:
+    """Register the magics with `shell`."""
+    shell.register_magics(CourseMagics(shell))
+    shell.set_custom_exc((NotSolvedYet,), _friendly)
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Take the magics away."""
+    for name in ("lesson", "hint", "progress"):
+        shell.magics_manager.magics["line"].pop(name, None)
+    for name in ("exercise", "check"):
+        shell.magics_manager.magics["cell"].pop(name, None)
+    shell.set_custom_exc((), None)

@@ -1,0 +1,198 @@
+"""Running a check: every part, whatever happens in the others; points; what is told."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakegpu_lab.course import checking
+from fakegpu_lab.course.attempt import Attempt, placeholder
+from fakegpu_lab.course.result import MIME, CheckRecord, Result
+
+if TYPE_CHECKING:
+    from fakegpu_lab.course.result import PartRecord
+
+
+def check(source: str, names: dict[str, Any] | None = None, **more: Any) -> Result:
+    return checking.run(textwrap.dedent(source), {} if names is None else names, "first-move", **more)
+
+
+def part(source: str, names: dict[str, Any] | None = None, **more: Any) -> PartRecord:
+    (only,) = check(source, names, **more).record.parts
+    return only
+
+
+def test_all_parts_run_even_after_one_failed_or_crashed() -> None:
+    result = check(
+        """
+        expect.equal(1, 2)
+        expect.equal(missing, 2, points=3)
+        1 / 0
+        expect.equal(2, 2, points=2)
+        import sys
+        expect.true(sys.exit("enough"), "it goes on")
+        expect.equal(4, 4, points=0.5)
+        """
+    )
+    met = [one.met for one in result.record.parts]
+    assert met == [False, False, False, True, False, True]
+    assert result == 2.5
+    assert result.record.points == 1 + 3 + 2 + 1 + 0.5
+
+
+@given(st.lists(st.tuples(st.sampled_from(["1", "2", "1/0", "nothing"]), st.integers(0, 5)), min_size=1, max_size=6))
+def test_the_score_is_the_sum_of_the_parts_that_are_met(parts: list[tuple[str, int]]) -> None:
+    source = "\n".join(f"expect.equal({value}, 1, points={points})" for value, points in parts)
+    result = check(source)
+    assert result == sum(points for value, points in parts if value == "1")
+    assert result.record.points == sum(points for _, points in parts)
+    assert [one.points for one in result.record.parts] == [points for _, points in parts]
+    assert CheckRecord.model_validate_json(result.record.model_dump_json()) == result.record
+
+
+def test_a_statement_is_a_part_and_is_met_if_all_in_it_is() -> None:
+    result = check("for value in (1, 1, 2):\n    expect.equal(value, 1, points=2)")
+    (only,) = result.record.parts
+    assert (only.met, only.found, result) == (False, "2", 0.0)
+
+
+def test_a_part_that_looked_at_nothing_is_not_met() -> None:
+    only = part("for one in things:\n    expect.equal(one, 1)", {"things": []})
+    assert not only.met
+    assert "nothing" in only.found
+
+
+def test_points_must_be_plain_numbers() -> None:
+    with pytest.raises(ValueError, match="points=worth must be a plain number"):
+        check("expect.equal(1, 1, points=worth)", {"worth": 2})
+
+
+def test_what_a_check_is_worth_is_read_from_its_text() -> None:
+    source = """%%check first-move
+model.eval()
+expect.true(1, "a", points=2)
+### BEGIN HIDDEN TESTS
+expect.true(1, "b"); lab.expect.true(1, "c")
+### END HIDDEN TESTS
+expect.run(print)
+expect.true(1, "d")
+"""
+    found = checking.parts(source)
+    assert [one.expects for one in found] == [False, True, True, True, False, True]
+    assert [one.points for one in found] == [0, 2, 1, 1, 0, 1]
+    assert [one.hidden for one in found] == [False, False, True, True, False, False]
+
+
+def test_hidden_parts_that_are_not_there_are_announced() -> None:
+    assert "1 of 1 point, and 2 by hidden parts when it is graded" in str(check("expect.equal(1, 1)", points=3))
+    text = "expect.equal(1, 1)\n### BEGIN HIDDEN TESTS\nexpect.equal(1, 2)\n### END HIDDEN TESTS"
+    assert [one.hidden for one in check(text, points=2).record.parts] == [False, True]
+
+
+def test_nbgrader_reads_the_score_from_the_text_and_programs_all_of_it() -> None:
+    result = check("expect.equal(1, 1, points=0.25)\nexpect.equal(1, 2)")
+    shown = result._repr_mimebundle_()
+    assert float(shown["text/plain"]) == 0.25
+    assert shown[MIME]["parts"][1]["found"] == "1"
+    assert shown["text/html"].startswith("<div")
+
+
+def test_what_is_printed_to_stderr_is_on_the_card_and_nowhere_else(capsys: pytest.CaptureFixture[str]) -> None:
+    def solution() -> int:
+        print("a warning of mine", file=sys.stderr)
+        return 1
+
+    result = check("expect.equal(solution(), 1)", {"solution": solution})
+    assert capsys.readouterr().err == ""
+    assert result == 1.0
+    assert "a warning of mine" in str(result)
+
+
+def test_an_unsolved_cell_is_told_kindly_and_earns_nothing() -> None:
+    result = check("expect.equal(y, 1)", {"y": 1}, attempt=Attempt("first-move", unsolved=True))
+    assert result == 0.0
+    assert result.record.unsolved
+    assert "not solved yet" in str(result)
+    assert "✗" not in str(result)
+
+
+def test_a_function_that_is_not_written_yet_is_told_kindly() -> None:
+    def solution() -> None:
+        raise NotImplementedError
+
+    only = part("expect.equal(solution(), 1)", {"solution": solution})
+    assert "not written yet" in only.found
+
+
+def test_a_missing_name_is_told_kindly() -> None:
+    only = part("expect.on_device(model, 'cuda:0', hint='not this one')")
+    assert only.found == "there is no `model`"
+    assert only.what == "`expect.on_device(model, 'cuda:0')`"
+    assert "Run the cells above" in only.hint
+
+
+def test_the_students_line_is_that_which_made_the_value() -> None:
+    source = "\nx = 1\nx = x + 1\nother = x"
+    attempt = Attempt("first-move", name="solution.py", tree=ast.parse(source))
+    only = part("expect.equal(x, 3)", {"x": 2}, attempt=attempt)
+    assert only.line == "solution.py:3"
+    assert part("expect.equal(print, 3)", {"x": 2}, attempt=attempt).line == ""
+
+
+def test_the_students_line_is_that_which_raised() -> None:
+    source = "def solution():\n    return 1 / 0\n"
+    names: dict[str, Any] = {}
+    exec(compile(source, "solution.py", "exec"), names)
+    attempt = Attempt("first-move", name="solution.py", tree=ast.parse(source))
+    only = part("expect.equal(solution(), 3)", names, attempt=attempt)
+    assert only.line == "solution.py:2"
+    assert only.found == "ZeroDivisionError: division by zero"
+
+
+def test_the_student_cannot_put_another_expect_in_its_place() -> None:
+    class Expect:
+        def equal(self, *anything: Any, **more: Any) -> bool:
+            return True
+
+    assert check("expect.equal(1, 2)", {"expect": Expect()}) == 0.0
+
+
+def test_an_interrupt_is_no_wrong_answer() -> None:
+    def solution() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        check("expect.equal(solution(), 1)", {"solution": solution})
+    assert check("expect.equal(1, 1)") == 1.0
+
+
+def test_the_author_can_say_it_in_other_words() -> None:
+    said = "what='Ten is ten', success='Well seen.', failure='Count again.', hint='Use your fingers.'"
+    good, bad = check(f"expect.equal(10, 10, {said})\nexpect.equal(9, 10, {said})").record.parts
+    assert (good.what, good.message) == ("Ten is ten", "Well seen.")
+    assert (bad.what, bad.message, bad.hint) == ("Ten is ten", "Count again.", "Use your fingers.")
+
+
+def test_the_card_says_what_the_text_says_and_is_safe() -> None:
+    result = check("expect.equal('<script>`x`', 'y')", title="Careful <b>")
+    card = result._repr_html_()
+    assert "<script>" not in card
+    assert "<b>" not in card
+    assert "&lt;script&gt;" in card
+    assert "aria-label" in card
+    assert 'aria-label="not met"' in card
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [("...", 1), ("x = 1\ny = ...", 2), ("def f():\n    ...", 2), ("def f(): return ...", 1), ("x[..., 0]", None),
+     ("f(...)", None)],
+)  # fmt: skip
+def test_three_dots_are_a_place_for_a_solution_where_a_value_should_be(source: str, line: int | None) -> None:
+    assert placeholder(ast.parse(source)) == line

@@ -1,0 +1,132 @@
+"""What can be expected of values, devices, errors and code: met and not met, and what is said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fakegpu_lab as lab
+from fakegpu_lab import expect
+from fakegpu_lab.course.expect_values import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture
+def machine() -> Iterator[None]:
+    lab.enable("a100:2")
+    yield
+    lab.disable()
+
+
+def told(expectation: Callable[[], Any]) -> str:
+    """What is said where an expectation is not met."""
+    with pytest.raises(expect.Unmet) as error:
+        expectation()
+    return str(error.value)
+
+
+def test_outside_a_check_they_are_assertions() -> None:
+    assert expect.equal(1, 1)
+    assert told(lambda: expect.equal(1, 2, hint="count")) == "the value is 2\n  expected: 2\n  found: 1\n  hint: count"
+    assert issubclass(expect.Unmet, AssertionError)
+
+
+@given(st.recursive(st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_equal_is_equality_of_plain_values(value: Any) -> None:
+    assert expect.equal(value, value)
+
+
+def test_equal_of_tensors_is_shape_dtype_and_numbers(machine: None) -> None:
+    assert expect.equal(torch.ones(3, device="cuda"), torch.ones(3))
+    assert expect.equal(torch.ones(3), [1.0, 1.0, 1.0])
+    assert "the shape (2,), not (3,)" in told(lambda: expect.equal(torch.ones(2), torch.ones(3)))
+    assert "the dtype torch.int64, not torch.float32" in told(lambda: expect.equal(torch.ones(3).long(), torch.ones(3)))
+    assert "which is no tensor" in told(lambda: expect.equal(1.0, torch.ones(3)))
+    assert "at 1: 3, not 2" in told(lambda: expect.equal([1, 3], [1, 2]))
+    assert "still `...`" in told(lambda: expect.equal(..., 3))
+
+
+def test_close_forgives_rounding() -> None:
+    assert expect.close(0.1 + 0.2, 0.3)
+    assert expect.close(torch.full((9,), 1.00001), torch.ones(9))
+    assert expect.close({"loss": 1.0}, {"loss": 1.000001})
+    assert "differ by up to 1" in told(lambda: expect.close(torch.zeros(9), torch.ones(9)))
+    told(lambda: expect.close(True, 1.0))
+    told(lambda: expect.close(float("nan"), 1.0))
+
+
+def test_a_choice_can_be_kept_from_readers() -> None:
+    right = digest("b", "streams")
+    because = {"a": "That is the host."}
+    assert expect.choice(" B ", right, salt="streams")
+    assert expect.choice("b", "b")
+    assert "That is the host." in told(lambda: expect.choice("a", right, salt="streams", because=because))
+    assert "no answer yet" in told(lambda: expect.choice(..., right))
+
+
+def test_shape_dtype_instance_true_at_most_values(machine: None) -> None:
+    layer = torch.nn.Linear(2, 3).cuda().half()
+    assert expect.shape(layer.weight, (3, 2))
+    assert expect.dtype(layer, torch.float16)
+    assert expect.instance(layer, torch.nn.Module)
+    assert expect.true([1], "the list has something in it")
+    assert expect.at_most(3, 3)
+    assert expect.values([1.0, 2.0], [1.0, 2.0])
+    assert "found: (3, 2)" in told(lambda: expect.shape(layer.weight, (3, 3)))
+    assert "which has no shape" in told(lambda: expect.shape(3, (3, 3)))
+    assert "bias torch.float16" in told(lambda: expect.dtype(layer, torch.float32))
+    assert "a Linear" in told(lambda: expect.instance(layer, torch.Tensor))
+    assert "4 ms" in told(lambda: expect.at_most(4, 3, unit="ms"))
+    assert "1 of 2 right" in told(lambda: expect.values([1.0, 3.0], [1.0, 2.0]))
+
+
+def test_on_device_looks_into_modules_optimizers_lists_and_dicts(machine: None) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2).cuda(), torch.nn.BatchNorm1d(2))
+    said = told(lambda: expect.on_device(model, "cuda:0"))
+    assert "5 of 7 tensors are on cpu: 1.weight, 1.bias, 1.running_mean, 1.running_var and 1 more" in said
+    assert "A module is moved in place" in said
+    model.cuda()
+    assert expect.on_device(model, "cuda:0")
+    assert expect.on_device(model, "cuda")
+    told(lambda: expect.on_device(model, "cuda:1"))
+    adam = torch.optim.Adam(model.parameters())
+    model(torch.ones(2, 2, device="cuda")).sum().backward()
+    adam.step()
+    assert expect.on_device(adam, "cuda:0")
+    assert expect.grad_on_device(model, "cuda:0")
+    assert expect.on_device({"x": [torch.ones(1)]}, "cpu")
+    assert "it is on cuda:0" in told(lambda: expect.on_device(torch.ones(1).cuda(), "cpu"))
+    assert "holds no tensor" in told(lambda: expect.on_device([], "cpu"))
+    assert "holds no tensor" in told(lambda: expect.on_device(..., "cpu"))
+    model.zero_grad()
+    assert "none for 0.weight" in told(lambda: expect.grad_on_device(model, "cuda:0"))
+
+
+def test_same_device(machine: None) -> None:
+    here, there = torch.ones(1).cuda(), torch.ones(1).to("cuda:1")
+    assert expect.same_device(here, here)
+    assert "value 1: cuda:0, value 2: cuda:1" in told(lambda: expect.same_device(here, there))
+
+
+def test_raises_and_raises_oom(machine: None) -> None:
+    assert expect.raises(lambda: torch.ones(2).cuda() @ torch.ones(2), RuntimeError, "same device")
+    assert expect.raises_oom(lambda: torch.empty(2**40, device="cuda"))
+    assert "no error" in told(lambda: expect.raises_oom(lambda: None))
+    assert "ValueError: invalid literal" in told(lambda: expect.raises(lambda: int("x"), KeyError))
+
+
+def test_calls_of_a_function() -> None:
+    def solution() -> None:
+        torch.cuda.synchronize()
+
+    assert expect.calls("synchronize", function=solution)
+    assert expect.calls("torch.cuda.synchronize", function=solution)
+    assert expect.does_not_call("item", function=solution)
+    told(lambda: expect.calls("item", function=solution))
+    told(lambda: expect.does_not_call("cuda.synchronize", function=solution))
