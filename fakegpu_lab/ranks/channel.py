@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.ranks import collectives, cost
+from fakegpu_lab.ranks import agreement, collectives, cost
 from fakegpu_lab.ranks.operation import P2P
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fakegpu_lab.ranks.operation import Operation
 
 
@@ -54,7 +52,14 @@ class Channel:
         self.receives: defaultdict[tuple[int, int, int], deque[Operation]] = defaultdict(deque)
         self.anywhere: defaultdict[tuple[int, int], deque[Operation]] = defaultdict(deque)
         self.streams: dict[Any, Any] = {}
-        self.check: Callable[[Operation, dict[int, Operation]], None] | None = None
+
+    @property
+    def known_as(self) -> str:
+        """What people call the group."""
+        if self.description == "default_pg":
+            return "the default group"
+        inside = ", ".join(map(str, self.ranks))
+        return f"group {self.name!r} of ranks {inside}"
 
     @property
     def size(self) -> int:
@@ -71,8 +76,7 @@ class Channel:
         operation.number = self.numbers[member]
         self.history[member].append(operation)
         slot = self.open.setdefault(operation.number, {})
-        if self.check is not None:
-            self.check(operation, slot)
+        agreement.check(operation, slot)
         cost.launch(operation)
         slot[member] = operation
         if len(slot) == self.size:
@@ -118,8 +122,7 @@ class Channel:
 
     def _deliver(self, send: Operation, receive: Operation) -> None:
         receive.peer = send.rank
-        if self.check is not None:
-            self.check(receive, {send.rank: send})
+        agreement.check(receive, {send.rank: send})
         collectives.deliver(send, receive)
         cost.charge([send, receive])
         receive.done = True

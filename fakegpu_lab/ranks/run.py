@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.driver import current
 from fakegpu_lab.driver.patches import Patches
 from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.ranks import diagnosis, hints
 from fakegpu_lab.ranks.output import Console, RankOutput
 from fakegpu_lab.ranks.process_state import ProcessState
 from fakegpu_lab.ranks.scheduler import Scheduler, current_rank
@@ -84,6 +85,7 @@ def run_programs(
     programs: list[Callable[[], Any]],
     show: Collection[int] | None = None,
     environment: bool = True,
+    timeout_like_nccl: bool = False,
 ) -> list[Any]:
     """Run one program a rank; as `run_ranks`."""
     world_size = _checked(len(programs))
@@ -94,16 +96,26 @@ def run_programs(
         return ProcessState(given, RankOutput(console, rank))
 
     outside = ProcessState()
-    scheduler = Scheduler(world_size, process)
+    scheduler = Scheduler(world_size, process, diagnosis.stuck)
+    scheduler.shared["timeout_like_nccl"] = timeout_like_nccl
     patches = Patches()
     hook = sys.excepthook
     try:
         _install(patches)
-        return scheduler.run(programs)
+        results = scheduler.run(programs)
+    except Exception as error:
+        note = diagnosis.note(scheduler)
+        if note and hasattr(error, "add_note"):  # since Python 3.11
+            error.add_note(note)
+        raise
     finally:
         patches.undo()
+        cpp._set_global_rank(-1)
         outside.enter()
         sys.excepthook = hook
+    for line in diagnosis.unreceived(list(scheduler.shared.get("channels", {}).values())):
+        print(line)
+    return results
 
 
 def _install(patches: Patches) -> None:
@@ -113,6 +125,7 @@ def _install(patches: Patches) -> None:
     for name, substitute in stores({}).items():
         patches.set(rendezvous, name, substitute)
         patches.set(dist, name, substitute)
+    hints.install(patches)
     isolate = cpp._set_thread_isolation_mode
     isolate(True)
     patches.later(partial(isolate, False))

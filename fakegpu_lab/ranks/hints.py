@@ -1,0 +1,61 @@
+"""What is wrong with a program that runs: said once, by rank 0, in one line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DistributedSampler
+
+from fakegpu_lab.ranks.operation import user_line
+from fakegpu_lab.ranks.places import told
+from fakegpu_lab.ranks.scheduler import current_rank
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.patches import Patches
+
+
+def _hint(key: str, text: str) -> None:
+    rank = current_rank()
+    if rank is not None and rank.number == 0 and key not in rank.local:
+        rank.local[key] = True
+        print(f"hint: {text}")
+
+
+def install(patches: Patches) -> None:
+    """Look out for what is easily forgotten, while ranks run."""
+    iterate: Any = DistributedSampler.__iter__
+    forward: Any = DistributedDataParallel._pre_forward
+
+    def iterate_and_look(self: Any) -> Any:
+        if self.shuffle and vars(self).get("_fakegpu_lab_epoch") == self.epoch:
+            _hint(
+                "set_epoch",
+                "DistributedSampler gives the order of the epoch before once more: call sampler.set_epoch(epoch) at "
+                "the start of every epoch.",
+            )
+        self._fakegpu_lab_epoch = self.epoch
+        return iterate(self)
+
+    def count_and_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        rank = current_rank()
+        if rank is not None and self.require_backward_grad_sync and self.training:
+            counts = rank.local.setdefault("reduced", {})
+            counts[id(self)] = count = counts.get(id(self), 0) + 1
+            if count == 3:  # two backwards have been through; a third begins
+                _hint(
+                    "no_sync",
+                    f"gradients were reduced 2 times since the last optimizer.step() ({told(user_line())}): to "
+                    "accumulate them, put `with ddp.no_sync():` around forward and backward of all but the last batch.",
+                )
+        return forward(self, *args, **kwargs)
+
+    def stepped(*_: Any) -> None:
+        rank = current_rank()
+        if rank is not None:
+            rank.local.pop("reduced", None)
+
+    patches.set(DistributedSampler, "__iter__", iterate_and_look)
+    patches.set(DistributedDataParallel, "_pre_forward", count_and_forward)
+    patches.later(register_optimizer_step_post_hook(stepped).remove)
