@@ -89,10 +89,11 @@ def _replace(new: Machine, farewell: str) -> None:
 
 def _install(machine: Machine) -> None:
     from fakegpu_lab.driver import install
-    from fakegpu_lab.ranks import registration
+    from fakegpu_lab.ranks import launchers, registration
 
     install.install(machine)
     registration.install(install.patches)
+    launchers.install(install.patches)
 
 
 def disable() -> None:
@@ -116,6 +117,7 @@ def _retire(old: Machine, farewell: str) -> None:
 
 def run_ranks(fn: Callable[..., Any], world_size: int, *args: Any, show: Collection[int] | None = None) -> list[Any]:
     """Run ``fn(*args)`` on `world_size` ranks of this process; see `fakegpu_lab.ranks.run.run_ranks`."""
+    __tracebackhide__ = True
     from fakegpu_lab.ranks import run  # imports torch: not before it is needed
 
     return run.run_ranks(fn, world_size, *args, show=show)

@@ -14,6 +14,7 @@ from fakegpu_lab import listing, report, session
 from fakegpu_lab.hardware.catalogue import catalogue
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.notebook.gpuprofile import GpuProfileMagics
+from fakegpu_lab.notebook.ranks import RanksMagics
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -77,7 +78,7 @@ class FakeGpuMagics(Magics):
 
 def load(shell: InteractiveShell) -> None:
     """Register the magics with `shell`."""
-    shell.register_magics(FakeGpuMagics, GpuProfileMagics)
+    shell.register_magics(FakeGpuMagics, GpuProfileMagics, RanksMagics)
     shell.set_hook("complete_command", _complete, str_key="%fakegpu")
 
 
@@ -85,6 +86,7 @@ def unload(shell: InteractiveShell) -> None:
     """Take the magics away; the GPUs stay, so that ``%reload_ext`` loses nothing (``%fakegpu off`` ends them)."""
     shell.magics_manager.magics["line"].pop("fakegpu", None)
     shell.magics_manager.magics["cell"].pop("gpuprofile", None)
+    shell.magics_manager.magics["cell"].pop("ranks", None)
 
 
 def _complete(shell: InteractiveShell, event: SimpleNamespace) -> list[str]:

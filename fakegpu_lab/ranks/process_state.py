@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 _environment: Any = getattr(os.environ, "_data", None)  # its plain dict, where CPython has one: quick to compare
 
 
+def _shared_states() -> dict[Any, Any]:
+    """What accelerate keeps once for a process, by the class that has it."""
+    module = sys.modules.get("accelerate.state")
+    classes = (getattr(module, name, None) for name in ("PartialState", "AcceleratorState", "GradientState"))
+    return {one: one._shared_state for one in classes if one is not None}
+
+
 class ProcessState(ProcessLike):
     """One process's state, as it was when it was left.
 
@@ -47,6 +54,7 @@ class ProcessState(ProcessLike):
             vars(seeds).update(vars(cuda._lazy_seed_tracker))
             self._cuda: tuple[Any, ...] = (False, list(cuda._queued_calls), seeds, ())
             self._ready = False
+            self._shared = {owner: type(state)() for owner, state in _shared_states().items()}
 
     def leave(self) -> None:
         """Take everything from where torch, Python and NumPy keep it."""
@@ -63,6 +71,7 @@ class ProcessState(ProcessLike):
         self._generators = device_random.generators()
         self._cuda = (cuda._initialized, cuda._queued_calls, cuda._lazy_seed_tracker, cuda.default_generators)
         self._ready = current.ready
+        self._shared = _shared_states()
 
     def enter(self) -> None:
         """Put everything where torch, Python and NumPy look for it."""
@@ -79,6 +88,10 @@ class ProcessState(ProcessLike):
         device_random.use(self._generators)
         cuda._initialized, cuda._queued_calls, cuda._lazy_seed_tracker, cuda.default_generators = self._cuda
         current.ready = self._ready
+        for owner, state in self._shared.items():
+            owner._shared_state = state
+        for owner in _shared_states().keys() - self._shared.keys():  # imported by another rank meanwhile
+            owner._shared_state = self._shared[owner] = type(owner._shared_state)()
 
     def _restore_environment(self) -> None:
         for name in [name for name in os.environ if name not in self._environ]:

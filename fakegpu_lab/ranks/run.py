@@ -18,7 +18,7 @@ from fakegpu_lab.ranks.untyped import c10d, cpp, dist
 from fakegpu_lab.ranks.world import RankWorld
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
 MOST = 64
 """Ranks that one process runs: each has a thread, and a share of the memory."""
@@ -46,7 +46,6 @@ def run_ranks(
     world_size: int,
     *args: Any,
     show: Collection[int] | None = None,
-    environment: bool = True,
 ) -> list[Any]:
     """Run ``fn(*args)`` on `world_size` ranks of this process, and return what each returned.
 
@@ -58,8 +57,6 @@ def run_ranks(
     ----------
     show
         The ranks whose output is shown; by default all.
-    environment
-        Whether ranks get the variables that torchrun sets.
 
     Raises
     ------
@@ -68,10 +65,12 @@ def run_ranks(
     Exception
         What the first rank to fail raised; the others were stopped.
     """
-    return run_programs([partial(fn, *args)] * _checked(world_size), show, environment)
+    __tracebackhide__ = True
+    return run_programs([partial(fn, *args)] * check(world_size), show)
 
 
-def _checked(world_size: Any) -> int:
+def check(world_size: Any) -> int:
+    """The number of ranks; raises FakeGpuError where so many cannot be run here."""
     if isinstance(world_size, bool) or not isinstance(world_size, int) or not 1 <= world_size <= MOST:
         raise FakeGpuError(f"The number of ranks must be 1 to {MOST}, and {world_size!r} was asked for.")
     if current.machine is None:
@@ -82,18 +81,26 @@ def _checked(world_size: Any) -> int:
 
 
 def run_programs(
-    programs: list[Callable[[], Any]],
+    programs: Sequence[Callable[[], Any]],
     show: Collection[int] | None = None,
-    environment: bool = True,
+    environment: Callable[[int, int], dict[str, str]] = variables,
     timeout_like_nccl: bool = False,
 ) -> list[Any]:
-    """Run one program a rank; as `run_ranks`."""
-    world_size = _checked(len(programs))
+    """Run one program a rank; as `run_ranks`.
+
+    Parameters
+    ----------
+    environment
+        The variables that a rank has in addition, by its rank and the number of ranks.
+    timeout_like_nccl
+        Whether ranks that can never go on are told as NCCL's watchdog tells it, and no more.
+    """
+    __tracebackhide__ = True
+    world_size = check(len(programs))
     console = Console(sys.stdout, set(show) if show is not None else None)
 
     def process(rank: int) -> ProcessState:
-        given = variables(rank, world_size) if environment else {}
-        return ProcessState(given, RankOutput(console, rank))
+        return ProcessState(environment(rank, world_size), RankOutput(console, rank))
 
     outside = ProcessState()
     scheduler = Scheduler(world_size, process, diagnosis.stuck)

@@ -217,6 +217,7 @@ class Scheduler:
         BaseException
             What the first rank to fail raised. KeyboardInterrupt: the ranks were stopped.
         """
+        __tracebackhide__ = True
         for rank, program in zip(self.ranks, programs, strict=True):
             context = contextvars.copy_context()
             rank.thread = threading.Thread(
@@ -243,7 +244,9 @@ class Scheduler:
             if rank.thread is not None:
                 rank.thread.join()
         if self.failed is not None and self.failed.error is not None:
-            raise self.failed.error
+            error = self.failed.error
+            inside = error.__traceback__
+            raise error.with_traceback(inside.tb_next if inside is not None else None)
         return [rank.result for rank in self.ranks]
 
     def _wait(self) -> None:
