@@ -45,7 +45,7 @@ def _is_users(filename: str) -> bool:
     known = _user_files.get(filename)
     if known is None:
         path = filename if filename.startswith("<") else os.path.realpath(filename)
-        known = not path.startswith(("<frozen", _TORCHS, _OURS))
+        known = not path.startswith(("<frozen", _TORCHS, _OURS)) and not path.endswith("typing_extensions.py")
         known = known and ("site-packages" in path or not path.startswith(_PYTHONS))
         _user_files[filename] = known
     return known

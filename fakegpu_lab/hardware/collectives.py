@@ -57,7 +57,14 @@ def launch(host: Host, device: Device, stream: Stream, rank: int = 0) -> Part:
 
 
 def run(
-    name: str, parts: Sequence[Part], cost: Cost, nbytes: int, *, group: str = "", number: int = 0
+    name: str,
+    parts: Sequence[Part],
+    cost: Cost,
+    nbytes: int,
+    *,
+    group: str = "",
+    number: int = 0,
+    elsewhere: Sequence[tuple[int, int]] = (),
 ) -> tuple[int, int]:
     """All parts are launched: place the collective on all their streams.
 
@@ -69,6 +76,8 @@ def run(
         Its size, as NCCL counts it.
     group, number
         Of the process group, and the how manieth of its operations this is.
+    elsewhere
+        Ranks on machines that other processes simulate, and when each was ready, ns.
 
     Returns
     -------
@@ -77,9 +86,11 @@ def run(
     """
     for part in parts:
         part.ready_ns = max(part.launched_ns, part.stream.end)
-    joined = max(part.ready_ns for part in parts)
+    joined = max([*(part.ready_ns for part in parts), *(ready for _, ready in elsewhere)])
     end = joined + cost.ns
     ranks = tuple(part.rank for part in parts)
+    if elsewhere:
+        ranks = tuple(sorted((*ranks, *(rank for rank, _ in elsewhere))))
     for part in parts:
         device, stream = part.device, part.stream
         stream.end = end

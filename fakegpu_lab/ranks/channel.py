@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.driver import current
 from fakegpu_lab.ranks import agreement, collectives, cost
 from fakegpu_lab.ranks.operation import P2P
+from fakegpu_lab.ranks.price import price
 
 if TYPE_CHECKING:
+    from fakegpu_lab.hardware.fabric import Cost
     from fakegpu_lab.ranks.operation import Operation
 
 
@@ -86,6 +89,12 @@ class Channel:
             cost.charge(parts)
             for part in parts:
                 part.done = True
+
+    def price(self, parts: list[Operation]) -> Cost:
+        """What an operation costs that these ranks called together."""
+        assert current.machine is not None
+        slots = [part.device.slot for part in parts if part.device is not None]
+        return price(parts[0].kind, max(part.nbytes for part in parts), current.machine.fabric, slots)
 
     def _point_to_point(self, operation: Operation) -> None:
         tag = 0 if self.backend == "nccl" else operation.tag

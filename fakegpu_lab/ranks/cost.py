@@ -4,7 +4,8 @@ As ProcessGroupNCCL does it: an operation with ``async_op=True`` runs on a strea
 current stream has queued; else on the current stream. It starts when it can start on every rank, and ends on all at
 once. To wait for it lets the current stream wait, not the host (but for a barrier).
 
-`charge` is told of every operation when all ranks have called it; how long it takes, `duration` says.
+`charge` is told of every operation when all ranks have called it; how long it takes, the channel says, which asks the
+machine's fabric (`price`).
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.torch_cuda.streams import from_pool
-from fakegpu_lab.hardware import order
+from fakegpu_lab.hardware import collectives, order
 from fakegpu_lab.hardware.clock import Mark, await_mark, here, record
+from fakegpu_lab.ranks.operation import P2P
+from fakegpu_lab.ranks.price import NAMES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fakegpu_lab.hardware.fabric import Cost
     from fakegpu_lab.ranks.operation import Operation
 
-_ALPHA_NS, _NS_PER_BYTE = 20_000, 0.01
-
-
-def duration(parts: list[Operation]) -> int:
-    """Nanoseconds that the operation takes between the devices of `parts`."""
-    return _ALPHA_NS + int(max(part.nbytes for part in parts) * _NS_PER_BYTE)
+_HOST_NS = 20_000
+"""What an operation between CPUs takes; it is not what this is about."""
 
 
 def launch(operation: Operation) -> None:
@@ -42,33 +44,53 @@ def launch(operation: Operation) -> None:
         stream = _own_stream(operation)
         mark = record(host, current)
         await_mark(host, stream, mark)
-    host.now += stream.overhead
+    operation.part = collectives.launch(host, device, stream, operation.global_rank)
     operation.stream = stream
     operation.launched_ns = operation.after_ns = host.now
 
 
 def _own_stream(operation: Operation) -> Any:
-    """The stream on which a channel's operations of one rank run, taken from the device's pool at the first."""
+    """The stream on which a channel's operations of one rank run, taken from the device's pool at the first.
+
+    Sends and receives have a stream for each other rank and direction (NCCL joins those of one group call in one
+    kernel, where they do not wait for each other either).
+    """
     streams, device = operation.channel.streams, operation.device
-    key = (device, operation.rank)
+    key: tuple[Any, ...] = (device, operation.rank)
+    if operation.kind in P2P:
+        key = (*key, operation.peer, operation.kind == "SEND")
     found = streams.get(key)
     if found is None and device is not None:
         found = streams[key] = device.stream_of(from_pool(device.index, 0))
     return found
 
 
-def charge(parts: list[Operation]) -> None:
-    """All ranks have called an operation: place it in time on each of their streams."""
-    ns = duration(parts)
-    start = 0
+def charge(parts: list[Operation], price: Cost | None = None, elsewhere: Sequence[tuple[int, int]] = ()) -> None:
+    """All ranks have called an operation: place it in time on each of their streams.
+
+    Parameters
+    ----------
+    price
+        What it costs, if the channel does not know.
+    elsewhere
+        Global ranks that are other processes, and when each was ready, ns.
+    """
+    first = parts[0]
+    if first.part is None:
+        start = max([*(part.after_ns for part in parts), *(ready for _, ready in elsewhere)])
+        end = start + _HOST_NS
+    else:
+        price = price or first.channel.price(parts)
+        nbytes = max(part.nbytes for part in parts)
+        name = f"{first.channel.backend}:{NAMES.get(first.kind, first.kind.lower())}"
+        start, end = collectives.run(
+            name, [part.part for part in parts if part.part is not None], price, nbytes,
+            group=first.channel.name, number=first.number, elsewhere=elsewhere,
+        )  # fmt: skip
     for part in parts:
-        start = max(start, part.after_ns, part.stream.end if part.stream is not None else 0)
-    for part in parts:
-        part.start_ns, part.end_ns = start, start + ns
-        if part.stream is not None:
-            part.stream.end = start + ns
-            part.stream.busy += ns
-            part.stream.ledger.kernels += 1
+        part.start_ns, part.end_ns = start, end
+        for stream in part.waiting:
+            stream.end = max(stream.end, end)
 
 
 def wait(operation: Operation) -> None:
@@ -78,7 +100,9 @@ def wait(operation: Operation) -> None:
         host.wait(operation.end_ns)
         return
     current = host.streams[device]
-    if current is not stream:
+    if not operation.end_ns:  # a send whose receiver has not come: what is queued until then is placed too early
+        operation.waiting.append(current)
+    elif current is not stream:
         mark = Mark(stream, operation.end_ns)
         mark.seen = {**stream.seen, stream: operation.end_ns}
         await_mark(host, current, mark)

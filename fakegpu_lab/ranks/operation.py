@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fakegpu_lab.hardware.clock import Stream
+    from fakegpu_lab.hardware.collectives import Part
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.ranks.channel import Channel
 
@@ -54,9 +55,9 @@ class Operation:
         Whether the data is there.
     device
         The simulated device that the tensors are on; None for the CPU.
-    stream, after_ns, start_ns, end_ns
+    stream, part, after_ns, start_ns, end_ns, waiting
         What `cost` keeps: the stream it runs on, the earliest time at which it can start as far as this rank is
-        concerned, when it started and ended.
+        concerned, when it started and ended, streams that wait for it though nobody knows yet when it ends.
     """
 
     kind: str
@@ -79,6 +80,8 @@ class Operation:
     launched_ns: int = 0
     start_ns: int = 0
     end_ns: int = 0
+    part: Part | None = None
+    waiting: list[Stream] = field(default_factory=list)
     payload: Tensors = field(default_factory=list)
 
     @property

@@ -1,0 +1,39 @@
+"""What an operation between ranks costs: `hardware.fabric` asked in the words of torch.distributed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fakegpu_lab.hardware.fabric import Cost, Fabric
+    from fakegpu_lab.hardware.nccl import Operation as Named
+
+NAMES: dict[str, Named] = {
+    "ALLREDUCE": "all_reduce",
+    "ALLREDUCE_COALESCED": "all_reduce",
+    "BROADCAST": "broadcast",
+    "REDUCE": "reduce",
+    "ALLGATHER": "all_gather",
+    "_ALLGATHER_BASE": "all_gather",
+    "ALLGATHER_COALESCED": "all_gather",
+    "GATHER": "gather",
+    "SCATTER": "scatter",
+    "REDUCE_SCATTER": "reduce_scatter",
+    "_REDUCE_SCATTER_BASE": "reduce_scatter",
+    "REDUCE_SCATTER_COALESCED": "reduce_scatter",
+    "ALLTOALL": "all_to_all",
+    "ALLTOALL_BASE": "all_to_all",
+    "BARRIER": "barrier",
+    "MONITORED_BARRIER": "barrier",
+    "SEND": "send",
+    "RECV": "recv",
+    "RECVANYSOURCE": "recv",
+}
+"""The fabric's names of operations."""
+
+
+def price(kind: str, nbytes: int, links: Fabric, slots: Sequence[int]) -> Cost:
+    """The time of an operation of that kind and size among devices in these places of the fabric."""
+    return links.cost(NAMES[kind], slots, max(nbytes, 4))

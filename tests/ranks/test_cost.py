@@ -1,0 +1,271 @@
+"""Operations between ranks in simulated time: what they cost, what they overlap with, who waits for whom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import fakegpu_lab as lab
+from tests.ranks.conftest import on_ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from fakegpu_lab.hardware.nccl import Operation
+    from fakegpu_lab.hardware.records import Collective
+
+
+@pytest.fixture
+def shapes_alone() -> Iterator[None]:
+    lab.enable("a100:8", compute="meta")
+    yield
+    lab.disable()
+
+
+def recorded(world: int, fn: Callable[[], Any]) -> lab.Trace:
+    """What happens in `fn`, on all ranks, from the moment at which all are there."""
+
+    def program() -> Any:
+        fn()  # streams are taken, workspaces too
+        torch.cuda.synchronize()
+        dist.barrier(device_ids=[dist.get_rank()])
+        with lab.record() as trace:
+            dist.barrier(device_ids=[dist.get_rank()])
+            fn()
+            torch.cuda.synchronize()
+            dist.barrier(device_ids=[dist.get_rank()])
+        return trace
+
+    trace: lab.Trace = on_ranks(world, program)[0]
+    return trace
+
+
+def parts(trace: lab.Trace, operation: str) -> list[Collective]:
+    return [part for part in trace.collectives if part.operation == operation]
+
+
+MIB = 1 << 20
+OPERATIONS: dict[Operation, tuple[int, Callable[[int], Any]]] = {
+    "all_reduce": (MIB, lambda n: dist.all_reduce(torch.ones(MIB // 4, device="cuda"))),
+    "broadcast": (MIB, lambda n: dist.broadcast(torch.ones(MIB // 4, device="cuda"), 0)),
+    "reduce": (MIB, lambda n: dist.reduce(torch.ones(MIB // 4, device="cuda"), 0)),
+    "all_gather": (
+        4 * MIB,
+        lambda n: dist.all_gather_into_tensor(torch.ones(MIB, device="cuda"), torch.ones(MIB // n, device="cuda")),
+    ),
+    "reduce_scatter": (
+        4 * MIB,
+        lambda n: dist.reduce_scatter_tensor(torch.ones(MIB // n, device="cuda"), torch.ones(MIB, device="cuda")),
+    ),
+    "all_to_all": (
+        4 * MIB,
+        lambda n: dist.all_to_all_single(torch.ones(MIB, device="cuda"), torch.ones(MIB, device="cuda")),
+    ),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_operation_takes_what_the_fabric_says(shapes_alone: None, operation: Operation) -> None:
+    nbytes, call = OPERATIONS[operation]
+    trace = recorded(4, lambda: call(4))
+    found = parts(trace, operation)
+    cost = lab.machine().fabric.cost(operation, range(4), nbytes)
+    assert [part.rank for part in found] == [part.device for part in found] == [0, 1, 2, 3]
+    for part in found:
+        assert (part.nbytes, part.ranks) == (nbytes, (0, 1, 2, 3))
+        assert part.end_ns - part.joined_ns == cost.ns
+        assert (part.algorithm, part.protocol, part.bus_bandwidth) == (
+            cost.algorithm,
+            cost.protocol,
+            cost.bus_bandwidth,
+        )
+        assert part.thread == f"rank {part.rank}"
+        assert "test_cost.py" in part.line
+    assert len({(part.number, part.joined_ns, part.end_ns) for part in found}) == 1
+    for device in lab.snapshot().devices[:4]:
+        assert device.counters.collective_count == 5  # twice, and three barriers
+        assert device.counters.collective_bytes == 2 * nbytes + 3 * 4
+
+
+def test_all_wait_for_the_slowest_rank(shapes_alone: None) -> None:
+    def program() -> None:
+        if dist.get_rank() == 2:
+            a = torch.ones(4096, 4096, device="cuda")
+            a @ a
+        dist.all_reduce(torch.ones(1024, device="cuda"))
+
+    trace = recorded(4, program)
+    found = parts(trace, "all_reduce")
+    slow = max(k.end_ns for k in trace.kernels if k.device == 2 and k.correlation < found[0].correlation)
+    assert [part.joined_ns for part in found] == [slow] * 4
+    assert [part.waited > 1e-3 for part in found] == [True, True, False, True]
+    waited = [device.counters.collective_wait_ns > 2_000_000 for device in lab.snapshot().devices[:4]]
+    assert waited == [True, True, False, True]
+
+
+def test_an_operation_overlaps_with_kernels_until_it_is_waited_for(shapes_alone: None) -> None:
+    def program() -> None:
+        a, big = torch.ones(2048, 2048, device="cuda"), torch.ones(128 * MIB, device="cuda")
+        work = dist.all_reduce(big, async_op=True)
+        a @ a
+        work.wait()
+        big.mul_(2)
+
+    trace = recorded(2, program)
+    for rank, part in enumerate(parts(trace, "all_reduce")):
+        mine = [kernel for kernel in trace.kernels if kernel.device == rank]
+        product, after = (next(k for k in mine if k.name == name) for name in ("aten::mm", "aten::mul_"))
+        assert part.stream != product.stream == after.stream
+        assert part.start <= product.start < product.end < part.end <= after.start
+
+
+def test_a_receiver_waits_for_the_sender_and_a_sender_for_the_receiver(shapes_alone: None) -> None:
+    def late(rank: int) -> None:
+        if dist.get_rank() == rank:
+            torch.ones(2048, 2048, device="cuda") @ torch.ones(2048, 2048, device="cuda")
+
+    def program() -> None:
+        x = torch.ones(MIB, device="cuda")
+        for slow in (0, 1):
+            torch.cuda.synchronize()
+            dist.barrier(device_ids=[dist.get_rank()])
+            late(slow)
+            if dist.get_rank() == 0:
+                dist.send(x, 1)
+            else:
+                dist.recv(x, 0)
+            x.add_(1)
+
+    trace = recorded(2, program)
+    cost = lab.machine().fabric.cost("send", (0, 1), 4 * MIB)
+    sends = parts(trace, "send")
+    assert len(sends) == 4  # two times two parts
+    for slow, pair in ((0, sends[:2]), (1, sends[2:])):
+        product = [kernel for kernel in trace.kernels if kernel.name == "aten::mm"][slow]
+        assert product.device == slow
+        assert [part.joined_ns >= product.end_ns for part in pair] == [True, True]
+        assert pair[0].end_ns - pair[0].joined_ns == cost.ns
+        for rank in (0, 1):
+            after = [k for k in trace.kernels if k.device == rank and k.name == "aten::add_"][slow]
+            assert after.start_ns >= pair[0].end_ns
+
+
+class Tower(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(*(nn.Linear(512, 512) for _ in range(8)))
+
+
+@pytest.fixture
+def slow_cards(tmp_path: Path) -> Iterator[None]:
+    """Four cards that compute slower than an A100: a small model keeps them busy."""
+    card = tmp_path / "slow.yaml"
+    card.write_text("based_on: a100\nname: Slow\npeak_flops: {fp32: 4 TFLOP/s}\n", encoding="utf-8")
+    lab.enable(f"{card}:4")
+    yield
+    lab.disable()
+
+
+def test_ddps_buckets_overlap_with_backward_and_the_optimizer_waits_for_them(slow_cards: None) -> None:
+    def step() -> None:
+        tower = Tower().cuda()
+        model = nn.parallel.DistributedDataParallel(tower, bucket_cap_mb=2)
+        optimizer = torch.optim.SGD(tower.parameters(), 0.1)
+        x = torch.ones(64, 512, device="cuda")
+        for _ in range(2):  # DDP puts its buckets in the order of backward after the first
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+
+    trace = recorded(4, step)
+    gradients = sum(p.nbytes for p in Tower().parameters())
+    reduced = [part for part in parts(trace, "all_reduce") if part.rank == 1]
+    last: list[Collective] = []
+    while sum(part.nbytes for part in last) < gradients:
+        last.insert(0, reduced.pop())
+    assert sum(part.nbytes for part in last) == gradients
+    assert len(last) > 3
+    backward = [k for k in trace.kernels if k.device == 1 and k.backward and k.start > last[0].start - 1e-3]
+    end = max(kernel.end for kernel in backward)
+    assert all(part.start < end for part in last[:-1])
+    assert {part.stream for part in last} != {0}
+    updates = [k.start for k in trace.kernels if k.device == 1 and "_foreach_add" in k.name]
+    assert max(updates) >= last[-1].end
+    hidden = sum(min(part.end, end) - part.joined for part in last if part.joined < end)
+    assert hidden > 0.7 * sum(part.end - part.joined for part in last)
+
+
+def test_ddp_spares_what_data_parallel_pays(slow_cards: None) -> None:
+    """The same step on four GPUs: inputs, parameters and outputs do not travel, gradients travel beside backward."""
+
+    def step(model: nn.Module, x: torch.Tensor) -> None:
+        model.zero_grad()
+        model(x).sum().backward()
+        torch.cuda.synchronize()
+
+    def timed(model: nn.Module, x: torch.Tensor) -> float:
+        for _ in range(2):
+            step(model, x)
+        began = lab.clock()
+        step(model, x)
+        return lab.clock() - began
+
+    data_parallel = timed(nn.DataParallel(Tower().cuda()), torch.ones(256, 512))
+    alone = timed(Tower().cuda(), torch.ones(64, 512).cuda())  # what each of four does
+    lab.reset()
+
+    def program() -> float:
+        model = nn.parallel.DistributedDataParallel(Tower().cuda(), bucket_cap_mb=2)
+        return timed(model, torch.ones(64, 512, device="cuda"))
+
+    distributed = max(on_ranks(4, program))
+    assert alone < distributed < 1.1 * alone
+    assert data_parallel - alone > 1.5 * (distributed - alone)
+
+
+def test_the_figure_has_lanes_by_rank_and_collectives_across(shapes_alone: None) -> None:
+    pytest.importorskip("plotly")
+
+    def program() -> None:
+        if dist.get_rank() == 1:
+            torch.ones(2048, 2048, device="cuda") @ torch.ones(2048, 2048, device="cuda")
+        dist.all_reduce(torch.ones(MIB, device="cuda"), async_op=True).wait()
+
+    trace = recorded(2, program)
+    figure = trace.figure()
+    lanes = [text.strip() for text in reversed(figure.layout.yaxis.ticktext)][::-1]
+    ranks = [0 if "rank 0" in lane or "cuda:0" in lane else 1 for lane in lanes]
+    assert ranks == sorted(ranks)
+    assert lanes[0] == "host rank 0"
+    across = next(drawn for drawn in figure.data if drawn.hoverinfo == "skip")
+    unit = {"s": 1e9, "ms": 1e6, "µs": 1e3}[figure.layout.xaxis.title.text.split()[0]]
+    bands = [
+        (round(base * unit), round((base + length) * unit)) for base, length in zip(across.base, across.x, strict=True)
+    ]
+    assert set(bands) == {(part.joined_ns - trace.began_ns, part.end_ns - trace.began_ns) for part in trace.collectives}
+    assert across.width == len(lanes) + 0.2
+    waits = next(drawn for drawn in figure.data if drawn.name == "collective waits for the slowest rank")
+    assert len(waits.x) >= 1
+    assert any(
+        "all_reduce 4.00 MiB" in (text or "")
+        for drawn in figure.data
+        if drawn.type == "bar" and drawn.text
+        for text in drawn.text
+    )
+    assert not any(drawn.hoverinfo == "skip" for drawn in trace.figure(device=0).data)
+
+
+def test_the_file_for_perfetto_tells_of_ranks(shapes_alone: None, tmp_path: Any) -> None:
+    import json
+
+    trace = recorded(2, lambda: dist.all_reduce(torch.ones(MIB, device="cuda")))
+    events = json.loads(trace.to_chrome_trace(tmp_path / "t.json").read_text(encoding="utf-8"))["traceEvents"]
+    found = [event for event in events if event.get("cat") == "collective" and event["name"] == "nccl:all_reduce"]
+    assert [(event["args"]["rank"], event["args"]["ranks"], event["pid"]) for event in found] == [
+        (0, "[0, 1]", 2), (1, "[0, 1]", 3),
+    ]  # fmt: skip
+    assert found[0]["args"]["number"] == found[1]["args"]["number"]
