@@ -23,9 +23,9 @@ import torch
 from fakegpu_lab.driver import capturing, domains, messages, work
 from fakegpu_lab.driver.assert_kernels import KERNELS
 from fakegpu_lab.driver.foresight import on_meta
-from fakegpu_lab.driver.memory import take
+from fakegpu_lab.driver.memory import new
 from fakegpu_lab.driver.op import Op
-from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,7 +150,7 @@ def _garbage(op: Op, values: Named, inner: Named, device: Device) -> Any:
     wrapped = []
     for result in results:
         zeros = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device="cpu").zero_()
-        wrapped.append(wrap(zeros, device, take(device, zeros)))
+        wrapped.append(new(zeros, device))
     return wrapped[0] if op.single else tuple(wrapped)
 
 

@@ -16,7 +16,7 @@ import torch
 
 from fakegpu_lab.driver import asserts, dtypes, general, placement, transfer
 from fakegpu_lab.driver import cudnn_rnn_numbers as numbers
-from fakegpu_lab.driver.memory import take, take_bytes
+from fakegpu_lab.driver.memory import new, take, take_bytes
 from fakegpu_lab.driver.privateuse1 import NAME
 from fakegpu_lab.driver.sdp_kernels import draw_seed
 from fakegpu_lab.driver.tensor import FakeCudaTensor, share, wrap, wrap_view
@@ -224,7 +224,7 @@ def forward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if flat is None:
         _, length = _places(named["weight"], named["weight_stride0"], call.biased)
         inner = torch.empty(length, dtype=call.source.dtype, device=call.source.device)
-        flat = wrap(inner, device, take(device, inner))
+        flat = new(inner, device)
         for _ in named["weight"]:  # copied
             kernel(device)
     copied = None if call.source.is_contiguous() else take_bytes(device, call.source.nbytes)
@@ -233,7 +233,7 @@ def forward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     reserve_bytes, workspace_bytes = _spaces(call)
     workspace = take_bytes(device, workspace_bytes)
     inner_reserve = torch.empty(reserve_bytes if call.train else 0, dtype=torch.uint8, device=call.source.device)
-    reserve = wrap(inner_reserve, device, take(device, inner_reserve))
+    reserve = new(inner_reserve, device)
     seed = draw_seed(device, 4) if call.drops else 0
     if call.drops and not inner_reserve.is_meta:
         inner_reserve[:8].view(torch.int64).fill_(seed)

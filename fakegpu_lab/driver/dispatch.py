@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver import asserts, dtypes, flat_plans, general, messages, results, sparse, valueless
-from fakegpu_lab.driver.foresight import SMALL, reserve
-from fakegpu_lab.driver.memory import take
+from fakegpu_lab.driver.foresight import HARMLESS, SMALL, reserve
+from fakegpu_lab.driver.memory import new
 from fakegpu_lab.driver.op import Op
 from fakegpu_lab.driver.privateuse1 import CPP_DEVICES
 from fakegpu_lab.driver.tensor import FakeCudaTensor, share, wrap
@@ -109,6 +109,9 @@ def _functional(op: Op) -> Plan:
     """One or several new tensors from positional tensors."""
     call, positions, blas, single, tensor_kwargs = op.call, op.tensors, op.blas, op.single, op.tensor_kwargs
     otherwise, has_ints = general.plan(op), op.has_ints
+    # Operands of so many bytes cannot make a large result.
+    alone = op.pointwise and len(positions) == 1
+    harmless = -1 if has_ints else HARMLESS // 2 if op.no_growth else HARMLESS // 8 if alone else SMALL
 
     def functional(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inner = list(args)
@@ -129,15 +132,15 @@ def _functional(op: Op) -> Plan:
                     return otherwise(args, kwargs)
         if device is None or device.retired or (tensor_kwargs and kwargs):
             return otherwise(args, kwargs)
-        buffers = reserve(op, device, inner, kwargs, nbytes) if nbytes > SMALL or has_ints else None
+        buffers = reserve(op, device, inner, kwargs, nbytes) if nbytes > harmless else None
         result = call(*inner, **kwargs) if kwargs else call(*inner)
         launched(op, device, inner, result, nbytes)
         if not single:
             return general.wrap_new(result, device, buffers)
-        buffer = buffers[0] if buffers is not None else take(device, result)
+        tensor = new(result, device) if buffers is None else wrap(result, device, buffers[0])
         if blas:
             ensure_workspace(device)
-        return wrap(result, device, buffer)
+        return tensor
 
     if single and not has_ints and "sparse" not in op.name:
         if op.tensors == (0,):
@@ -147,17 +150,18 @@ def _functional(op: Op) -> Plan:
     return functional
 
 
-# The next two are `_functional` for one or two small operands on one device, written out: no list, no inner function.
+# The next two are `_functional` for one or two operands on one device, written out: no list, no inner function.
 # They are the overhead of a student's small loop (`benchmarks/overhead.py`).
 
 
 def _unary(op: Op, otherwise: Plan) -> Plan:
     call = op.call
     simple = not op.synchronises
+    harmless = HARMLESS // 8 if op.pointwise else SMALL
 
     def unary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         a = args[0]
-        if kwargs or a.__class__ is not FakeCudaTensor or a._unusual or a.nbytes > SMALL:
+        if kwargs or a.__class__ is not FakeCudaTensor or a._unusual or (nbytes := a.nbytes) > harmless:
             return otherwise(args, kwargs)
         device = a._device
         if device.retired:
@@ -169,10 +173,10 @@ def _unary(op: Op, otherwise: Plan) -> Plan:
             buffer = Buffer(device, result.nbytes, stream.id)
         except DeviceOutOfMemory as error:
             raise messages.out_of_memory(error) from None
-        if stream.watch is None and simple:
+        if stream.watch is None and simple and nbytes <= SMALL:
             launch(host, stream, FLOOR_NS)
         else:
-            launched(op, device, (a._inner, *args[1:]), result, a.nbytes)
+            launched(op, device, (a._inner, *args[1:]), result, nbytes)
         shape = result.shape
         if not result.is_contiguous() or 1 in shape or 0 in shape:
             return wrap(result, device, buffer)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver import work
-from fakegpu_lab.driver.memory import take
-from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.memory import new
+from fakegpu_lab.driver.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ def divided(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if target is not None:
         target._inner.copy_(result)
         return target
-    return wrap(result, device, take(device, result))
+    return new(result, device)
 
 
 def _inner(value: Any) -> Any:

@@ -8,8 +8,8 @@ import torch
 
 from fakegpu_lab.driver import general, sampling
 from fakegpu_lab.driver.foresight import HARMLESS
-from fakegpu_lab.driver.memory import take
-from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view_of
+from fakegpu_lab.driver.memory import new
+from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap_view_of
 from fakegpu_lab.driver.work import launched
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def lists(op: Op) -> Plan:
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         device = None
         nbytes = 0
+        first = -1  # the bytes of the first list
         inner: list[Any] = []
         for argument in args:
             if argument.__class__ is not list:
@@ -80,10 +81,15 @@ def lists(op: Op) -> Plan:
                 else:
                     tensors.append(item)
             inner.append(tensors)
+            if first < 0:
+                first = nbytes
         if device is None or device.retired or (kwargs and op.tensor_kwargs):
             return otherwise(args, kwargs)
         results = call(*inner, **kwargs) if kwargs else call(*inner)
-        launched(op, device, inner, inner[0] if written else results, nbytes)
+        if written:
+            launched(op, device, inner, inner[0], nbytes, first)
+        else:
+            launched(op, device, inner, results, nbytes)
         if written:
             general.bump_versions(args[0])
         return general.wrap_new(results, device, None) if op.returns else None
@@ -114,6 +120,6 @@ def like(op: Op) -> Plan:
         result = call(base._inner, **options)
         if op.launches:
             launched(op, device, (), result, 0)
-        return wrap(result, device, take(device, result))
+        return new(result, device)
 
     return run

@@ -69,6 +69,8 @@ def _upper_bound(op: Op, inner: list[Any], nbytes: int) -> int:
     """A bound on the bytes of the op's results, cheap to find and rarely far too high."""
     if op.no_growth:
         return 2 * nbytes
+    if op.name == "convolution":
+        return _convolution_bound(inner)
     bound = max(nbytes, 16)
     numels = []
     first = None
@@ -92,8 +94,6 @@ def _upper_bound(op: Op, inner: list[Any], nbytes: int) -> int:
         return 8 * bound if op.pointwise else bound  # a pointwise op may widen uint8 to int64
     if op.name == "embedding" and first is not None:
         return int(first.shape[-1]) * first.element_size() * numels[1]
-    if first is not None and op.name == "convolution":
-        return _convolution_bound(inner)
     if first is not None and op.name in ("mm", "bmm", "addmm", "baddbmm"):
         a, b = [argument for argument in inner if isinstance(argument, torch.Tensor)][-2:]
         if a.dim() >= 2 and b.dim() >= 2:
@@ -105,6 +105,10 @@ def _convolution_bound(inner: list[Any]) -> int:
     """Channels × extents of the result as if its stride were 1, or the stride's multiple where it is transposed."""
     source, weight, _, stride, padding, dilation, transposed, output_padding = inner[:8]
     extents = source.shape[2:]
+    if not transposed and len(padding) == len(extents) == 2:  # the usual one, written out
+        height, width = extents
+        area = (height + 2 * padding[0]) * (width + 2 * padding[1])
+        return int(source.shape[0] * weight.shape[0] * max(area, 1) * 8)
     if transposed:
         ends = (
             (n - 1) * s + d * (k - 1) + p + 1

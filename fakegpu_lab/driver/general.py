@@ -26,7 +26,7 @@ from fakegpu_lab.driver import (
     transfer,
 )
 from fakegpu_lab.driver.foresight import SMALL, reserve, reserve_outs, reserve_resized
-from fakegpu_lab.driver.memory import resize_bytes, take
+from fakegpu_lab.driver.memory import new, resize_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap, wrap_view, wrap_view_of
 from fakegpu_lab.driver.work import launched
 from fakegpu_lab.driver.workspace import ensure_workspace
@@ -171,14 +171,10 @@ def wrap_new(value: Any, target: Device | None, buffers: list[Buffer] | None) ->
     if isinstance(value, torch.Tensor):
         if target is None:
             return value
-        buffer = buffers.pop(0) if buffers else None
-        return wrap(value, target, buffer if buffer is not None else take(target, value))
+        return wrap(value, target, buffers.pop(0)) if buffers else new(value, target)
     if isinstance(value, (list, tuple)):
-        return (
-            [wrap_new(v, target, buffers) for v in value]
-            if type(value) is list
-            else tuple(wrap_new(v, target, buffers) for v in value)
-        )
+        wrapped = [wrap_new(v, target, buffers) for v in value]
+        return wrapped if type(value) is list else tuple(wrapped)
     return value
 
 

@@ -17,9 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fakegpu_lab.driver import asserts, work_products
 from fakegpu_lab.driver.foresight import HARMLESS
-from fakegpu_lab.driver.memory import take, take_bytes
+from fakegpu_lab.driver.memory import new, take_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
-from fakegpu_lab.driver.work import kernel, streaming
+from fakegpu_lab.driver.work import Work, kernel
 from fakegpu_lab.driver.workspace import ensure_workspace
 from fakegpu_lab.hardware.clock import here, launch
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.driver.op import Op
     from fakegpu_lab.driver.patches import Patches
-    from fakegpu_lab.hardware.device import Device
 
 _ModeKey: Any = torch._C._TorchDispatchModeKey
 _linear: Callable[..., torch.Tensor] = torch._C._nn.linear
@@ -60,14 +59,13 @@ def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             buffer = take_bytes(device, numel * source.element_size())
     inner, matrix = source._inner, weight._inner
     result = _linear(inner, matrix, None if bias is None else bias._inner)
-    tensor = wrap(result, device, buffer or take(device, result))
+    tensor = new(result, device) if buffer is None else wrap(result, device, buffer)
     host = here.host
     stream = host.streams[device]
     key = (inner.shape, matrix.shape, inner.dtype, _fp32_precision("cuda", "matmul"))
-    known = device.roofline.known
-    work = known.get(key)
+    work = device.roofline.known.get(key)
     if work is None:
-        work = known[key] = work_products.linear(device, (inner, matrix), result, 0)
+        work = device.roofline.remember(key, work_products.linear(device, (inner, matrix), result, 0))
     launch(host, stream, work.ns, work.share, work.flops, work.nbytes)
     if stream.id not in device.workspaces:
         ensure_workspace(device)
@@ -82,23 +80,47 @@ def linear_backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     device = grad._device
     if device.retired:
         raise asserts.gone(device)
-    features = source.shape[-1]
-    outputs = weight.shape[0] if weight.dim() == 2 else 1
-    count = prod(source.shape[:-1])
-    rows = grad._inner.reshape(count, outputs)
+    inputs, rows, matrix = source._inner, grad._inner, weight._inner
+    shape, kernel_shape = inputs.shape, matrix.shape
+    features = shape[-1]
+    outputs = kernel_shape[0] if len(kernel_shape) == 2 else 1
+    count = prod(shape[:-1])
+    dtype, size = inputs.dtype, inputs.element_size()
+    bias_shape = _shape_of_bias() if of_bias else None
+    # All that the card has to do and hold, then all that the host computes: a large product leaves nothing of this
+    # code in the processor's cache.
+    buffers = []
+    if of_source:
+        buffers.append(take_bytes(device, count * features * size))
+        kernel(device, work_products.product(device, dtype, count, features, outputs))
+    if of_weight:
+        buffers.append(take_bytes(device, outputs * features * size))
+        kernel(device, work_products.product(device, dtype, outputs, features, count))
+    if of_bias:
+        produced = (prod(bias_shape) if bias_shape else outputs) * size
+        buffers.append(take_bytes(device, produced))
+        moved = count * outputs * size + produced
+        roofline = device.roofline
+        elements = max(produced // size, moved // 4)
+        kernel(device, Work(roofline.streaming(moved), produced // size, moved, roofline.share(elements)))
+    ensure_workspace(device)
+    if rows.dim() != 2:
+        rows = rows.reshape(count, outputs)
+    if matrix.dim() != 2:
+        matrix = matrix.reshape(outputs, features)
     results: list[torch.Tensor | None] = [None, None, None]
     if of_source:
-        matrix = weight._inner.reshape(outputs, features)
-        results[0] = _product(device, rows, matrix.conj() if matrix.is_complex() else matrix, source.shape)
+        product = _mm(rows, matrix.conj() if matrix.is_complex() else matrix)
+        results[0] = product if len(shape) == 2 else product.view(shape)
     if of_weight:
-        inputs = source._inner.reshape(count, features)
-        results[1] = _product(device, rows.t(), inputs.conj() if inputs.is_complex() else inputs, weight.shape)
+        if len(shape) != 2:
+            inputs = inputs.reshape(count, features)
+        product = _mm(rows.t(), inputs.conj() if inputs.is_complex() else inputs)
+        results[1] = product if len(kernel_shape) == 2 else product.view(kernel_shape)
     if of_bias:
-        total = grad._inner.sum_to_size(shape) if (shape := _shape_of_bias()) else rows.sum(0)
-        results[2] = wrap(total, device, take(device, total))
-        kernel(device, streaming(device, (rows,), total, rows.nbytes))
-    ensure_workspace(device)
-    return tuple(results)
+        results[2] = grad._inner.sum_to_size(bias_shape) if bias_shape else rows.sum(0)
+    taken = iter(buffers)
+    return tuple([None if result is None else wrap(result, device, next(taken)) for result in results])
 
 
 class _Seen:
@@ -114,14 +136,6 @@ def _shape_of_bias() -> list[int] | None:
         return None
     target, slot = node.next_functions[2]
     return None if target is None else list(target._input_metadata[slot].shape)
-
-
-def _product(device: Device, a: torch.Tensor, b: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    nbytes = prod(shape) * a.element_size()
-    buffer = take_bytes(device, nbytes) if nbytes > HARMLESS else None
-    result = _mm(a, b).view(shape)
-    kernel(device, work_products.product(device, a.dtype, a.shape[0], b.shape[1], a.shape[1]))
-    return wrap(result, device, buffer or take(device, result))
 
 
 def unreachable(*args: Any) -> Any:

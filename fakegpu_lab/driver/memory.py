@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 import torch
 
 from fakegpu_lab.driver import messages
+from fakegpu_lab.driver.privateuse1 import CPP_DEVICES
+from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.hardware.allocator import DeviceOutOfMemory
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.clock import here
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
+
+_make_wrapper = torch.Tensor._make_wrapper_subclass
+_strided = torch.strided
 
 
 def take_bytes(device: Device, nbytes: int) -> Buffer:
@@ -34,6 +39,25 @@ def resize_bytes(buffer: Buffer, nbytes: int) -> None:
 def take(device: Device, inner: torch.Tensor) -> Buffer:
     """The device memory of a new tensor with the values `inner`; a sparse one has that of its parts (`sparse`)."""
     return take_bytes(device, storage_bytes(inner) if inner.layout is torch.strided else 0)
+
+
+def new(inner: torch.Tensor, device: Device) -> FakeCudaTensor:
+    """The tensor on `device` whose values are `inner`, with device memory of its own; raises torch.OutOfMemoryError.
+
+    ``wrap(inner, device, take(device, inner))``, written out for the usual tensor: every op makes one.
+    """
+    shape = inner.shape
+    if inner.layout is not _strided or not inner.is_contiguous() or 1 in shape or 0 in shape:
+        return wrap(inner, device, take(device, inner))
+    try:
+        buffer = Buffer(device, inner.nbytes, here.host.streams[device].id)
+    except DeviceOutOfMemory as error:
+        raise messages.out_of_memory(error) from None
+    tensor = _make_wrapper(FakeCudaTensor, shape, dtype=inner.dtype, device=CPP_DEVICES[device.index])
+    tensor._inner = inner
+    tensor._buffer = buffer
+    tensor._device = device
+    return tensor
 
 
 def storage_bytes(inner: torch.Tensor) -> int:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver import asserts, current
-from fakegpu_lab.driver.memory import take
-from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.memory import new
+from fakegpu_lab.driver.tensor import FakeCudaTensor
 from fakegpu_lab.driver.transfer import count_copy
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _factory(name: str) -> Callable[..., FakeCudaTensor]:
         inner_args = [_host(value) for value in args]
         options = {key: _host(value) for key, value in kwargs.items()}
         inner: torch.Tensor = overload(*inner_args, device="cpu", **options)
-        return wrap(inner, where, take(where, inner))
+        return new(inner, where)
 
     return factory
 
@@ -79,7 +79,7 @@ def to_copy(source: torch.Tensor, *, device: torch.device | None = None, **optio
         raise asserts.gone(where)
     inner = source.clone()
     count_copy(None, where, inner.nbytes, non_blocking=bool(options.get("non_blocking")))
-    return wrap(inner, where, take(where, inner))
+    return new(inner, where)
 
 
 def register(library: Any) -> None:

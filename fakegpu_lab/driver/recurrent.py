@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver import asserts, placement
-from fakegpu_lab.driver.memory import take
-from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.memory import new
+from fakegpu_lab.driver.tensor import FakeCudaTensor
 from fakegpu_lab.driver.work import launched, nbytes_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _kernel(compute: Callable[..., tuple[Any, ...]]) -> Callable[[Op, tuple[Any,
         inner = [a._inner if a.__class__ is FakeCudaTensor else a for a in args]
         results = compute(*inner)
         launched(op, device, inner, results, nbytes_of(inner))
-        return tuple(None if r is None else wrap(r, device, take(device, r)) for r in results)
+        return tuple(None if r is None else new(r, device) for r in results)
 
     return run
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver import asserts, placement, sdp_numbers
-from fakegpu_lab.driver.memory import storage_bytes, take, take_bytes
+from fakegpu_lab.driver.memory import new, storage_bytes, take_bytes
 from fakegpu_lab.driver.random import generator
 from fakegpu_lab.driver.sdp_numbers import Settings
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
@@ -65,10 +65,6 @@ def one_kernel(
         return results
 
     return run
-
-
-def _new(device: Device, inner: Tensor) -> FakeCudaTensor:
-    return wrap(inner, device, take(device, inner))
 
 
 def laid_out(like: Tensor, value: Tensor) -> Tensor:
@@ -167,7 +163,7 @@ def flash(
     unused = torch.zeros((), dtype=torch.uint64, device=host)
     results = (
         wrap(laid_out(like, out), device, taken[0]), wrap(sums.contiguous(), device, taken[1]), None, None,
-        rows, key.shape[2], _new(device, state), _new(device, unused), _new(device, query.new_empty(0)),
+        rows, key.shape[2], new(state, device), new(unused, device), new(query.new_empty(0), device),
     )  # fmt: skip
     del accumulators
     return results
@@ -237,10 +233,10 @@ def cudnn(
     bias = None if attn_bias is None else attn_bias.expand(batch, heads, rows, key.shape[2])
     out, sums = sdp_numbers.forward(query, key, value, bias, how)
     seed = torch.tensor(how.seed, device="meta" if query.is_meta else "cpu")
-    saved = _new(device, sums.contiguous().unsqueeze(-1)) if compute_log_sumexp else _new(device, sums.new_empty(0))
+    saved = new(sums.contiguous().unsqueeze(-1), device) if compute_log_sumexp else new(sums.new_empty(0), device)
     return (
         wrap(laid_out(like, out), device, taken), saved, None, None, rows, key.shape[2],
-        _new(device, seed), _new(device, torch.zeros_like(seed)), None,
+        new(seed, device), new(torch.zeros_like(seed), device), None,
     )  # fmt: skip
 
 

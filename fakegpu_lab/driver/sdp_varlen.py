@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from fakegpu_lab.driver import sdp_numbers
-from fakegpu_lab.driver.memory import storage_bytes, take, take_bytes
+from fakegpu_lab.driver.memory import new, storage_bytes, take_bytes
 from fakegpu_lab.driver.sdp_kernels import FLOAT, HALVES, draw_seed, flash_width, one_kernel, rounded
 from fakegpu_lab.driver.sdp_numbers import Settings
 from fakegpu_lab.driver.tensor import wrap
@@ -173,7 +173,7 @@ def flash(
         rows = rows.view(heads, *query.shape[:2]).transpose(0, 1).contiguous()
     state = torch.tensor([how.seed, 0], dtype=torch.uint64, device=query.device)
     unused = torch.zeros((), dtype=torch.uint64, device=query.device)
-    small = [wrap(t, device, take(device, t)) for t in (state, unused, query.new_empty(0))]
+    small = [new(t, device) for t in (state, unused, query.new_empty(0))]
     return wrap(out, device, taken[0]), wrap(rows, device, taken[1]), *small
 
 

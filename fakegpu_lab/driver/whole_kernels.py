@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver import asserts, placement, transfer
-from fakegpu_lab.driver.memory import take, take_bytes
-from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.memory import new, take_bytes
+from fakegpu_lab.driver.tensor import FakeCudaTensor
 from fakegpu_lab.driver.work import launched, nbytes_of
 
 if TYPE_CHECKING:
@@ -46,10 +46,6 @@ def _kernel(compute: Callable[..., Any]) -> Callable[[Op, tuple[Any, ...], dict[
     return run
 
 
-def _new(device: Device, inner: Tensor) -> FakeCudaTensor:
-    return wrap(inner, device, take(device, inner))
-
-
 def _wide(tensor: Tensor) -> Tensor:
     """In the type that CUDA computes with."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
@@ -63,7 +59,7 @@ def rms_norm(device: Device, source: Tensor, shape: list[int], weight: Tensor | 
     out = wide * scale
     if weight is not None:
         out = out * _wide(weight)
-    return _new(device, out.to(source.dtype)), _new(device, scale)
+    return new(out.to(source.dtype), device), new(scale, device)
 
 
 def rms_norm_backward(
@@ -78,11 +74,11 @@ def rms_norm_backward(
     of_source = of_weight = None
     if mask[0]:
         inner = scale * (of_normal - normal * (of_normal * normal).mean(dims, keepdim=True))
-        of_source = _new(device, inner.to(source.dtype))
+        of_source = new(inner.to(source.dtype), device)
     if mask[1] and weight is not None:
         rows = list(range(source.dim() - len(shape)))
         total = (given * normal).sum(rows) if rows else given * normal
-        of_weight = _new(device, total.to(weight.dtype))
+        of_weight = new(total.to(weight.dtype), device)
     return of_source, of_weight
 
 
@@ -101,7 +97,7 @@ def embedding_backward(
     if sorts:
         held = [take_bytes(device, count * indices.element_size()) for _ in range(2)]  # sorted, and where they were
     inner = _aten.embedding_dense_backward(grad, indices, rows, padding, by_count)
-    result = _new(device, inner)
+    result = new(inner, device)
     if sorts:
         segments = min(count, rows)
         partial = count // 10 + segments
@@ -113,11 +109,11 @@ def embedding_backward(
 
 
 def _silu_backward(device: Device, grad: Tensor, source: Tensor) -> FakeCudaTensor:
-    return _new(device, _aten.silu_backward(grad, source))
+    return new(_aten.silu_backward(grad, source), device)
 
 
 def _mish_backward(device: Device, grad: Tensor, source: Tensor) -> FakeCudaTensor:
-    return _new(device, _aten.mish_backward(grad, source))
+    return new(_aten.mish_backward(grad, source), device)
 
 
 def _unreachable(*args: Any, **kwargs: Any) -> Any:

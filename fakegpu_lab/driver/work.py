@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     Estimator = Callable[["Device", Sequence[Any], Any, int], "Work"]
 
 
+_Tensor, _strided = torch.Tensor, torch.strided
+
+
 class Work(NamedTuple):
     """One kernel's work.
 
@@ -56,7 +59,13 @@ def nbytes_of(value: Any) -> int:
     if isinstance(value, torch.Tensor):
         return value.nbytes if value.layout is torch.strided else storage_bytes(value)
     if isinstance(value, (list, tuple)):
-        return sum(nbytes_of(item) for item in value)
+        total = 0
+        for item in value:
+            if item.__class__ is _Tensor and item.layout is _strided:
+                total += item.nbytes
+            elif item is not None:
+                total += nbytes_of(item)
+        return total
     return 0
 
 
@@ -81,7 +90,10 @@ def numel_of(value: Any) -> int:
     if isinstance(value, torch.Tensor):
         return value.numel()
     if isinstance(value, (list, tuple)):
-        return sum(numel_of(item) for item in value)
+        total = 0
+        for item in value:
+            total += item.numel() if item.__class__ is _Tensor else numel_of(item)
+        return total
     return 0
 
 
@@ -254,7 +266,9 @@ SYNCHRONISES = frozenset((
 their CUDA sources)."""
 
 
-def launched(op: Op, device: Device, args: Sequence[Any], result: Any, nbytes: int) -> None:
+def launched(
+    op: Op, device: Device, args: Sequence[Any], result: Any, nbytes: int, produced: int | None = None
+) -> None:
     """Queue the op's kernel on the current stream of `device`.
 
     Parameters
@@ -263,6 +277,8 @@ def launched(op: Op, device: Device, args: Sequence[Any], result: Any, nbytes: i
         Inner tensors in place of device tensors.
     nbytes
         The bytes of the tensors among the operands.
+    produced
+        The bytes of the results, if the caller knows.
     """
     host = here.host
     stream = host.streams[device]
@@ -272,10 +288,10 @@ def launched(op: Op, device: Device, args: Sequence[Any], result: Any, nbytes: i
     if stream.watch is None:
         if estimate is None:
             roofline = device.roofline
-            try:
-                moved = nbytes + result.nbytes
-            except (AttributeError, RuntimeError):  # several results, or a sparse one
-                moved = nbytes + nbytes_of(result)
+            if produced is None:
+                one = result.__class__ is _Tensor and result.layout is _strided
+                produced = result.nbytes if one else nbytes_of(result)
+            moved = nbytes + produced
             launch(host, stream, roofline.floor + int(moved * roofline.ns_per_byte))
         else:
             launch(host, stream, estimate(device, args, result, nbytes).ns)

@@ -17,7 +17,6 @@ from fakegpu_lab.hardware.roofline import (
     ATTENTION_EFFICIENCY,
     CONVOLUTION_EFFICIENCY,
     DIRECT_EFFICIENCY,
-    REMEMBERED,
 )
 
 if TYPE_CHECKING:
@@ -60,9 +59,7 @@ def product(device: Device, dtype: torch.dtype, m: int, n: int, k: int, batch: i
     key = (dtype, precision, m, n, k, batch, nbytes)
     work: Work | None = known.get(key)
     if work is None:
-        if len(known) >= REMEMBERED:
-            known.clear()
-        work = known[key] = _product(device, dtype, m, n, k, batch, nbytes)
+        work = device.roofline.remember(key, _product(device, dtype, m, n, k, batch, nbytes))
     return work
 
 
@@ -168,16 +165,45 @@ def convolution(device: Device, args: Sequence[Any], result: Any, nbytes: int) -
     """Forward, also transposed."""
     source, weight = args[0], args[1]
     transposed, groups = args[6], args[8]
-    image = source if transposed else result
-    one = _convolved(device, source, weight, image, groups, nbytes + nbytes_of(result))
-    ns, moved = (0, 0) if weight.shape[1] == 1 < groups else _rearranged(device, (source,))
-    return Work(one.ns + ns, one.flops, one.nbytes + moved, one.share)
+    nbytes += result.nbytes
+    key = (
+        source.shape, weight.shape, result.shape, source.stride(), source.dtype, _fp32_precision("cuda", "conv"),
+        transposed, groups, nbytes,
+    )  # fmt: skip
+    work: Work | None = device.roofline.known.get(key)
+    if work is None:
+        one = _convolved(device, source, weight, source if transposed else result, groups, nbytes)
+        ns, moved = (0, 0) if weight.shape[1] == 1 < groups else _rearranged(device, (source,))
+        work = device.roofline.remember(key, Work(one.ns + ns, one.flops, one.nbytes + moved, one.share))
+    return work
 
 
 def convolution_backward(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
     """The gradients that the mask asks for, each a convolution of its own."""
     grad, source, weight = args[0], args[1], args[2]
     transposed, groups, mask = args[7], args[9], args[10]
+    key = (
+        grad.shape, source.shape, weight.shape, grad.stride(), source.stride(), source.dtype,
+        _fp32_precision("cuda", "conv"), transposed, groups, *mask, nbytes,
+    )  # fmt: skip
+    work: Work | None = device.roofline.known.get(key)
+    if work is None:
+        work = device.roofline.remember(
+            key, _convolved_backward(device, grad, source, weight, transposed, groups, mask, nbytes)
+        )
+    return work
+
+
+def _convolved_backward(
+    device: Device,
+    grad: Any,
+    source: Any,
+    weight: Any,
+    transposed: bool,
+    groups: int,
+    mask: Sequence[bool],
+    nbytes: int,
+) -> Work:
     one = _convolved(device, source, weight, source if transposed else grad, groups, nbytes)
     count = int(mask[0]) + int(mask[1])
     ns = device.roofline.streaming(grad.nbytes) if mask[2] else 0
