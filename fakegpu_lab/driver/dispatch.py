@@ -29,6 +29,9 @@ from fakegpu_lab.hardware.roofline import FLOOR_NS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fakegpu_lab.hardware.clock import Host, Stream
+    from fakegpu_lab.hardware.device import Device
+
     Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
@@ -154,9 +157,15 @@ def _functional(op: Op) -> Plan:
 # They are the overhead of a student's small loop (`benchmarks/overhead.py`).
 
 
+def _small(device: Device, host: Host, stream: Stream, result: torch.Tensor, nbytes: int) -> None:
+    """Queue the kernel of a small op that streams, for whoever watches: the shortest one there is."""
+    elements = result.numel()
+    launch(host, stream, FLOOR_NS, device.roofline.share(elements), elements, nbytes + result.nbytes)
+
+
 def _unary(op: Op, otherwise: Plan) -> Plan:
     call = op.call
-    simple = not op.synchronises
+    streams = op.estimate is None and not op.synchronises
     harmless = HARMLESS // 8 if op.pointwise else SMALL
 
     def unary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -173,8 +182,11 @@ def _unary(op: Op, otherwise: Plan) -> Plan:
             buffer = Buffer(device, result.nbytes, stream.id)
         except DeviceOutOfMemory as error:
             raise messages.out_of_memory(error) from None
-        if stream.watch is None and simple and nbytes <= SMALL:
-            launch(host, stream, FLOOR_NS)
+        if streams and nbytes <= SMALL:
+            if stream.watch is None:
+                launch(host, stream, FLOOR_NS)
+            else:
+                _small(device, host, stream, result, nbytes)
         else:
             launched(op, device, (a._inner, *args[1:]), result, nbytes)
         shape = result.shape
@@ -191,7 +203,7 @@ def _unary(op: Op, otherwise: Plan) -> Plan:
 
 def _binary(op: Op, otherwise: Plan) -> Plan:
     call, blas = op.call, op.blas
-    simple = not op.synchronises
+    streams = op.estimate is None and not op.synchronises
 
     def binary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs or len(args) < 2:
@@ -217,10 +229,13 @@ def _binary(op: Op, otherwise: Plan) -> Plan:
             buffer = Buffer(device, result.nbytes, stream.id)
         except DeviceOutOfMemory as error:
             raise messages.out_of_memory(error) from None
-        if stream.watch is None and simple:
-            launch(host, stream, FLOOR_NS)
+        if streams:
+            if stream.watch is None:
+                launch(host, stream, FLOOR_NS)
+            else:
+                _small(device, host, stream, result, a.nbytes + (0 if y is b else b.nbytes))
         else:
-            launched(op, device, (a._inner, y, *args[2:]), result, a.nbytes)
+            launched(op, device, (a._inner, y, *args[2:]), result, a.nbytes + (0 if y is b else b.nbytes))
         if blas and stream.id not in device.workspaces:
             ensure_workspace(device)
         shape = result.shape

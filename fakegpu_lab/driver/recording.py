@@ -93,6 +93,9 @@ def _remember(number: int, path: str) -> None:
 notes: list[Note] = []
 """What was said of ops, each once; `_places` finds it."""
 _places: dict[tuple[Any, ...], int] = {}
+_sites: dict[tuple[int, int, int], tuple[str, list[Any], int]] = {}
+"""By code, instruction and op, for ops that the user's own line calls: the module, the shapes and the place then."""
+_FEW = 3
 
 
 def note(host: Host) -> int:
@@ -100,14 +103,11 @@ def note(host: Host) -> int:
 
     That is its name and shapes, the innermost line that is the user's, the module.
     """
+    if host.note is not None:
+        return host.note
     op = host.op
-    frame: FrameType | None
-    if op is None:
-        frame = sys._getframe(2)
-    elif op[3] is not None:
-        return op[3]  # type: ignore[no-any-return]
-    else:
-        frame = op[2]
+    frame: FrameType | None = sys._getframe(2) if op is None else op[2]
+    called = frame
     module = ""
     node = _current_node()
     if node is not None:
@@ -144,7 +144,9 @@ def note(host: Host) -> int:
     place = _places.get(key)
     if place is None:
         place = _place_of(key, (func._schema.name, shapes, found, line, module, node is not None))
-    op[3] = place
+    if called is frame and frame is not None and node is None and len(shapes) <= _FEW:
+        _sites[id(found), frame.f_lasti, id(func)] = (module, shapes, place)
+    host.note = place
     return place
 
 
@@ -165,17 +167,34 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
     """`dispatch.run`, with a note of the op for whoever records."""
     __tracebackhide__ = True
     host = here.host
-    outer = host.op
-    host.op = op = [func, args, sys._getframe(1), None]
+    outer = host.op, host.note
+    frame = sys._getframe(1)
+    host.op = func, args, frame
+    host.note = None
+    site = _sites.get((id(frame.f_code), frame.f_lasti, id(func)))
+    if site is not None:  # a loop's second time round
+        module, shapes, place = site
+        i = 0
+        for argument in args:
+            if argument.__class__ is FakeCudaTensor:
+                if i == len(shapes) or argument._inner.shape != shapes[i]:
+                    break
+                i += 1
+            elif argument.__class__ is list:
+                break
+        else:
+            stack = _modules.stack
+            if i == len(shapes) and _current_node() is None and module == (stack[-1][1] if stack else ""):
+                host.note = place
+    del frame
     try:
         result = dispatch.run(func, types, args, kwargs)
-        if op[3] is not None and _recorders and _recorders[-1].several:
+        if host.note is not None and _recorders and _recorders[-1].several:
             for recorder in _recorders:
-                races.check(recorder, func, args, kwargs or {}, result, notes[op[3]])
+                races.check(recorder, func, args, kwargs or {}, result, notes[host.note])
         return result
     finally:
-        host.op = outer
-        op.clear()
+        host.op, host.note = outer
 
 
 class RecordedBuffer(Buffer):
@@ -241,6 +260,7 @@ def _refresh() -> None:
         _forward_modules.clear()
         _forward_order.clear()
         _places.clear()
+        _sites.clear()
         notes = []
     elif not _hooks:
         _hooks.append(torch_modules.register_module_forward_pre_hook(_enter_module))

@@ -110,16 +110,19 @@ class Host:
     seen
         How far it knows streams to have come (`order`).
     op
-        The op being run, as the driver notes it while somebody records; else None.
+        The op being run, as the driver knows it while somebody records; else None.
+    note
+        The place among the recorders' notes of what is known of that op, once it has been looked up; else None.
     """
 
-    __slots__ = ("__weakref__", "name", "now", "op", "seen", "streams")
+    __slots__ = ("__weakref__", "name", "note", "now", "op", "seen", "streams")
 
     def __init__(self, now: int = 0, name: str = "") -> None:
         self.now = now
         self.name = name
         self.streams = CurrentStreams()
         self.op: Any = None
+        self.note: int | None = None
         self.seen: dict[Any, int] = {}
 
     def wait(self, until: int) -> None:
@@ -152,7 +155,7 @@ def reset() -> None:
     """Begin anew at time 0, on the default streams, in every thread."""
     for host in list(_hosts):
         host.now = 0
-        host.op = None
+        host.op = host.note = None
         host.seen.clear()
         host.streams.clear()
 

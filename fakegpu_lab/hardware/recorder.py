@@ -105,18 +105,10 @@ class Recorder:
         self.launches = number = self.launches + 1
         end = stream.end
         if number <= self.limit:
-            self._raw_kernels += (
-                stream,
-                host.name,
-                host.now,
-                before,
-                start,
-                end,
-                share,
-                flops,
-                nbytes,
-                self.note(host),
-            )
+            note = host.note
+            if note is None:
+                note = self.note(host)
+            self._raw_kernels += (stream, host.name, host.now, before, start, end, share, flops, nbytes, note)
         else:
             self.dropped["kernels"] += 1
             self._beyond_limit(stream.device, self.notes[self.note(host)][0], end - start, flops, nbytes)
@@ -210,7 +202,10 @@ class Recorder:
             return
         self._live[address] = number  # no two devices share an address
         self._freed_at.append(-1)
-        self._raw_allocations += (device, stream, host.name, host.now, address, nbytes, block, held, self.note(host))
+        note = host.note
+        if note is None:
+            note = self.note(host)
+        self._raw_allocations += (device, stream, host.name, host.now, address, nbytes, block, held, note)
 
     def freed(self, host: Host, address: int, uses: Uses | None = None) -> None:
         """A block was given back, after these uses by streams."""

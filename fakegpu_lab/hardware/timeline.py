@@ -53,10 +53,11 @@ class Timeline:
     def kernel(self, host: Host, stream: Stream, ns: int, share: float, flops: int, nbytes: int) -> None:
         """Place a kernel that was launched at ``host.now``."""
         before = start = stream.end
-        if start < host.now:
-            start = host.now
+        now = host.now
+        if start < now:
+            start = now
         if self.several:
-            start = self._room(host.now, start, ns, share)
+            start = self._room(now, start, ns, share)
             self._count_overlap(start, start + ns)
             insort(self._running, (start, start + ns, share, stream.id))
         stream.end = start + ns
