@@ -197,8 +197,8 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
     """`dispatch.run` while a capture is underway."""
     __tracebackhide__ = True
     host = here.host
-    outer = host.op
-    host.op = op = [func, args, sys._getframe(1), None]
+    outer = host.op, host.note
+    host.op, host.note = (func, args, sys._getframe(1)), None
     try:
         capture = capturing.here_capture()
         if isinstance(capture, GraphCapture):
@@ -206,8 +206,7 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
                 return capture.run(func, types, args, kwargs or {})
         return dispatch.run(func, types, args, kwargs)
     finally:
-        host.op = outer
-        op.clear()
+        host.op, host.note = outer
 
 
 def begin(device: Device, stream: Stream, pool: PoolId) -> GraphCapture:
@@ -262,11 +261,11 @@ def _launch(capture: GraphCapture, stream: Stream) -> None:
     """
     host, device = here.host, capture.device
     recorded = device.timeline.recorder is not None
-    outer = host.op
+    outer = host.op, host.note
 
     def belongs(note: Note) -> None:
         if recorded:
-            host.op = [None, (), None, recording.told(note)]
+            host.op, host.note = (None, (), None), recording.told(note)
 
     try:
         for state, drawn in capture.offsets.items():
@@ -286,7 +285,7 @@ def _launch(capture: GraphCapture, stream: Stream) -> None:
                 move(host, device, node.nbytes, pinned=True, non_blocking=True)
         host.now = before + stream.overhead
     finally:
-        host.op = outer
+        host.op, host.note = outer
 
 
 def _compute(capture: GraphCapture) -> None:

@@ -18,6 +18,7 @@ import fakegpu_lab as lab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 ROOTS = [torch.cuda, torch.accelerator]
 MODULES = ["torch.cuda", "torch.accelerator", "torch.backends.cuda"] + [
@@ -161,7 +162,8 @@ def run(name: str) -> Any:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NAMES)
-def test_every_public_name_works_or_says_why_not(name: str) -> None:
+def test_every_public_name_works_or_says_why_not(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # GdsFile and tunable make files
     try:
         said, result = "", repr(run(name))
     except (RuntimeError, ModuleNotFoundError, AssertionError) as error:
