@@ -140,9 +140,21 @@ def latest() -> Machine | None:
     return _latest
 
 
-def snapshot() -> Snapshot:
-    """The machine's state now; ``.model_dump(mode="json")`` makes it JSON."""
-    return machine().snapshot()
+def snapshot(*, categories: bool = False) -> Snapshot:
+    """The machine's state now; ``.model_dump(mode="json")`` makes it JSON.
+
+    Parameters
+    ----------
+    categories
+        Also tell what the memory is for (parameters, gradients, …): ``devices[0].memory.categories``. All live
+        objects are looked at for it, which takes a twentieth of a second.
+    """
+    now = machine()
+    if not categories:
+        return now.snapshot()
+    from fakegpu_lab.driver import holdings  # imports torch
+
+    return now.snapshot(holdings.by_category(now))
 
 
 def reset() -> Machine:

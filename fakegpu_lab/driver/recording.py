@@ -238,6 +238,7 @@ class RecordedBuffer(Buffer):
 _hooks: list[Any] = []
 _recorders: list[Recorder] = []
 _front: list[Any] = []
+_watch: list[Any] = []
 _runs: list[Any] = [run]
 
 
@@ -247,10 +248,22 @@ def front(function: Any) -> None:
     _refresh()
 
 
+def watch_by(around: Any) -> None:
+    """Put ``around(way)`` in place of the dispatch path, whichever `way` that is; None takes it away (`watching`)."""
+    _watch[:] = [around] if around is not None else []
+    _refresh()
+
+
+def recorded() -> bool:
+    """Whether somebody records, or captures or replays a graph."""
+    return bool(_recorders or _front)
+
+
 def _refresh() -> None:
     """Have what is needed in front of the dispatch path, and no more."""
     global notes
-    FakeCudaTensor.__torch_dispatch__ = staticmethod(_front[0] if _front else _runs[-1] if _recorders else dispatch.run)
+    way = _front[0] if _front else _runs[-1] if _recorders else dispatch.run
+    FakeCudaTensor.__torch_dispatch__ = staticmethod(_watch[0](way) if _watch else way)
     for module in (dispatch, memory):
         vars(module)["Buffer"] = RecordedBuffer if _recorders else Buffer
     if not (_recorders or _front):

@@ -94,6 +94,8 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     elif theirs and source.is_floating_point() and not target.is_floating_point():
         source_inner = domains.converted(source_inner, target.dtype)
     target_inner.copy_(source_inner)
+    if ours and not theirs:
+        target._buffer.kind = "input"
     if target.numel():
         on_host = source if destination is not None else target
         pinned_host = (origin is None or destination is None) and pinned.is_pinned_tensor(on_host)

@@ -24,14 +24,17 @@ class Buffer:
         The allocator's block.
     nbytes
         The size of the storage in bytes; the block's size is this, rounded.
+    kind
+        "input" where it was filled from the host; else not set.
     uses
         By which streams, while somebody records and several are at work; else not set.
     """
 
-    __slots__ = ("allocator", "block", "device", "nbytes", "uses")
+    __slots__ = ("allocator", "block", "device", "kind", "nbytes", "uses")
 
     allocator: CachingAllocator
     block: Block | None
+    kind: str
     uses: Uses | None
 
     def __init__(self, device: Device, nbytes: int, stream: int = 0) -> None:

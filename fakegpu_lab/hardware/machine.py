@@ -11,7 +11,10 @@ from fakegpu_lab.hardware.snapshot import Snapshot
 from fakegpu_lab.hardware.visible import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
+    from fakegpu_lab.hardware.categories import Categories
     from fakegpu_lab.hardware.spec import MachineSpec
 
 Compute = Literal["real", "meta"]
@@ -60,9 +63,9 @@ class Machine:
         for index, device in enumerate(self.devices):
             device.number(index)
 
-    def snapshot(self) -> Snapshot:
-        """The machine's state now, as data."""
-        return Snapshot.of(self)
+    def snapshot(self, categories: Mapping[Device, Categories] | None = None) -> Snapshot:
+        """The machine's state now, as data; with what its memory is for, if that is given."""
+        return Snapshot.of(self, categories)
 
     def retire(self, why: str) -> None:
         """Make every later use of a tensor on this machine raise `why`."""

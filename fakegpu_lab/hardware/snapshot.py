@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fakegpu_lab.hardware.categories import Categories  # noqa: TC001 - pydantic reads the annotation
 from fakegpu_lab.hardware.clock import here
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.machine import Machine
 
@@ -30,6 +33,7 @@ class Memory(_Frozen):
     context: int = Field(description="the CUDA context, outside PyTorch")
     alloc_retries: int = Field(description="mallocs that succeeded only after cached blocks were released")
     ooms: int = Field(description="out-of-memory errors raised")
+    categories: Categories | None = Field(default=None, description="what the allocated bytes are for, if asked")
 
 
 class Counters(_Frozen):
@@ -68,7 +72,7 @@ class DeviceSnapshot(_Frozen):
     time: Time
 
     @classmethod
-    def of(cls, device: Device) -> DeviceSnapshot:
+    def of(cls, device: Device, categories: Categories | None = None) -> DeviceSnapshot:
         """Read `device` now."""
         allocator = device.allocator
         free, total = allocator.memory_info()
@@ -88,6 +92,7 @@ class DeviceSnapshot(_Frozen):
                 context=device.profile.context_bytes,
                 alloc_retries=stats["num_alloc_retries"],
                 ooms=stats["num_ooms"],
+                categories=categories,
             ),
             counters=Counters(**asdict(device.ledger)),
             time=Time(busy_ns=device.busy, done_ns=device.end),
@@ -104,11 +109,11 @@ class Snapshot(_Frozen):
     devices: tuple[DeviceSnapshot, ...]
 
     @classmethod
-    def of(cls, machine: Machine) -> Snapshot:
-        """Read `machine` now."""
+    def of(cls, machine: Machine, categories: Mapping[Device, Categories] | None = None) -> Snapshot:
+        """Read `machine` now; the driver knows what its memory is for."""
         return cls(
             spec=machine.spec.text,
             compute=machine.compute,
             now_ns=here.host.now,
-            devices=tuple(DeviceSnapshot.of(device) for device in machine.cards),
+            devices=tuple(DeviceSnapshot.of(device, (categories or {}).get(device)) for device in machine.cards),
         )

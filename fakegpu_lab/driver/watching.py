@@ -1,0 +1,181 @@
+"""Watching what memory is for while a program runs, for whoever shows it live. Nobody pays for it else.
+
+While it watches, it stands around the dispatch path and keeps a weak reference to each result; every now and then it
+asks the live ones what they are (`holdings`). How often, depends on what that costs: at most `SHARE` of the time.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from fakegpu_lab.driver import holdings, recording
+from fakegpu_lab.driver.holdings import KEPT, PASSING, UNKNOWN, Words
+from fakegpu_lab.driver.tensor import FakeCudaTensor
+from fakegpu_lab.hardware.clock import here
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.hardware.categories import Categories
+    from fakegpu_lab.hardware.machine import Machine
+
+SHARE = 0.01
+"""Of the wall time, what looking at memory may take; looking through all of Python's objects may take as much again."""
+
+LEAST_SECONDS = 0.005
+"""Between two looks."""
+
+PENDING = 2_000
+"""Looks kept until somebody takes them; of more, every other one goes."""
+
+_current_node: Any = torch._C._current_autograd_node
+_grad_enabled: Any = torch.is_grad_enabled
+
+
+class Look(NamedTuple):
+    """What memory was for at one moment of simulated time, ns: one `Categories` a card."""
+
+    now_ns: int
+    categories: tuple[Categories, ...]
+
+
+class Watch:
+    """Watches a machine's memory between `start` and `stop`.
+
+    Attributes
+    ----------
+    on_step
+        Called in the thread that trains, after each step of an optimizer, with the number of steps so far.
+    steps
+        Optimizer steps so far, each with its time: (ns, number); taken with the looks.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.on_step: list[Callable[[int], object]] = []
+        self.steps: list[tuple[int, int]] = []
+        self._count = 0
+        self._looks: list[Look] = []
+        self._made: dict[int, list[Any]] = {}  # by id: the weak reference, what the tensor said last
+        self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._next = self._next_scan = 0.0
+        self._busy = threading.Lock()
+        self._hook: Any = None
+
+    def start(self) -> None:
+        """Begin to watch; one watch at a time."""
+        self._scan()
+        recording.watch_by(self._around)
+        self._hook = register_optimizer_step_post_hook(self._stepped)
+
+    def stop(self) -> None:
+        """End watching."""
+        recording.watch_by(None)
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+        self._made.clear()
+
+    def take(self) -> tuple[list[Look], list[tuple[int, int]]]:
+        """The looks and steps since the last call, oldest first."""
+        looks, self._looks = self._looks, []
+        steps, self.steps = self.steps, []
+        return looks, steps
+
+    def look(self, *, thorough: bool = False) -> None:
+        """Look now; `thorough`: also for what was made behind the dispatch path's back."""
+        if not self._busy.acquire(blocking=False):
+            return
+        try:
+            began = perf_counter()
+            if thorough:
+                self._scan()
+            said = self._words()
+            sums = tuple(said.sums(device) for device in self.machine.cards)
+            if began >= self._next_scan and any(said.unsaid(device) for device in self.machine.cards):
+                self._scan()
+                said = self._words()
+                sums = tuple(said.sums(device) for device in self.machine.cards)
+            self._looks.append(Look(here.host.now, sums))
+            if len(self._looks) > PENDING:
+                del self._looks[:-1:2]
+            ended = perf_counter()
+            self._next = ended + max((ended - began) / SHARE, LEAST_SECONDS)
+        finally:
+            self._busy.release()
+
+    def _around(self, way: Any) -> Any:
+        """The dispatch path, watched. A look comes before an op: what ops gave before has its grad_fn by then."""
+        made = self._made
+        reference = weakref.ref
+
+        def watched(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+            __tracebackhide__ = True
+            if perf_counter() >= self._next:
+                self.look()
+            result = way(func, types, args, kwargs)
+            if result.__class__ is FakeCudaTensor:
+                known = made.get(id(result))
+                if known is None or known[0]() is not result:
+                    passing = _current_node() is not None and not _grad_enabled()
+                    made[id(result)] = [reference(result), PASSING if passing else UNKNOWN]
+            elif result.__class__ in (tuple, list):
+                passing = _current_node() is not None and not _grad_enabled()
+                for item in result:
+                    if item.__class__ is FakeCudaTensor:
+                        known = made.get(id(item))
+                        if known is None or known[0]() is not item:
+                            made[id(item)] = [reference(item), PASSING if passing else UNKNOWN]
+            return result
+
+        return watched
+
+    def _words(self) -> Words:
+        said = Words(self.machine)
+        said.roots(self._modules, self._optimizers)
+        tensors: list[Any] = []
+        entries: list[list[Any]] = []
+        for key, entry in list(self._made.items()):
+            tensor = entry[0]()
+            if tensor is None:
+                if self._made.get(key) is entry:
+                    del self._made[key]
+            else:
+                tensors.append(tensor)
+                entries.append(entry)
+        del tensor
+        kept = holdings.kept_by_autograd(tensors)
+        for tensor, entry, saved in zip(tensors, entries, kept, strict=True):
+            if tensor.__class__ is not FakeCudaTensor:
+                continue  # it went to the host (`conversion.become`)
+            if saved and entry[1] == UNKNOWN:
+                entry[1] = KEPT  # and stays it while backward has it in its hands
+            said.tensor(tensor, entry[1])
+        return said
+
+    def _scan(self) -> None:
+        """Look for tensors that no op returned (parameters that `module.to` moved), for modules and optimizers."""
+        began = perf_counter()
+        found = holdings.live()
+        for tensor in found.tensors:
+            known = self._made.get(id(tensor))
+            if known is None or known[0]() is not tensor:
+                self._made[id(tensor)] = [weakref.ref(tensor), UNKNOWN]
+        self._modules.update(found.modules)
+        self._optimizers.update(found.optimizers)
+        ended = perf_counter()
+        self._next_scan = ended + (ended - began) / SHARE
+
+    def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._optimizers.add(optimizer)
+        self._count += 1
+        self.steps.append((here.host.now, self._count))
+        for call in self.on_step:
+            call(self._count)
