@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.course import expect
     from fakegpu_lab.hardware.errors import FakeGpuError
+    from fakegpu_lab.notebook.panel import panel
     from fakegpu_lab.session import disable, enable, machine, reset, run_ranks, snapshot
     from fakegpu_lab.trace import Trace, clock, host_work, record
 
@@ -31,6 +32,7 @@ __all__ = [
     "expect",
     "host_work",
     "machine",
+    "panel",
     "record",
     "reset",
     "run_ranks",
@@ -53,6 +55,10 @@ def __getattr__(name: str) -> Any:
         from fakegpu_lab import trace
 
         return getattr(trace, name)
+    if name == "panel":
+        from fakegpu_lab.notebook.panel import panel
+
+        return panel
     if name in __all__:
         from fakegpu_lab import session
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _machine: Machine | None = None
 _latest: Machine | None = None
 
+on_change: list[Callable[[Machine | None], object]] = []
+"""Called with the machine that was enabled, or with None when it was switched off."""
+
 
 def enable(spec: str = "a100", *, memory: int | str | None = None, compute: Compute = "real") -> Machine:
     """Give torch a machine with the GPUs of `spec`, in place of the machine there may be.
@@ -85,6 +88,12 @@ def _replace(new: Machine, farewell: str) -> None:
     _machine = _latest = new
     if old is not None:
         _retire(old, farewell)
+    _tell(new)
+
+
+def _tell(machine: Machine | None) -> None:
+    for call in on_change:
+        call(machine)
 
 
 def _install(machine: Machine) -> None:
@@ -104,6 +113,7 @@ def disable() -> None:
     if old is not None:
         from fakegpu_lab.driver import install
 
+        _tell(None)
         _retire(old, "it was switched off")
         install.uninstall()
 

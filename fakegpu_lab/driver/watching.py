@@ -39,10 +39,11 @@ _grad_enabled: Any = torch.is_grad_enabled
 
 
 class Look(NamedTuple):
-    """What memory was for at one moment of simulated time, ns: one `Categories` a card."""
+    """What memory was for at one moment of simulated time, ns: one `Categories` a card, and the bytes reserved."""
 
     now_ns: int
     categories: tuple[Categories, ...]
+    reserved: tuple[int, ...]
 
 
 class Watch:
@@ -61,6 +62,7 @@ class Watch:
         self.on_step: list[Callable[[int], object]] = []
         self.steps: list[tuple[int, int]] = []
         self._count = 0
+        self._leader: int | None = None
         self._looks: list[Look] = []
         self._made: dict[int, list[Any]] = {}  # by id: the weak reference, what the tensor said last
         self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
@@ -89,6 +91,10 @@ class Watch:
         steps, self.steps = self.steps, []
         return looks, steps
 
+    def begin(self) -> None:
+        """Another program begins: another thread may count the steps."""
+        self._leader = None
+
     def look(self, *, thorough: bool = False) -> None:
         """Look now; `thorough`: also for what was made behind the dispatch path's back."""
         if not self._busy.acquire(blocking=False):
@@ -103,7 +109,8 @@ class Watch:
                 self._scan()
                 said = self._words()
                 sums = tuple(said.sums(device) for device in self.machine.cards)
-            self._looks.append(Look(here.host.now, sums))
+            reserved = tuple(device.allocator.reserved_bytes for device in self.machine.cards)
+            self._looks.append(Look(here.host.now, sums, reserved))
             if len(self._looks) > PENDING:
                 del self._looks[:-1:2]
             ended = perf_counter()
@@ -142,6 +149,7 @@ class Watch:
         said.roots(self._modules, self._optimizers)
         tensors: list[Any] = []
         entries: list[list[Any]] = []
+        tensor: Any = None
         for key, entry in list(self._made.items()):
             tensor = entry[0]()
             if tensor is None:
@@ -150,7 +158,7 @@ class Watch:
             else:
                 tensors.append(tensor)
                 entries.append(entry)
-        del tensor
+        tensor = None  # only the list may hold it
         kept = holdings.kept_by_autograd(tensors)
         for tensor, entry, saved in zip(tensors, entries, kept, strict=True):
             if tensor.__class__ is not FakeCudaTensor:
@@ -175,6 +183,11 @@ class Watch:
 
     def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self._optimizers.add(optimizer)
+        leader = self._leader
+        if leader is None:
+            self._leader = leader = threading.get_ident()
+        if leader != threading.get_ident():  # of several ranks, the first one to step counts the steps
+            return
         self._count += 1
         self.steps.append((here.host.now, self._count))
         for call in self.on_step:

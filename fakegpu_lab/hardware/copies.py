@@ -42,10 +42,13 @@ def to_host(host: Host, device: Device, nbytes: int, *, pinned: bool = False, no
 
 def to_peer(host: Host, source: Device, target: Device, nbytes: int) -> None:
     """A copy to another device: after what both current streams have queued, and before what they queue next."""
-    source.ledger.peer_to_peer(target.ledger, nbytes)
+    ledger = source.ledger
+    ledger.peer_to_peer(target.ledger, nbytes)
+    ledger.p2p_sent_to[target.slot] = ledger.p2p_sent_to.get(target.slot, 0) + nbytes
     from_, to = host.streams[source], host.streams[target]
     host.now += from_.overhead
     ns = source.links.peer_ns(source.slot, target.slot, nbytes)
+    ledger.p2p_sent_ns += ns
     before = max(from_.end, to.end)
     start = max(host.now, before, source.copy_engines["d2h"], target.copy_engines["h2d"])
     end = start + ns
@@ -63,6 +66,10 @@ def _by_engine(host: Host, device: Device, direction: str, nbytes: int, pinned: 
     host.now += stream.overhead
     to = direction == "h2d"
     ns = device.links.host_ns(device.slot, nbytes, to_device=to, pinned=pinned)
+    if to:
+        device.ledger.h2d_ns += ns
+    else:
+        device.ledger.d2h_ns += ns
     start = max(host.now, stream.end, device.copy_engines[direction])
     end = start + ns
     stream.end = device.copy_engines[direction] = end

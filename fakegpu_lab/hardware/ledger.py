@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -13,6 +13,13 @@ class Ledger:
     device-to-host copy on the sending one, a peer copy on both ends (`p2p_sent`, `p2p_received`).
     Collectives are counted on every device that takes part, with their size as NCCL counts it, and with the time for
     which the device waited for the others.
+
+    Attributes
+    ----------
+    h2d_ns, d2h_ns, p2p_sent_ns
+        How long the copies took, together, in nanoseconds.
+    p2p_sent_to
+        By the receiving card's slot, the bytes sent to it.
     """
 
     kernels: int = 0
@@ -27,6 +34,10 @@ class Ledger:
     collective_count: int = 0
     collective_bytes: int = 0
     collective_wait_ns: int = 0
+    h2d_ns: int = 0
+    d2h_ns: int = 0
+    p2p_sent_ns: int = 0
+    p2p_sent_to: dict[int, int] = field(default_factory=dict)
 
     def host_to_device(self, nbytes: int) -> None:
         """Count one copy of `nbytes` bytes from host memory to this device."""

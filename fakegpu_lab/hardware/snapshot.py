@@ -51,6 +51,10 @@ class Counters(_Frozen):
     collective_count: int
     collective_bytes: int
     collective_wait_ns: int
+    h2d_ns: int = Field(default=0, description="how long the copies to it took, together")
+    d2h_ns: int = Field(default=0, description="the same of copies to the host")
+    p2p_sent_ns: int = Field(default=0, description="the same of copies to other devices")
+    p2p_sent_to: dict[int, int] = Field(default_factory=dict, description="bytes sent, by the receiver's slot")
 
 
 class Time(_Frozen):

@@ -13,6 +13,7 @@ from IPython.display import display
 from fakegpu_lab import listing, report, session
 from fakegpu_lab.hardware.catalogue import catalogue
 from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.notebook import cells, comms, footer, panel
 from fakegpu_lab.notebook.gpuprofile import GpuProfileMagics
 from fakegpu_lab.notebook.ranks import RanksMagics
 
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
+    from fakegpu_lab.notebook.panel import Panel
     from fakegpu_lab.table import Table
 
-_WORDS = ("off", "profiles", "reset")
+_WORDS = ("footer", "off", "panel", "profiles", "reset")
 
 
 @magics_class
@@ -31,11 +33,15 @@ class FakeGpuMagics(Magics):
     """The ``%fakegpu`` magic."""
 
     @magic_arguments()
-    @argument("spec", nargs="*", help="the GPUs to enable, or one of off, reset, profiles [WORD]; nothing: show them")
+    @argument(
+        "spec",
+        nargs="*",
+        help="the GPUs to enable, or off, reset, panel, footer on|off, profiles [WORD]; nothing: show them",
+    )
     @argument("--memory", metavar="SIZE", help="give every GPU only so much memory, such as 2GiB")
     @argument("--compute", choices=["real", "meta"], help="real (default): values; meta: shapes and memory only")
     @line_magic
-    def fakegpu(self, line: str) -> Table | None:
+    def fakegpu(self, line: str) -> Table | Panel | None:
         """Give this notebook simulated CUDA GPUs.
 
         %fakegpu a100:2                 two A100s; also a100:1,t4:2, dgx-a100, ./my-gpu.yaml
@@ -44,16 +50,25 @@ class FakeGpuMagics(Magics):
         %fakegpu reset                  the same GPUs anew: empty memory, counters at 0
         %fakegpu off                    no simulated GPUs: torch as it was
         %fakegpu profiles h100          the GPUs there are with h100 in their name
+        %fakegpu panel                  a panel that shows them while they work
+        %fakegpu footer on              after each cell, a line of what it did; footer off ends that
         """
         asked = parse_argstring(self.fakegpu, line)
         verb, *rest = asked.spec or [""]
         if (asked.memory or asked.compute) and verb in ("", *_WORDS):
             raise UsageError("--memory and --compute go with the GPUs to enable: %fakegpu a100 --memory 2GiB")
-        if verb in ("off", "reset") and rest:
+        if verb in ("off", "panel", "reset") and rest:
             raise UsageError(f"%fakegpu {verb} takes nothing more, and there was {' '.join(rest)!r}.")
         try:
             if verb == "profiles":
                 display(*listing.tables(" ".join(rest)))
+                return None
+            if verb == "panel":
+                return panel.panel()
+            if verb == "footer":
+                if rest not in (["on"], ["off"]):
+                    raise UsageError("%fakegpu footer on prints a line after each cell, %fakegpu footer off ends that.")
+                footer.switch(rest == ["on"])
                 return None
             if verb == "off":
                 session.disable()
@@ -79,11 +94,14 @@ class FakeGpuMagics(Magics):
 def load(shell: InteractiveShell) -> None:
     """Register the magics with `shell`."""
     shell.register_magics(FakeGpuMagics, GpuProfileMagics, RanksMagics)
+    cells.register(shell)
+    comms.register(shell)
     shell.set_hook("complete_command", _complete, str_key="%fakegpu")
 
 
 def unload(shell: InteractiveShell) -> None:
     """Take the magics away; the GPUs stay, so that ``%reload_ext`` loses nothing (``%fakegpu off`` ends them)."""
+    cells.unregister(shell)
     shell.magics_manager.magics["line"].pop("fakegpu", None)
     shell.magics_manager.magics["cell"].pop("gpuprofile", None)
     shell.magics_manager.magics["cell"].pop("ranks", None)

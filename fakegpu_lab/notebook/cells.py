@@ -1,0 +1,46 @@
+"""What happens before and after each cell: the panel is told, the footer printed, a post-mortem shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.notebook import footer, panel
+from fakegpu_lab.notebook.publisher import existing
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+
+def register(shell: InteractiveShell) -> None:
+    """Have IPython call us before and after each cell."""
+    unregister(shell)
+    shell.events.register("pre_run_cell", begin)
+    shell.events.register("post_run_cell", end)
+
+
+def unregister(shell: InteractiveShell) -> None:
+    """Have it call us no more."""
+    for event, function in (("pre_run_cell", begin), ("post_run_cell", end)):
+        if function in shell.events.callbacks[event]:
+            shell.events.unregister(event, function)
+
+
+def begin(info: Any = None) -> None:
+    """A cell begins."""
+    footer.begin()
+    telling = existing()
+    if telling is not None:
+        telling.source.begin()
+
+
+def end(result: Any = None) -> None:
+    """A cell has ended."""
+    error = getattr(result, "error_in_exec", None)
+    telling = existing()
+    if telling is not None:
+        telling.source.end(error)
+        shown = panel.opened()
+        if shown is not None:
+            shown.keep()
+        telling.kick()
+    footer.end()
