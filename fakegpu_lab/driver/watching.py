@@ -12,9 +12,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch.nn.modules import module as modules
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from fakegpu_lab.driver import holdings, recording
+from fakegpu_lab.driver import conversion, holdings, recording
 from fakegpu_lab.driver.holdings import KEPT, PASSING, UNKNOWN, Words
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.clock import here
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.categories import Categories
     from fakegpu_lab.hardware.machine import Machine
 
-SHARE = 0.01
-"""Of the wall time, what looking at memory may take; looking through all of Python's objects may take as much again."""
+SHARE = 0.012
+"""Of the wall time, what looking at memory may take."""
+
+SCAN_SHARE = 0.003
+"""Of the wall time, what looking through all of Python's objects may take, where some memory nobody spoke for."""
 
 LEAST_SECONDS = 0.005
 """Between two looks."""
@@ -34,6 +38,7 @@ LEAST_SECONDS = 0.005
 PENDING = 2_000
 """Looks kept until somebody takes them; of more, every other one goes."""
 
+_become = conversion.become
 _current_node: Any = torch._C._current_autograd_node
 _grad_enabled: Any = torch.is_grad_enabled
 
@@ -69,20 +74,25 @@ class Watch:
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._next = self._next_scan = 0.0
         self._busy = threading.Lock()
-        self._hook: Any = None
+        self._hooks: list[Any] = []
 
     def start(self) -> None:
         """Begin to watch; one watch at a time."""
         self._scan()
         recording.watch_by(self._around)
-        self._hook = register_optimizer_step_post_hook(self._stepped)
+        vars(conversion)["become"] = self._become
+        self._hooks = [
+            register_optimizer_step_post_hook(self._stepped),
+            modules.register_module_parameter_registration_hook(self._registered),
+            modules.register_module_buffer_registration_hook(self._registered),
+        ]
 
     def stop(self) -> None:
         """End watching."""
         recording.watch_by(None)
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        vars(conversion)["become"] = _become
+        while self._hooks:
+            self._hooks.pop().remove()
         self._made.clear()
 
     def take(self) -> tuple[list[Look], list[tuple[int, int]]]:
@@ -101,14 +111,13 @@ class Watch:
             return
         try:
             began = perf_counter()
-            if thorough:
-                self._scan()
             said = self._words()
-            sums = tuple(said.sums(device) for device in self.machine.cards)
-            if began >= self._next_scan and any(said.unsaid(device) for device in self.machine.cards):
+            unsaid = max(said.unsaid(device) for device in self.machine.cards)
+            if unsaid and (thorough or began >= self._next_scan):
                 self._scan()
+                began = perf_counter()
                 said = self._words()
-                sums = tuple(said.sums(device) for device in self.machine.cards)
+            sums = tuple(said.sums(device) for device in self.machine.cards)
             reserved = tuple(device.allocator.reserved_bytes for device in self.machine.cards)
             self._looks.append(Look(here.host.now, sums, reserved))
             if len(self._looks) > PENDING:
@@ -179,7 +188,16 @@ class Watch:
         self._modules.update(found.modules)
         self._optimizers.update(found.optimizers)
         ended = perf_counter()
-        self._next_scan = ended + (ended - began) / SHARE
+        self._next_scan = ended + (ended - began) / SCAN_SHARE
+
+    def _become(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """`conversion.become`: a module's parameter that moves to a device is no op's result."""
+        _become(target, source)
+        if target.__class__ is FakeCudaTensor:
+            self._made[id(target)] = [weakref.ref(target), UNKNOWN]
+
+    def _registered(self, module: torch.nn.Module, name: str, value: Any) -> None:
+        self._modules.add(module)
 
     def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self._optimizers.add(optimizer)

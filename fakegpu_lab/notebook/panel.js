@@ -344,14 +344,14 @@ class Panel {
   paintMemory() {
     const device = this.data.devices.get(this.device);
     const rows = this.data.rows(this.device);
-    if (!rows.length) {
+    if (!rows.some((row) => row[8])) {
       this.say(`cuda:${device.index} has held nothing since ${this.data.cleared >= 0 ? "it was cleared" : "it was enabled"}.`
         + " Memory is drawn as soon as a cell uses this GPU.");
       return;
     }
     if (!this.figure || this.figure.kind !== "memory") this.makeMemory();
     const { svg, legend, layers, lines, summary } = this.figure;
-    const width = Math.max(this.body.clientWidth - 2, 280);
+    const width = Math.max(svg.parentElement.clientWidth, 280);
     const height = width < 520 ? 230 : Math.min(Math.round(width * 0.34), 460);
     const scale = this.scale = width > 1300 ? 1.35 : 1;
     const box = this.box = { left: 74 * scale, right: 12, top: 16 * scale, bottom: 40 * scale, width, height };

@@ -22,8 +22,11 @@ INTERVAL = 0.125
 SLOWEST = 1.0
 """Seconds, at the most."""
 
-SHARE = 0.01
+SHARE = 0.006
 """Of a processor's time, what telling may take."""
+
+CREDIT = 0.05
+"""Seconds of a processor that may be spent ahead: a new timeline costs more than a few rows."""
 
 IDLE = 0.5
 """Seconds between two looks while no cell runs."""
@@ -117,6 +120,7 @@ class Publisher:
 
     def _run(self) -> None:
         me = threading.current_thread()
+        credit, last = CREDIT, monotonic()
         while self._thread is me:
             began = thread_time()
             self._kick.clear()
@@ -124,8 +128,10 @@ class Publisher:
             for outlet in list(self.outlets):
                 if not outlet.publish():
                     self.remove(outlet)
-            cost = thread_time() - began
-            pause = min(max(cost / SHARE, INTERVAL), SLOWEST)
+            now = monotonic()
+            credit = min(credit + (now - last) * SHARE, CREDIT) - (thread_time() - began)
+            last = now
+            pause = min(max(-credit / SHARE, INTERVAL), SLOWEST)
             if not self.source.busy:
                 pause = max(pause, IDLE)
             self._kick.wait(pause)

@@ -67,21 +67,14 @@ def _bar(device: DeviceSnapshot) -> str:
     scale = max(memory.peak_reserved, 1) if whole else memory.total
     label = f"cuda:{device.index} {device.name}: {size(memory.allocated)} allocated of {size(memory.total)}"
     label += f" (the bar ends at {size(scale)})" if whole else ""
-    parts = []
-    at = 0.0
-    for name in NAMES:
-        width = 100 * _bytes(device, name) / scale
-        if width:
-            title = f"{spoken(name)}: {_bytes(device, name):,} bytes"
-            parts.append(
-                f'<rect x="{at:.3f}%" y="0" width="{width:.3f}%" height="14" fill="{COLOURS[name]}">'
-                f"<title>{title}</title></rect>"
-            )
-            at += width
-    peak = min(100 * memory.peak_allocated / scale, 100)
-    parts.append(f'<rect x="{max(peak - 0.3, 0):.3f}%" y="0" width="0.3%" height="14" fill="#888888"></rect>')
+    parts = [
+        f'<div title="{spoken(name)}: {held:,} bytes" style="width: {100 * held / scale:.3f}%; '
+        f'background: {COLOURS[name]}"></div>'
+        for name in NAMES
+        if (held := _bytes(device, name))
+    ]
     return (
         f"<div>{html.escape(label)}</div>"
-        f'<svg role="img" aria-label="{html.escape(label)}" width="100%" height="16" style="max-width: 900px">'
-        f'<rect x="0" y="0" width="100%" height="14" fill="none" stroke="#888888"></rect>{"".join(parts)}</svg>'
+        f'<div role="img" aria-label="{html.escape(label)}" style="display: flex; height: 14px; max-width: 900px; '
+        f'margin-bottom: 6px; border: 1px solid #888888">{"".join(parts)}</div>'
     )

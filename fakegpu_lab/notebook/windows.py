@@ -26,11 +26,11 @@ RECORDS = 4_000
 BARS = 500
 """Bars that are sent."""
 
-SHARE = 0.01
+SHARE = 0.004
 """Of the wall time, what recording may take."""
 
 SECONDS = 60e-6
-"""What recording a kernel and showing it costs, about."""
+"""What recording a kernel and drawing it costs, about."""
 
 COLLECTIVES = 5_000
 """Collectives summed up: the last ones."""

@@ -97,6 +97,7 @@ def test_module_buffers_frozen_weights_and_shared_weights_are_parameters() -> No
     again.weight = tied.weight
     assert held().parameters == rounded(128, 128, 128, 128, 1) - rounded(1) + rounded(1, itemsize=8) + rounded(128**2)
     assert held().total == held().parameters
+    assert not norm.training
 
 
 def test_devices_are_told_apart_and_a_machine_that_is_gone_is_not_counted() -> None:

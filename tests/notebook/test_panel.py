@@ -1,0 +1,101 @@
+"""The panel where nothing moves, its magics, and the footer. (That it moves, tests/browser sees.)"""
+
+from __future__ import annotations
+
+import gc
+import re
+from typing import TYPE_CHECKING
+
+import nbformat
+import pytest
+import torch
+from IPython.core.error import UsageError
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter
+
+import fakegpu_lab as lab
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+
+@pytest.fixture
+def shell(ipython: InteractiveShell) -> Iterator[InteractiveShell]:
+    gc.collect()
+    ipython.run_line_magic("load_ext", "fakegpu_lab")
+    yield ipython
+    ipython.run_line_magic("fakegpu", "footer off")
+    ipython.run_line_magic("unload_ext", "fakegpu_lab")
+    lab.disable()
+
+
+def test_without_a_machine_it_says_what_to_do(shell: InteractiveShell) -> None:
+    shown = shell.run_line_magic("fakegpu", "panel")
+    assert "%fakegpu a100:2 enables two" in repr(shown)
+    assert set(shown._repr_mimebundle_()) == {"text/plain"}
+
+
+def test_in_a_terminal_it_is_a_table(shell: InteractiveShell) -> None:
+    lab.enable("a100:2", memory="1GiB")
+    layer = torch.nn.Linear(512, 512, device="cuda")
+    x = torch.ones(8, 512).to("cuda:1")
+    shown = repr(lab.panel())
+    assert "cuda:0  NVIDIA A100-SXM4-80GB  1.00 GiB   1.00 MiB    1.00 MiB" in shown
+    assert "inputs" in shown
+    assert "gradients" not in shown, "columns of what nobody has are left out"
+    assert "needs a notebook" in shown
+    assert repr(lab.panel()) == shown
+    page = lab.panel()._repr_mimebundle_()["text/html"]
+    assert "1,050,624 bytes" in page
+    assert re.findall(r'title="(\w+):', page) == ["parameters", "inputs"]
+    del layer, x
+
+
+def test_bad_input_is_one_sentence(shell: InteractiveShell) -> None:
+    with pytest.raises(lab.FakeGpuError, match="no theme 'pink'"):
+        lab.panel(theme="pink")
+    with pytest.raises(lab.FakeGpuError, match="this Python has no notebook"):
+        lab.panel(live=True)
+    with pytest.raises(UsageError, match="footer on prints"):
+        shell.run_line_magic("fakegpu", "footer maybe")
+
+
+def test_the_footer_tells_what_each_cell_did(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    def cell(code: str) -> str:
+        shell.run_cell(code)
+        said = capsys.readouterr()
+        assert said.err == ""
+        return said.out
+
+    cell("%fakegpu a100 --memory 1GiB")
+    assert cell("%fakegpu footer on") == ""
+    assert cell("pass") == ""
+    said = cell("import torch\nx = torch.ones(1000, 1000).to('cuda')\ny = x @ x")
+    told = r"\[\d+ µs simulated · 1 kernel · 1 transfer \(3\.81 MiB\) · peak memory 15\.\d MiB\]\n"
+    assert re.fullmatch(told, said)
+    assert "2 kernels · 0 transfers ·" in cell("z = y + y + y")
+    cell("%fakegpu footer off")
+    assert cell("z = y + y") == ""
+    shell.run_cell("del x, y, z")
+
+
+def test_nbconvert_has_a_picture_and_no_empty_box() -> None:
+    """And two runs give the same outputs, as nbval compares them."""
+    code = [
+        "%load_ext fakegpu_lab\n%fakegpu a100 --memory 1GiB",
+        "import torch\nx = torch.ones(1000, 1000).to('cuda')",
+        "%fakegpu panel",
+    ]
+    outputs = []
+    for _ in range(2):
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in code])
+        NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+        (output,) = notebook.cells[-1].outputs
+        outputs.append(output.data)
+    assert outputs[0] == outputs[1]
+    assert set(outputs[0]) == {"text/plain", "text/html"}
+    page, _ = HTMLExporter().from_notebook_node(notebook)
+    assert 'aria-label="cuda:0 NVIDIA' in page
+    assert "3.81 MiB allocated of 1.00 GiB" in page

@@ -1,0 +1,292 @@
+"""Telemetry: the schema, what a reader is told and when, and what it costs if nobody listens."""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+import torch
+from torch import nn
+
+import fakegpu_lab as lab
+from fakegpu_lab.notebook import comms, telemetry
+from fakegpu_lab.notebook.publisher import UNSEEN, Outlet, Publisher
+from fakegpu_lab.notebook.source import ROWS, STEPS, History, Reader, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fakegpu_lab.notebook.telemetry import Telemetry
+
+
+@pytest.fixture
+def source() -> Iterator[Source]:
+    gc.collect()
+    made = Source()
+    yield made
+    made.close()
+    lab.disable()
+
+
+def train(steps: int = 3) -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 8)).cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.ones(32, 64).to("cuda")).sum().backward()
+        optimizer.step()
+        model[0].weight.detach().to("cuda:1")
+
+
+def told(reader: Reader) -> Telemetry:
+    reader.source.poll()
+    message = reader.message()
+    assert message is not None
+    return message
+
+
+def test_the_committed_schema_is_that_of_the_models() -> None:
+    """After a change of the models: python -m fakegpu_lab.notebook.telemetry > …/notebook/telemetry.schema.json."""
+    assert telemetry.schema() == telemetry.make_schema()
+    assert f"version {telemetry.VERSION}" in telemetry.schema()["title"]
+
+
+def test_messages_obey_the_schema(source: Source) -> None:
+    reader = Reader(source)
+    source.open()
+    schema = telemetry.schema()["telemetry"]
+    messages = [told(reader)]
+    lab.enable("a100:2", memory="1GiB")
+    source.begin()
+    train()
+    source.end(torch.OutOfMemoryError("CUDA out of memory. GPU 1 has a total capacity of 1 GiB"))
+    messages += [told(reader)]
+    lab.disable()
+    messages += [told(reader)]
+    for message in messages:
+        jsonschema.validate(message.model_dump(mode="json"), schema)
+    assert [message.enabled for message in messages] == [False, True, False]
+    assert "%fakegpu" in messages[0].note
+    assert messages[1].error is not None
+    assert messages[1].error.device == 1
+
+
+def test_state_first_then_what_is_new(source: Source) -> None:
+    lab.enable("a100:2", memory="1GiB")
+    source.open()
+    reader = Reader(source)
+    first = told(reader)
+    assert (first.kind, first.seq, len(first.devices)) == ("state", 1, 2)
+    source.poll()
+    assert reader.message() is None, "nothing has happened"
+    source.begin()
+    train()
+    source.end()
+    update = told(reader)
+    assert (update.kind, update.seq, update.epoch) == ("update", 2, first.epoch)
+    assert [number for _, number in update.steps] == [1, 2, 3]
+    assert {device.slot for device in update.devices} == {0, 1}
+    assert update.devices[0].counters.p2p_sent_to == {1: 3 * 64 * 64 * 4}
+    assert update.timeline is not None
+    assert any(bar[2] == "matmul" for lane in update.timeline.lanes for bar in lane.bars)
+    assert 0 < update.utilisation[0] <= 1
+    row = dict(zip(update.columns, update.history[0][-1], strict=True))
+    assert sum(row[name] for name in update.columns[1:8]) == update.devices[0].memory.allocated
+    torch.ones(5, device="cuda:1")
+    after = told(reader)
+    assert [device.slot for device in after.devices] == [1], "only what changed"
+    assert after.timeline is None
+    lab.reset()
+    anew = told(reader)
+    assert (anew.kind, anew.epoch) == ("state", first.epoch + 1)
+    assert anew.steps == ()
+
+
+def test_a_program_sees_its_memory_by_category_as_it_goes(source: Source) -> None:
+    """At every look, all through the steps: the categories add up, and each is seen."""
+    lab.enable("a100", memory="1GiB")
+    source.open()
+    watch = source._watch
+    assert watch is not None
+    model = nn.Sequential(nn.Linear(256, 256), nn.LayerNorm(256), nn.Dropout(), nn.Linear(256, 8)).cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    seen: set[str] = set()
+
+    def look(*_: object) -> None:
+        watch.look()
+        (*_, last), _ = watch.take()
+        assert last.categories[0].total == torch.cuda.memory_allocated()
+        seen.update(name for name, value in last.categories[0].model_dump().items() if value)
+        assert last.categories[0].other <= 512  # the one from which backward starts
+
+    for hook in (model[1].register_forward_hook, model[1].register_full_backward_hook):
+        hook(look)
+    for _ in range(2):
+        batch = torch.ones(64, 256).to("cuda")
+        look()
+        loss = model(batch).sum()
+        look()
+        loss.backward()
+        look()
+        optimizer.step()
+        optimizer.zero_grad()
+        look()
+    assert seen - {"other"} == {"parameters", "gradients", "optimizer_state", "activations", "inputs", "workspace"}
+
+
+def test_watching_is_undone(source: Source) -> None:
+    from torch.optim import optimizer
+
+    from fakegpu_lab.driver import dispatch
+    from fakegpu_lab.driver.tensor import FakeCudaTensor
+
+    lab.enable("a100")
+    source.open()
+    assert FakeCudaTensor.__torch_dispatch__ is not dispatch.run
+    source.close()
+    assert FakeCudaTensor.__torch_dispatch__ is dispatch.run
+    source.open()
+    lab.disable()
+    assert FakeCudaTensor.__torch_dispatch__ is dispatch.run
+    assert optimizer._global_optimizer_post_hooks == {}
+
+
+def test_history_is_bounded_and_keeps_the_peaks() -> None:
+    history = History()
+    for i in range(20_000):
+        history.add((i, 10_000 if i == 777 else i % 100, 0, 0, 0, 0, 0, 0, 0))
+    assert len(history.rows) <= ROWS
+    assert max(row[1] for _, row in history.rows) == 10_000
+    assert [row[0] for _, row in history.rows] == sorted(row[0] for _, row in history.rows)
+    assert len(history.since(history.number - 5)) == 5
+
+
+def test_memory_is_bounded_over_many_ops(source: Source) -> None:
+    """100,000 ops and 2,000 steps leave no more than any long run does."""
+    lab.enable("a100", compute="meta")
+    source.open()
+    source.begin()
+    x = torch.ones(4, device="cuda")
+    with torch.no_grad():
+        for number in range(100):
+            for _ in range(1000):
+                x + x
+            source.steps += [(number, number * 20 + i) for i in range(20)]
+            source.poll()
+    watch = source._watch
+    assert watch is not None
+    watch.look()
+    assert len(watch._made) < 10
+    assert len(source.steps) <= STEPS
+    assert len(source.histories[0].rows) <= ROWS
+    message = Reader(source).message()
+    assert message is not None
+    assert len(message.model_dump_json()) < 100_000
+
+
+class Stalled:
+    """A front end that takes messages and never says a word."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.messages.append(message)
+
+
+def test_a_reader_that_is_behind_is_sent_no_more_and_loses_nothing(source: Source) -> None:
+    lab.enable("a100", memory="1GiB")
+    source.open()
+    front = Stalled()
+    outlet = Outlet(source, front.send, acknowledges=True)
+    kept = []
+    for i in range(20):
+        kept.append(torch.ones(1000 * (i + 1), device="cuda"))
+        source.end()
+        source.poll()
+        outlet.publish()
+    assert len(front.messages) == UNSEEN
+    outlet.acked = UNSEEN
+    outlet.publish()
+    rows = [tuple(row) for message in front.messages for row in message["history"].get("0", ())]
+    assert len({row[0] for row in rows}) >= 20
+    assert rows[-1][-2] == torch.cuda.memory_allocated()
+
+
+def test_the_publisher_serves_until_the_last_reader_goes(source: Source) -> None:
+    lab.enable("a100:2", memory="1GiB")
+    publisher = Publisher(source)
+    front, gone = Stalled(), Stalled()
+
+    def fail(message: dict[str, Any]) -> None:
+        gone.messages.append(message)
+        raise OSError
+
+    outlet = Outlet(source, front.send, acknowledges=False)
+    publisher.add(outlet)
+    publisher.add(Outlet(source, fail, acknowledges=False))
+    source.begin()
+    train(1)
+    source.end()
+    publisher.kick()
+    until = time.monotonic() + 10
+    while not (front.messages and gone.messages and front.messages[-1]["steps"]) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert front.messages[0]["kind"] == "state"
+    assert len(gone.messages) == 1
+    assert publisher.outlets == [outlet]
+    publisher.remove(outlet)
+    assert source.machine is not None
+    assert source._watch is None, "nobody reads: nothing is watched"
+
+
+class Comm:
+    """A comm as a kernel has it."""
+
+    def __init__(self, comm_id: str) -> None:
+        self.comm_id = comm_id
+        self.sent: list[dict[str, Any]] = []
+        self.closed: Any = None
+        self.heard: Any = None
+
+    def send(self, data: dict[str, Any]) -> None:
+        self.sent.append(data)
+
+    def on_close(self, function: Any) -> None:
+        self.closed = function
+
+    def on_msg(self, function: Any) -> None:
+        self.heard = function
+
+
+def test_two_comms_data_and_control() -> None:
+    lab.enable("a100", memory="1GiB")
+    data, control = Comm("one"), Comm("two")
+    try:
+        comms.telemetry_opened(data, {"content": {"data": {"acknowledges": True}}})
+        comms.control_opened(control, {"content": {"data": {}}})
+
+        def say(**words: Any) -> dict[str, Any]:
+            control.heard({"content": {"data": {"reader": "one", **words}}})
+            return control.sent[-1]
+
+        until = time.monotonic() + 10
+        while not data.sent and time.monotonic() < until:
+            time.sleep(0.02)
+        assert data.sent[0]["kind"] == "state"
+        assert say(ack=1) == {"ok": True}
+        assert say(do="pause") == {"ok": True}
+        assert say(do="resume") == {"ok": True}
+        assert say(do="state") == {"ok": True}
+        assert not say(do="explode")["ok"]
+        assert not say(reader="nobody", ack=1)["ok"]
+        assert "fakegpu" not in str([message for message in data.sent if "ok" in message])
+        while len([message for message in data.sent if message["kind"] == "state"]) < 2 and time.monotonic() < until:
+            time.sleep(0.02)
+        assert [message["kind"] for message in data.sent].count("state") == 2
+    finally:
+        data.closed({})
+        lab.disable()
