@@ -83,7 +83,7 @@ def test_links_and_gpus_in_the_documents_exist(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
     for link in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
         assert (ROOT / link).exists(), link
-    known = {*catalogue("gpus"), *catalogue("nodes"), "off", "reset", "profiles"}
+    known = {*catalogue("gpus"), *catalogue("nodes"), "footer", "off", "panel", "profiles", "reset"}
     for spec in re.findall(r"(?:`|^)%fakegpu ([a-z][\w.-]*)", text, re.MULTILINE):
         assert spec in known
 
