@@ -1,0 +1,212 @@
+"""A small class, graded by ``fakegpu-lab grade``: a right row for everyone, whatever they did."""
+
+from __future__ import annotations
+
+import csv
+import json
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+import pytest
+
+pytest.importorskip("nbgrader")
+
+from fakegpu_lab.cli import cli
+from fakegpu_lab.course.authoring.release import released
+from tests.course import graded_lesson as made
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+def tampered(starter: Any) -> Any:
+    """Right answers, and the locked cells deleted, doubled and edited."""
+    notebook = made.submission(starter)
+    setup, place_check, move_check = notebook.cells[1], notebook.cells[3], notebook.cells[5]
+    setup.source = "import torch  # edited"
+    place_check.source = "2.9"
+    notebook.cells.remove(move_check)
+    notebook.cells.insert(4, nbformat.from_dict(dict(place_check)))
+    return notebook
+
+
+STUCK = "def move(x):\n    while True:\n        try:\n            while True: pass\n        except BaseException: pass"
+HUNGRY = "def move(x):\n    held = [bytearray(b'x' * 2**20) for _ in range(4000)]"
+
+
+def write_class(folder: Path) -> None:
+    """A course with submissions in nbgrader's layout."""
+    source = made.source()
+    (folder / "source" / "two").mkdir(parents=True)
+    nbformat.write(source, folder / "source" / "two" / "two.ipynb")
+    starter = released(source)
+    files = {
+        "ada": made.raw(made.submission(starter, why="It is where the weights are.")),
+        "ben": made.raw(made.submission(starter, place='def place(rows):\n    return torch.ones(3, 2, device="cuda")')),
+        "cy": made.raw(starter),
+        "dee": made.raw(tampered(starter)),
+        "endless": made.raw(made.submission(starter, move=STUCK)),
+        "gone": made.raw(made.submission(starter, move="import os; os._exit(0)")),
+        "hungry": made.raw(made.submission(starter, move=HUNGRY)),
+        "nothing": b"",
+        "picture": b"\x89PNG not a notebook",
+        "zed": json.dumps({"cells": []}).encode(),
+    }
+    for student, raw in files.items():
+        (folder / "submitted" / student / "two").mkdir(parents=True)
+        (folder / "submitted" / student / "two" / "two.ipynb").write_bytes(raw)
+    (folder / "submitted" / "ada" / "two" / "timestamp.txt").write_text("2026-11-02 10:00:00 UTC")
+    (folder / "submitted" / "absent" / "two").mkdir(parents=True)
+
+
+OPTIONS = ["--cell-seconds", "2", "--memory", "700MiB", "--feedback", "feedback", "--gradebook", "gradebook.db"]
+
+
+def grade(folder: Path, *options: str) -> None:
+    """Run ``fakegpu-lab grade`` in a folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        status = cli.main(["grade", "--lesson", "two", *options], standalone_mode=False)
+    assert not status
+
+
+def rows(folder: Path, name: str = "grades.csv") -> dict[str, dict[str, str]]:
+    with (folder / name).open(newline="", encoding="utf-8") as file:
+        return {row["student_id"]: row for row in csv.DictReader(file)}
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A course whose class was graded by two workers."""
+    folder = tmp_path_factory.mktemp("class")
+    write_class(folder)
+    grade(folder, "submitted", "--jobs", "2", *OPTIONS)
+    return folder
+
+
+def test_everybody_has_a_row_and_the_right_points(graded: Path) -> None:
+    points = {name: (row["place-check"], row["move-check"], row["score"]) for name, row in rows(graded).items()}
+    assert points == {
+        "absent": ("0.0", "0.0", "0.0"),
+        "ada": ("3.0", "2.0", "5.0"),
+        "ben": ("2.0", "2.0", "4.0"),
+        "cy": ("0.0", "0.0", "0.0"),
+        "dee": ("3.0", "2.0", "5.0"),
+        "endless": ("3.0", "0.0", "3.0"),
+        "gone": ("3.0", "0.0", "3.0"),
+        "hungry": ("3.0", "0.0", "3.0"),
+        "nothing": ("0.0", "0.0", "0.0"),
+        "picture": ("0.0", "0.0", "0.0"),
+        "zed": ("0.0", "0.0", "0.0"),
+    }
+
+
+def test_each_row_says_what_happened(graded: Path) -> None:
+    table = rows(graded)
+    assert table["hungry"]["status"] in ("graded", "memory"), "a MemoryError, where the system has such a limit"
+    assert {name: row["status"] for name, row in table.items() if row["status"] not in ("graded", "memory")} == {
+        "absent": "unreadable",
+        "endless": "timeout",
+        "gone": "crashed",
+        "nothing": "empty",
+        "picture": "unreadable",
+        "zed": "empty",
+    }
+    assert table["absent"]["reason"] == "there is no notebook in it"
+    assert table["endless"]["reason"] == "a cell ran for more than 2 s and did not stop, in move-check"
+    assert table["gone"]["reason"] == "its process ended by itself, with status 0, in move"
+    assert table["nothing"]["reason"] == "the file is empty"
+    assert table["picture"]["reason"].startswith("the file is not a notebook")
+    assert table["ada"]["timestamp"] == "2026-11-02 10:00:00 UTC"
+    assert table["ada"]["max_score"] == "6.0"
+
+
+def test_a_written_answer_waits_for_a_person(graded: Path) -> None:
+    table = rows(graded)
+    assert (table["ada"]["needs_manual_grade"], table["ada"]["why"]) == ("why", "")
+    assert (table["cy"]["needs_manual_grade"], table["cy"]["why"]) == ("", "0.0")
+
+
+def test_locked_cells_are_put_back(graded: Path) -> None:
+    notes = rows(graded)["dee"]["notes"]
+    assert "the locked cell setup was edited: it has its text back" in notes
+    assert "the locked cell place-check was edited: it has its text back" in notes
+    assert "a copy of the locked cell place-check was removed" in notes
+    assert "the locked cell move-check was missing: it was put back" in notes
+
+
+def test_every_student_has_a_page_that_tells_and_hides_nothing_of_the_tests(graded: Path) -> None:
+    pages = {path.parent.name: path.read_text(encoding="utf-8") for path in graded.glob("feedback/*/two.html")}
+    assert set(pages) == set(rows(graded))
+    assert "5</span> of 6 points; 1 answer will be read by a person" in pages["ada"]
+    assert "There was more" not in pages["ada"]
+    assert "its process ended by itself" in pages["gone"]
+    assert "nothing was written" in pages["cy"]
+    assert "NameError" in pages["cy"]
+    for page in pages.values():
+        assert "<script" not in page
+        assert "place(5)" not in page, "hidden parts are not shown"
+
+
+def test_the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
+    from fakegpu_lab.course.grade import lesson, many, tables
+    from fakegpu_lab.course.grade.journal import Journal
+    from fakegpu_lab.course.grade.limits import Limits
+    from fakegpu_lab.course.grade.submissions import collect
+
+    two = lesson.load(graded / "source" / "two")
+    limits = Limits(cell_seconds=2, memory_bytes=700 * 2**20)
+    journal = Journal(graded / "grades.csv.journal", two, limits, resume=True)
+    submissions = collect(graded / "submitted", "two", "two")
+    outcomes = many.run(submissions, two, limits, [], journal)
+    place, move, why = tables.summary(two, outcomes)
+    assert (place.passed, place.partly, place.failed, place.unsolved) == (5, 1, 5, 1)
+    assert place.mean == pytest.approx((5 * 3 + 2) / 11)
+    assert (move.passed, move.failed) == (3, 8)
+    assert (why.failed, why.unreached) == (10, 0)
+    page = (graded / "grades.html").read_text(encoding="utf-8")
+    assert "11 submissions; 7 were not run to their end" in page
+    assert 'href="feedback/ada/two.html"' in page
+
+
+def test_nbgrader_reads_the_gradebook(graded: Path) -> None:
+    from fakegpu_lab.course.grade.gradebook import _nbgrader_at_ease
+    from nbgrader.api import Gradebook
+
+    with _nbgrader_at_ease(), Gradebook(f"sqlite:///{(graded / 'gradebook.db').as_posix()}") as book:
+        scores = {one.student.id: one.score for one in book.assignment_submissions("two")}
+        needs = [one.student.id for one in book.assignment_submissions("two") if one.needs_manual_grade]
+        assert str(book.find_submission("two", "ada").timestamp) == "2026-11-02 10:00:00"
+    assert scores == {name: float(row["score"]) for name, row in rows(graded).items()}
+    assert needs == ["ada"]
+
+
+def test_one_worker_and_a_run_that_was_killed_give_the_same_grades(
+    graded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was graded is not graded again; a torn line is not believed; a changed submission is."""
+    from fakegpu_lab.course.grade import many
+
+    again: list[str] = []
+    real = many.grade
+
+    def counted(submission: Any, *rest: Any) -> Any:
+        again.append(submission.student)
+        return real(submission, *rest)
+
+    monkeypatch.setattr(many, "grade", counted)
+    lines = (graded / "grades.csv.journal").read_text().splitlines()
+    students = [json.loads(line)["outcome"]["student"] for line in lines]
+    keep = [line for line, name in zip(lines, students, strict=True) if name not in ("ben", "zed")]
+    (graded / "again.csv.journal").write_text("\n".join(keep) + "\n" + lines[students.index("zed")][:99])
+    grade(graded, "submitted", "--out", "again.csv", "--resume", *OPTIONS[:4])
+    assert sorted(again) == ["ben", "zed"]
+    assert rows(graded, "again.csv") == rows(graded)
+    starter = nbformat.read(graded / "submitted" / "cy" / "two" / "two.ipynb", as_version=4)
+    handed_in = zipfile.ZipFile(tmp_path / "moodle.zip", "w")
+    with handed_in:
+        handed_in.writestr("Ada L_77_assignsubmission_file_/two.ipynb", made.raw(made.submission(starter)))
+        handed_in.writestr("../../evil.ipynb", b"{}")
+    grade(graded, str(tmp_path / "moodle.zip"), "--out", str(tmp_path / "zip.csv"))
+    assert {name: row["score"] for name, row in rows(tmp_path, "zip.csv").items()} == {"Ada L_77": "5.0"}
+    assert not (tmp_path.parent.parent / "evil.ipynb").exists()
