@@ -96,10 +96,10 @@ def grade(request: Request) -> int:
 
 
 def _shipped() -> list[Path]:
-    from fakegpu_lab.cli.lessons import lessons_dir
+    from fakegpu_lab.course.lesson import shipped
 
     try:
-        return [lessons_dir()]
+        return [shipped().parent]
     except FakeGpuError:
         return []
 

@@ -11,7 +11,8 @@ import nbformat
 SETUP = """import fakegpu_lab as lab
 import torch
 
-machine = lab.enable("a100")"""
+machine = lab.enable("a100")
+get_ipython().run_line_magic("load_ext", "fakegpu_lab")"""
 
 PLACE = """def place(rows):
     ### BEGIN SOLUTION
@@ -29,17 +30,18 @@ if place(5).shape == (5, 2):
 ### END HIDDEN TESTS
 score"""
 
-MOVE = """def move(x):
+MOVE = """%%exercise move
+def move(x):
     ### BEGIN SOLUTION
     return x.to("cuda")
     ### END SOLUTION"""
 
-MOVE_CHECK = """with lab.record() as trace:
-    moved = move(torch.ones(4))
-assert moved.is_cuda, "expected cuda:0, found cpu"
-assert len(trace.transfers) == 1, f"expected 1 transfer, found {len(trace.transfers)}"
+MOVE_CHECK = """%%check move
+moved = expect.run(lambda: move(torch.ones(4)))
+expect.on_device(moved, "cuda:0")
+expect.equal(moved.sum().item(), 4.0)
 ### BEGIN HIDDEN TESTS
-assert moved.sum().item() == 4
+expect.equal(move(torch.ones(5)).sum().item(), 5.0)
 ### END HIDDEN TESTS"""
 
 
@@ -56,7 +58,7 @@ def _mark(grade_id: str, *, grade: bool = False, solution: bool = False, points:
 
 
 def source() -> Any:
-    """The lesson's source notebook: 3 points for `place`, 2 for `move`, 1 that a person gives."""
+    """The lesson's source notebook: 3 points for `place`, 3 for `move`, 1 that a person gives."""
     code, text = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
     cells = [
         text("# Two exercises"),
@@ -64,7 +66,7 @@ def source() -> Any:
         code(PLACE, metadata=_mark("place", solution=True)),
         code(PLACE_CHECK, metadata=_mark("place-check", grade=True, points=3)),
         code(MOVE, metadata=_mark("move", solution=True)),
-        code(MOVE_CHECK, metadata=_mark("move-check", grade=True, points=2)),
+        code(MOVE_CHECK, metadata=_mark("move-check", grade=True, points=3)),
         text("Because.", metadata=_mark("why", grade=True, solution=True, points=1)),
     ]
     for i, cell in enumerate(cells):
@@ -74,7 +76,7 @@ def source() -> Any:
 
 
 RIGHT_PLACE = 'def place(rows):\n    return torch.ones(rows, 2).to("cuda")'
-RIGHT_MOVE = "def move(x):\n    return x.cuda()"
+RIGHT_MOVE = "%%exercise move\ndef move(x):\n    return x.cuda()"
 
 
 def submission(starter: Any, place: str = RIGHT_PLACE, move: str = RIGHT_MOVE, why: str | None = None) -> Any:

@@ -19,6 +19,7 @@ from tests.course import graded_lesson as made
 if TYPE_CHECKING:
     from pathlib import Path
 
+
 def tampered(starter: Any) -> Any:
     """Right answers, and the locked cells deleted, doubled and edited."""
     notebook = made.submission(starter)
@@ -30,8 +31,15 @@ def tampered(starter: Any) -> Any:
     return notebook
 
 
-STUCK = "def move(x):\n    while True:\n        try:\n            while True: pass\n        except BaseException: pass"
-HUNGRY = "def move(x):\n    held = [bytearray(b'x' * 2**20) for _ in range(4000)]"
+STUCK = """%%exercise move
+def move(x):
+    while True:
+        try:
+            while True: pass
+        except BaseException: pass"""
+HUNGRY = """%%exercise move
+def move(x):
+    held = [bytearray(b'x' * 2**20) for _ in range(4000)]"""
 
 
 def write_class(folder: Path) -> None:
@@ -46,7 +54,7 @@ def write_class(folder: Path) -> None:
         "cy": made.raw(starter),
         "dee": made.raw(tampered(starter)),
         "endless": made.raw(made.submission(starter, move=STUCK)),
-        "gone": made.raw(made.submission(starter, move="import os; os._exit(0)")),
+        "gone": made.raw(made.submission(starter, move="%%exercise move\nimport os; os._exit(0)")),
         "hungry": made.raw(made.submission(starter, move=HUNGRY)),
         "nothing": b"",
         "picture": b"\x89PNG not a notebook",
@@ -88,10 +96,10 @@ def test_everybody_has_a_row_and_the_right_points(graded: Path) -> None:
     points = {name: (row["place-check"], row["move-check"], row["score"]) for name, row in rows(graded).items()}
     assert points == {
         "absent": ("0.0", "0.0", "0.0"),
-        "ada": ("3.0", "2.0", "5.0"),
-        "ben": ("2.0", "2.0", "4.0"),
+        "ada": ("3.0", "3.0", "6.0"),
+        "ben": ("2.0", "3.0", "5.0"),
         "cy": ("0.0", "0.0", "0.0"),
-        "dee": ("3.0", "2.0", "5.0"),
+        "dee": ("3.0", "3.0", "6.0"),
         "endless": ("3.0", "0.0", "3.0"),
         "gone": ("3.0", "0.0", "3.0"),
         "hungry": ("3.0", "0.0", "3.0"),
@@ -118,7 +126,7 @@ def test_each_row_says_what_happened(graded: Path) -> None:
     assert table["nothing"]["reason"] == "the file is empty"
     assert table["picture"]["reason"].startswith("the file is not a notebook")
     assert table["ada"]["timestamp"] == "2026-11-02 10:00:00 UTC"
-    assert table["ada"]["max_score"] == "6.0"
+    assert table["ada"]["max_score"] == "7.0"
 
 
 def test_a_written_answer_waits_for_a_person(graded: Path) -> None:
@@ -138,14 +146,14 @@ def test_locked_cells_are_put_back(graded: Path) -> None:
 def test_every_student_has_a_page_that_tells_and_hides_nothing_of_the_tests(graded: Path) -> None:
     pages = {path.parent.name: path.read_text(encoding="utf-8") for path in graded.glob("feedback/*/two.html")}
     assert set(pages) == set(rows(graded))
-    assert "5</span> of 6 points; 1 answer will be read by a person" in pages["ada"]
-    assert "There was more" not in pages["ada"]
+    assert "6</span> of 7 points; 1 answer will be read by a person" in pages["ada"]
+    assert "cuda:0" in pages["ada"], "the check's card"
     assert "its process ended by itself" in pages["gone"]
     assert "nothing was written" in pages["cy"]
-    assert "NameError" in pages["cy"]
     for page in pages.values():
         assert "<script" not in page
-        assert "place(5)" not in page, "hidden parts are not shown"
+        assert "place(5)" not in page, "nothing of the hidden tests"
+        assert "torch.ones(5)" not in page
 
 
 def test_the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
@@ -170,8 +178,9 @@ def test_the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None
 
 
 def test_nbgrader_reads_the_gradebook(graded: Path) -> None:
-    from fakegpu_lab.course.grade.gradebook import _nbgrader_at_ease
     from nbgrader.api import Gradebook
+
+    from fakegpu_lab.course.grade.gradebook import _nbgrader_at_ease
 
     with _nbgrader_at_ease(), Gradebook(f"sqlite:///{(graded / 'gradebook.db').as_posix()}") as book:
         scores = {one.student.id: one.score for one in book.assignment_submissions("two")}
@@ -208,5 +217,5 @@ def test_one_worker_and_a_run_that_was_killed_give_the_same_grades(
         handed_in.writestr("Ada L_77_assignsubmission_file_/two.ipynb", made.raw(made.submission(starter)))
         handed_in.writestr("../../evil.ipynb", b"{}")
     grade(graded, str(tmp_path / "moodle.zip"), "--out", str(tmp_path / "zip.csv"))
-    assert {name: row["score"] for name, row in rows(tmp_path, "zip.csv").items()} == {"Ada L_77": "5.0"}
+    assert {name: row["score"] for name, row in rows(tmp_path, "zip.csv").items()} == {"Ada L_77": "6.0"}
     assert not (tmp_path.parent.parent / "evil.ipynb").exists()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import nbformat
 
+from fakegpu_lab.course import lesson
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -92,8 +93,8 @@ def release(folder: Path, into: Path) -> list[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".ipynb":
             target.write_text(text(released(nbformat.read(path, as_version=4))), encoding="utf-8", newline="\n")
-        elif path.name == "lesson.yaml":
-            continue
+        elif path.name == lesson.FILE:
+            target.write_text(lesson.load(folder).released().dump(), encoding="utf-8", newline="\n")
         else:
             target.write_bytes(path.read_bytes())
         written.append(target)

@@ -10,6 +10,8 @@ from typing import Any
 import nbformat
 from pydantic import BaseModel
 
+from fakegpu_lab.course import lesson as yaml
+from fakegpu_lab.course.grade.suspicious import code_of
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 
@@ -139,9 +141,12 @@ def load(folder: Path) -> GradedLesson:
     files, digest = {}, hashlib.sha256(raw)
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
-        if path.is_file() and path.suffix != ".ipynb" and inside.name != "lesson.yaml" and _ordinary(inside):
+        if path.is_file() and path.suffix != ".ipynb" and inside.name != yaml.FILE and _ordinary(inside):
             files[inside.as_posix()] = path.read_bytes()
             digest.update(inside.as_posix().encode() + b"\0" + files[inside.as_posix()])
+    if (folder / yaml.FILE).is_file():
+        files[yaml.FILE] = yaml.load(folder).released().dump().encode()
+        digest.update(files[yaml.FILE])
     given = sorted({name for cell in cells if cell.solution for name in bound(cell.source)})
     return GradedLesson(
         name=folder.name,
@@ -165,7 +170,7 @@ def _ordinary(path: Path) -> bool:
 def bound(source: str) -> set[str]:
     """Names that a cell binds at its top level, if it can be parsed."""
     try:
-        tree = ast.parse(source)
+        tree = ast.parse(code_of(source))
     except SyntaxError:
         return set()
     found: set[str] = set()

@@ -72,7 +72,7 @@ def _run(
     for cell in repaired.cells:
         if cell.kind == "student":
             flags |= {f"{cell.id}: {found}" for found in suspicious.look(cell.source)}
-    sandbox = Sandbox({**submission.files, **lesson.files}, limits, hide)
+    sandbox = Sandbox({**submission.files, **lesson.files}, limits, hide, name=lesson.name)
     answered: bool | None = None
     try:
         with sandbox:

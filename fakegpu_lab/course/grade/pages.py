@@ -67,9 +67,8 @@ def _card(record: dict[str, Any] | None) -> Markup | None:
     """A check's card, made here from what it found: what a submission itself displays is shown as text alone."""
     if record is None:
         return None
-    from fakegpu_lab.course.result import CheckRecord
-
     from fakegpu_lab.course import card
+    from fakegpu_lab.course.result import CheckRecord
 
     return Markup(card.html(CheckRecord.model_validate(record)))
 

@@ -169,6 +169,8 @@ def _made(wanted: LessonCell | None, cell: dict[str, Any], position: int, notes:
         kind = "check" if wanted.check else "locked"
         return Cell(id=name, kind=kind, source=wanted.source, visible=wanted.visible)
     untouched = cell["source"].strip() == wanted.visible.strip()
-    return Cell(
-        id=name, kind="student", source=cell["source"], visible=cell["source"], answer=True, untouched=untouched
-    )
+    source, first = cell["source"], wanted.visible.lstrip().partition("\n")[0]
+    if first.startswith("%%") and not source.lstrip().startswith("%%"):
+        notes.append(f"the answer {name} had lost its first line: it has it again")
+        source = f"{first}\n{source}"
+    return Cell(id=name, kind="student", source=source, visible=source, answer=True, untouched=untouched)

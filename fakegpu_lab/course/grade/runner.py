@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.grade import channel, guard
 from fakegpu_lab.course.grade.shell import GradingShell, Outputs, Stream, frames, start
+from fakegpu_lab.course.grade.suspicious import code_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +38,10 @@ PRELOAD = (
     "fakegpu_lab.report",
     "fakegpu_lab.driver.install",
     "fakegpu_lab.notebook.magics",
-    "fakegpu_lab.course",
+    "fakegpu_lab.course.magics",
     "fakegpu_lab.course.expect",
+    "fakegpu_lab.course.checking",
+    "fakegpu_lab.course.card",
 )
 """What checks stand on: imported before anything of the submission is."""
 
@@ -50,11 +53,18 @@ class _Runner:
         self.outputs = Outputs(asked["limits"]["output_chars"])
         self.shell: GradingShell = start(self.outputs)
         self.running = False
+        from fakegpu_lab.course import checking, magics, result
+
+        self._magics_class, self._result_class, self._run_check = magics.CourseMagics, result.Result, checking.run
+        self.magics: Any = None
         self.bound: dict[str, Any] = {}  # what locked cells imported or defined
 
     def cell(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run one cell of the notebook."""
         self.shell.run_cell(job["source"], store_history=job["kind"] == "student")
+        registered = self.shell.magics_manager.registry.get("CourseMagics")
+        if self.magics is None and type(registered) is self._magics_class:
+            self.magics = registered
         if job["kind"] == "locked":
             names = _names(job["source"], only_given=True)
             self.bound |= {name: self.shell.user_ns[name] for name in names if name in self.shell.user_ns}
@@ -78,16 +88,13 @@ class _Runner:
                 del names[name]
                 rebound.append(name)
         before = dict(names)
-        source = _without_magics(job["source"])
         result: dict[str, Any] = {"mended": mended, "rebound": rebound, "has_value": False}
         try:
-            tree = ast.parse(source, f"<check {job['id']}>")
-            last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-            exec(compile(tree, f"<check {job['id']}>", "exec"), names)
-            if isinstance(last, ast.Expr):
-                value = eval(compile(ast.Expression(last.value), f"<check {job['id']}>", "eval"), names)
-                result |= {"has_value": value is not None, "score": _number(value)}
-                _show(self.shell, value)
+            value = self._value(job, names)
+            result |= {"has_value": value is not None, "score": _number(value)}
+            if type(value) is self._result_class:
+                result["record"] = value.record.model_dump(mode="json")
+            _show(self.shell, value)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -97,6 +104,25 @@ class _Runner:
                 space[name] = names[name]
         result["mended"] += self.pristine.mend()
         return result
+
+    def _value(self, job: dict[str, Any], names: dict[str, Any]) -> object:
+        """The value of a check's last line; of a ``%%check``, its result."""
+        first, _, rest = job["source"].lstrip().partition("\n")
+        file = f"<check {job['id']}>"
+        if first.startswith("%%check"):
+            if self.magics is None:
+                raise RuntimeError("The check needs fakegpu_lab: the notebook's first cell did not load it.")
+            name, room = first.removeprefix("%%check").strip(), self.magics.room
+            about = room.exercise(name)
+            source = "\n" + _without_magics(rest)
+            attempt, points = room.attempts.get(name), about.points if room.lesson else None
+            return self._run_check(
+                source, names, name, attempt, file=file, title=about.title, points=points, hints=len(about.hints)
+            )
+        tree = ast.parse(_without_magics(job["source"]), file)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, file, "exec"), names)
+        return eval(compile(ast.Expression(last.value), file, "eval"), names) if isinstance(last, ast.Expr) else None
 
 
 def _show(shell: GradingShell, value: object) -> None:
@@ -127,7 +153,7 @@ def _names(source: str, *, only_given: bool) -> set[str]:
     """Names that a cell binds at its top level; `only_given`: by import, def and class alone."""
     found: set[str] = set()
     try:
-        body = ast.parse(_without_magics(source)).body
+        body = ast.parse(code_of(source)).body
     except SyntaxError:
         return found
     for node in body:
@@ -149,8 +175,9 @@ def serve(report: Any, commands: int, asked: dict[str, Any], in_force: list[str]
     notes: queue.SimpleQueue[str] = queue.SimpleQueue()
     runner = _Runner(asked, notes.put)
     sys.path.insert(0, "")  # the notebook's folder, as in a notebook
-    main = threading.get_ident()
-    _thread.start_new_thread(_controlled, (report, source, jobs, results, notes, main, runner.outputs, in_force, streams))
+    _thread.start_new_thread(
+        _controlled, (report, source, jobs, results, notes, main, runner.outputs, in_force, streams)
+    )
     guard.watch(notes.put, asked["hide"], asked["limits"]["processes"], "no network" not in in_force)
     while True:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -72,18 +72,28 @@ class Sandbox:
         What it may use.
     hide
         Files and folders that it must not see.
+    name
+        The folder's.
     namespaces
         Whether to confine it by Linux namespaces where they are to be had.
     """
 
-    def __init__(self, files: dict[str, bytes], limits: Limits, hide: list[str], *, namespaces: bool = True) -> None:
+    def __init__(
+        self,
+        files: dict[str, bytes],
+        limits: Limits,
+        hide: list[str],
+        *,
+        name: str = "submission",
+        namespaces: bool = True,
+    ) -> None:
         self.limits = limits
         self.flags: set[str] = set()
         self.in_force: list[str] = []
         self._around = tempfile.mkdtemp(prefix="fakegpu-grade-")
-        self.folder = Path(self._around).resolve() / "submission"
-        for name, content in files.items():
-            path = self.folder / name
+        self.folder = Path(self._around).resolve() / name  # where %lesson finds its lesson.yaml
+        for inside, content in files.items():
+            path = self.folder / inside
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         self.folder.mkdir(exist_ok=True)

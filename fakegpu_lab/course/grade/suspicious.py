@@ -7,8 +7,25 @@ import re
 
 INSIDE = ("ledger", "recorder", "_recorder", "timeline", "counters", "_done", "_kept")
 """Attributes of the simulated machine that are its books; a lesson reads `record()` and `snapshot()`."""
-FRAMES = ("_getframe", "f_back", "f_locals", "f_globals", "tb_frame", "gi_frame", "__code__", "__globals__", "__setattr__")
-SHELL = ("ast_transformers", "input_transformers_cleanup", "input_transformers_post", "register_cell_magic", "events")
+FRAMES = ("_getframe", "f_back", "f_locals", "f_globals", "tb_frame", "gi_frame")
+INNER = ("__code__", "__globals__", "__setattr__")
+    "_getframe",
+    "f_back",
+    "f_locals",
+    "f_globals",
+    "tb_frame",
+    "gi_frame",
+    "__code__",
+    "__globals__",
+    "__setattr__",
+)
+SHELL = ("ast_transformers", "input_transformers_cleanup", "input_transformers_post", "magics_manager")
+    "ast_transformers",
+    "input_transformers_cleanup",
+    "input_transformers_post",
+    "register_cell_magic",
+    "magics_manager",
+)
 _MODULES = ("fakegpu_lab.hardware", "fakegpu_lab.driver", "fakegpu_lab.session", "fakegpu_lab.course.grade")
 _COURSE = re.compile(r"gradebook\.db|grades\.csv|HIDDEN TESTS|/proc/")
 _NEVER = {"gc": "get_referrers", "os": "_exit"}
@@ -33,7 +50,7 @@ def look(source: str) -> list[str]:
     for node in ast.walk(tree):
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Attribute):
-            if node.attr in FRAMES:
+            if node.attr in (*FRAMES, *INNER):
                 found.append(f"line {line} reads {node.attr}")
             elif node.attr in INSIDE and _of_machine(node.value):
                 found.append(f"line {line} reaches into the simulated machine's books (.{node.attr})")
