@@ -163,55 +163,45 @@ def tried(folder: Path, answers: list[str], **limits: Any) -> Outcome:
     return outcome
 
 
-@pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+FLAGGED = [
+    ("assert neutralised", "changes how cells run (.ast_transformers)"),
+    ("AssertionError rebound", "builtins.AssertionError had been replaced"),
+    ("checks patched", "fakegpu_lab.trace.Trace.peak_memory had been replaced"),
+    ("checks patched", "fakegpu_lab.trace.record.__code__ had been replaced"),
+    ("comparison patched", "torch.equal had been replaced"),
+    ("names rebound", "the name close had been given another meaning"),
+    ("names rebound", "the name abs had been given another meaning"),
+    ("ledger edited", "reaches into the simulated machine's books (.ledger)"),
+    ("the grader's memory", "reads f_locals"),
+]
+FLAGGED_WHILE_RUNNING = [
+    "tried to change a device's ledger",
+    "tried to open a file of the course",
+    "wrote into the grader's own pipe",
+    "used sys._current_frames",
+    "sent a result while its own code was still running",
+]
+
+
+def test_tries_gain_nothing_and_are_flagged(tmp_path: Path, subtests: pytest.Subtests) -> None:
     """One submission with a try in every exercise but the last, which is answered honestly."""
-    return tried(tmp_path_factory.mktemp("tries"), [*TRIES.values(), "def answer(k): return k * k"])
-
-
-@pytest.mark.parametrize("name", TRIES)
-def test_a_try_gains_nothing(outcome: Outcome, name: str) -> None:
-    check = outcome.checks[list(TRIES).index(name)]
-    assert check.ran, outcome.reason
-    assert check.points == 0.0
-
-
-def test_an_honest_answer_beside_them_has_its_points(outcome: Outcome) -> None:
-    assert outcome.checks[-1].points == 2.0
-    assert outcome.status == "graded"
-
-
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("assert neutralised", "changes how cells run (.ast_transformers)"),
-        ("AssertionError rebound", "builtins.AssertionError had been replaced"),
-        ("checks patched", "fakegpu_lab.trace.Trace.peak_memory had been replaced"),
-        ("checks patched", "fakegpu_lab.trace.record.__code__ had been replaced"),
-        ("comparison patched", "torch.equal had been replaced"),
-        ("names rebound", "the name close had been given another meaning"),
-        ("names rebound", "the name abs had been given another meaning"),
-        ("ledger edited", "reaches into the simulated machine's books (.ledger)"),
-        ("the grader's memory", "reads f_locals"),
-    ],
-)
-def test_a_try_is_flagged_where_it_was(outcome: Outcome, name: str, sentence: str) -> None:
-    place = f"a{list(TRIES).index(name)}"
-    assert [flag for flag in outcome.flags if flag.startswith(place) and sentence in flag], outcome.flags
-
-
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "tried to change a device's ledger",
-        "tried to open a file of the course",
-        "wrote into the grader's own pipe",
-        "used sys._current_frames",
-        "sent a result while its own code was still running",
-    ],
-)
-def test_what_happened_while_it_ran_is_flagged(outcome: Outcome, sentence: str) -> None:
-    assert sentence in outcome.flags
+    outcome = tried(tmp_path, [*TRIES.values(), "def answer(k): return k * k"])
+    for name, check in zip(TRIES, outcome.checks, strict=False):
+        with subtests.test(name):
+            assert check.ran, outcome.reason
+            assert check.points == 0.0
+    with subtests.test("the honest answer"):
+        assert outcome.checks[-1].points == 2.0
+        assert outcome.status == "graded"
+    for name, sentence in FLAGGED:
+        with subtests.test(sentence):
+            place = f"a{list(TRIES).index(name)}"
+            assert [flag for flag in outcome.flags if flag.startswith(place) and sentence in flag], outcome.flags
+    for sentence in FLAGGED_WHILE_RUNNING:
+        with subtests.test(sentence):
+            assert sentence in outcome.flags
+    if sys.platform == "linux":
+        assert {"memory", "file"} <= set(outcome.confined)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -221,19 +211,8 @@ def test_a_fork_bomb_is_stopped(tmp_path: Path) -> None:
     assert "started more than 20 processes" in outcome.flags or outcome.status == "processes"
 
 
-@pytest.mark.parametrize(
-    ("try_", "status"),
-    [
-        ("import sys\nwhile True: sys.stdout.write('x' * 2**20)", "output"),
-        ("import os\nwhile True: os.write(1, b'x' * 2**20)", "output"),
-    ],
-)
-def test_output_without_end_is_ended(tmp_path: Path, try_: str, status: str) -> None:
-    outcome = tried(tmp_path, [try_], file_bytes=2**24, cell_seconds=10)
-    assert (outcome.score, outcome.status) == (0, status)
+@pytest.mark.parametrize("where", ["sys.stdout.write('x' * 2**20)", "os.write(1, b'x' * 2**20)"])
+def test_output_without_end_is_ended(tmp_path: Path, where: str) -> None:
+    outcome = tried(tmp_path, [f"import os, sys\nwhile True: {where}"], file_bytes=2**24, cell_seconds=10)
+    assert (outcome.score, outcome.status) == (0, "output")
     assert sum(len(str(cell.outputs)) for cell in outcome.cells) < 2_000_000
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs namespaces")
-def test_what_keeps_a_submission_in_is_told(outcome: Outcome) -> None:
-    assert {"memory", "file"} <= set(outcome.confined)

@@ -92,7 +92,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_everybody_has_a_row_and_the_right_points(graded: Path) -> None:
+def everybody_has_a_row_and_the_right_points(graded: Path) -> None:
     points = {name: (row["place-check"], row["move-check"], row["score"]) for name, row in rows(graded).items()}
     assert points == {
         "absent": ("0.0", "0.0", "0.0"),
@@ -109,7 +109,7 @@ def test_everybody_has_a_row_and_the_right_points(graded: Path) -> None:
     }
 
 
-def test_each_row_says_what_happened(graded: Path) -> None:
+def each_row_says_what_happened(graded: Path) -> None:
     table = rows(graded)
     assert table["hungry"]["status"] in ("graded", "memory"), "a MemoryError, where the system has such a limit"
     assert {name: row["status"] for name, row in table.items() if row["status"] not in ("graded", "memory")} == {
@@ -121,7 +121,10 @@ def test_each_row_says_what_happened(graded: Path) -> None:
         "zed": "empty",
     }
     assert table["absent"]["reason"] == "there is no notebook in it"
-    assert table["endless"]["reason"] == "a cell ran for more than 2 s and did not stop, in move-check"
+    assert table["endless"]["reason"] in (
+        "a cell ran for more than 2 s and did not stop, in move-check",
+        "move-check was stopped after 2 s; the rest was run",
+    )
     assert table["gone"]["reason"] == "its process ended by itself, with status 0, in move"
     assert table["nothing"]["reason"] == "the file is empty"
     assert table["picture"]["reason"].startswith("the file is not a notebook")
@@ -129,13 +132,13 @@ def test_each_row_says_what_happened(graded: Path) -> None:
     assert table["ada"]["max_score"] == "7.0"
 
 
-def test_a_written_answer_waits_for_a_person(graded: Path) -> None:
+def a_written_answer_waits_for_a_person(graded: Path) -> None:
     table = rows(graded)
     assert (table["ada"]["needs_manual_grade"], table["ada"]["why"]) == ("why", "")
     assert (table["cy"]["needs_manual_grade"], table["cy"]["why"]) == ("", "0.0")
 
 
-def test_locked_cells_are_put_back(graded: Path) -> None:
+def locked_cells_are_put_back(graded: Path) -> None:
     notes = rows(graded)["dee"]["notes"]
     assert "the locked cell setup was edited: it has its text back" in notes
     assert "the locked cell place-check was edited: it has its text back" in notes
@@ -143,7 +146,7 @@ def test_locked_cells_are_put_back(graded: Path) -> None:
     assert "the locked cell move-check was missing: it was put back" in notes
 
 
-def test_every_student_has_a_page_that_tells_and_hides_nothing_of_the_tests(graded: Path) -> None:
+def every_student_has_a_page_that_tells_all_but_the_hidden_tests(graded: Path) -> None:
     pages = {path.parent.name: path.read_text(encoding="utf-8") for path in graded.glob("feedback/*/two.html")}
     assert set(pages) == set(rows(graded))
     assert "6</span> of 7 points; 1 answer will be read by a person" in pages["ada"]
@@ -156,7 +159,7 @@ def test_every_student_has_a_page_that_tells_and_hides_nothing_of_the_tests(grad
         assert "torch.ones(5)" not in page
 
 
-def test_the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
+def the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
     from fakegpu_lab.course.grade import lesson, many, tables
     from fakegpu_lab.course.grade.journal import Journal
     from fakegpu_lab.course.grade.limits import Limits
@@ -177,7 +180,7 @@ def test_the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None
     assert 'href="feedback/ada/two.html"' in page
 
 
-def test_nbgrader_reads_the_gradebook(graded: Path) -> None:
+def nbgrader_reads_the_gradebook(graded: Path) -> None:
     from nbgrader.api import Gradebook
 
     from fakegpu_lab.course.grade.gradebook import _nbgrader_at_ease
@@ -190,9 +193,24 @@ def test_nbgrader_reads_the_gradebook(graded: Path) -> None:
     assert needs == ["ada"]
 
 
-def test_one_worker_and_a_run_that_was_killed_give_the_same_grades(
-    graded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_class_is_graded(graded: Path, subtests: pytest.Subtests) -> None:
+    """One class for all of these: workers of pytest-xdist would each grade their own."""
+    for holds in (
+        everybody_has_a_row_and_the_right_points,
+        each_row_says_what_happened,
+        a_written_answer_waits_for_a_person,
+        locked_cells_are_put_back,
+        every_student_has_a_page_that_tells_all_but_the_hidden_tests,
+        the_instructor_sees_what_failed_how_often_and_how,
+        nbgrader_reads_the_gradebook,
+    ):
+        with subtests.test(holds.__name__):
+            holds(graded)
+    with subtests.test("resume"), pytest.MonkeyPatch.context() as patch:
+        one_worker_and_a_run_that_was_killed_give_the_same_grades(graded, patch)
+
+
+def one_worker_and_a_run_that_was_killed_give_the_same_grades(graded: Path, patch: pytest.MonkeyPatch) -> None:
     """What was graded is not graded again; a torn line is not believed; a changed submission is."""
     from fakegpu_lab.course.grade import many
 
@@ -203,7 +221,7 @@ def test_one_worker_and_a_run_that_was_killed_give_the_same_grades(
         again.append(submission.student)
         return real(submission, *rest)
 
-    monkeypatch.setattr(many, "grade", counted)
+    patch.setattr(many, "grade", counted)
     lines = (graded / "grades.csv.journal").read_text().splitlines()
     students = [json.loads(line)["outcome"]["student"] for line in lines]
     keep = [line for line, name in zip(lines, students, strict=True) if name not in ("ben", "zed")]
@@ -211,11 +229,17 @@ def test_one_worker_and_a_run_that_was_killed_give_the_same_grades(
     grade(graded, "submitted", "--out", "again.csv", "--resume", *OPTIONS[:4])
     assert sorted(again) == ["ben", "zed"]
     assert rows(graded, "again.csv") == rows(graded)
-    starter = nbformat.read(graded / "submitted" / "cy" / "two" / "two.ipynb", as_version=4)
-    handed_in = zipfile.ZipFile(tmp_path / "moodle.zip", "w")
-    with handed_in:
-        handed_in.writestr("Ada L_77_assignsubmission_file_/two.ipynb", made.raw(made.submission(starter)))
+
+
+def test_a_platform_s_zip_is_read_without_leaving_its_folder(tmp_path: Path) -> None:
+    source = made.source()
+    (tmp_path / "course" / "source" / "two").mkdir(parents=True)
+    nbformat.write(source, tmp_path / "course" / "source" / "two" / "two.ipynb")
+    with zipfile.ZipFile(tmp_path / "moodle.zip", "w") as handed_in:
+        handed_in.writestr("Ada L_77_assignsubmission_file_/two.ipynb", made.raw(made.submission(released(source))))
+        handed_in.writestr("Bo_78_assignsubmission_file_/notes.txt", b"Sorry")
         handed_in.writestr("../../evil.ipynb", b"{}")
-    grade(graded, str(tmp_path / "moodle.zip"), "--out", str(tmp_path / "zip.csv"))
-    assert {name: row["score"] for name, row in rows(tmp_path, "zip.csv").items()} == {"Ada L_77": "6.0"}
-    assert not (tmp_path.parent.parent / "evil.ipynb").exists()
+    grade(tmp_path / "course", str(tmp_path / "moodle.zip"), "--out", str(tmp_path / "zip.csv"))
+    scores = {name: row["score"] for name, row in rows(tmp_path, "zip.csv").items()}
+    assert scores == {"Ada L_77": "6.0", "Bo_78": "0.0"}
+    assert not list(tmp_path.parent.parent.glob("evil.ipynb"))

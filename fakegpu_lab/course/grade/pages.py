@@ -70,7 +70,15 @@ def _card(record: dict[str, Any] | None) -> Markup | None:
     from fakegpu_lab.course import card
     from fakegpu_lab.course.result import CheckRecord
 
-    return Markup(card.html(CheckRecord.model_validate(record)))
+    whole = CheckRecord.model_validate(record)
+    hidden = [part for part in whole.parts if part.hidden]
+    said = [whole.note] if whole.note else []
+    if hidden:
+        earned, points = sum(part.earned for part in hidden), sum(part.points for part in hidden)
+        said.append(f"Parts that are not shown earned {_points(earned)} of {_points(points)} points.")
+        said += [part.message for part in hidden if part.message]
+    shown = tuple(part for part in whole.parts if not part.hidden)
+    return Markup(card.html(whole.model_copy(update={"parts": shown, "note": " ".join(said)})))
 
 
 def _output(output: dict[str, Any]) -> dict[str, Any]:

@@ -175,9 +175,8 @@ def serve(report: Any, commands: int, asked: dict[str, Any], in_force: list[str]
     notes: queue.SimpleQueue[str] = queue.SimpleQueue()
     runner = _Runner(asked, notes.put)
     sys.path.insert(0, "")  # the notebook's folder, as in a notebook
-    _thread.start_new_thread(
-        _controlled, (report, source, jobs, results, notes, main, runner.outputs, in_force, streams)
-    )
+    told = (report, source, jobs, results, notes, threading.get_ident(), runner.outputs, in_force, streams)
+    _thread.start_new_thread(_controlled, told)
     guard.watch(notes.put, asked["hide"], asked["limits"]["processes"], "no network" not in in_force)
     while True:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -9,23 +9,7 @@ INSIDE = ("ledger", "recorder", "_recorder", "timeline", "counters", "_done", "_
 """Attributes of the simulated machine that are its books; a lesson reads `record()` and `snapshot()`."""
 FRAMES = ("_getframe", "f_back", "f_locals", "f_globals", "tb_frame", "gi_frame")
 INNER = ("__code__", "__globals__", "__setattr__")
-    "_getframe",
-    "f_back",
-    "f_locals",
-    "f_globals",
-    "tb_frame",
-    "gi_frame",
-    "__code__",
-    "__globals__",
-    "__setattr__",
-)
 SHELL = ("ast_transformers", "input_transformers_cleanup", "input_transformers_post", "magics_manager")
-    "ast_transformers",
-    "input_transformers_cleanup",
-    "input_transformers_post",
-    "register_cell_magic",
-    "magics_manager",
-)
 _MODULES = ("fakegpu_lab.hardware", "fakegpu_lab.driver", "fakegpu_lab.session", "fakegpu_lab.course.grade")
 _COURSE = re.compile(r"gradebook\.db|grades\.csv|HIDDEN TESTS|/proc/")
 _NEVER = {"gc": "get_referrers", "os": "_exit"}
