@@ -122,6 +122,11 @@ def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = F
     return target
 
 
+def record_stream(source: FakeCudaTensor, stream: torch.Stream) -> None:
+    """``aten::record_stream`` where Python's dispatch is off: FSDP turns it off around the call."""
+    transfer.record_stream(None, (source, stream), {})  # type: ignore[arg-type]
+
+
 def local_scalar_dense(source: FakeCudaTensor) -> Any:
     """``aten::_local_scalar_dense`` when C++ asks for it: ``torch.tensor([loss, loss])``."""
     return transfer.local_scalar_dense(None, (source,), {})  # type: ignore[arg-type]
@@ -191,6 +196,7 @@ def register() -> list[torch.library.Library]:
     for key in ("SparseCUDA", "SparsePrivateUse1"):
         library.impl("_sparse_coo_tensor_with_dims", sparse_with_dims, key)
     library.impl("_copy_from", copy_from, "PrivateUse1")
+    library.impl("record_stream", record_stream, "PrivateUse1")
     library.impl("scaled_dot_product_attention", scaled_dot_product_attention, "AutogradPrivateUse1")
     cudnn_rnn.register(library)
     nested.register(library)

@@ -24,11 +24,19 @@ if TYPE_CHECKING:
 _environment: Any = getattr(os.environ, "_data", None)  # its plain dict, where CPython has one: quick to compare
 
 
-def _shared_states() -> dict[Any, Any]:
-    """What accelerate keeps once for a process, by the class that has it."""
-    module = sys.modules.get("accelerate.state")
-    classes = (getattr(module, name, None) for name in ("PartialState", "AcceleratorState", "GradientState"))
-    return {one: one._shared_state for one in classes if one is not None}
+_OWNED = (
+    ("accelerate.state", "PartialState", "_shared_state"),
+    ("accelerate.state", "AcceleratorState", "_shared_state"),
+    ("accelerate.state", "GradientState", "_shared_state"),
+    ("torch._subclasses.fake_tensor", "FakeTensorMode", "cache"),  # results for "cuda", which is each rank's own
+)
+"""Dicts that classes keep once for a process: module, class, attribute."""
+
+
+def _class_dicts() -> dict[tuple[Any, str], Any]:
+    """Those of them that are there by now."""
+    owners = [(getattr(sys.modules.get(module), name, None), attribute) for module, name, attribute in _OWNED]
+    return {(owner, attribute): getattr(owner, attribute) for owner, attribute in owners if owner is not None}
 
 
 class ProcessState(ProcessLike):
@@ -54,7 +62,7 @@ class ProcessState(ProcessLike):
             vars(seeds).update(vars(cuda._lazy_seed_tracker))
             self._cuda: tuple[Any, ...] = (False, list(cuda._queued_calls), seeds, ())
             self._ready = False
-            self._shared = {owner: type(state)() for owner, state in _shared_states().items()}
+            self._dicts = {place: type(found)() for place, found in _class_dicts().items()}
 
     def leave(self) -> None:
         """Take everything from where torch, Python and NumPy keep it."""
@@ -71,7 +79,7 @@ class ProcessState(ProcessLike):
         self._generators = device_random.generators()
         self._cuda = (cuda._initialized, cuda._queued_calls, cuda._lazy_seed_tracker, cuda.default_generators)
         self._ready = current.ready
-        self._shared = _shared_states()
+        self._dicts = _class_dicts()
 
     def enter(self) -> None:
         """Put everything where torch, Python and NumPy look for it."""
@@ -88,10 +96,10 @@ class ProcessState(ProcessLike):
         device_random.use(self._generators)
         cuda._initialized, cuda._queued_calls, cuda._lazy_seed_tracker, cuda.default_generators = self._cuda
         current.ready = self._ready
-        for owner, state in self._shared.items():
-            owner._shared_state = state
-        for owner in _shared_states().keys() - self._shared.keys():  # imported by another rank meanwhile
-            owner._shared_state = self._shared[owner] = type(owner._shared_state)()
+        for place, found in _class_dicts().items():
+            if place not in self._dicts:  # imported by another rank meanwhile
+                self._dicts[place] = type(found)()
+            setattr(*place, self._dicts[place])
 
     def _restore_environment(self) -> None:
         for name in [name for name in os.environ if name not in self._environ]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.ranks import functional, reducer
+from fakegpu_lab.ranks import dtensor, functional, reducer
 from fakegpu_lab.ranks.backend import NCCL_TIMEOUT, RankGloo, RankNccl
 from fakegpu_lab.ranks.channel import Channel
 from fakegpu_lab.ranks.process_group import RankGroup
@@ -146,3 +146,4 @@ def install(patches: Patches) -> None:
     patches.set(RankGroup, "split_group", split_group)
     functional.install(patches)
     reducer.install(patches)
+    dtensor.install(patches)

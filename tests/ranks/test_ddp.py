@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -57,3 +59,134 @@ def test_training_equals_one_device_and_all_ranks_agree(options: dict[str, objec
         for one, first, alone in zip(found, results[0], expected, strict=True):
             assert torch.equal(one, first)
             torch.testing.assert_close(one, alone, rtol=0, atol=1e-5)
+
+
+def train(ddp: nn.Module, *, accumulate: int = 1) -> None:
+    rank, world = dist.get_rank(), dist.get_world_size()
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+    for number, (x, y) in enumerate(batches()):
+        mine = slice(rank, None, world)
+        last = number % accumulate == accumulate - 1
+        with contextlib.nullcontext() if last else ddp.no_sync():  # type: ignore[operator]
+            nn.functional.mse_loss(ddp(x[mine].cuda()), y[mine].cuda()).backward()
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def test_no_sync_reduces_once_for_several_batches() -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    def program() -> tuple[int, list[torch.Tensor]]:
+        calls = []
+        net = model().cuda()
+        ddp = DistributedDataParallel(net)
+
+        def counted(state: object, bucket: dist.GradBucket) -> object:
+            calls.append(bucket.index())
+            return allreduce_hook(dist.group.WORLD, bucket)
+
+        ddp.register_comm_hook(None, counted)
+        train(ddp, accumulate=2)
+        return len(calls), [parameter.detach().cpu() for parameter in net.parameters()]
+
+    net = model().cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number, (x, y) in enumerate(batches()):
+        nn.functional.mse_loss(net(x.cuda()), y.cuda()).backward()
+        if number % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+    for calls, found in on_ranks(2, program):
+        assert calls == 2  # of four backwards
+        for one, alone in zip(found, net.parameters(), strict=True):
+            torch.testing.assert_close(one, alone.detach().cpu(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("hook", ["fp16", "bf16", "power", "python then"])
+def test_communication_hooks(hook: str) -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    def program() -> list[torch.Tensor]:
+        net = model().cuda()
+        ddp = DistributedDataParallel(net)
+        if hook == "fp16":
+            ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        elif hook == "bf16":
+            ddp._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
+        elif hook == "power":
+            state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
+            ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        else:
+
+            def halved_twice(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+                work = dist.all_reduce(bucket.buffer(), async_op=True)
+                return work.get_future().then(lambda done: done.value()[0] / dist.get_world_size())
+
+            ddp.register_comm_hook(None, halved_twice)
+        train(ddp)
+        return [parameter.detach().cpu() for parameter in net.parameters()]
+
+    exact = [parameter.clone() for parameter in on_ranks(2, _plain)[0]]
+    first, second = on_ranks(2, program)
+    for one, other, plain in zip(first, second, exact, strict=True):
+        assert torch.equal(one, other)
+        torch.testing.assert_close(one, plain, rtol=0, atol=0.05 if hook == "power" else 1e-3)
+
+
+def _plain() -> list[torch.Tensor]:
+    net = model().cuda()
+    train(DistributedDataParallel(net))
+    return [parameter.detach().cpu() for parameter in net.parameters()]
+
+
+def test_join_lets_ranks_have_unequally_many_batches() -> None:
+    from torch.distributed.algorithms.join import Join
+
+    def program() -> list[torch.Tensor]:
+        net = model().cuda()
+        ddp = DistributedDataParallel(net)
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+        with Join([ddp]):
+            for x, y in batches()[: 2 + dist.get_rank()]:
+                optimizer.zero_grad()
+                nn.functional.mse_loss(ddp(x.cuda()), y.cuda()).backward()
+                optimizer.step()
+        return [parameter.detach().cpu() for parameter in net.parameters()]
+
+    results = on_ranks(3, program)
+    for found in results:
+        assert all(torch.equal(one, other) for one, other in zip(found, results[0], strict=True))
+
+
+def test_batch_norm_buffers_and_sync_batch_norm() -> None:
+    def program(sync: bool) -> torch.Tensor:
+        torch.manual_seed(0)
+        net: nn.Module = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4)).cuda()
+        if sync:
+            net = nn.SyncBatchNorm.convert_sync_batchnorm(net)
+        ddp = DistributedDataParallel(net)
+        rank, world = dist.get_rank(), dist.get_world_size()
+        x, _ = batches()[0]
+        ddp(x[rank::world].cuda()).pow(2).sum().backward()
+        if not sync:
+            ddp(x[rank::world].cuda())  # the buffers of rank 0 are everybody's at the next forward
+        return net[1].running_mean.cpu()  # type: ignore[index]
+
+    torch.manual_seed(0)
+    alone = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4)).cuda()
+    alone(batches()[0][0].cuda())
+    for found in on_ranks(3, program, True):
+        torch.testing.assert_close(found, alone[1].running_mean.cpu(), rtol=0, atol=1e-6)
+
+
+def test_distributed_sampler_gives_each_rank_its_share() -> None:
+    from torch.utils.data import DistributedSampler
+
+    def program() -> list[int]:
+        sampler = DistributedSampler(range(10), shuffle=True)  # type: ignore[arg-type]
+        sampler.set_epoch(1)
+        return list(sampler)
+
+    first, second = on_ranks(2, program)
+    assert sorted(first + second) == list(range(10))
