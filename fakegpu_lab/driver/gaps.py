@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map
 
+from fakegpu_lab.driver import sync_batch_norm
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -49,6 +51,8 @@ def kernel(op: Op, call: Kernel) -> Kernel:
     overload = op.schema.overload_name
     if overload.startswith("dtype") and op.name in _PRODUCTS:
         return _PRODUCTS[op.name]
+    if op.name in sync_batch_norm.KERNELS and overload == "":
+        return sync_batch_norm.KERNELS[op.name]
     if op.name == "nansum":
         return _nansum(call)
     if op.name == "new_empty_strided":

@@ -88,7 +88,7 @@ class Channel:
             collectives.perform(parts)
             cost.charge(parts)
             for part in parts:
-                part.done = True
+                part.finish()
 
     def price(self, parts: list[Operation]) -> Cost:
         """What an operation costs that these ranks called together."""
@@ -134,4 +134,5 @@ class Channel:
         agreement.check(receive, {send.rank: send})
         collectives.deliver(send, receive)
         cost.charge([send, receive])
-        receive.done = True
+        send.finish()
+        receive.finish()

@@ -1,4 +1,4 @@
-"""DTensor, told of the one op that the simulation has and CUDA does not: `linear_backward`.
+"""DTensor, told of what is otherwise than on CUDA: its C++ device, and one op, `linear_backward`.
 
 On a device `aten::linear` is one op (`driver.linear`), so its backward is one too. DTensor has no rule for it; here it
 is taken apart into the products and the sum that CUDA's backward has, for which DTensor has rules.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import late
+from fakegpu_lab.driver import late, wrappers
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
@@ -36,6 +36,9 @@ def linear_backward(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 def _teach(patches: Patches, module: Any) -> None:
     handlers = module.DTensor._op_dispatcher._custom_op_handlers
     patches.set_item(handlers, torch.ops.aten.linear_backward.default, linear_backward)
+    # Made by a C++ function of its own, not by `_make_wrapper_subclass`.
+    patches.set(module.DTensor, "device", property(wrappers.device))
+    patches.set(module.DTensor, "is_cuda", property(wrappers.is_cuda))
 
 
 def install(patches: Patches) -> None:

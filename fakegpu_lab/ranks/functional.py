@@ -143,6 +143,15 @@ def broadcast(tensor: Tensor, source: int, group: Any) -> Tensor:
     return broadcast_(tensor.clone(memory_format=torch.contiguous_format), source, group)
 
 
+def shard_dim_alltoall(tensor: Tensor, gather_dim: int, shard_dim: int, group: Any) -> Tensor:
+    """DTensor's move from one sharded dimension to another (``_dtensor::shard_dim_alltoall``)."""
+    group = _group(group)
+    parts = [part.contiguous() for part in tensor.chunk(group.size(), shard_dim)]
+    received = [torch.empty_like(part) for part in parts]
+    group.alltoall(received, parts).wait()
+    return torch.cat(received, gather_dim)
+
+
 KERNELS: tuple[Callable[..., Any], ...] = (
     wait_tensor,
     all_reduce,
@@ -163,9 +172,10 @@ KERNELS: tuple[Callable[..., Any], ...] = (
 
 def install(patches: Patches) -> None:
     """Register the kernels for device tensors (`driver.custom_ops` finds them)."""
-    library: Any = torch.library.Library("_c10d_functional", "IMPL")  # type: ignore[no-untyped-call]
     known = set(torch._C._dispatch_get_all_op_names())
-    for kernel in KERNELS:
-        if f"_c10d_functional::{kernel.__name__}" in known:  # not every version has all
-            library.impl(kernel.__name__, kernel, "CUDA")
-    patches.later(library._destroy)
+    for namespace, kernels in (("_c10d_functional", KERNELS), ("_dtensor", (shard_dim_alltoall,))):
+        library: Any = torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]
+        for kernel in kernels:
+            if f"{namespace}::{kernel.__name__}" in known:  # not every version has all
+                library.impl(kernel.__name__, kernel, "CUDA")
+        patches.later(library._destroy)

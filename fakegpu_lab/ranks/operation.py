@@ -83,6 +83,13 @@ class Operation:
     part: Part | None = None
     waiting: list[Stream] = field(default_factory=list)
     payload: Tensors = field(default_factory=list)
+    told: str = ""
+
+    def finish(self) -> None:
+        """The data is there: let go of the tensors, and keep only what is told of them."""
+        self.told = str(self)
+        self.done = True
+        self.inputs, self.outputs, self.payload = [], [], []
 
     @property
     def global_rank(self) -> int:
@@ -106,6 +113,8 @@ class Operation:
 
     def __str__(self) -> str:
         """As ``all_reduce of [1024] float32``."""
+        if self.told:
+            return self.told
         shapes = ", ".join(str(shape) for shape in self.shapes[:3]) + (", …" if len(self.shapes) > 3 else "")
         dtype = f" {str(self.shown[0].dtype).removeprefix('torch.')}" if self.shown else ""
         of = f" of {shapes}{dtype}" if self.shown and self.kind != "BARRIER" else ""

@@ -41,8 +41,20 @@ def _without_timer(real: Callable[[Any], None]) -> Callable[[Any], None]:
     return set_runtime_stats_and_log
 
 
+def _register_builtin_comm_hook(reducer: Any, kind: Any) -> None:
+    """The built-in hooks: C++'s that compresses wants its future's value as a C++ list, and gets Python's twin."""
+    if kind != cpp.BuiltinCommHookType.FP16_COMPRESS:
+        cpp._register_builtin_comm_hook(reducer, kind)
+        return
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+
+    module = sys._getframe(1).f_locals.get("self")
+    cpp._register_comm_hook(reducer, getattr(module, "process_group", None), fp16_compress_hook)
+
+
 def install(patches: Patches) -> None:
     """Patch what DDP calls."""
     patches.set(dist, "Reducer", _with_map_on_host(cpp.Reducer))
     patches.set(cpp.Reducer, "_set_static_graph", _with_map_on_host(cpp.Reducer._set_static_graph))
+    patches.set(dist, "_register_builtin_comm_hook", _register_builtin_comm_hook)
     patches.set(cpp.Logger, "set_runtime_stats_and_log", _without_timer(cpp.Logger.set_runtime_stats_and_log))
