@@ -131,7 +131,7 @@ class Trace:
     def busy(self, device: int = 0) -> float:
         """Seconds in which at least one kernel ran on a device, or a collective; one that waits for others counts."""
         self._check(device)
-        total, until = 0, 0
+        total, until = 0, self.began_ns  # a rank that was behind may have launched for the time before
         for kernel in sorted((*self.kernels, *self.collectives), key=lambda k: k.start_ns):
             if kernel.device == device and kernel.end_ns > until:
                 total += kernel.end_ns - max(kernel.start_ns, until)

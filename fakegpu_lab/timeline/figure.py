@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,7 @@ def figure(
             "figure(start=…, end=…) shows a part in full."
         )
     notes.append(note_of_dropped(recorded))
-    lines = [line for note in notes for line in textwrap.wrap(note, 84)]
+    lines = [line for note in notes for line in textwrap.wrap(re.sub(r"(\d) (\S)", "\\1\u00a0\\2", note), 84)]
     ends = ((first - recorded.began_ns) / unit_ns, (last - recorded.began_ns) / unit_ns)
     _lay_out(drawn, rows, lines, ends, unit, [most for curve in curves.values() for _, most in curve], theme)
     return drawn

@@ -129,6 +129,9 @@ def _devices(records: Sequence[Kernel | Transfer | Collective], device: int | No
         spans = _modules([record for record in records if isinstance(record, Kernel) and record.device == index])
         if spans:
             lane(index, 0, 0, "modules").extend(spans)
+    for (index, order, stream), entry in found.items():
+        if order == 1 and all(bar.kind in ("collective", "waits for ranks") for bar in entry.bars):
+            entry.label = f"cuda:{index} NCCL, stream {stream}"
     return [found[key] for key in sorted(found)]
 
 
@@ -179,7 +182,7 @@ def _spans(kernels: Iterable[Kernel], depth: int) -> list[Bar]:
             spans[-1].end_ns = max(spans[-1].end_ns, kernel.end_ns)
             spans[-1].count += 1 + waiting
         else:
-            short = here.partition(".")[2]
+            short = here.partition(".")[2].removeprefix("module.")  # DDP's and DataParallel's name for what they wrap
             short = here if short.isdigit() or not short else short  # of a Sequential alone, "0" says too little
             spans.append(Bar(kernel.start_ns, kernel.end_ns, kind, short, ""))
             path = here
