@@ -11,6 +11,8 @@ import os
 from pathlib import Path
 
 VARIABLE = "FAKEGPU_LAB_MACHINE"
+WORLD = "FAKEGPU_LAB_WORLD"
+"""``size:rank:ranks a node`` of the world that is implied for this process (``fakegpu-lab plan``)."""
 REPORTS = "FAKEGPU_LAB_REPORTS"
 """The process id of a ``fakegpu-lab run``, and the folder where those it started leave what they did (`processes`)."""
 
@@ -22,6 +24,10 @@ def autoload() -> None:
 
         wanted = json.loads(text)
         session.enable(wanted["spec"], memory=wanted["memory"], compute=wanted["compute"])
+        if world := os.environ.get(WORLD):
+            from fakegpu_lab.ranks import implied
+
+            implied.enter(implied.checked(*map(int, world.split(":"))))
         parent, _, folder = os.environ.get(REPORTS, "").partition(":")
         if folder and parent != str(os.getpid()):
             from fakegpu_lab import processes

@@ -28,17 +28,6 @@ _REFRESH_SECONDS = 0.5
 leaves."""
 
 
-class Collectives(BaseModel):
-    """What a process did together with others."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    count: int = 0
-    nbytes: int = Field(default=0, description="as nccl-tests count a collective's size")
-    busy_ns: int = Field(default=0, description="in which its collectives ran; they may overlap with kernels")
-    waited_ns: int = Field(default=0, description="from when this rank could have begun until the slowest could")
-
-
 class ProcessReport(BaseModel):
     """One process of a run, as it was at its end."""
 
@@ -49,7 +38,6 @@ class ProcessReport(BaseModel):
     world_size: int | None = None
     attempt: int = Field(default=0, description="how often torchrun had started it again")
     ended: bool = Field(description="false: it was killed, and this is how it was at one of its last collectives")
-    collectives: Collectives = Collectives()
     snapshot: Snapshot
 
     @property
@@ -89,7 +77,6 @@ class _Reporter:
             world_size=identity.world_size,
             attempt=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
             ended=ended,
-            collectives=collectives,
             snapshot=snapshot,
         )
         new = self.path.with_suffix(".new")
@@ -112,8 +99,6 @@ class _Identity:
             self.rank, self.world_size = int(rank), int(size)
 
 
-collectives = Collectives()
-"""This process's; whoever carries collectives counts them here."""
 identity = _Identity()
 _reporter: _Reporter | None = None
 

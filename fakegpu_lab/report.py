@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, Field
 
 from fakegpu_lab.hardware.snapshot import Snapshot  # noqa: TC001 - pydantic reads the annotation
-from fakegpu_lab.processes import Collectives, ProcessReport, used
+from fakegpu_lab.plan import Plan  # noqa: TC001 - pydantic reads the annotation
+from fakegpu_lab.processes import ProcessReport, used
 from fakegpu_lab.table import Table
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class RunReport(BaseModel):
     exit_status: int = Field(description="as the shell sees it; 130 after Ctrl-C")
     snapshot: Snapshot = Field(description="the machine at the end of the run, as the program's own process saw it")
     processes: tuple[ProcessReport, ...] = Field(default=(), description="those it started that used their GPUs")
+    plan: Plan | None = Field(default=None, description="what it did as a rank of an implied world")
 
 
 def summary(snapshot: Snapshot, processes: tuple[ProcessReport, ...] = ()) -> Table:
@@ -54,32 +56,28 @@ def summary(snapshot: Snapshot, processes: tuple[ProcessReport, ...] = ()) -> Ta
 
 
 def _of_processes(main: Snapshot, processes: tuple[ProcessReport, ...]) -> Table:
-    tellers = [(report.name, report.devices, report.snapshot.now_ns, report.collectives) for report in processes]
+    tellers = [(report.name, report.devices, report.snapshot.now_ns) for report in processes]
     if used(main):
-        tellers.insert(0, ("main", used(main), main.now_ns, Collectives()))
-    together = any(collectives.count for *_, collectives in tellers)
+        tellers.insert(0, ("main", used(main), main.now_ns))
+    together = any(device.counters.collective_count for _, devices, _ in tellers for device in devices)
     headers = ["process", "device", "allocated", "reserved", "H2D", "D2H", "kernels", "busy"]
     headers += ["collectives", "waited"] if together else []
-    rows = []
-    for name, devices, _, collectives in tellers:
-        shared = [_count(collectives.count, collectives.nbytes), duration(collectives.waited_ns)] if together else []
-        for device in devices:
-            rows.append(
-                [
-                    name,
-                    _ordinal(device),
-                    size(device.memory.peak_allocated),
-                    size(device.memory.peak_reserved),
-                    *_copies(device.counters, peers=False),
-                    f"{device.counters.kernels:,}",
-                    duration(device.time.busy_ns),
-                    *shared,
-                ]
-            )
-            shared = [""] * len(shared)  # they are the process's
-        if not devices:
-            rows.append([name, "none", *["0"] * 6, *shared])
-    elapsed = max(max([now, *(device.time.done_ns for device in devices)]) for _, devices, now, _ in tellers)
+    rows = [
+        [
+            name,
+            _ordinal(device),
+            size(device.memory.peak_allocated),
+            size(device.memory.peak_reserved),
+            *_copies(device.counters, peers=False),
+            f"{device.counters.kernels:,}",
+            duration(device.time.busy_ns),
+            *(_together(device.counters) if together else []),
+        ]
+        for name, devices, _ in tellers
+        for device in devices
+    ]
+    rows += [[name, "none", *["0"] * (len(headers) - 2)] for name, devices, _ in tellers if not devices]
+    elapsed = max(max([now, *(device.time.done_ns for device in devices)]) for _, devices, now in tellers)
     ranks = sum(report.rank is not None for report in processes)
     who = f"{ranks} rank{'s' * (ranks > 1)}" if ranks else f"{len(tellers)} processes"
     title = f"fakegpu-lab {_machine(main)}: {who}, each one's peak memory in {duration(elapsed)} of simulated time"
@@ -154,6 +152,10 @@ def _copies(counters: Counters, *, peers: bool) -> list[str]:
     if peers:
         pairs.append((counters.p2p_sent_count, counters.p2p_sent_bytes))
     return [_count(count, nbytes) for count, nbytes in pairs]
+
+
+def _together(counters: Counters) -> list[str]:
+    return [_count(counters.collective_count, counters.collective_bytes), duration(counters.collective_wait_ns)]
 
 
 def _count(count: int, nbytes: int) -> str:

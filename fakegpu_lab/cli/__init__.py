@@ -64,6 +64,48 @@ def run(
     runner.run(runner.Request(devices, memory, compute, report, quiet, module, command))
 
 
+@cli.command(context_settings=_BEFORE_SCRIPT)
+@click.option(
+    "-d",
+    "--devices",
+    default="dgx-h100",
+    show_default=True,
+    metavar="SPEC",
+    help="One node of the job: dgx-h100, a100:8",
+)
+@click.option("-n", "--world-size", type=click.IntRange(1, 1 << 17), required=True, help="Ranks of the whole job")
+@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="The rank that runs")
+@click.option("--memory", metavar="SIZE", help="Give every GPU only so much memory: 2GiB, 512MiB")
+@click.option(
+    "--compute",
+    type=click.Choice(["real", "meta"]),
+    default="meta",
+    show_default=True,
+    help="real: compute values, too, as if all ranks had the same",
+)
+@click.option("--report", metavar="FILE", help="Also write it to FILE, as JSON")
+@click.option("-m", "module", is_flag=True, help="Run a module, as python -m does")
+@click.argument("command", nargs=-1, required=True, metavar="SCRIPT [ARGS]...", type=click.UNPROCESSED)
+def plan(
+    devices: str,
+    world_size: int,
+    rank: int,
+    memory: str | None,
+    compute: Compute,
+    report: str | None,
+    module: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run one rank of a large job by itself, and tell the memory and time that it needs.
+
+    SCRIPT runs as torchrun would start it on many nodes; the other ranks are taken to do as it does.
+    """
+    from fakegpu_lab.cli import planner, runner
+
+    request = runner.Request(devices, memory, compute, report, quiet=False, module=module, command=command)
+    planner.run(request, world_size, rank)
+
+
 @cli.command()
 @click.argument("word", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Everything that is known about each, as JSON")
@@ -90,28 +132,6 @@ def lab(folder: str, args: tuple[str, ...]) -> int:
     from fakegpu_lab.cli import lessons
 
     return lessons.open_lab(folder, args)
-
-
-@cli.command()
-@click.option("--lesson", required=True, metavar="NAME", help="The lesson: 03-memory, or 03, or its source folder")
-@click.option("--out", default="grades.csv", show_default=True, metavar="FILE", help="A row for every submission")
-@click.option("--feedback", metavar="FOLDER", help="Also write a page for every student")
-@click.option("--summary", metavar="FILE", help="The instructor's page; by default beside the grades")
-@click.option("--gradebook", metavar="FILE", help="Also write nbgrader's gradebook.db")
-@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 256), help="Submissions at once")
-@click.option("--dask", metavar="ADDRESS", help="Grade on a Dask cluster: the scheduler's address, tcp://…")
-@click.option("--resume", is_flag=True, help="Go on where a run was cut off")
-@click.option("--student", metavar="REGEX", help="Find the student in a file's path: its first group")
-@click.option("--cell-seconds", default=30.0, show_default=True, type=click.FloatRange(0.1), help="For one cell")
-@click.option("--total-seconds", default=180.0, show_default=True, type=click.FloatRange(0.1), help="For a notebook")
-@click.option("--memory", default="2GiB", show_default=True, metavar="SIZE", help="For all of a notebook's processes")
-@click.option("--processes", default=64, show_default=True, type=click.IntRange(1), help="That a notebook may start")
-@click.argument("submitted")
-def grade(submitted: str, **asked: object) -> int:
-    """Grade the notebooks in SUBMITTED: nbgrader's folders, loose notebooks, or a learning platform's zip."""
-    from fakegpu_lab.cli import grading
-
-    return grading.grade(grading.Request(submitted=submitted, **asked))  # type: ignore[arg-type]
 
 
 def main() -> None:

@@ -76,7 +76,7 @@ class _Epilogue:
     def __call__(self) -> None:
         if os.getpid() != self.process:  # a forked child runs its parent's exit handlers
             return
-        from fakegpu_lab import processes, report
+        from fakegpu_lab import plan, processes, report
 
         snapshot = self._snapshot()
         others = processes.collect(Path(self.folder))
@@ -93,7 +93,12 @@ class _Epilogue:
                     f"fakegpu-lab: the report {self.request.report} cannot be written: {error.strerror}.",
                 )
         if not self.request.quiet:
-            _show(report.summary(snapshot, others))
+            if plan.current is not None:
+                from fakegpu_lab.cli import planner
+
+                _show(planner.summary(snapshot, plan.current))
+            else:
+                _show(report.summary(snapshot, others))
 
     def _snapshot(self) -> Snapshot:
         session = sys.modules.get("fakegpu_lab.session")

@@ -13,6 +13,7 @@ from fakegpu_lab.driver import current
 from fakegpu_lab.ranks import agreement, collectives, cost
 from fakegpu_lab.ranks.operation import P2P
 from fakegpu_lab.ranks.price import price
+from fakegpu_lab.ranks.scheduler import Waiting, current_rank
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.fabric import Cost
@@ -89,6 +90,12 @@ class Channel:
             cost.charge(parts)
             for part in parts:
                 part.finish()
+
+    def finish(self, operation: Operation) -> None:
+        """Wait until an operation is over."""
+        me = current_rank()
+        if me is not None:
+            me.wait(Waiting(lambda: operation.done, operation))
 
     def price(self, parts: list[Operation]) -> Cost:
         """What an operation costs that these ranks called together."""

@@ -65,13 +65,15 @@ def _own_stream(operation: Operation) -> Any:
     return found
 
 
-def charge(parts: list[Operation], price: Cost | None = None, elsewhere: Sequence[tuple[int, int]] = ()) -> None:
+def charge(
+    parts: list[Operation], price: Cost | None = None, nbytes: int = 0, elsewhere: Sequence[tuple[int, int]] = ()
+) -> None:
     """All ranks have called an operation: place it in time on each of their streams.
 
     Parameters
     ----------
-    price
-        What it costs, if the channel does not know.
+    price, nbytes
+        What it costs and its size, where the channel does not see that from the parts.
     elsewhere
         Global ranks that are other processes, and when each was ready, ns.
     """
@@ -81,7 +83,7 @@ def charge(parts: list[Operation], price: Cost | None = None, elsewhere: Sequenc
         end = start + _HOST_NS
     else:
         price = price or first.channel.price(parts)
-        nbytes = max(part.nbytes for part in parts)
+        nbytes = max([nbytes, *(part.nbytes for part in parts)])
         name = f"{first.channel.backend}:{NAMES.get(first.kind, first.kind.lower())}"
         start, end = collectives.run(
             name, [part.part for part in parts if part.part is not None], price, nbytes,

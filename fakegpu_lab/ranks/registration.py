@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.ranks import dtensor, functional, reducer
+from fakegpu_lab.driver import current
+from fakegpu_lab.ranks import assumptions, dtensor, functional, implied, reducer, torchrun
 from fakegpu_lab.ranks.backend import NCCL_TIMEOUT, RankGloo, RankNccl
 from fakegpu_lab.ranks.channel import Channel
 from fakegpu_lab.ranks.process_group import RankGroup
@@ -40,8 +41,7 @@ def new_process_group(
     """`distributed_c10d._new_process_group_helper` for ranks of a run."""
     config = c10d.BackendConfig(c10d.Backend(backend))
     kinds = {str(device): str(name) for device, name in config.get_device_backend_map().items()}
-    ours = all(name in _KNOWN for name in kinds.values()) and (current_rank() is not None or group_size == 1)
-    if not ours or (dist.get_debug_level() == dist.DebugLevel.DETAIL and current_rank() is None):
+    if not all(name in _KNOWN for name in kinds.values()):
         return _new_process_group(  # type: ignore[no-any-return]
             group_size, group_rank, global_ranks_in_group, backend, store, group_name,
             backend_options=backend_options, timeout=timeout, pg_tag=pg_tag, device_id=device_id, group_desc=group_desc,
@@ -61,8 +61,10 @@ def new_process_group(
         ranks = tuple(global_ranks_in_group)
     else:
         ranks = tuple(range(group_size))
-    group = make_group(kinds, ranks, group_rank, group_name, group_desc or "undefined", backend_options)
-    group.store = dist.PrefixStore(f"{group_name}/", store)
+    own_store = dist.PrefixStore(f"{group_name}/", store)
+    description = group_desc or "undefined"
+    group = make_group(kinds, ranks, group_rank, group_name, description, backend_options, own_store, timeout)
+    group.store = own_store
     if device_id is not None:
         group.bound_device_id = device_id
     _register(group, backend, str(config), pg_tag)
@@ -70,7 +72,14 @@ def new_process_group(
 
 
 def make_group(
-    kinds: dict[str, str], ranks: tuple[int, ...], member: int, name: str, description: str, options: Any = None
+    kinds: dict[str, str],
+    ranks: tuple[int, ...],
+    member: int,
+    name: str,
+    description: str,
+    options: Any = None,
+    store: Any = None,
+    timeout: Any = None,
 ) -> RankGroup:
     """A rank's member of a group, on the channels that it shares with the others' members.
 
@@ -82,6 +91,8 @@ def make_group(
         The members' global ranks.
     member
         The rank in the group.
+    store, timeout
+        The group's own store, and how long to wait for the others, where the members are processes.
     """
     rank = current_rank()
     generations = c10d._world.generations if rank is not None else {}
@@ -93,10 +104,21 @@ def make_group(
         if kind not in made:
             key = (name, ranks, kind, generation)
             if key not in channels:
-                channels[key] = Channel(name, kind, ranks, description)
+                channels[key] = _channel(name, kind, ranks, description, member, store, timeout)
             made[kind] = RankNccl(channels[key], member, options) if kind == "nccl" else RankGloo(channels[key], member)
         backends[device] = made[kind]
     return RankGroup(backends, member, name, description)
+
+
+def _channel(
+    name: str, kind: str, ranks: tuple[int, ...], description: str, member: int, store: Any, timeout: Any
+) -> Channel:
+    """A channel between ranks of this process, between processes, or to ranks that are only implied."""
+    if (inside := implied.world()) is not None:
+        return implied.ImpliedChannel(name, kind, ranks, description, member, implied.fabric(inside))
+    if current_rank() is None and len(ranks) > 1:
+        return torchrun.ProcessChannel(name, kind, ranks, description, store, member, timeout or NCCL_TIMEOUT)
+    return Channel(name, kind, ranks, description)
 
 
 def _register(group: RankGroup, backend: str, config: str, tag: str | None) -> None:
@@ -130,8 +152,10 @@ def split_group(
     kinds = {device: backend.name() for device, backend in self._backends.items() if device in wanted}
     members = tuple(next(iter(self._backends.values())).channel.ranks[rank] for rank in ranks)
     name = group_name or f"{self.group_name}:split:{'_'.join(map(str, members))}"
-    group = make_group(kinds, members, ranks.index(self.rank()), name, group_desc or "undefined", opts)
-    group.store = dist.PrefixStore(f"{name}/", self.store) if self.store is not None else None
+    store = dist.PrefixStore(f"{name}/", self.store) if self.store is not None else None
+    member = ranks.index(self.rank())
+    group = make_group(kinds, members, member, name, group_desc or "undefined", opts, store, timeout)
+    group.store = store
     return group
 
 
@@ -147,3 +171,6 @@ def install(patches: Patches) -> None:
     functional.install(patches)
     reducer.install(patches)
     dtensor.install(patches)
+    implied.install(patches)
+    if current.meta():
+        assumptions.install(patches)

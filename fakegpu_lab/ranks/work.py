@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.ranks import cost
-from fakegpu_lab.ranks.scheduler import Waiting, current_rank
+from fakegpu_lab.ranks.scheduler import current_rank
 from fakegpu_lab.ranks.untyped import cpp
 
 if TYPE_CHECKING:
@@ -32,10 +32,8 @@ class RankWork(cpp.Work):  # type: ignore[misc]
         return all(operation.done for operation in self._operations)
 
     def _finish(self) -> None:
-        me = current_rank()
-        if me is not None:
-            for operation in self._operations:
-                me.wait(Waiting(lambda operation=operation: operation.done, operation))  # type: ignore[misc]
+        for operation in self._operations:
+            operation.channel.finish(operation)
 
     def wait(self, timeout: dt.timedelta | None = None) -> bool:
         """Wait for the operation; raises what it failed with."""
@@ -57,6 +55,8 @@ class RankWork(cpp.Work):  # type: ignore[misc]
         me = current_rank()
         if me is not None and not self._done():
             me.give_way()
+        elif me is None:
+            self._finish()
         return self._done()
 
     def is_success(self) -> bool:

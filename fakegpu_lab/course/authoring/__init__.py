@@ -1,1 +1,0 @@
-"""Writing lessons: begin one, check one, release it."""

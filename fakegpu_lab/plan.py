@@ -1,0 +1,53 @@
+"""What one rank of an implied world needs: the figures of ``fakegpu-lab plan``, which `ranks.implied` counts."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+ASSUMED = (
+    "Assumed: every other rank does the same as this one, at the same time, with equal shapes;\n"
+    "all nodes are like this one, and nobody else uses the network. Memory is counted as PyTorch's\n"
+    "allocator counts it, without what NCCL takes for itself; times are those of the model."
+)
+
+
+class _Told(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Operations(_Told):
+    """Operations of one kind, in groups of one size."""
+
+    name: str
+    ranks: int
+    calls: int = 0
+    nbytes: int = Field(default=0, description="of all calls, each as nccl-tests count it")
+    ns: int = 0
+    algorithms: dict[str, int] = Field(default={}, description="how often NCCL would take which")
+
+
+class Step(_Told):
+    """From the end of one optimizer step to the end of the next."""
+
+    ns: int
+    kernels_ns: int = Field(description="in which kernels ran that are no collectives")
+    collectives_ns: int = Field(description="in which collectives ran; they may overlap with kernels")
+
+
+class Plan(_Told):
+    """A rank of an implied world."""
+
+    world_size: int
+    rank: int
+    local_size: int = Field(description="ranks on a node")
+    steps: list[Step] = []
+    operations: list[Operations] = []
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes the world has."""
+        return -(-self.world_size // self.local_size)
+
+
+current: Plan | None = None
+"""The plan of this process, if it is a rank of an implied world."""
