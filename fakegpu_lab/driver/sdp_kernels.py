@@ -7,7 +7,7 @@ is not public, is none. `sdp_backward` has their backwards.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     Kernel = Callable[..., tuple[Any, ...]]
 
 FLOAT = 4
+_scalar: Callable[..., Any] = torch._C._VariableFunctions.scalar_tensor  # `torch.tensor` asks where the user is
 HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -79,6 +80,7 @@ def empty_alike(tensor: Tensor) -> Tensor:
     return torch.empty_like(tensor, device="meta")
 
 
+@lru_cache
 def heads_last(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """An empty (batch, heads, length, width) that lies as (batch, length, heads, width), without memory."""
     batch, heads, length, width = shape
@@ -192,13 +194,14 @@ def efficient(
     wide = value.shape[3] > 128 and query.dtype in HALVES  # the output does not fit into registers
     accumulator = take_bytes(device, like.numel() * FLOAT) if wide else None
     out, sums = sdp_numbers.forward(query, key, value, attn_bias, how)
-    saved = sums.new_full((batch, heads, padded), float("inf"))
-    if padded:
-        saved[:, :, :rows] = sums
-    seed = torch.tensor(how.seed)
-    results = (
-        wrap(laid_out(like, out), device, taken), wrap(saved, device, sums_taken), seed, torch.zeros_like(seed),
-    )  # fmt: skip
+    if padded == rows:
+        saved = sums.contiguous()
+    else:
+        saved = sums.new_full((batch, heads, padded), float("inf"))
+        if padded:
+            saved[:, :, :rows] = sums
+    seed, offset = _scalar(how.seed, dtype=torch.int64), _scalar(0, dtype=torch.int64)
+    results = (wrap(laid_out(like, out), device, taken), wrap(saved, device, sums_taken), seed, offset)
     del accumulator
     return results
 

@@ -231,6 +231,19 @@ def attention(
 
     `which` kernel it is: ``"flash"``, ``"efficient"`` or ``"cudnn"``.
     """
+    precision = _fp32_precision("cuda", "matmul")
+    known = (query.shape, key.shape, value.shape[-1], query.dtype, precision, causal, backward, nbytes, which)
+    work: Work | None = device.roofline.known.get(known)
+    if work is None:
+        work = device.roofline.remember(
+            known, _attention_work(device, query, key, value, causal, backward, nbytes, which)
+        )
+    return work
+
+
+def _attention_work(
+    device: Device, query: Any, key: Any, value: Any, causal: bool, backward: bool, nbytes: int, which: str
+) -> Work:
     batch, heads, length, width = query.shape
     columns = key.shape[-2]
     products = 2 * batch * heads * length * columns
