@@ -89,3 +89,14 @@ def placeholder(tree: ast.Module) -> int | None:
             if isinstance(value, ast.Constant) and value.value is Ellipsis:
                 return node.lineno
     return None
+
+
+def unwritten(tree: ast.Module) -> bool:
+    """Whether a bare ``raise NotImplementedError`` is left, also in a function that was not called yet."""
+    return any(isinstance(node, ast.Raise) and _is_bare(node.exc) for node in ast.walk(tree))
+
+
+def _is_bare(error: ast.expr | None) -> bool:
+    if isinstance(error, ast.Call) and not error.args:
+        error = error.func
+    return isinstance(error, ast.Name) and error.id == "NotImplementedError"

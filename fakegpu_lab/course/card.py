@@ -86,7 +86,9 @@ def _part(part: PartRecord) -> str:
     spoken = "met" if part.met else "not met"
     rows = "" if part.met and part.earned >= part.points else _table(_rows(part))
     message = f'<div style="color: {_MUTED}">{_code(part.message)}</div>' if part.message else ""
-    worth = f'<span style="color: {_MUTED}"> {number(part.earned)}/{number(part.points)}</span>'
+    worth = (
+        "" if not part.points else f'<span style="color: {_MUTED}"> {number(part.earned)}/{number(part.points)}</span>'
+    )
     hidden = f'<span style="color: {_MUTED}"> · hidden part</span>' if part.hidden else ""
     return (
         '<div style="display: flex; gap: 8px; margin-top: 6px">'

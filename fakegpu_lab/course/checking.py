@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.course import outcome
 from fakegpu_lab.course.outcome import Looking, Outcome
 from fakegpu_lab.course.result import CheckRecord, PartRecord, Result
+from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.timeline.words import place
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 PREPARES = frozenset({"run"})
 """Functions of ``expect`` that expect nothing: a statement that calls no other is no part."""
 
+_TO_DO = "Write your code in the cell above, where it says YOUR CODE HERE; run that cell, then this one."
+_UNWRITTEN = "this is not written yet (NotImplementedError)"
 _BEGIN, _END = re.compile(r"#+ ?BEGIN HIDDEN TESTS", re.IGNORECASE), re.compile(r"#+ ?END HIDDEN TESTS", re.IGNORECASE)
 
 
@@ -147,8 +150,7 @@ def run(
     more = max(points - total, 0.0) if points is not None else 0.0
     about: dict[str, Any] = {"exercise": exercise, "title": title, "points": total, "more_points": more, "hints": hints}
     if attempt is not None and attempt.unsolved:
-        note = "Write your code in the cell above, where it says YOUR CODE HERE; run that cell, then this one."
-        return Result(CheckRecord(score=0.0, unsolved=True, note=note, **about))
+        return Result(CheckRecord(score=0.0, unsolved=True, note=_TO_DO, **about))
     look = Looking(attempt, file)
     records: list[PartRecord] = []
     said = io.StringIO()
@@ -162,6 +164,8 @@ def run(
                     records.append(_record(part, outcomes))
     finally:
         outcome.end(look)
+    if records and all(one.found == _UNWRITTEN for one in records):
+        return Result(CheckRecord(score=0.0, unsolved=True, note=_TO_DO, **about))
     notes = [f"The cell above ended with an error: {attempt.error}"] if attempt is not None and attempt.error else []
     if said.getvalue().strip():
         notes.append(f"While it was checked, your code wrote to stderr: {_short(said.getvalue())}")
@@ -191,11 +195,13 @@ def _crashed(error: BaseException, part: Part, look: Looking) -> Outcome:
     what = _told(part.statement)
     line = _innermost(error.__traceback__, look)
     if isinstance(error, NotImplementedError) and not str(error):
-        return Outcome(met=False, what=what, found="this is not written yet (NotImplementedError)", line=line)
+        return Outcome(met=False, what=what, found=_UNWRITTEN, line=line)
     if isinstance(error, NameError) and not line:
         name = getattr(error, "name", None) or str(error)
         hint = "Run the cells above from the top; if it still is missing, give your result this name."
         return Outcome(met=False, what=what, found=f"there is no `{name}`", hint=hint)
+    if isinstance(error, FakeGpuError) and not line:
+        return Outcome(met=False, what=what, found=_short(str(error)))
     found = f"{type(error).__name__}: {_short(str(error))}" if str(error) else type(error).__name__
     hint = (
         "Your code raised this error when it was called: call it yourself in a new cell, and read all of the message."

@@ -35,11 +35,16 @@ def run(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
     The clock goes on until the devices are done, as after ``torch.cuda.synchronize()``, before it runs.
     """
     _settle()
-    with traces.record() as trace:
-        returned = function(*arguments, **named)
     look = looking()
+    try:
+        with traces.record() as trace:
+            returned = function(*arguments, **named)
+    except BaseException as error:
+        if look is not None:
+            look.failed = error
+        raise
     if look is not None:
-        look.trace = trace
+        look.trace, look.failed = trace, None
     return returned
 
 
@@ -67,8 +72,12 @@ def looked_at(trace: Run) -> Trace:
             trace()
         return made
     look = looking()
+    if look is not None and look.failed is not None:
+        raise look.failed  # what comes after a run that failed fails with it
     if look is not None and look.trace is not None:
         return look.trace
+    if look is not None and look.attempt is not None and look.attempt.error:
+        raise FakeGpuError("the exercise's cell did not come to its end: mend its error first")
     if look is not None and look.attempt is not None and look.attempt.trace is not None:
         return look.attempt.trace
     raise FakeGpuError("There is no recording to look at: run the exercise's cell again, from its %%exercise line on.")

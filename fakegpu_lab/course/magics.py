@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from IPython.display import Markdown, display
 
 from fakegpu_lab import cells, session, trace
 from fakegpu_lab.course import checking, lesson, page, progress
-from fakegpu_lab.course.attempt import Attempt, placeholder
+from fakegpu_lab.course.attempt import Attempt, placeholder, unwritten
 from fakegpu_lab.course.classroom import Classroom, NotSolvedYet
 from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -54,7 +55,7 @@ class CourseMagics(Magics):
     @magic_arguments()
     @argument("name", help="the lesson's name: 01-device-placement")
     @line_magic
-    def lesson(self, line: str) -> Any:
+    def lesson(self, line: str) -> None:
         """Say which lesson this notebook is, for its hints and to save your progress.
 
         %lesson 01-device-placement
@@ -67,7 +68,7 @@ class CourseMagics(Magics):
         found = self.room.lesson
         assert found is not None
         path = progress.path_for(found.name)
-        return page.Welcome(found, progress.read(path) if path is not None else progress.Progress())
+        display(page.Welcome(found, progress.read(path) if path is not None else progress.Progress()))
 
     @magic_arguments()
     @argument("id", help="the exercise")
@@ -89,10 +90,8 @@ class CourseMagics(Magics):
         names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
         attempt.trace = trace.record(RECORDS) if session.enabled() else None
         try:
-            if attempt.trace is None:
-                return cells.run(self.shell, parsed, names)
-            with attempt.trace:
-                return cells.run(self.shell, parsed, names)
+            with attempt.trace or nullcontext():
+                value = cells.run(self.shell, parsed, names)
         except NotImplementedError as error:
             if not str(error):
                 self._unsolved(attempt)
@@ -101,14 +100,14 @@ class CourseMagics(Magics):
         except BaseException as error:
             attempt.error = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
             raise
+        if unwritten(parsed.tree):
+            raise NotSolvedYet(_ask(self.room.exercise(asked.id).title))
+        return value
 
     def _unsolved(self, attempt: Attempt) -> None:
         attempt.unsolved = True
-        title = self.room.exercise(attempt.exercise).title
-        text = f"“{title}” is yours to solve: write your code where it says YOUR CODE HERE, and run this cell again."
-        raise NotSolvedYet(
-            text.replace("where it says YOUR CODE HERE", "in place of the …") if _dots(attempt) else text
-        )
+        dots = attempt.tree is not None and placeholder(attempt.tree) is not None
+        raise NotSolvedYet(_ask(self.room.exercise(attempt.exercise).title, "in place of the …" if dots else ""))
 
     @magic_arguments()
     @argument("id", help="the exercise")
@@ -171,8 +170,9 @@ class CourseMagics(Magics):
         return shown
 
 
-def _dots(attempt: Attempt) -> bool:
-    return attempt.tree is not None and placeholder(attempt.tree) is not None
+def _ask(title: str, where: str = "") -> str:
+    place = where or "where it says YOUR CODE HERE, in place of the raise line"
+    return f"“{title}” is yours to solve: write your code {place}, and run this cell again."
 
 
 def _friendly(shell: Any, kind: type, error: BaseException, traceback: TracebackType, tb_offset: Any = None) -> None:

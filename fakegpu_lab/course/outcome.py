@@ -93,6 +93,8 @@ class Looking:
         Those of the part so far.
     trace
         The recording that ``expect.run`` made last.
+    failed
+        What that run raised.
     """
 
     attempt: Attempt | None
@@ -100,6 +102,7 @@ class Looking:
     statement: ast.stmt | None = None
     outcomes: list[Outcome] = field(default_factory=list)
     trace: Trace | None = None
+    failed: BaseException | None = None
 
     def asked(self) -> ast.Call | None:
         """The call of an ``expect`` function that is being run, in the check's text."""

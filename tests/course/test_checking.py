@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fakegpu_lab as lab
 from fakegpu_lab.course import checking
 from fakegpu_lab.course.attempt import Attempt, placeholder
 from fakegpu_lab.course.result import MIME, CheckRecord, Result
@@ -126,8 +127,18 @@ def test_a_function_that_is_not_written_yet_is_told_kindly() -> None:
     def solution() -> None:
         raise NotImplementedError
 
-    only = part("expect.equal(solution(), 1)", {"solution": solution})
-    assert "not written yet" in only.found
+    result = check("expect.equal(solution(), 1)\nexpect.equal(1, 1)", {"solution": solution})
+    assert "not written yet" in result.record.parts[0].found
+    assert result == 1.0
+    untouched = check("expect.equal(solution(), 1)\nexpect.equal(solution(), 2)", {"solution": solution})
+    assert untouched.record.unsolved
+    assert untouched == 0.0
+    lab.enable("a100")
+    try:
+        later = check("expect.run(solution)\nexpect.transfers(h2d=0)", {"solution": solution})
+    finally:
+        lab.disable()
+    assert later.record.unsolved, "a part about a run that failed fails with it"
 
 
 def test_a_missing_name_is_told_kindly() -> None:

@@ -1,0 +1,90 @@
+"""The lessons as they are written: every exercise is whole, and worth what is said. (That they run, nbval checks.)"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from fakegpu_lab.course import checking, lesson
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+SOURCE = Path(__file__).parents[2] / "lessons" / "source"
+NAMES = sorted(path.parent.name for path in SOURCE.glob("*/lesson.yaml"))
+
+
+@pytest.fixture(params=NAMES)
+def written(request: pytest.FixtureRequest) -> tuple[lesson.Lesson, dict[str, Any]]:
+    """A lesson, and its cells by grade_id."""
+    folder = SOURCE / request.param
+    notebook = nbformat.read(folder / f"{request.param}.ipynb", as_version=4)
+    cells = [cell for cell in notebook.cells if "nbgrader" in cell.metadata]
+    graded = {cell.metadata.nbgrader.grade_id: cell for cell in cells}
+    assert len(graded) == len(cells)
+    return lesson.load(folder), graded
+
+
+def test_every_folder_is_a_lesson() -> None:
+    assert [path.name for path in sorted(SOURCE.iterdir()) if path.is_dir()] == NAMES
+
+
+def test_an_exercise_is_a_solution_cell_and_a_check_worth_its_points(written: Any) -> None:
+    told, cells = written
+    exercises = {one.id for one in told.exercises}
+    assert {name for name, cell in cells.items() if cell.metadata.nbgrader.solution} == exercises
+    assert {name for name, cell in cells.items() if cell.metadata.nbgrader.grade} == {
+        f"{one}-check" for one in exercises
+    }
+    for one in told.exercises:
+        solution, check = cells[one.id], cells[one.check_id]
+        assert solution.source.startswith(f"%%exercise {one.id}\n")
+        assert check.source.startswith(f"%%check {one.id}\n")
+        assert re.search(r"### BEGIN SOLUTION\n.*### END SOLUTION", solution.source, re.DOTALL)
+        assert not solution.metadata.nbgrader.locked
+        assert check.metadata.nbgrader.locked
+        parts = sum(part.points for part in checking.parts(check.source))
+        assert parts == pytest.approx(one.points) == check.metadata.nbgrader.points
+        assert len(one.hints) >= 2
+
+
+def test_every_lesson_tells_what_it_is(written: Any) -> None:
+    told, _ = written
+    assert told.title
+    assert told.goal
+    for other in told.prerequisites:
+        assert other in NAMES
+
+
+def test_a_release_has_no_wrong_solutions_and_reads_back(written: Any, tmp_path: Path) -> None:
+    told, _ = written
+    folder = tmp_path / told.name
+    folder.mkdir()
+    (folder / lesson.FILE).write_text(told.released().dump(), encoding="utf-8")
+    back = lesson.load(folder)
+    assert back == told.released()
+    assert all(one.wrong == () for one in back.exercises)
+
+
+def test_what_is_wrong_with_a_lesson_is_said(tmp_path: Path) -> None:
+    def fails(text: str) -> str:
+        (tmp_path / lesson.FILE).write_text(text)
+        with pytest.raises(FakeGpuError) as error:
+            lesson.load(tmp_path)
+        return str(error.value)
+
+    whole = "title: A\ngoal: b\nminutes: 3\n"
+    assert "Field required" in fails("title: A")
+    assert "has no fields" in fails("A")
+    assert "points is 3, and the exercises have 1 together" in fails(
+        f"{whole}points: 3\nexercises: [{{id: a, title: A}}]"
+    )
+    twice = "[{id: a, title: A}, {id: a, title: A}]"
+    assert "two exercises have the id 'a'" in fails(f"{whole}points: 2\nexercises: {twice}")
+    assert "Extra inputs" in fails(f"{whole}author: me")
+    with pytest.raises(FakeGpuError, match="no lesson in"):
+        lesson.load(tmp_path / "nowhere")
+    with pytest.raises(FakeGpuError, match="there is 00-tour"):
+        lesson.find("99-nothing", tmp_path)
