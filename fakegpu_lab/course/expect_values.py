@@ -98,9 +98,9 @@ def values(found: Sequence[Any], expected: Sequence[Any], *, rtol: float = 1e-4,
     return report(said, met=len(right) == len(expected) and all(right), what=what, found=told, credit=credit)
 
 
-def true(condition: Any, sentence: str, **said: Unpack[Said]) -> bool:
-    """Expect that something holds; a sentence says what."""
-    return report(said, met=bool(condition), what=sentence, found="" if condition else "it does not hold")
+def true(condition: Any, sentence: str, *, found: str = "", **said: Unpack[Said]) -> bool:
+    """Expect that something holds; a sentence says what, and `found` what there is instead."""
+    return report(said, met=bool(condition), what=sentence, found="" if condition else found or "it does not hold")
 
 
 def at_most(found: float, limit: float, *, unit: str = "", **said: Unpack[Said]) -> bool:
