@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.clock import here
-from fakegpu_lab.hardware.order import Use, Uses, merge, ordered
+from fakegpu_lab.hardware.order import UNKNOWN, Use, Uses, merge, ordered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from fakegpu_lab.hardware.buffer import Buffer
+    from fakegpu_lab.hardware.collectives import Part
     from fakegpu_lab.hardware.recorder import Note, Recorder
 
 _written: dict[int, frozenset[str | int]] = {}
@@ -64,15 +65,42 @@ def check(
                 stream = host.streams[device]
                 merge(stream.seen, host.seen)
                 use = uses[device] = Use(stream, stream.end, note)
-            history = getattr(buffer, "uses", None)
-            if history is None:
-                history = buffer.uses = _uses_before(recorder, buffer)
-                if is_write and buffer.block is not None:
-                    for old in recorder.orphans.pop(buffer.block.address, ()):
-                        if not ordered(old, use):
-                            recorder.race("memory used again", device.index, old, use)
-            for kind, other in history.written(use) if is_write else history.read(use):
-                recorder.race(kind, device.index, other, use)
+            _note_use(recorder, buffer, use, is_write)
+
+
+def collective(part: Part, name: str, reads: Sequence[Any], writes: Sequence[Any]) -> Use | None:
+    """Note what a device's part in a collective uses, tell whoever records of the races, and return the use.
+
+    When it ends, nobody knows before all ranks have come: until then nothing comes after it.
+    """
+    recorder = part.device.timeline.recorder
+    if recorder is None or not recorder.several or part.note < 0:
+        return None
+    merge(part.stream.seen, here.host.seen)
+    use = Use(part.stream, UNKNOWN, (name, *recorder.notes[part.note][1:]))
+    written = {id(buffer): buffer for buffer in _buffers(list(writes))}
+    while recorder is not None:
+        for buffer in _buffers(list(reads)):
+            if id(buffer) not in written:
+                _note_use(recorder, buffer, use, is_write=False)
+        for buffer in written.values():
+            _note_use(recorder, buffer, use, is_write=True)
+        recorder = recorder.outer
+    return use
+
+
+def _note_use(recorder: Recorder, buffer: Buffer, use: Use, is_write: bool) -> None:
+    device = buffer.device
+    history = getattr(buffer, "uses", None)
+    if history is None:
+        history = buffer.uses = _uses_before(recorder, buffer)
+        if is_write and buffer.block is not None:
+            for old in recorder.orphans.pop(buffer.block.address, ()):
+                # a process group holds its tensors until a collective is over
+                if not (ordered(old, use) or old.note[0].startswith("nccl:")):
+                    recorder.race("memory used again", device.index, old, use)
+    for kind, other in history.written(use) if is_write else history.read(use):
+        recorder.race(kind, device.index, other, use)
 
 
 def _uses_before(recorder: Recorder, buffer: Buffer) -> Uses:

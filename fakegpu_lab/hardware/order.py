@@ -45,7 +45,11 @@ def synchronised(host: Host, streams: list[Stream]) -> None:
         host.seen[stream] = max(host.seen.get(stream, -1), stream.end)
 
 
-@dataclass(frozen=True, slots=True)
+UNKNOWN = 1 << 62
+"""The end of a collective that not all ranks have called yet."""
+
+
+@dataclass(slots=True, eq=False)
 class Use:
     """One use of some memory by an op on a stream, done at `end`."""
 
@@ -89,6 +93,8 @@ class Race:
         was, now = verbs[self.kind]
         if self.kind == "memory used again":
             cure = "call tensor.record_stream(stream) for the stream that used it"
+        elif self.first.startswith("nccl:"):
+            cure = f"call wait() on the work that {self.first[5:]} returned before the tensor is used"
         else:
             cure = "let the second stream wait: second.wait_stream(first), or an event"
         return (

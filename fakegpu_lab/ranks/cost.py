@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver import races
 from fakegpu_lab.driver.torch_cuda.streams import from_pool
 from fakegpu_lab.hardware import collectives, order
 from fakegpu_lab.hardware.clock import Mark, await_mark, here, record
@@ -45,8 +46,21 @@ def launch(operation: Operation) -> None:
         mark = record(host, current)
         await_mark(host, stream, mark)
     operation.part = collectives.launch(host, device, stream, operation.global_rank)
+    reads, writes = (operation.inputs, operation.outputs) if _writes(operation) else (operation.shown, [])
+    operation.use = races.collective(operation.part, _name(operation), reads, writes)
     operation.stream = stream
     operation.launched_ns = operation.after_ns = host.now
+
+
+def _writes(operation: Operation) -> bool:
+    """Whether a rank's tensors are written to: those of whoever broadcasts, or gives to another one, are not."""
+    if operation.kind == "BROADCAST":
+        return operation.rank != operation.root
+    return operation.kind != "REDUCE" or operation.rank == operation.root
+
+
+def _name(operation: Operation) -> str:
+    return f"{operation.channel.backend}:{NAMES.get(operation.kind, operation.kind.lower())}"
 
 
 def _own_stream(operation: Operation) -> Any:
@@ -84,13 +98,14 @@ def charge(
     else:
         price = price or first.channel.price(parts)
         nbytes = max([nbytes, *(part.nbytes for part in parts)])
-        name = f"{first.channel.backend}:{NAMES.get(first.kind, first.kind.lower())}"
         start, end = collectives.run(
-            name, [part.part for part in parts if part.part is not None], price, nbytes,
+            _name(first), [part.part for part in parts if part.part is not None], price, nbytes,
             group=first.channel.name, number=first.number, elsewhere=elsewhere,
         )  # fmt: skip
     for part in parts:
         part.start_ns, part.end_ns = start, end
+        if part.use is not None:
+            part.use.end = end
         for stream in part.waiting:
             stream.end = max(stream.end, end)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.clock import Stream
     from fakegpu_lab.hardware.collectives import Part
     from fakegpu_lab.hardware.device import Device
+    from fakegpu_lab.hardware.order import Use
     from fakegpu_lab.ranks.channel import Channel
 
 Tensors = list[torch.Tensor]
@@ -55,9 +56,10 @@ class Operation:
         Whether the data is there.
     device
         The simulated device that the tensors are on; None for the CPU.
-    stream, part, after_ns, start_ns, end_ns, waiting
+    stream, part, after_ns, start_ns, end_ns, waiting, use
         What `cost` keeps: the stream it runs on, the earliest time at which it can start as far as this rank is
-        concerned, when it started and ended, streams that wait for it though nobody knows yet when it ends.
+        concerned, when it started and ended, streams that wait for it though nobody knows yet when it ends,
+        its use of memory for whoever looks for races.
     """
 
     kind: str
@@ -82,6 +84,7 @@ class Operation:
     end_ns: int = 0
     part: Part | None = None
     waiting: list[Stream] = field(default_factory=list)
+    use: Use | None = None
     payload: Tensors = field(default_factory=list)
     told: str = ""
 

@@ -155,6 +155,31 @@ def test_a_receiver_waits_for_the_sender_and_a_sender_for_the_receiver(shapes_al
             assert after.start_ns >= pair[0].end_ns
 
 
+def test_a_tensor_that_is_used_before_the_work_was_waited_for_is_a_race(shapes_alone: None) -> None:
+    def program() -> None:
+        x = torch.ones(MIB, device="cuda")
+        work = dist.all_reduce(x, async_op=True)
+        y = x * 2  # too early
+        work.wait()
+        y.add_(x)
+        other = torch.ones(MIB, device="cuda")
+        work = dist.broadcast(other, 0, async_op=True)
+        other.cos()  # rank 0 gives, and does not change it
+        work.wait()
+        dist.all_reduce(x, async_op=True)  # never waited for, but nobody looks
+
+    races = recorded(2, program).races
+    assert [(race.kind, race.device, race.first, race.second) for race in races if race.first == "nccl:all_reduce"] == [
+        ("read after write", 0, "nccl:all_reduce", "aten::mul"),
+        ("read after write", 1, "nccl:all_reduce", "aten::mul"),
+    ]  # fmt: skip
+    assert [(race.device, race.second) for race in races if race.first == "nccl:broadcast"] == [(1, "aten::cos")]
+    assert len(races) == 3
+    told = str(races[0])
+    assert "call wait() on the work that all_reduce returned before the tensor is used." in told
+    assert told.count("test_cost.py:") == 2
+
+
 class Tower(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(*(nn.Linear(512, 512) for _ in range(8)))
@@ -195,6 +220,7 @@ def test_ddps_buckets_overlap_with_backward_and_the_optimizer_waits_for_them(slo
     assert {part.stream for part in last} != {0}
     updates = [k.start for k in trace.kernels if k.device == 1 and "_foreach_add" in k.name]
     assert max(updates) >= last[-1].end
+    assert trace.races == []
     hidden = sum(min(part.end, end) - part.joined for part in last if part.joined < end)
     assert hidden > 0.7 * sum(part.end - part.joined for part in last)
 
