@@ -6,8 +6,10 @@ environment where the package is installed. Without the variable it does nothing
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+from importlib import import_module
 from pathlib import Path
 
 VARIABLE = "FAKEGPU_LAB_MACHINE"
@@ -15,15 +17,23 @@ WORLD = "FAKEGPU_LAB_WORLD"
 """``size:rank:ranks a node`` of the world that is implied for this process (``fakegpu-lab plan``)."""
 REPORTS = "FAKEGPU_LAB_REPORTS"
 """The process id of a ``fakegpu-lab run``, and the folder where those it started leave what they did (`processes`)."""
+IDENTITY = "FAKEGPU_LAB_ID"
+"""Names the machine: the same in all processes of a notebook or a run, and in those that they start."""
+_numbers = itertools.count(1)
+_inheriting = False
 
 
 def autoload() -> None:
     """Enable the machine that the parent process left in the environment, if any."""
+    global _inheriting
     if text := os.environ.get(VARIABLE):
-        from fakegpu_lab import session  # below the session when it writes, above it when it reads
-
+        session = import_module("fakegpu_lab.session")  # below the session when it writes, above it when it reads
         wanted = json.loads(text)
-        session.enable(wanted["spec"], memory=wanted["memory"], compute=wanted["compute"])
+        _inheriting = True
+        try:
+            session.enable(wanted["spec"], memory=wanted["memory"], compute=wanted["compute"])
+        finally:
+            _inheriting = False
         if world := os.environ.get(WORLD):
             from fakegpu_lab.ranks import implied
 
@@ -36,13 +46,22 @@ def autoload() -> None:
 
 
 def leave(spec: str, memory: int | str | None, compute: str) -> None:
-    """Let child processes started from now on find this machine."""
+    """Let child processes started from now on find this machine, and nvidia-smi."""
+    from fakegpu_lab.nvml import path
+
     os.environ[VARIABLE] = json.dumps({"spec": _anywhere(spec), "memory": memory, "compute": compute})
+    if not (_inheriting and IDENTITY in os.environ):
+        os.environ[IDENTITY] = f"{os.getpid()}-{next(_numbers)}"
+    path.enter()
 
 
 def forget() -> None:
     """Let child processes started from now on see no machine."""
-    os.environ.pop(VARIABLE, None)
+    os.environ.pop(IDENTITY, None)
+    if os.environ.pop(VARIABLE, None) is not None:
+        from fakegpu_lab.nvml import path
+
+        path.leave()
 
 
 def _anywhere(spec: str) -> str:

@@ -12,6 +12,7 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.machine import Machine
 from fakegpu_lab.hardware.spec import parse_spec
 from fakegpu_lab.hardware.visible import VARIABLE
+from fakegpu_lab.nvml import publish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -53,6 +54,7 @@ def enable(spec: str = "a100", *, memory: int | str | None = None, compute: Comp
     if hidden is not None and inherit.VARIABLE not in os.environ:  # a child process's parent has said it
         print(hidden)
     inherit.leave(spec, memory, compute)
+    publish.begin(new)
     return new
 
 
@@ -110,6 +112,7 @@ def disable() -> None:
     global _machine
     old, _machine = _machine, None
     inherit.forget()
+    publish.end()
     if old is not None:
         from fakegpu_lab.driver import install
 
@@ -176,4 +179,5 @@ def reset() -> Machine:
     new = Machine(old.spec, old.compute, _allocator_settings())
     new.look(os.environ.get(VARIABLE))
     _replace(new, "it was reset")
+    publish.begin(new)
     return new

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -134,8 +135,21 @@ def lab(folder: str, args: tuple[str, ...]) -> int:
     return lessons.open_lab(folder, args)
 
 
+@cli.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("args", nargs=-1, metavar="[NVIDIA-SMI ARGS]...", type=click.UNPROCESSED)
+def smi(args: tuple[str, ...]) -> int:
+    """Show the GPUs of running notebooks and programs, as nvidia-smi does; --loop goes on until Ctrl-C."""
+    from fakegpu_lab.nvml.smi import main as nvidia_smi
+
+    return nvidia_smi(list(args))
+
+
 def main() -> None:
     """Run the command line; bad input is told in one sentence, without a traceback."""
+    if Path(sys.argv[0]).stem == "nvidia-smi":  # a copy of this program that a notebook's PATH has, on Windows
+        from fakegpu_lab.nvml.smi import main as nvidia_smi
+
+        sys.exit(nvidia_smi(sys.argv[1:]))
     from fakegpu_lab.hardware.errors import FakeGpuError
 
     try:

@@ -50,6 +50,7 @@ def run(request: Request) -> None:
     # makes before that import (PYTORCH_CUDA_ALLOC_CONF, OMP_NUM_THREADS) count, and torch is not imported for nothing.
     inherit.leave(request.devices, request.memory, request.compute)
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
+    _attach_nvml()
     name, *args = request.command
     made = (program.module if request.module else program.script)(name, tuple(args))
     epilogue = _Epilogue(request, spec)
@@ -61,6 +62,15 @@ def run(request: Request) -> None:
         epilogue.status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         raise
     sys.exit(epilogue.status)
+
+
+def _attach_nvml() -> None:
+    """Let a program that asks after GPUs without torch (gpustat, nvitop) see the machine."""
+    from fakegpu_lab.driver.late import when_imported
+    from fakegpu_lab.driver.patches import Patches
+    from fakegpu_lab.nvml.attach import attach
+
+    when_imported("pynvml", Patches(), attach)
 
 
 class _Epilogue:

@@ -26,6 +26,7 @@ from fakegpu_lab.driver import (
     kernels,
     lazy,
     linear,
+    management,
     methods,
     nested,
     optimizers,
@@ -94,6 +95,7 @@ def install(machine: Machine) -> None:
         wrappers.install(patches)
         generator_checks.install(patches)
         lazy.install(patches)
+        management.install(patches)
         nested.install(patches)
         optimizers.install(patches)
         pinned.install(patches)

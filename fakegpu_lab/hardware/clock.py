@@ -160,6 +160,11 @@ def reset() -> None:
         host.streams.clear()
 
 
+def latest() -> int:
+    """The time of the host thread that is farthest on, ns: now, for one who looks on from outside."""
+    return max((host.now for host in _hosts.copy()), default=0)
+
+
 def launch(host: Host, stream: Stream, ns: int, share: float = 1.0, flops: int = 0, nbytes: int = 0) -> None:
     """Queue a kernel.
 

@@ -9,6 +9,7 @@ from fakegpu_lab.hardware import order
 from fakegpu_lab.hardware.allocator import CachingAllocator
 from fakegpu_lab.hardware.clock import CALL_NS, Stream, here, query, record
 from fakegpu_lab.hardware.ledger import Ledger
+from fakegpu_lab.hardware.load import Load
 from fakegpu_lab.hardware.roofline import Roofline
 from fakegpu_lab.hardware.timeline import Timeline
 
@@ -37,6 +38,8 @@ class Device:
         What it did.
     links, roofline
         How long a copy and a kernel take on it.
+    load
+        How busy it was of late.
     retired
         Empty while the device can be used; afterwards the sentence that a tensor on it raises (the machine was
         replaced or switched off, or this is a forked child). The dispatch path tests it at every call.
@@ -61,6 +64,7 @@ class Device:
         "index",
         "ledger",
         "links",
+        "load",
         "profile",
         "retired",
         "roofline",
@@ -87,6 +91,7 @@ class Device:
         )
         self.allocator.device_memory.on_call = self._driver_call
         self.ledger = Ledger()
+        self.load = Load()
         self.roofline = Roofline(profile)
         self.timeline = Timeline()
         self.workspaces: dict[int, object] = {}
@@ -130,6 +135,7 @@ class Device:
             recorder.wait(host, self.index, until, why)
         host.wait(until)
         host.now += CALL_NS
+        self.load.note(self, host.now)
 
     def _tell_of_streams(self) -> None:
         recorder = self.timeline.recorder
@@ -146,6 +152,11 @@ class Device:
     def busy(self) -> int:
         """Nanoseconds in which a kernel ran."""
         return sum(stream.busy for stream in self.streams.values()) - self.timeline.overlap
+
+    @property
+    def in_use(self) -> bool:
+        """Whether this process has used it, and so has a CUDA context there."""
+        return self.ledger.kernels > 0 or self.allocator.max_reserved_bytes > 0
 
     def _driver_call(self, name: str, nbytes: int) -> None:
         if name in ("free", "unmap"):  # cudaFree waits for the device

@@ -78,6 +78,14 @@ class Links:
         direct = node.pcie.peer_to_peer if node is not None else a.segment in ("datacenter", "workstation")
         return rate, PEER_LATENCY_NS if direct and a.id == b.id else PEER_LATENCY_HOST_NS
 
+    def nvlink(self, source: int, target: int) -> float:
+        """NVLink's bytes per second between two devices, both directions together; 0 without it."""
+        return self._nvlink(self.spec.gpus[source], self.spec.gpus[target], source, target)
+
+    def direct(self, source: int, target: int) -> bool:
+        """Whether a copy between two devices need not go by way of host memory."""
+        return source == target or self.peer(source, target)[1] == PEER_LATENCY_NS
+
     def _nvlink(self, a: GpuProfile, b: GpuProfile, source: int, target: int) -> float:
         """NVLink's bytes per second between two devices, both directions together; 0 without it."""
         node = self.spec.node

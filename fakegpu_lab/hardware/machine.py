@@ -63,9 +63,12 @@ class Machine:
         for index, device in enumerate(self.devices):
             device.number(index)
 
-    def snapshot(self, categories: Mapping[Device, Categories] | None = None) -> Snapshot:
-        """The machine's state now, as data; with what its memory is for, if that is given."""
-        return Snapshot.of(self, categories)
+    def snapshot(self, categories: Mapping[Device, Categories] | None = None, now: int | None = None) -> Snapshot:
+        """The machine's state, as data; with what its memory is for, if that is given.
+
+        `now` is the simulated time, ns, where it is not the calling thread's.
+        """
+        return Snapshot.of(self, categories, now)
 
     def retire(self, why: str) -> None:
         """Make every later use of a tensor on this machine raise `why`."""

@@ -62,6 +62,7 @@ class Time(_Frozen):
 
     busy_ns: int = Field(description="in which at least one kernel ran, or will, of those launched so far")
     done_ns: int = Field(description="when all that was queued is done")
+    utilization: float = Field(description="part of the last sixth of a second in which a kernel ran, 0 to 1")
 
 
 class DeviceSnapshot(_Frozen):
@@ -71,13 +72,14 @@ class DeviceSnapshot(_Frozen):
     slot: int = Field(description="its place in the machine, as nvidia-smi counts")
     id: str = Field(description="the profile's id, e.g. a100")
     name: str = Field(description="as torch.cuda.get_device_name says it")
+    in_use: bool = Field(description="this process has a CUDA context on it")
     memory: Memory
     counters: Counters
     time: Time
 
     @classmethod
-    def of(cls, device: Device, categories: Categories | None = None) -> DeviceSnapshot:
-        """Read `device` now."""
+    def of(cls, device: Device, now: int, categories: Categories | None = None) -> DeviceSnapshot:
+        """Read `device`; `now` is the simulated time, ns."""
         allocator = device.allocator
         free, total = allocator.memory_info()
         stats: dict[str, Any] = allocator.stats()
@@ -86,6 +88,7 @@ class DeviceSnapshot(_Frozen):
             slot=device.slot,
             id=device.profile.id,
             name=device.profile.name,
+            in_use=device.in_use,
             memory=Memory(
                 total=total,
                 free=free,
@@ -99,7 +102,7 @@ class DeviceSnapshot(_Frozen):
                 categories=categories,
             ),
             counters=Counters(**asdict(device.ledger)),
-            time=Time(busy_ns=device.busy, done_ns=device.end),
+            time=Time(busy_ns=device.busy, done_ns=device.end, utilization=device.load.busy(device, now)),
         )
 
 
@@ -113,11 +116,14 @@ class Snapshot(_Frozen):
     devices: tuple[DeviceSnapshot, ...]
 
     @classmethod
-    def of(cls, machine: Machine, categories: Mapping[Device, Categories] | None = None) -> Snapshot:
-        """Read `machine` now; the driver knows what its memory is for."""
+    def of(
+        cls, machine: Machine, categories: Mapping[Device, Categories] | None = None, now: int | None = None
+    ) -> Snapshot:
+        """Read `machine` now, or at another thread's time `now`, ns; the driver knows what its memory is for."""
+        now = here.host.now if now is None else now
         return cls(
             spec=machine.spec.text,
             compute=machine.compute,
-            now_ns=here.host.now,
-            devices=tuple(DeviceSnapshot.of(device, (categories or {}).get(device)) for device in machine.cards),
+            now_ns=now,
+            devices=tuple(DeviceSnapshot.of(device, now, (categories or {}).get(device)) for device in machine.cards),
         )
