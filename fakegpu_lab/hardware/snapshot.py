@@ -62,7 +62,6 @@ class Time(_Frozen):
 
     busy_ns: int = Field(description="in which at least one kernel ran, or will, of those launched so far")
     done_ns: int = Field(description="when all that was queued is done")
-    utilization: float = Field(description="part of the last sixth of a second in which a kernel ran, 0 to 1")
 
 
 class DeviceSnapshot(_Frozen):
@@ -78,8 +77,8 @@ class DeviceSnapshot(_Frozen):
     time: Time
 
     @classmethod
-    def of(cls, device: Device, now: int, categories: Categories | None = None) -> DeviceSnapshot:
-        """Read `device`; `now` is the simulated time, ns."""
+    def of(cls, device: Device, categories: Categories | None = None) -> DeviceSnapshot:
+        """Read `device` now."""
         allocator = device.allocator
         free, total = allocator.memory_info()
         stats: dict[str, Any] = allocator.stats()
@@ -102,7 +101,7 @@ class DeviceSnapshot(_Frozen):
                 categories=categories,
             ),
             counters=Counters(**asdict(device.ledger)),
-            time=Time(busy_ns=device.busy, done_ns=device.end, utilization=device.load.busy(device, now)),
+            time=Time(busy_ns=device.busy, done_ns=device.end),
         )
 
 
@@ -125,5 +124,5 @@ class Snapshot(_Frozen):
             spec=machine.spec.text,
             compute=machine.compute,
             now_ns=now,
-            devices=tuple(DeviceSnapshot.of(device, now, (categories or {}).get(device)) for device in machine.cards),
+            devices=tuple(DeviceSnapshot.of(device, (categories or {}).get(device)) for device in machine.cards),
         )

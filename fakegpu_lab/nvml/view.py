@@ -76,6 +76,7 @@ class View:
 
 def document(machine: Machine, identity: str, now: int | None = None) -> Document:
     """What this process tells of its machine, as JSON: the `Snapshot`, and what does not change."""
+    snapshot = machine.snapshot(now=now)
     return {
         "version": VERSION,
         "pid": os.getpid(),
@@ -84,7 +85,8 @@ def document(machine: Machine, identity: str, now: int | None = None) -> Documen
         "spec": machine.spec.text,
         "cards": [asdict(Card.of(device, machine)) for device in machine.cards],
         "topology": asdict(Topology.of(machine)),
-        "snapshot": machine.snapshot(now=now).model_dump(mode="json"),
+        "snapshot": snapshot.model_dump(mode="json"),
+        "busy": [device.load.busy(device, snapshot.now_ns) for device in machine.cards],
     }
 
 
@@ -113,7 +115,7 @@ def joined(documents: Sequence[Document]) -> View:
             device = one["snapshot"]["devices"][place]
             if device["in_use"]:
                 held = device["memory"]["context"] + device["memory"]["reserved"]
-                processes.append(Process(one["pid"], one["name"], held, device["time"]["utilization"]))
+                processes.append(Process(one["pid"], one["name"], held, one["busy"][place]))
         busy = min(1.0, sum(process.busy for process in processes))
         gpus.append(Gpu(card, Sensors.of(card, busy, context=bool(processes)), processes))
     pids = [one["pid"] for one in documents if one["pid"]]
