@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course import outcome
+from fakegpu_lab.course.attempt import unwritten
 from fakegpu_lab.course.outcome import Looking, Outcome
 from fakegpu_lab.course.result import CheckRecord, PartRecord, Result
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -164,7 +165,9 @@ def run(
                     records.append(_record(part, outcomes))
     finally:
         outcome.end(look)
-    if records and all(one.found == _UNWRITTEN for one in records):
+    blank = [one.found == _UNWRITTEN for one in records]
+    left = attempt is not None and attempt.tree is not None and unwritten(attempt.tree)
+    if blank and (all(blank) or (any(blank) and left)):  # what came true all the same is not the student's
         return Result(CheckRecord(score=0.0, unsolved=True, note=_TO_DO, **about))
     notes = [f"The cell above ended with an error: {attempt.error}"] if attempt is not None and attempt.error else []
     if said.getvalue().strip():
@@ -185,6 +188,7 @@ def _look(part: Part, look: Looking, names: dict[str, Any]) -> list[Outcome]:
         raise
     except BaseException as error:  # a student's sys.exit() is one more thing to tell
         look.outcomes.append(_crashed(error, part, look))
+        look.lost.update(node.id for node in ast.walk(part.statement) if _is_set(node))
     if part.expects and not look.outcomes:
         what = "Something is there to be looked at"
         look.outcomes.append(Outcome(met=False, what=what, found="nothing: this part had nothing to check"))
@@ -196,9 +200,13 @@ def _crashed(error: BaseException, part: Part, look: Looking) -> Outcome:
     line = _innermost(error.__traceback__, look)
     if isinstance(error, NotImplementedError) and not str(error):
         return Outcome(met=False, what=what, found=_UNWRITTEN, line=line)
+    name = getattr(error, "name", None) or str(error)
+    if isinstance(error, NameError) and name in look.lost:
+        return Outcome(met=False, what=what, found="what it needs could not be made: see above")
     if isinstance(error, NameError) and not line:
-        name = getattr(error, "name", None) or str(error)
         hint = "Run the cells above from the top; if it still is missing, give your result this name."
+        if look.attempt is not None and look.attempt.error:
+            hint = "The cell above ended with an error before it was made: mend that first."
         return Outcome(met=False, what=what, found=f"there is no `{name}`", hint=hint)
     if isinstance(error, FakeGpuError) and not line:
         return Outcome(met=False, what=what, found=_short(str(error)))
@@ -207,6 +215,10 @@ def _crashed(error: BaseException, part: Part, look: Looking) -> Outcome:
         "Your code raised this error when it was called: call it yourself in a new cell, and read all of the message."
     )
     return Outcome(met=False, what=what, found=found, line=line, hint=hint if line else "")
+
+
+def _is_set(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
 def _told(statement: ast.stmt) -> str:

@@ -166,9 +166,12 @@ def kernels(
     asked = [f"at most {at_most:,}"] if at_most is not None else []
     asked += [f"at least {at_least:,}"] if at_least is not None else []
     where = f" on cuda:{device}" if device is not None else ""
-    what = f"{' and '.join(asked) or 'any number of'} kernels{f' named {named}' if named else ''}{where}"
+    kernel = "kernel" if at_least == 1 and at_most is None else "kernels"
+    what = f"{' and '.join(asked) or 'any number of'} {kernel}{f' named {named}' if named else ''}{where}"
     too_many = at_most is not None and count > at_most
-    return report(said, met=met, what=what, found=f"{count:,}", line=commonest_line(found) if too_many else "")
+    return report(
+        said, met=met, what=what, found=several(count, "such kernel"), line=commonest_line(found) if too_many else ""
+    )
 
 
 def peak_memory(

@@ -95,6 +95,8 @@ class Looking:
         The recording that ``expect.run`` made last.
     failed
         What that run raised.
+    lost
+        Names of the check's own that could not be made.
     """
 
     attempt: Attempt | None
@@ -103,6 +105,7 @@ class Looking:
     outcomes: list[Outcome] = field(default_factory=list)
     trace: Trace | None = None
     failed: BaseException | None = None
+    lost: set[str] = field(default_factory=set)
 
     def asked(self) -> ast.Call | None:
         """The call of an ``expect`` function that is being run, in the check's text."""

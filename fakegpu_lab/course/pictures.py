@@ -64,7 +64,7 @@ def journey(trace: Trace) -> Any:
         showlegend=False,
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        xaxis={"visible": False, "range": [-0.9, devices - 0.1]},
+        xaxis={"visible": False, "range": [-0.9, devices + 0.1]},
         yaxis={"visible": False, "range": [-0.75, 1.35]},
         updatemenus=[_buttons()],
         meta={"copies": len(trace.transfers)},
@@ -88,8 +88,9 @@ def _places(go: Any, at: dict[int | None, tuple[float, float]]) -> Any:
         y=[y for _, y in at.values()],
         mode="markers+text",
         marker={"symbol": "square", "size": 54, "color": [_HOST if key is None else _DEVICE for key in at]},
-        text=["host" if key is None else f"cuda:{key}" for key in at],
-        textfont={"color": "white", "size": 13},
+        text=["  host" if key is None else f"  cuda:{key}" for key in at],
+        textposition="middle right",
+        textfont={"color": "#8a8f98", "size": 13},
         hoverinfo="skip",
     )
 

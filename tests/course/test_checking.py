@@ -207,3 +207,23 @@ def test_the_card_says_what_the_text_says_and_is_safe() -> None:
 )  # fmt: skip
 def test_three_dots_are_a_place_for_a_solution_where_a_value_should_be(source: str, line: int | None) -> None:
     assert placeholder(ast.parse(source)) == line
+
+
+def test_what_comes_true_without_the_student_earns_nothing() -> None:
+    source = "def solution():\n    raise NotImplementedError()\n"
+    names: dict[str, Any] = {}
+    exec(compile(source, "solution.py", "exec"), names)
+    attempt = Attempt("first-move", name="solution.py", tree=ast.parse(source))
+    result = check("expect.equal(1, 1)\nmade = solution()\nexpect.equal(made, 1)", names, attempt=attempt)
+    assert result == 0.0
+    assert result.record.unsolved
+
+
+def test_what_follows_from_an_error_is_not_told_as_another() -> None:
+    attempt = Attempt("first-move", tree=ast.parse("x = 1 / 0"), error="ZeroDivisionError: division by zero")
+    result = check("half = x / 2\nexpect.equal(half, 1)\nexpect.equal(x, 2)", attempt=attempt)
+    first, second, third = result.record.parts
+    assert first.found == "there is no `x`"
+    assert second.found == "what it needs could not be made: see above"
+    assert "mend that first" in third.hint
+    assert "ZeroDivisionError" in result.record.note
