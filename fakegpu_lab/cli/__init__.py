@@ -144,6 +144,28 @@ def smi(args: tuple[str, ...]) -> int:
     return nvidia_smi(list(args))
 
 
+@cli.command()
+@click.option("--lesson", required=True, metavar="NAME", help="The lesson: 03-memory, or 03, or its source folder")
+@click.option("--out", default="grades.csv", show_default=True, metavar="FILE", help="A row for every submission")
+@click.option("--feedback", metavar="FOLDER", help="Also write a page for every student")
+@click.option("--summary", metavar="FILE", help="The instructor's page; by default beside the grades")
+@click.option("--gradebook", metavar="FILE", help="Also write nbgrader's gradebook.db")
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 256), help="Submissions at once")
+@click.option("--dask", metavar="ADDRESS", help="Grade on a Dask cluster: the scheduler's address, tcp://…")
+@click.option("--resume", is_flag=True, help="Go on where a run was cut off")
+@click.option("--student", metavar="REGEX", help="Find the student in a file's path: its first group")
+@click.option("--cell-seconds", default=30.0, show_default=True, type=click.FloatRange(0.1), help="For one cell")
+@click.option("--total-seconds", default=180.0, show_default=True, type=click.FloatRange(0.1), help="For a notebook")
+@click.option("--memory", default="2GiB", show_default=True, metavar="SIZE", help="For all of a notebook's processes")
+@click.option("--processes", default=64, show_default=True, type=click.IntRange(1), help="That a notebook may start")
+@click.argument("submitted")
+def grade(submitted: str, **asked: object) -> int:
+    """Grade the notebooks in SUBMITTED: nbgrader's folders, loose notebooks, or a learning platform's zip."""
+    from fakegpu_lab.cli import grading
+
+    return grading.grade(grading.Request(submitted=submitted, **asked))  # type: ignore[arg-type]
+
+
 def main() -> None:
     """Run the command line; bad input is told in one sentence, without a traceback."""
     if Path(sys.argv[0]).stem == "nvidia-smi":  # a copy of this program that a notebook's PATH has, on Windows

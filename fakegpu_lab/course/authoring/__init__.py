@@ -1,0 +1,1 @@
+"""Writing lessons: begin one, check one, release it."""

@@ -1,0 +1,105 @@
+"""``lessons/release`` from ``lessons/source``: solutions and hidden parts cut out by nbgrader's own preprocessors."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+
+from fakegpu_lab.course import lesson
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_PREPROCESSORS = (
+    "LockCells",
+    "ClearSolutions",
+    "ClearOutput",
+    "CheckCellMetadata",
+    "ComputeChecksums",
+    "ClearHiddenTests",
+    "ClearMarkScheme",
+    "ComputeChecksums",
+    "CheckCellMetadata",
+)
+"""As GenerateAssignment has them (nbgrader/converters/generate_assignment.py), but for those that need its database,
+a header, or templates of tests."""
+
+
+def preprocessors(config: Any = None) -> list[Any]:
+    """Return nbgrader's preprocessors that make a released notebook.
+
+    Raises
+    ------
+    FakeGpuError
+        nbgrader is not installed.
+    """
+    try:
+        from nbgrader import preprocessors as nbgraders
+    except ImportError:
+        raise FakeGpuError("nbgrader is not installed here: pip install 'fakegpu-lab[course]'") from None
+    made = [getattr(nbgraders, name)(config=config) for name in _PREPROCESSORS]
+    for preprocessor in made:
+        preprocessor.log = _LOG
+    return made
+
+
+_LOG = logging.getLogger("fakegpu_lab.course.release")
+_LOG.addHandler(logging.NullHandler())
+_LOG.propagate = False
+
+
+def released(source: Any) -> Any:
+    """Return a source notebook as students get it; `source` stays as it is.
+
+    Raises
+    ------
+    FakeGpuError
+        The notebook's nbgrader metadata or markers are wrong.
+    """
+    notebook = copy.deepcopy(source)
+    resources: dict[str, Any] = {}
+    try:
+        for preprocessor in preprocessors():
+            notebook, resources = preprocessor.preprocess(notebook, resources)
+    except FakeGpuError:
+        raise
+    except Exception as error:
+        raise FakeGpuError(f"nbgrader refuses the notebook ({type(preprocessor).__name__}): {error}") from None
+    notebook.metadata.pop("widgets", None)
+    return notebook
+
+
+def text(notebook: Any) -> str:
+    """Return a notebook's file: as Jupyter writes it, the same on every system."""
+    return str(nbformat.writes(notebook)) + "\n"
+
+
+def release(folder: Path, into: Path) -> list[Path]:
+    """Write a lesson's released notebook and its other files to `into`; return what was written.
+
+    What lies in `into` and comes from no source any more is deleted, if it is a notebook.
+    """
+    written = []
+    into.mkdir(parents=True, exist_ok=True)
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        if path.is_dir() or any(part.startswith(".") or part == "__pycache__" for part in inside.parts):
+            continue
+        target = into / inside
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".ipynb":
+            target.write_text(text(released(nbformat.read(path, as_version=4))), encoding="utf-8", newline="\n")
+        elif path.name == lesson.FILE:
+            target.write_text(lesson.load(folder).released().dump(), encoding="utf-8", newline="\n")
+        else:
+            target.write_bytes(path.read_bytes())
+        written.append(target)
+    kept = set(written)
+    for old in into.glob("*.ipynb"):
+        if old not in kept:
+            old.unlink()
+    return written

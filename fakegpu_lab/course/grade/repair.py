@@ -1,0 +1,176 @@
+"""A submitted notebook, made gradable: locked cells are as the lesson has them, whatever a student did to them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+if TYPE_CHECKING:
+    from fakegpu_lab.course.grade.lesson import GradedLesson, LessonCell
+
+LARGEST = 50 * 2**20
+"""Bytes of a notebook that is still read."""
+
+
+class UnreadableError(Exception):
+    """What was submitted is no notebook with anything in it.
+
+    Attributes
+    ----------
+    status
+        ``"unreadable"`` or ``"empty"``.
+    """
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Cell(BaseModel):
+    """A code cell to run.
+
+    Attributes
+    ----------
+    kind
+        ``"student"``, ``"locked"`` or ``"check"``.
+    source, visible
+        What runs, hidden parts included; and what a student may see of it.
+    answer
+        Whether this is an exercise's answer cell.
+    untouched
+        Whether the answer is still the starter's.
+    """
+
+    id: str
+    kind: str
+    source: str
+    visible: str
+    answer: bool = False
+    untouched: bool = False
+
+
+class Repaired(BaseModel):
+    """What is run, and what was mended for it.
+
+    Attributes
+    ----------
+    texts
+        Written answers, by grade_id: a person reads them.
+    notes
+        Sentences: what was mended.
+    """
+
+    cells: list[Cell]
+    texts: dict[str, str]
+    notes: list[str]
+
+
+def read(raw: bytes) -> list[dict[str, Any]]:
+    """Return a notebook's cells; of the notebook format only what is needed is asked for.
+
+    Raises
+    ------
+    UnreadableError
+        It is no notebook, or has no cells.
+    """
+    if not raw.strip():
+        raise UnreadableError("empty", "the file is empty")
+    if len(raw) > LARGEST:
+        raise UnreadableError("unreadable", f"the file has {len(raw) / 2**20:.0f} MiB: a notebook has at most 50")
+    try:
+        notebook = json.loads(raw.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError("unreadable", f"the file is not a notebook: {str(error)[:120]}") from None
+    cells = notebook.get("cells") if isinstance(notebook, dict) else None
+    if cells is None and isinstance(notebook, dict) and notebook.get("worksheets"):
+        raise UnreadableError("unreadable", "the notebook has format 3, of 2014: open it in Jupyter and save it again")
+    if not isinstance(cells, list):
+        raise UnreadableError("unreadable", "the file is JSON, but not a notebook")
+    found = [_cell(cell) for cell in cells if isinstance(cell, dict)]
+    if not any(cell["source"].strip() for cell in found):
+        raise UnreadableError("empty", "the notebook has no cells with anything in them")
+    return found
+
+
+def _cell(cell: dict[str, Any]) -> dict[str, Any]:
+    source = cell.get("source", "")
+    if isinstance(source, list):
+        source = "".join(part for part in source if isinstance(part, str))
+    metadata = cell.get("metadata")
+    mark = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+    grade_id = mark.get("grade_id") if isinstance(mark, dict) else None
+    return {
+        "type": str(cell.get("cell_type", "")),
+        "source": source if isinstance(source, str) else "",
+        "id": grade_id if isinstance(grade_id, str) else None,
+    }
+
+
+def repair(lesson: GradedLesson, cells: list[dict[str, Any]]) -> Repaired:
+    """Put the lesson's locked cells back into a submission's cells.
+
+    A locked cell that was edited gets its text back, of copies the last stays, one that was deleted comes back behind
+    the cell that it follows in the lesson. A locked cell that lost its mark is known by its text. Cells of the
+    student's own, and copies of answers, run where they stand. (nbgrader's OverwriteCells and DeduplicateIds do the
+    same, but for the deleted ones.)
+    """
+    known = {cell.grade_id: cell for cell in lesson.cells}
+    by_text = {cell.visible.strip(): cell.grade_id for cell in lesson.cells if cell.locked}
+    notes: list[str] = []
+    seen: set[str] = set()
+    placed: list[tuple[str | None, dict[str, Any]]] = []
+    for cell in reversed(cells):
+        name = cell["id"] if cell["id"] in known else by_text.get(cell["source"].strip())
+        if name in seen and name is not None:
+            if known[name].locked:
+                notes.append(f"a copy of the locked cell {name} was removed")
+                continue
+            notes.append(f"of copies of the answer {name} the last counts")
+            name = None
+        if name is not None:
+            seen.add(name)
+        placed.append((name, cell))
+    placed.reverse()
+    for i, wanted in enumerate(lesson.cells):
+        if wanted.grade_id not in seen:
+            if wanted.locked:
+                _insert(placed, wanted, {cell.grade_id for cell in lesson.cells[:i]})
+                notes.append(f"the locked cell {wanted.grade_id} was missing: it was put back")
+            else:
+                notes.append(f"the answer cell {wanted.grade_id} is missing")
+    made = [_made((name and known[name]) or None, cell, i, notes) for i, (name, cell) in enumerate(placed)]
+    texts = {
+        name: cell["source"] for name, cell in placed if name and known[name].manual and known[name].cell_type != "code"
+    }
+    return Repaired(cells=[cell for cell in made if cell is not None], texts=texts, notes=notes)
+
+
+def _insert(placed: list[tuple[str | None, dict[str, Any]]], wanted: LessonCell, before: set[str]) -> None:
+    """Put a locked cell behind the last cell that stands before it in the lesson."""
+    at = max((i + 1 for i, (name, _) in enumerate(placed) if name in before), default=0)
+    placed.insert(at, (wanted.grade_id, {"type": wanted.cell_type, "source": wanted.visible, "id": wanted.grade_id}))
+
+
+def _made(wanted: LessonCell | None, cell: dict[str, Any], position: int, notes: list[str]) -> Cell | None:
+    if wanted is None:
+        if cell["type"] != "code" or not cell["source"].strip():
+            return None
+        return Cell(id=f"cell {position + 1}", kind="student", source=cell["source"], visible=cell["source"])
+    name = wanted.grade_id
+    if cell["type"] != wanted.cell_type:
+        notes.append(f"the cell {name} had become {cell['type'] or 'something'}: it is {wanted.cell_type} again")
+    if wanted.cell_type != "code":
+        return None
+    if wanted.locked:
+        if cell["source"].strip() != wanted.visible.strip():
+            notes.append(f"the locked cell {name} was edited: it has its text back")
+        kind = "check" if wanted.check else "locked"
+        return Cell(id=name, kind=kind, source=wanted.source, visible=wanted.visible)
+    untouched = cell["source"].strip() == wanted.visible.strip()
+    source, first = cell["source"], wanted.visible.lstrip().partition("\n")[0]
+    if first.startswith("%%") and not source.lstrip().startswith("%%"):
+        notes.append(f"the answer {name} had lost its first line: it has it again")
+        source = f"{first}\n{source}"
+    return Cell(id=name, kind="student", source=source, visible=source, answer=True, untouched=untouched)

@@ -1,0 +1,245 @@
+"""A small class, graded by ``fakegpu-lab grade``: a right row for everyone, whatever they did."""
+
+from __future__ import annotations
+
+import csv
+import json
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+import pytest
+
+pytest.importorskip("nbgrader")
+
+from fakegpu_lab.cli import cli
+from fakegpu_lab.course.authoring.release import released
+from tests.course import graded_lesson as made
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def tampered(starter: Any) -> Any:
+    """Right answers, and the locked cells deleted, doubled and edited."""
+    notebook = made.submission(starter)
+    setup, place_check, move_check = notebook.cells[1], notebook.cells[3], notebook.cells[5]
+    setup.source = "import torch  # edited"
+    place_check.source = "2.9"
+    notebook.cells.remove(move_check)
+    notebook.cells.insert(4, nbformat.from_dict(dict(place_check)))
+    return notebook
+
+
+STUCK = """%%exercise move
+def move(x):
+    while True:
+        try:
+            while True: pass
+        except BaseException: pass"""
+HUNGRY = """%%exercise move
+def move(x):
+    held = [bytearray(b'x' * 2**20) for _ in range(4000)]"""
+
+
+def write_class(folder: Path) -> None:
+    """A course with submissions in nbgrader's layout."""
+    source = made.source()
+    (folder / "source" / "two").mkdir(parents=True)
+    nbformat.write(source, folder / "source" / "two" / "two.ipynb")
+    starter = released(source)
+    files = {
+        "ada": made.raw(made.submission(starter, why="It is where the weights are.")),
+        "ben": made.raw(made.submission(starter, place='def place(rows):\n    return torch.ones(3, 2, device="cuda")')),
+        "cy": made.raw(starter),
+        "dee": made.raw(tampered(starter)),
+        "endless": made.raw(made.submission(starter, move=STUCK)),
+        "gone": made.raw(made.submission(starter, move="%%exercise move\nimport os; os._exit(0)")),
+        "hungry": made.raw(made.submission(starter, move=HUNGRY)),
+        "nothing": b"",
+        "picture": b"\x89PNG not a notebook",
+        "zed": json.dumps({"cells": []}).encode(),
+    }
+    for student, raw in files.items():
+        (folder / "submitted" / student / "two").mkdir(parents=True)
+        (folder / "submitted" / student / "two" / "two.ipynb").write_bytes(raw)
+    (folder / "submitted" / "ada" / "two" / "timestamp.txt").write_text("2026-11-02 10:00:00 UTC")
+    (folder / "submitted" / "absent" / "two").mkdir(parents=True)
+
+
+OPTIONS = ["--cell-seconds", "2", "--memory", "700MiB", "--feedback", "feedback", "--gradebook", "gradebook.db"]
+
+
+def grade(folder: Path, *options: str) -> None:
+    """Run ``fakegpu-lab grade`` in a folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        status = cli.main(["grade", "--lesson", "two", *options], standalone_mode=False)
+    assert not status
+
+
+def rows(folder: Path, name: str = "grades.csv") -> dict[str, dict[str, str]]:
+    with (folder / name).open(newline="", encoding="utf-8") as file:
+        return {row["student_id"]: row for row in csv.DictReader(file)}
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A course whose class was graded by two workers."""
+    folder = tmp_path_factory.mktemp("class")
+    write_class(folder)
+    grade(folder, "submitted", "--jobs", "2", *OPTIONS)
+    return folder
+
+
+def everybody_has_a_row_and_the_right_points(graded: Path) -> None:
+    points = {name: (row["place-check"], row["move-check"], row["score"]) for name, row in rows(graded).items()}
+    assert points == {
+        "absent": ("0.0", "0.0", "0.0"),
+        "ada": ("3.0", "3.0", "6.0"),
+        "ben": ("2.0", "3.0", "5.0"),
+        "cy": ("0.0", "0.0", "0.0"),
+        "dee": ("3.0", "3.0", "6.0"),
+        "endless": ("3.0", "0.0", "3.0"),
+        "gone": ("3.0", "0.0", "3.0"),
+        "hungry": ("3.0", "0.0", "3.0"),
+        "nothing": ("0.0", "0.0", "0.0"),
+        "picture": ("0.0", "0.0", "0.0"),
+        "zed": ("0.0", "0.0", "0.0"),
+    }
+
+
+def each_row_says_what_happened(graded: Path) -> None:
+    table = rows(graded)
+    assert table["hungry"]["status"] in ("graded", "memory"), "a MemoryError, where the system has such a limit"
+    assert {name: row["status"] for name, row in table.items() if row["status"] not in ("graded", "memory")} == {
+        "absent": "unreadable",
+        "endless": "timeout",
+        "gone": "crashed",
+        "nothing": "empty",
+        "picture": "unreadable",
+        "zed": "empty",
+    }
+    assert table["absent"]["reason"] == "there is no notebook in it"
+    assert table["endless"]["reason"] in (
+        "a cell ran for more than 2 s and did not stop, in move-check",
+        "move-check was stopped after 2 s; the rest was run",
+    )
+    assert table["gone"]["reason"] == "its process ended by itself, with status 0, in move"
+    assert table["nothing"]["reason"] == "the file is empty"
+    assert table["picture"]["reason"].startswith("the file is not a notebook")
+    assert table["ada"]["timestamp"] == "2026-11-02 10:00:00 UTC"
+    assert table["ada"]["max_score"] == "7.0"
+
+
+def a_written_answer_waits_for_a_person(graded: Path) -> None:
+    table = rows(graded)
+    assert (table["ada"]["needs_manual_grade"], table["ada"]["why"]) == ("why", "")
+    assert (table["cy"]["needs_manual_grade"], table["cy"]["why"]) == ("", "0.0")
+
+
+def locked_cells_are_put_back(graded: Path) -> None:
+    notes = rows(graded)["dee"]["notes"]
+    assert "the locked cell setup was edited: it has its text back" in notes
+    assert "the locked cell place-check was edited: it has its text back" in notes
+    assert "a copy of the locked cell place-check was removed" in notes
+    assert "the locked cell move-check was missing: it was put back" in notes
+
+
+def every_student_has_a_page_that_tells_all_but_the_hidden_tests(graded: Path) -> None:
+    pages = {path.parent.name: path.read_text(encoding="utf-8") for path in graded.glob("feedback/*/two.html")}
+    assert set(pages) == set(rows(graded))
+    assert "6</span> of 7 points; 1 answer will be read by a person" in pages["ada"]
+    assert "cuda:0" in pages["ada"], "the check's card"
+    assert "its process ended by itself" in pages["gone"]
+    assert "nothing was written" in pages["cy"]
+    for page in pages.values():
+        assert "<script" not in page
+        assert "place(5)" not in page, "nothing of the hidden tests"
+        assert "torch.ones(5)" not in page
+
+
+def the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
+    from fakegpu_lab.course.grade import lesson, many, tables
+    from fakegpu_lab.course.grade.journal import Journal
+    from fakegpu_lab.course.grade.limits import Limits
+    from fakegpu_lab.course.grade.submissions import collect
+
+    two = lesson.load(graded / "source" / "two")
+    limits = Limits(cell_seconds=2, memory_bytes=700 * 2**20)
+    journal = Journal(graded / "grades.csv.journal", two, limits, resume=True)
+    submissions = collect(graded / "submitted", "two", "two")
+    outcomes = many.run(submissions, two, limits, [], journal)
+    place, move, why = tables.summary(two, outcomes)
+    assert (place.passed, place.partly, place.failed, place.unsolved) == (5, 1, 5, 1)
+    assert place.mean == pytest.approx((5 * 3 + 2) / 11)
+    assert (move.passed, move.failed) == (3, 8)
+    assert (why.failed, why.unreached) == (10, 0)
+    page = (graded / "grades.html").read_text(encoding="utf-8")
+    assert "11 submissions; 7 were not run to their end" in page
+    assert 'href="feedback/ada/two.html"' in page
+
+
+def nbgrader_reads_the_gradebook(graded: Path) -> None:
+    from nbgrader.api import Gradebook
+
+    from fakegpu_lab.course.grade.gradebook import _nbgrader_at_ease
+
+    with _nbgrader_at_ease(), Gradebook(f"sqlite:///{(graded / 'gradebook.db').as_posix()}") as book:
+        scores = {one.student.id: one.score for one in book.assignment_submissions("two")}
+        needs = [one.student.id for one in book.assignment_submissions("two") if one.needs_manual_grade]
+        assert str(book.find_submission("two", "ada").timestamp) == "2026-11-02 10:00:00"
+    assert scores == {name: float(row["score"]) for name, row in rows(graded).items()}
+    assert needs == ["ada"]
+
+
+def test_a_class_is_graded(graded: Path, subtests: pytest.Subtests) -> None:
+    """One class for all of these: workers of pytest-xdist would each grade their own."""
+    for holds in (
+        everybody_has_a_row_and_the_right_points,
+        each_row_says_what_happened,
+        a_written_answer_waits_for_a_person,
+        locked_cells_are_put_back,
+        every_student_has_a_page_that_tells_all_but_the_hidden_tests,
+        the_instructor_sees_what_failed_how_often_and_how,
+        nbgrader_reads_the_gradebook,
+    ):
+        with subtests.test(holds.__name__):
+            holds(graded)
+    with subtests.test("resume"), pytest.MonkeyPatch.context() as patch:
+        one_worker_and_a_run_that_was_killed_give_the_same_grades(graded, patch)
+
+
+def one_worker_and_a_run_that_was_killed_give_the_same_grades(graded: Path, patch: pytest.MonkeyPatch) -> None:
+    """What was graded is not graded again; a torn line is not believed; a changed submission is."""
+    from fakegpu_lab.course.grade import many
+
+    again: list[str] = []
+    real = many.grade
+
+    def counted(submission: Any, *rest: Any) -> Any:
+        again.append(submission.student)
+        return real(submission, *rest)
+
+    patch.setattr(many, "grade", counted)
+    lines = (graded / "grades.csv.journal").read_text().splitlines()
+    students = [json.loads(line)["outcome"]["student"] for line in lines]
+    keep = [line for line, name in zip(lines, students, strict=True) if name not in ("ben", "zed")]
+    (graded / "again.csv.journal").write_text("\n".join(keep) + "\n" + lines[students.index("zed")][:99])
+    grade(graded, "submitted", "--out", "again.csv", "--resume", *OPTIONS[:4])
+    assert sorted(again) == ["ben", "zed"]
+    assert rows(graded, "again.csv") == rows(graded)
+
+
+def test_a_platform_s_zip_is_read_without_leaving_its_folder(tmp_path: Path) -> None:
+    source = made.source()
+    (tmp_path / "course" / "source" / "two").mkdir(parents=True)
+    nbformat.write(source, tmp_path / "course" / "source" / "two" / "two.ipynb")
+    with zipfile.ZipFile(tmp_path / "moodle.zip", "w") as handed_in:
+        handed_in.writestr("Ada L_77_assignsubmission_file_/two.ipynb", made.raw(made.submission(released(source))))
+        handed_in.writestr("Bo_78_assignsubmission_file_/notes.txt", b"Sorry")
+        handed_in.writestr("../../evil.ipynb", b"{}")
+    grade(tmp_path / "course", str(tmp_path / "moodle.zip"), "--out", str(tmp_path / "zip.csv"))
+    scores = {name: row["score"] for name, row in rows(tmp_path, "zip.csv").items()}
+    assert scores == {"Ada L_77": "6.0", "Bo_78": "0.0"}
+    assert not list(tmp_path.parent.parent.glob("evil.ipynb"))
