@@ -166,6 +166,41 @@ def grade(submitted: str, **asked: object) -> int:
     return grading.grade(grading.Request(submitted=submitted, **asked))  # type: ignore[arg-type]
 
 
+@cli.group()
+def lesson() -> None:
+    """Write lessons: begin one, check it, release it."""
+
+
+@lesson.command()
+@click.argument("name")
+def new(name: str) -> None:
+    """Make a lesson NAME in source/, which already runs and passes its check."""
+    from fakegpu_lab.cli import authoring
+
+    authoring.new(name)
+
+
+@lesson.command()
+@click.option("--jobs", default=2, show_default=True, type=click.IntRange(1, 64), help="Notebooks run at once")
+@click.option("--nbval/--no-nbval", default=True, show_default=True, help="Also run nbval")
+@click.argument("path", nargs=-1)
+def check(path: tuple[str, ...], jobs: int, nbval: bool) -> int:
+    """Check the lessons in PATH (by default all): solution, starter, wrong solutions, hints, time, memory."""
+    from fakegpu_lab.cli import authoring
+
+    return authoring.check(path, jobs, nbval)
+
+
+@lesson.command()
+@click.option("--into", metavar="FOLDER", help="By default release/ beside source/")
+@click.argument("path", nargs=-1)
+def release(path: tuple[str, ...], into: str | None) -> None:
+    """Make the lessons in PATH (by default all) as students get them, without solutions and hidden parts."""
+    from fakegpu_lab.cli import authoring
+
+    authoring.release(path, into)
+
+
 def main() -> None:
     """Run the command line; bad input is told in one sentence, without a traceback."""
     if Path(sys.argv[0]).stem == "nvidia-smi":  # a copy of this program that a notebook's PATH has, on Windows

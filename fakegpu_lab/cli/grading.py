@@ -65,7 +65,8 @@ def grade(request: Request) -> int:
     found = submissions.collect(submitted, graded.name, graded.notebook, request.student)
     journal = Journal(out.with_name(out.name + ".journal"), graded, limits, resume=request.resume)
     summary = Path(request.summary) if request.summary else out.with_suffix(".html")
-    hide = [folder, *_shipped(), submitted, out, journal.path, summary, request.feedback, request.gradebook]
+    sources = [root / "source" for root in roots]
+    hide = [folder, *sources, submitted, out, journal.path, summary, request.feedback, request.gradebook]
     console = Console()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     try:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import copy
 import logging
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import nbformat
 
 from fakegpu_lab.course import lesson
 from fakegpu_lab.hardware.errors import FakeGpuError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _PREPROCESSORS = (
     "LockCells",
@@ -103,3 +101,12 @@ def release(folder: Path, into: Path) -> list[Path]:
         if old not in kept:
             old.unlink()
     return written
+
+
+def after_nbgrader(assignment: str, student: str, notebooks: list[str]) -> None:
+    """Nbgrader's hook after ``generate_assignment``: the author's wrong solutions are not given out.
+
+    nbgrader copies ``lesson.yaml`` as it is; see ``lessons/nbgrader_config.py``.
+    """
+    for path in Path("release").glob(f"{assignment}/{lesson.FILE}"):
+        path.write_text(lesson.load(path.parent).released().dump(), encoding="utf-8", newline="\n")

@@ -18,8 +18,10 @@ TRIES = 2
 """How often a submission's process is started, should it not start: that is the computer's fault."""
 
 
-def grade(submission: Submission, lesson: GradedLesson, limits: Limits, hide: list[str]) -> Outcome:
-    """Grade one submission. Whatever it does, this returns."""
+def grade(
+    submission: Submission, lesson: GradedLesson, limits: Limits, hide: list[str], until: str | None = None
+) -> Outcome:
+    """Grade one submission, or the part of it that ends with the cell `until`. Whatever it does, this returns."""
     confine.undumpable()
     began = time.monotonic()
     outcome = Outcome(
@@ -37,6 +39,9 @@ def grade(submission: Submission, lesson: GradedLesson, limits: Limits, hide: li
         outcome.status, outcome.reason = error.status, str(error)  # type: ignore[assignment]
     else:
         outcome.notes += repaired.notes
+        names = [cell.id for cell in repaired.cells]
+        if until in names:
+            del repaired.cells[names.index(until) + 1 :]
         _manual(outcome, lesson, repaired)
         for attempt in range(1, TRIES + 1):
             try:
@@ -102,6 +107,7 @@ def _run(
                         checks[cell.id].wrong = ["it did not end"]
     except EndedError as end:
         outcome.status, outcome.reason = end.status, f"{end.reason}, in {told.id}"  # type: ignore[assignment]
+    outcome.peak_bytes = sandbox.peak_bytes
     flags |= sandbox.flags
     outcome.flags = sorted(flags)
 

@@ -90,6 +90,7 @@ class Sandbox:
         self.limits = limits
         self.flags: set[str] = set()
         self.in_force: list[str] = []
+        self.peak_bytes = 0
         self._around = tempfile.mkdtemp(prefix="fakegpu-grade-")
         self.folder = Path(self._around).resolve() / name  # where %lesson finds its lesson.yaml
         for inside, content in files.items():
@@ -199,10 +200,12 @@ class Sandbox:
     def _look(self) -> None:
         """End the process if it, with its children, holds more than it may."""
         tree = self._tree()
+        memory = _memory(tree, self.limits.memory_bytes)
+        self.peak_bytes = max(self.peak_bytes, memory)
         what = None
         if len(tree) > self.limits.processes:
             what = ("processes", f"it had more than {self.limits.processes} processes at once")
-        elif _memory(tree, self.limits.memory_bytes) > self.limits.memory_bytes:
+        elif memory > self.limits.memory_bytes:
             what = ("memory", f"it held more than {self.limits.memory_bytes / 2**30:.3g} GiB of memory")
         elif time.monotonic() - self._began > START_SECONDS + CLOCK * self.limits.total_seconds or (
             self._processor_seconds() > self.limits.total_seconds

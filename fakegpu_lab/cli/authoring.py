@@ -1,0 +1,83 @@
+"""``fakegpu-lab lesson new``, ``check`` and ``release``: writing lessons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from fakegpu_lab.course.authoring import check as checks
+from fakegpu_lab.course.authoring import new as begin
+from fakegpu_lab.course.authoring import release as releases
+from fakegpu_lab.course.lesson import FILE
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+if TYPE_CHECKING:
+    from fakegpu_lab.course.authoring.check import Finding
+
+
+def _course_root() -> Path:
+    """The folder with ``source/``: here, or ``lessons``; without one, here."""
+    for root in (Path(), Path("lessons")):
+        if (root / "source").is_dir():
+            return root
+    return Path()
+
+
+def _folder(path: str) -> Path:
+    """A lesson's source folder, named by a path, or by its name in the course.
+
+    Raises
+    ------
+    FakeGpuError
+        There is none.
+    """
+    for folder in (Path(path), _course_root() / "source" / path):
+        if (folder / FILE).is_file():
+            return folder
+        if folder.is_file() and (folder.parent / FILE).is_file():
+            return folder.parent
+    raise FakeGpuError(f"There is no lesson {path}: a lesson is a folder with a {FILE} and a notebook.")
+
+
+def _all(paths: tuple[str, ...]) -> list[Path]:
+    if paths:
+        return [_folder(path) for path in paths]
+    found = sorted(path.parent for path in (_course_root() / "source").glob(f"*/{FILE}"))
+    if not found:
+        raise FakeGpuError("There are no lessons in source/ here: name the folder of one.")
+    return found
+
+
+def new(name: str) -> None:
+    """Make a lesson, and say what to do with it."""
+    folder = begin.write(name, _course_root() / "source")
+    print(f"Made {folder}: open {folder / f'{name}.ipynb'} in JupyterLab, and write.")
+    print(f"Then: fakegpu-lab lesson check {name}, and fakegpu-lab lesson release {name}.")
+
+
+def check(paths: tuple[str, ...], jobs: int, nbval: bool) -> int:
+    """Check lessons; 1 if something is wrong."""
+    console = Console(highlight=False, soft_wrap=True)
+    well = True
+    for folder in _all(paths):
+        console.print(folder.resolve().name, style="bold", markup=False)
+
+        def tell(finding: Finding) -> None:
+            sign, style = ("✗", "red") if finding.wrong else ("✓", "green")
+            console.print(f"  [{style}]{sign}[/] ", end="")
+            console.print(finding.what, markup=False)
+            for sentence in finding.wrong:
+                console.print(f"      {sentence}", markup=False)
+
+        well &= checks.check(folder, tell, jobs=jobs, nbval=nbval)
+    return 0 if well else 1
+
+
+def release(paths: tuple[str, ...], into: str | None) -> None:
+    """Make lessons as students get them."""
+    for folder in _all(paths):
+        target = (Path(into) if into else folder.resolve().parent.parent / "release") / folder.resolve().name
+        releases.release(folder, target)
+        print(f"Released {target}")

@@ -1,0 +1,175 @@
+"""``fakegpu-lab lesson check``: a lesson as its students will meet it, before they do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import nbformat
+
+from fakegpu_lab.course import lesson as lessons
+from fakegpu_lab.course.authoring import rules
+from fakegpu_lab.course.authoring.answers import grade_id, handed_in, replaced
+from fakegpu_lab.course.authoring.release import released
+from fakegpu_lab.course.grade import lesson as graded
+from fakegpu_lab.course.grade.limits import Limits
+from fakegpu_lab.course.grade.one import grade
+from fakegpu_lab.hardware.sizes import format_size, parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from fakegpu_lab.course.grade.lesson import GradedLesson
+    from fakegpu_lab.course.grade.outcome import Outcome
+    from fakegpu_lab.course.lesson import Lesson
+
+LIMITS = Limits(cell_seconds=120, total_seconds=600, memory_bytes=4 * 2**30)
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at.
+
+    Attributes
+    ----------
+    what
+        What should hold.
+    wrong
+        Sentences: where it does not. Empty if it holds.
+    """
+
+    what: str
+    wrong: list[str]
+
+
+def check(folder: Path, tell: Callable[[Finding], None], *, jobs: int = 2, nbval: bool = True) -> bool:
+    """Look at one lesson, and say whether all is well.
+
+    Parameters
+    ----------
+    folder
+        The lesson's source.
+    tell
+        Called with each finding, as soon as it is there.
+    jobs
+        How many notebooks are run at once.
+    nbval
+        Whether nbval is run, too.
+
+    Raises
+    ------
+    FakeGpuError
+        There is no lesson, or it cannot be read.
+    """
+    lesson = lessons.load(folder)
+    loaded = graded.load(folder)
+    source = nbformat.read(folder / f"{loaded.notebook}.ipynb", as_version=4)
+    starter = released(source)
+    findings: list[Finding] = []
+
+    def found(what: str, wrong: list[str]) -> None:
+        findings.append(Finding(what, wrong))
+        tell(findings[-1])
+
+    misnamed = [] if loaded.notebook == folder.resolve().name else [f"It is called {loaded.notebook}."]
+    found("the notebook is named as its folder", misnamed)
+    found("notebook and lesson.yaml fit together", rules.problems(lesson, source))
+    found("every hint can be reached", rules.hints(lesson, folder))
+    with ThreadPoolExecutor(jobs) as pool:
+        right = pool.submit(grade, handed_in(source, starter, {}, "solution"), loaded, LIMITS, [])
+        untouched = pool.submit(grade, handed_in(source, starter, None, "starter"), loaded, LIMITS, [])
+        wrong = [
+            (exercise, one, pool.submit(_wrong, source, starter, loaded, exercise.id, one.code))
+            for exercise in lesson.exercises
+            for one in exercise.wrong
+        ]
+        solution = right.result()
+        found("the solution passes every check", _solution(solution, loaded))
+        found("nothing is printed to stderr, and no cell fails", _quiet(solution, source))
+        found(*_budget(solution, lesson))
+        found("the untouched starter fails every check", _starter(untouched.result(), loaded))
+        passed = [_judged(exercise.id, one, future.result()) for exercise, one, future in wrong]
+        found(f"each of {len(wrong)} wrong solutions fails, as its author says", [text for text in passed if text])
+    if nbval:
+        found("nbval passes", _nbval(folder / f"{loaded.notebook}.ipynb"))
+    return not any(finding.wrong for finding in findings)
+
+
+def _wrong(source: Any, starter: Any, loaded: GradedLesson, name: str, code: str) -> Outcome:
+    cell = next((cell for cell in source.cells if grade_id(cell) == name), None)
+    answer = {name: replaced(cell.source, code)} if cell is not None else {}
+    return grade(handed_in(source, starter, answer, name), loaded, LIMITS, [], until=f"{name}-check")
+
+
+def _solution(outcome: Outcome, loaded: GradedLesson) -> list[str]:
+    if outcome.status != "graded":
+        return [f"It was not run to its end: {outcome.reason}."]
+    automatic = {cell.grade_id for cell in loaded.checks if not cell.manual}
+    return [
+        f"{check.grade_id} gives {check.points:g} of {check.max_points:g} points: {'; '.join(check.wrong)}"
+        for check in outcome.checks
+        if check.grade_id in automatic and check.points is not None and not check.passed
+    ]
+
+
+def _quiet(outcome: Outcome, source: Any) -> list[str]:
+    expected = {
+        name
+        for i, cell in enumerate(source.cells)
+        for name in (grade_id(cell) or f"cell {i + 1}",)
+        if "raises-exception" in cell.metadata.get("tags", [])
+    }
+    told = []
+    for cell in outcome.cells:
+        for out in cell.outputs:
+            if out.get("name") == "stderr":
+                told.append(f"{cell.id} prints to stderr: {str(out['text']).strip()[:200]}")
+            elif out["output_type"] == "error" and cell.id not in expected and cell.kind != "check":
+                told.append(f"{cell.id} fails: {out['ename']}: {out['evalue'][:200]}")
+    return told
+
+
+def _budget(outcome: Outcome, lesson: Lesson) -> tuple[str, list[str]]:
+    allowed = parse_size(lesson.budget.memory)
+    over = []
+    if outcome.seconds > lesson.budget.seconds:
+        over.append(f"It took {outcome.seconds:.0f} s, and may take {lesson.budget.seconds:g} s.")
+    if outcome.peak_bytes > allowed:
+        over.append(f"It held {format_size(outcome.peak_bytes)}, and may hold {lesson.budget.memory}.")
+    used = f"{outcome.seconds:.0f} s, {format_size(outcome.peak_bytes)}"
+    return f"time and memory stay within the budget ({used})", over
+
+
+def _starter(outcome: Outcome, loaded: GradedLesson) -> list[str]:
+    if outcome.status != "graded":
+        return [f"It was not run to its end: {outcome.reason}."]
+    return [
+        f"{check.grade_id} gives {check.points:g} points where nothing was written."
+        for check in outcome.checks
+        if check.points and check.max_points
+    ]
+
+
+def _judged(name: str, one: Any, outcome: Outcome) -> str:
+    if outcome.status not in ("graded", "timeout"):
+        return f"{name} ({one.why}): it was not run to its end: {outcome.reason}."
+    result = next((check for check in outcome.checks if check.grade_id == f"{name}-check"), None)
+    if result is None or result.points is None:
+        return f"{name} ({one.why}): there is no check that could tell."
+    if one.score is not None and abs(result.points - one.score) > 1e-6:
+        return f"{name} ({one.why}): it earns {result.points:g}, and should earn {one.score:g}."
+    if one.score is None and result.passed:
+        return f"{name} ({one.why}): it earns all {result.max_points:g} points."
+    return ""
+
+
+def _nbval(notebook: Path) -> list[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "--nbval-lax", "--nbval-current-env", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "FAKEGPU_LAB_PROGRESS": "off"}
+    done = subprocess.run(
+        [*command, notebook.name], cwd=notebook.parent, env=environment, capture_output=True, text=True, check=False
+    )
+    return [] if done.returncode == 0 else [(done.stdout + done.stderr).strip()[-1500:]]

@@ -1,0 +1,129 @@
+"""``fakegpu-lab lesson new``: a lesson that already runs, passes its check, and waits for its author."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+
+from fakegpu_lab.course.authoring.release import text
+from fakegpu_lab.course.lesson import FILE, Exercise, Lesson, WrongSolution
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TITLE = """# {title}
+
+What this lesson is about, in two sentences, and what a student can do at its end.
+
+Run the cells from top to bottom with **Shift+Enter**. Cells that begin with `%%exercise` are yours to write in."""
+_SETUP = """%load_ext fakegpu_lab
+%fakegpu a100
+%lesson {name}
+
+import torch"""
+_IDEA = """## 1 · One idea
+
+One idea at a time: a question first, then a cell that answers it.
+
+**Think first.** Where is `x` after this cell, and where is `y`?"""
+_SHOWN = """x = torch.arange(4.0)
+y = x.to("cuda")
+print(x.device, y.device)"""
+_TASK = """### Exercise: there and doubled
+
+Make `doubled`: twice the values of `x`, on the GPU.
+
+*2 points*"""
+_ANSWER = """%%exercise there-and-doubled
+### BEGIN SOLUTION
+doubled = x.to("cuda") * 2
+### END SOLUTION"""
+_CHECK = """%%check there-and-doubled
+expect.on_device(doubled, "cuda:0", hint="x.to(...) gives a copy on the GPU.")
+### BEGIN HIDDEN TESTS
+expect.equal(doubled, torch.tensor([0.0, 2.0, 4.0, 6.0]))
+### END HIDDEN TESTS"""
+_HINT = """# Stuck? Take the # away from the next line and run this cell: each run gives one more hint.
+# %hint there-and-doubled"""
+
+
+def lesson(name: str, title: str) -> Lesson:
+    """The ``lesson.yaml`` of a new lesson."""
+    exercise = Exercise(
+        id="there-and-doubled",
+        title="there and doubled",
+        points=2,
+        hints=(
+            "There are two steps: a copy to the GPU, and a product.",
+            '`x.to("cuda")` is a tensor like any other.',
+            'Write `doubled = x.to("cuda") * 2`.',
+        ),
+        wrong=(
+            WrongSolution(why="doubled on the CPU, and left there", code="doubled = x * 2\n", score=1.0),
+            WrongSolution(why="moved, and not doubled", code='doubled = x.to("cuda")\n', score=1.0),
+        ),
+    )
+    return Lesson(
+        name=name,
+        title=title,
+        goal="What a student can do afterwards, in one sentence.",
+        minutes=20,
+        hardware="a100",
+        prerequisites=("00-tour",),
+        points=2,
+        exercises=(exercise,),
+    )
+
+
+def notebook(name: str, title: str) -> Any:
+    """The source notebook of a new lesson."""
+    code, words = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
+    cells = [
+        words(_TITLE.format(title=title)),
+        code(_SETUP.format(name=name), metadata=_mark("setup")),
+        words(_IDEA),
+        code(_SHOWN),
+        words(_TASK),
+        code(_ANSWER, metadata=_mark("there-and-doubled", solution=True)),
+        code(_CHECK, metadata=_mark("there-and-doubled-check", points=2)),
+        code(_HINT),
+    ]
+    for i, cell in enumerate(cells, 1):
+        cell["id"] = cell.metadata.get("nbgrader", {}).get("grade_id") or f"cell-{i:02}"
+    spec = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+    return nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": spec, "language_info": {"name": "python"}})
+
+
+def _mark(grade_id: str, *, solution: bool = False, points: int | None = None) -> dict[str, Any]:
+    mark: dict[str, Any] = {
+        "schema_version": 3,
+        "grade_id": grade_id,
+        "grade": points is not None,
+        "solution": solution,
+        "locked": not solution,
+        "task": False,
+    }
+    return {"nbgrader": mark if points is None else mark | {"points": points}}
+
+
+def write(name: str, into: Path) -> Path:
+    """Make a lesson in ``into/name`` and return the folder.
+
+    Raises
+    ------
+    FakeGpuError
+        The name is none for a lesson, or there is one of that name.
+    """
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        raise FakeGpuError(f"{name!r} is no name for a lesson: use small letters, digits and hyphens, as 05-my-lesson.")
+    folder = into / name
+    if folder.exists():
+        raise FakeGpuError(f"There is a lesson {folder} already.")
+    title = re.sub(r"^\d+-", "", name).replace("-", " ").capitalize() or name
+    folder.mkdir(parents=True)
+    (folder / FILE).write_text(lesson(name, title).dump(), encoding="utf-8", newline="\n")
+    (folder / f"{name}.ipynb").write_text(text(notebook(name, title)), encoding="utf-8", newline="\n")
+    return folder

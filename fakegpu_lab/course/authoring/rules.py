@@ -1,0 +1,104 @@
+"""What can be seen of a lesson without running it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.course import checking
+from fakegpu_lab.course.authoring.answers import grade_id, is_solution
+from fakegpu_lab.course.classroom import Classroom
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fakegpu_lab.course.lesson import Exercise, Lesson
+
+FIELDS = {"schema_version", "grade_id", "grade", "solution", "locked", "task", "points"}
+"""All that nbgrader's metadata may have: its own validator refuses others."""
+_LESSON = re.compile(r"^%lesson +(\S+)", re.MULTILINE)
+
+
+def problems(lesson: Lesson, notebook: Any) -> list[str]:
+    """Return sentences: what does not fit together in a lesson."""
+    found = _clean(notebook)
+    named = [name for cell in notebook.cells if cell.cell_type == "code" for name in _LESSON.findall(cell.source)]
+    if lesson.exercises and named != [lesson.name]:
+        said = f"it says {', '.join(named)}" if named else "no cell says it"
+        found.append(f"The first code cell should say %lesson {lesson.name}: {said}.")
+    cells = {grade_id(cell): cell for cell in notebook.cells if grade_id(cell)}
+    known = {name for exercise in lesson.exercises for name in (exercise.id, exercise.check_id)}
+    for name, cell in cells.items():
+        mark = cell.metadata.nbgrader
+        if (mark.get("solution") or mark.get("grade")) and cell.cell_type == "code" and name not in known:
+            found.append(f"The cell {name} belongs to no exercise of lesson.yaml.")
+    for exercise in lesson.exercises:
+        found += _exercise(exercise, cells, notebook)
+    return found
+
+
+def _clean(notebook: Any) -> list[str]:
+    found = []
+    if "widgets" in notebook.metadata:
+        found.append("The notebook has widget state: delete metadata.widgets.")
+    if any(cell.get("outputs") for cell in notebook.cells):
+        found.append("The notebook has outputs: clear them, they hide changes and may hold an answer.")
+    names = [grade_id(cell) for cell in notebook.cells if grade_id(cell)]
+    found += [f"Two cells have the grade_id {name}." for name in sorted({n for n in names if names.count(n) > 1})]
+    for cell in notebook.cells:
+        more = set(cell.metadata.get("nbgrader", {})) - FIELDS
+        if more:
+            found.append(f"The cell {grade_id(cell)} has nbgrader metadata that it has no fields for: {sorted(more)}.")
+    return found
+
+
+def _exercise(exercise: Exercise, cells: dict[str, Any], notebook: Any) -> list[str]:
+    found = []
+    answer, check = cells.get(exercise.id), cells.get(exercise.check_id)
+    if answer is None or not is_solution(answer):
+        found.append(f"{exercise.id}: there is no solution cell with this grade_id.")
+    elif answer.cell_type == "code" and not answer.source.lstrip().startswith(f"%%exercise {exercise.id}"):
+        found.append(f"{exercise.id}: its cell should begin with %%exercise {exercise.id}.")
+    if check is None or not check.metadata.nbgrader.get("grade"):
+        return [*found, f"{exercise.id}: there is no grade cell {exercise.check_id}."]
+    first, _, rest = check.source.lstrip().partition("\n")
+    if first.strip() != f"%%check {exercise.id}":
+        found.append(f"{exercise.id}: its check should begin with %%check {exercise.id}.")
+    points = float(check.metadata.nbgrader.get("points", 0))
+    try:
+        parts = sum(part.points for part in checking.parts("\n" + rest))
+    except (SyntaxError, ValueError) as error:
+        return [*found, f"{exercise.id}: its check cannot be read: {error}"]
+    if abs(points - exercise.points) > 1e-9:
+        found.append(f"{exercise.id}: lesson.yaml gives {exercise.points:g} points, nbgrader's metadata {points:g}.")
+    if abs(parts - exercise.points) > 1e-9:
+        found.append(f"{exercise.id}: its parts are worth {parts:g} points together, the exercise {exercise.points:g}.")
+    if not exercise.wrong and exercise.points:
+        found.append(f"{exercise.id}: list at least one wrong solution that a student might write (wrong:).")
+    return found + _hints(exercise, notebook)
+
+
+def _hints(exercise: Exercise, notebook: Any) -> list[str]:
+    if not exercise.hints:
+        return []
+    line = re.compile(rf"^#? ?%hint {re.escape(exercise.id)} *$", re.MULTILINE)
+    if not any(line.search(cell.source) for cell in notebook.cells if cell.cell_type == "code"):
+        return [f"{exercise.id}: it has hints, and no cell says # %hint {exercise.id}."]
+    return []
+
+
+def hints(lesson: Lesson, folder: Path) -> list[str]:
+    """Uncover every hint as a student would; return sentences about those that did not come."""
+    found = []
+    room = Classroom(lesson, folder / "nowhere")
+    room._file = lambda: None  # type: ignore[method-assign] # nothing is saved
+    for exercise in lesson.exercises:
+        try:
+            shown = [room.hint(exercise.id) for _ in exercise.hints]
+        except FakeGpuError as error:
+            found.append(f"{exercise.id}: {error}")
+            continue
+        missing = [i + 1 for i, hint in enumerate(exercise.hints) if hint not in shown[i]]
+        found += [f"{exercise.id}: hint {i} is not reached." for i in missing]
+    return found

@@ -1,0 +1,9 @@
+"""A course of nbgrader: `nbgrader generate_assignment 01-device-placement`, `nbgrader autograde …`."""
+
+c = get_config()  # noqa: F821 - nbgrader defines it
+
+c.CourseDirectory.course_id = "fakegpu-lab"
+c.GenerateAssignment.post_convert_hook = (
+    "fakegpu_lab.course.authoring.release.after_nbgrader"  # wrong solutions stay here
+)
+c.Execute.timeout = 120

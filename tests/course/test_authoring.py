@@ -1,0 +1,116 @@
+"""Writing lessons: a new one is whole, and what is wrong with one is told in a sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import nbformat
+import pytest
+import yaml
+
+pytest.importorskip("nbgrader")
+
+from fakegpu_lab.cli import cli
+from fakegpu_lab.course import lesson as lessons
+from fakegpu_lab.course.authoring import check, new, rules
+from fakegpu_lab.course.authoring.answers import grade_id, replaced
+from fakegpu_lab.course.authoring.release import released
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fakegpu_lab.course.authoring.check import Finding
+
+
+def findings(folder: Path) -> dict[str, list[str]]:
+    found: list[Finding] = []
+    well = check.check(folder, found.append, nbval=False)
+    assert well == (not any(finding.wrong for finding in found))
+    return {finding.what.split(" (")[0]: finding.wrong for finding in found}
+
+
+def test_a_new_lesson_is_whole_and_each_fault_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A fault of each kind at once: what is told of the whole lesson is nothing, of the faulty one a sentence each."""
+    good = new.write("05-good", tmp_path)
+    assert not [text for texts in findings(good).values() for text in texts]
+
+    bad = new.write("06-bad", tmp_path)
+    notebook = nbformat.read(bad / "06-bad.ipynb", as_version=4)
+    for cell in notebook.cells:
+        if grade_id(cell) == "there-and-doubled":
+            cell.source = cell.source.replace("x.to", "import sys; print('!', file=sys.stderr)\ndoubled = x.to")
+            cell.source = cell.source.replace("doubled = import", "import")
+        if grade_id(cell) == "there-and-doubled-check":
+            cell.source = (
+                '%%check there-and-doubled\nexpect.transfers(d2h_at_most=0)\nexpect.on_device(doubled, "cuda:0")'
+            )
+    nbformat.write(notebook, bad / "06-bad.ipynb")
+    told = yaml.safe_load((bad / "lesson.yaml").read_text(encoding="utf-8"))
+    told["budget"] = {"seconds": 60, "memory": "10MiB"}
+    (bad / "lesson.yaml").write_text(yaml.safe_dump(told), encoding="utf-8")
+    found = findings(bad)
+    assert found["the solution passes every check"] == []
+    assert found["nothing is printed to stderr, and no cell fails"] == ["there-and-doubled prints to stderr: !"]
+    assert "and may hold 10MiB" in found["time and memory stay within the budget"][0]
+    assert found["each of 2 wrong solutions fails, as its author says"] == [
+        "there-and-doubled (moved, and not doubled): it earns 2, and should earn 1."
+    ]
+    assert capsys.readouterr().err == ""
+
+
+def test_what_does_not_fit_together_is_told_without_running_anything(tmp_path: Path) -> None:
+    folder = new.write("05-odd", tmp_path)
+    lesson, notebook = lessons.load(folder), nbformat.read(folder / "05-odd.ipynb", as_version=4)
+    assert rules.problems(lesson, notebook) == []
+    assert rules.hints(lesson, folder) == []
+    cells = {grade_id(cell) or cell.id: cell for cell in notebook.cells}
+    cells["there-and-doubled"].source = "doubled = 1"
+    cells["there-and-doubled-check"].source += "\nexpect.true(1)"
+    cells["there-and-doubled-check"].metadata.nbgrader["points"] = 5
+    cells["setup"].source = "%lesson 04-even"
+    cells["setup"].metadata.nbgrader["mine"] = 1
+    cells["cell-08"].source = "# no hints"
+    notebook.metadata["widgets"] = {}
+    said = "\n".join(rules.problems(lesson, notebook))
+    for part in (
+        "The notebook has widget state",
+        "should say %lesson 05-odd: it says 04-even",
+        "its cell should begin with %%exercise there-and-doubled",
+        "lesson.yaml gives 2 points, nbgrader's metadata 5",
+        "its parts are worth 3 points together, the exercise 2",
+        "no cell says # %hint there-and-doubled",
+        "['mine']",
+    ):
+        assert part in said
+    notebook.cells.remove(cells["there-and-doubled-check"])
+    assert "there is no grade cell there-and-doubled-check" in "\n".join(rules.problems(lesson, notebook))
+
+
+def test_a_released_notebook_has_no_solutions_and_no_hidden_parts(tmp_path: Path) -> None:
+    source = new.notebook("05-x", "X")
+    given = "\n".join(cell.source for cell in released(source).cells)
+    assert "raise NotImplementedError" in given
+    assert "SOLUTION" not in given
+    assert "HIDDEN" not in given
+    assert "tensor([0.0" not in given
+    assert "SOLUTION" in "\n".join(cell.source for cell in source.cells), "the source stays as it is"
+
+
+def test_answers_take_the_place_of_solutions() -> None:
+    source = "%%exercise a\ndef f():\n    ### BEGIN SOLUTION\n    return 1\n    ### END SOLUTION\nf()"
+    assert replaced(source, "x = 2\nreturn x\n") == "%%exercise a\ndef f():\n    x = 2\n    return x\nf()"
+    assert replaced("%%exercise a\nf = 1", "f = 2") == "%%exercise a\nf = 2"
+
+
+def test_bad_names_are_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FakeGpuError, match="is no name for a lesson"):
+        cli.main(["lesson", "new", "My Lesson"], standalone_mode=False)
+    with pytest.raises(FakeGpuError, match="There is no lesson nowhere"):
+        cli.main(["lesson", "check", "nowhere"], standalone_mode=False)
+    new.write("05-a", tmp_path / "source")
+    with pytest.raises(FakeGpuError, match="There are no submissions"):
+        cli.main(["grade", "--lesson", "05", "absent"], standalone_mode=False)
+    with pytest.raises(FakeGpuError, match="There is no lesson 09"):
+        cli.main(["grade", "--lesson", "09", "absent"], standalone_mode=False)
