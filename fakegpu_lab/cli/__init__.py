@@ -192,6 +192,15 @@ def check(path: tuple[str, ...], jobs: int, nbval: bool) -> int:
 
 
 @lesson.command()
+@click.argument("path", nargs=-1)
+def clean(path: tuple[str, ...]) -> None:
+    """Take outputs and widget state out of the lessons in PATH (by default all)."""
+    from fakegpu_lab.cli import authoring
+
+    authoring.clean(path)
+
+
+@lesson.command()
 @click.option("--into", metavar="FOLDER", help="By default release/ beside source/")
 @click.argument("path", nargs=-1)
 def release(path: tuple[str, ...], into: str | None) -> None:

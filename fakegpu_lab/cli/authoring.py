@@ -75,6 +75,14 @@ def check(paths: tuple[str, ...], jobs: int, nbval: bool) -> int:
     return 0 if well else 1
 
 
+def clean(paths: tuple[str, ...]) -> None:
+    """Take out of the notebooks what running them left there."""
+    for folder in _all(paths):
+        for notebook in sorted(folder.glob("*.ipynb")):
+            if releases.clean(notebook):
+                print(f"Cleaned {notebook}")
+
+
 def release(paths: tuple[str, ...], into: str | None) -> None:
     """Make lessons as students get them."""
     for folder in _all(paths):

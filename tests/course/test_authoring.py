@@ -97,6 +97,21 @@ def test_a_released_notebook_has_no_solutions_and_no_hidden_parts(tmp_path: Path
     assert "SOLUTION" in "\n".join(cell.source for cell in source.cells), "the source stays as it is"
 
 
+def test_what_running_a_lesson_left_is_taken_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = new.write("05-run", tmp_path / "source")
+    path = folder / "05-run.ipynb"
+    fresh = path.read_text(encoding="utf-8")
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[3].outputs = [nbformat.v4.new_output("stream", text="cpu")]
+    notebook.cells[3].execution_count = 4
+    notebook.metadata["widgets"] = {"state": {}}
+    nbformat.write(notebook, path)
+    assert len(rules.problems(lessons.load(folder), notebook)) == 2
+    monkeypatch.chdir(tmp_path)
+    cli.main(["lesson", "clean"], standalone_mode=False)
+    assert path.read_text(encoding="utf-8") == fresh
+
+
 def test_answers_take_the_place_of_solutions() -> None:
     source = "%%exercise a\ndef f():\n    ### BEGIN SOLUTION\n    return 1\n    ### END SOLUTION\nf()"
     assert replaced(source, "x = 2\nreturn x\n") == "%%exercise a\ndef f():\n    x = 2\n    return x\nf()"

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import nbformat
 import pytest
 
 pytest.importorskip("nbgrader")
-distributed = pytest.importorskip("distributed")
-
-import nbformat
 
 from fakegpu_lab.course.authoring.release import released
 from tests.course import graded_lesson as made
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_two_workers_of_a_cluster_give_the_same_grades(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
     source = made.source()
     (tmp_path / "source" / "two").mkdir(parents=True)
     nbformat.write(source, tmp_path / "source" / "two" / "two.ipynb")

@@ -103,6 +103,23 @@ def release(folder: Path, into: Path) -> list[Path]:
     return written
 
 
+def clean(path: Path) -> bool:
+    """Take out of a source notebook what running it left there; say whether there was anything."""
+    before = path.read_text(encoding="utf-8")
+    notebook = nbformat.reads(before, as_version=4)
+    notebook.metadata.pop("widgets", None)
+    notebook.metadata["language_info"] = {"name": "python"}
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+        for name in ("execution", "collapsed", "scrolled", "jupyter"):
+            cell.metadata.pop(name, None)
+    after = text(notebook)
+    if after != before:
+        path.write_text(after, encoding="utf-8", newline="\n")
+    return after != before
+
+
 def after_nbgrader(assignment: str, student: str, notebooks: list[str]) -> None:
     """Nbgrader's hook after ``generate_assignment``: the author's wrong solutions are not given out.
 

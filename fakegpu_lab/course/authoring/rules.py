@@ -41,9 +41,9 @@ def problems(lesson: Lesson, notebook: Any) -> list[str]:
 def _clean(notebook: Any) -> list[str]:
     found = []
     if "widgets" in notebook.metadata:
-        found.append("The notebook has widget state: delete metadata.widgets.")
+        found.append("The notebook has widget state: fakegpu-lab lesson clean takes it out.")
     if any(cell.get("outputs") for cell in notebook.cells):
-        found.append("The notebook has outputs: clear them, they hide changes and may hold an answer.")
+        found.append("The notebook has outputs: fakegpu-lab lesson clean takes them out.")
     names = [grade_id(cell) for cell in notebook.cells if grade_id(cell)]
     found += [f"Two cells have the grade_id {name}." for name in sorted({n for n in names if names.count(n) > 1})]
     for cell in notebook.cells:

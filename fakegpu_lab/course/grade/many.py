@@ -122,11 +122,11 @@ def _on_dask(
     with client:
         shared = client.scatter(lesson, broadcast=True)
         futures = {
-            client.submit(_grade, one, shared, limits, hide, pure=False, retries=DASK_TRIES, resources=None): i
+            client.submit(_grade, one, shared, limits, hide, pure=False, retries=DASK_TRIES): i
             for i, one in enumerate(submissions)
         }
         try:
-            for future in as_completed(list(futures)):
+            for future in as_completed(list(futures), loop=client.loop):
                 i = futures[future]
                 try:
                     yield i, future.result()
