@@ -1,4 +1,4 @@
-"""Grade a class of 60: is every row right, how much faster are two workers, is a killed run resumed without loss?
+"""Grade a class of 60: all rows right, two workers faster than one, a killed run resumed without loss.
 
     python benchmarks/grading.py            # all of it
     python benchmarks/grading.py --size 12  # fewer, for a look
@@ -103,7 +103,7 @@ def grade(folder: Path, out: str, *options: str) -> float:
 
 
 def environment() -> dict[str, str]:
-    """This checkout first."""
+    """Let the process find the modules of this checkout."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
 

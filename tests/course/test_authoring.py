@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nbformat
@@ -14,13 +15,13 @@ from fakegpu_lab.cli import cli
 from fakegpu_lab.course import lesson as lessons
 from fakegpu_lab.course.authoring import check, new, rules
 from fakegpu_lab.course.authoring.answers import grade_id, replaced
-from fakegpu_lab.course.authoring.release import released
+from fakegpu_lab.course.authoring.release import release, released
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from fakegpu_lab.course.authoring.check import Finding
+
+LESSONS = Path(__file__).parents[2] / "lessons"
 
 
 def findings(folder: Path) -> dict[str, list[str]]:
@@ -129,3 +130,11 @@ def test_bad_names_are_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest
         cli.main(["grade", "--lesson", "05", "absent"], standalone_mode=False)
     with pytest.raises(FakeGpuError, match="There is no lesson 09"):
         cli.main(["grade", "--lesson", "09", "absent"], standalone_mode=False)
+
+
+@pytest.mark.parametrize("lesson", sorted(path.name for path in (LESSONS / "source").glob("[0-9]*")))
+def test_the_release_is_in_step_with_its_source(lesson: str, tmp_path: Path) -> None:
+    release(LESSONS / "source" / lesson, tmp_path)
+    made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    given_out = {path.name: path.read_bytes() for path in (LESSONS / "release" / lesson).iterdir()}
+    assert made == given_out, "run: fakegpu-lab lesson release"
