@@ -18,7 +18,9 @@ def stuck(scheduler: Scheduler) -> tuple[Rank, BaseException]:
     waiting = [rank for rank in scheduler.ranks if not rank.done]
     first = next((rank for rank in waiting if isinstance(_what(rank), Operation)), waiting[0])
     like_nccl = bool(scheduler.shared.get("timeout_like_nccl"))
-    return first, dist.DistBackendError(watchdog(waiting) if like_nccl else described(scheduler.ranks, first))
+    error = dist.DistBackendError(watchdog(waiting) if like_nccl else described(scheduler.ranks, first))
+    scheduler.shared["stuck"] = error
+    return first, error
 
 
 def _what(rank: Rank) -> Any:
@@ -164,7 +166,7 @@ def _the(number: int) -> str:
 def note(scheduler: Scheduler) -> str:
     """What is added to the exception of the rank that failed: whose it is, and where the others were."""
     failed = scheduler.failed
-    if failed is None:
+    if failed is None or scheduler.shared.get("stuck") is failed.error:  # that tells it all
         return ""
     lines = [f"Rank {failed.number} raised this; the other ranks were stopped."]
     for rank in scheduler.ranks:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver import current
 from fakegpu_lab.driver.patches import Patches
+from fakegpu_lab.driver.torch_cuda import device, lifecycle
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.ranks import diagnosis, hints
+from fakegpu_lab.ranks import diagnosis, hints, tracebacks
 from fakegpu_lab.ranks.output import Console, RankOutput
 from fakegpu_lab.ranks.process_state import ProcessState
 from fakegpu_lab.ranks.scheduler import Scheduler, current_rank
@@ -114,6 +115,7 @@ def run_programs(
         note = diagnosis.note(scheduler)
         if note and hasattr(error, "add_note"):  # since Python 3.11
             error.add_note(note)
+        tracebacks.end_at_users_line(error)
         raise
     finally:
         patches.undo()
@@ -133,6 +135,8 @@ def _install(patches: Patches) -> None:
         patches.set(rendezvous, name, substitute)
         patches.set(dist, name, substitute)
     hints.install(patches)
+    for module in (lifecycle, device):  # one rank's CUDA_VISIBLE_DEVICES would number everybody's devices anew
+        patches.set(module, "look", lambda: None)
     isolate = cpp._set_thread_isolation_mode
     isolate(True)
     patches.later(partial(isolate, False))
