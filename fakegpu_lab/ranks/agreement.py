@@ -86,7 +86,7 @@ def _differences(one: Operation, other: Operation) -> Iterator[tuple[str, str, s
         yield "reduce op", one.reduce_op.op.name, other.reduce_op.op.name
     mine, theirs = _sizes(one, other)
     if mine != theirs:
-        yield "Tensor Tensor shapes", _shapes(one), _shapes(other)
+        yield from _extents(one, other)
     if _types(one) != _types(other):
         yield "Tensor Tensor dtypes", ", ".join(_types(one)), ", ".join(_types(other))
 
@@ -143,6 +143,17 @@ def fingerprint(operation: Operation) -> str:
             "requires_grad=false (default), pinned_memory=false (default), memory_format=(nullopt))"
         )
     return text + ")"
+
+
+def _extents(one: Operation, other: Operation) -> Iterator[tuple[str, str, str]]:
+    """Where the shapes of the first tensors differ, extent by extent, as ProcessGroupWrapper tells it."""
+    mine, theirs = list(_tensors(one)[0].shape), list(_tensors(other)[0].shape)
+    if len(mine) != len(theirs) or mine == theirs:
+        yield "Tensor Tensor shapes", _shapes(one), _shapes(other)
+        return
+    for extent, another in zip(mine, theirs, strict=True):
+        if extent != another:
+            yield "Tensor Tensor shapes", str(extent), str(another)
 
 
 def _mismatch(one: Operation, other: Operation, differs: list[tuple[str, str, str]]) -> str:

@@ -140,7 +140,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         **more: Any,
     ) -> Any:
         tensors = [*inputs, *outputs]
-        map_of: Any = getattr(tensors[0], "_fakegpu_lab_device", None) if kind == "ALLREDUCE" else None
+        map_of: Any = getattr(tensors[0], "_fakegpu_lab_device", None) if kind in ("ALLREDUCE", "BROADCAST") else None
         where = torch.device("cuda") if map_of is not None else device if device is not None else tensors[0].device
         backend = self._get_backend(where)
         operation = Operation(

@@ -6,6 +6,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.driver import current
 from fakegpu_lab.driver.kernels import reducer
 from fakegpu_lab.ranks.untyped import cpp, dist
 
@@ -52,9 +53,18 @@ def _register_builtin_comm_hook(reducer: Any, kind: Any) -> None:
     cpp._register_comm_hook(reducer, getattr(module, "process_group", None), fp16_compress_hook)
 
 
+def _verify_params_across_processes(group: Any, parameters: Any, logger: Any = None) -> None:
+    """DDP's comparison of the ranks' parameters, which reads values: ``compute="meta"`` has none to read."""
+    if not current.meta():
+        cpp._verify_params_across_processes(group, parameters, logger)
+
+
 def install(patches: Patches) -> None:
     """Patch what DDP calls."""
     patches.set(dist, "Reducer", _with_map_on_host(cpp.Reducer))
     patches.set(cpp.Reducer, "_set_static_graph", _with_map_on_host(cpp.Reducer._set_static_graph))
+    if current.meta():  # the order of the buckets, which rank 0 tells all, is read
+        patches.set(cpp.Reducer, "_rebuild_buckets", _with_map_on_host(cpp.Reducer._rebuild_buckets))
+    patches.set(dist, "_verify_params_across_processes", _verify_params_across_processes)
     patches.set(dist, "_register_builtin_comm_hook", _register_builtin_comm_hook)
     patches.set(cpp.Logger, "set_runtime_stats_and_log", _without_timer(cpp.Logger.set_runtime_stats_and_log))

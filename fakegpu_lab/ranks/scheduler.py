@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 STACK_BYTES = 64 << 20
 """A rank's stack: as deep as a main thread's (macOS gives others 512 KiB). Only pages that are used take memory."""
 
+PATIENCE = 1_000
+"""How often a rank may ask in vain whether something is over, with nobody else to make it so."""
+
 _READY, _RUNNING, _WAITING, _DONE = "ready", "running", "waiting", "done"
 
 
@@ -93,6 +96,7 @@ class Rank:
         self.local: dict[str, Any] = {}
         self.thread: threading.Thread | None = None
         self._turn = threading.Semaphore(0)
+        self._asked = 0
 
     @property
     def done(self) -> bool:
@@ -126,12 +130,27 @@ class Rank:
             raise RankStopped
         self.waiting = None
 
-    def give_way(self) -> None:
-        """Let every other rank that can go on run once, without waiting for anything."""
+    def give_way(self, waiting: Waiting) -> None:
+        """Let every other rank that can go on run once: a rank asks whether `waiting` is over, and will ask again.
+
+        A rank that asks for the `PATIENCE`-th time, and nobody else can go on, waits for it instead: it would ask for
+        ever.
+        """
         others = [other for other in self.scheduler.ranks if other is not self]
-        asked = iter((False, True))
-        if any(not other.done for other in others):
-            self.wait(Waiting(lambda: next(asked, True)))
+        if any(other.able for other in others):
+            self._asked = 0
+            asked = iter((False, True))
+            self.wait(Waiting(lambda: next(asked, True), waiting.what))
+            return
+        self._asked += 1
+        if self._asked >= PATIENCE:
+            self._asked = 0
+            self.wait(waiting)
+
+    @property
+    def able(self) -> bool:
+        """Whether it could go on if it had the turn."""
+        return self.state == _READY or (self.state == _WAITING and self.waiting is not None and self.waiting.ready())
 
     def _main(self, program: Callable[[], Any]) -> None:
         here.rank = self
@@ -275,9 +294,7 @@ class Scheduler:
         count = len(self.ranks)
         for step in range(1, count + 1):
             other = self.ranks[(rank.number + step) % count]
-            if other.state == _READY or (
-                other.state == _WAITING and (self.stopping or (other.waiting is not None and other.waiting.ready()))
-            ):
+            if other.able or (self.stopping and other.state == _WAITING):
                 return other
         return None
 

@@ -65,17 +65,23 @@ class RankStore(dist.Store):  # type: ignore[misc]
         return wanted if found is None else found
 
     def check(self, keys: list[str]) -> bool:
-        """Whether all keys are there."""
+        """Whether all keys are there; passes the turn if not, so that a loop that asks comes to its end."""
+        me = current_rank()
+        if me is not None and not self._has(keys):
+            me.give_way(Waiting(lambda: self._has(keys), KeyWait(keys)))
+        return self._has(keys)
+
+    def _has(self, keys: Sequence[str]) -> bool:
         return all(key in self._data for key in keys)
 
     def wait(self, keys: list[str], timeout: dt.timedelta | None = None) -> None:
         """Wait until all keys are there."""
-        if self.check(keys):
+        if self._has(keys):
             return
         me = current_rank()
         if me is None:
             raise dist.DistStoreError(f"wait timeout after {self._timeout}, keys: {', '.join(keys)}")
-        me.wait(Waiting(lambda: self.check(keys), KeyWait(keys)))
+        me.wait(Waiting(lambda: self._has(keys), KeyWait(keys)))
 
     def delete_key(self, key: str) -> bool:
         """Delete a key; whether it was there."""

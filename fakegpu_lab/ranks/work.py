@@ -54,7 +54,8 @@ class RankWork(cpp.Work):  # type: ignore[misc]
         """Whether it is over; passes the turn, so that a loop that asks comes to its end."""
         me = current_rank()
         if me is not None and not self._done():
-            me.give_way()
+            first = next(operation for operation in self._operations if not operation.done)
+            me.give_way(Waiting(lambda: first.done, first))
         elif me is None:
             self._finish()
         return self._done()

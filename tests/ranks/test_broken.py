@@ -118,7 +118,7 @@ def test_another_shape() -> None:
     contains(
         message(lambda: dist.all_reduce(ones(4 + dist.get_rank()))),
         "Detected mismatch between collectives",
-        "Tensor Tensor shapes: [5]vs [4]",
+        "Tensor Tensor shapes: 5vs 4",
         "rank 0 calls all_reduce of [4] float32",
         "rank 1 all_reduce of [5] float32",
         "same size",
@@ -299,6 +299,16 @@ def test_a_forgotten_no_sync(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     contains(text, "gradients were reduced 2 times", "no_sync()")
     assert text.count("no_sync") == 1
+
+
+def test_a_loop_that_asks_for_ever() -> None:
+    def program() -> None:
+        if dist.get_rank() == 0:
+            work = dist.all_reduce(ones(), async_op=True)
+            while not work.is_completed():
+                pass
+
+    contains(message(program), "rank 0 waits in all_reduce", "rank 1 has ended")
 
 
 def test_no_device_for_a_rank() -> None:

@@ -1,0 +1,67 @@
+"""Ranks under ``compute="meta"``: memory and time of a step, without numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+
+import fakegpu_lab as lab
+from tests.ranks.conftest import on_ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GIB = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def _meta() -> Iterator[None]:
+    lab.enable("dgx-a100", compute="meta")
+    yield
+    lab.disable()
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(*[nn.Linear(16384, 16384, bias=False, device="cuda") for _ in range(4)])  # 1 GiB each
+
+
+def step(net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    net(torch.empty(16, 16384, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def test_fsdp2_of_four_gibibytes_on_eight_ranks() -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    def program() -> tuple[float, float]:
+        net = network()
+        for layer in net:
+            fully_shard(layer)
+        fully_shard(net)
+        optimizer = torch.optim.AdamW(net.parameters())
+        step(net, optimizer)
+        torch.cuda.reset_peak_memory_stats()
+        step(net, optimizer)
+        return torch.cuda.memory_allocated() / GIB, torch.cuda.max_memory_allocated() / GIB
+
+    for held, peak in on_ranks(8, program):
+        assert held == pytest.approx(1.5, abs=0.05)  # parameters and two moments, an eighth of 12 GiB
+        assert 3 < peak < 6
+
+
+def test_ddp_overlaps_its_buckets_with_backward() -> None:
+    def program() -> None:
+        net = nn.parallel.DistributedDataParallel(network())
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(2):
+            step(net, optimizer)
+
+    with lab.record() as trace:
+        on_ranks(4, program)
+    reduced = [one for one in trace.collectives if "all_reduce" in one.name and one.rank == 0]
+    backward = [kernel for kernel in trace.kernels if kernel.backward and kernel.device == 0]
+    assert any(one.start_ns < kernel.end_ns and kernel.start_ns < one.end_ns for one in reduced for kernel in backward)
