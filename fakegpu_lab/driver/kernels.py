@@ -16,7 +16,7 @@ from fakegpu_lab.driver import asserts, cudnn_rnn, current, dtypes, nested, quan
 from fakegpu_lab.driver.attention import scaled_dot_product_attention
 from fakegpu_lab.driver.memory import take_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap
-from fakegpu_lab.driver.work import kernel
+from fakegpu_lab.driver.work import Work, kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -108,7 +108,9 @@ def _on_cpu_then_over(name: str) -> Callable[..., Any]:
         packet, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, packet), overload or "default")
         inner = op(*args, device=_inner_device(), **kwargs)
-        kernel(where)
+        roofline = where.roofline
+        work = Work(roofline.streaming(inner.nbytes), 0, inner.nbytes, roofline.share(inner.numel()))
+        kernel(where, work)
         return wrap(inner, where, take_bytes(where, inner.nbytes))
 
     return factory

@@ -295,7 +295,8 @@ def _cost(device: Device, inner: dict[str, Any], backward: bool, moved: int) -> 
     columns = max(1, round(pairs / rows))
     causal = bool(inner["is_causal"] if flash else inner["custom_mask_type"])
     q, k, v = shaped(query, rows), shaped(key, columns), shaped(value, columns)
-    return attention(device, q, k, v, causal=causal, backward=backward, nbytes=moved)
+    which = "flash" if flash else "efficient"
+    return attention(device, q, k, v, causal=causal, backward=backward, nbytes=moved, which=which)
 
 
 HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {

@@ -212,3 +212,21 @@ def test_a_consumer_card_multiplies_halves_at_half_its_marketed_rate(card: None)
     peak = lab.machine().devices[0].profile.peak_flops
     assert peak.fp16 is not None
     assert rate(torch.float16) <= peak.fp16
+
+
+def test_the_corners_of_a_matrix_cost_their_bytes(card: None) -> None:
+    assert one(lambda: torch.tril_indices(4096, 4096, device="cuda")).nbytes == 2 * 8 * 4096 * 4097 // 2
+
+
+def test_packed_attention_costs_what_its_kernel_does() -> None:
+    lab.enable("a100")
+    aten, rows = torch.ops.aten, 512
+    q = torch.zeros(rows, 16, 64, dtype=torch.float16, device="cuda")
+    ends = torch.tensor([0, rows], dtype=torch.int32, device="cuda")
+    flash = kernels(lambda: aten._flash_attention_forward(q, q, q, ends, ends, rows, rows, 0.0, False, False))[-1]
+    efficient = kernels(
+        lambda: aten._efficient_attention_forward(q[None], q[None], q[None], None, ends, ends, rows, rows, 0.0, 0)
+    )[-1]
+    lab.disable()
+    assert flash.flops == efficient.flops
+    assert flash.duration < efficient.duration  # half the speed on an A100: roofline.ATTENTION_EFFICIENCY
