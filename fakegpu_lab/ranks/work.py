@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.ranks import cost
-from fakegpu_lab.ranks.scheduler import current_rank
+from fakegpu_lab.ranks.scheduler import Waiting, current_rank
 from fakegpu_lab.ranks.untyped import cpp
 
 if TYPE_CHECKING:
