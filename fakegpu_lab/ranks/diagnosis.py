@@ -160,7 +160,7 @@ def _name(operation: Operation) -> str:
 
 
 def _the(number: int) -> str:
-    return "the " + {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")
+    return "the " + {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth"}.get(number, f"{number}th")
 
 
 def note(scheduler: Scheduler) -> str:
