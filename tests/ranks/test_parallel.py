@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("gpus")
 
-WIDTH, LAYERS = 32, 4
+WIDTH, LAYERS = 64, 4
 
 
 def layer() -> nn.Module:
