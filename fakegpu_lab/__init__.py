@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from fakegpu_lab.advice import advise
     from fakegpu_lab.course import expect
     from fakegpu_lab.hardware.errors import FakeGpuError
     from fakegpu_lab.notebook.panel import panel
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 __all__ = [
     "FakeGpuError",
     "Trace",
+    "advise",
     "clock",
     "disable",
     "enable",
@@ -51,6 +53,10 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         return import_module("fakegpu_lab.course.expect")
+    if name == "advise":
+        from fakegpu_lab.advice import advise
+
+        return advise
     if name in _TRACE:
         from fakegpu_lab import trace
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.modules import module as torch_modules
 
-from fakegpu_lab.driver import dispatch, memory, races
+from fakegpu_lab.driver import contents, dispatch, memory, races
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.clock import here
@@ -283,6 +283,7 @@ def _refresh() -> None:
 def start(machine: Machine, recorder: Recorder) -> None:
     """Begin to record; of several recordings, each gets what happens while it runs."""
     _recorders.append(recorder)
+    recorder.sent = contents.sent
     _refresh()
     _link(machine)
 

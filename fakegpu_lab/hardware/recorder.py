@@ -71,6 +71,7 @@ class Recorder:
         self, note: Callable[[Host], int], notes: Sequence[Note], began_ns: int = 0, limit: int = LIMIT
     ) -> None:
         self.note = note
+        self.sent: Callable[[Host], int] = lambda host: 0
         self.notes = notes
         self.began_ns = self.last_ns = began_ns
         self.limit = limit
@@ -148,7 +149,7 @@ class Recorder:
             Transfer(
                 name, stream.device, stream.id, start, end, host.name, _place(note), note[4], kind=kind,
                 source=source, target=target, nbytes=nbytes, pinned=pinned, launched_ns=host.now,
-                correlation=self.launches,
+                correlation=self.launches, content=self.sent(host) if source is None else 0,
             )
         )  # fmt: skip
 

@@ -104,6 +104,8 @@ class Transfer(Record):
         Ordinals; None is the host.
     pinned
         Whether the host's side was pinned memory; None between devices.
+    content
+        Names the host tensor that was sent, and its state: the same number, the same unchanged tensor; else 0.
     """
 
     kind: str = ""
@@ -113,6 +115,7 @@ class Transfer(Record):
     pinned: bool | None = None
     launched_ns: int = 0
     correlation: int = 0
+    content: int = 0
 
     @property
     def bandwidth(self) -> float:

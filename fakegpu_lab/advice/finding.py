@@ -1,0 +1,104 @@
+"""A finding: what was seen, where, what it costs, and what to do."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.timeline.words import duration, place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+OFTEN = 4
+"""How many times a line does something before it is called a habit."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that could be better.
+
+    Attributes
+    ----------
+    rule
+        The rule's name, such as ``sync_each_step``.
+    title
+        In a few words.
+    text
+        What was seen: with numbers.
+    remedy
+        What to do.
+    line
+        Where, as ``file:number``; empty if it is no line's.
+    cost_ns
+        The time that it took, or kept a device waiting, as far as that is known: the findings stand in its order.
+    """
+
+    rule: str
+    title: str
+    text: str
+    remedy: str
+    line: str = ""
+    cost_ns: int = 0
+
+    def __str__(self) -> str:
+        where = place(self.line)
+        at = f" ({where.label}: {where.text})" if where.text else f" ({where.label})" if where.label else ""
+        return f"{self.title}{at}\n  {self.text}\n  {self.remedy}"
+
+
+class Advice:
+    """The findings about a recording, the dearest first: a sequence that shows itself.
+
+    Parameters
+    ----------
+    findings
+        In any order.
+    unread
+        What could not be looked at, in one sentence; else empty.
+    """
+
+    def __init__(self, findings: Sequence[Finding], unread: str = "") -> None:
+        self.findings = sorted(findings, key=lambda one: (-one.cost_ns, one.rule, one.line))
+        self.unread = unread
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def __getitem__(self, place: int) -> Finding:
+        return self.findings[place]
+
+    @property
+    def rules(self) -> set[str]:
+        """The names of the rules that found something."""
+        return {finding.rule for finding in self.findings}
+
+    def __repr__(self) -> str:
+        parts = [str(finding) for finding in self.findings] or ["Nothing to advise: no known pattern is there."]
+        return "\n".join([*parts, *([self.unread] if self.unread else [])])
+
+    def _repr_html_(self) -> str:
+        if not self.findings:
+            return f"<p>{html.escape(repr(self))}</p>"
+        cards = "".join(_card(finding) for finding in self.findings)
+        note = f"<p><small>{html.escape(self.unread)}</small></p>" if self.unread else ""
+        return f'<div style="max-width: 52em">{cards}{note}</div>'
+
+
+def _card(finding: Finding) -> str:
+    where = place(finding.line)
+    cost = f' <span style="opacity: 0.7">{duration(finding.cost_ns)}</span>' if finding.cost_ns else ""
+    code = ""
+    if where.label:
+        source = f"<code>{html.escape(where.text)}</code>" if where.text else ""
+        code = f'<div style="margin: 2px 0"><small>{html.escape(where.label)}</small> {source}</div>'
+    return (
+        '<section style="border-left: 3px solid #4c78a8; padding: 2px 0 2px 12px; margin: 10px 0">'
+        f"<strong>{html.escape(finding.title)}</strong>{cost}{code}"
+        f"<div>{html.escape(finding.text)}</div>"
+        f'<div style="opacity: 0.85">{html.escape(finding.remedy)}</div></section>'
+    )

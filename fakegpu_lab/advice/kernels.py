@@ -1,0 +1,157 @@
+"""Rules about what devices do, and what they wait for."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.advice.finding import OFTEN, Finding
+from fakegpu_lab.report import size
+from fakegpu_lab.timeline.words import duration, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fakegpu_lab.hardware.records import Kernel
+    from fakegpu_lab.timeline.recorded import Recorded
+
+Span = tuple[int, int]
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Times without overlaps, in order.
+
+    >>> merged([(5, 7), (0, 2), (1, 3)])
+    [(0, 3), (5, 7)]
+    """
+    found: list[Span] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+def shared(first: Sequence[Span], second: Sequence[Span]) -> int:
+    """Nanoseconds that two lists of merged times have in common.
+
+    >>> shared([(0, 10)], [(2, 4), (8, 12)])
+    4
+    """
+    total = i = k = 0
+    while i < len(first) and k < len(second):
+        total += max(0, min(first[i][1], second[k][1]) - max(first[i][0], second[k][0]))
+        if first[i][1] < second[k][1]:
+            i += 1
+        else:
+            k += 1
+    return total
+
+
+def _length(spans: Iterable[Span]) -> int:
+    return sum(end - start for start, end in spans)
+
+
+def _by_device(recorded: Recorded) -> dict[int, list[Kernel]]:
+    found: dict[int, list[Kernel]] = defaultdict(list)
+    for kernel in recorded.kernels:
+        found[kernel.device].append(kernel)
+    return found
+
+
+def launch_bound(recorded: Recorded) -> list[Finding]:
+    """Kernels shorter than their launch: the device waits for the host after each."""
+    found = []
+    whole = recorded.ended_ns - recorded.began_ns
+    for device, kernels in _by_device(recorded).items():
+        launch = recorded.machine.devices[device].profile.launch_overhead_us * 1e3
+        short = [k for k in kernels if k.end_ns - k.start_ns < launch and not k.waited_for]
+        busy = _length(merged((k.start_ns, k.end_ns) for k in kernels))
+        if len(kernels) < 50 or len(short) < 0.5 * len(kernels) or busy > 0.6 * whole:
+            continue
+        mean = sum(k.end_ns - k.start_ns for k in short) / len(short)
+        line, count = Counter(k.line for k in short).most_common(1)[0]
+        found.append(Finding(
+            "launch_bound", "Launches take longer than kernels",
+            f"{len(short):,} of cuda:{device}'s {len(kernels):,} kernels ran for {duration(mean)} on average, and each "
+            f"launch takes the host {duration(launch)}: the device was busy {percent(busy, whole)} of the time. "
+            f"Most of them, {count:,}, come from this line.",
+            "Give each kernel more to do (a larger batch, one tensor for many), use fused=True or foreach=True "
+            "optimizers, or capture the step in a CUDA graph.",
+            line, whole - busy,
+        ))  # fmt: skip
+    return found
+
+
+def gpu_idle(recorded: Recorded) -> list[Finding]:
+    """The device has nothing to do while the host prepares data, or while data is on its way."""
+    found = []
+    whole = recorded.ended_ns - recorded.began_ns
+    for device, kernels in _by_device(recorded).items():
+        busy = merged((k.start_ns, k.end_ns) for k in kernels)
+        if len(kernels) < OFTEN or _length(busy) > 0.5 * whole:
+            continue
+        work = recorded.host_work
+        copies = [c for c in recorded.transfers if c.device == device and c.kind == "h2d"]
+        for causes, what, remedy in (
+            (work, "the host was busy on its own", "Prepare data beside the training: DataLoader(…, num_workers=4)."),
+            (
+                copies,
+                "data was on its way to it",
+                "Copy the next batch on a stream of its own while this one computes.",
+            ),
+        ):
+            spans = merged((c.start_ns, c.end_ns) for c in causes)
+            alone = _length(spans) - shared(spans, busy)
+            if alone < 0.25 * whole:
+                continue
+            worst = max(causes, key=lambda c: c.end_ns - c.start_ns)
+            found.append(Finding(
+                "gpu_idle", f"cuda:{device} stands idle",
+                f"It was busy {percent(_length(busy), whole)} of the time. For {duration(alone)} "
+                f"({percent(alone, whole)}) it had nothing to do while {what}.",
+                remedy, worst.line, alone,
+            ))  # fmt: skip
+    return found
+
+
+def data_parallel(recorded: Recorded) -> list[Finding]:
+    """`nn.DataParallel`: one process copies the model to every device in every step."""
+    kernels = [k for k in recorded.kernels if k.module.partition(".")[0] == "DataParallel"]
+    if not kernels:
+        return []
+    copies = [c for c in recorded.transfers if c.kind == "p2p"]
+    nbytes = sum(copy.nbytes for copy in copies)
+    moved = f" {len(copies):,} copies between the devices moved {size(nbytes)}." if copies else ""
+    return [Finding(
+        "data_parallel", "nn.DataParallel",
+        "One process sends the parameters to every device and gathers the outputs on the first, in every step."
+        f"{moved}",
+        "DistributedDataParallel keeps the parameters where they are and only adds up gradients, while backward runs.",
+        kernels[0].line, sum(copy.end_ns - copy.start_ns for copy in copies),
+    )]  # fmt: skip
+
+
+def all_reduce_alone(recorded: Recorded) -> list[Finding]:
+    """Gradients are added up after backward, and not beside it."""
+    found = []
+    whole = recorded.ended_ns - recorded.began_ns
+    kernels = _by_device(recorded)
+    sums = ("all_reduce", "reduce_scatter")
+    for device in sorted({part.device for part in recorded.collectives}):
+        parts = [c for c in recorded.collectives if c.device == device and c.operation in sums]
+        spans = merged((c.joined_ns or c.start_ns, c.end_ns) for c in parts)
+        alone = _length(spans) - shared(spans, merged((k.start_ns, k.end_ns) for k in kernels.get(device, [])))
+        if len(parts) < 2 or alone < 0.8 * _length(spans) or alone < 0.05 * whole:
+            continue
+        found.append(Finding(
+            "all_reduce_alone", "Communication is not hidden behind computation",
+            f"cuda:{device} moved {size(sum(c.nbytes for c in parts))} in {len(parts):,} collectives; for "
+            f"{duration(alone)} of their {duration(_length(spans))} no kernel ran beside them.",
+            "Let DistributedDataParallel add up gradients in buckets while backward runs, or start the operation with "
+            "async_op=True and wait for it when its result is needed.",
+            parts[0].line, alone,
+        ))  # fmt: skip
+        break  # the ranks of one program do the same
+    return found

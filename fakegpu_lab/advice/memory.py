@@ -1,0 +1,87 @@
+"""Rules about memory that grows."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.advice.finding import OFTEN, Finding
+from fakegpu_lab.report import size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from fakegpu_lab.hardware.records import Allocation
+    from fakegpu_lab.timeline.recorded import Recorded
+
+    Holder = Callable[[Iterable[int]], str]
+
+_LEAST_BYTES = 4 * 512
+"""Less than this is not worth a word: four blocks of the allocator."""
+
+
+def growing(recorded: Recorded) -> dict[str, list[Allocation]]:
+    """By line, the memory that it took again and again through the recording, and that nobody gave back."""
+    lines: dict[str, list[Allocation]] = defaultdict(list)
+    for allocation in recorded.allocations:
+        if not allocation.freed and allocation.line:
+            lines[allocation.line].append(allocation)
+    whole = recorded.ended_ns - recorded.began_ns
+    found = {}
+    for line, kept in lines.items():
+        moments = sorted({allocation.start_ns for allocation in kept})
+        steady = len(moments) >= OFTEN and moments[-1] - moments[0] > 0.4 * whole
+        if steady and max(b - a for a, b in itertools.pairwise(moments)) < 0.5 * whole:
+            found[line] = kept
+    return found
+
+
+def kept_activations(recorded: Recorded, holder: Holder) -> list[Finding]:
+    """Results of modules stay alive: a loss that was stored with its graph holds all that its backward needs."""
+    return _told(
+        recorded, holder, in_modules=True, rule="kept_activations", title="Activations stay alive, step after step",
+        why="They belong to the forward of modules: something keeps the graphs of past steps, a stored loss or output",
+        remedy="Store loss.detach() or loss.item(), and evaluate under torch.no_grad().",
+    )  # fmt: skip
+
+
+def leak(recorded: Recorded, holder: Holder) -> list[Finding]:
+    """Memory grows in each step, outside modules."""
+    return _told(
+        recorded, holder, in_modules=False, rule="leak", title="Memory grows in each step",
+        why="Each time round the line takes memory that stays taken",
+        remedy="Keep what is needed on the host (.cpu(), .item()), detach it, or let go of it (del, a list that is "
+        "emptied).",
+    )  # fmt: skip
+
+
+def _told(
+    recorded: Recorded, holder: Holder, *, in_modules: bool, rule: str, title: str, why: str, remedy: str
+) -> list[Finding]:
+    lines = growing(recorded)
+    modules = any(allocation.module for kept in lines.values() for allocation in kept)
+    if modules is not in_modules:
+        return []  # with its activations, a loss itself stays alive, too: one finding for both
+    every = [allocation for kept in lines.values() for allocation in kept]
+    nbytes = sum(allocation.block_bytes for allocation in every)
+    if nbytes < _LEAST_BYTES:
+        return []
+    line, kept = max(lines.items(), key=lambda item: sum(a.block_bytes for a in item[1]))
+    steps = _steps(kept)
+    held = holder(allocation.address for allocation in every)
+    by = f" They are held by {held}." if held else ""
+    return [Finding(
+        rule, title,
+        f"{size(nbytes)} in {len(every):,} blocks were taken while recording and never given back, "
+        f"some {size(nbytes // steps)} each time, {steps:,} times. {why}.{by}",
+        remedy, line, 0,
+    )]  # fmt: skip
+
+
+def _steps(kept: Sequence[Allocation]) -> int:
+    """How many times the line was come by: as often as most of its ops left something."""
+    counts: dict[tuple[str, str], int] = defaultdict(int)
+    for allocation in kept:
+        counts[allocation.name, allocation.module] += 1
+    return sorted(counts.values())[len(counts) // 2]

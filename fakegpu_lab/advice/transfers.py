@@ -1,0 +1,150 @@
+"""Rules about copies between host and device, and about waiting for them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, TypeVar
+
+from fakegpu_lab.advice.finding import OFTEN, Finding
+from fakegpu_lab.hardware.links import STAGED_BYTES
+from fakegpu_lab.report import size
+from fakegpu_lab.timeline.words import duration, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fakegpu_lab.hardware.records import Record, Transfer
+    from fakegpu_lab.timeline.recorded import Recorded
+
+    _R = TypeVar("_R", bound=Record)
+
+_TO_DEVICE = "the copy to the device"
+_PAGEABLE = "the copy to the device from pageable memory"
+_TINY_BYTES = 16 * 1024
+_MANY = 16
+_SCALAR_BYTES = 8
+
+
+def _by_line(records: Iterable[_R]) -> dict[str, list[_R]]:
+    found: dict[str, list[_R]] = defaultdict(list)
+    for record in records:
+        found[record.line].append(record)
+    return found
+
+
+def _ns(records: Iterable[Record]) -> int:
+    return sum(record.end_ns - record.start_ns for record in records)
+
+
+def sync_each_step(recorded: Recorded) -> list[Finding]:
+    """A line in a loop lets the host wait for the device: ``loss.item()``, ``print(loss)``, ``.cpu()``, a condition."""
+    found = []
+    whole = recorded.ended_ns - recorded.began_ns
+    for line, waits in _by_line(w for w in recorded.waits if not w.name.startswith(_TO_DEVICE)).items():
+        lost = _ns(waits)
+        if len(waits) < OFTEN or lost < 0.01 * whole:
+            continue
+        found.append(Finding(
+            "sync_each_step", "The host waits for the device again and again",
+            f"It waited {len(waits):,} times here, {duration(lost)} in all ({percent(lost, whole)} of the time). While "
+            "it waits it launches nothing, and the device runs dry before the next launch.",
+            "Keep the value on the device (loss.detach()) and read it now and then, or once after the loop.",
+            line, lost,
+        ))  # fmt: skip
+    return found
+
+
+def tiny_transfers(recorded: Recorded) -> list[Finding]:
+    """Many small copies at one line, which cost their latency and not their bytes; reading one number is not meant."""
+    found = []
+    groups: dict[tuple[str, str], list[Transfer]] = defaultdict(list)
+    for copy in recorded.transfers:
+        if copy.kind != "p2p" and not (copy.kind == "d2h" and copy.nbytes <= _SCALAR_BYTES):
+            groups[copy.line, copy.kind].append(copy)
+    links = recorded.machine.links
+    for (line, kind), copies in groups.items():
+        nbytes = sum(copy.nbytes for copy in copies)
+        if len(copies) < _MANY or nbytes / len(copies) >= _TINY_BYTES:
+            continue
+        slot = recorded.machine.devices[copies[0].device].slot
+        at_once = links.host_ns(slot, nbytes, to_device=kind == "h2d", pinned=bool(copies[0].pinned))
+        spent = _ns(copies)
+        if spent < 2 * at_once:
+            continue
+        way = "to the device" if kind == "h2d" else "to the host"
+        found.append(Finding(
+            "tiny_transfers", "Many small copies",
+            f"{len(copies):,} copies {way}, of {size(nbytes // len(copies))} on average, took {duration(spent)}; one "
+            f"copy of the same {size(nbytes)} takes {duration(at_once)}.",
+            "Put the parts together on their side (torch.stack, torch.cat) and copy them at once.",
+            line, spent - at_once,
+        ))  # fmt: skip
+    return found
+
+
+def same_again(recorded: Recorded) -> list[Finding]:
+    """A host tensor that did not change is sent to the same device again."""
+    found = []
+    groups: dict[tuple[int, int, str], list[Transfer]] = defaultdict(list)
+    for copy in recorded.transfers:
+        if copy.kind == "h2d" and copy.content:
+            groups[copy.content, copy.device, copy.line].append(copy)
+    lines: dict[str, list[list[Transfer]]] = defaultdict(list)
+    for (_, _, line), copies in groups.items():
+        if len(copies) >= OFTEN:
+            lines[line].append(copies)
+    for line, several in lines.items():
+        again = [copy for copies in several for copy in copies[1:]]
+        nbytes = sum(copies[0].nbytes for copies in several)
+        times = len(again) + len(several)
+        what = f"The same {size(nbytes)}" if len(several) == 1 else f"{len(several)} tensors, {size(nbytes)} together,"
+        found.append(Finding(
+            "same_again", "The same tensor is sent again",
+            f"{what} went to the device in {times:,} copies, unchanged; after the first they took "
+            f"{duration(_ns(again))}.",
+            "Send it once, before the loop, and keep the copy on the device.",
+            line, _ns(again),
+        ))  # fmt: skip
+    return found
+
+
+def pageable_non_blocking(recorded: Recorded) -> list[Finding]:
+    """``non_blocking=True`` on memory that is not pinned: the copy is staged, and the host waits all the same."""
+    found = []
+    for line, waits in _by_line(w for w in recorded.waits if w.name == _PAGEABLE).items():
+        found.append(Finding(
+            "pageable_non_blocking", "non_blocking has no effect on pageable memory",
+            f"The host waited {duration(_ns(waits))} here in {len(waits):,} "
+            f"{'copies' if len(waits) > 1 else 'copy'} that were asked not to block.",
+            "Pin the source: DataLoader(…, pin_memory=True), or tensor.pin_memory() once.",
+            line, _ns(waits),
+        ))  # fmt: skip
+    return found
+
+
+def unpinned_loader(recorded: Recorded) -> list[Finding]:
+    """Batch after batch is copied from pageable memory, while the host waits."""
+    found = []
+    asked = {wait.line for wait in recorded.waits if wait.name == _PAGEABLE}
+    whole = recorded.ended_ns - recorded.began_ns
+    copies = (c for c in recorded.transfers if c.kind == "h2d" and c.pinned is False and c.nbytes > STAGED_BYTES)
+    for line, batches in _by_line(copies).items():
+        if line in asked or len(batches) < OFTEN or len({c.content or -n for n, c in enumerate(batches)}) < OFTEN:
+            continue
+        machine = recorded.machine
+        pinned = sum(
+            machine.links.host_ns(machine.devices[c.device].slot, c.nbytes, to_device=True, pinned=True)
+            for c in batches
+        )
+        spent = _ns(batches)
+        if spent < 0.02 * whole:
+            continue
+        found.append(Finding(
+            "unpinned_loader", "Batches come from pageable memory",
+            f"{len(batches):,} copies of {size(sum(c.nbytes for c in batches) // len(batches))} each took "
+            f"{duration(spent)} ({percent(spent, whole)} of the time), and the host waited for each; from pinned "
+            f"memory they take {duration(pinned)}, and with non_blocking=True nobody waits.",
+            "DataLoader(…, pin_memory=True), and batch.to(device, non_blocking=True).",
+            line, spent,
+        ))  # fmt: skip
+    return found

@@ -1,0 +1,307 @@
+"""Advice: each rule with a program that it fires on, and one like it that it lets pass."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+
+import fakegpu_lab as lab
+from fakegpu_lab.advice import kernels, training, transfers
+from fakegpu_lab.hardware.records import Collective, Kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fakegpu_lab.advice import Advice, Finding
+    from fakegpu_lab.hardware.machine import Machine
+
+
+@pytest.fixture(autouse=True)
+def machine() -> Iterator[Machine]:
+    """Two A100s that compute no values: what takes time here is simulated."""
+    yield lab.enable("a100:2", memory="8GiB", compute="meta")
+    lab.disable()
+
+
+def only(advice: Advice, rule: str) -> Finding:
+    (found,) = [finding for finding in advice if finding.rule == rule]
+    return found
+
+
+def of(line: str) -> str:
+    """The text of a record's line."""
+    name, _, number = line.rpartition(":")
+    return Path(name).read_text(encoding="utf-8").splitlines()[int(number) - 1]
+
+
+def step(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    loss: torch.Tensor = model(x).square().mean()
+    loss.backward()
+    return loss
+
+
+def test_a_wait_in_each_step() -> None:
+    model, x = nn.Linear(512, 512, device="cuda"), torch.ones(512, 512, device="cuda")
+    with lab.record() as trace:
+        for _ in range(6):
+            step(model, x)
+            torch.cuda.synchronize()  # in each step
+    found = only(lab.advise(trace), "sync_each_step")
+    assert "# in each step" in of(found.line)
+    assert "6 times" in found.text
+    with lab.record() as trace:
+        for _ in range(6):
+            step(model, x)
+        torch.cuda.synchronize()
+    assert "sync_each_step" not in lab.advise(trace).rules
+
+
+def test_reading_the_loss_in_each_step() -> None:
+    lab.enable("a100", memory="1GiB")
+    x = torch.ones(64, 64, device="cuda")
+    with lab.record() as trace:
+        for _ in range(5):
+            x.sum().item()  # to the host
+    assert "# to the host" in of(only(lab.advise(trace), "sync_each_step").line)
+    assert "tiny_transfers" not in lab.advise(trace).rules  # one habit, one finding
+
+
+def test_many_small_copies() -> None:
+    parts = [torch.ones(100) for _ in range(40)]
+    with lab.record() as trace:
+        for part in parts:
+            part.to("cuda")  # one by one
+    found = only(lab.advise(trace), "tiny_transfers")
+    assert "# one by one" in of(found.line)
+    assert "40 copies to the device, of 400 B on average" in found.text
+    with lab.record() as trace:
+        torch.stack(parts).to("cuda")
+    assert "tiny_transfers" not in lab.advise(trace).rules
+
+
+def test_the_same_tensor_again() -> None:
+    table = torch.ones(256, 256)
+    with lab.record() as trace:
+        for _ in range(5):
+            table.to("cuda")
+    found = only(lab.advise(trace), "same_again")
+    assert "The same 256 KiB went to the device in 5 copies" in found.text
+    with lab.record() as trace:
+        for number in range(5):
+            table.fill_(number)  # it changes: not the same
+            table.to("cuda")
+            torch.ones(256, 256).to("cuda")  # each new, often at the address of the one before
+    assert "same_again" not in lab.advise(trace).rules
+
+
+def test_the_same_parts_of_a_data_set_in_each_epoch() -> None:
+    data = torch.ones(4, 128, 128)
+    with lab.record() as trace:
+        for _ in range(4):
+            for part in range(4):
+                data[part].to("cuda")
+    assert "4 tensors, 256 KiB together, went to the device in 16 copies" in only(lab.advise(trace), "same_again").text
+
+
+def test_non_blocking_from_pageable_memory() -> None:
+    batch = torch.ones(1024, 1024)
+    with lab.record() as trace:
+        batch.to("cuda", non_blocking=True)  # not pinned
+    assert "# not pinned" in of(only(lab.advise(trace), "pageable_non_blocking").line)
+    batch = batch.pin_memory()
+    with lab.record() as trace:
+        batch.to("cuda", non_blocking=True)
+    assert "pageable_non_blocking" not in lab.advise(trace).rules
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_batches_from_pageable_memory(pinned: bool) -> None:
+    batches = [torch.ones(512, 512) for _ in range(6)]
+    if pinned:
+        batches = [batch.pin_memory() for batch in batches]
+    with lab.record() as trace:
+        for batch in batches:
+            batch.to("cuda", non_blocking=pinned)
+    rules = lab.advise(trace).rules
+    assert ("unpinned_loader" in rules) is not pinned
+    assert not rules & {"same_again", "pageable_non_blocking"}
+
+
+def test_kernels_shorter_than_launches() -> None:
+    small, large = torch.ones(8, device="cuda"), torch.ones(2048, 2048, device="cuda")
+    torch.cuda.synchronize()
+    with lab.record() as trace:
+        for _ in range(60):
+            small = small + 1  # tiny
+    found = only(lab.advise(trace), "launch_bound")
+    assert "# tiny" in of(found.line)
+    assert "of cuda:0's 60 kernels ran for 2.00 µs on average" in found.text
+    with lab.record() as trace:
+        for _ in range(60):
+            large = large @ large
+    assert "launch_bound" not in lab.advise(trace).rules
+
+
+@pytest.mark.parametrize(("seconds", "fires"), [(0.01, True), (1e-5, False)])
+def test_a_device_that_waits_for_the_host(seconds: float, fires: bool) -> None:
+    x = torch.ones(2048, 2048, device="cuda")
+    with lab.record() as trace:
+        for _ in range(5):
+            lab.host_work(seconds)
+            x = x @ x
+    assert ("gpu_idle" in lab.advise(trace).rules) is fires
+
+
+def test_activations_that_a_stored_loss_keeps() -> None:
+    model, x = nn.Sequential(nn.Linear(256, 256), nn.ReLU()).cuda(), torch.ones(64, 256, device="cuda")
+    losses = []
+    with lab.record() as trace:
+        for _ in range(6):
+            losses.append(model(x).square().mean())  # noqa: PERF401 - with its graph
+    advice = lab.advise(trace)
+    found = only(advice, "kept_activations")
+    assert "with its graph" in of(found.line)
+    assert "held by the list `losses`" in found.text
+    assert "leak" not in advice.rules  # one habit, one finding
+    with lab.record() as trace:
+        for _ in range(6):
+            losses.append(model(x).square().mean().detach())  # noqa: PERF401 - as people write it
+    assert "kept_activations" not in lab.advise(trace).rules
+
+
+def test_a_leak_and_who_holds_it() -> None:
+    cache = {}
+    with lab.record() as trace:
+        for number in range(6):
+            cache[number] = torch.ones(1000, device="cuda") * number  # never given back
+    found = only(lab.advise(trace), "leak")
+    assert "# never given back" in of(found.line)
+    assert "held by the dict `cache`" in found.text
+    with lab.record() as trace:
+        for number in range(6):
+            cache[0] = torch.ones(1000, device="cuda") * number
+    assert "leak" not in lab.advise(trace).rules
+
+
+def test_a_model_made_while_recording_is_no_leak() -> None:
+    x = torch.ones(4096, 1024, device="cuda")
+    with lab.record() as trace:
+        layers = nn.Sequential(*[nn.Linear(1024, 1024, device="cuda") for _ in range(8)])
+        optimizer = torch.optim.Adam(layers.parameters())
+        for _ in range(4):
+            optimizer.zero_grad()
+            step(layers, x)
+            optimizer.step()
+    assert not lab.advise(trace).rules & {"leak", "kept_activations"}
+
+
+def test_data_parallel() -> None:
+    model, x = nn.Linear(64, 64).cuda(), torch.ones(8, 64, device="cuda")
+    with lab.record() as trace:
+        nn.DataParallel(model)(x)
+    assert "data_parallel" in lab.advise(trace).rules
+    with lab.record() as trace:
+        model(x)
+    assert "data_parallel" not in lab.advise(trace).rules
+
+
+def recording(*parts: tuple[int, int], work: list[tuple[int, int]]) -> Any:
+    """All-reduces and kernels of one device at these times, ms."""
+    ms = 1_000_000
+    return SimpleNamespace(
+        began_ns=0,
+        ended_ns=100 * ms,
+        collectives=[
+            Collective("nccl:all_reduce", 0, 1, a * ms, b * ms, line="train.py:3", nbytes=2**20, joined_ns=a * ms)
+            for a, b in parts
+        ],
+        kernels=[Kernel("aten::mm", 0, 0, a * ms, b * ms) for a, b in work],
+    )
+
+
+def test_an_all_reduce_with_nothing_beside_it() -> None:
+    (found,) = kernels.all_reduce_alone(recording((40, 60), (60, 90), work=[(0, 40), (90, 100)]))
+    assert (found.line, found.cost_ns) == ("train.py:3", 50_000_000)
+    assert "moved 2.00 MiB in 2 collectives; for 50.0 ms of their 50.0 ms no kernel ran" in found.text
+    assert kernels.all_reduce_alone(recording((10, 30), (60, 90), work=[(0, 100)])) == []
+    assert kernels.all_reduce_alone(recording((40, 41), (60, 61), work=[(0, 30)])) == []  # too short to matter
+
+
+def test_an_optimizer_that_was_made_before_to() -> None:
+    lab.enable("a100", memory="1GiB")
+    weight = torch.ones(64, 64, requires_grad=True)
+    optimizer = torch.optim.SGD([weight])
+    x = torch.ones(64, 64, device="cuda")
+    with lab.record() as trace:
+        (x @ weight.to("cuda")).sum().backward()
+    (found,) = training.optimizer_before_to(trace, [optimizer])
+    assert "SGD updates 1 of its 1 tensors on the CPU" in found.text
+    assert "come back over the bus" in found.text
+
+
+def test_an_optimizer_of_another_copy_of_the_model() -> None:
+    model, x = nn.Linear(64, 64), torch.ones(64, 64, device="cuda")
+    optimizer = torch.optim.SGD(model.parameters())
+    on_device = copy.deepcopy(model).cuda()
+    with lab.record() as trace:
+        step(on_device, x)
+    assert "what trains there is not they" in only(lab.advise(trace), "optimizer_before_to").text
+    del optimizer
+    beside = torch.optim.SGD(nn.Linear(3, 3).parameters())  # of a small model that belongs on the CPU
+    right = torch.optim.SGD(on_device.parameters())
+    assert training.optimizer_before_to(trace, [beside, right], list(on_device.parameters())) == []
+
+
+def test_a_program_without_faults() -> None:
+    model = nn.Sequential(*[nn.Linear(2048, 2048, device="cuda") for _ in range(3)])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = [torch.ones(4096, 2048).pin_memory() for _ in range(5)]
+    with lab.record() as trace:
+        for batch in batches:
+            optimizer.zero_grad()
+            step(model, batch.to("cuda", non_blocking=True))
+            optimizer.step()
+    advice = lab.advise(trace)
+    assert list(advice) == []
+    assert repr(advice) == "Nothing to advise: no known pattern is there."
+
+
+def test_findings_stand_in_the_order_of_their_cost_and_show_themselves() -> None:
+    table = torch.ones(1024, 1024)
+    with lab.record() as trace:
+        for _ in range(5):
+            table.to("cuda")  # <again>
+            torch.cuda.synchronize()
+            lab.host_work(0.0001)
+    advice = lab.advise(trace)
+    assert len(advice) >= 1
+    assert [f.cost_ns for f in advice] == sorted((f.cost_ns for f in advice), reverse=True)
+    text, page = repr(advice), advice._repr_html_()
+    assert "The same tensor is sent again (test_advice.py:" in text or "The same tensor is sent again (tests/" in text
+    assert "&lt;again&gt;" in page
+    assert "<again>" not in page
+
+
+def test_advice_after_the_machine_is_gone_and_of_a_full_recording() -> None:
+    table = torch.ones(64, 64)
+    with lab.record(limit=5) as trace:
+        for _ in range(8):
+            table.to("cuda")
+    lab.disable()
+    advice = lab.advise(trace)
+    assert "same_again" in advice.rules
+    assert "no details were kept" in repr(advice)
+
+
+def test_transfers_alone_are_enough_for_its_rules() -> None:
+    with lab.record() as trace:
+        pass
+    assert [rule(trace) for rule in (transfers.same_again, transfers.tiny_transfers, transfers.unpinned_loader)] == [
+        [], [], [],
+    ]  # fmt: skip
