@@ -72,14 +72,21 @@ def machines() -> list[View]:
     return [joined(family) for family in families.values()]
 
 
+def present() -> bool:
+    """Whether this process has a machine, or was left one."""
+    from fakegpu_lab.nvml import publish
+
+    return publish.machine is not None or bool(folder.identity())
+
+
 def current() -> View | None:
     """The machine of this process and of those that share it; idle before torch is imported; None without one."""
     global _cache
     from fakegpu_lab.nvml import publish
 
-    identity = folder.identity()
-    if not identity and publish.machine is None:
+    if not present():
         return None
+    identity = folder.identity()
     now = time.monotonic()
     if _cache is None or now - _cache[0] > _FRESH_S or _cache[1] != identity:
         _cache = (now, identity, documents(identity) if identity else [])

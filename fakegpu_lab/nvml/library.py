@@ -113,7 +113,7 @@ class Library:
         return function
 
     def _init(self) -> int:
-        if find.current() is None:
+        if not find.present():
             return LIBRARY_NOT_FOUND
         self._uses += 1
         return SUCCESS

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware import clock
 from fakegpu_lab.nvml.folder import identity, runtime
-from fakegpu_lab.nvml.view import VERSION, document
+from fakegpu_lab.nvml.view import VERSION, document, forget
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,6 +102,7 @@ def begin(new: Machine) -> None:
     """Let this process answer for a machine; where it cannot, it does not, and all else works."""
     global machine, _server
     machine = new
+    forget()
     with contextlib.suppress(OSError):
         if _server is None:
             folder = runtime()
@@ -115,6 +116,7 @@ def end() -> None:
     """There is no machine any more."""
     global machine
     machine = None
+    forget()
     if _server is not None:
         _server.hush()
 

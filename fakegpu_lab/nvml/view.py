@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -83,11 +84,22 @@ def document(machine: Machine, identity: str, now: int | None = None) -> Documen
         "name": process_name(),
         "machine": identity,
         "spec": machine.spec.text,
-        "cards": [asdict(Card.of(device, machine)) for device in machine.cards],
-        "topology": asdict(Topology.of(machine)),
+        **_facts(machine),
         "snapshot": snapshot.model_dump(mode="json"),
         "busy": [device.load.busy(device, snapshot.now_ns) for device in machine.cards],
     }
+
+
+@lru_cache(maxsize=1)
+def _facts(machine: Machine) -> Document:
+    """What does not change of a machine."""
+    cards = [asdict(Card.of(device, machine)) for device in machine.cards]
+    return {"cards": cards, "topology": asdict(Topology.of(machine))}
+
+
+def forget() -> None:
+    """Let go of the machine whose facts are remembered."""
+    _facts.cache_clear()
 
 
 def process_name() -> str:
