@@ -57,6 +57,8 @@ class Recorder:
         In order.
     dropped
         How many records of a kind were not kept for want of room.
+    sent
+        Tells `Transfer.content` of what a host thread is sending; the driver knows it.
     last_ns
         The latest time at which something recorded ended.
     peaks
