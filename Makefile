@@ -56,7 +56,7 @@ $(VENV)/.lab: $(VENV)/.torch $(INPUTS)
 
 $(VENV)/.test: $(VENV)/.torch $(INPUTS)
 	@echo "Installing fakegpu_lab, its tests' tools, and the libraries that it is tested with …"
-	@$(PIP) --editable ".[lab,test,integrations]"
+	@$(PIP) --editable ".[lab,test,integrations,browser]"
 	@touch $@
 
 clean:

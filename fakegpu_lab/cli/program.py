@@ -76,6 +76,10 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 def _tell(error: BaseException) -> int:
     sys.excepthook(type(error), error, error.__traceback__)
+    postmortem = sys.modules.get("fakegpu_lab.notebook.postmortem")  # the runner watches, unless it is to be quiet
+    found = postmortem.take() if postmortem is not None and postmortem.caused(error) else None
+    if found is not None:
+        print(f"\n{found}", file=sys.stderr)  # where the traceback is
     return 1
 
 

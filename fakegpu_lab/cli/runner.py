@@ -51,6 +51,11 @@ def run(request: Request) -> None:
     inherit.leave(request.devices, request.memory, request.compute)
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
     _attach_nvml()
+    if not request.quiet:
+        from fakegpu_lab import session
+        from fakegpu_lab.notebook import postmortem
+
+        session.on_change.append(postmortem.watch)
     name, *args = request.command
     made = (program.module if request.module else program.script)(name, tuple(args))
     epilogue = _Epilogue(request, spec)

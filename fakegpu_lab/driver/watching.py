@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.nn.modules import module as modules
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from fakegpu_lab.driver import conversion, holdings, recording
 from fakegpu_lab.driver.holdings import KEPT, PASSING, UNKNOWN, Words
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Machine
 
 SHARE = 0.012
-"""Of the wall time, what looking at memory may take."""
+"""Of the program's own time on the processor, what looking at memory may take."""
 
 SCAN_SHARE = 0.003
-"""Of the wall time, what looking through all of Python's objects may take, where some memory nobody spoke for."""
+"""The same of looking through all of Python's objects, where some memory nobody spoke for."""
 
-LEAST_SECONDS = 0.005
-"""Between two looks."""
+LEAST_SECONDS, MOST_SECONDS = 0.005, 0.4
+"""Between two looks, while there are ops. On a processor that others use, too, a look comes all the same."""
 
 PENDING = 2_000
 """Looks kept until somebody takes them; of more, every other one goes."""
@@ -72,7 +72,7 @@ class Watch:
         self._made: dict[int, list[Any]] = {}  # by id: the weak reference, what the tensor said last
         self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self._next = self._next_scan = 0.0
+        self._next = self._last = self._due = self._next_scan = 0.0
         self._busy = threading.Lock()
         self._hooks: list[Any] = []
 
@@ -82,6 +82,7 @@ class Watch:
         recording.watch_by(self._around)
         vars(conversion)["become"] = self._become
         self._hooks = [
+            register_optimizer_step_pre_hook(self._steps),
             register_optimizer_step_post_hook(self._stepped),
             modules.register_module_parameter_registration_hook(self._registered),
             modules.register_module_buffer_registration_hook(self._registered),
@@ -110,20 +111,22 @@ class Watch:
         if not self._busy.acquire(blocking=False):
             return
         try:
-            began = perf_counter()
+            began = thread_time()
             said = self._words()
             unsaid = max(said.unsaid(device) for device in self.machine.cards)
             if unsaid and (thorough or began >= self._next_scan):
                 self._scan()
-                began = perf_counter()
+                began = thread_time()
                 said = self._words()
             sums = tuple(said.sums(device) for device in self.machine.cards)
             reserved = tuple(device.allocator.reserved_bytes for device in self.machine.cards)
             self._looks.append(Look(here.host.now, sums, reserved))
             if len(self._looks) > PENDING:
                 del self._looks[:-1:2]
-            ended = perf_counter()
-            self._next = ended + max((ended - began) / SHARE, LEAST_SECONDS)
+            ended = thread_time()
+            self._due = ended + (ended - began) / SHARE
+            now = perf_counter()
+            self._next, self._last = now + LEAST_SECONDS, now + MOST_SECONDS
         finally:
             self._busy.release()
 
@@ -134,8 +137,13 @@ class Watch:
 
         def watched(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
             __tracebackhide__ = True
-            if perf_counter() >= self._next:
-                self.look()
+            now = perf_counter()
+            if now >= self._next:
+                early = self._due - thread_time()
+                if early <= 0 or now >= self._last:
+                    self.look()
+                else:
+                    self._next = min(now + early, self._last)
             result = way(func, types, args, kwargs)
             if result.__class__ is FakeCudaTensor:
                 known = made.get(id(result))
@@ -179,7 +187,7 @@ class Watch:
 
     def _scan(self) -> None:
         """Look for tensors that no op returned (parameters that `module.to` moved), for modules and optimizers."""
-        began = perf_counter()
+        began = thread_time()
         found = holdings.live()
         for tensor in found.tensors:
             known = self._made.get(id(tensor))
@@ -187,7 +195,7 @@ class Watch:
                 self._made[id(tensor)] = [weakref.ref(tensor), UNKNOWN]
         self._modules.update(found.modules)
         self._optimizers.update(found.optimizers)
-        ended = perf_counter()
+        ended = thread_time()
         self._next_scan = ended + (ended - began) / SCAN_SHARE
 
     def _become(self, target: torch.Tensor, source: torch.Tensor) -> None:
@@ -199,8 +207,10 @@ class Watch:
     def _registered(self, module: torch.nn.Module, name: str, value: Any) -> None:
         self._modules.add(module)
 
-    def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def _steps(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self._optimizers.add(optimizer)
+
+    def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         leader = self._leader
         if leader is None:
             self._leader = leader = threading.get_ident()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.notebook import footer, panel
+from IPython.display import display
+
+from fakegpu_lab import session
+from fakegpu_lab.notebook import footer, panel, postmortem
 from fakegpu_lab.notebook.publisher import existing
 
 if TYPE_CHECKING:
@@ -16,6 +19,9 @@ def register(shell: InteractiveShell) -> None:
     unregister(shell)
     shell.events.register("pre_run_cell", begin)
     shell.events.register("post_run_cell", end)
+    session.on_change.append(postmortem.watch)
+    if session.enabled():
+        postmortem.watch(session.machine())
 
 
 def unregister(shell: InteractiveShell) -> None:
@@ -23,10 +29,13 @@ def unregister(shell: InteractiveShell) -> None:
     for event, function in (("pre_run_cell", begin), ("post_run_cell", end)):
         if function in shell.events.callbacks[event]:
             shell.events.unregister(event, function)
+    if postmortem.watch in session.on_change:
+        session.on_change.remove(postmortem.watch)
 
 
 def begin(info: Any = None) -> None:
     """A cell begins."""
+    postmortem.take()
     footer.begin()
     telling = existing()
     if telling is not None:
@@ -43,4 +52,7 @@ def end(result: Any = None) -> None:
         if shown is not None:
             shown.keep()
         telling.kick()
+    found = postmortem.take()
+    if found is not None and postmortem.caused(error):
+        display(found)
     footer.end()

@@ -2,7 +2,8 @@
 // the kernel is busy. Text from the kernel is only ever set as text.
 
 const VERSION = 1;
-const CATEGORIES = ["parameters", "gradients", "optimizer_state", "activations", "inputs", "workspace", "other"];
+// From what stays to what comes and goes, so that the figure is calm below.
+const CATEGORIES = ["parameters", "optimizer_state", "workspace", "gradients", "activations", "inputs", "other"];
 const SPOKEN = { optimizer_state: "optimizer state" };
 const ROWS = 600;
 const SVG = "http://www.w3.org/2000/svg";
@@ -52,7 +53,7 @@ function h(tag, attributes, ...children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (value !== undefined && value !== null && value !== false) element.setAttribute(name, value);
   }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
+  element.append(...children.filter((child) => child !== null && child !== undefined && child !== 0));
   return element;
 }
 
@@ -109,7 +110,8 @@ class Model {
     for (const device of message.devices) this.devices.set(device.slot, device);
     for (const [slot, rows] of Object.entries(message.history)) {
       const known = this.history.get(+slot) || [];
-      for (const row of rows) {
+      const places = ["now_ns", ...CATEGORIES, "reserved"].map((name) => message.columns.indexOf(name));
+      for (const row of rows.map((told) => places.map((place) => told[place]))) {
         if (known.length && known[known.length - 1][0] === row[0]) known.pop();
         known.push(row);
       }
@@ -318,13 +320,14 @@ class Panel {
     const rows = this.data.history.get(device.slot) || [];
     const row = rows[rows.length - 1] || [0, 0, 0, 0, 0, 0, 0, memory.allocated, memory.reserved];
     const [meter, words, work, error] = [1, 2, 3, 4].map((place) => card.children[place]);
-    const part = (bytes) => `${Math.min((100 * bytes) / memory.total, 100)}%`;
+    const room = memory.total - memory.context;
+    const part = (bytes) => `${Math.min((100 * bytes) / room, 100)}%`;
     CATEGORIES.forEach((_, place) => { meter.children[place].style.width = part(row[place + 1]); });
     meter.children[7].style.width = part(Math.max(memory.reserved - memory.allocated, 0));
     meter.children[8].style.left = part(memory.peak_allocated);
     meter.title = `allocated ${exact(memory.allocated)}, reserved ${exact(memory.reserved)}, `
-      + `peak ${exact(memory.peak_allocated)}, of ${exact(memory.total)}`;
-    words.textContent = `${size(memory.allocated)} of ${size(memory.total)} · reserved ${size(memory.reserved)}`
+      + `peak ${exact(memory.peak_allocated)}, of ${exact(room)}: the card's ${exact(memory.total)} less CUDA's context`;
+    words.textContent = `${size(memory.allocated)} of ${size(room)}\nreserved ${size(memory.reserved)}`
       + ` · peak ${size(memory.peak_allocated)}`;
     words.title = meter.title;
     const used = Math.round(100 * (this.data.latest.utilisation[device.slot] || 0));
@@ -361,7 +364,7 @@ class Panel {
     const last = Math.max(rows[rows.length - 1][0], first + 1);
     const total = (row) => CATEGORIES.reduce((sum, _, place) => sum + row[place + 1], 0);
     const most = Math.max(...rows.map((row) => Math.max(total(row), row[8])), 1);
-    const capacity = device.memory.total;
+    const capacity = device.memory.total - device.memory.context;
     const near = capacity < most * 2.2;
     const top = near ? capacity * 1.06 : most * 1.12;
     const x = (ns) => box.left + ((width - box.left - box.right) * (ns - first)) / (last - first);
@@ -390,7 +393,7 @@ class Panel {
     legend.cells[7].title = exact(sum);
     legend.cells[8].textContent = size(at[8]);
     legend.cells[8].title = exact(at[8]);
-    summary.textContent = `cuda:${device.index} holds ${size(total(now))} of ${size(capacity)}: `
+    summary.textContent = `cuda:${device.index} holds ${size(total(now))} of the ${size(capacity)} for tensors: `
       + CATEGORIES.filter((_, place) => now[place + 1]).map((name) =>
         `${spoken(name)} ${size(now[CATEGORIES.indexOf(name) + 1])}`).join(", ");
     svg.setAttribute("aria-label", `Memory over simulated time. ${summary.textContent}`);
@@ -458,23 +461,24 @@ class Panel {
     const word = (text, at, above, attributes) => words.push(s("text", { x: at, y: above,
       "font-size": 12 * scale, ...attributes }, text));
     let grid = `M${box.left},${bottom}H${right}`;
-    const unit = Math.pow(1024, Math.max(Math.floor(Math.log(top) / Math.log(1024)), 0));
+    let unit = Math.pow(1024, Math.max(Math.floor(Math.log(top) / Math.log(1024)), 0));
     for (const bytes of ticks(top / unit, 4)) {
       const at = y(bytes * unit);
       grid += `M${box.left},${at}H${right}`;
       word(size(bytes * unit), box.left - 6, at + 4 * scale, { "text-anchor": "end" });
     }
     const [ns, name] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([factor]) => last - first >= factor) || [1, "ns"];
+    unit = 0;
     for (const value of ticks(last / ns, box.width < 520 ? 4 : 8, first / ns)) {
       const at = x(value * ns);
       if (at > right - 8) continue;
       grid += `M${at},${bottom}v5`;
-      word(String(+value.toFixed(6)), at, bottom + 17 * scale, { "text-anchor": "middle" });
+      word(`${+value.toFixed(6)}${unit ? "" : ` ${name}`}`, at, bottom + 17 * scale, { "text-anchor": "middle" });
+      unit = 1;
     }
-    word(`simulated ${name}`, right, bottom + 33 * scale, { "text-anchor": "end" });
     lines.grid.setAttribute("d", grid);
     lines.capacity.setAttribute("d", near ? `M${box.left},${y(capacity)}H${right}` : "");
-    if (near) word(`capacity ${size(capacity)}`, right, y(capacity) + 14 * scale, { "text-anchor": "end", class: "fg-on" });
+    if (near) word(`room for tensors ${size(capacity)}`, right, y(capacity) + 14 * scale, { "text-anchor": "end", class: "fg-on" });
     const peak = this.data.devices.get(this.device).memory.peak_allocated;
     const visible = peak <= top && peak > 0;
     lines.peak.setAttribute("d", visible ? `M${box.left},${y(peak)}h${14 * scale}M${right - 14 * scale},${y(peak)}H${right}` : "");
@@ -549,7 +553,8 @@ class Panel {
 
   paintCollectives() {
     const { collectives } = this.data;
-    if (!collectives.length) {
+    const { index, counters } = this.data.devices.get(this.device);
+    if (!collectives.length && !counters.collective_count) {
       this.say("No collectives yet: %%ranks 4 at the top of a cell runs it on four ranks, and torch.distributed's "
         + "all_reduce, or DistributedDataParallel, makes some.");
       return;
@@ -564,7 +569,11 @@ class Panel {
     const lanes = (this.data.timeline ? this.data.timeline.lanes : [])
       .map((lane) => ({ label: lane.label, bars: lane.bars.filter((bar) => bar[2] === "collective") }))
       .filter((lane) => lane.bars.length);
-    this.show("collectives", table("Collectives, as recorded", ["operation", "ranks", "calls", "bytes", "time",
+    const counted = h("p", { class: "fg-note", title: exact(counters.collective_bytes) },
+      `cuda:${index} took part in ${counters.collective_count.toLocaleString("en")}, of ${size(counters.collective_bytes)},`
+      + ` and waited ${duration(counters.collective_wait_ns)} for other ranks. The table has those that were recorded:`
+      + " the beginning of each cell, and steps now and then.");
+    this.show("collectives", counted, rows.length && table("Collectives, as recorded", ["operation", "ranks", "calls", "bytes", "time",
       "bus bandwidth", "who waited"], rows, [1, 2, 3, 4, 5]));
     if (lanes.length) this.body.firstChild.append(this.lanes(lanes, "Collectives by rank, in the last window"));
   }

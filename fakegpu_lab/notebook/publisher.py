@@ -1,14 +1,14 @@
 """Sending telemetry: a thread that asks the source a few times a second and tells every reader what is new to it.
 
-It never slows the kernel: it takes at most `SHARE` of a processor, whatever there is to tell; a reader who does not
-acknowledge what it got is not sent more (its next message has everything since, so nothing is lost); and one that
-cannot acknowledge while a cell runs is sent no more than a few small messages a second, which nobody waits for.
+It never slows the kernel: it takes at most `SHARE` of what the process takes, whatever there is to tell; a reader who
+does not acknowledge what it got is not sent more (its next message has everything since, so nothing is lost); and one
+that cannot acknowledge while a cell runs is sent no more than a few small messages a second, which nobody waits for.
 """
 
 from __future__ import annotations
 
 import threading
-from time import monotonic, thread_time
+from time import monotonic, process_time, thread_time
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.notebook.source import Reader, Source
@@ -23,7 +23,7 @@ SLOWEST = 1.0
 """Seconds, at the most."""
 
 SHARE = 0.006
-"""Of a processor's time, what telling may take."""
+"""Of the process's own time on the processor, what telling may take."""
 
 CREDIT = 0.05
 """Seconds of a processor that may be spent ahead: a new timeline costs more than a few rows."""
@@ -120,7 +120,7 @@ class Publisher:
 
     def _run(self) -> None:
         me = threading.current_thread()
-        credit, last = CREDIT, monotonic()
+        credit, last = CREDIT, process_time()
         while self._thread is me:
             began = thread_time()
             self._kick.clear()
@@ -128,7 +128,7 @@ class Publisher:
             for outlet in list(self.outlets):
                 if not outlet.publish():
                     self.remove(outlet)
-            now = monotonic()
+            now = process_time()
             credit = min(credit + (now - last) * SHARE, CREDIT) - (thread_time() - began)
             last = now
             pause = min(max(-credit / SHARE, INTERVAL), SLOWEST)

@@ -6,7 +6,7 @@ Where an optimizer steps, it is one whole step; else what a cell does last befor
 from __future__ import annotations
 
 from collections import deque
-from time import perf_counter
+from time import process_time
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.driver import recording
@@ -27,7 +27,7 @@ BARS = 500
 """Bars that are sent."""
 
 SHARE = 0.004
-"""Of the wall time, what recording may take."""
+"""Of the process's time on the processor, what recording may take."""
 
 SECONDS = 60e-6
 """What recording a kernel and drawing it costs, about."""
@@ -59,7 +59,8 @@ class Windows:
         self._next = 0.0
 
     def begin(self) -> None:
-        """A cell begins."""
+        """A cell begins: its first stretch is recorded whatever was before, up to its first step."""
+        self._next = 0.0
         self._try_open()
 
     def stepped(self, step: int) -> None:
@@ -79,7 +80,7 @@ class Windows:
             self._open = None
 
     def _try_open(self) -> None:
-        if self._open is None and perf_counter() >= self._next and not recording.recorded():
+        if self._open is None and process_time() >= self._next and not recording.recorded():
             self._open = Trace(self.machine, RECORDS)
             self._open.__enter__()
 
@@ -90,7 +91,7 @@ class Windows:
         self._open = None
         trace.__exit__()
         count = sum(total.count for total in trace.totals.values())
-        self._next = perf_counter() + count * SECONDS / SHARE
+        self._next = process_time() + count * SECONDS / SHARE
         self.collectives.extend(trace.collectives)
         if count and (small or self.trace is None):
             self._number += 1

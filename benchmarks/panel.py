@@ -1,0 +1,104 @@
+"""What an open panel costs: a GPT's training step with it and without, turn by turn in one process.
+
+    python benchmarks/panel.py [--rounds N] [--json FILE]
+
+The panel's reader is one that takes every message and never answers (a stalled front end); serialisation is paid for,
+the socket is not. The last lines tell what it sent, and what 100,000 small ops leave behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from overhead import gpt_step
+
+import fakegpu_lab as lab
+from fakegpu_lab.notebook.publisher import Outlet, Publisher
+from fakegpu_lab.notebook.source import Reader, Source
+
+STEPS = 8
+
+WARM = 2.0
+"""Seconds of work after the panel was opened, before it is measured."""
+
+
+def main() -> None:
+    """Measure, print, and write JSON if asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15, help="turns of each (default 15)")
+    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
+    options = parser.parse_args()
+    lab.enable("a100:2")
+    step = gpt_step("cuda:0")
+    sent: list[int] = []
+
+    def send(message: dict[str, Any]) -> None:
+        sent.append(len(json.dumps(message)))
+
+    source = Source()
+    publisher = Publisher(source)
+    for _ in range(5):
+        step()
+    times: dict[str, list[float]] = {"without": [], "with": []}
+    work: dict[str, list[float]] = {
+        "without": [],
+        "with": [],
+    }  # of all the process's threads: other programs' share out
+    seconds = 0.0
+    for turn in range(2 * options.rounds):
+        name = "with" if turn % 2 else "without"
+        outlet = Outlet(source, send, acknowledges=False)
+        outlet.spoke()
+        if name == "with":
+            publisher.add(outlet)
+            source.begin()
+            opened = time.process_time()
+            while (
+                time.process_time() - opened < WARM
+            ):  # opening costs, once: all of Python's objects are looked through
+                step()
+        began, busy = time.perf_counter(), time.process_time()
+        for _ in range(STEPS):
+            step()
+        work[name].append((time.process_time() - busy) / STEPS)
+        times[name].append((time.perf_counter() - began) / STEPS)
+        if name == "with":
+            seconds += time.perf_counter() - began
+            source.end()
+            publisher.remove(outlet)
+    figures: dict[str, float] = {}
+    for what, measured in (("wall", times), ("processor", work)):
+        ratios = [b / a for a, b in zip(measured["without"], measured["with"], strict=True)]
+        figures |= {f"{what}_{name}": statistics.median(all_) for name, all_ in measured.items()}
+        figures[f"{what}_ratio"] = ratio = statistics.median(ratios)
+        without, with_ = figures[f"{what}_without"] * 1e3, figures[f"{what}_with"] * 1e3
+        print(
+            f"GPT step, {what:9} {without:7.1f} ms, with a panel {with_:7.1f} ms: {100 * (ratio - 1):+.1f} %   (≤ 3 %)"
+        )
+    print(f"{len(sent) / seconds:.1f} messages a second, {sum(sent) / seconds / 1e3:.1f} kB a second")
+    source.open()
+    source.begin()
+    x = torch.ones(4, device="cuda")
+    with torch.no_grad():
+        for _ in range(100):
+            for _ in range(1000):
+                x + x
+            source.poll()
+    message = Reader(source).message()
+    assert message is not None
+    state = len(message.model_dump_json())
+    print(f"after 100,000 small ops the whole state is {state / 1e3:.0f} kB")
+    source.close()
+    lab.disable()
+    if options.json:
+        options.json.write_text(json.dumps(figures | {"state_bytes": state}, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

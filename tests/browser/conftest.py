@@ -1,0 +1,117 @@
+"""JupyterLab in a real browser; skipped, with the reason, where there is no browser to act with."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import nbformat
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TOKEN = "fakegpu"
+ROOT = Path(__file__).parents[2]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]  # fmt: skip
+
+
+def chromium() -> str:
+    """The browser's program; skips where there is none."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("there is no Chromium here (on Debian: apt-get install chromium)")
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is not installed")
+    pytest.importorskip("jupyterlab", reason="JupyterLab is not installed")
+    program = chromium()
+    with playwright.sync_playwright() as running:
+        started = running.chromium.launch(executable_path=program, args=FLAGS)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def server(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A JupyterLab with an empty folder: its address, the folder."""
+    folder = tmp_path_factory.mktemp("lab")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    scratch = {f"JUPYTER_{kind}_DIR": str(folder / kind.lower()) for kind in ("CONFIG", "DATA", "RUNTIME")}
+    environment = {**os.environ, **scratch, "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
+    environment.pop("FAKEGPU_LAB_MACHINE", None)
+    settings = folder / "config/lab/user-settings/@jupyterlab/apputils-extension"
+    settings.mkdir(parents=True)
+    (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
+    notebooks = folder / "notebooks"
+    notebooks.mkdir()
+    command = [sys.executable, "-m", "jupyterlab", "--allow-root", "--no-browser", "--ip=127.0.0.1", f"--port={port}",
+               "--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True",
+               f"--ServerApp.root_dir={notebooks}"]  # fmt: skip
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        until = time.monotonic() + 60
+        while True:
+            try:
+                with urlopen(f"{address}/api?token={TOKEN}", timeout=5):
+                    break
+            except (URLError, OSError):
+                assert process.poll() is None, (folder / "log").read_text()
+                assert time.monotonic() < until, "JupyterLab did not start in a minute"
+                time.sleep(0.2)
+        yield address, notebooks
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+_IDLE = """() => {
+    const widget = window.jupyterapp?.shell.currentWidget;
+    return widget?.sessionContext?.session?.kernel?.status === "idle" && widget.content.model.cells.length > 0;
+}"""
+
+
+@pytest.fixture(scope="session")
+def opened(browser: Any, server: tuple[str, Path]) -> Iterator[Callable[[str, list[str]], Any]]:
+    """Opens a notebook with these cells, and waits until its kernel is ready; gives the page."""
+    address, folder = server
+    pages = []
+
+    def open_(name: str, cells: list[str]) -> Any:
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        nbformat.write(notebook, folder / name)
+        page = browser.new_page(viewport={"width": 1280, "height": 1000})
+        page.set_default_timeout(60_000)
+        pages.append(page)
+        page.goto(f"{address}/lab/tree/{name}?token={TOKEN}&reset")
+        page.wait_for_function(_IDLE, timeout=120_000)
+        page.evaluate("""async () => {
+            const context = window.jupyterapp.shell.currentWidget.sessionContext;
+            await context.ready;
+            await context.session.kernel.info;
+        }""")
+        page.evaluate("void window.jupyterapp.commands.execute('application:toggle-left-area')")
+        return page
+
+    yield open_
+    for page in pages:
+        page.close()
