@@ -77,6 +77,7 @@ class Classroom:
             known = ", ".join(one.id for one in self.lesson.exercises)
             raise FakeGpuError(f"Of which exercise? %hint NAME, where NAME is one of {known}.")
         exercise = self.lesson.exercise(name)
+        self.latest = name
         if not exercise.hints:
             return f"**{exercise.title}** has no hints."
         path = self._file()

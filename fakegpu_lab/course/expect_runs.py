@@ -200,7 +200,7 @@ def _largest_at_peak(recording: Trace, device: int) -> tuple[str, int]:
     at = blocks[top].start_ns
     held: dict[str, int] = {}
     for block in blocks[: top + 1]:
-        if block.line and (not block.freed or block.end_ns > at):
+        if block.line and (not block.freed or block.end_ns > at or block is blocks[top]):
             held[block.line] = held.get(block.line, 0) + block.block_bytes
     line = max(held, key=lambda one: held[one], default="")
     return line, held.get(line, 0)

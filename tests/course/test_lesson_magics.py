@@ -1,0 +1,104 @@
+"""A lesson's magics, in IPython without a notebook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import fakegpu_lab as lab
+from fakegpu_lab.course import progress
+from fakegpu_lab.course.result import Result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+LESSON = """title: One
+goal: g
+minutes: 1
+points: 3
+exercises:
+- {id: first-move, title: First move, points: 3, hints: [go, further]}
+"""
+
+
+@pytest.fixture
+def shell(ipython: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
+    """IPython in a lesson's folder, with two GPUs."""
+    folder = tmp_path / "01-one"
+    folder.mkdir()
+    (folder / "lesson.yaml").write_text(LESSON)
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv(progress.VARIABLE, raising=False)
+    ipython.run_line_magic("load_ext", "fakegpu_lab")
+    ipython.run_cell("import torch\n%fakegpu a100\n%lesson 01-one")
+    yield ipython
+    ipython.run_line_magic("unload_ext", "fakegpu_lab")
+    for name in ("x", "y", "f"):
+        ipython.user_ns.pop(name, None)
+    lab.disable()
+
+
+CHECK = '%%check first-move\nexpect.on_device(y, "cuda:0")\nexpect.transfers(h2d=1, points=2)'
+
+
+def check(shell: InteractiveShell) -> Result:
+    result = shell.run_cell(CHECK).result
+    assert isinstance(result, Result)
+    return result
+
+
+def test_a_solution_is_recorded_and_checked(shell: InteractiveShell, tmp_path: Path) -> None:
+    assert shell.run_cell('%%exercise first-move\nx = torch.ones(2)\ny = x.to("cuda")\ny.shape').result == (2,)
+    assert check(shell) == 3.0
+    kept = progress.read(tmp_path / progress.FILE).lessons["01-one"].exercises["first-move"]
+    assert (kept.best, kept.solved, kept.attempts) == (3.0, True, 1)
+
+
+def test_the_line_is_the_notebooks(shell: InteractiveShell) -> None:
+    shell.run_cell(
+        "%%exercise first-move\nx = torch.ones(2)\nfor _ in range(3):\n    y = x.to('cuda')", store_history=True
+    )
+    first, second = check(shell).record.parts
+    assert first.met
+    assert second.line.endswith("line 4")
+    assert second.code == "y = x.to('cuda')"
+
+
+@pytest.mark.parametrize("body", ["raise NotImplementedError()", "y = ...", "def f():\n    raise NotImplementedError"])
+def test_what_is_not_written_stops_kindly(
+    shell: InteractiveShell, body: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = shell.run_cell(f"%%exercise first-move\n{body}")
+    assert not ran.success, "“Run all” stops here"
+    said = capsys.readouterr()
+    assert "“First move” is yours to solve" in said.out
+    assert "Traceback" not in said.out + said.err
+    assert said.err == ""
+    if "def" not in body:
+        assert check(shell).record.unsolved
+    assert check(shell) == 0.0
+
+
+def test_an_error_of_the_solutions_is_its_own(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    ran = shell.run_cell("%%exercise first-move\ny = 1 / 0")
+    assert isinstance(ran.error_in_exec, ZeroDivisionError)
+    result = check(shell)
+    assert result == 0.0
+    assert "ZeroDivisionError" in result.record.note
+
+
+def test_hints_and_progress(shell: InteractiveShell, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    shell.run_cell("%hint first-move")
+    assert "Hint 1.** go" in capsys.readouterr().out
+    shell.run_cell("%hint\n%progress --save mine.html")
+    assert (tmp_path / "01-one" / "mine.html").read_text().startswith("<!DOCTYPE html>")
+    assert "has no exercise" in str(shell.run_cell("%hint other").error_in_exec)
+
+
+def test_an_unknown_exercise_or_lesson_is_told(shell: InteractiveShell) -> None:
+    assert "has no exercise 'other'" in str(shell.run_cell("%%check other\nexpect.equal(1, 1)").error_in_exec)
+    assert "There is no lesson '99'" in str(shell.run_cell("%lesson 99").error_in_exec)
