@@ -20,6 +20,7 @@ class Operations(_Told):
 
     name: str
     ranks: int
+    on_device: bool
     calls: int = 0
     nbytes: int = Field(default=0, description="of all calls, each as nccl-tests count it")
     ns: int = 0
@@ -30,8 +31,14 @@ class Step(_Told):
     """From the end of one optimizer step to the end of the next."""
 
     ns: int
-    kernels_ns: int = Field(description="in which kernels ran that are no collectives")
-    collectives_ns: int = Field(description="in which collectives ran; they may overlap with kernels")
+    kernels_ns: int = Field(description="of kernels that are no collectives")
+    collectives_ns: int = Field(description="of collectives")
+    busy_ns: int = Field(description="in which at least one of both ran")
+
+    @property
+    def exposed_ns(self) -> int:
+        """In which collectives ran beside no kernel."""
+        return max(self.busy_ns - self.kernels_ns, 0)
 
 
 class Plan(_Told):

@@ -49,10 +49,9 @@ def summary(snapshot: Snapshot, plan: Plan) -> Table:
     )
     if plan.steps:
         step = plan.steps[-1]
-        idle = duration(max(step.ns - step.kernels_ns, 0))
         title.append(
             f"step:   {duration(step.ns)} (the last of {len(plan.steps)}): kernels {duration(step.kernels_ns)}, "
-            f"collectives {duration(step.collectives_ns)}; no kernel runs in {idle}"
+            f"collectives {duration(step.collectives_ns)}, {duration(step.exposed_ns)} of them beside no kernel"
         )
     else:
         title.append("step:   no optimizer took one")

@@ -98,7 +98,11 @@ class _Epilogue:
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.request.report is not None:
             told = report.RunReport(
-                command=self.request.command, exit_status=self.status, snapshot=snapshot, processes=others
+                command=self.request.command,
+                exit_status=self.status,
+                snapshot=snapshot,
+                processes=others,
+                plan=plan.current,
             )
             try:
                 Path(self.request.report).write_text(told.model_dump_json(indent=2) + "\n", encoding="utf-8")

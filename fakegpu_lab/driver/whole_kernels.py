@@ -33,6 +33,9 @@ def _kernel(compute: Callable[..., Any]) -> Callable[[Op, tuple[Any, ...], dict[
 
     def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         values = [*args, *kwargs.values()]
+        for value in values:
+            if value.__class__ is not FakeCudaTensor and isinstance(value, torch.Tensor) and _dispatches(value):
+                return NotImplemented  # a wrapper subclass takes itself apart (AsyncCollectiveTensor, DTensor)
         named = zip((*op.arguments, *kwargs), values, strict=False)
         device = placement.resolve(op, [(n, v) for n, v in named if isinstance(v, torch.Tensor)], args)
         assert device is not None
@@ -44,6 +47,10 @@ def _kernel(compute: Callable[..., Any]) -> Callable[[Op, tuple[Any, ...], dict[
         return results
 
     return run
+
+
+def _dispatches(tensor: Tensor) -> bool:
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
 def _wide(tensor: Tensor) -> Tensor:

@@ -240,7 +240,7 @@ def _count(operation: Operation, algorithm: str) -> None:
     name, ranks = NAMES.get(operation.kind, operation.kind.lower()), operation.channel.size
     found = next((one for one in told.operations if (one.name, one.ranks) == (name, ranks)), None)
     if found is None:
-        found = plan.Operations(name=name, ranks=ranks)
+        found = plan.Operations(name=name, ranks=ranks, on_device=operation.device is not None)
         told.operations.append(found)
     found.calls += 1
     found.nbytes += operation.nbytes
@@ -253,15 +253,16 @@ class _Steps:
 
     def __init__(self, told: plan.Plan) -> None:
         self.told = told
-        self.before = (0, 0, 0)
+        self.before = (0, 0, 0, 0)
 
     def __call__(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         device = current.device()
-        together = sum(one.ns for one in self.told.operations)
-        now = (max(device.end, here.host.now), device.busy, together)
-        ns, busy, collectives_ns = (new - old for new, old in zip(now, self.before, strict=True))
+        work = sum(stream.busy for stream in device.streams.values())
+        together = sum(one.ns for one in self.told.operations if one.on_device)
+        now = (max(device.end, here.host.now), work, together, device.busy)
+        ns, work, together, busy = (new - old for new, old in zip(now, self.before, strict=True))
         self.before = now
-        self.told.steps.append(plan.Step(ns=ns, kernels_ns=busy - collectives_ns, collectives_ns=collectives_ns))
+        self.told.steps.append(plan.Step(ns=ns, kernels_ns=work - together, collectives_ns=together, busy_ns=busy))
 
 
 # ------------------------------------------------------------------------- the way in
