@@ -7,18 +7,23 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab import session
+from fakegpu_lab.advice import advise as trace_advice
 from fakegpu_lab.driver.watching import Watch
 from fakegpu_lab.hardware.categories import NAMES
-from fakegpu_lab.notebook.telemetry import LastError, Telemetry
+from fakegpu_lab.notebook.telemetry import Advice, LastError, Telemetry
 from fakegpu_lab.notebook.windows import Windows, totals
+from fakegpu_lab.timeline.words import place
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Machine
     from fakegpu_lab.hardware.snapshot import DeviceSnapshot
-    from fakegpu_lab.notebook.telemetry import Advice, Row
+    from fakegpu_lab.notebook.telemetry import Row
 
 ROWS = 600
 """Of a device's history; of more, every other one of the older half goes, but never the highest of its neighbours."""
+
+ADVICE = 6
+"""Findings that are told, the dearest first."""
 
 STEPS = 400
 """Marks of steps; the last ones."""
@@ -69,6 +74,7 @@ class Source:
         self.busy = False
         self.error: LastError | None = None
         self.advice: tuple[Advice, ...] = ()
+        self._advised: object = None
         self.histories: dict[int, History] = {}
         self.steps: list[tuple[int, int]] = []
         self.now_ns = 0
@@ -139,6 +145,19 @@ class Source:
         if self._watch is not None and self.windows is not None:
             self.windows.end()
             self._watch.look(thorough=True)
+            self._advise()
+
+    def _advise(self) -> None:
+        """Look through the last window for what could be better, once."""
+        trace = self.windows.trace if self.windows is not None else None
+        if trace is None or trace is self._advised:
+            return
+        self._advised = trace
+        findings = list(trace_advice(trace))[:ADVICE]
+        self.advice = tuple(
+            Advice(rule=found.title, text=f"{found.text} {found.remedy}", line=place(found.line).label)
+            for found in findings
+        )
 
     # What readers read; in any thread.
 

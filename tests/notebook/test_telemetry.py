@@ -137,6 +137,21 @@ def test_a_program_sees_its_memory_by_category_as_it_goes(source: Source) -> Non
     assert seen - {"other"} == {"parameters", "gradients", "optimizer_state", "activations", "inputs", "workspace"}
 
 
+def test_a_cell_s_advice_is_told(source: Source) -> None:
+    lab.enable("a100:2", memory="1GiB")
+    source.open()
+    reader = Reader(source)
+    told(reader)
+    source.begin()
+    x = torch.ones(100, device="cuda")
+    for _ in range(20):
+        x.sum().item()
+    source.end()
+    advice = told(reader).advice
+    assert advice
+    assert any("test_telemetry.py" in one.line for one in advice)
+
+
 def test_watching_is_undone(source: Source) -> None:
     from torch.optim import optimizer
 
