@@ -10,13 +10,13 @@ from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver import current
+from fakegpu_lab.hardware.fabric import Cost
 from fakegpu_lab.ranks import agreement, collectives, cost
 from fakegpu_lab.ranks.operation import P2P
-from fakegpu_lab.ranks.price import price
+from fakegpu_lab.ranks.price import by_gloo, price
 from fakegpu_lab.ranks.scheduler import Waiting, current_rank
 
 if TYPE_CHECKING:
-    from fakegpu_lab.hardware.fabric import Cost
     from fakegpu_lab.ranks.operation import Operation
 
 
@@ -101,7 +101,13 @@ class Channel:
         """What an operation costs that these ranks called together."""
         assert current.machine is not None
         slots = [part.device.slot for part in parts if part.device is not None]
-        return price(parts[0].kind, max(part.nbytes for part in parts), current.machine.fabric, slots)
+        nbytes = max(part.nbytes for part in parts)
+        if self.backend != "gloo":
+            return price(parts[0].kind, nbytes, current.machine.fabric, slots)
+        links = current.machine.links  # to host memory, and back
+        ns = by_gloo(parts[0].kind, nbytes, len(slots))
+        ns += sum(max(links.host_ns(at, nbytes, to_device=back, pinned=True) for at in slots) for back in (False, True))
+        return Cost(ns, "gloo", "", nbytes / ns * 1e9, 0.0)
 
     def _point_to_point(self, operation: Operation) -> None:
         tag = 0 if self.backend == "nccl" else operation.tag

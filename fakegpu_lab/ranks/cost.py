@@ -20,16 +20,13 @@ from fakegpu_lab.driver.torch_cuda.streams import from_pool
 from fakegpu_lab.hardware import collectives, order
 from fakegpu_lab.hardware.clock import Mark, await_mark, here, record
 from fakegpu_lab.ranks.operation import P2P
-from fakegpu_lab.ranks.price import NAMES
+from fakegpu_lab.ranks.price import NAMES, by_gloo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fakegpu_lab.hardware.fabric import Cost
     from fakegpu_lab.ranks.operation import Operation
-
-_HOST_NS = 20_000
-"""What an operation between CPUs takes; it is not what this is about."""
 
 
 def launch(operation: Operation) -> None:
@@ -94,7 +91,8 @@ def charge(
     first = parts[0]
     if first.part is None:
         start = max([*(part.after_ns for part in parts), *(ready for _, ready in elsewhere)])
-        end = start + _HOST_NS
+        nbytes = max([nbytes, *(part.nbytes for part in parts)])
+        end = start + by_gloo(first.kind, nbytes, len(parts) + len(elsewhere))
     else:
         price = price or first.channel.price(parts)
         nbytes = max([nbytes, *(part.nbytes for part in parts)])

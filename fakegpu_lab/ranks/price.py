@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fakegpu_lab.hardware import nccl
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -32,6 +34,18 @@ NAMES: dict[str, Named] = {
     "RECVANYSOURCE": "recv",
 }
 """The fabric's names of operations."""
+
+
+GLOO_STEP_NS = 25_000
+GLOO_RATE = 2.0e9
+"""A step of Gloo's between two processes of a host, and its bytes per second: estimates, of TCP over loopback."""
+
+
+def by_gloo(kind: str, nbytes: int, ranks: int) -> int:
+    """Nanoseconds that Gloo takes between hosts' memories: its rings have the steps of NCCL's."""
+    name = NAMES[kind]
+    number = 1 if name in ("send", "recv") else nccl.steps(name, ranks)
+    return number * GLOO_STEP_NS + round(nbytes * nccl.bus_factor(name, ranks) / GLOO_RATE * 1e9)
 
 
 def price(kind: str, nbytes: int, links: Fabric, slots: Sequence[int]) -> Cost:

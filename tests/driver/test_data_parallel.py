@@ -94,7 +94,8 @@ def test_only_the_buffers_of_the_first_replica_are_kept(four: Machine) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:\\s*There is an imbalance between your GPUs")
-def test_a_machine_with_more_devices_has_streams_for_all() -> None:
+def test_a_machine_with_more_devices_has_streams_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.nn.parallel._functions._streams", None)
     for spec in ("t4", "a100:1,t4:2", "a100:4"):
         lab.enable(spec)
         model = nn.DataParallel(nn.Linear(8, 2).cuda())

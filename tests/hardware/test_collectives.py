@@ -50,11 +50,11 @@ def test_kernels_of_other_streams_run_beside_it_and_busy_time_is_counted_once() 
     made, hosts = machine()
     device = made.devices[0]
     device.stream_of(3)
-    launch(hosts[0], device.default_stream, 200 * US)
-    everybody(made, hosts)
-    launch(hosts[0], device.default_stream, 50 * US)
-    assert device.default_stream.end == (5 + 250) * US  # no room was taken from it
-    assert device.busy == 250 * US
+    launch(hosts[0], device.default_stream, 20 * US)
+    assert everybody(made, hosts) == (10 * US, 110 * US)
+    launch(hosts[0], device.default_stream, 30 * US)
+    assert device.default_stream.end == (5 + 20 + 30) * US  # no room was taken from it
+    assert device.busy == (110 - 5) * US
 
 
 def test_what_is_recorded() -> None:

@@ -50,17 +50,19 @@ def parts(trace: lab.Trace, operation: str) -> list[Collective]:
 
 
 MIB = 1 << 20
+all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # their names since torch 2.13
+reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 OPERATIONS: dict[Operation, tuple[int, Callable[[int], Any]]] = {
     "all_reduce": (MIB, lambda n: dist.all_reduce(torch.ones(MIB // 4, device="cuda"))),
     "broadcast": (MIB, lambda n: dist.broadcast(torch.ones(MIB // 4, device="cuda"), 0)),
     "reduce": (MIB, lambda n: dist.reduce(torch.ones(MIB // 4, device="cuda"), 0)),
     "all_gather": (
         4 * MIB,
-        lambda n: dist.all_gather_into_tensor(torch.ones(MIB, device="cuda"), torch.ones(MIB // n, device="cuda")),
+        lambda n: all_gather(torch.ones(MIB, device="cuda"), torch.ones(MIB // n, device="cuda")),
     ),
     "reduce_scatter": (
         4 * MIB,
-        lambda n: dist.reduce_scatter_tensor(torch.ones(MIB // n, device="cuda"), torch.ones(MIB, device="cuda")),
+        lambda n: reduce_scatter(torch.ones(MIB // n, device="cuda"), torch.ones(MIB, device="cuda")),
     ),
     "all_to_all": (
         4 * MIB,
@@ -178,6 +180,27 @@ def test_a_tensor_that_is_used_before_the_work_was_waited_for_is_a_race(shapes_a
     told = str(races[0])
     assert "call wait() on the work that all_reduce returned before the tensor is used." in told
     assert told.count("test_cost.py:") == 2
+
+
+def test_gloo_takes_the_way_through_the_hosts(shapes_alone: None) -> None:
+    def program() -> list[float]:
+        times = []
+        for device in ("cuda", "cpu"):
+            x = torch.ones(MIB, device=device)
+            torch.cuda.synchronize()
+            dist.barrier()
+            began = lab.clock()
+            dist.all_reduce(x)
+            torch.cuda.synchronize()
+            times.append(lab.clock() - began)
+        return times
+
+    for cards, host in on_ranks(4, program, backend="gloo"):
+        ring = 6 * 25e-6 + 4 * MIB * 1.5 / 2e9
+        assert host == pytest.approx(ring, rel=0.01)
+        assert cards > host + 2 * 4 * MIB / 26e9
+    nccl = lab.machine().fabric.cost("all_reduce", range(4), 4 * MIB).ns
+    assert cards > 20 * nccl / 1e9
 
 
 class Tower(nn.Sequential):
