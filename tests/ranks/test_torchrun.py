@@ -115,7 +115,8 @@ def refused(call):
     try:
         call()
     except Exception as error:
-        print(f"{rank}| {type(error).__name__}: {error}".replace("\\n", " "), flush=True)
+        said = f"{rank}| {type(error).__name__}: {error}".replace("\\n", " ")
+        os.write(1, f"{said}\\n".encode())  # in one piece: both ranks write to the same pipe
     else:
         print(rank, "not refused", flush=True)
     dist.barrier(device_ids=[rank])
