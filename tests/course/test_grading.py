@@ -42,6 +42,11 @@ def move(x):
     held = [bytearray(b'x' * 2**20) for _ in range(4000)]"""
 
 
+ONLY_WHAT_IS_SHOWN = """%%exercise move
+def move(x):
+    return torch.ones(4).cuda()"""
+
+
 def write_class(folder: Path) -> None:
     """A course with submissions in nbgrader's layout."""
     source = made.source()
@@ -50,7 +55,11 @@ def write_class(folder: Path) -> None:
     starter = released(source)
     files = {
         "ada": made.raw(made.submission(starter, why="It is where the weights are.")),
-        "ben": made.raw(made.submission(starter, place='def place(rows):\n    return torch.ones(3, 2, device="cuda")')),
+        "ben": made.raw(
+            made.submission(
+                starter, move=ONLY_WHAT_IS_SHOWN, place='def place(rows):\n    return torch.ones(3, 2, device="cuda")'
+            )
+        ),
         "cy": made.raw(starter),
         "dee": made.raw(tampered(starter)),
         "endless": made.raw(made.submission(starter, move=STUCK)),
@@ -97,7 +106,7 @@ def everybody_has_a_row_and_the_right_points(graded: Path) -> None:
     assert points == {
         "absent": ("0.0", "0.0", "0.0"),
         "ada": ("3.0", "3.0", "6.0"),
-        "ben": ("2.0", "3.0", "5.0"),
+        "ben": ("2.0", "2.0", "4.0"),
         "cy": ("0.0", "0.0", "0.0"),
         "dee": ("3.0", "3.0", "6.0"),
         "endless": ("3.0", "0.0", "3.0"),
@@ -157,6 +166,7 @@ def every_student_has_a_page_that_tells_all_but_the_hidden_tests(graded: Path) -
         assert "<script" not in page
         assert "place(5)" not in page, "nothing of the hidden tests"
         assert "torch.ones(5)" not in page
+    assert "not right in a part that is not shown" in pages["ben"]
 
 
 def the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
@@ -173,7 +183,7 @@ def the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
     place, move, why = tables.summary(two, outcomes)
     assert (place.passed, place.partly, place.failed, place.unsolved) == (5, 1, 5, 1)
     assert place.mean == pytest.approx((5 * 3 + 2) / 11)
-    assert (move.passed, move.failed) == (3, 8)
+    assert (move.passed, move.partly, move.failed) == (2, 1, 8)
     assert (why.failed, why.unreached) == (10, 0)
     page = (graded / "grades.html").read_text(encoding="utf-8")
     assert "11 submissions; 7 were not run to their end" in page

@@ -15,7 +15,7 @@ from fakegpu_lab.course.grade import tables
 
 if TYPE_CHECKING:
     from fakegpu_lab.course.grade.lesson import GradedLesson
-    from fakegpu_lab.course.grade.outcome import CellOutcome, Outcome
+    from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
@@ -41,6 +41,7 @@ def file_name(outcome: Outcome) -> str:
 
 def feedback(outcome: Outcome) -> str:
     """Return a student's page."""
+    said = {check.grade_id: _said(check) for check in outcome.checks}
     records = {check.grade_id: check.record for check in outcome.checks}
     cells = []
     for cell in outcome.cells:
@@ -55,7 +56,18 @@ def feedback(outcome: Outcome) -> str:
                 "outputs": [_output(one) for one in _shown(cell, card)],
             }
         )
-    return _environment().get_template("feedback.html").render(lesson=outcome.lesson, outcome=outcome, cells=cells)
+    return (
+        _environment()
+        .get_template("feedback.html")
+        .render(lesson=outcome.lesson, outcome=outcome, cells=cells, said=said)
+    )
+
+
+def _said(check: CheckOutcome) -> str:
+    """What was wrong, in a few words; nothing of what hidden parts ask."""
+    hidden = {str(part["what"]) for part in (check.record or {}).get("parts", []) if part["hidden"]}
+    open_to_all = [text for text in check.wrong if not text.startswith(tuple(hidden))] if hidden else check.wrong
+    return open_to_all[0] if open_to_all else "not right in a part that is not shown"
 
 
 def _shown(cell: CellOutcome, card: Any) -> list[dict[str, Any]]:

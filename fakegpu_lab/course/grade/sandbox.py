@@ -263,7 +263,7 @@ class Sandbox:
             self._process.wait(timeout=5)
         code = self._process.returncode
         if code in (-signal.SIGSEGV, 128 + signal.SIGSEGV):
-            return EndedError("crashed", "its process crashed (segmentation fault)")
+            return EndedError("crashed", "its process crashed")
         if code in (-9, 137):
             return EndedError("memory", "the system ended its process, most likely for its memory")
         return EndedError("crashed", f"its process ended by itself, with status {code}")
