@@ -1,0 +1,11 @@
+/** @type {import('jest').Config} */
+module.exports = {
+  testEnvironment: 'node',
+  roots: ['<rootDir>/tests'],
+  transform: {
+    '^.+\\.ts$': [
+      'ts-jest',
+      { tsconfig: 'tsconfig.test.json', isolatedModules: true, diagnostics: false }
+    ]
+  }
+};

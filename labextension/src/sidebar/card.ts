@@ -1,0 +1,135 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import { h, mark, say } from '../dom';
+import { Model, nearlyFull, shortName } from '../telemetry/model';
+import type { IDevice } from '../telemetry/schema';
+import { count, duration, exact, percent, share, size } from '../units';
+import { Sparkline } from './sparkline';
+
+/** Which figures a card has. */
+export interface ICardOptions {
+  transfers: boolean;
+  collectives: boolean;
+}
+
+/** One device: name, memory, utilisation, what it did. */
+export class Card {
+  constructor(private _trans: TranslationBundle) {
+    this.node = h(
+      'section',
+      { class: 'fg-Card' },
+      h('h3', { class: 'fg-Card-head' }, this._name, this._state),
+      h('div', { class: 'fg-Meter', role: 'presentation' }, this._reserved, this._allocated),
+      h('div', { class: 'fg-Card-line' }, this._memory, this._used),
+      this._spark.node,
+      this._facts
+    );
+  }
+
+  readonly node: HTMLElement;
+
+  /** Show a device as it is now. */
+  show(device: IDevice, model: Model, options: ICardOptions): void {
+    const { memory } = device;
+    const part = model.utilisation.get(device.slot) ?? 0;
+    const place = device.index >= 0 ? `cuda:${device.index}` : this._trans.__('hidden');
+    say(this._name, `${place}  ${shortName(device.name)}`);
+    mark(this._name, 'title', device.name);
+    say(this._used, this._trans.__('%1 busy', percent(part)));
+    say(this._memory, share(memory.allocated, memory.total));
+    mark(
+      this._memory,
+      'title',
+      this._trans.__(
+        'Tensors hold %1, at most %2 so far; PyTorch keeps %3; the card has %4',
+        exact(memory.allocated),
+        size(memory.peakAllocated),
+        size(memory.reserved),
+        size(memory.total)
+      )
+    );
+    const full = nearlyFull(device);
+    this.node.classList.toggle('fg-mod-full', full);
+    say(
+      this._state,
+      memory.ooms > 0
+        ? this._trans._n('out of memory once', 'out of memory %1×', memory.ooms)
+        : full
+          ? this._trans.__('nearly full')
+          : ''
+    );
+    const total = Math.max(1, memory.total);
+    this._allocated.style.width = `${(100 * memory.allocated) / total}%`;
+    this._reserved.style.width = `${(100 * memory.reserved) / total}%`;
+    const { ns, bytes } = model.held(device.slot);
+    this._spark.draw(
+      {
+        x: ns,
+        y: bytes,
+        top: memory.total,
+        parts: model.samples.get(device.slot)?.column(0) ?? []
+      },
+      this._trans.__(
+        '%1: memory %2, at most %3; %4 busy',
+        place,
+        share(memory.allocated, memory.total),
+        size(memory.peakAllocated),
+        percent(part)
+      )
+    );
+    this._tell(this._lines(device, options));
+  }
+
+  private _lines({ counters }: IDevice, options: ICardOptions): [string, string][] {
+    const lines: [string, string][] = [[this._trans.__('Kernels'), count(counters.kernels)]];
+    if (options.transfers) {
+      lines.push(
+        [this._trans.__('From the host'), `${size(counters.h2dBytes)} · ${counters.h2dCount}`],
+        [this._trans.__('To the host'), `${size(counters.d2hBytes)} · ${counters.d2hCount}`]
+      );
+      if (counters.p2pSentBytes + counters.p2pReceivedBytes > 0) {
+        lines.push([
+          this._trans.__('Other GPUs'),
+          this._trans.__(
+            '%1 sent, %2 received',
+            size(counters.p2pSentBytes),
+            size(counters.p2pReceivedBytes)
+          )
+        ]);
+      }
+    }
+    if (options.collectives && counters.collectiveCount > 0) {
+      lines.push(
+        [
+          this._trans.__('Collectives'),
+          `${size(counters.collectiveBytes)} · ${counters.collectiveCount}`
+        ],
+        [this._trans.__('Waited for others'), duration(counters.collectiveWaitNs)]
+      );
+    }
+    return lines;
+  }
+
+  private _tell(lines: [string, string][]): void {
+    const { children } = this._facts;
+    while (children.length > 2 * lines.length) {
+      this._facts.lastElementChild?.remove();
+    }
+    while (children.length < 2 * lines.length) {
+      this._facts.append(h('dt'), h('dd'));
+    }
+    lines.forEach(([name, value], place) => {
+      say(children[2 * place]!, name);
+      say(children[2 * place + 1]!, value);
+    });
+  }
+
+  private _name = h('span', { class: 'fg-Card-name' });
+  private _state = h('span', { class: 'fg-Card-state' });
+  private _memory = h('span', { class: 'fg-Card-memory' });
+  private _used = h('span', { class: 'fg-Card-used' });
+  private _allocated = h('div', { class: 'fg-Meter-allocated' });
+  private _reserved = h('div', { class: 'fg-Meter-reserved' });
+  private _spark = new Sparkline();
+  private _facts = h('dl', { class: 'fg-Facts' });
+}

@@ -1,0 +1,183 @@
+import { Ring } from './ring';
+import { IAdvice, ICollective, IDevice, ILastError, IMessage, ITimeline } from './schema';
+
+/** Rows of a device's history that are kept; the kernel itself keeps 600. */
+export const ROWS = 1200;
+
+/** Figures of utilisation that are kept for the sparkline. */
+export const SAMPLES = 240;
+
+/** Marks of steps that are kept. */
+export const STEPS = 400;
+
+/** Of its memory, from which a device counts as nearly full. */
+export const NEARLY_FULL = 0.9;
+
+/** What is known of one kernel's machine. Its memory does not grow, however long it is told. */
+export class Model {
+  /** Whether anything was heard yet. */
+  heard = false;
+  enabled = false;
+  note = '';
+  spec = '';
+  compute = 'real';
+  nowNs = 0;
+  busy = false;
+  epoch = -1;
+  devices = new Map<number, IDevice>();
+  utilisation = new Map<number, number>();
+  /** By slot, rows of `columns`. */
+  history = new Map<number, Ring>();
+  columns: string[] = [];
+  /** By slot, rows of utilisation, in the order in which they came. */
+  samples = new Map<number, Ring>();
+  steps: [number, number][] = [];
+  timeline: ITimeline | null = null;
+  collectives: ICollective[] = [];
+  error: ILastError | null = null;
+  advice: IAdvice[] = [];
+
+  /** The number of the last message; what is acknowledged. */
+  seq = 0;
+
+  /**
+   * Take in a message.
+   *
+   * @returns whether one in between was missed, and all should be asked for anew.
+   */
+  take(message: IMessage): boolean {
+    const whole = message.kind === 'state';
+    const missed =
+      !whole && (!this.heard || message.epoch !== this.epoch || message.seq !== this.seq + 1);
+    if (message.epoch !== this.epoch) {
+      this._forget();
+    } else if (whole) {
+      this.history.clear();
+      this.steps = [];
+      this.devices.clear();
+    }
+    this.heard = true;
+    this.epoch = message.epoch;
+    this.seq = message.seq;
+    this.enabled = message.enabled;
+    this.note = message.note;
+    this.spec = message.spec;
+    this.compute = message.compute;
+    this.nowNs = message.nowNs;
+    this.busy = message.busy;
+    this.error = message.error;
+    if (message.columns.length > 0) {
+      this.columns = message.columns;
+    }
+    for (const device of message.devices) {
+      this.devices.set(device.slot, device);
+    }
+    this._append(message);
+    this.steps = [...this.steps, ...message.steps].slice(-STEPS);
+    this.timeline = message.timeline ?? this.timeline;
+    this.collectives = message.collectives ?? this.collectives;
+    this.advice = message.advice ?? this.advice;
+    return missed;
+  }
+
+  /** Devices in the machine's order. */
+  get ordered(): IDevice[] {
+    return [...this.devices.values()].sort((one, other) => one.slot - other.slot);
+  }
+
+  /** Bytes that are not free, and all there are, over all devices. */
+  get memory(): { used: number; total: number } {
+    let used = 0;
+    let total = 0;
+    for (const { memory } of this.devices.values()) {
+      used += memory.total - memory.free;
+      total += memory.total;
+    }
+    return { used, total };
+  }
+
+  /** Whether any device is nearly full. */
+  get nearlyFull(): boolean {
+    return [...this.devices.values()].some(nearlyFull);
+  }
+
+  /** The devices in a few words: `A100 ×2`, `A100 ×2 + T4`. */
+  get summary(): string {
+    const kinds = new Map<string, number>();
+    for (const device of this.ordered) {
+      const short = shortName(device.name);
+      kinds.set(short, (kinds.get(short) ?? 0) + 1);
+    }
+    return [...kinds].map(([name, many]) => (many > 1 ? `${name} ×${many}` : name)).join(' + ');
+  }
+
+  /** Bytes that a device held over simulated time: tensors of all categories, added up. */
+  held(slot: number): { ns: number[]; bytes: number[] } {
+    const ring = this.history.get(slot);
+    if (!ring) {
+      return { ns: [], bytes: [] };
+    }
+    const now = this.columns.indexOf('now_ns');
+    const reserved = this.columns.indexOf('reserved');
+    const bytes: number[] = [];
+    for (let row = 0; row < ring.length; row++) {
+      let sum = 0;
+      for (let column = 0; column < ring.columns; column++) {
+        if (column !== now && column !== reserved) {
+          sum += ring.at(row, column);
+        }
+      }
+      bytes.push(sum);
+    }
+    return { ns: ring.column(Math.max(0, now)), bytes };
+  }
+
+  private _append(message: IMessage): void {
+    for (const [slot, rows] of message.history) {
+      let ring = this.history.get(slot);
+      if (!ring || ring.columns !== this.columns.length) {
+        ring = new Ring(ROWS, Math.max(1, this.columns.length));
+        this.history.set(slot, ring);
+      }
+      for (const row of rows) {
+        if (ring.length > 0 && ring.at(-1, 0) === row[0]) {
+          ring.pop();
+        }
+        ring.push(row);
+      }
+    }
+    for (const [slot, part] of message.utilisation) {
+      this.utilisation.set(slot, part);
+      let ring = this.samples.get(slot);
+      if (!ring) {
+        ring = new Ring(SAMPLES, 1);
+        this.samples.set(slot, ring);
+      }
+      ring.push([part]);
+    }
+  }
+
+  private _forget(): void {
+    this.devices.clear();
+    this.utilisation.clear();
+    this.history.clear();
+    this.samples.clear();
+    this.steps = [];
+    this.timeline = null;
+    this.collectives = [];
+    this.advice = [];
+  }
+}
+
+/** Whether a device is nearly full: of its tensors, not of what its allocator keeps and could give back. */
+export function nearlyFull(device: IDevice): boolean {
+  const { memory } = device;
+  return memory.total > 0 && memory.allocated + memory.context >= NEARLY_FULL * memory.total;
+}
+
+/** What people call a card: `NVIDIA A100-SXM4-80GB` is an A100, `NVIDIA GeForce RTX 4090` an RTX 4090. */
+export function shortName(name: string): string {
+  const bare = name.replace(/^NVIDIA\s+/i, '').replace(/^(GeForce|Tesla|Quadro)\s+/i, '');
+  const card = /^[A-Z]+\d+[A-Z]*(?=-)/.exec(bare);
+  return card ? card[0] : bare;
+}

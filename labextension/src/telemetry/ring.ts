@@ -1,0 +1,62 @@
+/** Rows of numbers, the last `capacity` of them, in one piece of memory that never grows. */
+export class Ring {
+  constructor(
+    readonly capacity: number,
+    readonly columns: number
+  ) {
+    if (capacity < 1 || columns < 1) {
+      throw new RangeError('A ring has at least one row and one column.');
+    }
+    this._values = new Float64Array(capacity * columns);
+  }
+
+  /** How many rows there are. */
+  get length(): number {
+    return this._length;
+  }
+
+  /** Append a row; when full, the oldest goes. Columns that are not given are 0. */
+  push(row: ArrayLike<number>): void {
+    const at = ((this._start + this._length) % this.capacity) * this.columns;
+    for (let column = 0; column < this.columns; column++) {
+      this._values[at + column] = row[column] ?? 0;
+    }
+    if (this._length < this.capacity) {
+      this._length += 1;
+    } else {
+      this._start = (this._start + 1) % this.capacity;
+    }
+  }
+
+  /** Take the last row away. */
+  pop(): void {
+    this._length = Math.max(0, this._length - 1);
+  }
+
+  /** A figure, by row from the oldest; the last row is -1. NaN where there is none. */
+  at(row: number, column: number): number {
+    const place = row < 0 ? this._length + row : row;
+    if (place < 0 || place >= this._length || column < 0 || column >= this.columns) {
+      return NaN;
+    }
+    return this._values[((this._start + place) % this.capacity) * this.columns + column]!;
+  }
+
+  /** A column from the oldest row on, for those rows. */
+  column(column: number, first = 0): number[] {
+    const found: number[] = [];
+    for (let row = Math.max(0, first); row < this._length; row++) {
+      found.push(this.at(row, column));
+    }
+    return found;
+  }
+
+  clear(): void {
+    this._start = 0;
+    this._length = 0;
+  }
+
+  private _values: Float64Array;
+  private _start = 0;
+  private _length = 0;
+}

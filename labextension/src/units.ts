@@ -1,0 +1,66 @@
+/** Numbers as people read them: the same words as `%fakegpu` prints. */
+
+function figures(value: number): string {
+  return value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
+}
+
+/** Bytes with a binary unit: `3.10 GiB`, `512 B`, `0`. */
+export function size(bytes: number): string {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let unit = 0;
+  let value = bytes;
+  while (value >= 1000 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  if (unit === 0) {
+    return bytes ? `${bytes} B` : '0';
+  }
+  return `${figures(value)} ${units[unit]}`;
+}
+
+/** Bytes to the last one, for the hover. */
+export function exact(bytes: number): string {
+  return `${bytes.toLocaleString('en')} bytes`;
+}
+
+/** Used and total in the unit of the total: `3.1 / 160 GiB`. */
+export function share(used: number, total: number): string {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let unit = 0;
+  let scale = 1;
+  while (total / scale >= 1000 && unit < units.length - 1) {
+    scale *= 1024;
+    unit += 1;
+  }
+  const short = (bytes: number): string => {
+    const value = bytes / scale;
+    return value >= 99.95 || Number.isInteger(value) ? value.toFixed(0) : value.toFixed(1);
+  };
+  return `${short(used)} / ${short(total)} ${units[unit]}`;
+}
+
+/** Simulated time. */
+export function duration(ns: number): string {
+  const scales: [number, string][] = [
+    [1e9, 's'],
+    [1e6, 'ms'],
+    [1e3, 'µs']
+  ];
+  for (const [scale, unit] of scales) {
+    if (ns >= scale * 0.9995) {
+      return `${figures(ns / scale)} ${unit}`;
+    }
+  }
+  return ns ? `${Math.round(ns)} ns` : '0';
+}
+
+/** A count: `1,024`. */
+export function count(value: number): string {
+  return value.toLocaleString('en');
+}
+
+/** A part of a whole: `37 %`. */
+export function percent(part: number): string {
+  return `${Math.round(part * 100)} %`;
+}
