@@ -13,6 +13,7 @@ export default tseslint.config(
       curly: ['error', 'all'],
       eqeqeq: 'error',
       'no-console': 'error',
+      '@typescript-eslint/unbound-method': 'off', // Lumino's signals take the object beside the method
       'no-restricted-properties': [
         'error',
         { property: 'innerHTML', message: 'What the kernel tells is text: use textContent.' },

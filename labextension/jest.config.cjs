@@ -5,7 +5,7 @@ module.exports = {
   transform: {
     '^.+\\.ts$': [
       'ts-jest',
-      { tsconfig: 'tsconfig.test.json', isolatedModules: true, diagnostics: false }
+      { tsconfig: 'tsconfig.test.json', diagnostics: false }
     ]
   }
 };

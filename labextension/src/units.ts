@@ -34,8 +34,9 @@ export function share(used: number, total: number): string {
     unit += 1;
   }
   const short = (bytes: number): string => {
-    const value = bytes / scale;
-    return value >= 99.95 || Number.isInteger(value) ? value.toFixed(0) : value.toFixed(1);
+    // Half of a tenth goes down, as Python's rounding has it for the sizes of common cards.
+    const value = (bytes / scale) * (1 - 1e-12);
+    return value >= 99.95 || bytes % scale === 0 ? value.toFixed(0) : value.toFixed(1);
   };
   return `${short(used)} / ${short(total)} ${units[unit]}`;
 }

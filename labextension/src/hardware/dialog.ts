@@ -12,25 +12,33 @@ import { matching } from './search';
 class Body extends Widget implements Dialog.IBodyWidget<IChoice> {
   constructor(
     private _profiles: IProfile[],
-    trans: TranslationBundle
+    private _trans: TranslationBundle
   ) {
     super();
+    const trans = this._trans;
     this.addClass('fg-Hardware');
     this._search = h('input', {
       class: 'jp-mod-styled fg-Input',
       type: 'search',
       placeholder: trans.__('a100, ampere, 24 GiB …'),
       'aria-label': trans.__('Search the GPUs'),
+      role: 'combobox',
+      'aria-expanded': 'true',
       'aria-controls': 'fg-hardware-list',
       oninput: () => this._fill(),
       onkeydown: event => this._key(event as KeyboardEvent)
     });
-    this._list = h('select', {
+    this._list = h('ul', {
       class: 'fg-Hardware-list',
       id: 'fg-hardware-list',
-      size: 10,
+      role: 'listbox',
+      tabindex: 0,
       'aria-label': trans.__('GPUs and machines'),
-      onchange: () => this._chosen()
+      onkeydown: event => this._key(event as KeyboardEvent),
+      onclick: event => {
+        const row = (event.target as Element).closest<HTMLElement>('[role=option]');
+        this._pick(row?.dataset.id ?? this._picked);
+      }
     });
     this._count = h('input', {
       class: 'jp-mod-styled fg-Input',
@@ -68,11 +76,10 @@ class Body extends Widget implements Dialog.IBodyWidget<IChoice> {
   }
 
   getValue(): IChoice {
-    const profile = this._profiles.find(one => one.id === this._list.value);
+    const profile = this._profiles.find(one => one.id === this._picked);
     const many = Math.min(16, Math.max(1, Math.round(Number(this._count.value) || 1)));
-    const id = profile?.id ?? 'a100';
     return {
-      spec: many > 1 && profile?.cards === 1 ? `${id}:${many}` : id,
+      spec: many > 1 && profile?.cards === 1 ? `${this._picked}:${many}` : this._picked,
       memory: this._memory.validity.valid ? this._memory.value.replace(/\s+/g, '') : ''
     };
   }
@@ -81,30 +88,36 @@ class Body extends Widget implements Dialog.IBodyWidget<IChoice> {
     this._search.focus();
   }
 
+  /** List what fits the words; what was picked stays so if it is among them. */
   private _fill(): void {
-    const before = this._list.value || 'a100';
+    this._fitting = matching(this._profiles, this._search.value);
     this._list.replaceChildren(
-      ...matching(this._profiles, this._search.value).map(one =>
+      ...this._fitting.map(one =>
         h(
-          'option',
-          { value: one.id },
-          [one.id, one.architecture, one.cards > 1 ? `${one.cards} GPUs` : '', size(one.memory)]
-            .filter(word => word !== '')
-            .join(' · ')
+          'li',
+          { role: 'option', id: `fg-hardware-${one.id}`, 'data-id': one.id },
+          h('span', { class: 'fg-Hardware-id' }, one.id),
+          h('span', {}, one.cards > 1 ? this._trans.__('%1 GPUs', one.cards) : one.architecture),
+          h('span', { class: 'fg-Hardware-size' }, size(one.memory))
         )
       )
     );
-    this._list.value = before;
-    if (this._list.selectedIndex < 0) {
-      this._list.selectedIndex = 0;
-    }
-    this._list.selectedOptions[0]?.scrollIntoView?.({ block: 'nearest' });
-    this._chosen();
+    const kept = this._fitting.some(one => one.id === this._picked);
+    this._pick(kept ? this._picked : (this._fitting[0]?.id ?? this._picked));
   }
 
-  private _chosen(): void {
-    const profile = this._profiles.find(one => one.id === this._list.value);
-    this._count.disabled = (profile?.cards ?? 1) > 1;
+  private _pick(id: string): void {
+    this._picked = id;
+    for (const row of this._list.querySelectorAll<HTMLElement>('[role=option]')) {
+      const picked = row.dataset.id === id;
+      row.setAttribute('aria-selected', String(picked));
+      if (picked) {
+        row.scrollIntoView({ block: 'nearest' });
+        this._list.setAttribute('aria-activedescendant', row.id);
+        this._search.setAttribute('aria-activedescendant', row.id);
+      }
+    }
+    this._count.disabled = (this._profiles.find(one => one.id === id)?.cards ?? 1) > 1;
     this._preview();
   }
 
@@ -112,22 +125,24 @@ class Body extends Widget implements Dialog.IBodyWidget<IChoice> {
     say(this._line, line(this.getValue()));
   }
 
-  /** The arrows move in the list while one types. */
+  /** The arrows move in the list, also while one types. */
   private _key(event: KeyboardEvent): void {
-    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8 }[event.key];
     if (by !== undefined) {
       event.preventDefault();
-      const last = this._list.options.length - 1;
-      this._list.selectedIndex = Math.min(last, Math.max(0, this._list.selectedIndex + by));
-      this._chosen();
+      const place = this._fitting.findIndex(one => one.id === this._picked) + by;
+      const last = this._fitting.length - 1;
+      this._pick(this._fitting[Math.min(last, Math.max(0, place))]?.id ?? this._picked);
     }
   }
 
   private _search: HTMLInputElement;
-  private _list: HTMLSelectElement;
+  private _list: HTMLUListElement;
   private _count: HTMLInputElement;
   private _memory: HTMLInputElement;
   private _line: HTMLElement;
+  private _fitting: IProfile[] = [];
+  private _picked = 'a100';
 }
 
 /** Let the student choose; null when they think better of it. */

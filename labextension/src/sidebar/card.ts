@@ -66,7 +66,8 @@ export class Card {
       {
         x: ns,
         y: bytes,
-        top: memory.total,
+        // The bar above says how full the card is; the curve, how it came to that.
+        top: Math.min(memory.total, 1.15 * Math.max(1, memory.allocated, ...bytes)),
         parts: model.samples.get(device.slot)?.column(0) ?? []
       },
       this._trans.__(

@@ -57,8 +57,8 @@ export class GpusPanel extends Widget {
         h('div', { class: 'fg-Head-line' }, this._title, this._busy),
         this._spec
       ),
-      h('div', { class: 'fg-Buttons' }, this._enableButton, this._chooseButton, this._resetButton),
       h('div', { class: 'fg-Empty', role: 'status' }, this._why, this._remedy),
+      h('div', { class: 'fg-Buttons' }, this._enableButton, this._chooseButton, this._resetButton),
       this._error,
       this._cards,
       this._ranks,

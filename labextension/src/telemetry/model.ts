@@ -178,6 +178,6 @@ export function nearlyFull(device: IDevice): boolean {
 /** What people call a card: `NVIDIA A100-SXM4-80GB` is an A100, `NVIDIA GeForce RTX 4090` an RTX 4090. */
 export function shortName(name: string): string {
   const bare = name.replace(/^NVIDIA\s+/i, '').replace(/^(GeForce|Tesla|Quadro)\s+/i, '');
-  const card = /^[A-Z]+\d+[A-Z]*(?=-)/.exec(bare);
+  const card = /^[A-Z]+\d+[A-Z]*(?=[- ]|$)/.exec(bare);
   return card ? card[0] : bare;
 }

