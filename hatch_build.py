@@ -35,21 +35,27 @@ class ExtensionHook(BuildHookInterface[Any]):
             return  # a wheel of that sdist is built with Node
         if version != "editable" and not self._off() and not self._built():
             self._build()
-        if self.target_name == "wheel" and self._built():
+        if self.target_name == "wheel" and self._built(stale=True) and not self._off():
             shared = "share/jupyter/labextensions/fakegpu-lab"
             build_data["shared_data"]["labextension/built"] = shared
             build_data["shared_data"]["labextension/install.json"] = f"{shared}/install.json"
 
     def _build(self) -> None:
-        builder = runpy.run_path(str(Path(self.root) / "labextension" / "build.py"))
+        builder = self._builder()
         try:
             builder["build"]()
         except builder["NotBuiltError"] as error:
             message = f"JupyterLab's extension is not built: {error}\n{VARIABLE}=off installs fakegpu-lab without it."
             raise RuntimeError(message) from None
 
+    def _builder(self) -> dict[str, Any]:
+        return runpy.run_path(str(Path(self.root) / "labextension" / "build.py"))
+
     def _off(self) -> bool:
         return os.environ.get(VARIABLE, "").lower() == "off"
 
-    def _built(self) -> bool:
+    def _built(self, *, stale: bool = False) -> bool:
+        # Outside a checkout nobody changes the sources, and their dates say nothing.
+        if (Path(self.root) / ".git").exists() and not stale:
+            return bool(self._builder()["fresh"]())
         return (Path(self.root) / "labextension" / "built" / "package.json").is_file()

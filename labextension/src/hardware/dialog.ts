@@ -84,10 +84,6 @@ class Body extends Widget implements Dialog.IBodyWidget<IChoice> {
     };
   }
 
-  protected onAfterAttach(): void {
-    this._search.focus();
-  }
-
   /** List what fits the words; what was picked stays so if it is among them. */
   private _fill(): void {
     this._fitting = matching(this._profiles, this._search.value);
@@ -153,6 +149,7 @@ export async function choose(
   const dialog = new Dialog<IChoice>({
     title: trans.__('Choose GPUs'),
     body: new Body(profiles, trans),
+    focusNodeSelector: 'input[type=search]',
     buttons: [
       Dialog.cancelButton({ label: trans.__('Cancel') }),
       Dialog.okButton({ label: trans.__('Enable') })

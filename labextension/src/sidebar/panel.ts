@@ -2,7 +2,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import type { Message } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
 
-import { h, say } from '../dom';
+import { h, mark, say } from '../dom';
 import type { Follower } from '../kernel/follow';
 import { Card, ICardOptions } from './card';
 import { empty } from './words';
@@ -99,7 +99,9 @@ export class GpusPanel extends Widget {
     }
     devices.forEach((device, place) => this._shown[place]?.show(device, model!, this.options));
     const error = nothing ? null : model?.error;
-    say(this._error, error ? `${error.kind}: ${error.message}` : '');
+    const said = error ? `${error.kind}: ${error.message}` : '';
+    say(this._error, said);
+    mark(this._error, 'title', said);
     this._list(
       this._ranks,
       this._trans.__('Collectives'),
