@@ -1,7 +1,7 @@
 # Two commands: `make lab` to learn, `make test` to work on it. Both begin by making .venv, once.
 #   make lab PYTHON=python3.12 LAB_ARGS="--no-browser --port=8899"
 #   make test WORKERS=4
-# `make extension` adds the sidebar of GPUs to that JupyterLab. It is apart, because building takes 540 MB of npm's packages.
+# `make extension` adds the sidebar of GPUs to that JupyterLab. It is apart, because npm fetches 260 MB to build it.
 
 PYTHON ?= python3
 VENV := .venv
@@ -21,7 +21,7 @@ export FAKEGPU_LAB_EXTENSION := built
 help:
 	@echo "make lab        open JupyterLab on the lessons, copied to fakegpu-lessons"
 	@echo "make test       check the code and run the tests"
-	@echo "make extension  build the sidebar of GPUs for that JupyterLab (takes 540 MB of npm's packages)"
+	@echo "make extension  build the sidebar of GPUs for that JupyterLab (npm fetches 260 MB, once)"
 	@echo "make clean      remove .venv and everything that was generated"
 
 lab: $(VENV)/.lab
