@@ -1,4 +1,4 @@
-"""The extension as a person uses it: these tests follow one another in one page."""
+"""The extension as a person uses it. One test, because each step begins where the one before has ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from conftest import Lab
+    from tests.labextension.conftest import Lab
 
 BUSY = """
 import time, torch
@@ -20,7 +20,7 @@ for _ in range(25):
 NASTY = """raise ValueError("<img src=x onerror='window.hacked = 1'><b>bold</b>")"""
 
 
-def test_gpus_are_chosen_in_the_dialog(lab: Lab) -> None:
+def gpus_are_chosen_in_the_dialog(lab: Lab) -> None:
     lab.write("first.ipynb", "1 + 1", BUSY, NASTY)
     lab.open("first.ipynb")
     lab.shows("This kernel has no simulated GPU.")
@@ -39,7 +39,7 @@ def test_gpus_are_chosen_in_the_dialog(lab: Lab) -> None:
     assert re.fullmatch(r"T4 ×2 · 0\.\d / 4 GiB", lab.status)
 
 
-def test_memory_is_seen_while_the_cell_is_busy(lab: Lab) -> None:
+def memory_is_seen_while_the_cell_is_busy(lab: Lab) -> None:
     lab.run(2)
     lab.shows("running")
     seen: list[float] = []
@@ -54,14 +54,14 @@ def test_memory_is_seen_while_the_cell_is_busy(lab: Lab) -> None:
     assert lab.page.locator(".fg-Card.fg-mod-full").count() == 0
 
 
-def test_what_the_kernel_says_is_text(lab: Lab) -> None:
+def what_the_kernel_says_is_text(lab: Lab) -> None:
     lab.run(3)
     lab.shows("ValueError: <img src=x onerror='window.hacked = 1'><b>bold</b>")
     assert lab.page.locator(".fg-Gpus img, .fg-Gpus b").count() == 0
     assert lab.page.evaluate("window.hacked") is None
 
 
-def test_each_notebook_has_its_own_gpus(lab: Lab) -> None:
+def each_notebook_has_its_own_gpus(lab: Lab) -> None:
     lab.write("second.ipynb", "1 + 1")
     lab.open("second.ipynb")
     lab.shows("This kernel has no simulated GPU.")
@@ -73,7 +73,7 @@ def test_each_notebook_has_its_own_gpus(lab: Lab) -> None:
     assert lab.status.startswith("T4 ×2 · ")
 
 
-def test_a_reload_shows_the_same(lab: Lab) -> None:
+def a_reload_shows_the_same(lab: Lab) -> None:
     lab.command("docmanager:save")
     lab.page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")
     lab.page.reload()
@@ -83,9 +83,18 @@ def test_a_reload_shows_the_same(lab: Lab) -> None:
     lab.shows("1.6 / 2 GiB")
 
 
-def test_after_a_restart_there_is_no_gpu_until_there_is(lab: Lab) -> None:
+def after_a_restart_there_is_no_gpu_until_there_is(lab: Lab) -> None:
     lab.page.evaluate("void window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
     lab.shows("This kernel has no simulated GPU.")
     assert "1.6 / 2 GiB" not in lab.sidebar
     lab.run(0)
     lab.shows("0 / 2 GiB")
+
+
+def test_a_session_in_jupyterlab(lab: Lab) -> None:
+    gpus_are_chosen_in_the_dialog(lab)
+    memory_is_seen_while_the_cell_is_busy(lab)
+    what_the_kernel_says_is_text(lab)
+    each_notebook_has_its_own_gpus(lab)
+    a_reload_shows_the_same(lab)
+    after_a_restart_there_is_no_gpu_until_there_is(lab)
