@@ -109,10 +109,10 @@ def test_devices_are_told_apart_and_a_machine_that_is_gone_is_not_counted() -> N
     del left, right
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     st.lists(
-        st.sampled_from(["make", "copy", "forward", "backward", "step", "zero", "drop", "view", "save"]), max_size=12
+        st.sampled_from(["make", "copy", "forward", "backward", "step", "zero", "drop", "view", "save"]), max_size=9
     )
 )
 def test_they_add_up_at_every_instant(acts: list[str]) -> None:
@@ -131,7 +131,7 @@ def test_they_add_up_at_every_instant(acts: list[str]) -> None:
         elif act == "forward":
             things.append(model(torch.ones(16, 32, device="cuda")).sum())
         elif act == "backward" and things and things[-1].grad_fn is not None:
-            things.pop().backward()
+            things.pop().sum().backward(retain_graph=True)  # a view of it may be there
         elif act == "step":
             optimizer.step()
         elif act == "zero":
@@ -139,7 +139,7 @@ def test_they_add_up_at_every_instant(acts: list[str]) -> None:
         elif act == "drop" and things:
             things.pop(0)
         elif act == "view" and things:
-            things.append(things[-1][..., :1])
+            things.append(things[-1].reshape(-1)[:1])
         elif act == "save":
             things.append(torch.randn(4, 4, device="cuda", requires_grad=True).exp())
         held()
