@@ -10,7 +10,7 @@ LAB_ARGS ?=
 WORKERS ?= 2
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 
-PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compile --constraint constraints.txt
 INPUTS := pyproject.toml constraints.txt Makefile
 
 # What pip is to do about JupyterLab's extension (hatch_build.py): take what `make extension` has built.
