@@ -39,7 +39,8 @@ types: $(VENV)/.test
 
 # One thread a worker: tests are many small ops, and two thread pools on the same cores only wait for each other.
 units: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --doctest-modules --ignore=tests/programs fakegpu_lab tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --doctest-modules --ignore=tests/programs --ignore=fakegpu_lab/nvml/injected \
+	  fakegpu_lab tests
 
 notebooks: $(VENV)/.test
 	FAKEGPU_LAB_PROGRESS=off $(BIN)/python -m pytest -q --nbval-lax --nbval-current-env lessons/source

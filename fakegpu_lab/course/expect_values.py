@@ -140,7 +140,7 @@ def digest(answer: str, salt: str = "") -> str:
     """What stands in a check for an answer that students are not to read there: it keeps honest people honest.
 
     >>> digest("b", "streams")
-    'e1b9c2'
+    '2116d7'
     """
     return hashlib.sha256(f"{salt}:{answer.strip().lower()}".encode()).hexdigest()[:6]
 

@@ -136,12 +136,12 @@ def test_accelerator_synchronize_waits() -> None:
 
 LATE = """
 import sys, torch, fakegpu_lab as lab
+before = len(sys.meta_path)
 lab.enable("a100")
 assert "torch.utils.benchmark" not in sys.modules
 from torch.utils.benchmark import Timer
 x = torch.ones(16, device="cuda")
 print(Timer("x + 1", globals={"x": x}).timeit(10).mean < 7e-6)
-before = len(sys.meta_path)
 lab.disable()
 lab.enable("a100")
 lab.disable()
