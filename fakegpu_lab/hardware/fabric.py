@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware import nccl
-from fakegpu_lab.hardware.links import slower
+from fakegpu_lab.hardware.links import bridged, slower
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,7 +63,7 @@ class Fabric:
     ----------
     spec
         Its cards. Loose ones with NVLink are joined as on NVIDIA's boards: SXM modules by NVSwitch (from Hopper on one
-        that adds), cards with a bridge directly.
+        that adds), cards that take a bridge two and two. Through more than two of those, a ring goes over PCI Express.
     """
 
     def __init__(self, spec: MachineSpec) -> None:
@@ -156,7 +156,7 @@ class Fabric:
                 return one_way * (max(len(slots) - 1, 1) / others)
             return one_way
         links = [card.nvlink for card in cards]
-        if len({card.id for card in cards}) > 1 or any(link is None for link in links):
+        if len({card.id for card in cards}) > 1 or any(link is None for link in links) or not bridged(self.spec, slots):
             return 0.0
         return min(link.bandwidth for link in links if link is not None) / 2
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fakegpu_lab.hardware.profile import GpuProfile, Pcie
     from fakegpu_lab.hardware.spec import MachineSpec
 
@@ -37,13 +39,29 @@ def slower(card: Pcie, slot: Pcie | None) -> float:
     return min(card.bandwidth, slot.bandwidth) if slot is not None else card.bandwidth
 
 
+def bridged(spec: MachineSpec, slots: Iterable[int]) -> bool:
+    """Whether NVLink joins these loose cards, all of one kind, which have it.
+
+    A bridge joins two cards: of four A100 PCIe the first two, and the other two. What has to come from one pair to the
+    next goes over PCI Express, and so does a ring through more than two.
+    """
+    pairs = set()
+    for slot in slots:
+        card = spec.gpus[slot]
+        if card.nvlink is None or not card.nvlink.bridge:
+            return True
+        pairs.add(sum(other.id == card.id for other in spec.gpus[:slot]) // 2)
+    return len(pairs) == 1
+
+
 class Links:
     """The links of a machine.
 
     Parameters
     ----------
     spec
-        Its cards. Loose cards that have NVLink are taken to be joined by it, two like ones with all their links.
+        Its cards. Loose cards that have NVLink are taken to be joined by it with all their links: SXM modules all to
+        all, cards that take a bridge two and two (see `bridged`).
     """
 
     def __init__(self, spec: MachineSpec) -> None:
@@ -95,6 +113,6 @@ class Links:
             if node.fabric.kind == "nvlink-mesh":  # every pair has its part of the links
                 return node.fabric.bandwidth / max(self.spec.gpus_per_node - 1, 1)
             return node.fabric.bandwidth
-        if a.nvlink is None or b.nvlink is None or a.id != b.id:
+        if a.nvlink is None or b.nvlink is None or a.id != b.id or not bridged(self.spec, (source, target)):
             return 0.0
         return min(a.nvlink.bandwidth, b.nvlink.bandwidth)

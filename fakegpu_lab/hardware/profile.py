@@ -115,6 +115,7 @@ class Nvlink(_Model):
     bandwidth: BytesPerSecond = Field(
         description="bytes/s of all links, both directions together", examples=["600 GB/s"]
     )
+    bridge: bool = Field(default=False, description="a bridge joins two cards; else the board joins all of them")
 
 
 class GpuProfile(_Model):

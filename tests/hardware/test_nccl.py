@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fakegpu_lab.hardware import nccl
 from fakegpu_lab.hardware.fabric import Fabric
+from fakegpu_lab.hardware.links import Links
 from fakegpu_lab.hardware.nccl import AMPERE, BLACKWELL, HOPPER, VOLTA, Line, Paths, lines
 from fakegpu_lab.hardware.spec import parse_spec
 
@@ -238,6 +239,22 @@ def test_of_a_mesh_only_the_links_between_the_groups_cards_count() -> None:
 
 def test_unlike_cards_meet_over_pci_express() -> None:
     assert fabric("a100:1,h100:1").paths((0, 1)).hardware == "pcie"
+
+
+def test_a_bridge_joins_two_cards_and_a_board_all() -> None:
+    board, bridges = fabric("a100:4"), fabric("a100-pcie-40gb:4")
+    assert board.paths((0, 1, 2, 3)).hardware == bridges.paths((0, 1)).hardware == "nvlink"
+    assert bridges.paths((2, 3)) == bridges.paths((0, 1))
+    assert bridges.paths((1, 2)).hardware == bridges.paths((0, 1, 2, 3)).hardware == "pcie"
+    assert fabric("t4,a100-pcie-40gb:2").paths((1, 2)).hardware == "nvlink"  # a pair, wherever it is plugged in
+    over_pcie, over_nvlink = (one.cost("all_reduce", range(4), GIB).bus_bandwidth for one in (bridges, board))
+    assert 15e9 < over_pcie < 25e9 < 200e9 < over_nvlink < 245e9
+
+
+def test_a_copy_between_two_pairs_goes_over_pci_express() -> None:
+    links = Links(parse_spec("rtx-3090:4"))
+    assert links.nvlink(0, 1) == links.nvlink(3, 2) == 112.5e9
+    assert links.nvlink(1, 2) == links.nvlink(0, 3) == 0
 
 
 def test_a_group_of_one_is_a_copy_on_the_device() -> None:
