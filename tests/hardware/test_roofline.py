@@ -1,4 +1,4 @@
-"""How long kernels take: against what cards were measured to do, and as a model should behave."""
+"""How long kernels take, as a model should behave. tests/fidelity has what cards were measured to do."""
 
 from __future__ import annotations
 
@@ -18,30 +18,12 @@ def tflops(card: str, fmt: str, n: int) -> float:
     return 2 * n**3 / Roofline(gpu(card)).gemm(fmt, n, n, n) / 1e3
 
 
-@pytest.mark.parametrize(
-    ("card", "fmt", "measured"),
-    [("a100", "bf16", 271), ("a100-pcie-80gb", "bf16", 253), ("h100", "bf16", 794.5), ("h100", "fp8", 1403)],
-)
-def test_large_products(card: str, fmt: str, measured: float) -> None:
-    assert tflops(card, fmt, 8192) == pytest.approx(measured, rel=0.25)
-
-
-@pytest.mark.parametrize(("card", "measured"), [("a100-40gb", 1153), ("v100", 713), ("t4", 234)])
-def test_copies_on_the_device(card: str, measured: float) -> None:
-    nbytes = 256 * 2**20
-    assert 2 * nbytes / Roofline(gpu(card)).streaming(2 * nbytes) == pytest.approx(measured, rel=0.25)
-
-
-@pytest.mark.parametrize(
-    ("to_device", "pinned", "measured"),
-    [(True, True, 25.7), (True, False, 10.0), (False, True, 25.8), (False, False, 10.8)],
-)
-def test_copies_between_host_and_an_a100(to_device: bool, pinned: bool, measured: float) -> None:
-    nbytes = 256 * 2**20
+@pytest.mark.parametrize("to_device", [True, False])
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_small_copy_is_all_latency(to_device: bool, pinned: bool) -> None:
     links = Links(parse_spec("a100"))
-    rate = nbytes / links.host_ns(0, nbytes, to_device=to_device, pinned=pinned)
-    assert rate == pytest.approx(measured, rel=0.25)
-    assert 4 / links.host_ns(0, 4, to_device=to_device, pinned=pinned) < rate / 1000  # latency is all
+    small, large = (nbytes / links.host_ns(0, nbytes, to_device=to_device, pinned=pinned) for nbytes in (4, 2**28))
+    assert small < large / 1000
 
 
 def test_formats_are_faster_by_the_cards_ratio() -> None:
