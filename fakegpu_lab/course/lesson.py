@@ -22,7 +22,9 @@ class WrongSolution(_Strict):
     """A solution that must not earn all points: what a student is likely to write first."""
 
     why: str = Field(description="the mistake, in a phrase")
-    code: str = Field(description="takes the place of what stands between the solution markers")
+    code: str = Field(
+        description="takes the place of what stands between the solution markers; with its %% line, of all the cell"
+    )
     score: float | None = Field(default=None, ge=0, description="the points that it earns; by default any but all")
 
 

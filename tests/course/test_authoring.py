@@ -117,6 +117,7 @@ def test_answers_take_the_place_of_solutions() -> None:
     source = "%%exercise a\ndef f():\n    ### BEGIN SOLUTION\n    return 1\n    ### END SOLUTION\nf()"
     assert replaced(source, "x = 2\nreturn x\n") == "%%exercise a\ndef f():\n    x = 2\n    return x\nf()"
     assert replaced("%%exercise a\nf = 1", "f = 2") == "%%exercise a\nf = 2"
+    assert replaced(source, "%%exercise a\nf = 2") == "%%exercise a\nf = 2"
 
 
 def test_bad_names_are_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
