@@ -8,7 +8,7 @@ from IPython.display import display
 
 from fakegpu_lab import session
 from fakegpu_lab.notebook import footer, panel, postmortem
-from fakegpu_lab.notebook.publisher import existing
+from fakegpu_lab.notebook.publisher import existing, publisher
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -37,17 +37,15 @@ def begin(info: Any = None) -> None:
     """A cell begins."""
     postmortem.take()
     footer.begin()
-    telling = existing()
-    if telling is not None:
-        telling.source.begin()
+    publisher().source.begin()  # also where nobody reads yet: somebody may, before it ends
 
 
 def end(result: Any = None) -> None:
     """A cell has ended."""
     error = getattr(result, "error_in_exec", None)
+    publisher().source.end(error)
     telling = existing()
     if telling is not None:
-        telling.source.end(error)
         shown = panel.opened()
         if shown is not None:
             shown.keep()

@@ -120,10 +120,13 @@ class Source:
             self._watch = Watch(machine)
             self.windows = Windows(machine)
             self._watch.on_step.append(self.windows.stepped)
-            self._watch.start()
-            if self.busy:
-                self.windows.begin()
-            self._watch.look()
+            # A front end may open while a cell runs: then this is not the cell's thread.
+            beside = self.busy and threading.current_thread() is not threading.main_thread()
+            self._watch.start(scan=not beside)
+            if not beside:
+                if self.busy:
+                    self.windows.begin()
+                self._watch.look()
 
     # What happens in the notebook; in the thread of the cell.
 

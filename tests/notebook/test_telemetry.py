@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -167,6 +168,26 @@ def test_watching_is_undone(source: Source) -> None:
     lab.disable()
     assert FakeCudaTensor.__torch_dispatch__ is dispatch.run
     assert optimizer._global_optimizer_post_hooks == {}
+
+
+def test_a_reader_that_opens_while_a_cell_runs_does_not_disturb_it(source: Source) -> None:
+    """Who looks through all objects holds the tuple that this loop is about to make: then CPython raises."""
+    lab.enable("a100")
+    source.begin()
+    for _ in range(3):
+        opening = threading.Thread(target=source.open)
+        opening.start()
+        while opening.is_alive():
+            tuple(number for number in range(40))
+        source.close()
+    opening = threading.Thread(target=source.open)
+    opening.start()
+    opening.join()
+    kept = nn.Linear(1024, 1024, bias=False).cuda().requires_grad_(False)
+    kept(torch.ones(1, 1024, device="cuda"))
+    source.end()
+    shown = dict(zip(telemetry.COLUMNS, told(Reader(source)).history[0][-1], strict=True))
+    assert shown["parameters"] == 4 << 20, "all is found all the same"
 
 
 def test_history_is_bounded_and_keeps_the_peaks() -> None:
