@@ -174,8 +174,13 @@ def test_a_reader_that_opens_while_a_cell_runs_does_not_disturb_it(source: Sourc
     """Who looks through all objects holds the tuple that this loop is about to make: then CPython raises."""
     lab.enable("a100")
     source.begin()
-    for _ in range(3):
-        opening = threading.Thread(target=source.open)
+
+    def open_meanwhile() -> None:
+        time.sleep(0.02)  # the loop below has begun
+        source.open()
+
+    for _ in range(4):
+        opening = threading.Thread(target=open_meanwhile)
         opening.start()
         while opening.is_alive():
             tuple(number for number in range(40))
