@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from fakegpu_lab.course.lesson import shipped
+from fakegpu_lab.course import shelf
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 
@@ -25,11 +24,9 @@ def open_lab(folder: str, lab_args: tuple[str, ...]) -> int:
     target = Path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
-        for lesson in sorted(path for path in shipped().iterdir() if path.is_dir()):
-            if not (target / lesson.name).exists():  # what a student wrote stays
-                shutil.copytree(lesson, target / lesson.name, ignore=shutil.ignore_patterns(".*", "fakegpu-progress*"))
     except OSError as error:
         raise FakeGpuError(f"The lessons cannot be copied to {folder}: {error.strerror}.") from None
+    shelf.fetch_all(target)  # what a student wrote stays
     try:
         return subprocess.call([sys.executable, "-m", "jupyterlab", *lab_args, str(target)])
     except KeyboardInterrupt:  # how JupyterLab is stopped

@@ -76,10 +76,27 @@ class Classroom:
         if not name:
             known = ", ".join(one.id for one in self.lesson.exercises)
             raise FakeGpuError(f"Of which exercise? %hint NAME, where NAME is one of {known}.")
+        hints, rest = self.next_hint(name)
+        if not hints:
+            return f"**{self.lesson.exercise(name).title}** has no hints."
+        shown = [f"**Hint {place}.** {text}" for place, text in enumerate(hints, 1)]
+        more = f"\n\n*Run this again for the next hint ({rest} more).*" if rest else "\n\n*That was the last hint.*"
+        return "\n\n".join(shown) + more
+
+    def next_hint(self, name: str) -> tuple[tuple[str, ...], int]:
+        """The hints of an exercise up to the next one, which is noted as seen; and how many are left.
+
+        Raises
+        ------
+        FakeGpuError
+            There is no such exercise, or no lesson.
+        """
+        if self.lesson is None:
+            raise FakeGpuError("There are no hints without a lesson: run the notebook's first cell (%lesson …).")
         exercise = self.lesson.exercise(name)
         self.latest = name
         if not exercise.hints:
-            return f"**{exercise.title}** has no hints."
+            return (), 0
         path = self._file()
         seen = max(self._hints.get(name, 0), progress.hints_seen(path, self.lesson.name, name) if path else 0)
         number = min(seen + 1, len(exercise.hints))
@@ -87,7 +104,4 @@ class Classroom:
         if path is not None:
             with contextlib.suppress(OSError):  # a folder that cannot be written to is told of by the check
                 progress.hinted(path, self.lesson, name, number)
-        shown = [f"**Hint {place}.** {text}" for place, text in enumerate(exercise.hints[:number], 1)]
-        rest = len(exercise.hints) - number
-        more = f"\n\n*Run this again for the next hint ({rest} more).*" if rest else "\n\n*That was the last hint.*"
-        return "\n\n".join(shown) + more
+        return exercise.hints[:number], len(exercise.hints) - number

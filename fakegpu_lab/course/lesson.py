@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def load(folder: str | Path) -> Lesson:
     if not isinstance(told, dict):
         raise FakeGpuError(f"{path} has no fields: a lesson has a title, a goal, minutes.")
     try:
-        return Lesson(**{"name": path.resolve().parent.name, **told})
+        return Lesson(**{"name": re.sub(r"\.\d+$", "", path.resolve().parent.name), **told})
     except ValidationError as error:
         raise FakeGpuError(f"{path}: {_first(error)}") from None
 
@@ -127,6 +128,11 @@ def _first(error: ValidationError) -> str:
     told: Any = error.errors()[0]
     where = ".".join(str(step) for step in told["loc"])
     return f"{where}: {told['msg']}." if where else f"{told['msg']}."
+
+
+def is_copy(folder: str, name: str) -> bool:
+    """Whether a folder of this name has a copy of a lesson: it is named after it, or ``NAME.2`` for a later edition."""
+    return bool(re.fullmatch(rf"{re.escape(name)}(\.\d+)?", folder))
 
 
 def shipped() -> Path:
@@ -153,7 +159,7 @@ def find(name: str, beside: str | Path = ".") -> Lesson:
         There is no lesson of that name.
     """
     here = Path(beside).resolve()
-    near = [here] if here.name == name else []
+    near = [here] if is_copy(here.name, name) else []
     for folder in (*near, here / name, here.parent / name, shipped() / name):
         if (folder / FILE).is_file():
             return load(folder)

@@ -1,8 +1,9 @@
 """What a student has done so far: one JSON file beside the notebooks, and a page that shows it.
 
 The file is called `FILE` and holds a `Progress`. It lies in the folder of the lessons: above the notebook's own, where
-that is named after the lesson, as nbgrader and ``fakegpu-lab lab`` lay them out, and else beside the notebook. The
-environment variable ``FAKEGPU_LAB_PROGRESS`` names another file, or is ``off``. A grader's runs are not saved.
+that is named after the lesson (`lesson.is_copy`), as nbgrader and ``fakegpu-lab lab`` lay them out, and else beside the
+notebook. The environment variable ``FAKEGPU_LAB_PROGRESS`` names another file, or is ``off``. A grader's runs are not
+saved.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fakegpu_lab.course.lesson import is_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +78,7 @@ def path_for(lesson: str, folder: str | Path = ".") -> Path | None:
     if named:
         return Path(named)
     here = Path(folder).resolve()
-    return (here.parent if here.name == lesson else here) / FILE
+    return (here.parent if is_copy(here.name, lesson) else here) / FILE
 
 
 def read(path: Path) -> Progress:

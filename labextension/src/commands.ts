@@ -4,5 +4,9 @@ export const CommandIds = {
   choose: 'fakegpu-lab:choose-gpus',
   enable: 'fakegpu-lab:enable',
   reset: 'fakegpu-lab:reset',
-  off: 'fakegpu-lab:off'
+  off: 'fakegpu-lab:off',
+  dashboard: 'fakegpu-lab:show-dashboard',
+  pause: 'fakegpu-lab:pause-dashboard',
+  picture: 'fakegpu-lab:save-dashboard-png',
+  csv: 'fakegpu-lab:save-memory-csv'
 } as const;

@@ -12,6 +12,7 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { CommandIds } from './commands';
+import { Dashboards } from './dashboard/open';
 import { apply, runLine } from './hardware/apply';
 import { choose } from './hardware/dialog';
 import { gpuIcon } from './icon';
@@ -19,7 +20,7 @@ import { Follower } from './kernel/follow';
 import { catalogue } from './kernel/probe';
 import { Painter } from './painter';
 import { readSettings } from './settings';
-import { GpusPanel } from './sidebar/panel';
+import { GpusPanel, IActions } from './sidebar/panel';
 import { StatusItem } from './status';
 
 const ID = 'fakegpu-lab:plugin';
@@ -60,11 +61,14 @@ function activate(
   labShell?.currentChanged.connect((_, { newValue }) => follower.look(newValue));
 
   const run = (id: string, args = {}): void => void commands.execute(id, args);
-  const panel = new GpusPanel(follower, trans, {
+  const actions: IActions = {
     enable: spec => run(CommandIds.enable, { spec }),
     choose: () => run(CommandIds.choose),
-    reset: () => run(CommandIds.reset)
-  });
+    reset: () => run(CommandIds.reset),
+    look: slot => run(CommandIds.dashboard, { slot })
+  };
+  const panel = new GpusPanel(follower, trans, actions);
+  const dashboards = new Dashboards(app, labShell, restorer, follower, trans, actions);
   panel.id = 'fakegpu-lab-gpus';
   panel.title.icon = gpuIcon;
   panel.title.caption = trans.__('GPUs');
@@ -84,10 +88,14 @@ function activate(
   const painter = new Painter(() => {
     panel.show_();
     status.show_();
+    dashboards.current?.show_();
     follower.link?.drawn();
   });
   follower.changed.connect(() => painter.ask());
-  themes?.themeChanged.connect(() => painter.ask());
+  themes?.themeChanged.connect(() => {
+    dashboards.current?.retheme();
+    painter.ask();
+  });
   painter.ask();
 
   if (registry) {
@@ -97,7 +105,7 @@ function activate(
         const take = (): void => {
           const settings = readSettings(loaded.composite);
           painter.rate = settings.updateRate;
-          panel.options = settings;
+          panel.options = dashboards.options = settings;
           status.setHidden(!settings.statusBar);
           painter.ask();
         };

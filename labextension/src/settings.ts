@@ -4,6 +4,7 @@ export interface ISettings {
   spec: string;
   transfers: boolean;
   collectives: boolean;
+  timeline: boolean;
   advice: boolean;
   statusBar: boolean;
 }
@@ -21,6 +22,7 @@ export function readSettings(given: Record<string, unknown>): ISettings {
     spec: typeof spec === 'string' && spec.trim() !== '' ? spec.trim() : 'a100:2',
     transfers: flag('showTransfers'),
     collectives: flag('showCollectives'),
+    timeline: flag('showTimeline'),
     advice: flag('showAdvice'),
     statusBar: flag('showInStatusBar')
   };

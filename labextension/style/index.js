@@ -1,1 +1,4 @@
+import 'uplot/dist/uPlot.min.css';
 import './base.css';
+import './dashboard.css';
+import './lessons.css';

@@ -36,7 +36,7 @@ export function device(slot: number, allocated: number, more: object = {}): obje
       h2d_ns: 0,
       d2h_ns: 0,
       p2p_sent_ns: 0,
-      p2p_sent_to: { '1': 512 }
+      p2p_sent_to: slot === 0 ? { '1': 512 } : {}
     },
     time: { busy_ns: 10, done_ns: 20 },
     ...more

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import socket
 import subprocess
@@ -45,9 +46,18 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
+EXTENSION = ROOT / "labextension"
+
+
+def extension() -> Path | None:
+    """The folder of JupyterLab's extension, if it is built of the present sources."""
+    fresh = runpy.run_path(str(EXTENSION / "build.py"))["fresh"]()
+    return EXTENSION / "built" if fresh else None
+
+
 @pytest.fixture(scope="session")
 def server(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A JupyterLab with an empty folder: its address, the folder."""
+    """A JupyterLab with an empty folder, and with the extension if that is built: its address, the folder."""
     folder = tmp_path_factory.mktemp("lab")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -59,6 +69,9 @@ def server(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
     settings = folder / "config/lab/user-settings/@jupyterlab/apputils-extension"
     settings.mkdir(parents=True)
     (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
+    built = extension()
+    if built is not None:
+        shutil.copytree(built, folder / "data/labextensions/fakegpu-lab")
     notebooks = folder / "notebooks"
     notebooks.mkdir()
     command = [sys.executable, "-m", "jupyterlab", "--allow-root", "--no-browser", "--ip=127.0.0.1", f"--port={port}",

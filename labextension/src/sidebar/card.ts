@@ -14,10 +14,15 @@ export interface ICardOptions {
 
 /** One device: name, memory, utilisation, what it did. */
 export class Card {
-  constructor(private _trans: TranslationBundle) {
+  constructor(
+    private _trans: TranslationBundle,
+    open: (slot: number) => void
+  ) {
+    // The whole card can be clicked; the keyboard and screen readers have the button in it.
+    this._name = h('button', { class: 'fg-Card-name', type: 'button' });
     this.node = h(
       'section',
-      { class: 'fg-Card' },
+      { class: 'fg-Card', onclick: () => open(this._slot) },
       h('h3', { class: 'fg-Card-head' }, this._name, this._state),
       h('div', { class: 'fg-Meter', role: 'presentation' }, this._reserved, this._allocated),
       h('div', { class: 'fg-Card-line' }, this._memory, this._used),
@@ -34,7 +39,8 @@ export class Card {
     const part = model.utilisation.get(device.slot) ?? 0;
     const place = device.index >= 0 ? `cuda:${device.index}` : this._trans.__('hidden');
     say(this._name, `${place}  ${shortName(device.name)}`);
-    mark(this._name, 'title', device.name);
+    mark(this._name, 'title', this._trans.__('%1: open the dashboard', device.name));
+    this._slot = device.slot;
     say(this._used, this._trans.__('%1 busy', percent(part)));
     say(this._memory, share(memory.allocated, memory.total));
     mark(
@@ -125,7 +131,8 @@ export class Card {
     });
   }
 
-  private _name = h('span', { class: 'fg-Card-name' });
+  private _slot = 0;
+  private _name: HTMLButtonElement;
   private _state = h('span', { class: 'fg-Card-state' });
   private _memory = h('span', { class: 'fg-Card-memory' });
   private _used = h('span', { class: 'fg-Card-used' });

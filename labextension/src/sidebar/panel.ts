@@ -12,6 +12,8 @@ export interface IActions {
   enable(spec: string): void;
   choose(): void;
   reset(): void;
+  /** Open the dashboard on a GPU, by its slot. */
+  look(slot: number): void;
 }
 
 /** What of the settings concerns the sidebar. */
@@ -26,14 +28,20 @@ export class GpusPanel extends Widget {
   constructor(
     private _follower: Follower,
     private _trans: TranslationBundle,
-    actions: IActions
+    private _actions: IActions
   ) {
     super();
+    const actions = _actions;
     this.addClass('fg-Gpus');
     this._chooseButton = h(
       'button',
       { class: 'jp-mod-styled fg-Button', type: 'button', onclick: () => actions.choose() },
       _trans.__('Choose GPUs …')
+    );
+    this._dashboardButton = h(
+      'button',
+      { class: 'jp-mod-styled fg-Button', type: 'button', onclick: () => actions.look(-1) },
+      _trans.__('Dashboard')
     );
     this._resetButton = h(
       'button',
@@ -58,7 +66,14 @@ export class GpusPanel extends Widget {
         this._spec
       ),
       h('div', { class: 'fg-Empty', role: 'status' }, this._why, this._remedy),
-      h('div', { class: 'fg-Buttons' }, this._enableButton, this._chooseButton, this._resetButton),
+      h(
+        'div',
+        { class: 'fg-Buttons' },
+        this._enableButton,
+        this._dashboardButton,
+        this._chooseButton,
+        this._resetButton
+      ),
       this._error,
       this._cards,
       this._ranks,
@@ -87,13 +102,13 @@ export class GpusPanel extends Widget {
     say(this._enableButton, this._trans.__('Enable %1', this.options.spec));
     this._enableButton.hidden = !nothing?.enable;
     this._chooseButton.hidden = Boolean(nothing && !nothing.enable);
-    this._resetButton.hidden = Boolean(nothing);
+    this._resetButton.hidden = this._dashboardButton.hidden = Boolean(nothing);
     const devices = nothing || !model ? [] : model.ordered;
     while (this._shown.length > devices.length) {
       this._shown.pop()?.node.remove();
     }
     while (this._shown.length < devices.length) {
-      const card = new Card(this._trans);
+      const card = new Card(this._trans, slot => this._actions.look(slot));
       this._shown.push(card);
       this._cards.append(card.node);
     }
@@ -159,5 +174,6 @@ export class GpusPanel extends Widget {
   private _enableButton: HTMLButtonElement;
   private _chooseButton: HTMLButtonElement;
   private _resetButton: HTMLButtonElement;
+  private _dashboardButton: HTMLButtonElement;
   private _shown: Card[] = [];
 }

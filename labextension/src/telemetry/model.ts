@@ -29,7 +29,7 @@ export class Model {
   /** By slot, rows of `columns`. */
   history = new Map<number, Ring>();
   columns: string[] = [];
-  /** By slot, rows of utilisation, in the order in which they came. */
+  /** By slot, rows of utilisation and the simulated time at its end, in the order in which they came. */
   samples = new Map<number, Ring>();
   steps: [number, number][] = [];
   timeline: ITimeline | null = null;
@@ -132,6 +132,16 @@ export class Model {
     return { ns: ring.column(Math.max(0, now)), bytes };
   }
 
+  /** All as it is now; it stays so, whatever this model takes in. */
+  frozen(): Model {
+    const made = Object.assign(new Model(), this);
+    made.devices = new Map(this.devices);
+    made.utilisation = new Map(this.utilisation);
+    made.history = new Map([...this.history].map(([slot, ring]) => [slot, ring.copy()]));
+    made.samples = new Map([...this.samples].map(([slot, ring]) => [slot, ring.copy()]));
+    return made;
+  }
+
   private _append(message: IMessage): void {
     for (const [slot, rows] of message.history) {
       let ring = this.history.get(slot);
@@ -150,10 +160,10 @@ export class Model {
       this.utilisation.set(slot, part);
       let ring = this.samples.get(slot);
       if (!ring) {
-        ring = new Ring(SAMPLES, 1);
+        ring = new Ring(SAMPLES, 2);
         this.samples.set(slot, ring);
       }
-      ring.push([part]);
+      ring.push([part, message.nowNs]);
     }
   }
 

@@ -51,6 +51,15 @@ export class Ring {
     return found;
   }
 
+  /** Another one with the same rows. */
+  copy(): Ring {
+    const made = new Ring(this.capacity, this.columns);
+    made._values.set(this._values);
+    made._start = this._start;
+    made._length = this._length;
+    return made;
+  }
+
   clear(): void {
     this._start = 0;
     this._length = 0;

@@ -57,12 +57,22 @@ export interface ILane {
   bars: IBar[];
 }
 
+/** All calls of one kernel on one device, in a timeline. */
+export interface ITop {
+  device: number;
+  kernel: string;
+  calls: number;
+  ns: number;
+}
+
 export interface ITimeline {
   number: number;
   title: string;
   began: number;
   ended: number;
   lanes: ILane[];
+  /** The kernels that took most. */
+  top: ITop[];
 }
 
 export interface ICollective {
@@ -243,6 +253,15 @@ function timeline(value: unknown): ITimeline {
             label: text(label, 'timeline.lanes.bars')
           };
         })
+      };
+    }),
+    top: list(found.top ?? [], 'timeline.top').map(one => {
+      const [device, kernel, calls, ns] = list(one, 'timeline.top');
+      return {
+        device: number(device, 'timeline.top'),
+        kernel: text(kernel, 'timeline.top'),
+        calls: number(calls, 'timeline.top'),
+        ns: number(ns, 'timeline.top')
       };
     })
   };

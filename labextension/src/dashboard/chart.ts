@@ -1,0 +1,331 @@
+import uPlot from 'uplot';
+
+import { h, say } from '../dom';
+import { before } from './series';
+import { ticks } from './ticks';
+import { Range, scaled, View } from './view';
+
+/** A curve of a chart. */
+export interface ILine {
+  name: string;
+  /** The CSS variable that has its colour. */
+  colour: string;
+  /** What is drawn, for each moment. */
+  drawn: (number | null)[];
+  /** What is said, where that is another figure than the one drawn: of a stack, the layer's own. */
+  said?: (number | null)[];
+  filled?: boolean;
+  dashed?: boolean;
+}
+
+/** What a chart shows. */
+export interface IChartData {
+  ns: number[];
+  lines: ILine[];
+  /** The whole run. */
+  whole: Range;
+  /** The upper end of the scale. */
+  top: number;
+  /** Marks of optimizer steps, ns. */
+  steps?: number[];
+  /** A stretch that is shown elsewhere in full. */
+  window?: Range | null;
+}
+
+/** How a chart is drawn and what it says. */
+export interface IChartOptions {
+  height: number;
+  /** What a screen reader says of the figure and its keys. */
+  label: string;
+  /** A figure in words, for the scale and the legend. */
+  words: (value: number) => string;
+  /** Distances between two lines of the scale that read well. */
+  increments: number[];
+}
+
+const TIMES = [1, 2, 5].flatMap(digit =>
+  Array.from({ length: 14 }, (_, power) => digit * 10 ** power)
+);
+TIMES.sort((one, other) => one - other);
+
+/** Curves of steps over simulated time, with a legend that says their figures at the cursor, else the last ones. */
+export class Chart {
+  constructor(
+    private _view: View,
+    private _options: IChartOptions
+  ) {
+    this._host = h('div', {
+      class: 'fg-Chart-host',
+      tabindex: 0,
+      role: 'img',
+      'aria-label': _options.label,
+      onkeydown: event => this._key(event as KeyboardEvent),
+      onblur: () => {
+        this._view.cursor = null;
+      }
+    });
+    this.node = h('div', { class: 'fg-Chart' }, this._host, this._legend);
+    this._observer = new ResizeObserver(() => this._resize());
+    this._observer.observe(this._host);
+    _view.moved.connect(this._moved, this);
+    _view.zoomed.connect(this._zoomed, this);
+  }
+
+  readonly node: HTMLElement;
+
+  /** The picture as it is; null before the first drawing. */
+  get canvas(): HTMLCanvasElement | null {
+    return this._plot?.ctx.canvas ?? null;
+  }
+
+  /** The legend, in words. */
+  get legend(): { colour: string; text: string }[] {
+    return (this._data?.lines ?? []).map((line, place) => ({
+      colour: this._colour(line.colour),
+      text: this._legend.children[place]?.textContent ?? line.name
+    }));
+  }
+
+  draw(data: IChartData): void {
+    this._data = data;
+    const width = this._host.clientWidth;
+    if (width === 0) {
+      return;
+    }
+    const names = data.lines.map(line => `${line.name} ${line.colour}`).join('\n');
+    const drawn: uPlot.AlignedData = [data.ns, ...data.lines.map(line => line.drawn)];
+    if (!this._plot || names !== this._names) {
+      this._plot?.destroy();
+      this._names = names;
+      this._plot = new uPlot(this._described(data, width), drawn, this._host);
+      this._fillLegend(data.lines);
+    } else {
+      this._plot.setData(drawn, true);
+    }
+    this._tell();
+  }
+
+  /** The colours may be others now. */
+  retheme(): void {
+    this._colours.clear();
+    this._plot?.redraw(false);
+    if (this._data) {
+      this._fillLegend(this._data.lines);
+      this._tell();
+    }
+  }
+
+  dispose(): void {
+    this._observer.disconnect();
+    this._view.moved.disconnect(this._moved, this);
+    this._view.zoomed.disconnect(this._zoomed, this);
+    this._plot?.destroy();
+    this._plot = null;
+  }
+
+  private _described(data: IChartData, width: number): uPlot.Options {
+    const stepped = uPlot.paths.stepped!({ align: 1 });
+    const axis = {
+      stroke: () => this._colour('--jp-ui-font-color2'),
+      grid: { stroke: () => this._colour('--jp-border-color3'), width: 1 },
+      ticks: { show: false },
+      font: '11px system-ui, sans-serif'
+    };
+    return {
+      width,
+      height: this._options.height,
+      legend: { show: false },
+      padding: [8, 12, 0, 0],
+      cursor: {
+        y: false,
+        points: { show: false },
+        drag: { x: true, y: false, setScale: false },
+        bind: {
+          dblclick: () => () => {
+            this._view.range = null;
+            return null;
+          }
+        }
+      },
+      scales: {
+        x: { time: false, range: () => this._across() },
+        y: { range: () => [0, Math.max(1e-9, this._data?.top ?? 1)] }
+      },
+      axes: [
+        { ...axis, size: 28, incrs: TIMES, values: (_, splits) => ticks(splits) },
+        {
+          ...axis,
+          size: 74,
+          incrs: this._options.increments,
+          values: (_, splits) => splits.map(value => this._options.words(value))
+        }
+      ],
+      series: [
+        {},
+        ...data.lines.map((line): uPlot.Series => ({
+          paths: stepped,
+          stroke: () => this._colour(line.filled ? '--jp-layout-color1' : line.colour),
+          width: line.filled ? 0.5 : 1.5,
+          points: { show: false },
+          ...(line.filled ? { fill: () => this._colour(line.colour), fillTo: 0 } : {}),
+          ...(line.dashed ? { dash: [5, 4] } : {})
+        }))
+      ],
+      hooks: {
+        drawClear: [plot => this._under(plot)],
+        setCursor: [
+          plot => {
+            const { left } = plot.cursor;
+            this._view.cursor =
+              left === undefined || left < 0 ? null : Math.round(plot.posToVal(left, 'x'));
+          }
+        ],
+        setSelect: [
+          plot => {
+            const { left, width: wide } = plot.select;
+            if (wide > 3) {
+              this._view.range = [plot.posToVal(left, 'x'), plot.posToVal(left + wide, 'x')];
+              plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+            }
+          }
+        ]
+      }
+    };
+  }
+
+  /** Below the curves: the stretch that the timeline shows, and the steps. */
+  private _under(plot: uPlot): void {
+    const { ctx, bbox } = plot;
+    const window = this._data?.window;
+    const [low, high] = this._across();
+    ctx.save();
+    if (
+      window &&
+      window[1] > low &&
+      window[0] < high &&
+      window[1] - window[0] < 0.9 * (high - low)
+    ) {
+      const from = plot.valToPos(Math.max(low, window[0]), 'x', true);
+      const to = plot.valToPos(Math.min(high, window[1]), 'x', true);
+      ctx.fillStyle = this._colour('--jp-layout-color2');
+      ctx.fillRect(from, bbox.top, Math.max(2, to - from), bbox.height);
+    }
+    const steps = (this._data?.steps ?? []).filter(ns => ns >= low && ns <= high);
+    if (steps.length <= 80) {
+      ctx.fillStyle = this._colour('--jp-ui-font-color2');
+      for (const ns of steps) {
+        ctx.fillRect(plot.valToPos(ns, 'x', true), bbox.top + bbox.height - 6, 1, 6);
+      }
+    }
+    ctx.restore();
+  }
+
+  private _across(): [number, number] {
+    const [low, high] = this._view.range ?? this._data?.whole ?? [0, 1];
+    return [low, Math.max(high, low + 1)];
+  }
+
+  private _moved(): void {
+    const plot = this._plot;
+    if (!plot) {
+      return;
+    }
+    const { cursor } = this._view;
+    const [low, high] = this._across();
+    const left =
+      cursor === null || cursor < low || cursor > high ? -10 : plot.valToPos(cursor, 'x');
+    if (Math.abs((plot.cursor.left ?? -10) - left) > 0.5) {
+      plot.setCursor({ left, top: left < 0 ? -10 : 1 }, false);
+    }
+    this._tell();
+  }
+
+  private _zoomed(): void {
+    const [min, max] = this._across();
+    this._plot?.setScale('x', { min, max });
+  }
+
+  private _resize(): void {
+    const width = this._host.clientWidth;
+    if (width === 0) {
+      return;
+    }
+    if (!this._plot && this._data) {
+      this.draw(this._data);
+    } else if (this._plot && this._plot.width !== width) {
+      this._plot.setSize({ width, height: this._options.height });
+    }
+  }
+
+  /** Arrows move the cursor, plus and minus zoom, 0 shows all. */
+  private _key(event: KeyboardEvent): void {
+    const [low, high] = this._across();
+    const at = this._view.cursor ?? high;
+    const whole = this._data?.whole ?? [0, 1];
+    const step = (high - low) / (event.shiftKey ? 10 : 100);
+    if (event.key === 'ArrowLeft' || event.key === 'ArrowRight') {
+      const to = at + (event.key === 'ArrowLeft' ? -step : step);
+      this._view.cursor = Math.min(high, Math.max(low, to));
+    } else if (event.key === '+' || event.key === '=') {
+      this._view.range = scaled([low, high], at, 0.5, whole);
+    } else if (event.key === '-') {
+      this._view.range = scaled([low, high], at, 2, whole);
+    } else if (event.key === '0' || event.key === 'Escape') {
+      this._view.range = null;
+    } else {
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  private _fillLegend(lines: ILine[]): void {
+    this._legend.replaceChildren(
+      ...lines.map(line => {
+        const swatch = h('span', { class: 'fg-Swatch' });
+        swatch.style.background = this._colour(line.colour);
+        return h(
+          'li',
+          {},
+          swatch,
+          h('span', { class: 'fg-Legend-name' }, line.name),
+          ' ',
+          h('span')
+        );
+      })
+    );
+  }
+
+  private _tell(): void {
+    const data = this._data;
+    if (!data) {
+      return;
+    }
+    const { cursor } = this._view;
+    const place = cursor === null ? data.ns.length - 1 : before(data.ns, cursor);
+    data.lines.forEach((line, index) => {
+      const value = place < 0 ? 0 : ((line.said ?? line.drawn)[place] ?? 0);
+      const item = this._legend.children[index]?.lastElementChild;
+      if (item) {
+        say(item, this._options.words(value));
+      }
+    });
+  }
+
+  private _colour(name: string): string {
+    let found = this._colours.get(name);
+    if (found === undefined) {
+      found = getComputedStyle(this.node).getPropertyValue(name).trim() || '#888';
+      this._colours.set(name, found);
+    }
+    return found;
+  }
+
+  private _legend = h('ul', { class: 'fg-Legend' });
+  private _host: HTMLElement;
+  private _plot: uPlot | null = null;
+  private _names = '';
+  private _data: IChartData | null = null;
+  private _colours = new Map<string, string>();
+  private _observer: ResizeObserver;
+}

@@ -1,0 +1,54 @@
+/** Tables as text that spreadsheets read (RFC 4180). */
+
+import type { ICurves, IMatrix } from './series';
+import type { ITimeline } from '../telemetry/schema';
+
+type Cell = string | number | null;
+
+/** Lines of cells, the first with the names of the columns. */
+export function csv(lines: Cell[][]): string {
+  return lines.map(line => line.map(quoted).join(',') + '\r\n').join('');
+}
+
+function quoted(cell: Cell): string {
+  let text = cell === null ? '' : String(cell);
+  if (typeof cell === 'string' && /^[=+\-@\t\r]/.test(text)) {
+    text = `'${text}`; // a spreadsheet would compute it
+  }
+  return /[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
+}
+
+/** Curves: a line for each moment. */
+export function ofCurves(curves: ICurves, unit: string): Cell[][] {
+  const names = [...curves.rows.keys()];
+  return [
+    ['simulated_ns', ...names.map(name => (unit ? `${name}_${unit}` : name))],
+    ...curves.ns.map((ns, place) => [
+      ns,
+      ...names.map(name => curves.rows.get(name)![place] ?? null)
+    ])
+  ];
+}
+
+/** A matrix: a line for each pair that something went between. */
+export function ofMatrix(matrix: IMatrix): Cell[][] {
+  const lines: Cell[][] = [['from', 'to', 'bytes']];
+  matrix.bytes.forEach((row, from) =>
+    row.forEach((bytes, to) => {
+      if (bytes > 0) {
+        lines.push([matrix.names[from]!, matrix.names[to]!, bytes]);
+      }
+    })
+  );
+  return lines;
+}
+
+/** A timeline: a line for each bar. */
+export function ofTimeline(timeline: ITimeline): Cell[][] {
+  return [
+    ['lane', 'kind', 'label', 'start_ns', 'end_ns'],
+    ...timeline.lanes.flatMap(lane =>
+      lane.bars.map(bar => [lane.label, bar.kind, bar.label, bar.start, bar.end])
+    )
+  ];
+}

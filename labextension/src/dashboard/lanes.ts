@@ -1,0 +1,318 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import { h, mark, say } from '../dom';
+import type { IBar, ITimeline } from '../telemetry/schema';
+import { duration } from '../units';
+import { ticks } from './ticks';
+import { Range, scaled, View } from './view';
+
+const LANE = 20;
+const BAR = 14;
+const AXIS = 22;
+const SIDE = 118;
+
+/** The last stretch that was recorded: a lane for each stream, copy engine and host thread, a bar for each kernel. */
+export class Lanes {
+  constructor(
+    private _view: View,
+    private _trans: TranslationBundle
+  ) {
+    this._canvas = h('canvas', {
+      class: 'fg-Lanes',
+      tabindex: 0,
+      role: 'img',
+      onpointermove: event => this._point(event as PointerEvent),
+      onpointerleave: () => this._leave(),
+      onpointerdown: event => {
+        this._from = this._at(event as PointerEvent);
+        this._canvas.setPointerCapture((event as PointerEvent).pointerId);
+      },
+      onpointerup: event => this._drop(event as PointerEvent),
+      ondblclick: () => this._zoom(null),
+      onkeydown: event => this._key(event as KeyboardEvent)
+    });
+    this.node = h(
+      'div',
+      { class: 'fg-Lanes-frame' },
+      h('div', { class: 'fg-Lanes-scroll' }, this._canvas),
+      this._tip,
+      this._legend
+    );
+    this._observer = new ResizeObserver(() => this._draw());
+    this._observer.observe(this.node);
+    _view.moved.connect(this._draw, this);
+  }
+
+  readonly node: HTMLElement;
+
+  /** The picture. */
+  get canvas(): HTMLCanvasElement {
+    return this._canvas;
+  }
+
+  /** The kinds of bars there are, with their colours. */
+  get legend(): { colour: string; text: string }[] {
+    return this._kinds.map(kind => ({ colour: this._colour(kind), text: this._name(kind) }));
+  }
+
+  show(timeline: ITimeline): void {
+    if (timeline === this._timeline) {
+      return;
+    }
+    this._timeline = timeline;
+    this._range = null;
+    this._kinds = [...new Set(timeline.lanes.flatMap(lane => lane.bars.map(bar => bar.kind)))];
+    mark(
+      this._canvas,
+      'aria-label',
+      this._trans.__(
+        '%1: %2 lanes. Arrows move, plus and minus zoom, 0 shows all.',
+        timeline.title,
+        timeline.lanes.length
+      )
+    );
+    this._fillLegend();
+    this._draw();
+  }
+
+  retheme(): void {
+    this._colours.clear();
+    this._fillLegend();
+    this._draw();
+  }
+
+  dispose(): void {
+    this._observer.disconnect();
+    this._view.moved.disconnect(this._draw, this);
+  }
+
+  private _draw(): void {
+    const timeline = this._timeline;
+    const width = this._canvas.parentElement?.clientWidth ?? 0;
+    const context = this._canvas.getContext('2d');
+    if (!timeline || width < SIDE + 20 || !context) {
+      return;
+    }
+    const height = timeline.lanes.length * LANE + AXIS;
+    const ratio = window.devicePixelRatio || 1;
+    if (
+      this._canvas.width !== Math.round(width * ratio) ||
+      this._canvas.height !== Math.round(height * ratio)
+    ) {
+      this._canvas.width = Math.round(width * ratio);
+      this._canvas.height = Math.round(height * ratio);
+      this._canvas.style.height = `${height}px`;
+    }
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, height);
+    context.font = '11px system-ui, sans-serif';
+    context.textBaseline = 'middle';
+    const [low, high] = this._across();
+    const scale = (width - SIDE) / (high - low);
+    const text = this._variable('--jp-ui-font-color1');
+    this._grid(context, width, height);
+    timeline.lanes.forEach((lane, place) => {
+      const top = place * LANE + (LANE - BAR) / 2;
+      context.fillStyle = text;
+      context.textAlign = 'left';
+      context.fillText(lane.label, 4, place * LANE + LANE / 2, SIDE - 8);
+      for (const bar of lane.bars) {
+        if (bar.end < low || bar.start > high) {
+          continue;
+        }
+        const left = SIDE + Math.max(0, (bar.start - low) * scale);
+        const right = SIDE + Math.min(width - SIDE, (bar.end - low) * scale);
+        context.fillStyle = this._colour(bar.kind);
+        context.fillRect(left, top, Math.max(1, right - left - (right - left > 3 ? 0.5 : 0)), BAR);
+      }
+    });
+    const { cursor } = this._view;
+    if (cursor !== null && cursor >= low && cursor <= high) {
+      context.fillStyle = text;
+      context.fillRect(SIDE + (cursor - low) * scale, 0, 1, height - AXIS);
+    }
+    if (this._from !== null && this._to !== null) {
+      context.fillStyle = this._variable('--jp-brand-color1');
+      context.globalAlpha = 0.25;
+      const [from, to] = [this._from, this._to].sort((one, other) => one - other) as [
+        number,
+        number
+      ];
+      context.fillRect(SIDE + (from - low) * scale, 0, (to - from) * scale, height - AXIS);
+      context.globalAlpha = 1;
+    }
+  }
+
+  private _grid(context: CanvasRenderingContext2D, width: number, height: number): void {
+    const began = this._timeline!.began;
+    const [low, high] = this._across();
+    const many = Math.max(2, Math.floor((width - SIDE) / 110));
+    const raw = (high - low) / many;
+    const power = 10 ** Math.floor(Math.log10(raw));
+    const apart = [1, 2, 5, 10].map(digit => digit * power).find(one => one >= raw) ?? raw;
+    const moments: number[] = [];
+    for (let at = Math.ceil((low - began) / apart) * apart; at <= high - began; at += apart) {
+      moments.push(at);
+    }
+    const words = ticks(moments);
+    context.textAlign = 'center';
+    moments.forEach((at, place) => {
+      const x = SIDE + ((at + began - low) / (high - low)) * (width - SIDE);
+      context.fillStyle = this._variable('--jp-border-color3');
+      context.fillRect(x, 0, 1, height - AXIS);
+      if (x < width - 20) {
+        context.fillStyle = this._variable('--jp-ui-font-color2');
+        context.fillText(`+${words[place]!}`, x, height - AXIS / 2);
+      }
+    });
+  }
+
+  private _across(): Range {
+    const timeline = this._timeline;
+    return (
+      this._range ??
+      (timeline ? [timeline.began, Math.max(timeline.ended, timeline.began + 1)] : [0, 1])
+    );
+  }
+
+  /** The moment under the pointer. */
+  private _at(event: PointerEvent): number {
+    const box = this._canvas.getBoundingClientRect();
+    const [low, high] = this._across();
+    const part = (event.clientX - box.left - SIDE) / Math.max(1, box.width - SIDE);
+    return low + Math.min(1, Math.max(0, part)) * (high - low);
+  }
+
+  private _point(event: PointerEvent): void {
+    const at = this._at(event);
+    this._to = this._from === null ? null : at;
+    this._view.cursor = Math.round(at);
+    const box = this._canvas.getBoundingClientRect();
+    const lane = this._timeline?.lanes[Math.floor((event.clientY - box.top) / LANE)];
+    const [low, high] = this._across();
+    const near = ((high - low) / Math.max(1, box.width - SIDE)) * 2;
+    const bar = lane && under(lane.bars, at, near);
+    this._tip.hidden = !bar || this._from !== null;
+    if (bar && lane) {
+      const named =
+        bar.label && bar.label !== bar.kind
+          ? `${bar.label} (${this._name(bar.kind)})`
+          : this._name(bar.kind);
+      say(this._tip, `${lane.label}: ${named}, ${duration(bar.end - bar.start)}`);
+      const frame = this.node.getBoundingClientRect();
+      const left = Math.min(
+        event.clientX - frame.left + 12,
+        frame.width - this._tip.offsetWidth - 4
+      );
+      this._tip.style.left = `${Math.max(0, left)}px`;
+      this._tip.style.top = `${event.clientY - frame.top + 14}px`;
+    }
+    this._draw();
+  }
+
+  private _leave(): void {
+    this._tip.hidden = true;
+    this._view.cursor = null;
+  }
+
+  private _drop(event: PointerEvent): void {
+    const from = this._from;
+    const to = this._at(event);
+    this._from = this._to = null;
+    if (from !== null) {
+      const [low, high] = this._across();
+      const range: Range = from < to ? [from, to] : [to, from];
+      if (range[1] - range[0] > (high - low) / 200) {
+        this._zoom(range);
+      }
+    }
+    this._draw();
+  }
+
+  private _zoom(range: Range | null): void {
+    this._range = range;
+    this._draw();
+  }
+
+  private _key(event: KeyboardEvent): void {
+    const timeline = this._timeline;
+    if (!timeline) {
+      return;
+    }
+    const [low, high] = this._across();
+    const whole: Range = [timeline.began, timeline.ended];
+    const middle = (low + high) / 2;
+    const aside = (high - low) / 8;
+    if (event.key === 'ArrowLeft' || event.key === 'ArrowRight') {
+      const by =
+        event.key === 'ArrowLeft'
+          ? -Math.min(aside, low - whole[0])
+          : Math.min(aside, whole[1] - high);
+      this._zoom(this._range ? [low + by, high + by] : null);
+    } else if (event.key === '+' || event.key === '=') {
+      this._zoom(scaled([low, high], middle, 0.5, whole));
+    } else if (event.key === '-') {
+      this._zoom(scaled([low, high], middle, 2, whole));
+    } else if (event.key === '0' || event.key === 'Escape') {
+      this._zoom(null);
+    } else {
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  private _fillLegend(): void {
+    this._legend.replaceChildren(
+      ...this.legend.map(({ colour, text }) => {
+        const swatch = h('span', { class: 'fg-Swatch' });
+        swatch.style.background = colour;
+        return h('li', {}, swatch, text);
+      })
+    );
+  }
+
+  private _name(kind: string): string {
+    return (
+      {
+        launch: this._trans.__('host launches'),
+        forward: this._trans.__('module, forward'),
+        backward: this._trans.__('module, backward'),
+        'waits for ranks': this._trans.__('waits for the slowest rank')
+      }[kind] ?? kind
+    );
+  }
+
+  private _colour(kind: string): string {
+    const name = `--fg-kind-${kind.replace(/\W+/g, '-')}`;
+    return this._variable(name) || this._variable('--fg-kind-other');
+  }
+
+  private _variable(name: string): string {
+    let found = this._colours.get(name);
+    if (found === undefined) {
+      found = getComputedStyle(this.node).getPropertyValue(name).trim();
+      this._colours.set(name, found);
+    }
+    return found;
+  }
+
+  private _canvas: HTMLCanvasElement;
+  private _tip = h('div', { class: 'fg-Tip', hidden: true });
+  private _legend = h('ul', { class: 'fg-Legend' });
+  private _timeline: ITimeline | null = null;
+  private _range: Range | null = null;
+  private _kinds: string[] = [];
+  private _from: number | null = null;
+  private _to: number | null = null;
+  private _colours = new Map<string, string>();
+  private _observer: ResizeObserver;
+}
+
+/** The bar at a moment, or the nearest to it within `near`. */
+export function under(bars: IBar[], at: number, near: number): IBar | undefined {
+  const inside = bars.filter(bar => bar.start <= at && at <= bar.end);
+  return inside.length > 0
+    ? inside.reduce((best, bar) => (bar.end - bar.start < best.end - best.start ? bar : best))
+    : bars.find(bar => bar.start - near <= at && at <= bar.end + near);
+}

@@ -1,0 +1,58 @@
+import { h } from '../dom';
+
+/** A part of the dashboard: a heading, a button that saves its figures, what it shows or why that is nothing. */
+export class Section {
+  constructor(
+    readonly id: string,
+    heading: string,
+    saves: { label: string; title: string; save: () => void },
+    ...shown: HTMLElement[]
+  ) {
+    this.heading = h('h3', { class: 'fg-Section-title' }, heading);
+    this._save = h(
+      'button',
+      {
+        class: 'fg-Small',
+        type: 'button',
+        title: saves.title,
+        'aria-label': saves.title,
+        onclick: () => saves.save()
+      },
+      saves.label
+    );
+    this._shown = h('div', { class: 'fg-Section-body' }, ...shown);
+    this.node = h(
+      'section',
+      { class: 'fg-Part', 'data-part': id, 'aria-label': heading },
+      h('header', { class: 'fg-Section-head' }, this.heading, this._note, this._save),
+      this._why,
+      this._shown
+    );
+  }
+
+  readonly node: HTMLElement;
+  readonly heading: HTMLElement;
+
+  /** What stands beside the heading. */
+  set note(text: string) {
+    if (this._note.textContent !== text) {
+      this._note.textContent = text;
+      this._note.title = text;
+    }
+  }
+
+  /** Why there is nothing to show; empty when there is. */
+  set why(text: string) {
+    if (this._why.textContent !== text) {
+      this._why.textContent = text;
+    }
+    this._why.hidden = text === '';
+    this._shown.hidden = text !== '';
+    this._save.hidden = text !== '';
+  }
+
+  private _note = h('span', { class: 'fg-Section-note' });
+  private _why = h('p', { class: 'fg-Section-why' });
+  private _shown: HTMLElement;
+  private _save: HTMLElement;
+}

@@ -1,0 +1,169 @@
+/** Figures of a model as curves: pure, so that they can be tested without a page. */
+
+import type { Model } from '../telemetry/model';
+import type { IDevice } from '../telemetry/schema';
+
+/** From what stays to what comes and goes, so that the figure is calm below. */
+export const CATEGORIES = [
+  'parameters',
+  'optimizer_state',
+  'workspace',
+  'gradients',
+  'activations',
+  'inputs',
+  'other'
+] as const;
+
+/** Points of a curve when several devices are drawn: more than a screen is wide gains nothing. */
+export const BUCKETS = 900;
+
+/** Curves over the same moments, ns. */
+export interface ICurves {
+  ns: number[];
+  /** By name, a figure for each moment. */
+  rows: Map<string, (number | null)[]>;
+}
+
+/** What a device's memory was for, over simulated time, bytes; and what its allocator had reserved. */
+export function categories(model: Model, slot: number): ICurves {
+  const rows = new Map<string, number[]>();
+  const ring = model.history.get(slot);
+  const now = model.columns.indexOf('now_ns');
+  const columns = model.columns.map((name, place) => ({ name, place }));
+  const known = new Set<string>([...CATEGORIES, 'reserved', 'now_ns']);
+  for (const name of [...CATEGORIES, 'reserved']) {
+    const column = model.columns.indexOf(name);
+    rows.set(name, ring && column >= 0 ? ring.column(column) : zeros(ring?.length ?? 0));
+  }
+  // What a newer kernel knows of, and this extension does not, is something too.
+  const other = rows.get('other')!;
+  for (const { place } of columns.filter(column => !known.has(column.name))) {
+    ring?.column(place).forEach((value, row) => (other[row] = (other[row] ?? 0) + value));
+  }
+  return { ns: ring && now >= 0 ? ring.column(now) : [], rows };
+}
+
+/** Lay curves on each other: the last one holds the sum. */
+export function stacked(curves: number[][]): number[][] {
+  let below: number[] = [];
+  return curves.map(curve => {
+    below = curve.map((value, place) => value + (below[place] ?? 0));
+    return below;
+  });
+}
+
+/** Bytes that each device held, over the same moments: of each stretch the most, because a peak is what matters. */
+export function held(model: Model, devices: IDevice[], buckets = BUCKETS): ICurves {
+  const all = devices.map(device => ({ device, ...model.held(device.slot) }));
+  const first = Math.min(...all.map(one => one.ns[0] ?? Infinity));
+  const last = Math.max(model.nowNs, ...all.map(one => one.ns[one.ns.length - 1] ?? -Infinity));
+  const rows = new Map<string, (number | null)[]>();
+  if (!Number.isFinite(first)) {
+    return { ns: [], rows };
+  }
+  const moments = [...new Set(all.flatMap(one => one.ns))].sort((one, other) => one - other);
+  const ns =
+    moments.length <= buckets
+      ? moments
+      : Array.from(
+          { length: buckets },
+          (_, place) => first + ((last - first) * place) / (buckets - 1)
+        );
+  for (const one of all) {
+    rows.set(deviceName(one.device), steps(one.ns, one.bytes, ns));
+  }
+  return { ns, rows };
+}
+
+/** A curve of steps, read at other moments: the most since the moment before; null before it begins. */
+export function steps(ns: number[], values: number[], at: number[]): (number | null)[] {
+  let place = 0;
+  let level: number | null = null;
+  return at.map(moment => {
+    let most = level;
+    while (place < ns.length && ns[place]! <= moment) {
+      level = values[place]!;
+      most = Math.max(most ?? 0, level);
+      place += 1;
+    }
+    return most;
+  });
+}
+
+/** Utilisation of devices over simulated time: of each, the part of a stretch in which a kernel ran. */
+export function utilisation(model: Model, devices: IDevice[]): ICurves {
+  const rows = new Map<string, (number | null)[]>();
+  const rings = devices.map(device => model.samples.get(device.slot));
+  const longest = rings.reduce(
+    (best, ring) => ((ring?.length ?? 0) > (best?.length ?? 0) ? ring : best),
+    rings[0]
+  );
+  const ns: number[] = [];
+  const places: number[] = [];
+  (longest?.column(1) ?? []).forEach((moment, place) => {
+    // Of messages at the same moment the last counts.
+    if (ns.length > 0 && moment <= ns[ns.length - 1]!) {
+      places[places.length - 1] = place;
+    } else {
+      ns.push(moment);
+      places.push(place);
+    }
+  });
+  devices.forEach((device, index) => {
+    const ring = rings[index];
+    const lag = (longest?.length ?? 0) - (ring?.length ?? 0);
+    rows.set(
+      deviceName(device),
+      places.map(place => (ring && place >= lag ? ring.at(place - lag, 0) : null))
+    );
+  });
+  return { ns, rows };
+}
+
+/** What PyTorch calls a device; its place in the machine where CUDA_VISIBLE_DEVICES hides it. */
+export function deviceName(device: IDevice): string {
+  return device.index >= 0 ? `cuda:${device.index}` : `GPU ${device.slot}`;
+}
+
+/** The place of the last moment that is not after this one; -1 if all are. */
+export function before(ns: ArrayLike<number>, moment: number): number {
+  let low = 0;
+  let high = ns.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (ns[middle]! <= moment) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low - 1;
+}
+
+/** Who sent how much to whom, bytes: row by row, the host first. */
+export interface IMatrix {
+  names: string[];
+  bytes: number[][];
+}
+
+/** All copies so far. Between two places of the same row and column there are none. */
+export function transfers(model: Model): IMatrix {
+  const devices = model.ordered;
+  const names = ['host', ...devices.map(deviceName)];
+  const bytes = names.map(() => zeros(names.length));
+  devices.forEach((device, place) => {
+    bytes[0]![place + 1] = device.counters.h2dBytes;
+    bytes[place + 1]![0] = device.counters.d2hBytes;
+    for (const [slot, sent] of device.counters.sentTo) {
+      const target = devices.findIndex(other => other.slot === slot);
+      if (target >= 0) {
+        bytes[place + 1]![target + 1] = sent;
+      }
+    }
+  });
+  return { names, bytes };
+}
+
+function zeros(length: number): number[] {
+  return new Array<number>(length).fill(0);
+}

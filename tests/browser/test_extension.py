@@ -1,0 +1,213 @@
+"""The extension as a person uses it. One test, because each step begins where the one before has ended.
+
+Pictures of it are left in the folder that FAKEGPU_LAB_PICTURES names, to be looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.browser.conftest import TOKEN, extension
+from tests.browser.lab import WAIT, Lab
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BUSY = """
+import time, torch
+kept = []
+for _ in range(25):
+    kept.append(torch.ones(16 << 20, device="cuda"))
+    time.sleep(0.2)
+"""
+
+NASTY = """raise ValueError("<img src=x onerror='window.hacked = 1'><b>bold</b>")"""
+
+
+@pytest.fixture
+def lab(server: tuple[str, Path], browser: Any) -> Iterator[Lab]:
+    """A page with the sidebar open."""
+    if extension() is None:
+        pytest.skip("JupyterLab's extension is not built of the present sources: make extension builds it")
+    address, folder = server
+    page = browser.new_page(viewport={"width": 1500, "height": 1000}, accept_downloads=True)
+    page.set_default_timeout(WAIT)
+    page.goto(f"{address}/lab?token={TOKEN}&reset")
+    opened = Lab(page, folder)
+    opened.loaded()
+    opened.command("fakegpu-lab:show-gpus")
+    opened.shows("No notebook is open")
+    yield opened
+    page.close()
+
+
+def picture(lab: Lab, name: str) -> None:
+    folder = os.environ.get("FAKEGPU_LAB_PICTURES")
+    if folder:
+        Path(folder).mkdir(exist_ok=True)
+        lab.page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def gpus_are_chosen_in_the_dialog(lab: Lab) -> None:
+    lab.write("first.ipynb", "1 + 1", BUSY, NASTY, "del kept[:12]")
+    lab.open("first.ipynb")
+    lab.shows("This kernel has no simulated GPU.")
+    lab.page.click("text=Choose GPUs …")
+    lab.page.wait_for_selector(".fg-Hardware")
+    lab.page.keyboard.type("hopper")
+    assert lab.page.locator(".fg-Hardware-list li").count() > 3
+    assert not lab.page.locator(".fg-Hardware-list li[data-id=t4]").count()
+    lab.page.fill(".fg-Hardware input[type=search]", "t4")
+    lab.page.fill(".fg-Hardware input[type=number]", "2")
+    lab.page.fill(".fg-Hardware input[type=text]", "2 GiB")
+    assert lab.page.inner_text(".fg-Hardware-line") == "%fakegpu t4:2 --memory 2GiB"
+    lab.page.click(".jp-Dialog .jp-mod-accept")
+    lab.shows("cuda:1  T4")
+    assert lab.cells()[:2] == ["%load_ext fakegpu_lab\n%fakegpu t4:2 --memory 2GiB", "1 + 1"]
+    assert re.fullmatch(r"T4 ×2 · 0\.\d / 4 GiB", lab.status)
+
+
+def memory_is_seen_while_the_cell_is_busy(lab: Lab) -> None:
+    lab.run(2)
+    lab.shows("running")
+    seen: list[float] = []
+    until = monotonic() + 30
+    while "running" in lab.sidebar and monotonic() < until:
+        held = float(lab.page.locator(".fg-Card-memory").first.inner_text().split()[0])
+        if not seen or held != seen[-1]:
+            seen.append(held)
+    assert len(seen) >= 5
+    assert seen == sorted(seen)
+    lab.shows("1.6 / 2 GiB")
+    assert lab.page.locator(".fg-Card.fg-mod-full").count() == 0
+
+
+def the_dashboard_opens_beside_the_notebook(lab: Lab) -> None:
+    page = lab.page
+    page.click(".fg-Card-name >> nth=0")
+    page.wait_for_selector(".fg-Dashboard [data-part=memory] canvas")
+    page.wait_for_function("document.querySelector('.fg-Dashboard').innerText.includes('1.56 GiB')")
+    told = page.inner_text(".fg-Dashboard")
+    assert "Nothing was copied yet" in told
+    assert "%%ranks 2 at the top of a cell" in told
+    assert "aten::ones" in told or "aten::fill_" in told
+    picture(lab, "dashboard")
+
+
+def a_brush_zooms_and_the_cursor_is_the_same_in_both_figures(lab: Lab) -> None:
+    page = lab.page
+    box = page.locator(".fg-Dashboard [data-part=memory] .u-over").bounding_box()
+    page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 60, steps=4)
+    page.mouse.up()
+    page.wait_for_selector("text=Show the whole run")
+    moved = "part => document.querySelector(`[data-part=${part}] .u-cursor-x`).style.transform"
+    assert page.evaluate(moved, "busy") == page.evaluate(moved, "memory") != ""
+    legend = page.inner_text("[data-part=memory] .fg-Legend")
+    page.mouse.move(box["x"] + 2, box["y"] + 60)
+    assert page.inner_text("[data-part=memory] .fg-Legend") != legend
+    page.click("text=Show the whole run")
+    assert not page.is_visible("text=Show the whole run")
+
+
+def figures_are_saved(lab: Lab) -> None:
+    with lab.page.expect_download() as csv:
+        lab.page.click("[data-part=memory] button:has-text('CSV')")
+    lines = Path(csv.value.path()).read_text().splitlines()
+    assert lines[0].startswith("simulated_ns,parameters_bytes,")
+    last = dict(zip(lines[0].split(","), lines[-1].split(","), strict=True))
+    assert int(last["other_bytes"]) == 25 * (64 << 20)
+    with lab.page.expect_download() as png:
+        lab.command("fakegpu-lab:save-dashboard-png")
+    assert png.value.suggested_filename == "first-gpus.png"
+    assert Path(png.value.path()).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def a_paused_dashboard_stands_still(lab: Lab) -> None:
+    lab.page.click(".fg-Dashboard button:has-text('Pause')")
+    lab.open("first.ipynb")
+    lab.run(4)
+    lab.shows("0.8 / 2 GiB")
+    assert "1.6 / 2 GiB" in lab.page.inner_text("[data-part=memory]")
+    lab.page.click(".fg-Dashboard button:has-text('Go on')")
+    lab.page.wait_for_function("document.querySelector('[data-part=memory]').innerText.includes('0.8 / 2 GiB')")
+
+
+def nothing_is_seriously_inaccessible(lab: Lab) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="the extra `browser` is not installed")
+    found = []
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+        lab.page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
+        lab.page.wait_for_timeout(300)
+        for part in (".fg-Gpus", ".fg-Dashboard"):
+            found += [
+                (theme, fault["id"], [node["html"][:160] for node in fault["nodes"]][:3])
+                for fault in axe.Axe().run(lab.page, context=part).response["violations"]
+                if fault["impact"] in ("serious", "critical")
+            ]
+        picture(lab, f"dashboard-{theme.split()[1].lower()}")
+    assert found == []
+
+
+def what_the_kernel_says_is_text(lab: Lab) -> None:
+    lab.open("first.ipynb")
+    lab.run(3)
+    lab.shows("ValueError: <img src=x onerror='window.hacked = 1'><b>bold</b>")
+    assert lab.page.locator(".fg-Gpus img, .fg-Gpus b").count() == 0
+    assert lab.page.evaluate("window.hacked") is None
+
+
+def each_notebook_has_its_own_gpus(lab: Lab) -> None:
+    lab.write("second.ipynb", "1 + 1")
+    lab.open("second.ipynb")
+    lab.shows("This kernel has no simulated GPU.")
+    assert lab.status == ""
+    lab.page.click("text=Enable a100:2")
+    lab.shows("cuda:1  A100")
+    lab.page.wait_for_function("document.querySelector('.fg-Dashboard').innerText.includes('second.ipynb')")
+    lab.open("first.ipynb")
+    lab.shows("cuda:1  T4")
+    lab.page.wait_for_function("document.querySelector('.fg-Dashboard').innerText.includes('T4')")
+    assert lab.status.startswith("T4 ×2 · ")
+
+
+def a_reload_shows_the_same(lab: Lab) -> None:
+    lab.command("docmanager:save")
+    lab.page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")
+    lab.page.reload()
+    lab.loaded()
+    lab.page.wait_for_selector(".fg-Dashboard")  # restored, beside the notebook
+    lab.command("fakegpu-lab:show-gpus")
+    lab.open("first.ipynb")
+    lab.shows("0.8 / 2 GiB")
+    lab.page.wait_for_function("document.querySelector('.fg-Dashboard').innerText.includes('0.8 / 2 GiB')")
+
+
+def after_a_restart_there_is_no_gpu_until_there_is(lab: Lab) -> None:
+    lab.page.evaluate("void window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    lab.shows("This kernel has no simulated GPU.")
+    assert "0.8 / 2 GiB" not in lab.sidebar
+    lab.page.wait_for_selector(".fg-Dashboard :text('This kernel has no simulated GPU.')")
+    lab.run(0)
+    lab.shows("0 / 2 GiB")
+
+
+def test_a_session_in_jupyterlab(lab: Lab) -> None:
+    gpus_are_chosen_in_the_dialog(lab)
+    memory_is_seen_while_the_cell_is_busy(lab)
+    the_dashboard_opens_beside_the_notebook(lab)
+    a_brush_zooms_and_the_cursor_is_the_same_in_both_figures(lab)
+    figures_are_saved(lab)
+    a_paused_dashboard_stands_still(lab)
+    nothing_is_seriously_inaccessible(lab)
+    what_the_kernel_says_is_text(lab)
+    each_notebook_has_its_own_gpus(lab)
+    a_reload_shows_the_same(lab)
+    after_a_restart_there_is_no_gpu_until_there_is(lab)
