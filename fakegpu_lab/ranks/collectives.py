@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 _Op: Any = ReduceOp.RedOpType
+_PIECE = 1 << 15
+"""Elements that are reduced at a time: what a processor's cache holds, so that memory is read and written once."""
+
 _FLOAT8 = frozenset(
     dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype) and str(dtype).startswith("torch.float8")
 )
@@ -102,9 +105,16 @@ _COMBINE: dict[Any, Callable[[Tensor, Tensor], Tensor]] = {
 
 def _all_reduce(parts: Parts) -> None:
     for place in range(len(parts[0].inputs)):
-        total = _reduced([inner(part.inputs[place]) for part in parts], parts[0].reduce_op)
-        for part in parts:
-            _put(inner(part.outputs[place]), total)
+        sources = [inner(part.inputs[place]) for part in parts]
+        targets = [inner(part.outputs[place]) for part in parts]
+        if not sources[0].is_meta and all(tensor.is_contiguous() for tensor in (*sources, *targets)):
+            pieces = zip(*(tensor.view(-1).split(_PIECE) for tensor in (*sources, *targets)), strict=True)
+        else:
+            pieces = iter([(*sources, *targets)])
+        for piece in pieces:
+            total = _reduced(list(piece[: len(parts)]), parts[0].reduce_op)
+            for target in piece[len(parts) :]:
+                _put(target, total)
 
 
 def _reduce(parts: Parts) -> None:
@@ -157,9 +167,10 @@ def _reduce_scatter(parts: Parts) -> None:
 
 def _reduce_scatter_base(parts: Parts) -> None:
     for place in range(len(parts[0].inputs)):
-        total = _reduced([inner(part.inputs[place]).reshape(-1) for part in parts], parts[0].reduce_op)
-        for part, share in zip(parts, total.chunk(len(parts)) if total.numel() else [total] * len(parts), strict=True):
-            _put(inner(part.outputs[place]), share)
+        shares = [inner(part.inputs[place]).reshape(-1).tensor_split(len(parts)) for part in parts]
+        for part in parts:
+            total = _reduced([share[part.rank] for share in shares], parts[0].reduce_op)
+            _put(inner(part.outputs[place]), total)
 
 
 def _all_to_all(parts: Parts) -> None:

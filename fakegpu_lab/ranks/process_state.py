@@ -16,6 +16,7 @@ import torch
 
 from fakegpu_lab.driver import current
 from fakegpu_lab.driver import random as device_random
+from fakegpu_lab.ranks import numpy_state
 from fakegpu_lab.ranks.scheduler import ProcessLike
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class ProcessState(ProcessLike):
     def __init__(self, variables: dict[str, str] | None = None, output: RankOutput | None = None) -> None:
         self._raw: Any = None
         self._environ: dict[str, str] = {}
+        self._numpy: numpy_state.State | None = None
         self.leave()
         if variables:
             self._environ.update(variables)
@@ -72,8 +74,7 @@ class ProcessState(ProcessLike):
             self._raw = dict(_environment) if _environment is not None else None
         self._torch = torch.random.get_rng_state()
         self._python = random.getstate()
-        numpy: Any = sys.modules.get("numpy.random")
-        self._numpy = numpy.get_state() if numpy is not None else None
+        self._numpy = numpy_state.take(self._numpy)
         self._dtype = torch.get_default_dtype()
         self._streams = (sys.stdout, sys.stderr)
         self._generators = device_random.generators()
@@ -89,7 +90,7 @@ class ProcessState(ProcessLike):
         torch.random.set_rng_state(self._torch)
         random.setstate(self._python)
         if self._numpy is not None:
-            sys.modules["numpy.random"].set_state(self._numpy)
+            numpy_state.put(self._numpy)
         if torch.get_default_dtype() is not self._dtype:
             torch.set_default_dtype(self._dtype)
         sys.stdout, sys.stderr = self._streams

@@ -10,7 +10,7 @@ from fakegpu_lab.driver import current
 from fakegpu_lab.driver.patches import Patches
 from fakegpu_lab.driver.torch_cuda import device, lifecycle
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.ranks import diagnosis, hints, tracebacks
+from fakegpu_lab.ranks import diagnosis, heap, hints, tracebacks
 from fakegpu_lab.ranks.output import Console, RankOutput
 from fakegpu_lab.ranks.process_state import ProcessState
 from fakegpu_lab.ranks.scheduler import Scheduler, current_rank
@@ -98,6 +98,7 @@ def run_programs(
     """
     __tracebackhide__ = True
     world_size = check(len(programs))
+    heap.share()
     console = Console(sys.stdout, set(show) if show is not None else None)
 
     def process(rank: int) -> ProcessState:
@@ -122,6 +123,7 @@ def run_programs(
         cpp._set_global_rank(-1)
         outside.enter()
         sys.excepthook = hook
+        heap.give_back()
     for line in diagnosis.unreceived(list(scheduler.shared.get("channels", {}).values())):
         print(line)
     return results
