@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver import current
 from fakegpu_lab.hardware.fabric import Cost
-from fakegpu_lab.ranks import agreement, collectives, cost
+from fakegpu_lab.ranks import agreement, collectives, cost, queues
 from fakegpu_lab.ranks.operation import P2P
 from fakegpu_lab.ranks.price import by_gloo, price
 from fakegpu_lab.ranks.scheduler import Waiting, current_rank
@@ -56,6 +56,7 @@ class Channel:
         self.receives: defaultdict[tuple[int, int, int], deque[Operation]] = defaultdict(deque)
         self.anywhere: defaultdict[tuple[int, int], deque[Operation]] = defaultdict(deque)
         self.streams: dict[Any, Any] = {}
+        self.tails: dict[Any, list[Operation]] = {}
 
     @property
     def known_as(self) -> str:
@@ -82,20 +83,22 @@ class Channel:
         slot = self.open.setdefault(operation.number, {})
         agreement.check(operation, slot)
         cost.launch(operation)
+        queues.enqueue(operation, self.tails)
         slot[member] = operation
         if len(slot) == self.size:
             del self.open[operation.number]
-            parts = [slot[rank] for rank in range(self.size)]
-            collectives.perform(parts)
-            cost.charge(parts)
-            for part in parts:
-                part.finish()
+            _perform([slot[rank] for rank in range(self.size)])
 
     def finish(self, operation: Operation) -> None:
-        """Wait until an operation is over."""
+        """Wait until an operation is over; for a send of NCCL's, only while others have something to do."""
         me = current_rank()
-        if me is not None:
-            me.wait(Waiting(lambda: operation.done, operation))
+        if me is None:
+            return
+        over = Waiting(lambda: operation.done, operation)
+        if operation.kind == "SEND" and self.backend == "nccl":
+            me.wait_idly(over)
+        else:
+            me.wait(over)
 
     def price(self, parts: list[Operation]) -> Cost:
         """What an operation costs that these ranks called together."""
@@ -113,6 +116,7 @@ class Channel:
         tag = 0 if self.backend == "nccl" else operation.tag
         self.history[operation.rank].append(operation)
         cost.launch(operation)
+        queues.enqueue(operation, self.tails)
         if operation.kind == "SEND":
             operation.payload = collectives.snapshot(operation.inputs)
             key = (operation.rank, operation.peer, tag)
@@ -121,7 +125,6 @@ class Channel:
                 self._deliver(operation, receiver)
             else:
                 self.sends[key].append(operation)
-            operation.done = True  # the sender may go on: what it sends was kept
             return
         if operation.kind == "RECV":
             key = (operation.peer, operation.rank, tag)
@@ -145,7 +148,24 @@ class Channel:
     def _deliver(self, send: Operation, receive: Operation) -> None:
         receive.peer = send.rank
         agreement.check(receive, {send.rank: send})
-        collectives.deliver(send, receive)
-        cost.charge([send, receive])
-        send.finish()
-        receive.finish()
+        _perform([send, receive])
+
+
+def _perform(parts: list[Operation]) -> None:
+    """All that take part have called: do it, and what waited for it; later, if one of them cannot start yet."""
+    me = current_rank()
+    held: list[list[Operation]] = me.scheduler.shared.setdefault("held", []) if me is not None else []
+    held.append(parts)
+    able: list[Operation] | None = parts
+    while able is not None:
+        if any(queues.behind(part) for part in able):
+            return
+        held.remove(able)
+        if able[0].kind == "SEND":
+            collectives.deliver(*able)
+        else:
+            collectives.perform(able)
+        cost.charge(able)
+        for part in able:
+            part.finish()
+        able = next((one for one in held if not any(queues.behind(part) for part in one)), None)

@@ -19,6 +19,7 @@ from fakegpu_lab.driver import races
 from fakegpu_lab.driver.torch_cuda.streams import from_pool
 from fakegpu_lab.hardware import collectives, order
 from fakegpu_lab.hardware.clock import Mark, await_mark, here, record
+from fakegpu_lab.ranks import queues
 from fakegpu_lab.ranks.operation import P2P
 from fakegpu_lab.ranks.price import NAMES, by_gloo
 
@@ -115,8 +116,9 @@ def wait(operation: Operation) -> None:
         host.wait(operation.end_ns)
         return
     current = host.streams[device]
-    if not operation.end_ns:  # a send whose receiver has not come: what is queued until then is placed too early
+    if not operation.done:  # a send whose receiver has not come: what is queued until then is placed too early
         operation.waiting.append(current)
+        queues.block(operation, current)
     elif current is not stream:
         mark = Mark(stream, operation.end_ns)
         mark.seen = {**stream.seen, stream: operation.end_ns}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.ranks import queues
 from fakegpu_lab.ranks.operation import P2P, Operation
 from fakegpu_lab.ranks.places import condition, told
 from fakegpu_lab.ranks.untyped import dist
@@ -77,7 +78,9 @@ def _state(rank: Rank, first: Rank) -> str:
             return f"has ended, without any operation of {channel.known_as if channel else 'a group'}"
         return f"has ended; its last one was {_numbered(last)} ({told(last.line)})"
     if isinstance(what, Operation):
-        return f"waits in {_numbered(what)} ({told(what.line)})"
+        held = queues.behind(what)
+        after = f", behind its {held} ({told(held.line)})" if held is not None else ""
+        return f"waits in {_numbered(what)} ({told(what.line)}){after}"
     return f"waits for {what}" if what is not None else "waits"
 
 
@@ -98,6 +101,9 @@ def _cause(ranks: list[Rank], first: Rank) -> str:
     what = _what(first)
     if not isinstance(what, Operation):
         return ""
+    held = next((queues.behind(one) or one for one in map(_what, ranks) if _is_send(one)), None)
+    if held is not None:
+        return _cause_of_send(ranks, held)
     if what.kind in P2P:
         return _cause_of_receive(ranks, what)
     channel = what.channel
@@ -155,6 +161,27 @@ def _cause_of_receive(ranks: list[Rank], what: Operation) -> str:
     return f"rank {peer} waits in {waits} and does not come to its send."
 
 
+def _is_send(what: Any) -> bool:
+    """Whether a rank waits for a send to be received: in it, or behind it."""
+    return isinstance(what, Operation) and (queues.behind(what) or what).kind == "SEND"
+
+
+def _cause_of_send(ranks: list[Rank], send: Operation) -> str:
+    me, peer = send.global_rank, send.channel.ranks[send.peer]
+    other = ranks[peer]
+    waits = _what(other)
+    text = f"rank {me}'s {send} ({told(send.line)}) is not over before rank {peer} receives it, and "
+    if other.done:
+        return f"{text}rank {peer} has ended: every send needs a recv."
+    if not _is_send(waits):
+        return f"{text}rank {peer} waits in {waits} ({told(waits.line)})." if waits is not None else text + "does not."
+    return (
+        f"{text}rank {peer} first waits for what it sends itself: let one of the two receive before it sends, or give "
+        "both calls to batch_isend_irecv. (Gloo's send waits in the call; NCCL's lets the GPU wait, and with it what "
+        "comes after it.)"
+    )
+
+
 def _name(operation: Operation) -> str:
     return str(operation).split(" of ")[0]
 
@@ -179,7 +206,7 @@ def note(scheduler: Scheduler) -> str:
 def unreceived(channels: list[Channel]) -> list[str]:
     """What is said at the end of sends that nobody received."""
     return [
-        f"Rank {send.global_rank}'s {send} ({told(send.line)}) was never received: with NCCL, the program hangs here."
+        f"Rank {send.global_rank}'s {send} ({told(send.line)}) was never received: on real GPUs the program hangs when it next waits for the GPU, or ends."
         for channel in channels
         for queue in channel.sends.values()
         for send in queue

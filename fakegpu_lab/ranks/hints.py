@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.parallel import DistributedDataParallel
@@ -11,9 +14,15 @@ from torch.utils.data import DistributedSampler
 from fakegpu_lab.ranks.operation import user_line
 from fakegpu_lab.ranks.places import told
 from fakegpu_lab.ranks.scheduler import current_rank
+from fakegpu_lab.ranks.untyped import cpp
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fakegpu_lab.driver.patches import Patches
+
+_NEEDLESS = "find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters"
+"""reducer.cpp, `search_unused_parameters`; once in a process, on the process's stderr."""
 
 
 def _hint(key: str, text: str) -> None:
@@ -21,6 +30,42 @@ def _hint(key: str, text: str) -> None:
     if rank is not None and rank.number == 0 and key not in rank.local:
         rank.local[key] = True
         print(f"hint: {text}")
+
+
+def _without_stderr(call: Callable[[], None]) -> str:
+    """Call, and return what C++ wrote to the process's stderr meanwhile."""
+    with tempfile.TemporaryFile() as file:
+        before = os.dup(2)
+        try:
+            os.dup2(file.fileno(), 2)
+            call()
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+        file.seek(0)
+        return file.read().decode(errors="replace")
+
+
+def _prepare_for_backward(self: Any, outputs: Any) -> None:
+    """`Reducer.prepare_for_backward`, which warns of a needless search on stderr."""
+    global _told
+    module = sys._getframe(1).f_locals.get("self")
+    if _told or not getattr(module, "find_unused_parameters", False):
+        _prepare(self, outputs)
+        return
+    for line in _without_stderr(lambda: _prepare(self, outputs)).splitlines(keepends=True):
+        if _NEEDLESS in line:
+            _told = True
+            print(
+                "hint: find_unused_parameters=True, and every parameter was used: leave it out, it has DDP walk through "
+                "the graph in every iteration."
+            )
+        else:
+            os.write(2, line.encode())
+
+
+_prepare: Any = cpp.Reducer.prepare_for_backward
+_told = False
 
 
 def install(patches: Patches) -> None:
@@ -58,4 +103,5 @@ def install(patches: Patches) -> None:
 
     patches.set(DistributedSampler, "__iter__", iterate_and_look)
     patches.set(DistributedDataParallel, "_pre_forward", count_and_forward)
+    patches.set(cpp.Reducer, "prepare_for_backward", _prepare_for_backward)
     patches.later(register_optimizer_step_post_hook(stepped).remove)

@@ -48,6 +48,10 @@ class Operation:
         Of a send or receive; NCCL has none.
     asynchronous
         Whether it was called with ``async_op=True``: then it runs on a stream of its own.
+    batch, bound
+        The calls that were made as one with it (NCCL's group call); whether its group is bound to a device.
+    before
+        What must be over before it can start (`queues`).
     number
         Its sequence number: the how manieth of the group's, from 1, by this rank.
     line
@@ -73,6 +77,9 @@ class Operation:
     splits: tuple[Sequence[int], Sequence[int]] = ((), ())
     tag: int = 0
     asynchronous: bool = False
+    batch: list[Operation] | None = None
+    bound: bool = False
+    before: list[Operation] = field(default_factory=list)
     number: int = 0
     line: str = ""
     done: bool = False
@@ -92,7 +99,7 @@ class Operation:
         """The data is there: let go of the tensors, and keep only what is told of them."""
         self.told = str(self)
         self.done = True
-        self.inputs, self.outputs, self.payload = [], [], []
+        self.inputs, self.outputs, self.payload, self.before = [], [], [], []
 
     @property
     def global_rank(self) -> int:

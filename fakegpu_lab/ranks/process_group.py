@@ -151,6 +151,8 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
             list(outputs),
             reduce_op=getattr(opts, "reduceOp", None),
             asynchronous=getattr(opts, "asyncOp", kind in ("SEND", "RECV", "RECVANYSOURCE")),
+            batch=self._coalescing,
+            bound=self._bound is not None,
             line=user_line(),
             **more,
         )

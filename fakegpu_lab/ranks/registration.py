@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.patches import Patches
 
 _new_process_group: Any = c10d._new_process_group_helper
+_batch_isend_irecv: Any = c10d.batch_isend_irecv
 _KNOWN = ("nccl", "gloo")
 
 
@@ -159,6 +160,20 @@ def split_group(
     return group
 
 
+def batch_isend_irecv(p2p_op_list: list[Any]) -> list[Any]:
+    """`distributed_c10d.batch_isend_irecv`, which makes one group call for NCCL only in groups of C++'s own type."""
+    first = p2p_op_list[0] if isinstance(p2p_op_list, list) and p2p_op_list else None
+    group = getattr(first, "group", None) or (c10d._get_default_group() if first is not None else None)
+    if not isinstance(group, RankGroup) or group._get_backend(first.tensor.device).channel.backend != "nccl":
+        return _batch_isend_irecv(p2p_op_list)  # type: ignore[no-any-return]
+    c10d._check_p2p_op_list(p2p_op_list)
+    with c10d._coalescing_manager(group, first.tensor.device, async_ops=True) as manager:
+        for each in p2p_op_list:
+            peer = {"group_dst" if each.op is dist.isend else "group_src": each.group_peer}
+            each.op(each.tensor, group=each.group, tag=each.tag, **peer)
+    return list(manager.works)
+
+
 def install(patches: Patches) -> None:
     """Let torch.distributed have NCCL, and make our groups."""
     patches.set(c10d, "_NCCL_AVAILABLE", True)
@@ -168,6 +183,8 @@ def install(patches: Patches) -> None:
             patches.set(module, "ProcessGroupNCCL", RankNccl)
     patches.set(c10d, "_new_process_group_helper", new_process_group)
     patches.set(RankGroup, "split_group", split_group)
+    for module in (c10d, dist):
+        patches.set(module, "batch_isend_irecv", batch_isend_irecv)
     functional.install(patches)
     reducer.install(patches)
     dtensor.install(patches)

@@ -50,11 +50,12 @@ class Waiting:
         What it waits for, for the diagnosis: an operation, a key of a store.
     """
 
-    __slots__ = ("ready", "what")
+    __slots__ = ("idle", "ready", "what")
 
     def __init__(self, ready: Callable[[], bool], what: Any = None) -> None:
         self.ready = ready
         self.what = what
+        self.idle = False
 
 
 class ProcessLike:
@@ -145,6 +146,16 @@ class Rank:
         self._asked += 1
         if self._asked >= PATIENCE:
             self._asked = 0
+            self.wait(waiting)
+
+    def wait_idly(self, waiting: Waiting) -> None:
+        """Let other ranks run until `waiting` is over, or none of them can go on without this one."""
+        over = waiting.ready
+        waiting.idle = True
+        waiting.ready = lambda: over() or not any(
+            other.able for other in self.scheduler.ranks if other.waiting is None or not other.waiting.idle
+        )
+        if not over():
             self.wait(waiting)
 
     @property
@@ -282,7 +293,10 @@ class Scheduler:
         """Give the turn to the next rank that can go on."""
         following = self._next(rank)
         if following is None and any(not other.done for other in self.ranks):
-            told, error = self._stuck(self)
+            try:
+                told, error = self._stuck(self)
+            except Exception as failure:  # nobody would be told of it, and all would wait for ever
+                told, error = next(other for other in self.ranks if not other.done), failure
             told.pending = error
             following = told
         if following is None:

@@ -184,9 +184,9 @@ def test_sends_and_receives(world: int) -> None:
         same(out, given(left, torch.float32))
 
         first, second = torch.zeros(1, device="cuda"), torch.zeros(1, device="cuda")
-        works = [dist.isend(torch.full((1,), float(i), device="cuda"), right) for i in (1, 2)]
-        works += [dist.irecv(first, left), dist.irecv(second, left)]
-        for work in works:
+        operations = [dist.P2POp(dist.isend, torch.full((1,), float(i), device="cuda"), right) for i in (1, 2)]
+        operations += [dist.P2POp(dist.irecv, first, left), dist.P2POp(dist.irecv, second, left)]
+        for work in dist.batch_isend_irecv(operations):
             work.wait()
         assert (first.item(), second.item()) == (1, 2)  # in the order in which they were sent
 
@@ -306,8 +306,8 @@ def test_cpu_tensors_go_by_gloo(backend: str) -> None:
                 dist.send(torch.tensor([rank]), 0)
             tagged = torch.zeros(1)
             if rank == 1:
-                dist.send(torch.ones(1), 2, tag=7)
-                dist.send(torch.ones(1) * 2, 2, tag=8)
+                for work in [dist.isend(torch.ones(1), 2, tag=7), dist.isend(torch.ones(1) * 2, 2, tag=8)]:
+                    work.wait()
             elif rank == 2:
                 dist.recv(tagged, 1, tag=8)
                 assert tagged.item() == 2

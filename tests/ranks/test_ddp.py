@@ -38,7 +38,9 @@ def on_one_device(device: str = "cuda:0") -> list[torch.Tensor]:
 @pytest.mark.parametrize(
     "options", [{}, {"static_graph": True}, {"find_unused_parameters": True}, {"bucket_cap_mb": 1e-3}]
 )
-def test_training_equals_one_device_and_all_ranks_agree(options: dict[str, object]) -> None:
+def test_training_equals_one_device_and_all_ranks_agree(
+    options: dict[str, object], capfd: pytest.CaptureFixture[str]
+) -> None:
     def program() -> list[torch.Tensor]:
         rank, world = dist.get_rank(), dist.get_world_size()
         if rank:
@@ -59,6 +61,7 @@ def test_training_equals_one_device_and_all_ranks_agree(options: dict[str, objec
         for one, first, alone in zip(found, results[0], expected, strict=True):
             assert torch.equal(one, first)
             torch.testing.assert_close(one, alone, rtol=0, atol=1e-5)
+    assert capfd.readouterr().err == ""
 
 
 def train(ddp: nn.Module, *, accumulate: int = 1) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import os
+import signal
 import threading
 import time
 from typing import Any
@@ -54,7 +55,9 @@ def test_twenty_runs_are_the_same_to_the_nanosecond(capsys: pytest.CaptureFixtur
         assert run() == first
 
 
-def test_ctrl_c_stops_all_ranks_and_leaves_everything_usable() -> None:
+def test_ctrl_c_stops_all_ranks_and_leaves_everything_usable(request: pytest.FixtureRequest) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     lab.enable("a100:2")
     stopped = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from fakegpu_lab.ranks.scheduler import RankStopped, Scheduler, Waiting, current_rank
@@ -66,3 +67,25 @@ def test_ranks_that_can_never_go_on_are_known_at_once() -> None:
 
 def test_a_thread_that_is_no_rank_has_none() -> None:
     assert current_rank() is None
+
+
+def test_numpys_generator_is_each_ranks_own_even_in_the_middle_of_a_pair_of_normal_numbers() -> None:
+    from fakegpu_lab.ranks.process_state import ProcessState
+
+    np.random.seed(1)
+    alone = {seed: np.random.RandomState(seed) for seed in (1, 2, 3)}
+    expected = {seed: [generator.randn(), generator.rand(), *generator.randn(4)] for seed, generator in alone.items()}
+
+    def program(seed: int) -> list[float]:
+        me = current_rank()
+        assert me is not None
+        np.random.seed(seed)
+        drawn = []
+        for draw in (np.random.randn, np.random.rand, *[np.random.randn] * 4):
+            drawn.append(draw())
+            me.give_way(Waiting(lambda: False))
+            me.give_way(Waiting(lambda: False))
+        return drawn
+
+    ranks = Scheduler(3, lambda number: ProcessState({}))
+    assert ranks.run([lambda seed=seed: program(seed) for seed in (1, 2, 3)]) == list(expected.values())  # type: ignore[misc]
