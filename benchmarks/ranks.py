@@ -78,7 +78,8 @@ def main() -> None:
     for place, what in enumerate(("processor", "wall")):
         one, many = (min(times[place] for times in seconds[name]) for name in ("one", "all"))
         figures |= {f"{what}_one": one, f"{what}_all": many, f"{what}_ratio": many / one}
-        print(f"{what:9}: 1 rank {one:6.3f} s, {options.ranks} ranks {many:6.3f} s: {many / one:.2f} ×   (≤ 8.5 × for 8)")
+        ratio = f"{many / one:.2f} ×   (≤ 8.5 × for 8)"
+        print(f"{what:9}: 1 rank {one:6.3f} s, {options.ranks} ranks {many:6.3f} s: {ratio}")
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 

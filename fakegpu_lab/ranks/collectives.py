@@ -108,9 +108,9 @@ def _all_reduce(parts: Parts) -> None:
         sources = [inner(part.inputs[place]) for part in parts]
         targets = [inner(part.outputs[place]) for part in parts]
         if not sources[0].is_meta and all(tensor.is_contiguous() for tensor in (*sources, *targets)):
-            pieces = zip(*(tensor.view(-1).split(_PIECE) for tensor in (*sources, *targets)), strict=True)
+            pieces = list(zip(*(torch.split(tensor.view(-1), _PIECE) for tensor in (*sources, *targets)), strict=True))
         else:
-            pieces = iter([(*sources, *targets)])
+            pieces = [(*sources, *targets)]
         for piece in pieces:
             total = _reduced(list(piece[: len(parts)]), parts[0].reduce_op)
             for target in piece[len(parts) :]:

@@ -206,7 +206,8 @@ def note(scheduler: Scheduler) -> str:
 def unreceived(channels: list[Channel]) -> list[str]:
     """What is said at the end of sends that nobody received."""
     return [
-        f"Rank {send.global_rank}'s {send} ({told(send.line)}) was never received: on real GPUs the program hangs when it next waits for the GPU, or ends."
+        f"Rank {send.global_rank}'s {send} ({told(send.line)}) was never received: on real GPUs the program hangs "
+        "when it next waits for the GPU, or ends."
         for channel in channels
         for queue in channel.sends.values()
         for send in queue

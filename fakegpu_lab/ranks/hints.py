@@ -57,8 +57,8 @@ def _prepare_for_backward(self: Any, outputs: Any) -> None:
         if _NEEDLESS in line:
             _told = True
             print(
-                "hint: find_unused_parameters=True, and every parameter was used: leave it out, it has DDP walk through "
-                "the graph in every iteration."
+                "hint: find_unused_parameters=True, and every parameter was used: leave it out, it has DDP walk "
+                "through the graph in every iteration."
             )
         else:
             os.write(2, line.encode())

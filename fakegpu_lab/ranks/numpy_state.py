@@ -36,7 +36,7 @@ _in_place: State | None = None
 
 def _address(numpy: Any) -> int:
     """Where the words are; 0 for a generator that is no Mersenne Twister, or of which NumPy does not tell."""
-    generator = getattr(getattr(numpy.mtrand, "_rand", None), "_bit_generator", None)
+    generator: Any = getattr(getattr(numpy.mtrand, "_rand", None), "_bit_generator", None)
     return int(generator.ctypes.state_address) if type(generator).__name__ == "MT19937" else 0
 
 

@@ -76,7 +76,7 @@ class _Blocked(Host):
 
     def wait(self, until: int) -> None:
         """Let the thread wait until a time, and until what it sent was received."""
-        self.__class__ = Host
+        self.__class__ = Host  # type: ignore[assignment]
         rank = current_rank()
         sends = [send for found in _blocked().values() for send in found]
         _blocked().clear()

@@ -162,7 +162,7 @@ def split_group(
 
 def batch_isend_irecv(p2p_op_list: list[Any]) -> list[Any]:
     """`distributed_c10d.batch_isend_irecv`, which makes one group call for NCCL only in groups of C++'s own type."""
-    first = p2p_op_list[0] if isinstance(p2p_op_list, list) and p2p_op_list else None
+    first: Any = p2p_op_list[0] if isinstance(p2p_op_list, list) and p2p_op_list else None
     group = getattr(first, "group", None) or (c10d._get_default_group() if first is not None else None)
     if not isinstance(group, RankGroup) or group._get_backend(first.tensor.device).channel.backend != "nccl":
         return _batch_isend_irecv(p2p_op_list)  # type: ignore[no-any-return]

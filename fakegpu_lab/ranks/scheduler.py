@@ -152,8 +152,9 @@ class Rank:
         """Let other ranks run until `waiting` is over, or none of them can go on without this one."""
         over = waiting.ready
         waiting.idle = True
-        waiting.ready = lambda: over() or not any(
-            other.able for other in self.scheduler.ranks if other.waiting is None or not other.waiting.idle
+        waiting.ready = lambda: (
+            over()
+            or not any(other.able for other in self.scheduler.ranks if other.waiting is None or not other.waiting.idle)
         )
         if not over():
             self.wait(waiting)

@@ -21,6 +21,19 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("gpus")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _imported() -> None:
+    """What torch imports at the first collective and the first DDP (300 modules of Dynamo's) is not our second."""
+    lab.enable("a100")
+
+    def program() -> None:
+        dist.all_reduce(ones())
+        DistributedDataParallel(nn.Linear(1, 1).cuda())
+
+    on_ranks(1, program)
+    lab.disable()
+
+
 def message(program: Callable[[], Any], world: int = 2, kind: type[BaseException] = Exception, **more: Any) -> str:
     """What the program ends with, within a second: of the processor's time, for others may be busy on it, too."""
     began = time.process_time()
