@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.distributed import ReduceOp
 
 from fakegpu_lab.driver.tensor import FakeCudaTensor
-from fakegpu_lab.ranks import checks
+from fakegpu_lab.ranks import checks, options
 from fakegpu_lab.ranks.operation import Operation, user_line
 from fakegpu_lab.ranks.untyped import c10d, dist
 from fakegpu_lab.ranks.work import RankWork
@@ -183,36 +182,36 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Reduce a tensor into all ranks'."""
         tensors = _list(tensors)
         checks.single(tensors)
-        return self._issue("ALLREDUCE", tensors, tensors, _reducing(opts, c10d.AllreduceOptions, more))
+        return self._issue("ALLREDUCE", tensors, tensors, options.reducing(opts, c10d.AllreduceOptions, more))
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Reduce several tensors in one operation."""
-        opts = _reducing(opts, c10d.AllreduceCoalescedOptions)
+        opts = options.reducing(opts, c10d.AllreduceCoalescedOptions)
         return self._issue("ALLREDUCE_COALESCED", tensors, tensors, opts)
 
     def reduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
         """Reduce a tensor into the root's."""
         tensors = _list(tensors)
         checks.single(tensors)
-        opts = _reducing(opts, c10d.ReduceOptions, more)
+        opts = options.reducing(opts, c10d.ReduceOptions, more)
         root = opts.rootRank + opts.rootTensor
         return self._issue("REDUCE", tensors, tensors, opts, root=root)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
         """Reduce a list of tensors, and give each rank one."""
         output, given = checks.single(_list(outputs)), _inner_list(inputs)
-        opts = _reducing(opts, c10d.ReduceScatterOptions, more)
+        opts = options.reducing(opts, c10d.ReduceScatterOptions, more)
         return self._issue("REDUCE_SCATTER", given, [output], opts)
 
     def reduce_scatter_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
         """Reduce a tensor, and give each rank its part."""
-        return self._issue("_REDUCE_SCATTER_BASE", [given], [output], _reducing(opts, c10d.ReduceScatterOptions))
+        return self._issue("_REDUCE_SCATTER_BASE", [given], [output], options.reducing(opts, c10d.ReduceScatterOptions))
 
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         """The same with several tensors in one operation."""
-        opts = _reducing(opts, c10d.ReduceScatterOptions)
+        opts = options.reducing(opts, c10d.ReduceScatterOptions)
         return self._issue("REDUCE_SCATTER_COALESCED", inputs, outputs, opts)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
@@ -223,25 +222,25 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Give all ranks the root's tensor."""
         tensors = _list(tensors)
         checks.single(tensors)
-        opts = _options(opts, c10d.BroadcastOptions)
+        opts = options.given(opts, c10d.BroadcastOptions)
         root = more.get("root", opts.rootRank + opts.rootTensor)
         return self._issue("BROADCAST", tensors, tensors, opts, root=root)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
         """Give all ranks a list of all ranks' tensors."""
-        opts = _options(opts, c10d.AllgatherOptions)
+        opts = options.given(opts, c10d.AllgatherOptions)
         given = checks.single(_list(inputs))
         return self._issue("ALLGATHER", [given], _inner_list(outputs), opts, result=outputs)
 
     def all_gather_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
         """Give all ranks one tensor with all ranks' tensors in it."""
-        return self._issue("_ALLGATHER_BASE", [given], [output], _options(opts, c10d.AllgatherOptions))
+        return self._issue("_ALLGATHER_BASE", [given], [output], options.given(opts, c10d.AllgatherOptions))
 
     _allgather_base = all_gather_single
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         """The same with several tensors in one operation."""
-        return self._issue("ALLGATHER_COALESCED", inputs, outputs, _options(opts, c10d.AllgatherOptions))
+        return self._issue("ALLGATHER_COALESCED", inputs, outputs, options.given(opts, c10d.AllgatherOptions))
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
@@ -254,34 +253,34 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
         """Give the root a list of all ranks' tensors."""
-        opts = _options(opts, c10d.GatherOptions)
+        opts = options.given(opts, c10d.GatherOptions)
         root = more.get("root", opts.rootRank)
         given = checks.single(_list(inputs))
         return self._issue("GATHER", [given], _inner_list(outputs), opts, result=outputs, root=root)
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
         """Give each rank one tensor of the root's list."""
-        opts = _options(opts, c10d.ScatterOptions)
+        opts = options.given(opts, c10d.ScatterOptions)
         root = more.get("root", opts.rootRank)
         output = checks.single(_list(outputs))
         return self._issue("SCATTER", _inner_list(inputs), [output], opts, root=root, device=output.device)
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         """Give each rank one tensor of everybody's list."""
-        return self._issue("ALLTOALL", inputs, outputs, _options(opts, c10d.AllToAllOptions))
+        return self._issue("ALLTOALL", inputs, outputs, options.given(opts, c10d.AllToAllOptions))
 
     def all_to_all_single(
         self, output: Tensor, given: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
     ) -> Any:
         """Give each rank its part of everybody's tensor."""
         splits = (tuple(output_splits or ()), tuple(input_splits or ()))
-        return self._issue("ALLTOALL_BASE", [given], [output], _options(opts, c10d.AllToAllOptions), splits=splits)
+        return self._issue("ALLTOALL_BASE", [given], [output], options.given(opts, c10d.AllToAllOptions), splits=splits)
 
     alltoall_base = all_to_all_single
 
     def barrier(self, opts: Any = None, **more: Any) -> Any:
         """Wait for all ranks."""
-        opts = _options(opts, c10d.BarrierOptions)
+        opts = options.given(opts, c10d.BarrierOptions)
         kind = next(iter(self._backends)) if len(self._backends) == 1 else opts.device.type if opts.device else "cpu"
         if kind == "cpu" or self._backends.get("cuda") is None or self._backends["cuda"].channel.backend != "nccl":
             return self._issue("BARRIER", [], [], opts, device=torch.device("cpu" if "cpu" in self._backends else kind))
@@ -333,20 +332,3 @@ def _inner_list(tensors: Any) -> Any:
     if len(tensors) and not isinstance(tensors[0], torch.Tensor):
         return checks.single(tensors)
     return tensors
-
-
-def _options(opts: Any, kind: Any) -> Any:
-    return opts if opts is not None else kind()
-
-
-def _reducing(opts: Any, kind: Any, more: dict[str, Any] | None = None) -> Any:
-    """The options; where only a ReduceOp was given, as the short forms of the methods take it, options with it."""
-    op = (more or {}).get("op")
-    if opts is None or isinstance(opts, (ReduceOp, ReduceOp.RedOpType)):
-        op = opts if opts is not None else op
-        opts = kind()
-        if op is not None:
-            opts.reduceOp = op
-    if more and "root" in more:
-        opts.rootRank = more["root"]
-    return opts
