@@ -12,7 +12,7 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import Markdown, display
 
-from fakegpu_lab import cells, session, trace
+from fakegpu_lab import cells, session, trace, tracebacks
 from fakegpu_lab.course import checking, lesson, page, progress
 from fakegpu_lab.course.attempt import Attempt, placeholder, unwritten
 from fakegpu_lab.course.classroom import Classroom, NotSolvedYet
@@ -175,8 +175,11 @@ def _ask(title: str, where: str = "") -> str:
     return f"“{title}” is yours to solve: write your code {place}, and run this cell again."
 
 
-def _friendly(shell: Any, kind: type, error: BaseException, traceback: TracebackType, tb_offset: Any = None) -> None:
-    """What is shown in place of a traceback when a cell is not solved yet."""
+def _failed(shell: Any, kind: type, error: Exception, traceback: TracebackType, tb_offset: Any = None) -> None:
+    """A cell ended with an error: it is shown, but for a cell that is not solved yet a note takes its place."""
+    if not isinstance(error, NotSolvedYet):
+        tracebacks.show(shell, error)
+        return
     note = _Note(str(error))
     if getattr(shell, "kernel", None) is None:
         print(note)
@@ -187,7 +190,7 @@ def _friendly(shell: Any, kind: type, error: BaseException, traceback: Traceback
 def load(shell: InteractiveShell) -> None:
     """Register the magics with `shell`."""
     shell.register_magics(CourseMagics(shell))
-    shell.set_custom_exc((NotSolvedYet,), _friendly)
+    shell.set_custom_exc((Exception,), _failed)
 
 
 def unload(shell: InteractiveShell) -> None:

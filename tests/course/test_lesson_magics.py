@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 import fakegpu_lab as lab
+from fakegpu_lab import tracebacks
 from fakegpu_lab.course import progress
 from fakegpu_lab.course.result import Result
+from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.hardware.spec import parse_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,3 +107,35 @@ def test_hints_and_progress(shell: InteractiveShell, capsys: pytest.CaptureFixtu
 def test_an_unknown_exercise_or_lesson_is_told(shell: InteractiveShell) -> None:
     assert "has no exercise 'other'" in str(shell.run_cell("%%check other\nexpect.equal(1, 1)").error_in_exec)
     assert "There is no lesson '99'" in str(shell.run_cell("%lesson 99").error_in_exec)
+
+
+WRONG = {
+    "in the cell": ("x = torch.ones(2, device='cuda')\nx + torch.ones(2).cpu()", ["----> 3 x +"]),
+    "in a function": ("def f(x):\n    return x.numpy()\nf(torch.ones(2, device='cuda'))", ["----> 4 f(", "----> 3 "]),
+    "out of memory": ("torch.empty(1 << 40, device='cuda')", ["----> 2 torch.empty", "Tried to allocate 4096.00 GiB"]),
+    "no Python": ("x = = 1", ["SyntaxError: invalid syntax", "x = = 1"]),
+}
+
+
+@pytest.mark.parametrize("program", WRONG)
+def test_tracebacks_end_at_the_students_line(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], program: str
+) -> None:
+    code, told = WRONG[program]
+    result = shell.run_cell(f"%%exercise first-move\n{code}")
+    assert result.error_in_exec is not None
+    out, err = capsys.readouterr()
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", out + err)
+    assert [words for words in told if words not in shown] == []
+    assert "run_cell_magic" not in shown
+    assert f"fakegpu_lab{os.sep}" not in shown
+
+
+def test_an_error_of_ours_keeps_its_frames() -> None:
+    with pytest.raises(FakeGpuError) as raised:
+        parse_spec("no-such-card")
+    error = raised.value
+    assert error.__traceback__ is not None
+    error.__traceback__ = error.__traceback__.tb_next  # without this function's
+    tracebacks.trim(error)
+    assert error.__traceback__ is not None

@@ -1,0 +1,67 @@
+"""Tracebacks in a notebook end at the user's own line: without the frames of cell magics and of this package.
+
+What is left is what the same error shows on a real GPU: the cell's lines, those of libraries in between, and CUDA's
+message. ``FAKEGPU_LAB_DEBUG=1`` leaves all frames in.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEBUG = os.environ.get("FAKEGPU_LAB_DEBUG") == "1"
+
+_OURS = str(Path(__file__).parent) + os.sep
+_SHELL = str(Path("IPython", "core", "interactiveshell.py"))
+_MAGICS = frozenset({"run_cell_magic", "run_line_magic"})
+
+
+def trim(error: BaseException) -> None:
+    """Take out of an error's traceback, and of those it was raised from, the frames that are not the user's concern.
+
+    One that would have no frame left stays whole: it is an error of ours.
+    """
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        one.__traceback__ = _trimmed(one.__traceback__)
+        one = one.__cause__ or one.__context__
+
+
+def _trimmed(traceback: TracebackType | None) -> TracebackType | None:
+    frames = list(_steps(traceback))
+    for place, step in enumerate(frames):
+        code = step.tb_frame.f_code
+        if code.co_name in _MAGICS and code.co_filename.endswith(_SHELL):
+            frames = frames[place + 1 :]  # the line that calls the magic is Jupyter's, not the user's
+            break
+    kept = [step for step in frames if not _is_hidden(step.tb_frame.f_code.co_filename)]
+    if not kept:
+        return traceback
+    found = None
+    for step in reversed(kept):
+        found = TracebackType(found, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    return found
+
+
+def _is_hidden(file: str) -> bool:
+    return file.startswith(_OURS) or file.endswith(_SHELL)
+
+
+def _steps(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
+
+
+def show(shell: Any, error: Exception) -> None:
+    """Show an error as IPython does, trimmed."""
+    if not DEBUG:
+        trim(error)
+    shell.showtraceback((type(error), error, error.__traceback__), tb_offset=0)
