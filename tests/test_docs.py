@@ -1,4 +1,4 @@
-"""What the documents show is true: each block of Python in docs/ runs, one after the other; the pages make a website."""
+"""What the documents show is true: each block of Python in docs/ runs in its turn; the pages make a website."""
 
 from __future__ import annotations
 

@@ -274,21 +274,20 @@ def _training(facts: Facts, device: Device, found: Found) -> None:
 
 
 def _tensors(facts: Facts, device: Device, found: Found, said: Words, frames: list[FrameType]) -> None:
-    """The largest blocks, told by the tensors over them; and the variables that hold some."""
-    over: dict[int, FakeCudaTensor] = {}
+    """The largest blocks, each told by a tensor over it, one with a name if there is; the variables that hold some."""
+    names = _names(found)
+    over: dict[int, tuple[tuple[bool, bool, int], FakeCudaTensor]] = {}
     for tensor in found.tensors:
         block = tensor._buffer.block
         if tensor._device is not device or block is None or block.state not in (ALLOCATED, SHARED):
             continue
-        known = over.get(block.address)
-        if known is None or (tensor.grad_fn is not None, tensor.nbytes) > (known.grad_fn is not None, known.nbytes):
-            over[block.address] = tensor
-    names = _names(found)
+        telling = (id(tensor) in names, tensor.grad_fn is not None, tensor.nbytes)
+        if block.address not in over or telling > over[block.address][0]:
+            over[block.address] = telling, tensor
     scopes = [frame for frame in frames if recording._is_users(frame.f_code.co_filename)]
     variables = {id(v): k for frame in reversed(scopes) for k, v in {**frame.f_globals, **frame.f_locals}.items()
                  if v.__class__ is FakeCudaTensor and not k.startswith("_")}  # fmt: skip
-    shown = sorted(over.items(), key=lambda item: -_size(item[1]))
-    for address, tensor in shown:
+    for address, (_, tensor) in sorted(over.items(), key=lambda item: (-_size(item[1][1]), item[0])):
         word, _ = said.said[device].get(address, (holdings.UNKNOWN, 0))
         category = holdings.CATEGORY[word]
         if category == ACTIVATIONS and tensor.dtype is torch.float32:
@@ -302,6 +301,8 @@ def _tensors(facts: Facts, device: Device, found: Found, said: Words, frames: li
                 what = f"the result of {tensor.grad_fn.name().partition('Backward')[0]}"
             if not what and word == holdings.KEPT:
                 what = "saved for backward"
+            if not what and facts.phase == "optimizer":
+                what = "of the optimizer's step itself"
             facts.largest.append(
                 Holder(_size(tensor), tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), category, what,
                        _line(device, address, tensor))

@@ -91,7 +91,7 @@ def remedy(found: PostMortem, word: str) -> Remedy | None:
     return next((each for each in found.remedies if word in each.what), None)
 
 
-@pytest.mark.parametrize("memory", ["1GiB", "1200MiB", "1500MiB", "2GiB", "3GiB"])
+@pytest.mark.parametrize("memory", ["1GiB", "1500MiB", "3GiB"])
 def test_what_is_recommended_does_fit(memory: str) -> None:
     """Each remedy is taken, and three steps of training run."""
     lab.enable("a100", memory=memory, compute="meta")
@@ -141,22 +141,23 @@ def test_lines_are_told_where_somebody_records() -> None:
 
 
 def test_parameters_gradients_and_state_have_names() -> None:
-    lab.enable("a100", memory="1GiB", compute="meta")
+    lab.enable("a100", memory="640MiB", compute="meta")
 
     def program() -> None:
-        model = Net(1024, 4).cuda()
+        model = Net(1024, 1).cuda()
         optimizer = torch.optim.AdamW(model.parameters())
         model(torch.randint(0, 1000, (1, 8), device="cuda")).sum().backward()
         optimizer.step()
 
     found = autopsy(program)
     assert found.facts.phase == "optimizer"
-    names = [holder.what for holder in found.facts.largest]
-    assert any(re.fullmatch(r"Net\.blocks\.\d\.mlp\.\d\.weight", name) for name in names)
-    assert any(re.fullmatch(r"the gradient of Net\.blocks\.\d\.mlp\.\d\.weight", name) for name in names)
-    of_state = r"exp_avg\w* of Net\.blocks\.\d\.mlp\.\d\.weight"
-    tied = r"(the gradient of )?Net\.blocks\.\d\.mlp\.\d\.weight"  # as large: which ten come first is chance
-    assert [name for name in names if not re.fullmatch(f"{of_state}|{tied}", name)] == []
+    weights = ["Net.blocks.0.mlp.0.weight", "Net.blocks.0.mlp.2.weight"]
+    assert [holder.what for holder in found.facts.largest] == [
+        *weights,
+        *(f"the gradient of {weight}" for weight in reversed(weights)),  # as large: in the order of their addresses
+        *(f"{state} of {weight}" for weight in weights for state in ("exp_avg", "exp_avg_sq")),
+        *(2 * ["of the optimizer's step itself"]),  # foreach AdamW's square roots
+    ]
 
 
 def test_variables_that_could_go_are_named() -> None:
