@@ -45,7 +45,7 @@ units: $(VENV)/.test
 	  fakegpu_lab tests
 
 notebooks: $(VENV)/.test
-	FAKEGPU_LAB_PROGRESS=off $(BIN)/python -m pytest -q --nbval-lax --nbval-current-env lessons/source
+	FAKEGPU_LAB_PROGRESS=off $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --nbval-lax --nbval-current-env lessons/source
 
 # The plain name finds the CPU build on macOS, and wherever pip is configured to find it. If it does not, PyTorch's own
 # index has it. It is installed first and alone, so that nothing else is ever asked of that index.
