@@ -83,7 +83,7 @@ class Trace:
 
     @property
     def races(self) -> list[Race]:
-        """Uses of the same memory by two streams that nothing orders: a `wait_stream` or an event is missing.
+        """Uses of the same memory by two streams that nothing orders, for want of a `wait_stream` or an event.
 
         ``print(trace.races[0])`` names both lines. Found by order, not by time: also where the simulated times happen
         to be harmless.
@@ -97,7 +97,7 @@ class Trace:
 
     @property
     def totals(self) -> dict[tuple[int, str], Total]:
-        """Kernels, copies and collectives by (device, name): exact, also where records were dropped."""
+        """Kernels, copies and collectives by (device, name), exact also where records were dropped."""
         return self._recorder.totals
 
     @property

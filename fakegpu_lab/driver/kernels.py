@@ -8,6 +8,7 @@ every thread, and cost plain CPU tensors nothing.
 from __future__ import annotations
 
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -187,6 +188,12 @@ def refuse() -> list[torch.library.Library]:
 
 def register() -> list[torch.library.Library]:
     """Register all kernels; they last until the libraries returned are destroyed."""
+    with warnings.catch_warnings():  # a CUDA build has some of them, and says once that they are replaced
+        warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
+        return _register()
+
+
+def _register() -> list[torch.library.Library]:
     library: Any = _library("aten", "IMPL")
     for key in ("CUDA", "PrivateUse1"):
         for name, function in FACTORIES.items():

@@ -186,7 +186,13 @@ def set_grad(self: torch.Tensor, grad: torch.Tensor | None) -> None:
         raise messages.renamed(error) from None
 
 
-grad = property(_base_grad.__get__, set_grad, _base_grad.__delete__, _base_grad.__doc__)
+class _Attribute(property):
+    """A property that says whose it is, as C++'s attributes do: Dynamo asks while it is imported (torch 2.10)."""
+
+    __objclass__ = torch.Tensor
+
+
+grad = _Attribute(_base_grad.__get__, set_grad, _base_grad.__delete__, _base_grad.__doc__)
 
 
 def _methods() -> dict[str, Any]:

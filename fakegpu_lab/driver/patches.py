@@ -22,8 +22,9 @@ class Patches:
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Set ``owner.name`` to `value` and remember what was there."""
-        self._done.append((owner, name, vars(owner).get(name, _MISSING)))
-        setattr(owner, name, value)
+        old = vars(owner).get(name, _MISSING)
+        setattr(owner, name, value)  # may refuse: then there is nothing to undo
+        self._done.append((owner, name, old))
 
     def set_code(self, function: Any, replacement: Any) -> None:
         """Make `function` run `replacement`'s code, also where C++ keeps a pointer to it."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import sys
 import types
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.backends.mha
 from torch.autograd import profiler
-from torch.backends.cudnn import rnn as cudnn_rnn
 
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 
@@ -65,4 +65,6 @@ def install(patches: Patches) -> None:
     patches.set(torch, "_use_cudnn_rnn_flatten_weight", lambda: True)
     modes = types.SimpleNamespace(rnn_relu=0, rnn_tanh=1, lstm=2, gru=3)  # cudnnRNNMode_t
     # The module stands in sys.modules as an object with properties; its functions are in the module it wraps.
+    # It is asked for by its whole name: in torch 2.10, `torch.backends.cudnn.rnn` is something else.
+    cudnn_rnn = import_module("torch.backends.cudnn.rnn")
     patches.set(getattr(cudnn_rnn, "m", cudnn_rnn), "_cudnn", types.SimpleNamespace(RNNMode=modes))

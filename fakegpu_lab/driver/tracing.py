@@ -38,15 +38,27 @@ def _torch_dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
     return torch_dispatch
 
 
+def _shown(device: Any) -> torch.device:
+    """A device as Python is shown it; a backward formula hands over C++'s."""
+    device = torch.device(device)
+    if device.type != NAME:
+        return device
+    return torch.device("cuda", device.index) if device.index is not None else torch.device("cuda")
+
+
 def _normalized(original: Callable[..., torch.device]) -> Callable[..., torch.device]:
     """`FakeTensor._normalize_fake_device`, given C++'s options by a backward formula."""
+    return lambda device: original(_shown(device))
 
-    def normalize_fake_device(device: torch.device) -> torch.device:
-        if device.type == NAME:
-            device = torch.device("cuda", device.index) if device.index is not None else torch.device("cuda")
-        return original(device)
 
-    return normalize_fake_device
+def _new(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`FakeTensor.__new__`, which normalizes by itself in torch 2.10."""
+
+    @functools.wraps(original)
+    def new(cls: Any, fake_mode: Any, elem: Any, device: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(cls, fake_mode, elem, _shown(device), *args, **kwargs)
+
+    return new
 
 
 def _check_for_subclass_arg(original: Callable[..., Any]) -> Callable[..., bool]:
@@ -78,8 +90,11 @@ def install(patches: Patches) -> None:
     dispatch = _torch_dispatch(fake_tensor.FakeTensor.__torch_dispatch__)
     patches.set(fake_tensor.FakeTensor, "__torch_dispatch__", staticmethod(dispatch))
     patches.set(fake_tensor.FakeTensor, "is_cuda", property(lambda self: self.device.type == "cuda"))
-    normalize = _normalized(fake_tensor.FakeTensor._normalize_fake_device)
-    patches.set(fake_tensor.FakeTensor, "_normalize_fake_device", staticmethod(normalize))
+    if hasattr(fake_tensor.FakeTensor, "_normalize_fake_device"):
+        normalize = _normalized(fake_tensor.FakeTensor._normalize_fake_device)
+        patches.set(fake_tensor.FakeTensor, "_normalize_fake_device", staticmethod(normalize))
+    else:
+        patches.set(fake_tensor.FakeTensor, "__new__", staticmethod(_new(fake_tensor.FakeTensor.__new__)))
     if hasattr(fake_tensor, "_check_for_subclass_arg"):
         check = _check_for_subclass_arg(fake_tensor._check_for_subclass_arg)
         patches.set(fake_tensor, "_check_for_subclass_arg", check)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LIMIT = 200_000
-"""Records kept of each kind: some 100 MB when all are full."""
+"""Records kept of each kind. Some 100 MB when all are full."""
 
 Shapes = tuple[tuple[int, ...], ...]
 
