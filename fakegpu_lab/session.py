@@ -6,7 +6,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab import inherit
+from fakegpu_lab import inherit, tracebacks
 from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.machine import Machine
@@ -105,6 +105,7 @@ def _install(machine: Machine) -> None:
     install.install(machine)
     registration.install(install.patches)
     launchers.install(install.patches)
+    install.patches.later(tracebacks.watch())
 
 
 def disable() -> None:

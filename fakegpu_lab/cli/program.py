@@ -14,6 +14,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fakegpu_lab import tracebacks
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -57,21 +58,10 @@ class Program:
             print(f"fakegpu-lab: interrupted{where}", file=sys.stderr)
             return INTERRUPTED
         except BaseException as error:
-            return _tell(error.with_traceback(_without_ours(error.__traceback__)))
+            if not tracebacks.DEBUG:
+                tracebacks.trim(error)
+            return _tell(error)
         return 0
-
-
-def _without_ours(traceback: types.TracebackType | None) -> types.TracebackType | None:
-    """The frames of a traceback that are not this package's: on a card there would be none in their place."""
-    if traceback is None:
-        return None
-    rest = _without_ours(traceback.tb_next)
-    if Path(traceback.tb_frame.f_code.co_filename).is_relative_to(_PACKAGE):
-        return rest
-    return types.TracebackType(rest, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)
-
-
-_PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def _tell(error: BaseException) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from time import perf_counter, thread_time
+from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.categories import Categories
     from fakegpu_lab.hardware.machine import Machine
 
-SHARE = 0.012
-"""Of the program's own time on the processor, what looking at memory may take."""
+SHARE = 0.005
+"""Of the program's time, what looking at memory may take: by the wall clock, and by the processor's where others use it
+as well and the wall clock says little."""
 
-SCAN_SHARE = 0.003
+SCAN_SHARE = 0.002
 """The same of looking through all of Python's objects, where some memory nobody spoke for."""
 
-LEAST_SECONDS, MOST_SECONDS = 0.005, 0.4
-"""Between two looks, while there are ops. On a processor that others use, too, a look comes all the same."""
+LEAST_SECONDS = 0.005
+"""Between two looks."""
 
 PENDING = 2_000
 """Looks kept until somebody takes them; of more, every other one goes."""
@@ -72,7 +73,7 @@ class Watch:
         self._made: dict[int, list[Any]] = {}  # by id: the weak reference, what the tensor said last
         self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self._next = self._last = self._due = self._next_scan = 0.0
+        self._next = self._pause = self._worked = self._next_scan = 0.0
         self._busy = threading.Lock()
         self._hooks: list[Any] = []
 
@@ -130,9 +131,9 @@ class Watch:
             if len(self._looks) > PENDING:
                 del self._looks[:-1:2]
             ended = thread_time()
-            self._due = ended + (ended - began) / SHARE
+            self._pause = (ended - began) / SHARE
             now = perf_counter()
-            self._next, self._last = now + LEAST_SECONDS, now + MOST_SECONDS
+            self._next, self._worked = now + max(self._pause, LEAST_SECONDS), process_time()
         finally:
             self._busy.release()
 
@@ -145,11 +146,11 @@ class Watch:
             __tracebackhide__ = True
             now = perf_counter()
             if now >= self._next:
-                early = self._due - thread_time()
-                if early <= 0 or now >= self._last:
+                early = self._pause - (process_time() - self._worked)
+                if early <= 0:
                     self.look()
                 else:
-                    self._next = min(now + early, self._last)
+                    self._next = now + max(early, LEAST_SECONDS)
             result = way(func, types, args, kwargs)
             if result.__class__ is FakeCudaTensor:
                 known = made.get(id(result))

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 INTERVAL = 0.125
 """Seconds between two messages, at the least."""
 
-SLOWEST = 1.0
+SLOWEST = 2.0
 """Seconds, at the most."""
 
-SHARE = 0.006
+SHARE = 0.003
 """Of the process's own time on the processor, what telling may take."""
 
 CREDIT = 0.05

@@ -26,7 +26,7 @@ RECORDS = 4_000
 BARS = 500
 """Bars that are sent."""
 
-SHARE = 0.004
+SHARE = 0.003
 """Of the process's time on the processor, what recording may take."""
 
 SECONDS = 60e-6

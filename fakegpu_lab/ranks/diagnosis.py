@@ -118,7 +118,8 @@ def _cause(ranks: list[Rank], first: Rank) -> str:
         did = f"rank {one.number} has ended without {_the(what.number)} {_name(what)}"
         if inside is not None:
             return (
-                f"{did}: {told(what.line)} is inside `if {inside[1]}` (line {inside[0]}), where not every rank comes."
+                f"{did}: {told(what.line)} is inside `if {inside[1]}` (line {inside[0]}), where not every rank comes. "
+                "Take it out of there: all ranks of a group must call it."
             )
         if last is not None and any(
             past.line == what.line for past in channel.history[channel.ranks.index(one.number)]

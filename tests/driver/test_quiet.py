@@ -6,6 +6,7 @@ import copy
 import os
 import subprocess
 import sys
+import traceback
 import warnings
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 import fakegpu_lab as lab
+from fakegpu_lab import tracebacks
 
 
 @pytest.mark.usefixtures("machine")
@@ -108,7 +110,7 @@ def test_host_memory_is_named_when_it_is_what_lacks() -> None:
         lab.disable()
 
 
-@pytest.mark.parametrize("line", ["torch.ones(3).cuda() + torch.ones(3)", "torch.ones(3).cuda().view(2)"])
+@pytest.mark.parametrize("line", ["torch.ones(3).cuda().view(2)", "torch.ones(1).expand(2**35).cuda()"])
 def test_a_scripts_traceback_has_no_frames_of_ours(line: str, tmp_path: object) -> None:
     script = tmp_path / "script.py"  # type: ignore[operator]
     script.write_text(f"import torch\n{line}\n", encoding="utf-8")
@@ -117,3 +119,18 @@ def test_a_scripts_traceback_has_no_frames_of_ours(line: str, tmp_path: object) 
     assert done.returncode == 1
     assert line in done.stderr
     assert "fakegpu_lab" not in done.stderr
+
+
+def test_below_the_users_line_there_are_no_frames_of_torchs_either_that_are_cpp_on_a_card() -> None:
+    before = sys.excepthook
+    lab.enable("a100", memory="1GiB")
+    try:
+        with pytest.raises(torch.OutOfMemoryError) as caught:
+            torch.nn.Linear(2**14, 2**14, device="meta").to_empty(device="cuda")
+        tracebacks.trim(caught.value)
+        frames = traceback.extract_tb(caught.value.__traceback__)
+        assert [frame.name for frame in frames][1:] == ["to_empty", "_apply", "<lambda>"]
+        assert sys.excepthook is not before
+    finally:
+        lab.disable()
+    assert sys.excepthook is before

@@ -248,6 +248,7 @@ def test_in_a_notebook_it_stands_under_the_traceback_and_only_there() -> None:
     NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=True).execute()
     kinds = [[output.output_type for output in cell.outputs] for cell in notebook.cells]
     assert kinds[2:] == [[], ["error"], ["error", "display_data"]]
+    assert "fakegpu_lab" not in "".join(notebook.cells[4].outputs[0].traceback)
     data = notebook.cells[4].outputs[1].data
     assert "320 MiB were asked for" in data["text/plain"]
     assert "del x, if the program needs it no more" in data["text/html"]
