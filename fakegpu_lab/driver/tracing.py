@@ -40,10 +40,10 @@ def _torch_dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _shown(device: Any) -> torch.device:
     """A device as Python is shown it; a backward formula hands over C++'s."""
-    device = torch.device(device)
-    if device.type != NAME:
-        return device
-    return torch.device("cuda", device.index) if device.index is not None else torch.device("cuda")
+    given: torch.device = torch.device(device)
+    if given.type != NAME:
+        return given
+    return torch.device("cuda", given.index) if given.index is not None else torch.device("cuda")
 
 
 def _normalized(original: Callable[..., torch.device]) -> Callable[..., torch.device]:

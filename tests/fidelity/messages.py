@@ -61,9 +61,9 @@ def agree(table: str, card: str) -> str:
 
 
 def out_of_memory(card: str) -> str:
-    """The message with its amounts left out; and without the address at its end, which changes with the version."""
+    """The message without its amounts, and without its advice, whose variable and address change with the version."""
     text = says(lambda: torch.empty(2**41, device="cuda"), card)
-    return re.sub(r"[\d.]+ (bytes|[KMG]iB)", "…", text.partition("  See")[0])
+    return re.sub(r"[\d.]+ (bytes|[KMG]iB)", "…", text.partition(" If reserved")[0])
 
 
 def index_out_of_range(card: str) -> str:
@@ -202,8 +202,7 @@ FACTS = [
         "a100",
         "CUDA out of memory. Tried to allocate …. GPU 0 has a total capacity of … of which … is free. "
         "Including non-PyTorch memory, this process has … memory in use. Of the allocated memory … is allocated by "
-        "PyTorch, and … is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try "
-        "setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.",
+        "PyTorch, and … is reserved by PyTorch but unallocated.",
         "https://github.com/murong-xu/CADS/issues/4",
         out_of_memory,
     ),
