@@ -115,24 +115,24 @@ def size(nbytes: int) -> str:
     return _in_three_figures(nbytes, ("B", "KiB", "MiB", "GiB", "TiB"), 1024, 1000)
 
 
-def duration(ns: int) -> str:
+def duration(ns: float) -> str:
     """Write a time in three figures.
 
-    >>> duration(0), duration(2_500), duration(1_234_567_890)
-    ('0', '2.50 µs', '1.23 s')
+    >>> duration(0), duration(850), duration(52_406), duration(2_278_221), duration(1_234_567_890)
+    ('0', '850 ns', '52.4 µs', '2.28 ms', '1.23 s')
     """
     return _in_three_figures(ns, ("ns", "µs", "ms", "s"), 1000, 999.5)
 
 
-def _in_three_figures(count: int, units: tuple[str, ...], step: int, full: float) -> str:
-    """Write a whole number of the smallest unit in the unit in which it is less than `full`, or in the last."""
+def _in_three_figures(count: float, units: tuple[str, ...], step: int, full: float) -> str:
+    """Write an amount of the smallest unit in the unit in which it is less than `full`, or in the last."""
     value, unit = float(count), units[0]
     for unit in units:
         if value < full or unit == units[-1]:
             break
         value /= step
     if unit == units[0]:
-        return f"{count} {unit}" if count else "0"
+        return f"{count:.0f} {unit}" if count else "0"
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
 
 

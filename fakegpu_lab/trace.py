@@ -212,7 +212,8 @@ class Trace:
 
     def described(self) -> str:
         """Say in one line how long it took, how busy the devices were, and for how long the host waited."""
-        from fakegpu_lab.timeline.words import duration, percent
+        from fakegpu_lab.report import duration
+        from fakegpu_lab.timeline.words import percent
 
         parts = [f"{duration(self.ended_ns - self.began_ns)} of simulated time"]
         used = sorted({device for device, _ in self.totals})

@@ -6,7 +6,8 @@ import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.timeline.words import duration, place
+from fakegpu_lab.report import duration
+from fakegpu_lab.timeline.words import place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

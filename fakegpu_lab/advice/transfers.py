@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fakegpu_lab.advice.finding import OFTEN, Finding
 from fakegpu_lab.hardware.links import STAGED_BYTES
-from fakegpu_lab.report import size
-from fakegpu_lab.timeline.words import duration, percent
+from fakegpu_lab.report import duration, size
+from fakegpu_lab.timeline.words import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

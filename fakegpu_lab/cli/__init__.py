@@ -126,7 +126,7 @@ def doctor() -> int:
 
 
 @cli.command(context_settings={"ignore_unknown_options": True})
-@click.option("--into", "folder", default="fakegpu-lessons", show_default=True, help="The folder of your copy")
+@click.option("--into", "folder", metavar="FOLDER", default="fakegpu-lessons", show_default=True, help="Of your copy")
 @click.argument("args", nargs=-1, metavar="[JUPYTERLAB ARGS]...", type=click.UNPROCESSED)
 def lab(folder: str, args: tuple[str, ...]) -> int:
     """Copy the lessons that are not in your folder yet, and open JupyterLab on it."""

@@ -9,8 +9,7 @@ from fakegpu_lab.course.outcome import looking, report, student_line, subject
 from fakegpu_lab.course.plain import several
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.sizes import parse_size
-from fakegpu_lab.report import size
-from fakegpu_lab.timeline.words import duration
+from fakegpu_lab.report import duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

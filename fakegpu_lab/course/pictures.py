@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.report import size
-from fakegpu_lab.timeline.words import duration, place
+from fakegpu_lab.report import duration, size
+from fakegpu_lab.timeline.words import place
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.records import Transfer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.tensor import FakeCudaTensor
+from fakegpu_lab.driver.inner import inner_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,15 +45,11 @@ class Call:
     @classmethod
     def of(cls, named: dict[str, Any]) -> Self:
         """From the arguments of ``_cudnn_rnn``."""
-
-        def inner(value: Any) -> Any:
-            return value._inner if value.__class__ is FakeCudaTensor else value
-
-        source = inner(named["input"])
+        source = inner_of(named["input"])
         projected = named["proj_size"]
         return cls(
             named["mode"], source.transpose(0, 1) if named["batch_first"] else source,
-            [inner(weight) for weight in named["weight"]], inner(named["hx"]), inner(named.get("cx")),
+            [inner_of(weight) for weight in named["weight"]], inner_of(named["hx"]), inner_of(named.get("cx")),
             named["hidden_size"], projected, named["num_layers"], named["dropout"], named["train"],
             named["bidirectional"], list(named["batch_sizes"]), named["weight_stride0"] - bool(projected) == 4,
         )  # fmt: skip

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver import work
+from fakegpu_lab.driver.inner import inner_of
 from fakegpu_lab.driver.memory import new
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 
@@ -37,7 +38,7 @@ def divided(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     values = [value for value in (*args, *kwargs.values()) if value.__class__ is FakeCudaTensor]
     device = values[0]._device
     first, second = (_tensor(value) for value in args[:2])
-    dtype = torch.result_type(_inner(args[0]), _inner(args[1]))
+    dtype = torch.result_type(inner_of(args[0]), inner_of(args[1]))
     zero = second == 0
     name = op.name.removesuffix("_")
     rounding = {"div": kwargs.get("rounding_mode"), "floor_divide": "floor"}.get(name)
@@ -61,12 +62,8 @@ def divided(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return new(result, device)
 
 
-def _inner(value: Any) -> Any:
-    return value._inner if value.__class__ is FakeCudaTensor else value
-
-
 def _tensor(value: Any) -> torch.Tensor:
-    return torch.as_tensor(_inner(value), device="cpu")
+    return torch.as_tensor(inner_of(value), device="cpu")
 
 
 def converted(source: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

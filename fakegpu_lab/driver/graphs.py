@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from fakegpu_lab.driver import asserts, capturing, current, dispatch, memory, messages, recording
 from fakegpu_lab.driver.capturing import Capture
+from fakegpu_lab.driver.inner import inner_of
 from fakegpu_lab.driver.op import Op
 from fakegpu_lab.driver.tensor import FakeCudaTensor, wrap_view
 from fakegpu_lab.hardware import copies
@@ -106,7 +107,7 @@ class GraphCapture(Capture):
         for tensor in _tensors(result):
             if id(tensor) in own:
                 continue
-            results.append(torch.ops.aten.alias.default(_inner(tensor)))
+            results.append(torch.ops.aten.alias.default(inner_of(tensor)))
             if _has_values(tensor) and (address := _storage(tensor).data_ptr()) not in known:
                 self._made.setdefault(address, _storage(tensor))
         stream = here.host.streams[self.device].id
@@ -180,17 +181,14 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(item)
 
 
-def _inner(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor._inner if tensor.__class__ is FakeCudaTensor else tensor
-
-
 def _has_values(tensor: torch.Tensor) -> bool:
-    inner = _inner(tensor)
+    inner = inner_of(tensor)
     return inner.layout is torch.strided and not inner.is_meta
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
-    return _inner(tensor).untyped_storage()
+    storage: torch.UntypedStorage = inner_of(tensor).untyped_storage()
+    return storage
 
 
 def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
@@ -320,7 +318,7 @@ def _do(step: _Step) -> None:
     own = {id(tensor) for tensor in _tensors([*step.args, *step.kwargs.values()])}
     new = [tensor for tensor in _tensors(result) if id(tensor) not in own]
     for target, tensor in zip(step.results, new, strict=True):
-        value = _inner(tensor)
+        value = inner_of(tensor)
         if value.numel() and value.data_ptr() != target.data_ptr():
             target.copy_(value)
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver import asserts, current
+from fakegpu_lab.driver.inner import inner_of
 from fakegpu_lab.driver.memory import new
-from fakegpu_lab.driver.tensor import FakeCudaTensor
 from fakegpu_lab.driver.transfer import count_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from fakegpu_lab.driver.tensor import FakeCudaTensor
 
 _PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
 
@@ -46,16 +48,12 @@ def _factory(name: str) -> Callable[..., FakeCudaTensor]:
         if where.retired:
             raise asserts.gone(where)
         kwargs.pop("pin_memory", None)
-        inner_args = [_host(value) for value in args]
-        options = {key: _host(value) for key, value in kwargs.items()}
+        inner_args = [inner_of(value) for value in args]
+        options = {key: inner_of(value) for key, value in kwargs.items()}
         inner: torch.Tensor = overload(*inner_args, device="cpu", **options)
         return new(inner, where)
 
     return factory
-
-
-def _host(value: Any) -> Any:
-    return value._inner if value.__class__ is FakeCudaTensor else value
 
 
 _to_copy: Any = torch.ops.aten._to_copy.default

@@ -170,6 +170,9 @@ class Controls(UnusualCases):
                 self._private(pool)
 
     def drop_pool(self, pool: PoolId) -> None:
-        """Stop using it (releasePool); once nobody does, its free segments can be given back."""
-        with self._held():
+        """Stop using it (releasePool); once nobody does, its free segments can be given back.
+
+        No lock: a graph's finalizer calls this, which may run inside the allocator.
+        """
+        if pool in self.private_pools:
             self.private_pools[pool].users -= 1

@@ -11,8 +11,9 @@ from IPython.display import display
 
 from fakegpu_lab import cells, trace
 from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.report import duration
 from fakegpu_lab.timeline.tables import line_sums
-from fakegpu_lab.timeline.words import duration, place
+from fakegpu_lab.timeline.words import place
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

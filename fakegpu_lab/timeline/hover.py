@@ -6,8 +6,8 @@ import html
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware.records import Collective, Kernel, Transfer
-from fakegpu_lab.report import size
-from fakegpu_lab.timeline.words import amount, duration, place, rate, shapes
+from fakegpu_lab.report import duration, size
+from fakegpu_lab.timeline.words import amount, place, rate, shapes
 
 if TYPE_CHECKING:
     from collections import Counter

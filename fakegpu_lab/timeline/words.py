@@ -1,4 +1,4 @@
-"""Times, rates and source lines, for people to read."""
+"""Amounts, rates and source lines, for people to read."""
 
 from __future__ import annotations
 
@@ -7,25 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 _THOUSANDS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def _figures(value: float) -> str:
     """Three figures."""
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
-
-
-def duration(ns: float) -> str:
-    """Write a time in three figures.
-
-    >>> duration(0), duration(850), duration(52_406), duration(2_278_221), duration(3e9)
-    ('0', '850 ns', '52.4 µs', '2.28 ms', '3.00 s')
-    """
-    for unit_ns, unit in _TIMES:
-        if ns >= unit_ns * 0.9995:
-            return f"{_figures(ns / unit_ns)} {unit}"
-    return f"{ns:.0f} ns" if ns else "0"
 
 
 def amount(value: float, unit: str) -> str:

@@ -33,9 +33,7 @@ class _Held:
         self.capture = capture
 
     def __del__(self) -> None:
-        pools = self.capture.device.allocator.private_pools
-        if self.capture.pool in pools:  # releasePool; no lock, for a finalizer may run inside the allocator
-            pools[self.capture.pool].users -= 1
+        self.capture.device.allocator.drop_pool(self.capture.pool)
 
 
 class CudaGraph:
