@@ -38,7 +38,8 @@ function duration(ns) {
 }
 
 function rate(bytesPerSecond) {
-  return bytesPerSecond ? `${figures(bytesPerSecond / 1e9)} GB/s` : "";
+  if (!bytesPerSecond) return "";
+  return bytesPerSecond < 1e8 ? `${figures(bytesPerSecond / 1e6)} MB/s` : `${figures(bytesPerSecond / 1e9)} GB/s`;
 }
 
 function spoken(category) {
@@ -331,7 +332,7 @@ class Panel {
       + ` · peak ${size(memory.peak_allocated)}`;
     words.title = meter.title;
     const used = Math.round(100 * (this.data.latest.utilisation[device.slot] || 0));
-    work.textContent = `${used} % busy · ${counters.kernels.toLocaleString("en")} kernels`;
+    work.textContent = `${used} % busy · ${counters.kernels.toLocaleString("en")} kernel${counters.kernels === 1 ? "" : "s"}`;
     const failed = this.data.latest.error;
     const mine = failed && (failed.device === device.index || (failed.device === null && device.index === 0));
     error.textContent = mine ? `${failed.kind}: ${failed.message}` : "";
@@ -562,7 +563,7 @@ class Panel {
     const rows = collectives.map((one) => {
       const waits = Object.entries(one.waited_ns).map(([device, ns]) => [+device, ns]).sort((a, b) => b[1] - a[1]);
       const [[longest, most], [late]] = [waits[0], waits[waits.length - 1]];
-      const who = most > 0 && longest !== late ? `cuda:${longest} waited ${duration(most)}, cuda:${late} came last` : "";
+      const who = most > 0 && longest !== late ? `cuda:${longest} waited ${duration(most)}, cuda:${late} came last` : "nobody";
       return [one.operation, String(one.ranks.length), one.count.toLocaleString("en"),
         { text: size(one.nbytes), title: exact(one.nbytes) }, duration(one.ns), rate(one.bus_bandwidth), who];
     });

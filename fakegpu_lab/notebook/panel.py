@@ -163,12 +163,16 @@ class Panel:
             return NO_MACHINE
         return str(still.table(session.snapshot(categories=True), "" if self.widget else self._why_still))
 
-    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, Any]:
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
         bundle: dict[str, Any] = {"text/plain": repr(self)}
         note = "" if self.widget else self._why_still
         if session.enabled():
             bundle["text/html"] = still.picture(session.snapshot(categories=True), note)
+        metadata: dict[str, Any] = {}
         if self.widget is not None:
             with contextlib.suppress(Exception):  # whatever the widget has to say besides, the text is there
-                bundle |= self.widget._repr_mimebundle_()[0]
-        return bundle
+                shown, metadata = (
+                    self.widget._repr_mimebundle_()
+                )  # enables Colab's widget manager, and says where it is
+                bundle |= shown
+        return (bundle, metadata) if metadata else bundle

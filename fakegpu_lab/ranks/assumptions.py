@@ -1,7 +1,7 @@
 """``compute="meta"``: what torch's distributed code reads of device tensors, and is told instead.
 
 DTensor keeps the random state of a device in a tensor on it, and compares rank 0's with its own: it stays on the host,
-and all ranks' are taken to be equal. (DDP, which compares its parameters' shapes by value, needs ``compute="real"``.)
+and all ranks' are taken to be equal. (Of DDP, `reducer` tells.)
 """
 
 from __future__ import annotations

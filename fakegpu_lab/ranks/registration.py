@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver import current
-from fakegpu_lab.ranks import assumptions, dtensor, functional, implied, reducer, torchrun
+from fakegpu_lab.ranks import assumptions, dtensor, functional, implied, objects, reducer, torchrun
 from fakegpu_lab.ranks.backend import NCCL_TIMEOUT, RankGloo, RankNccl
 from fakegpu_lab.ranks.channel import Channel
 from fakegpu_lab.ranks.process_group import RankGroup
@@ -191,3 +191,4 @@ def install(patches: Patches) -> None:
     implied.install(patches)
     if current.meta():
         assumptions.install(patches)
+        objects.install(patches)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import re
+import sys
+import types
 from typing import TYPE_CHECKING
 
 import nbformat
@@ -14,6 +16,7 @@ from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 
 import fakegpu_lab as lab
+from fakegpu_lab.notebook.panel import Panel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,3 +102,22 @@ def test_nbconvert_has_a_picture_and_no_empty_box() -> None:
     page, _ = HTMLExporter().from_notebook_node(notebook)
     assert 'aria-label="cuda:0 NVIDIA' in page
     assert "3.81 MiB allocated of 1.00 GiB" in page
+
+
+def test_colab_is_told_where_its_widget_manager_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    anywidget = pytest.importorskip("anywidget")
+    enabled: list[bool] = []
+    output = types.ModuleType("google.colab.output")
+    vars(output).update(
+        enable_custom_widget_manager=lambda: enabled.append(True),
+        _widgets=types.SimpleNamespace(_installed_url="https://ssl.gstatic.com/manager.js"),
+    )
+    monkeypatch.setitem(sys.modules, "google.colab.output", output)
+    lab.enable("a100")
+    shown = Panel(None)
+    shown.widget = anywidget.AnyWidget(_esm="export default {}")
+    bundle, metadata = shown._repr_mimebundle_()
+    assert enabled == [True]
+    assert {"text/plain", "application/vnd.jupyter.widget-view+json"} <= set(bundle)
+    assert "manager.js" in str(metadata["application/vnd.jupyter.widget-view+json"]["colab"])
+    lab.disable()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 import fakegpu_lab as lab
@@ -65,3 +66,31 @@ def test_ddp_overlaps_its_buckets_with_backward() -> None:
     reduced = [one for one in trace.collectives if "all_reduce" in one.name and one.rank == 0]
     backward = [kernel for kernel in trace.kernels if kernel.backward and kernel.device == 0]
     assert any(one.start_ns < kernel.end_ns and kernel.start_ns < one.end_ns for one in reduced for kernel in backward)
+
+
+def test_objects_go_from_rank_to_rank_without_values_on_devices() -> None:
+    def program() -> list[object]:
+        rank = dist.get_rank()
+        gathered: list[object] = [None] * 3
+        dist.all_gather_object(gathered, {"rank": rank})
+        root: list[object] = [None] * 3
+        dist.gather_object(rank, root if rank == 1 else None, dst=1)
+        told = [rank, "x"]
+        dist.broadcast_object_list(told, src=2)
+        mine: list[object] = [None]
+        dist.scatter_object_list(mine, ["a", "b", "c"] if rank == 0 else None, src=0)
+        return [gathered, root, told, mine]
+
+    assert on_ranks(3, program) == [
+        [[{"rank": 0}, {"rank": 1}, {"rank": 2}], [0, 1, 2] if rank == 1 else [None] * 3, [2, "x"], ["abc"[rank]]]
+        for rank in range(3)
+    ]
+
+
+def test_an_object_that_not_all_ranks_send_is_told() -> None:
+    def program() -> None:
+        if dist.get_rank() == 0:
+            dist.all_gather_object([None, None], 1)
+
+    with pytest.raises(dist.DistBackendError, match="rank 0 waits for all_gather_object, of ranks 0, 1"):
+        on_ranks(2, program)
