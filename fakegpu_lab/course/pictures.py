@@ -9,11 +9,16 @@ from fakegpu_lab.report import duration, size
 from fakegpu_lab.timeline.words import place
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fakegpu_lab.hardware.records import Transfer
     from fakegpu_lab.trace import Trace
 
 MOST = 40
 """Copies that are shown: a longer film nobody watches."""
+
+FEW = 4
+"""Devices that are shown, whether anything was copied to them or not."""
 
 _STEPS = 8
 _HOST, _DEVICE, _DOT = "#6b7280", "#0a7d5a", "#d9822b"
@@ -25,7 +30,7 @@ def journey(trace: Trace) -> Any:
     Parameters
     ----------
     trace
-        A recording. Of many copies, the first `MOST` are shown.
+        A recording. Of many copies, the first `MOST` are shown; of more than `FEW` devices, those that took part.
 
     Returns
     -------
@@ -43,9 +48,10 @@ def journey(trace: Trace) -> Any:
     copies = trace.transfers[:MOST]
     if not copies:
         raise FakeGpuError("Nothing was copied in this recording, so there is nothing to show.")
-    devices = len(trace.machine.devices)
+    shown = _shown(len(trace.machine.devices), trace.transfers)
+    devices = len(shown)
     at: dict[int | None, tuple[float, float]] = {None: ((devices - 1) / 2, 0.0)}
-    at.update({index: (float(index), 1.0) for index in range(devices)})
+    at.update({index: (float(place), 1.0) for place, index in enumerate(shown)})
     frames = []
     for number, copy in enumerate(copies, 1):
         (x0, y0), (x1, y1) = at[copy.source], at[copy.target]
@@ -65,11 +71,17 @@ def journey(trace: Trace) -> Any:
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         xaxis={"visible": False, "range": [-0.9, devices + 0.1]},
-        yaxis={"visible": False, "range": [-0.75, 1.35]},
+        yaxis={"visible": False, "range": [-0.75, 1.6]},
         updatemenus=[_buttons()],
         meta={"copies": len(trace.transfers)},
     )
     return figure
+
+
+def _shown(count: int, copies: Sequence[Transfer]) -> list[int]:
+    """The devices in the picture."""
+    busy = {end for copy in copies for end in (copy.source, copy.target) if end is not None}
+    return [index for index in range(count) if count <= FEW or index in busy]
 
 
 def _told(number: int, total: int, copy: Transfer) -> str:
@@ -88,8 +100,8 @@ def _places(go: Any, at: dict[int | None, tuple[float, float]]) -> Any:
         y=[y for _, y in at.values()],
         mode="markers+text",
         marker={"symbol": "square", "size": 54, "color": [_HOST if key is None else _DEVICE for key in at]},
-        text=["  host" if key is None else f"  cuda:{key}" for key in at],
-        textposition="middle right",
+        text=["  host" if key is None else f"cuda:{key}" for key in at],
+        textposition=["middle right" if key is None else "top center" for key in at],
         textfont={"color": "#8a8f98", "size": 13},
         hoverinfo="skip",
     )
@@ -113,9 +125,9 @@ def _buttons() -> dict[str, Any]:
         "type": "buttons",
         "direction": "left",
         "x": 0.0,
-        "y": 1.0,
+        "y": 0.0,
         "xanchor": "left",
-        "yanchor": "top",
+        "yanchor": "bottom",
         "font": {"color": "#1f2937"},
         "bgcolor": "#e5e7eb",
         "buttons": [
