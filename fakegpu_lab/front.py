@@ -3,7 +3,8 @@
 `answer` takes and gives text. A question is an object with ``ask``:
 
 - ``profiles``: the GPUs and machines that can be chosen;
-- ``lessons``: all lessons with the student's copies and progress in ``folder``;
+- ``lessons``: all lessons with the student's copies and progress in ``folder``; without it, in the present folder if
+  there are copies, and else in `FOLDER`;
 - ``fetch``: copy lesson ``name`` to ``folder`` if it is not there (``newer``: also where there is an older edition);
 - ``start over``: give ``name`` a fresh notebook in ``folder``, and keep the old one;
 - ``notebook``: what is known of lesson ``name`` for a notebook in ``folder``: its exercises, hints, progress, and
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 VERSION = 1
 """Of questions and answers; grows when a field changes its meaning."""
+
+FOLDER = "fakegpu-lessons"
+"""Where a student's lessons are, unless they say otherwise."""
 
 
 def answer(question: str) -> str:
@@ -65,10 +69,16 @@ def _profiles(_: Mapping[str, Any]) -> list[dict[str, Any]]:
     return single + machines
 
 
-def _lessons(asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _lessons(asked: Mapping[str, Any]) -> dict[str, Any]:
     from fakegpu_lab.course import shelf
 
-    return [entry.model_dump(mode="json") for entry in shelf.listing(_text(asked, "folder", "."))]
+    folder = _text(asked, "folder", "")
+    listed = shelf.listing(folder or ".")
+    if not folder:
+        folder = "."
+        if not any(entry.notebook for entry in listed):
+            folder, listed = FOLDER, shelf.listing(FOLDER)
+    return {"folder": folder, "lessons": [entry.model_dump(mode="json") for entry in listed]}
 
 
 def _fetch(asked: Mapping[str, Any]) -> dict[str, str]:

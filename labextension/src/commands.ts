@@ -8,5 +8,11 @@ export const CommandIds = {
   dashboard: 'fakegpu-lab:show-dashboard',
   pause: 'fakegpu-lab:pause-dashboard',
   picture: 'fakegpu-lab:save-dashboard-png',
-  csv: 'fakegpu-lab:save-memory-csv'
+  csv: 'fakegpu-lab:save-memory-csv',
+  lessons: 'fakegpu-lab:show-lessons',
+  openLesson: 'fakegpu-lab:open-lesson',
+  startOver: 'fakegpu-lab:start-over',
+  check: 'fakegpu-lab:check-exercise',
+  checkAll: 'fakegpu-lab:check-all',
+  hint: 'fakegpu-lab:hint'
 } as const;

@@ -18,6 +18,7 @@ import { choose } from './hardware/dialog';
 import { gpuIcon } from './icon';
 import { Follower } from './kernel/follow';
 import { catalogue } from './kernel/probe';
+import { lessonsPlugin } from './lessons/plugin';
 import { Painter } from './painter';
 import { readSettings } from './settings';
 import { GpusPanel, IActions } from './sidebar/panel';
@@ -181,9 +182,20 @@ function activate(
     }
   });
   let could = '';
-  for (const command of Object.values(CommandIds)) {
+  const {
+    sidebar,
+    dashboard,
+    choose: hardware,
+    enable,
+    reset,
+    off,
+    pause,
+    picture,
+    csv
+  } = CommandIds;
+  for (const command of [sidebar, dashboard, hardware, enable, reset, off, pause, picture, csv]) {
     palette?.addItem({ command, category: trans.__('Simulated GPUs') });
   }
 }
 
-export default plugin;
+export default [plugin, lessonsPlugin];

@@ -1,6 +1,7 @@
 import { chooses, line, loads, plan } from '../src/hardware/cell';
 import { matching } from '../src/hardware/search';
-import { IProfile, unquoted } from '../src/kernel/probe';
+import { unquoted } from '../src/kernel/ask';
+import type { IProfile } from '../src/kernel/probe';
 import { readSettings } from '../src/settings';
 import { duration, percent, share, size } from '../src/units';
 

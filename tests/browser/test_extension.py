@@ -5,6 +5,7 @@ Pictures of it are left in the folder that FAKEGPU_LAB_PICTURES names, to be loo
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -66,6 +67,7 @@ def gpus_are_chosen_in_the_dialog(lab: Lab) -> None:
     lab.page.fill(".fg-Hardware input[type=search]", "t4")
     lab.page.fill(".fg-Hardware input[type=number]", "2")
     lab.page.fill(".fg-Hardware input[type=text]", "2 GiB")
+    nothing_is_seriously_inaccessible(lab, ".fg-Hardware")
     assert lab.page.inner_text(".fg-Hardware-line") == "%fakegpu t4:2 --memory 2GiB"
     lab.page.click(".jp-Dialog .jp-mod-accept")
     lab.shows("cuda:1  T4")
@@ -140,19 +142,19 @@ def a_paused_dashboard_stands_still(lab: Lab) -> None:
     lab.page.wait_for_function("document.querySelector('[data-part=memory]').innerText.includes('0.8 / 2 GiB')")
 
 
-def nothing_is_seriously_inaccessible(lab: Lab) -> None:
+def nothing_is_seriously_inaccessible(lab: Lab, *parts: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="the extra `browser` is not installed")
     found = []
     for theme in ("JupyterLab Dark", "JupyterLab Light"):
         lab.page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
         lab.page.wait_for_timeout(300)
-        for part in (".fg-Gpus", ".fg-Dashboard"):
+        for part in parts:
             found += [
                 (theme, fault["id"], [node["html"][:160] for node in fault["nodes"]][:3])
                 for fault in axe.Axe().run(lab.page, context=part).response["violations"]
                 if fault["impact"] in ("serious", "critical")
             ]
-        picture(lab, f"dashboard-{theme.split()[1].lower()}")
+        picture(lab, f"{parts[-1].removeprefix('.fg-').lower()}-{theme.split()[1].lower()}")
     assert found == []
 
 
@@ -199,6 +201,74 @@ def after_a_restart_there_is_no_gpu_until_there_is(lab: Lab) -> None:
     lab.shows("0 / 2 GiB")
 
 
+WRONG = '%%exercise find-the-gpu\ndevice, count = "cpu", 7  # MINE'
+RIGHT = '%%exercise find-the-gpu\ndevice, count = "cuda", torch.cuda.device_count()  # MINE'
+WRITE = """source => {
+  const cells = window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells;
+  cells.find(cell => cell.getSource().startsWith('%%exercise find-the-gpu')).setSource(source);
+}"""
+
+
+def a_lesson_is_begun_from_the_launcher(lab: Lab) -> None:
+    page = lab.page
+    lab.command("launcher:create")
+    page.click(".jp-LauncherCard:visible:has-text('Where things are')")
+    page.wait_for_function(
+        "window.jupyterapp.shell.currentWidget?.context?.path?.endsWith('01-device-placement.ipynb')"
+    )
+    lab.command("fakegpu-lab:show-lessons")
+    page.wait_for_selector(".fg-Exercise")
+    assert (lab.folder / "fakegpu-lessons/01-device-placement/01-device-placement.ipynb").is_file()
+
+
+def state(lab: Lab, number: int) -> str:
+    return str(lab.page.locator(".fg-Exercise-mark").nth(number).inner_text())
+
+
+def an_exercise_is_failed_and_then_passed(lab: Lab) -> None:
+    page = lab.page
+    page.wait_for_selector("[data-key='hint find-the-gpu']")  # the kernel has told what it knows
+    page.click("[data-key='check find-the-gpu']")  # in a fresh kernel: all above is run, too
+    page.wait_for_selector("text=not solved yet")
+    assert state(lab, 0) == "○"
+    for source, became in ((WRONG, "failed"), (RIGHT, "passed")):
+        page.evaluate(WRITE, source)
+        page.click("[data-key='check find-the-gpu']")
+        page.wait_for_selector(f".fg-Exercise.fg-mod-{became}")
+    page.wait_for_selector("[data-lesson='01-device-placement'] :text('1 of ')")
+    picture(lab, "lesson")
+
+
+def hints_come_one_by_one_and_are_noted(lab: Lab) -> None:
+    for number in (1, 2):
+        lab.page.click("[data-key='hint find-the-gpu']")
+        lab.page.wait_for_selector(f".fg-Hints li >> nth={number - 1}")
+    kept = json.loads((lab.folder / "fakegpu-lessons/fakegpu-progress.json").read_text())
+    assert kept["lessons"]["01-device-placement"]["exercises"]["find-the-gpu"]["hints"] == 2
+
+
+def progress_survives_a_restart(lab: Lab) -> None:
+    lab.page.evaluate("void window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    lab.command("notebook:clear-all-cell-outputs")
+    lab.page.wait_for_selector(".fg-Exercise :text('solved before, not tried now')")
+    assert "1 of " in lab.page.inner_text("[data-lesson='01-device-placement']")
+
+
+def starting_over_keeps_the_old_notebook(lab: Lab) -> None:
+    page = lab.page
+    page.click("[data-key='over 01-device-placement']")
+    page.click(".jp-Dialog .jp-mod-accept")
+    page.wait_for_function(
+        """() => {
+          const cells = window.jupyterapp.shell.currentWidget?.content?.model?.sharedModel?.cells ?? [];
+          return cells.length > 0 && !cells.some(cell => cell.getSource().includes('MINE'));
+        }"""
+    )
+    folder = lab.folder / "fakegpu-lessons/01-device-placement"
+    assert "MINE" in (folder / "01-device-placement.backup-1.ipynb").read_text()
+    assert "MINE" not in (folder / "01-device-placement.ipynb").read_text()
+
+
 def test_a_session_in_jupyterlab(lab: Lab) -> None:
     gpus_are_chosen_in_the_dialog(lab)
     memory_is_seen_while_the_cell_is_busy(lab)
@@ -206,8 +276,14 @@ def test_a_session_in_jupyterlab(lab: Lab) -> None:
     a_brush_zooms_and_the_cursor_is_the_same_in_both_figures(lab)
     figures_are_saved(lab)
     a_paused_dashboard_stands_still(lab)
-    nothing_is_seriously_inaccessible(lab)
+    nothing_is_seriously_inaccessible(lab, ".fg-Gpus", ".fg-Dashboard")
     what_the_kernel_says_is_text(lab)
     each_notebook_has_its_own_gpus(lab)
     a_reload_shows_the_same(lab)
     after_a_restart_there_is_no_gpu_until_there_is(lab)
+    a_lesson_is_begun_from_the_launcher(lab)
+    an_exercise_is_failed_and_then_passed(lab)
+    hints_come_one_by_one_and_are_noted(lab)
+    nothing_is_seriously_inaccessible(lab, ".fg-Lessons")
+    progress_survives_a_restart(lab)
+    starting_over_keeps_the_old_notebook(lab)

@@ -106,7 +106,7 @@ def picture(page: Any, name: str, selector: str = ".fg-panel") -> None:
 
 @pytest.fixture(scope="module")
 def page(opened: Callable[[str, list[str]], Any]) -> Any:
-    seconds = os.environ.get("FAKEGPU_LAB_SECONDS", "6")
+    seconds = os.environ.get("FAKEGPU_LAB_SECONDS", "4")
     page = opened("panel.ipynb", [OPEN, TRAIN.replace("SECONDS", seconds), RANKS, TOO_MUCH])
     run(page, 0)
     page.wait_for_selector(".fg-panel")

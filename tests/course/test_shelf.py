@@ -52,7 +52,8 @@ def told(**question: object) -> Any:
 
 
 def test_a_lesson_is_copied_once_and_never_written_over() -> None:
-    assert [(one["name"], one["notebook"]) for one in told(ask="lessons", folder="mine")] == [
+    listed = told(ask="lessons", folder="mine")["lessons"]
+    assert [(one["name"], one["notebook"]) for one in listed] == [
         ("01-one", ""),
         ("02-two", ""),
     ]
@@ -65,6 +66,14 @@ def test_a_lesson_is_copied_once_and_never_written_over() -> None:
     shelf.fetch_all("mine")
     assert mine.read_text() == "mine"
     assert sorted(path.name for path in Path("mine").iterdir()) == [shelf.LIST, "01-one", "02-two"]
+
+
+def test_lessons_are_looked_for_where_they_are() -> None:
+    assert told(ask="lessons")["folder"] == "fakegpu-lessons"
+    shelf.fetch("02-two", ".")
+    here = told(ask="lessons")
+    assert here["folder"] == "."
+    assert [one["notebook"] for one in here["lessons"]] == ["", "02-two/02-two.ipynb"]
 
 
 def test_a_newer_edition_is_offered_and_put_beside(shipped: Path) -> None:

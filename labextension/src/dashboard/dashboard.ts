@@ -370,10 +370,9 @@ export class Dashboard extends Widget {
       ? `${series.deviceName(device)} ${shortName(device.name)} · ${share(device.memory.allocated, device.memory.total)}`
       : `${model.summary} · ${this._trans.__('held by tensors, each GPU')}`;
     const drawn = device ? this._stack(model, device) : this._lines(model, devices);
-    this._parts.memory.why =
-      drawn.ns.length > 0
-        ? ''
-        : this._trans.__('Nothing was on the GPU yet: x.to("cuda") puts a tensor there.');
+    this._parts.memory.why = drawn.lines.some(line => line.drawn.some(value => Number(value) > 0))
+      ? ''
+      : this._trans.__('Nothing was on the GPU yet: x.to("cuda") puts a tensor there.');
     const used = series.utilisation(model, devices);
     this._parts.busy.why =
       used.ns.length > 0

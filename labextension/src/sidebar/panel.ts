@@ -113,7 +113,8 @@ export class GpusPanel extends Widget {
       this._cards.append(card.node);
     }
     devices.forEach((device, place) => this._shown[place]?.show(device, model!, this.options));
-    const error = nothing ? null : model?.error;
+    // An exercise that is not written yet is no error; the notebook says kindly what it is.
+    const error = nothing || model?.error?.kind === 'NotSolvedYet' ? null : model?.error;
     const said = error ? `${error.kind}: ${error.message}` : '';
     say(this._error, said);
     mark(this._error, 'title', said);
