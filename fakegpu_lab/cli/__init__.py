@@ -181,6 +181,16 @@ def new(name: str) -> None:
 
 
 @lesson.command()
+@click.argument("path")
+@click.argument("name")
+def exercise(path: str, name: str) -> None:
+    """Put an exercise NAME at the end of the lesson in PATH: its cells, and its entry in lesson.yaml."""
+    from fakegpu_lab.cli import authoring
+
+    authoring.exercise(path, name)
+
+
+@lesson.command()
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(1, 64), help="Notebooks run at once")
 @click.option("--nbval/--no-nbval", default=True, show_default=True, help="Also run nbval")
 @click.argument("path", nargs=-1)

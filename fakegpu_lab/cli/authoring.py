@@ -1,4 +1,4 @@
-"""``fakegpu-lab lesson new``, ``check`` and ``release``: writing lessons."""
+"""``fakegpu-lab lesson new``, ``exercise``, ``check`` and ``release``: writing lessons."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from fakegpu_lab.course.authoring import add
 from fakegpu_lab.course.authoring import check as checks
 from fakegpu_lab.course.authoring import new as begin
 from fakegpu_lab.course.authoring import release as releases
@@ -55,6 +56,12 @@ def new(name: str) -> None:
     folder = begin.write(name, _course_root() / "source")
     print(f"Made {folder}: open {folder / f'{name}.ipynb'} in JupyterLab, and write.")
     print(f"Then: fakegpu-lab lesson check {name}, and fakegpu-lab lesson release {name}.")
+
+
+def exercise(path: str, name: str) -> None:
+    """Add an exercise, and say what to do with it."""
+    notebook = add.add(_folder(path), name)
+    print(f"Added {name} to {notebook} and to the {FILE} beside it: if the notebook is open, reload it. Then write.")
 
 
 def check(paths: tuple[str, ...], jobs: int, nbval: bool) -> int:

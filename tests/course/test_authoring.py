@@ -13,7 +13,7 @@ pytest.importorskip("nbgrader")
 
 from fakegpu_lab.cli import cli
 from fakegpu_lab.course import lesson as lessons
-from fakegpu_lab.course.authoring import check, new, rules
+from fakegpu_lab.course.authoring import add, check, new, rules
 from fakegpu_lab.course.authoring.answers import grade_id, replaced
 from fakegpu_lab.course.authoring.release import release, released
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -118,6 +118,25 @@ def test_answers_take_the_place_of_solutions() -> None:
     assert replaced(source, "x = 2\nreturn x\n") == "%%exercise a\ndef f():\n    x = 2\n    return x\nf()"
     assert replaced("%%exercise a\nf = 1", "f = 2") == "%%exercise a\nf = 2"
     assert replaced(source, "%%exercise a\nf = 2") == "%%exercise a\nf = 2"
+
+
+def test_an_exercise_is_added_to_what_is_there(tmp_path: Path) -> None:
+    folder = new.write("05-good", tmp_path)
+    file = folder / lessons.FILE
+    file.write_text("# mine\n" + file.read_text(encoding="utf-8") + "read_next: [06-next]\n", encoding="utf-8")
+    before = nbformat.read(folder / "05-good.ipynb", as_version=4).cells
+    for name in ("where-is-it", "and-now"):
+        path = add.add(folder, name)
+    lesson, notebook = lessons.load(folder), nbformat.read(path, as_version=4)
+    assert [one.id for one in lesson.exercises] == ["there-and-doubled", "where-is-it", "and-now"]
+    assert (lesson.points, lesson.read_next) == (4, ("06-next",))
+    assert file.read_text(encoding="utf-8").startswith("# mine\n")
+    assert notebook.cells[: len(before)] == before
+    nbformat.validate(notebook)
+    assert rules.problems(lesson, notebook) == []
+    for name in ("and-now", "No Name"):
+        with pytest.raises(FakeGpuError, match=name):
+            add.add(folder, name)
 
 
 def test_bad_names_are_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,12 +83,12 @@ def notebook(name: str, title: str) -> Any:
     code, words = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
     cells = [
         words(_TITLE.format(title=title)),
-        code(_SETUP.format(name=name), metadata=_mark("setup")),
+        code(_SETUP.format(name=name), metadata=mark("setup")),
         words(_IDEA),
         code(_SHOWN),
         words(_TASK),
-        code(_ANSWER, metadata=_mark("there-and-doubled", solution=True)),
-        code(_CHECK, metadata=_mark("there-and-doubled-check", points=2)),
+        code(_ANSWER, metadata=mark("there-and-doubled", solution=True)),
+        code(_CHECK, metadata=mark("there-and-doubled-check", points=2)),
         code(_HINT),
     ]
     for i, cell in enumerate(cells, 1):
@@ -97,7 +97,8 @@ def notebook(name: str, title: str) -> Any:
     return nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": spec, "language_info": {"name": "python"}})
 
 
-def _mark(grade_id: str, *, solution: bool = False, points: int | None = None) -> dict[str, Any]:
+def mark(grade_id: str, *, solution: bool = False, points: int | None = None) -> dict[str, Any]:
+    """Return the metadata that nbgrader wants of a cell."""
     mark: dict[str, Any] = {
         "schema_version": 3,
         "grade_id": grade_id,

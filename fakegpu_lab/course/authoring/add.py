@@ -1,0 +1,91 @@
+"""``fakegpu-lab lesson exercise``: one more exercise in a lesson, which its author then changes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import nbformat
+import yaml
+
+from fakegpu_lab.course import lesson as lessons
+from fakegpu_lab.course.authoring.new import mark
+from fakegpu_lab.course.authoring.release import text
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TASK = "### Exercise: {title}\n\nWhat is to be made, in a sentence.\n\n*1 point*"
+_ANSWER = '%%exercise {id}\n### BEGIN SOLUTION\nanswer = torch.ones(3, device="cuda")\n### END SOLUTION'
+_CHECK = '%%check {id}\nexpect.on_device(answer, "cuda:0")'
+_HINT = "# Stuck? Take the # away from the next line and run this cell: each run gives one more hint.\n# %hint {id}"
+
+
+def add(folder: Path, name: str) -> Path:
+    """Put an exercise at the end of a lesson: four cells in its notebook, an entry in its ``lesson.yaml``.
+
+    What the author wrote stays as it is, comments in the YAML, too.
+
+    Returns
+    -------
+    Path
+        The notebook.
+
+    Raises
+    ------
+    FakeGpuError
+        There is no lesson, or the name is none, or taken.
+    """
+    lesson = lessons.load(folder)
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        raise FakeGpuError(f"{name!r} is no name for an exercise: use small letters, digits and hyphens, as one-copy.")
+    if any(one.id == name for one in lesson.exercises):
+        raise FakeGpuError(f"The lesson {lesson.name} has an exercise {name} already.")
+    path = folder / f"{folder.resolve().name}.ipynb"
+    try:
+        notebook = nbformat.read(path, as_version=4)
+    except OSError:
+        raise FakeGpuError(f"There is no notebook {path}.") from None
+    title = name.replace("-", " ").capitalize()
+    code = nbformat.v4.new_code_cell
+    cells = [
+        nbformat.v4.new_markdown_cell(_TASK.format(title=title), id=f"{name}-task"),
+        code(_ANSWER.format(id=name), metadata=mark(name, solution=True), id=name),
+        code(_CHECK.format(id=name), metadata=mark(f"{name}-check", points=1), id=f"{name}-check"),
+        code(_HINT.format(id=name), id=f"{name}-hint"),
+    ]
+    last = notebook.cells[-1].source.strip() if notebook.cells else ""
+    place = len(notebook.cells) - 1 if last == "%progress" else len(notebook.cells)
+    notebook.cells[place:place] = cells
+    told = _with((folder / lessons.FILE).read_text(encoding="utf-8"), name, title, lesson.points + 1)
+    (folder / lessons.FILE).write_text(told, encoding="utf-8", newline="\n")
+    path.write_text(text(notebook), encoding="utf-8", newline="\n")
+    return path
+
+
+def _with(source: str, name: str, title: str, points: float) -> str:
+    """The text of a ``lesson.yaml`` with one exercise more."""
+    entry = {
+        "id": name,
+        "title": title,
+        "points": 1,
+        "hints": ["Where to look.", "What to use.", "Nearly the answer."],
+        "wrong": [{"why": "left on the CPU", "code": "answer = torch.ones(3)\n"}],
+    }
+    item = yaml.safe_dump([entry], sort_keys=False, allow_unicode=True, width=110)
+    source, found = re.subn(r"(?m)^points:.*$", f"points: {points:g}", source, count=1)
+    if not found:
+        source = f"{source.rstrip()}\npoints: {points:g}\n"
+    begins = re.search(r"(?m)^exercises:[ \t]*(\[\][ \t]*)?$\n?", source)
+    if begins is None:
+        if re.search(r"(?m)^exercises:", source):
+            raise FakeGpuError("lesson.yaml has its exercises on one line: write each on lines of its own first.")
+        return f"{source.rstrip()}\nexercises:\n{item}"
+    rest = source[begins.end() :]
+    after = re.search(r"(?m)^[A-Za-z_]", rest)
+    end = after.start() if after else len(rest)
+    indent = re.match(r"[ \t]*", rest)[0] if rest.lstrip().startswith("-") else ""  # type: ignore[index]
+    item = "".join(f"{indent}{line}\n" for line in item.splitlines())
+    listed = rest[:end].rstrip("\n")
+    return "\n".join([f"{source[: begins.start()]}exercises:", *([listed] if listed else []), item + rest[end:]])
