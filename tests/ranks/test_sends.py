@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from tests.ranks.conftest import on_ranks
-from tests.ranks.test_broken import contains, message, ones
+from tests.ranks.test_broken import _imported, contains, message, ones  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.usefixtures("gpus")
 
