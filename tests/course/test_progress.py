@@ -107,6 +107,6 @@ def test_the_summary_shows_all_that_was_done(tmp_path: Path) -> None:
     shown = page.Summary(progress.read(path))
     assert "01-one One: 2 of 3 points, 1 of 2 exercises solved" in repr(shown)
     assert "✓ A: 2 of 2 (1 try)" in repr(shown)
-    assert "1 exercises solved" in shown.document()
+    assert "1 exercise solved" in shown.document()
     assert shown._repr_html_() in shown.document()
     assert "1 solved so far" in repr(page.Welcome(LESSON, progress.read(path)))
