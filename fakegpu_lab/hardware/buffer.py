@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -56,3 +57,10 @@ class Buffer:
         self.nbytes = nbytes
         if old is not None:
             self.allocator.free(old)
+
+
+@atexit.register
+def _nobody_counts_any_more() -> None:
+    """While Python ends, the names that `__del__` needs go before the last tensors do (from 3.13 on)."""
+    for kind in (Buffer, *Buffer.__subclasses__()):
+        kind.__del__ = lambda self: None  # type: ignore[method-assign]

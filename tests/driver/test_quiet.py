@@ -134,3 +134,18 @@ def test_below_the_users_line_there_are_no_frames_of_torchs_either_that_are_cpp_
     finally:
         lab.disable()
     assert sys.excepthook is before
+
+
+def test_a_program_that_ends_with_a_model_on_the_device_ends_in_silence() -> None:
+    """Python 3.13 takes the modules' names away before an optimizer lets go of its tensors."""
+    program = """
+import fakegpu_lab as lab
+import torch
+lab.enable("t4")
+model = torch.nn.Linear(3, 3).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.ones(2, 3, device="cuda")).sum().backward()
+optimizer.step()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
