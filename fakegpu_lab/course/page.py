@@ -72,12 +72,13 @@ class Summary:
         earned = sum(lesson.earned for lesson in self._lessons.values())
         points = sum(lesson.points for lesson in self._lessons.values())
         solved = sum(lesson.solved for lesson in self._lessons.values())
+        exercises = "1 exercise" if solved == 1 else f"{solved} exercises"
         return (
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>fakegpu_lab: what I have done</title>'
             "<style>body { font: 16px/1.5 Georgia, serif; max-width: 46em; margin: 3em auto; padding: 0 1em } "
             "h1 { font-weight: normal; text-align: center } .all { text-align: center; margin-bottom: 2em }</style>"
             "</head><body><h1>GPU programming with fakegpu_lab</h1>"
-            f'<p class="all">{solved} exercise{'' if solved == 1 else 's'} solved · {number(earned)} of {number(points)} points</p>'
+            f'<p class="all">{exercises} solved · {number(earned)} of {number(points)} points</p>'
             f"{self._repr_html_()}</body></html>\n"
         )
 
