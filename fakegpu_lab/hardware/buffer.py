@@ -63,4 +63,4 @@ class Buffer:
 def _nobody_counts_any_more() -> None:
     """While Python ends, the names that `__del__` needs go before the last tensors do (from 3.13 on)."""
     for kind in (Buffer, *Buffer.__subclasses__()):
-        kind.__del__ = lambda self: None  # type: ignore[method-assign]
+        setattr(kind, "__del__", lambda self: None)  # noqa: B010 - which mypy would not have otherwise
