@@ -84,9 +84,12 @@ def main() -> list[Any]:
     keep(*outs)
     left, right = (rank - 1) % size, (rank + 1) % size
     y = torch.empty(3).cuda()
-    sent = dist.isend(numbers(rank, 3), right)
-    dist.recv(y, left)
-    sent.wait()
+    if rank % 2:  # a send is over when it is received
+        dist.recv(y, left)
+        dist.isend(numbers(rank, 3), right).wait()
+    else:
+        dist.isend(numbers(rank, 3), right).wait()
+        dist.recv(y, left)
     keep(y)
     ops = [dist.P2POp(dist.isend, numbers(rank + 5, 3), right), dist.P2POp(dist.irecv, y, left)]
     for work in dist.batch_isend_irecv(ops):
