@@ -89,8 +89,11 @@ function activate(
   const painter = new Painter(() => {
     panel.show_();
     status.show_();
-    dashboards.current?.show_();
-    follower.link?.drawn();
+    // In a frame of its own, so that neither holds the page up for long.
+    requestAnimationFrame(() => {
+      dashboards.current?.show_();
+      follower.link?.drawn();
+    });
   });
   follower.changed.connect(() => painter.ask());
   themes?.themeChanged.connect(() => {

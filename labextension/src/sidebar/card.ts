@@ -4,7 +4,7 @@ import { h, mark, say } from '../dom';
 import { Model, nearlyFull, shortName } from '../telemetry/model';
 import type { IDevice } from '../telemetry/schema';
 import { count, duration, exact, percent, share, size } from '../units';
-import { Sparkline } from './sparkline';
+import { IColours, Sparkline } from './sparkline';
 
 /** Which figures a card has. */
 export interface ICardOptions {
@@ -34,7 +34,7 @@ export class Card {
   readonly node: HTMLElement;
 
   /** Show a device as it is now. */
-  show(device: IDevice, model: Model, options: ICardOptions): void {
+  show(device: IDevice, model: Model, options: ICardOptions, colours: IColours): void {
     const { memory } = device;
     const part = model.utilisation.get(device.slot) ?? 0;
     const place = device.index >= 0 ? `cuda:${device.index}` : this._trans.__('hidden');
@@ -76,6 +76,7 @@ export class Card {
         top: Math.min(memory.total, 1.15 * Math.max(1, memory.allocated, ...bytes)),
         parts: model.samples.get(device.slot)?.column(0) ?? []
       },
+      colours,
       this._trans.__(
         '%1: memory %2, at most %3; %4 busy',
         place,

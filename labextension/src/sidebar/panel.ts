@@ -88,6 +88,12 @@ export class GpusPanel extends Widget {
     if (!this.isVisible) {
       return;
     }
+    // Before anything is changed: afterwards the page would have to compute it anew.
+    const style = getComputedStyle(this.node);
+    const colours = {
+      memory: style.getPropertyValue('--fg-memory'),
+      utilisation: style.getPropertyValue('--fg-utilisation')
+    };
     const { link, document } = this._follower;
     const model = link?.model;
     const nothing = empty(link?.standing ?? null, this._trans, {
@@ -112,7 +118,9 @@ export class GpusPanel extends Widget {
       this._shown.push(card);
       this._cards.append(card.node);
     }
-    devices.forEach((device, place) => this._shown[place]?.show(device, model!, this.options));
+    devices.forEach((device, place) =>
+      this._shown[place]?.show(device, model!, this.options, colours)
+    );
     // An exercise that is not written yet is no error; the notebook says kindly what it is.
     const error = nothing || model?.error?.kind === 'NotSolvedYet' ? null : model?.error;
     const said = error ? `${error.kind}: ${error.message}` : '';

@@ -8,16 +8,35 @@ export interface ICurves {
   parts: number[];
 }
 
+/** What it is drawn with. */
+export interface IColours {
+  memory: string;
+  utilisation: string;
+}
+
 const HEIGHT = 36;
 
 /** A small picture of memory (filled) and utilisation (line), on a canvas. */
 export class Sparkline {
   readonly node = h('canvas', { class: 'fg-Sparkline', role: 'img' });
 
+  constructor() {
+    // Asked for its width, the page would lay itself out anew for each of many cards.
+    this._observer = new ResizeObserver(entries => {
+      const width = Math.round(entries[entries.length - 1]!.contentRect.width);
+      if (width !== this._width) {
+        this._width = width;
+        this._again();
+      }
+    });
+    this._observer.observe(this.node);
+  }
+
   /** Draw; `label` is what a screen reader says. */
-  draw(curves: ICurves, label: string): void {
+  draw(curves: ICurves, colours: IColours, label: string): void {
+    this._again = () => this.draw(curves, colours, label);
     mark(this.node, 'aria-label', label);
-    const width = this.node.clientWidth;
+    const width = this._width;
     const context = this.node.getContext('2d');
     if (width === 0 || !context) {
       return;
@@ -29,9 +48,8 @@ export class Sparkline {
     }
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, HEIGHT);
-    const style = getComputedStyle(this.node);
-    this._area(context, curves, width, style.getPropertyValue('--fg-memory'));
-    this._line(context, curves.parts, width, style.getPropertyValue('--fg-utilisation'));
+    this._area(context, curves, width, colours.memory);
+    this._line(context, curves.parts, width, colours.utilisation);
   }
 
   private _area(
@@ -50,13 +68,24 @@ export class Sparkline {
     const down = (value: number): number => HEIGHT - 1 - (value / top) * (HEIGHT - 2);
     context.beginPath();
     context.moveTo(0, HEIGHT);
+    // Memory stays as it is until it changes: steps, not slopes. Of all within a pixel, the most is seen.
     let before = down(y[0] ?? 0);
+    let pixel = 0;
+    let peak = before;
     x.forEach((value, place) => {
-      // Memory stays as it is until it changes: steps, not slopes.
-      context.lineTo(across(value), before);
+      const at = Math.floor(across(value));
+      if (at > pixel) {
+        context.lineTo(pixel, peak);
+        context.lineTo(pixel + 1, peak);
+        context.lineTo(pixel + 1, before);
+        context.lineTo(at, before);
+        pixel = at;
+        peak = before;
+      }
       before = down(y[place] ?? 0);
-      context.lineTo(across(value), before);
+      peak = Math.min(peak, before);
     });
+    context.lineTo(pixel, peak);
     context.lineTo(width, before);
     context.lineTo(width, HEIGHT);
     context.closePath();
@@ -83,4 +112,8 @@ export class Sparkline {
     context.lineWidth = 1.25;
     context.stroke();
   }
+
+  private _again: () => void = () => undefined;
+  private _width = 0;
+  private _observer: ResizeObserver;
 }

@@ -46,6 +46,7 @@ export class Model {
    * @returns whether one in between was missed, and all should be asked for anew.
    */
   take(message: IMessage): boolean {
+    this._held.clear();
     const whole = message.kind === 'state';
     const missed =
       !whole && (!this.heard || message.epoch !== this.epoch || message.seq !== this.seq + 1);
@@ -113,6 +114,10 @@ export class Model {
 
   /** Bytes that a device held over simulated time: tensors of all categories, added up. */
   held(slot: number): { ns: number[]; bytes: number[] } {
+    const known = this._held.get(slot);
+    if (known) {
+      return known;
+    }
     const ring = this.history.get(slot);
     if (!ring) {
       return { ns: [], bytes: [] };
@@ -129,7 +134,9 @@ export class Model {
       }
       bytes.push(sum);
     }
-    return { ns: ring.column(Math.max(0, now)), bytes };
+    const found = { ns: ring.column(Math.max(0, now)), bytes };
+    this._held.set(slot, found);
+    return found;
   }
 
   /** All as it is now; it stays so, whatever this model takes in. */
@@ -137,6 +144,7 @@ export class Model {
     const made = Object.assign(new Model(), this);
     made.devices = new Map(this.devices);
     made.utilisation = new Map(this.utilisation);
+    made._held = new Map(this._held);
     made.history = new Map([...this.history].map(([slot, ring]) => [slot, ring.copy()]));
     made.samples = new Map([...this.samples].map(([slot, ring]) => [slot, ring.copy()]));
     return made;
@@ -177,6 +185,9 @@ export class Model {
     this.collectives = [];
     this.advice = [];
   }
+
+  /** What `held` has found since the last message; sidebar and dashboard both ask. */
+  private _held = new Map<number, { ns: number[]; bytes: number[] }>();
 }
 
 /** Whether a device is nearly full: of its tensors, not of what its allocator keeps and could give back. */
