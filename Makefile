@@ -14,6 +14,10 @@ TORCH_CPU := https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compile --constraint constraints.txt
 INPUTS := pyproject.toml constraints.txt Makefile
 
+# pip leaves compiling to the first import, which must be allowed to keep what it compiled: else every process of the
+# tests, and every notebook, compiles torch anew, for seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 # What pip is to do about JupyterLab's extension (hatch_build.py): take what `make extension` has built.
 export FAKEGPU_LAB_EXTENSION := built
 

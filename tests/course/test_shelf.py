@@ -35,6 +35,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name / f"{name}.ipynb").write_text('{"cells": []}')
         (folder / name / "lesson.yaml").chmod(0o444)
     monkeypatch.setattr(lesson, "shipped", lambda: folder)
+    monkeypatch.setattr(front, "_room", lambda: None)  # other tests open lessons in this process
     monkeypatch.chdir(tmp_path)
     return folder
 
