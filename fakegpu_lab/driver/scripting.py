@@ -7,7 +7,6 @@ it loads, it makes C++ halves over the storages of tensors that it moved to the 
 
 from __future__ import annotations
 
-import gc
 import io
 import re
 from pathlib import Path
@@ -17,7 +16,7 @@ import torch
 from torch.jit import _serialization
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fakegpu_lab.driver import storage
+from fakegpu_lab.driver import objects, storage
 from fakegpu_lab.driver.constructors import with_index
 from fakegpu_lab.driver.privateuse1 import NAME
 from fakegpu_lab.driver.tensor import FakeCudaTensor
@@ -32,7 +31,7 @@ _own_storage = torch._C.TensorBase.untyped_storage
 
 def _shadows() -> dict[int, FakeCudaTensor]:
     """All device tensors by the storages of their C++ halves: the only way to the constants in a graph."""
-    tensors = [item for item in gc.get_objects() if type(item) is FakeCudaTensor and item.layout is torch.strided]
+    tensors = [tensor for tensor in objects.live([FakeCudaTensor]) if tensor.layout is torch.strided]
     return {_own_storage(tensor)._cdata: tensor for tensor in tensors}
 
 

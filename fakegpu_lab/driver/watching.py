@@ -77,15 +77,9 @@ class Watch:
         self._busy = threading.Lock()
         self._hooks: list[Any] = []
 
-    def start(self, *, scan: bool = True) -> None:
-        """Begin to watch; one watch at a time.
-
-        Without `scan` the program's own thread looks through Python's objects, at its next op. No other thread may
-        while it runs: who holds all objects holds also the tuple that ``Sequential(*(Block() for _ in range(4)))`` is
-        about to make, and CPython's `_PyTuple_Resize` then raises SystemError in that line.
-        """
-        if scan:
-            self._scan()
+    def start(self) -> None:
+        """Begin to watch; one watch at a time."""
+        self._scan()
         recording.watch_by(self._around)
         vars(conversion)["become"] = self._become
         self._hooks = [

@@ -34,6 +34,9 @@ IDLE = 0.5
 UNSEEN = 4
 """Messages that a reader may leave unacknowledged."""
 
+PATIENCE = 20
+"""Turns in a row that may fail before telling ends; at the next one that does not, readers are told all again."""
+
 HELLO = (0.5, 1.5, 3.0, 6.0, 12.0)
 """Seconds after which all is told again to a reader that has not spoken: its front end may have been still loading."""
 
@@ -121,13 +124,22 @@ class Publisher:
     def _run(self) -> None:
         me = threading.current_thread()
         credit, last = CREDIT, process_time()
+        failed = 0
         while self._thread is me:
             began = thread_time()
             self._kick.clear()
-            self.source.poll()
-            for outlet in list(self.outlets):
-                if not outlet.publish():
-                    self.remove(outlet)
+            try:
+                self.source.poll()
+                for outlet in list(self.outlets):
+                    if not outlet.publish():
+                        self.remove(outlet)
+                failed = 0
+            except Exception:  # what it read changed under its hands
+                failed += 1
+                if failed == PATIENCE:
+                    raise
+                for outlet in list(self.outlets):
+                    outlet.reader.forget()
             now = process_time()
             credit = min(credit + (now - last) * SHARE, CREDIT) - (thread_time() - began)
             last = now

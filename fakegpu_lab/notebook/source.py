@@ -122,7 +122,7 @@ class Source:
             self._watch.on_step.append(self.windows.stepped)
             # A front end may open while a cell runs: then this is not the cell's thread.
             beside = self.busy and threading.current_thread() is not threading.main_thread()
-            self._watch.start(scan=not beside)
+            self._watch.start()
             if not beside:
                 if self.busy:
                     self.windows.begin()
@@ -228,7 +228,7 @@ class Reader:
             timeline = source.windows.timeline if source.windows is not None else None
             newer = timeline if timeline is not None and timeline.number > self._timeline else None
             self._timeline = newer.number if newer is not None else self._timeline
-            collectives = totals(source.windows.collectives) if source.windows is not None else ()
+            collectives = totals(list(source.windows.collectives)) if source.windows is not None else ()
             told = (source.busy, source.error, source.machine is not None, source.advice, collectives)
             if not whole and not (history or steps or changed or newer or told != self._told):
                 return None

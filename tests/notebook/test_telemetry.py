@@ -259,6 +259,30 @@ def test_a_reader_that_is_behind_is_sent_no_more_and_loses_nothing(source: Sourc
     assert rows[-1][-2] == torch.cuda.memory_allocated()
 
 
+def test_a_turn_that_fails_is_made_up_for(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[Any] = []
+    lab.enable("a100")
+    torch.ones(1000, device="cuda")
+    poll, failures = source.poll, [RuntimeError("dictionary changed size during iteration")] * 3
+
+    def sometimes() -> None:
+        if failures:
+            raise failures.pop()
+        poll()
+
+    monkeypatch.setattr(source, "poll", sometimes)
+    publisher = Publisher(source)
+    outlet = Outlet(source, heard.append, acknowledges=False)
+    publisher.add(outlet)
+    until = time.monotonic() + 30
+    while not heard and time.monotonic() < until:
+        publisher.kick()
+        time.sleep(0.01)
+    publisher.remove(outlet)
+    assert not failures
+    assert heard[0]["kind"] == "state"
+
+
 def test_the_publisher_serves_until_the_last_reader_goes(source: Source) -> None:
     lab.enable("a100:2", memory="1GiB")
     publisher = Publisher(source)
