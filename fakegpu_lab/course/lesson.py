@@ -47,7 +47,7 @@ class Exercise(_Strict):
 class Budget(_Strict):
     """What running the whole lesson may take."""
 
-    seconds: float = Field(default=60, gt=0, description="on two cores")
+    seconds: float = Field(default=60, gt=0, description="of a processor; by the clock, three times that")
     memory: str = Field(default="800MB", description="of the kernel's process")
 
 

@@ -16,6 +16,7 @@ from fakegpu_lab.course import lesson as lessons
 from fakegpu_lab.course.authoring import add, check, new, rules
 from fakegpu_lab.course.authoring.answers import grade_id, replaced
 from fakegpu_lab.course.authoring.release import release, released
+from fakegpu_lab.course.grade.outcome import Outcome
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -58,6 +59,21 @@ def test_a_new_lesson_is_whole_and_each_fault_is_told(tmp_path: Path, capsys: py
         "there-and-doubled (moved, and not doubled): it earns 2, and should earn 1."
     ]
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("processor", "clock", "told"),
+    [
+        (50.0, 170.0, []),  # a busy computer is not the lesson's fault
+        (61.0, 61.0, ["It took a processor 61 s, and may take 60 s."]),
+        (1.0, 181.0, ["It took 181 s by the clock, though a processor only 1 s: what does it wait for?"]),
+    ],
+)
+def test_the_budget_of_time(tmp_path: Path, processor: float, clock: float, told: list[str]) -> None:
+    lesson = lessons.load(new.write("05-good", tmp_path))
+    assert lesson.budget.seconds == 60
+    outcome = Outcome(student="", lesson="", digest="", seconds=clock, processor_seconds=processor)
+    assert check._budget(outcome, lesson)[1] == told
 
 
 def test_what_does_not_fit_together_is_told_without_running_anything(tmp_path: Path) -> None:

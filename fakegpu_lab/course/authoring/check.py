@@ -17,6 +17,7 @@ from fakegpu_lab.course.authoring.release import released
 from fakegpu_lab.course.grade import lesson as graded
 from fakegpu_lab.course.grade.limits import Limits
 from fakegpu_lab.course.grade.one import grade
+from fakegpu_lab.course.grade.sandbox import CLOCK
 from fakegpu_lab.hardware.sizes import format_size, parse_size
 
 if TYPE_CHECKING:
@@ -135,12 +136,15 @@ def _quiet(outcome: Outcome, source: Any) -> list[str]:
 def _budget(outcome: Outcome, lesson: Lesson) -> tuple[str, list[str]]:
     allowed = parse_size(lesson.budget.memory)
     over = []
-    if outcome.seconds > lesson.budget.seconds:
-        over.append(f"It took {outcome.seconds:.0f} s, and may take {lesson.budget.seconds:g} s.")
+    used, took, may = outcome.processor_seconds, outcome.seconds, lesson.budget.seconds
+    if used > may:
+        over.append(f"It took a processor {used:.0f} s, and may take {may:g} s.")
+    elif took > CLOCK * may:
+        over.append(f"It took {took:.0f} s by the clock, though a processor only {used:.0f} s: what does it wait for?")
     if outcome.peak_bytes > allowed:
         over.append(f"It held {format_size(outcome.peak_bytes)}, and may hold {lesson.budget.memory}.")
-    used = f"{outcome.seconds:.0f} s, {format_size(outcome.peak_bytes)}"
-    return f"time and memory stay within the budget ({used})", over
+    told = f"{used:.0f} s of a processor, {format_size(outcome.peak_bytes)}"
+    return f"time and memory stay within the budget ({told})", over
 
 
 def _starter(outcome: Outcome, loaded: GradedLesson) -> list[str]:

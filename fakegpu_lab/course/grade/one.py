@@ -108,6 +108,7 @@ def _run(
     except EndedError as end:
         outcome.status, outcome.reason = end.status, f"{end.reason}, in {told.id}"  # type: ignore[assignment]
     outcome.peak_bytes = sandbox.peak_bytes
+    outcome.processor_seconds = round(sandbox.processor_seconds, 2)
     flags |= sandbox.flags
     outcome.flags = sorted(flags)
 

@@ -66,6 +66,8 @@ class Outcome(BaseModel):
         What was mended, or noticed, and is nobody's fault.
     seconds
         Of the clock's time.
+    processor_seconds
+        Of the processor's time, as far as it was seen.
     peak_bytes
         The most memory that its processes were seen to hold.
     confined
@@ -83,6 +85,7 @@ class Outcome(BaseModel):
     notes: list[str] = Field(default_factory=list)
     cells: list[CellOutcome] = Field(default_factory=list)
     seconds: float = 0.0
+    processor_seconds: float = 0.0
     peak_bytes: int = 0
     confined: list[str] = Field(default_factory=list)
 

@@ -109,7 +109,7 @@ class Sandbox:
         self._numbers = {"up": 0, "down": 0}
         self._key = secrets.token_bytes(32)
         self._watched: psutil.Process | None = None
-        self._used_before = 0.0
+        self.processor_seconds = 0.0
         self._began = time.monotonic()
         self._disk_seen = 0.0
 
@@ -202,13 +202,14 @@ class Sandbox:
         tree = self._tree()
         memory = _memory(tree, self.limits.memory_bytes)
         self.peak_bytes = max(self.peak_bytes, memory)
+        self.processor_seconds = max(self.processor_seconds, self._processor_seconds())
         what = None
         if len(tree) > self.limits.processes:
             what = ("processes", f"it had more than {self.limits.processes} processes at once")
         elif memory > self.limits.memory_bytes:
             what = ("memory", f"it held more than {self.limits.memory_bytes / 2**30:.3g} GiB of memory")
         elif time.monotonic() - self._began > START_SECONDS + CLOCK * self.limits.total_seconds or (
-            self._processor_seconds() > self.limits.total_seconds
+            self.processor_seconds > self.limits.total_seconds
         ):
             what = ("timeout", f"the notebook ran for more than {self.limits.total_seconds:g} s")
         elif time.monotonic() - self._disk_seen > 0.5:
