@@ -1,7 +1,9 @@
-"""The extension's own tests, of its model, where npm's packages are installed."""
+"""JupyterLab's extension: what is built is of these sources; its own tests, of its model, where npm's packages are."""
 
 from __future__ import annotations
 
+import re
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +11,34 @@ from pathlib import Path
 import pytest
 
 EXTENSION = Path(__file__).parents[2] / "labextension"
+
+
+def test_what_is_built_is_of_these_sources() -> None:
+    assert runpy.run_path(str(EXTENSION / "build.py"))["fresh"](), "make extension builds it anew"
+
+
+def test_a_changed_source_is_told(tmp_path: Path) -> None:
+    copy = tmp_path / "labextension"
+    left_out = shutil.ignore_patterns("node_modules", "lib", "*.tsbuildinfo")
+    shutil.copytree(EXTENSION, copy, ignore=left_out)
+    fresh = runpy.run_path(str(copy / "build.py"))["fresh"]
+    assert fresh()
+    source = copy / "src" / "index.ts"
+    text = source.read_bytes()
+    source.write_bytes(text.replace(b"\n", b"\r\n"))  # as Git may write it on Windows
+    assert fresh()
+    source.write_bytes(text + b"// changed\n")
+    assert not fresh()
+
+
+def test_what_is_built_names_no_host() -> None:
+    hosts = {
+        host
+        for path in (EXTENSION / "built").rglob("*")
+        if path.is_file()
+        for host in re.findall(rb"https?://([\w.-]+)", path.read_bytes())
+    }
+    assert hosts == {b"www.w3.org"}  # SVG's namespace
 
 
 def test_the_model_in_jest() -> None:
