@@ -107,7 +107,7 @@ class Windows:
 
 
 def _timeline(trace: Trace, title: str, number: int) -> Timeline:
-    rows = lanes(trace, None, trace.began_ns, trace.ended_ns)
+    rows = lanes(trace, None, trace.began_ns, trace.ended_ns, hovers=False)
     thinned(rows, BARS)
     top = sorted(trace.totals.items(), key=lambda item: -item[1].ns)[:8]
     return Timeline(

@@ -45,10 +45,13 @@ class Lane:
     bars: list[Bar] = field(default_factory=list)
 
 
-def lanes(recorded: Recorded, device: int | None, start_ns: int, end_ns: int) -> list[Lane]:
-    """All that was going on at some time from `start_ns` to `end_ns`, on one device or on all."""
+def lanes(recorded: Recorded, device: int | None, start_ns: int, end_ns: int, *, hovers: bool = True) -> list[Lane]:
+    """All that was going on at some time from `start_ns` to `end_ns`, on one device or on all.
+
+    Without `hovers` the bars of kernels and launches have no text to hover: it is most of the work.
+    """
     records = on_devices(recorded)
-    found = _by_rank([*_host(recorded, records, device), *_devices(records, device)], recorded)
+    found = _by_rank([*_host(recorded, records, device, hovers), *_devices(records, device, hovers)], recorded)
     for lane in found:
         lane.bars = [bar for bar in lane.bars if bar.end_ns >= start_ns and bar.start_ns <= end_ns]
         lane.bars.sort(key=lambda bar: bar.start_ns)
@@ -74,7 +77,9 @@ def _by_rank(found: list[Lane], recorded: Recorded) -> list[Lane]:
     return [lane for _, lane in sorted(enumerate(found), key=place)]
 
 
-def _host(recorded: Recorded, records: Sequence[Kernel | Transfer | Collective], device: int | None) -> list[Lane]:
+def _host(
+    recorded: Recorded, records: Sequence[Kernel | Transfer | Collective], device: int | None, hovers: bool
+) -> list[Lane]:
     overheads = {each.index: each.default_stream.overhead for each in recorded.machine.devices}
     threads: dict[str, Lane] = {}
 
@@ -90,7 +95,7 @@ def _host(recorded: Recorded, records: Sequence[Kernel | Transfer | Collective],
             launches[key].count += 1
             continue
         start = record.launched_ns - overheads.get(record.device, 0)
-        bar = launches[key] = Bar(start, record.launched_ns, "launch", "", hover.launch(record))
+        bar = launches[key] = Bar(start, record.launched_ns, "launch", "", hover.launch(record) if hovers else "")
         lane(record.thread).append(bar)
     for wait in recorded.waits:
         if device in (None, wait.device):
@@ -102,7 +107,7 @@ def _host(recorded: Recorded, records: Sequence[Kernel | Transfer | Collective],
     return list(threads.values())
 
 
-def _devices(records: Sequence[Kernel | Transfer | Collective], device: int | None) -> list[Lane]:
+def _devices(records: Sequence[Kernel | Transfer | Collective], device: int | None, hovers: bool) -> list[Lane]:
     found: dict[tuple[int, int, int], Lane] = {}
     before: dict[tuple[int, int], Kernel | Transfer | Collective] = {}
 
@@ -111,7 +116,7 @@ def _devices(records: Sequence[Kernel | Transfer | Collective], device: int | No
 
     for record in records:
         place = (record.device, record.stream)
-        text = hover.ran(record, before.get(place))
+        text = hover.ran(record, before.get(place)) if hovers else ""
         before[place] = record
         if isinstance(record, Transfer):
             bar = Bar(record.start_ns, record.end_ns, "copy", size(record.nbytes), text)

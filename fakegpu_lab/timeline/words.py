@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import linecache
+import os
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,9 +80,13 @@ def place(line: str) -> Place:
     cell = _cell(name)
     if cell:
         return Place(f"{cell} line {number}", text)
+    return Place(f"{_short(name, os.getcwd())}:{number}", text)  # noqa: PTH109 - a string, and at once
+
+
+@lru_cache(maxsize=1024)
+def _short(name: str, folder: str) -> str:
     path = Path(name)
-    short = path.relative_to(Path.cwd()).as_posix() if path.is_relative_to(Path.cwd()) else path.name
-    return Place(f"{short}:{number}", text)
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
 
 
 def _cell(name: str) -> str:
