@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -100,6 +101,11 @@ def _card(finding: Finding) -> str:
     return (
         '<section style="border-left: 3px solid #4c78a8; padding: 2px 0 2px 12px; margin: 10px 0">'
         f"<strong>{html.escape(finding.title)}</strong>{cost}{code}"
-        f"<div>{html.escape(finding.text)}</div>"
-        f'<div style="opacity: 0.85">{html.escape(finding.remedy)}</div></section>'
+        f"<div>{_marked(finding.text)}</div>"
+        f'<div style="opacity: 0.85">{_marked(finding.remedy)}</div></section>'
     )
+
+
+def _marked(text: str) -> str:
+    """As HTML, with names in backquotes set as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))

@@ -30,6 +30,12 @@ SHARE = 0.005
 """Of the program's time, what looking at memory may take: by the wall clock, and by the processor's where others use it
 as well and the wall clock says little."""
 
+EAGER_SHARE = 0.05
+"""The same of a cell's first looks, for most cells are short, and a figure of two points tells nothing …"""
+
+EAGER_SECONDS = 0.02
+"""… until they have taken this long."""
+
 SCAN_SHARE = 0.002
 """The same of looking through all of Python's objects, where some memory nobody spoke for."""
 
@@ -74,6 +80,7 @@ class Watch:
         self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._next = self._pause = self._worked = self._next_scan = 0.0
+        self._eager = EAGER_SECONDS
         self._busy = threading.Lock()
         self._hooks: list[Any] = []
 
@@ -104,8 +111,10 @@ class Watch:
         return looks, steps
 
     def begin(self) -> None:
-        """Another program begins: another thread may count the steps."""
+        """Another program begins: another thread may count the steps, and the first looks are close together."""
         self._leader = None
+        self._eager = EAGER_SECONDS
+        self._next = 0.0
 
     def look(self, *, thorough: bool = False) -> None:
         """Look now; `thorough`: also for what was made behind the dispatch path's back."""
@@ -124,8 +133,9 @@ class Watch:
             self._looks.append(Look(here.host.now, sums, reserved))
             if len(self._looks) > PENDING:
                 del self._looks[:-1:2]
-            ended = thread_time()
-            self._pause = (ended - began) / SHARE
+            took = thread_time() - began
+            self._pause = took / (EAGER_SHARE if self._eager > 0 else SHARE)
+            self._eager -= took
             now = perf_counter()
             self._next, self._worked = now + max(self._pause, LEAST_SECONDS), process_time()
         finally:

@@ -13,6 +13,7 @@ from torch import nn
 
 import fakegpu_lab as lab
 from fakegpu_lab.advice import kernels, training, transfers
+from fakegpu_lab.advice.finding import Advice
 from fakegpu_lab.hardware.records import Collective, Kernel
 
 if TYPE_CHECKING:
@@ -168,6 +169,7 @@ def test_activations_that_a_stored_loss_keeps() -> None:
     found = only(advice, "kept_activations")
     assert "with its graph" in of(found.line)
     assert "held by the list `losses`" in found.text
+    assert "held by the list <code>losses</code>" in Advice([found])._repr_html_()
     assert "leak" not in advice.rules  # one habit, one finding
     with lab.record() as trace:
         for _ in range(6):

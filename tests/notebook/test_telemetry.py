@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 import fakegpu_lab as lab
+from fakegpu_lab.driver import watching
 from fakegpu_lab.notebook import comms, telemetry
 from fakegpu_lab.notebook.publisher import UNSEEN, Outlet, Publisher
 from fakegpu_lab.notebook.source import ROWS, STEPS, History, Reader, Source
@@ -168,6 +170,27 @@ def test_watching_is_undone(source: Source) -> None:
     lab.disable()
     assert FakeCudaTensor.__torch_dispatch__ is dispatch.run
     assert optimizer._global_optimizer_post_hooks == {}
+
+
+def test_the_first_looks_of_a_cell_are_close_together(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look takes 1 ms here: twenty of them may be eager."""
+    lab.enable("a100")
+    watch = watching.Watch(lab.machine())
+    ticks = itertools.count()
+    monkeypatch.setattr(watching, "thread_time", lambda: next(ticks) / 1000)
+
+    def pauses() -> list[float]:
+        found = []
+        for _ in range(25):
+            watch.look()
+            found.append(watch._pause)
+        return found
+
+    first = pauses()
+    assert first[:19] == pytest.approx([0.02] * 19)
+    assert first[21:] == pytest.approx([0.2] * 4)
+    watch.begin()
+    assert pauses()[:19] == pytest.approx(first[:19])
 
 
 def test_a_reader_that_opens_while_a_cell_runs_does_not_disturb_it(source: Source) -> None:
