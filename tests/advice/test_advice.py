@@ -12,14 +12,13 @@ import torch
 from torch import nn
 
 import fakegpu_lab as lab
-from fakegpu_lab.advice import kernels, training, transfers
-from fakegpu_lab.advice.finding import Advice
+from fakegpu_lab.advice import Advice, kernels, training, transfers
 from fakegpu_lab.hardware.records import Collective, Kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fakegpu_lab.advice import Advice, Finding
+    from fakegpu_lab.advice import Finding
     from fakegpu_lab.hardware.machine import Machine
 
 
