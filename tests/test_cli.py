@@ -325,7 +325,13 @@ def test_the_doctor_finds_this_environment_healthy() -> None:
 def test_the_lessons_are_copied_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jupyterlab")
     opened: list[list[str]] = []
-    monkeypatch.setattr(subprocess, "call", lambda command: len(opened.append(command) or ""))
+
+    def call(command: list[str], env: dict[str, str]) -> int:
+        opened.append(command)
+        assert list(Path(env["JUPYTER_CONFIG_PATH"]).glob("labconfig/page_config.json"))
+        return 0
+
+    monkeypatch.setattr(subprocess, "call", call)
     for _ in range(2):
         monkeypatch.setattr(sys, "argv", ["fakegpu-lab", "lab", "--into", "mine", "--no-browser"])
         with pytest.raises(SystemExit) as exit_:
@@ -335,4 +341,6 @@ def test_the_lessons_are_copied_once(here: Path, monkeypatch: pytest.MonkeyPatch
         assert tour.exists()
         tour.write_text("what a student wrote")
     assert tour.read_text() == "what a student wrote"
-    assert opened[0][1:] == ["-m", "jupyterlab", "--no-browser", "mine"]
+    assert opened[0][1:3] == ["-m", "jupyterlab"]
+    assert opened[0][-3:] == ["--LabApp.default_url=/lab/tree/00-tour/00-tour.ipynb", "--no-browser", "mine"]
+    assert opened[1][-3] == "--LabApp.default_url=/lab/tree/01-device-placement/01-device-placement.ipynb"

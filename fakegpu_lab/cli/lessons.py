@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,14 @@ from pathlib import Path
 from fakegpu_lab.course import shelf
 from fakegpu_lab.hardware.errors import FakeGpuError
 
+CONFIGURATION = Path(__file__).with_name("jupyter")
+"""Added to JupyterLab's own: nobody is asked about Jupyter's news in front of a lesson."""
+
 
 def open_lab(folder: str, lab_args: tuple[str, ...]) -> int:
-    """Copy the lessons that `folder` does not have yet, and open JupyterLab there.
+    """Copy the lessons that `folder` does not have yet, and open JupyterLab on one of them.
+
+    It is the first one, and later the first that is not solved. JupyterLab's own options, `lab_args`, come last.
 
     Raises
     ------
@@ -26,8 +32,14 @@ def open_lab(folder: str, lab_args: tuple[str, ...]) -> int:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FakeGpuError(f"The lessons cannot be copied to {folder}: {error.strerror}.") from None
+    first = not any(entry.notebook for entry in shelf.listing(target))
     shelf.fetch_all(target)  # what a student wrote stays
+    lessons = shelf.listing(target)
+    lesson = lessons[0] if first else next((one for one in lessons if one.earned < one.points), lessons[0])
+    paths = [str(CONFIGURATION), os.environ.get("JUPYTER_CONFIG_PATH", "")]
+    environment = os.environ | {"JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, paths))}
+    opened = f"--LabApp.default_url=/lab/tree/{lesson.notebook}"
     try:
-        return subprocess.call([sys.executable, "-m", "jupyterlab", *lab_args, str(target)])
+        return subprocess.call([sys.executable, "-m", "jupyterlab", opened, *lab_args, str(target)], env=environment)
     except KeyboardInterrupt:  # how JupyterLab is stopped
         return 0
