@@ -67,7 +67,7 @@ def grade(request: Request) -> int:
     summary = Path(request.summary) if request.summary else out.with_suffix(".html")
     sources = [root / "source" for root in roots]
     hide = [folder, *sources, submitted, out, journal.path, summary, request.feedback, request.gradebook]
-    console = Console()
+    console = _console()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     try:
         with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
@@ -76,7 +76,7 @@ def grade(request: Request) -> int:
             def done(outcome: Outcome) -> None:
                 progress.advance(task)
                 if outcome.status != "graded" and console.is_terminal:
-                    progress.console.print(f"{outcome.student}: {outcome.reason}", markup=False, highlight=False)
+                    progress.console.print(f"{outcome.student}: {outcome.reason}")
 
             outcomes = many.run(
                 found,
@@ -89,11 +89,16 @@ def grade(request: Request) -> int:
                 done=done,
             )
     except KeyboardInterrupt:
-        console.print(f"Interrupted. The same command with --resume goes on from {journal.path}.", highlight=False)
+        console.print(f"Interrupted. The same command with --resume goes on from {journal.path}.")
         return 130
     _write(request, graded, outcomes, out, summary)
     _tell(console, graded, outcomes, out, summary)
     return 0
+
+
+def _console() -> Console:
+    """Where students' words are shown as they are: rich takes ``[/red]`` for a mark of its own."""
+    return Console(markup=False, emoji=False, highlight=False)
 
 
 def _shipped() -> list[Path]:
@@ -134,7 +139,7 @@ def _tell(console: Console, graded: GradedLesson, outcomes: list[Outcome], out: 
     said = [f"{count} {status}" for status, count in sorted(ended.items())]
     flagged = sum(bool(outcome.flags) for outcome in outcomes)
     if said:
-        console.print(f"Not run to the end: {', '.join(said)}.", highlight=False)
+        console.print(f"Not run to the end: {', '.join(said)}.")
     if flagged:
-        console.print(f"To be looked at: {flagged}.", highlight=False)
-    console.print(f"Grades in {out}, the whole story in {summary}.", highlight=False, markup=False)
+        console.print(f"To be looked at: {flagged}.")
+    console.print(f"Grades in {out}, the whole story in {summary}.")

@@ -6,19 +6,19 @@ import csv
 import json
 import re
 import zipfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 
 pytest.importorskip("nbgrader")
 
-from fakegpu_lab.cli import cli
+from fakegpu_lab.cli import cli, grading
 from fakegpu_lab.course.authoring.release import released
+from fakegpu_lab.course.grade import lesson as graded_lessons
+from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
 from tests.course import graded_lesson as made
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def tampered(starter: Any) -> Any:
@@ -254,3 +254,19 @@ def test_a_platform_s_zip_is_read_without_leaving_its_folder(tmp_path: Path) -> 
     scores = {name: row["score"] for name, row in rows(tmp_path, "zip.csv").items()}
     assert scores == {"Ada L_77": "6.0", "Bo_78": "0.0"}
     assert not list(tmp_path.parent.parent.glob("evil.ipynb"))
+
+
+def test_what_students_wrote_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rich takes brackets for marks of its own: ``[/red]`` was an error, and ``[p.grad]`` was gone."""
+    write_class(tmp_path)
+    lesson = graded_lessons.load(tmp_path / "source" / "two")
+    told = "ValueError: [/red] [p.grad for p in parameters] :smile:"
+    checks = [
+        CheckOutcome(grade_id=cell.grade_id, points=0, max_points=cell.points, ran=True, answer=True, wrong=[told])
+        for cell in lesson.checks
+    ]
+    outcome = Outcome(student="ada", lesson="two", digest="", checks=checks)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "200")
+        grading._tell(grading._console(), lesson, [outcome], Path("grades.csv"), Path("grades.html"))
+    assert told in capsys.readouterr().out
