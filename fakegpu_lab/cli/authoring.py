@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from fakegpu_lab.course import progress
 from fakegpu_lab.course.authoring import add
 from fakegpu_lab.course.authoring import check as checks
 from fakegpu_lab.course.authoring import new as begin
 from fakegpu_lab.course.authoring import release as releases
+from fakegpu_lab.course.grade import lesson as graded
 from fakegpu_lab.course.lesson import FILE
 from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -27,19 +29,19 @@ def _course_root() -> Path:
 
 
 def _folder(path: str) -> Path:
-    """A lesson's source folder, named by a path, or by its name in the course.
+    """A lesson's source folder, named by a path, or by its name in the course, or the beginning of one (``03``).
 
     Raises
     ------
     FakeGpuError
         There is none.
     """
-    for folder in (Path(path), _course_root() / "source" / path):
-        if (folder / FILE).is_file():
-            return folder
-        if folder.is_file() and (folder.parent / FILE).is_file():
-            return folder.parent
-    raise FakeGpuError(f"There is no lesson {path}: a lesson is a folder with a {FILE} and a notebook.")
+    if Path(path).is_file():
+        path = str(Path(path).parent)
+    folder = Path(path) if (Path(path) / FILE).is_file() else graded.find(path, [_course_root()])
+    if not (folder / FILE).is_file():
+        raise FakeGpuError(f"{folder} has no {FILE}: a lesson is a folder with a {FILE} and a notebook.")
+    return folder
 
 
 def _all(paths: tuple[str, ...]) -> list[Path]:
@@ -83,11 +85,14 @@ def check(paths: tuple[str, ...], jobs: int, nbval: bool) -> int:
 
 
 def clean(paths: tuple[str, ...]) -> None:
-    """Take out of the notebooks what running them left there."""
+    """Take out of the notebooks what running them left there, and their author's own progress beside them."""
     for folder in _all(paths):
         for notebook in sorted(folder.glob("*.ipynb")):
             if releases.clean(notebook):
                 print(f"Cleaned {notebook}")
+        kept = folder.resolve().parent / progress.FILE
+        if progress.forget(kept, folder.resolve().name):
+            print(f"Took {folder.resolve().name} out of {kept.name}")
 
 
 def release(paths: tuple[str, ...], into: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fakegpu_lab import trace as traces
@@ -157,7 +158,7 @@ def kernels(
     trace: Run = None,
     **said: Unpack[Said],
 ) -> bool:
-    """Expect a number of kernels: of all, of those with `named` in their name (``"mm"``), on one device."""
+    """Expect a number of kernels: of all, of those with `named` in their name (``"linear"``), on one device."""
     every = looked_at(trace).kernels
     found = [one for one in every if named in one.name and (device is None or one.device == device)]
     count = len(found)
@@ -168,9 +169,11 @@ def kernels(
     kernel = "kernel" if at_least == 1 and at_most is None else "kernels"
     what = f"{' and '.join(asked) or 'any number of'} {kernel}{f' named {named}' if named else ''}{where}"
     too_many = at_most is not None and count > at_most
-    return report(
-        said, met=met, what=what, found=several(count, "such kernel"), line=commonest_line(found) if too_many else ""
-    )
+    told = several(count, "such kernel")
+    if not met and not count and every:
+        names = [name for name, _ in Counter(one.name for one in every).most_common()]
+        told += f", of {len(every):,}: {', '.join(names[:4])}{' …' if len(names) > 4 else ''}"
+    return report(said, met=met, what=what, found=told, line=commonest_line(found) if too_many else "")
 
 
 def peak_memory(

@@ -27,7 +27,10 @@ def equal(found: Any, expected: Any, **said: Unpack[Said]) -> bool:
 
 
 def close(found: Any, expected: Any, *, rtol: float = 1e-4, atol: float = 1e-6, **said: Unpack[Said]) -> bool:
-    """Expect numbers up to rounding, in tensors wherever they are: ``|found - expected| <= atol + rtol·|expected|``."""
+    """Expect numbers up to rounding, in tensors wherever they are: ``|found - expected| <= atol + rtol·|expected|``.
+
+    Gradients are often as small as `atol`: for them, say ``atol=0``.
+    """
     met, told = _same(found, expected, rtol, atol)
     return _values(said, met, found, expected, told, "is close to")
 
@@ -63,7 +66,7 @@ def _same(found: Any, expected: Any, rtol: float, atol: float) -> tuple[bool, st
     for key, one, other in pairs:
         met, told = _same(one, other, rtol, atol)
         if not met:
-            return False, f"at {key}: {told or value(one)}, not {value(other)}"
+            return False, f"at {key}: {told or f'{value(one)}, not {value(other)}'}"
     return True, ""
 
 
@@ -83,10 +86,10 @@ def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[
     wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
     one, other = one.to(wide), other.to(wide)
     met = torch.allclose(one, other, rtol=rtol, atol=atol)
-    return (
-        met,
-        "" if met or one.numel() <= 8 else f"numbers that differ by up to {(one - other).abs().max().item():.3g}",
-    )
+    if met or one.numel() <= 8:
+        return met, ""
+    most = (one - other).abs().max().item()
+    return False, f"numbers that differ by up to {most:.3g} ({rtol:g} of them and {atol:g} are allowed)"
 
 
 def values(found: Sequence[Any], expected: Sequence[Any], *, rtol: float = 1e-4, **said: Unpack[Said]) -> bool:

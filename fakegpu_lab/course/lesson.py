@@ -97,7 +97,8 @@ class Lesson(_Strict):
 
     def dump(self) -> str:
         """Write it as YAML."""
-        plain = self.model_dump(mode="json", exclude_defaults=True)
+        said = self.model_dump(mode="json", exclude_defaults=True) | {"hardware": self.hardware}
+        plain = {name: said[name] for name in type(self).model_fields if name in said}
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=110)
 
 

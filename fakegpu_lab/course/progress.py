@@ -115,6 +115,18 @@ def hints_seen(path: Path, lesson: str, exercise: str) -> int:
     return done.hints if done is not None else 0
 
 
+def forget(path: Path, lesson: str) -> bool:
+    """Take a lesson out of a file; say whether it was there."""
+    if not path.is_file():
+        return False
+    with _alone(path):
+        progress = read(path)
+        if progress.lessons.pop(lesson, None) is None:
+            return False
+        _write(path, progress.model_dump_json(indent=1) + "\n")
+    return True
+
+
 def _change(path: Path, lesson: Lesson, exercise: str, note: Callable[[ExerciseProgress], None]) -> None:
     """Read, change, and write at once: two notebooks of one folder lose nothing, a crash leaves the old file."""
     with _alone(path):

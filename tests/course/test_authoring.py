@@ -13,10 +13,12 @@ pytest.importorskip("nbgrader")
 
 from fakegpu_lab.cli import cli
 from fakegpu_lab.course import lesson as lessons
+from fakegpu_lab.course import progress
 from fakegpu_lab.course.authoring import add, check, new, rules
 from fakegpu_lab.course.authoring.answers import grade_id, replaced
 from fakegpu_lab.course.authoring.release import release, released
 from fakegpu_lab.course.grade.outcome import Outcome
+from fakegpu_lab.course.result import CheckRecord
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -85,7 +87,8 @@ def test_what_does_not_fit_together_is_told_without_running_anything(tmp_path: P
     cells["there-and-doubled"].source = "doubled = 1"
     cells["there-and-doubled-check"].source += "\nexpect.true(1)"
     cells["there-and-doubled-check"].metadata.nbgrader["points"] = 5
-    cells["setup"].source = "%lesson 04-even"
+    cells["setup"].source = "%fakegpu t4\n%lesson 04-even"
+    cells["cell-05"].source = "Do it.\n\n*9 points*"
     cells["setup"].metadata.nbgrader["mine"] = 1
     cells["cell-08"].source = "# no hints"
     notebook.metadata["widgets"] = {}
@@ -97,6 +100,8 @@ def test_what_does_not_fit_together_is_told_without_running_anything(tmp_path: P
         "lesson.yaml gives 2 points, nbgrader's metadata 5",
         "its parts are worth 3 points together, the exercise 2",
         "no cell says # %hint there-and-doubled",
+        "lesson.yaml says hardware: a100, the notebook %fakegpu t4",
+        "there-and-doubled: its text says 9 points, lesson.yaml 2",
         "['mine']",
     ):
         assert part in said
@@ -125,8 +130,12 @@ def test_what_running_a_lesson_left_is_taken_out(tmp_path: Path, monkeypatch: py
     nbformat.write(notebook, path)
     assert len(rules.problems(lessons.load(folder), notebook)) == 2
     monkeypatch.chdir(tmp_path)
-    cli.main(["lesson", "clean"], standalone_mode=False)
+    kept = folder.parent / "fakegpu-progress.json"
+    progress.checked(kept, lessons.load(folder), CheckRecord(exercise="there-and-doubled", score=2, points=2))
+    assert "05-run" in progress.read(kept).lessons
+    cli.main(["lesson", "clean", "05"], standalone_mode=False)
     assert path.read_text(encoding="utf-8") == fresh
+    assert progress.read(kept).lessons == {}
 
 
 def test_answers_take_the_place_of_solutions() -> None:

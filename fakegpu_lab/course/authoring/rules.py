@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 FIELDS = {"schema_version", "grade_id", "grade", "solution", "locked", "task", "points"}
 """All that nbgrader's metadata may have: its own validator refuses others."""
 _LESSON = re.compile(r"^%lesson +(\S+)", re.MULTILINE)
+_GPUS = re.compile(r"^%fakegpu +(.+?) *$", re.MULTILINE)
+_POINTS = re.compile(r"^\*([\d.]+) points?\*$", re.MULTILINE)
 
 
 def problems(lesson: Lesson, notebook: Any) -> list[str]:
@@ -27,6 +29,9 @@ def problems(lesson: Lesson, notebook: Any) -> list[str]:
     if lesson.exercises and named != [lesson.name]:
         said = f"it says {', '.join(named)}" if named else "no cell says it"
         found.append(f"The first code cell should say %lesson {lesson.name}: {said}.")
+    gpus = next((said for cell in notebook.cells for said in _GPUS.findall(cell.source)), "")
+    if gpus and gpus.split() != lesson.hardware.split():
+        found.append(f"lesson.yaml says hardware: {lesson.hardware}, the notebook %fakegpu {gpus}.")
     cells = {grade_id(cell): cell for cell in notebook.cells if grade_id(cell)}
     known = {name for exercise in lesson.exercises for name in (exercise.id, exercise.check_id)}
     for name, cell in cells.items():
@@ -76,7 +81,20 @@ def _exercise(exercise: Exercise, cells: dict[str, Any], notebook: Any) -> list[
         found.append(f"{exercise.id}: its parts are worth {parts:g} points together, the exercise {exercise.points:g}.")
     if not exercise.wrong and exercise.points:
         found.append(f"{exercise.id}: list at least one wrong solution that a student might write (wrong:).")
-    return found + _hints(exercise, notebook)
+    return found + _told(exercise, notebook) + _hints(exercise, notebook)
+
+
+def _told(exercise: Exercise, notebook: Any) -> list[str]:
+    """The points in the text that stands directly before the exercise, if it tells any."""
+    before = ""
+    for cell in notebook.cells:
+        if grade_id(cell) == exercise.id:
+            break
+        before = cell.source if cell.cell_type == "markdown" else ""
+    told = _POINTS.findall(before)
+    if told and abs(float(told[-1]) - exercise.points) > 1e-9:
+        return [f"{exercise.id}: its text says {told[-1]} points, lesson.yaml {exercise.points:g}."]
+    return []
 
 
 def _hints(exercise: Exercise, notebook: Any) -> list[str]:
