@@ -12,7 +12,7 @@ import {
   utilisation
 } from '../src/dashboard/series';
 import { ticks } from '../src/dashboard/ticks';
-import { scaled, View } from '../src/dashboard/view';
+import { scaled, View, zoomOf } from '../src/dashboard/view';
 import { Model } from '../src/telemetry/model';
 import { Fault, parse } from '../src/telemetry/schema';
 import { COLUMNS, device, GIB, state, update } from './fixtures';
@@ -177,6 +177,23 @@ test('zooming keeps within the run, and out of it is the whole', () => {
   expect(scaled([0, 100], 50, 0.5, [0, 100])).toEqual([25, 75]);
   expect(scaled([25, 75], 25, 0.5, [0, 100])).toEqual([25, 50]);
   expect(scaled([25, 75], 50, 2, [0, 100])).toBeNull();
+});
+
+test('a zoom that was kept is read with care', () => {
+  const kept = { kernel: 'a-1', epoch: 2, range: [10, 20] };
+  expect(zoomOf(JSON.parse(JSON.stringify(kept)))).toEqual(kept);
+  for (const other of [
+    undefined,
+    null,
+    'zoom',
+    { ...kept, kernel: undefined },
+    { ...kept, epoch: '2' },
+    { ...kept, range: 10 },
+    { ...kept, range: [20, 10] },
+    { ...kept, range: [10, null] }
+  ]) {
+    expect(zoomOf(other)).toBeNull();
+  }
 });
 
 test('a cursor that stays where it is says nothing', () => {

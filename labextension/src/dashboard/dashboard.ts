@@ -15,7 +15,7 @@ import { Figures, IFiguresOptions } from './figures';
 import { draw, save } from './picture';
 import type { PartId } from './section';
 import { deviceName } from './series';
-import { View } from './view';
+import { IZoom, View } from './view';
 
 /** What of the settings concerns the dashboard. */
 export interface IDashboardOptions extends IFiguresOptions {
@@ -91,6 +91,10 @@ export class Dashboard extends Widget {
     );
     this._view.zoomed.connect(() => {
       this._whole.hidden = this._view.range === null;
+      if (this._view.range) {
+        this._awaited = null;
+      }
+      this._chosen.emit();
     });
   }
 
@@ -101,7 +105,7 @@ export class Dashboard extends Widget {
     spec: 'a100:2'
   };
 
-  /** Emitted when another GPU was chosen; what is restored after a reload. */
+  /** Emitted when another GPU or stretch of time was chosen; what is restored after a reload. */
   get chosen(): ISignal<this, void> {
     return this._chosen;
   }
@@ -109,6 +113,18 @@ export class Dashboard extends Widget {
   /** The slot of the GPU that is shown; -1 for all. */
   get slot(): number {
     return this._slot;
+  }
+
+  /** What is zoomed to; null for the whole run. */
+  get zoom(): IZoom | null {
+    const { range } = this._view;
+    const kernel = this._link?.kernel?.id;
+    return range && kernel ? { kernel, epoch: this._epoch, range } : this._awaited;
+  }
+
+  /** Zoom to this when its machine is shown: after a reload that takes a while. */
+  awaitZoom(zoom: IZoom): void {
+    this._awaited = zoom;
   }
 
   /** Show this GPU, by its slot; -1 for all. */
@@ -149,6 +165,7 @@ export class Dashboard extends Widget {
       this._epoch = model.epoch; // another machine, whose time begins anew
       this._view.range = null;
     }
+    this._zoomAgain(model);
     say(this._title, document?.title.label ?? this._trans.__('GPUs'));
     say(this._why, nothing?.why ?? '');
     say(this._remedy, nothing?.remedy ?? '');
@@ -235,6 +252,20 @@ export class Dashboard extends Widget {
     return link?.standing === 'live' ? link.model : null;
   }
 
+  /** Zoom to what was zoomed to before the reload, if this is its machine and its time has come so far. */
+  private _zoomAgain(model: Model | null): void {
+    const zoom = this._awaited;
+    if (
+      zoom &&
+      model &&
+      zoom.kernel === this._link?.kernel?.id &&
+      zoom.epoch === model.epoch &&
+      zoom.range[0] < model.nowNs
+    ) {
+      this._view.range = zoom.range;
+    }
+  }
+
   /** The one GPU that is shown; undefined if all are. */
   private _one(model: Model): IDevice | undefined {
     const { ordered } = model;
@@ -282,6 +313,7 @@ export class Dashboard extends Widget {
   private _figures: Figures;
   private _slot = 0;
   private _epoch = -1;
+  private _awaited: IZoom | null = null;
   private _kept: Model | null = null;
   private _link: Follower['link'] = null;
   private _chosen = new Signal<this, void>(this);
