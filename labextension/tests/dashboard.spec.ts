@@ -14,7 +14,8 @@ import {
 import { ticks } from '../src/dashboard/ticks';
 import { scaled, View, zoomOf } from '../src/dashboard/view';
 import { Model } from '../src/telemetry/model';
-import { Fault, parse } from '../src/telemetry/schema';
+import { parse } from '../src/telemetry/read';
+import { Fault } from '../src/telemetry/schema';
 import { COLUMNS, device, GIB, state, update } from './fixtures';
 
 const trans = { __: (text: string) => text } as TranslationBundle;
