@@ -24,7 +24,7 @@ export function exact(bytes: number): string {
   return `${bytes.toLocaleString('en')} bytes`;
 }
 
-/** Used and total in the unit of the total: `3.1 / 160 GiB`. */
+/** Used and total in the unit of the total: `3.1 / 160 GiB`; what would read 0.0 in its own: `23.3 MiB / 160 GiB`. */
 export function share(used: number, total: number): string {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let unit = 0;
@@ -38,7 +38,8 @@ export function share(used: number, total: number): string {
     const value = (bytes / scale) * (1 - 1e-12);
     return value >= 99.95 || bytes % scale === 0 ? value.toFixed(0) : value.toFixed(1);
   };
-  return `${short(used)} / ${short(total)} ${units[unit]}`;
+  const part = short(used);
+  return `${part === '0.0' ? size(used) : part} / ${short(total)} ${units[unit]}`;
 }
 
 /** Simulated time. */

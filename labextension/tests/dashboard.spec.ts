@@ -1,5 +1,7 @@
-import { ticks } from '../src/dashboard/ticks';
-import { csv, ofCurves, ofMatrix, ofTimeline } from '../src/dashboard/csv';
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import { csv, ofCurves, ofMatrix, ofPart, ofTimeline } from '../src/dashboard/csv';
+import { byCategory, byDevice } from '../src/dashboard/memory';
 import {
   before,
   categories,
@@ -9,10 +11,14 @@ import {
   transfers,
   utilisation
 } from '../src/dashboard/series';
-import { scaled, View } from '../src/dashboard/view';
+import { ticks } from '../src/dashboard/ticks';
+import { scaled, View, zoomOf } from '../src/dashboard/view';
 import { Model } from '../src/telemetry/model';
-import { Fault, parse } from '../src/telemetry/schema';
+import { parse } from '../src/telemetry/read';
+import { Fault } from '../src/telemetry/schema';
 import { COLUMNS, device, GIB, state, update } from './fixtures';
+
+const trans = { __: (text: string) => text } as TranslationBundle;
 
 function heard(...messages: object[]): Model {
   const model = new Model();
@@ -42,6 +48,30 @@ test('a category that a newer kernel knows is counted as other', () => {
   expect(rows.get('other')).toEqual([7]);
   expect(rows.get('reserved')).toEqual([9]);
   expect(model.held(0).bytes).toEqual([8]);
+});
+
+test('the figure of one GPU: layers that say their own bytes, and the capacity only where it is near', () => {
+  const model = heard(state());
+  const shown = byCategory(model, model.devices.get(0)!, trans);
+  expect(shown.lines.map(line => line.name)).toEqual(['activations', 'parameters', 'reserved']);
+  expect(shown.lines[0]).toMatchObject({ drawn: [GIB, 2 * GIB], said: [0, GIB] });
+  const full = device(0, 2 * GIB) as { memory: { total: number } };
+  full.memory.total = 5 * GIB;
+  const scarce = heard(state({ devices: [full] }));
+  const { lines, top } = byCategory(scarce, scarce.devices.get(0)!, trans);
+  expect(lines.map(line => line.name)).toContain('capacity');
+  expect(top).toBe(1.05 * 5 * GIB);
+});
+
+test('the figure of all GPUs: a line each, and a scale where all are empty', () => {
+  const model = heard(state());
+  const { lines, steps } = byDevice(model, model.ordered);
+  expect(lines.map(line => [line.name, line.colour])).toEqual([
+    ['cuda:0', '--fg-line-0'],
+    ['cuda:1', '--fg-line-1']
+  ]);
+  expect(steps).toEqual([15]);
+  expect(byDevice(heard(state({ history: {} })), []).top).toBeGreaterThan(0);
 });
 
 test('a peak between two moments is not lost', () => {
@@ -114,6 +144,21 @@ test('CSV that spreadsheets read, and do not compute', () => {
   expect(ofMatrix(transfers(model))).toContainEqual(['cuda:0', 'cuda:1', 512]);
 });
 
+test('each part is saved with the names of its columns, of one GPU or of all', () => {
+  const model = heard(state());
+  const one = model.devices.get(0);
+  expect(ofPart('memory', model, one)[0]).toContain('parameters_bytes');
+  expect(ofPart('memory', model, undefined)[0]).toEqual([
+    'simulated_ns',
+    'cuda:0_bytes',
+    'cuda:1_bytes'
+  ]);
+  expect(ofPart('busy', model, one)[0]).toEqual(['simulated_ns', 'cuda:0']);
+  expect(ofPart('timeline', model, one)).toEqual([]);
+  expect(ofPart('transfers', model, one)).toEqual(ofMatrix(transfers(model)));
+  expect(ofPart('collectives', model, one)[0]).toContain('bus_bytes_per_second');
+});
+
 test('a timeline, with the kernels that took most, which older kernels do not tell', () => {
   const told = {
     number: 1,
@@ -133,6 +178,23 @@ test('zooming keeps within the run, and out of it is the whole', () => {
   expect(scaled([0, 100], 50, 0.5, [0, 100])).toEqual([25, 75]);
   expect(scaled([25, 75], 25, 0.5, [0, 100])).toEqual([25, 50]);
   expect(scaled([25, 75], 50, 2, [0, 100])).toBeNull();
+});
+
+test('a zoom that was kept is read with care', () => {
+  const kept = { kernel: 'a-1', epoch: 2, range: [10, 20] };
+  expect(zoomOf(JSON.parse(JSON.stringify(kept)))).toEqual(kept);
+  for (const other of [
+    undefined,
+    null,
+    'zoom',
+    { ...kept, kernel: undefined },
+    { ...kept, epoch: '2' },
+    { ...kept, range: 10 },
+    { ...kept, range: [20, 10] },
+    { ...kept, range: [10, null] }
+  ]) {
+    expect(zoomOf(other)).toBeNull();
+  }
 });
 
 test('a cursor that stays where it is says nothing', () => {

@@ -1,5 +1,6 @@
 import { Model, nearlyFull, ROWS, SAMPLES, shortName, STEPS } from '../src/telemetry/model';
-import { Fault, IMessage, parse } from '../src/telemetry/schema';
+import { parse } from '../src/telemetry/read';
+import { Fault, IMessage } from '../src/telemetry/schema';
 import { device, GIB, state, update } from './fixtures';
 
 function read(value: unknown): IMessage {

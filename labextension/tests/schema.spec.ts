@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 
-import { Fault, IMessage, parse, VERSION } from '../src/telemetry/schema';
+import { parse } from '../src/telemetry/read';
+import { Fault, IMessage, VERSION } from '../src/telemetry/schema';
 import { device, state } from './fixtures';
 
 function read(value: unknown): IMessage {

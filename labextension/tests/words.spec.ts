@@ -22,6 +22,14 @@ test('sizes, shares and times as %fakegpu prints them', () => {
   expect(percent(0.374)).toBe('37 %');
 });
 
+test('what is little has a unit of its own beside the total, as in the column of %fakegpu', () => {
+  expect(share(23.3 * 2 ** 20, 159 * GIB)).toBe('23.3 MiB / 159 GiB');
+  expect(share(512, 2 * GIB)).toBe('512 B / 2 GiB');
+  expect(share(51 * 2 ** 20, GIB)).toBe('51.0 MiB / 1 GiB');
+  expect(share(52 * 2 ** 20, GIB)).toBe('0.1 / 1 GiB');
+  expect(share(100, 512 * 2 ** 20)).toBe('100 B / 512 MiB');
+});
+
 describe('the cell that chooses', () => {
   const code = (source: string): { type: string; source: string } => ({ type: 'code', source });
   const text = { type: 'markdown', source: '# Lesson' };

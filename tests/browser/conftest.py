@@ -65,6 +65,7 @@ def server(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
     scratch = {f"JUPYTER_{kind}_DIR": str(folder / kind.lower()) for kind in ("CONFIG", "DATA", "RUNTIME")}
     environment = {**os.environ, **scratch, "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
+    environment["JUPYTER_PREFER_ENV_PATH"] = "0"  # an extension installed beside this Python may be an older one
     environment.pop("FAKEGPU_LAB_MACHINE", None)
     settings = folder / "config/lab/user-settings/@jupyterlab/apputils-extension"
     settings.mkdir(parents=True)

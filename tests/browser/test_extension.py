@@ -102,14 +102,20 @@ def the_dashboard_opens_beside_the_notebook(lab: Lab) -> None:
     picture(lab, "dashboard")
 
 
-def a_brush_zooms_and_the_cursor_is_the_same_in_both_figures(lab: Lab) -> None:
-    page = lab.page
-    box = page.locator(".fg-Dashboard [data-part=memory] .u-over").bounding_box()
+def brush(page: Any) -> dict[str, float]:
+    """Zoom to the second quarter of the memory's figure; returns where that is."""
+    box: dict[str, float] = page.locator(".fg-Dashboard [data-part=memory] .u-over").bounding_box()
     page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 40)
     page.mouse.down()
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 60, steps=4)
     page.mouse.up()
     page.wait_for_selector("text=Show the whole run")
+    return box
+
+
+def a_brush_zooms_and_the_cursor_is_the_same_in_both_figures(lab: Lab) -> None:
+    page = lab.page
+    box = brush(page)
     moved = "part => document.querySelector(`[data-part=${part}] .u-cursor-x`).style.transform"
     assert page.evaluate(moved, "busy") == page.evaluate(moved, "memory") != ""
     legend = page.inner_text("[data-part=memory] .fg-Legend")
@@ -180,9 +186,16 @@ def each_notebook_has_its_own_gpus(lab: Lab) -> None:
     assert lab.status.startswith("T4 ×2 · ")
 
 
+def kept_the_zoom(request: Any) -> bool:
+    """Whether a request has JupyterLab's server keep the layout, and in it what the dashboard zooms to."""
+    return "/api/workspaces/" in request.url and '"range":[' in (request.post_data or "")
+
+
 def a_reload_shows_the_same(lab: Lab) -> None:
     lab.command("docmanager:save")
     lab.page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")
+    with lab.page.expect_request(kept_the_zoom):
+        brush(lab.page)
     lab.page.reload()
     lab.loaded()
     lab.page.wait_for_selector(".fg-Dashboard")  # restored, beside the notebook
@@ -190,6 +203,8 @@ def a_reload_shows_the_same(lab: Lab) -> None:
     lab.open("first.ipynb")
     lab.shows("0.8 / 2 GiB")
     lab.page.wait_for_function("document.querySelector('.fg-Dashboard').innerText.includes('0.8 / 2 GiB')")
+    lab.page.click("text=Show the whole run")
+    lab.open("first.ipynb")
 
 
 def after_a_restart_there_is_no_gpu_until_there_is(lab: Lab) -> None:

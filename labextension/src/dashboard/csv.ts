@@ -1,7 +1,10 @@
 /** Tables as text that spreadsheets read (RFC 4180). */
 
+import type { Model } from '../telemetry/model';
+import type { ICollective, IDevice, ITimeline } from '../telemetry/schema';
+import type { PartId } from './section';
+import * as series from './series';
 import type { ICurves, IMatrix } from './series';
-import type { ITimeline } from '../telemetry/schema';
 
 type Cell = string | number | null;
 
@@ -51,4 +54,40 @@ export function ofTimeline(timeline: ITimeline): Cell[][] {
       lane.bars.map(bar => [lane.label, bar.kind, bar.label, bar.start, bar.end])
     )
   ];
+}
+
+/** What ranks did together: a line for each operation. */
+export function ofCollectives(collectives: ICollective[]): Cell[][] {
+  return [
+    ['operation', 'ranks', 'calls', 'bytes', 'ns', 'bus_bytes_per_second'],
+    ...collectives.map(one => [
+      one.operation,
+      one.ranks.join(' '),
+      one.count,
+      one.nbytes,
+      one.ns,
+      one.busBandwidth
+    ])
+  ];
+}
+
+/** The figures of a part of the dashboard, of one device or of all, to the last byte and nanosecond. */
+export function ofPart(part: PartId, model: Model, device: IDevice | undefined): Cell[][] {
+  switch (part) {
+    case 'memory':
+      return ofCurves(
+        device
+          ? series.categories(model, device.slot)
+          : series.held(model, model.ordered, Infinity),
+        'bytes'
+      );
+    case 'busy':
+      return ofCurves(series.utilisation(model, device ? [device] : model.ordered), '');
+    case 'timeline':
+      return model.timeline ? ofTimeline(model.timeline) : [];
+    case 'transfers':
+      return ofMatrix(series.transfers(model));
+    case 'collectives':
+      return ofCollectives(model.collectives);
+  }
 }

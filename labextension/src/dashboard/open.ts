@@ -7,6 +7,7 @@ import { gpuIcon } from '../icon';
 import type { Follower } from '../kernel/follow';
 import type { IActions } from '../sidebar/panel';
 import type { Dashboard, IDashboardOptions } from './dashboard';
+import { IZoom, zoomOf } from './view';
 
 /** Keeps the one dashboard: opens it beside the notebook, and again after a reload. */
 export class Dashboards {
@@ -26,12 +27,18 @@ export class Dashboards {
       describedBy: {
         args: {
           type: 'object',
-          properties: { slot: { type: 'number', description: 'The GPU, by its place; -1 for all' } }
+          properties: {
+            slot: { type: 'number', description: 'The GPU, by its place; -1 for all' },
+            zoom: {
+              type: 'object',
+              description: 'What a dashboard that is restored zooms to: kernel, epoch and range, ns'
+            }
+          }
         }
       },
       execute: async args => {
-        const { slot } = args;
-        return this._open(typeof slot === 'number' ? slot : null);
+        const { slot, zoom } = args;
+        return this._open(typeof slot === 'number' ? slot : null, zoomOf(zoom));
       }
     });
     const isEnabled = (): boolean => this.current !== null;
@@ -53,7 +60,7 @@ export class Dashboards {
     if (restorer) {
       void restorer.restore(this._tracker, {
         command: CommandIds.dashboard,
-        args: dashboard => ({ slot: dashboard.slot }),
+        args: ({ slot, zoom }) => ({ slot, zoom: zoom && { ...zoom, range: [...zoom.range] } }),
         name: () => 'one'
       });
     }
@@ -72,7 +79,7 @@ export class Dashboards {
     return this._made && !this._made.isDisposed ? this._made : null;
   }
 
-  private async _open(slot: number | null): Promise<Dashboard> {
+  private async _open(slot: number | null, zoom: IZoom | null): Promise<Dashboard> {
     let made = this.current;
     if (!made) {
       // Its code is fetched when it is wanted first.
@@ -90,6 +97,9 @@ export class Dashboards {
       }
       if (slot !== null) {
         made.choose(slot);
+      }
+      if (zoom) {
+        made.awaitZoom(zoom);
       }
       const shown = made;
       made.chosen.connect(() => void this._tracker.save(shown));

@@ -1,9 +1,12 @@
 import { h } from '../dom';
 
+/** The dashboard's parts, by their ids. */
+export type PartId = 'memory' | 'busy' | 'timeline' | 'transfers' | 'collectives';
+
 /** A part of the dashboard: a heading, a button that saves its figures, what it shows or why that is nothing. */
 export class Section {
   constructor(
-    readonly id: string,
+    readonly id: PartId,
     heading: string,
     saves: { label: string; title: string; save: () => void },
     ...shown: HTMLElement[]
@@ -32,6 +35,11 @@ export class Section {
 
   readonly node: HTMLElement;
   readonly heading: HTMLElement;
+
+  /** Whether its figures can be seen: it is not left out, and there is something to show. */
+  get shows(): boolean {
+    return !this.node.hidden && !this._shown.hidden;
+  }
 
   /** What stands beside the heading. */
   set note(text: string) {

@@ -3,6 +3,25 @@ import { ISignal, Signal } from '@lumino/signaling';
 /** A stretch of simulated time, ns. */
 export type Range = readonly [number, number];
 
+/** A stretch that was zoomed to, and of which machine's time: the kernel, and which of its machines. */
+export interface IZoom {
+  kernel: string;
+  epoch: number;
+  range: Range;
+}
+
+/** What was kept of a zoom, as it comes back from the browser's or the server's store; null if it is none. */
+export function zoomOf(kept: unknown): IZoom | null {
+  const { kernel, epoch, range } = (kept ?? {}) as Record<string, unknown>;
+  if (typeof kernel !== 'string' || typeof epoch !== 'number' || !Array.isArray(range)) {
+    return null;
+  }
+  const [low, high] = range as unknown[];
+  return Number.isFinite(low) && Number.isFinite(high) && Number(low) < Number(high)
+    ? { kernel, epoch, range: [Number(low), Number(high)] }
+    : null;
+}
+
 /** What the figures of a dashboard share: the moment under the cursor, and the stretch that is zoomed to. */
 export class View {
   /** Emitted when the cursor was moved. */

@@ -5,7 +5,8 @@ import type { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
 import { Model } from '../telemetry/model';
-import { Fault, parse } from '../telemetry/schema';
+import { parse } from '../telemetry/read';
+import { Fault } from '../telemetry/schema';
 import { IFound, probe } from './probe';
 
 const TELEMETRY = 'fakegpu_lab.telemetry';
