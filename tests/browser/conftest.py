@@ -94,7 +94,11 @@ def server(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
         yield address, notebooks
     finally:
         process.terminate()
-        process.wait(20)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:  # stopped while a kernel restarts, it waits for that
+            process.kill()
+            process.wait(20)
 
 
 _IDLE = """() => {
