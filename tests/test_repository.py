@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import subprocess
@@ -138,6 +139,32 @@ def test_the_pictures_of_the_documents_can_be_made_again() -> None:
         fakegpu_lab.disable()
     for picture in (ROOT / "docs" / "images").glob("*.png"):
         assert picture.stat().st_size < 300_000
+
+
+def test_the_guide_tells_every_lesson_s_size_on_binder() -> None:
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^(\d\d-[\w-]+) +\d+ of (\d+) +[\d.]+ s +[\d.]+ s +\d+ MiB$", guide, re.MULTILINE))
+    counted = {}
+    for path in (ROOT / "lessons" / "release").glob("*/*.ipynb"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        counted[path.stem] = str(sum(cell["cell_type"] == "code" for cell in cells))
+    assert told == counted
+    assert told["00-tour"] == "14", "in words, too"
+    assert "shows the way in fourteen cells" in guide
+
+
+def test_what_binder_sets_is_there_to_be_set() -> None:
+    """JupyterLab says nothing of names that it does not know."""
+    binder, extension = ROOT / "binder", ROOT / "labextension"
+    if not binder.is_dir():
+        pytest.skip("an sdist has no binder/")
+    layout = json.loads((binder / "workspace.json").read_text())["data"]["layout-restorer:data"]
+    assert f"'{layout['right']['current']}'" in (extension / "src" / "index.ts").read_text(encoding="utf-8")
+    for name, settings in json.loads((binder / "overrides.json").read_text()).items():
+        package, plugin = name.split(":")
+        schema = json.loads((extension / "built" / "schemas" / package / f"{plugin}.json").read_text(encoding="utf-8"))
+        assert settings.keys() <= schema["properties"].keys()
+        assert (ROOT / settings["lessonsFolder"] / "00-tour" / "00-tour.ipynb").is_file()
 
 
 def test_constraints_cover_what_make_installs() -> None:
