@@ -77,10 +77,11 @@ export class Figures {
 
   /**
    * Show one device of a model, or all: each part in a frame of its own, so that the page is never held up for all of
-   * them. What is asked for meanwhile is shown when all parts have had their turn.
+   * them. What is asked for meanwhile is what the parts to come show; none of them waits for ever.
    */
   show(model: Model, device: IDevice | undefined, options: IFiguresOptions): void {
     this._asked = [model, device, options];
+    this._due = this._draws.length;
     if (!this._frame) {
       this._next();
     }
@@ -88,15 +89,12 @@ export class Figures {
 
   private _next(): void {
     this._frame = 0;
-    if (this._at === 0) {
-      this._shown = this._asked;
-      this._asked = null;
-    }
-    if (!this._shown) {
+    if (!this._due || !this._asked) {
       return;
     }
-    this._draws[this._at]!(...this._shown);
+    this._due -= 1;
     this._at = (this._at + 1) % this._draws.length;
+    this._draws[this._at]!(...this._asked);
     this._frame = requestAnimationFrame(() => this._next());
   }
 
@@ -131,6 +129,7 @@ export class Figures {
 
   dispose(): void {
     cancelAnimationFrame(this._frame);
+    this._due = 0;
     this._memory.dispose();
     this._busy.dispose();
     this._lanes.dispose();
@@ -231,9 +230,9 @@ export class Figures {
     this._showCollectives.bind(this)
   ];
   private _asked: [Model, IDevice | undefined, IFiguresOptions] | null = null;
-  private _shown: [Model, IDevice | undefined, IFiguresOptions] | null = null;
   private _frame = 0;
-  private _at = 0;
+  private _due = 0;
+  private _at = -1;
   private _used: series.ICurves = { ns: [], rows: new Map() };
   private _over: { whole: Range; window: Range | null } = { whole: [0, 1000], window: null };
   private _memory: Chart;
