@@ -75,27 +75,12 @@ export class Figures {
 
   readonly node: HTMLElement;
 
-  /**
-   * Show one device of a model, or all: each part in a frame of its own, so that the page is never held up for all of
-   * them. What is asked for meanwhile is what the parts to come show; none of them waits for ever.
-   */
+  /** Show one device of a model, or all. */
   show(model: Model, device: IDevice | undefined, options: IFiguresOptions): void {
-    this._asked = [model, device, options];
-    this._due = this._draws.length;
-    if (!this._frame) {
-      this._next();
-    }
-  }
-
-  private _next(): void {
-    this._frame = 0;
-    if (!this._due || !this._asked) {
-      return;
-    }
-    this._due -= 1;
-    this._at = (this._at + 1) % this._draws.length;
-    this._draws[this._at]!(...this._asked);
-    this._frame = requestAnimationFrame(() => this._next());
+    this._showCurves(model, device, options);
+    this._showTimeline(model, options);
+    this._showTransfers(model, options);
+    this._showCollectives(model, options);
   }
 
   /** What can be seen now, as the parts of a picture. */
@@ -128,15 +113,14 @@ export class Figures {
   }
 
   dispose(): void {
-    cancelAnimationFrame(this._frame);
-    this._due = 0;
     this._memory.dispose();
     this._busy.dispose();
     this._lanes.dispose();
   }
 
-  private _showMemory(model: Model, device: IDevice | undefined, options: IFiguresOptions): void {
-    const { memory } = this._parts;
+  /** Memory and utilisation, over the same time. */
+  private _showCurves(model: Model, device: IDevice | undefined, options: IFiguresOptions): void {
+    const { memory, busy } = this._parts;
     const devices = device ? [device] : model.ordered;
     memory.note = device
       ? `${series.deviceName(device)} ${shortName(device.name)} · ${share(device.memory.allocated, device.memory.total)}`
@@ -145,26 +129,19 @@ export class Figures {
     memory.why = drawn.lines.some(line => line.drawn.some(value => Number(value) > 0))
       ? ''
       : this._trans.__('Nothing was on the GPU yet: x.to("cuda") puts a tensor there.');
-    const used = (this._used = series.utilisation(model, devices));
-    const { timeline } = model;
-    this._over = {
-      whole: [
-        Math.min(drawn.ns[0] ?? 0, used.ns[0] ?? Infinity),
-        Math.max(model.nowNs, drawn.ns[drawn.ns.length - 1] ?? 0, 1000)
-      ],
-      window: timeline && options.timeline ? [timeline.began, timeline.ended] : null
-    };
-    this._memory.draw({ ...drawn, ...this._over });
-  }
-
-  /** Utilisation, over the time of the memory that was drawn before it. */
-  private _showBusy(_: Model, device: IDevice | undefined): void {
-    const { busy } = this._parts;
-    const used = this._used;
+    const used = series.utilisation(model, devices);
     busy.why =
       used.ns.length > 0
         ? ''
         : this._trans.__('Nothing ran yet: run a cell that computes on the GPU.');
+    const { timeline } = model;
+    const whole: Range = [
+      Math.min(drawn.ns[0] ?? 0, used.ns[0] ?? Infinity),
+      Math.max(model.nowNs, drawn.ns[drawn.ns.length - 1] ?? 0, 1000)
+    ];
+    const window: Range | null =
+      timeline && options.timeline ? [timeline.began, timeline.ended] : null;
+    this._memory.draw({ ...drawn, whole, window });
     this._busy.draw({
       ns: used.ns,
       lines: [...used.rows].map(([name, parts], place) => ({
@@ -172,16 +149,13 @@ export class Figures {
         colour: device ? '--fg-utilisation' : lineColour(place),
         drawn: parts
       })),
-      ...this._over,
-      top: 1
+      whole,
+      top: 1,
+      window
     });
   }
 
-  private _showTimeline(
-    { timeline }: Model,
-    _: IDevice | undefined,
-    options: IFiguresOptions
-  ): void {
+  private _showTimeline({ timeline }: Model, options: IFiguresOptions): void {
     const part = this._parts.timeline;
     part.node.hidden = !options.timeline;
     part.why = timeline
@@ -194,7 +168,7 @@ export class Figures {
     }
   }
 
-  private _showTransfers(model: Model, _: IDevice | undefined, options: IFiguresOptions): void {
+  private _showTransfers(model: Model, options: IFiguresOptions): void {
     const part = this._parts.transfers;
     part.node.hidden = !options.transfers;
     const matrix = series.transfers(model);
@@ -206,7 +180,7 @@ export class Figures {
     this._matrix.show(matrixRows(matrix, this._trans));
   }
 
-  private _showCollectives(model: Model, _: IDevice | undefined, options: IFiguresOptions): void {
+  private _showCollectives(model: Model, options: IFiguresOptions): void {
     const part = this._parts.collectives;
     part.node.hidden = !options.collectives;
     const ranks = rankRows(model, this._trans);
@@ -221,20 +195,6 @@ export class Figures {
     this._ranks.show(ranks);
   }
 
-  /** In the order in which they are drawn, frame by frame. */
-  private _draws = [
-    this._showMemory.bind(this),
-    this._showBusy.bind(this),
-    this._showTimeline.bind(this),
-    this._showTransfers.bind(this),
-    this._showCollectives.bind(this)
-  ];
-  private _asked: [Model, IDevice | undefined, IFiguresOptions] | null = null;
-  private _frame = 0;
-  private _due = 0;
-  private _at = -1;
-  private _used: series.ICurves = { ns: [], rows: new Map() };
-  private _over: { whole: Range; window: Range | null } = { whole: [0, 1000], window: null };
   private _memory: Chart;
   private _busy: Chart;
   private _lanes: Lanes;
