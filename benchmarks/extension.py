@@ -117,6 +117,7 @@ def serve(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
     variables = {f"JUPYTER_{kind}_DIR": str(folder / kind.lower()) for kind in ("CONFIG", "DATA", "RUNTIME")}
+    variables["JUPYTER_PREFER_ENV_PATH"] = "0"  # an extension installed beside this Python may be an older one
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     options = ["--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={address.rpartition(':')[2]}",
                "--IdentityProvider.token=bench", "--LabApp.expose_app_in_browser=True"]  # fmt: skip

@@ -90,6 +90,16 @@ def memory_is_seen_while_the_cell_is_busy(lab: Lab) -> None:
     assert lab.page.locator(".fg-Card.fg-mod-full").count() == 0
 
 
+DRAWN = """part => {
+  const [swatch, canvas] = ['.fg-Swatch', 'canvas'].map(one => document.querySelector(`[data-part=${part}] ${one}`));
+  const colour = getComputedStyle(swatch).backgroundColor.match(/\\d+/g).map(Number);
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  return Array.from({ length: data.length / 4 }, (_, at) => 4 * at)
+    .filter(at => colour.every((value, place) => data[at + place] === value)).length;
+}"""
+"""How many pixels of a figure have the colour of its first curve."""
+
+
 def the_dashboard_opens_beside_the_notebook(lab: Lab) -> None:
     page = lab.page
     page.click(".fg-Card-name >> nth=0")
@@ -99,6 +109,8 @@ def the_dashboard_opens_beside_the_notebook(lab: Lab) -> None:
     assert "Nothing was copied yet" in told
     assert "%%ranks 2 at the top of a cell" in told
     assert "aten::ones" in told or "aten::fill_" in told
+    for part in ("memory", "busy"):
+        assert page.evaluate(DRAWN, part) > 500
     picture(lab, "dashboard")
 
 

@@ -1,7 +1,8 @@
 import uPlot from 'uplot';
 
-import { h, say } from '../dom';
-import { before } from './series';
+import { h } from '../dom';
+import { Curves } from './curves';
+import { Legend } from './legend';
 import { ticks } from './ticks';
 import { Range, scaled, View } from './view';
 
@@ -54,6 +55,7 @@ export class Chart {
     private _view: View,
     private _options: IChartOptions
   ) {
+    this._legend = new Legend(_options.words, name => this._colour(name));
     this._host = h('div', {
       class: 'fg-Chart-host',
       tabindex: 0,
@@ -64,9 +66,14 @@ export class Chart {
         this._view.cursor = null;
       }
     });
-    this.node = h('div', { class: 'fg-Chart' }, this._host, this._legend);
+    this.node = h('div', { class: 'fg-Chart' }, this._host, this._legend.node);
     this._observer = new ResizeObserver(() => this._resize());
     this._observer.observe(this._host);
+    this._sight = new IntersectionObserver(entries => {
+      this._seen = entries[entries.length - 1]!.isIntersecting;
+      this._catchUp(this._seen);
+    });
+    this._sight.observe(this._host);
     _view.moved.connect(this._moved, this);
     _view.zoomed.connect(this._zoomed, this);
   }
@@ -75,34 +82,45 @@ export class Chart {
 
   /** The picture as it is; null before the first drawing. */
   get canvas(): HTMLCanvasElement | null {
+    this._catchUp(true);
     return this._plot?.ctx.canvas ?? null;
   }
 
   /** The legend, in words. */
   get legend(): { colour: string; text: string }[] {
-    return (this._data?.lines ?? []).map((line, place) => ({
-      colour: this._colour(line.colour),
-      text: this._legend.children[place]?.textContent ?? line.name
-    }));
+    return this._legend.shown;
   }
 
+  /** Draw, when it comes into view at the latest; the legend says it at once. */
   draw(data: IChartData): void {
     this._data = data;
+    this._late = true;
+    this._catchUp(this._seen || !this._plot);
+    this._tell();
+  }
+
+  /** Draw what was not drawn yet, if it is to be. */
+  private _catchUp(now: boolean): void {
+    const data = this._data;
+    if (!now || !this._late || !data) {
+      return;
+    }
     const width = this._host.clientWidth;
     if (width === 0) {
       return;
     }
+    this._late = false;
     const names = data.lines.map(line => `${line.name} ${line.colour}`).join('\n');
     const drawn: uPlot.AlignedData = [data.ns, ...data.lines.map(line => line.drawn)];
     if (!this._plot || names !== this._names) {
       this._plot?.destroy();
       this._names = names;
       this._plot = new uPlot(this._described(data, width), drawn, this._host);
-      this._fillLegend(data.lines);
+      this._legend.fill(data.lines);
+      this._tell();
     } else {
       this._plot.setData(drawn, true);
     }
-    this._tell();
   }
 
   /** The colours may be others now. */
@@ -110,13 +128,14 @@ export class Chart {
     this._colours.clear();
     this._plot?.redraw(false);
     if (this._data) {
-      this._fillLegend(this._data.lines);
+      this._legend.fill(this._data.lines);
       this._tell();
     }
   }
 
   dispose(): void {
     this._observer.disconnect();
+    this._sight.disconnect();
     this._view.moved.disconnect(this._moved, this);
     this._view.zoomed.disconnect(this._zoomed, this);
     this._plot?.destroy();
@@ -124,7 +143,6 @@ export class Chart {
   }
 
   private _described(data: IChartData, width: number): uPlot.Options {
-    const stepped = uPlot.paths.stepped!({ align: 1 });
     const axis = {
       stroke: () => this._colour('--jp-ui-font-color2'),
       grid: { stroke: () => this._colour('--jp-border-color3'), width: 1 },
@@ -149,7 +167,7 @@ export class Chart {
       },
       scales: {
         x: { time: false, range: () => this._across() },
-        y: { range: () => [0, Math.max(1e-9, this._data?.top ?? 1)] }
+        y: { range: () => [0, this._most] }
       },
       axes: [
         { ...axis, size: 28, incrs: TIMES, values: (_, splits) => ticks(splits) },
@@ -162,17 +180,12 @@ export class Chart {
       ],
       series: [
         {},
-        ...data.lines.map((line): uPlot.Series => ({
-          paths: stepped,
-          stroke: () => this._colour(line.filled ? '--jp-layout-color1' : line.colour),
-          width: line.filled ? 0.5 : 1.5,
-          points: { show: false },
-          ...(line.filled ? { fill: () => this._colour(line.colour), fillTo: 0 } : {}),
-          ...(line.dashed ? { dash: [5, 4] } : {})
-        }))
+        // Drawn by `_over`: as strokes of paths, curves of many moments hold up the page.
+        ...data.lines.map((): uPlot.Series => ({ paths: () => null, points: { show: false } }))
       ],
       hooks: {
         drawClear: [plot => this._under(plot)],
+        draw: [plot => this._over(plot)],
         setCursor: [
           plot => {
             const { left } = plot.cursor;
@@ -191,6 +204,26 @@ export class Chart {
         ]
       }
     };
+  }
+
+  /** Above the lines of the scale: the curves. */
+  private _over(plot: uPlot): void {
+    const { ctx, bbox } = plot;
+    this._curves.draw(
+      ctx,
+      this._data?.ns ?? [],
+      this._data?.lines ?? [],
+      {
+        left: bbox.left,
+        top: bbox.top,
+        wide: bbox.width,
+        high: bbox.height,
+        ratio: window.devicePixelRatio || 1,
+        across: this._across(),
+        most: this._most
+      },
+      name => this._colour(name)
+    );
   }
 
   /** Below the curves: the stretch that the timeline shows, and the steps. */
@@ -218,6 +251,10 @@ export class Chart {
       }
     }
     ctx.restore();
+  }
+
+  private get _most(): number {
+    return Math.max(1e-9, this._data?.top ?? 1);
   }
 
   private _across(): [number, number] {
@@ -250,8 +287,9 @@ export class Chart {
     if (width === 0) {
       return;
     }
-    if (!this._plot && this._data) {
-      this.draw(this._data);
+    if (!this._plot) {
+      this._catchUp(true);
+      this._tell();
     } else if (this._plot && this._plot.width !== width) {
       this._plot.setSize({ width, height: this._options.height });
     }
@@ -279,37 +317,10 @@ export class Chart {
     event.stopPropagation();
   }
 
-  private _fillLegend(lines: ILine[]): void {
-    this._legend.replaceChildren(
-      ...lines.map(line => {
-        const swatch = h('span', { class: 'fg-Swatch' });
-        swatch.style.background = this._colour(line.colour);
-        return h(
-          'li',
-          {},
-          swatch,
-          h('span', { class: 'fg-Legend-name' }, line.name),
-          ' ',
-          h('span')
-        );
-      })
-    );
-  }
-
   private _tell(): void {
-    const data = this._data;
-    if (!data) {
-      return;
+    if (this._data) {
+      this._legend.tell(this._data, this._view.cursor);
     }
-    const { cursor } = this._view;
-    const place = cursor === null ? data.ns.length - 1 : before(data.ns, cursor);
-    data.lines.forEach((line, index) => {
-      const value = place < 0 ? 0 : ((line.said ?? line.drawn)[place] ?? 0);
-      const item = this._legend.children[index]?.lastElementChild;
-      if (item) {
-        say(item, this._options.words(value));
-      }
-    });
   }
 
   private _colour(name: string): string {
@@ -321,11 +332,15 @@ export class Chart {
     return found;
   }
 
-  private _legend = h('ul', { class: 'fg-Legend' });
+  private _legend: Legend;
   private _host: HTMLElement;
   private _plot: uPlot | null = null;
+  private _curves = new Curves();
   private _names = '';
   private _data: IChartData | null = null;
   private _colours = new Map<string, string>();
   private _observer: ResizeObserver;
+  private _sight: IntersectionObserver;
+  private _seen = false;
+  private _late = false;
 }

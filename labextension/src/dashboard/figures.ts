@@ -20,6 +20,11 @@ export interface IFiguresOptions {
   timeline: boolean;
 }
 
+type Draw = (model: Model, device: IDevice | undefined, options: IFiguresOptions) => void;
+
+/** How long a table stays as it is, ms: figures that change more often cannot be read. */
+const READING = 400;
+
 const BINARY = Array.from({ length: 46 }, (_, power) => 2 ** power);
 
 /** What the dashboard shows of a model: its parts one below the other, each with its figures or why there are none. */
@@ -75,12 +80,52 @@ export class Figures {
 
   readonly node: HTMLElement;
 
-  /** Show one device of a model, or all. */
+  /**
+   * Show one device of a model, or all. What is shown already and has only grown is drawn anew part by part, each in a
+   * frame of its own, so that the page is never held up for all of them; what is asked for meanwhile is shown when all
+   * parts have had their turn. Anything else is drawn at once: nobody is to point at another notebook's figures.
+   */
   show(model: Model, device: IDevice | undefined, options: IFiguresOptions): void {
-    this._showCurves(model, device, options);
-    this._showTimeline(model, options);
-    this._showTransfers(model, options);
-    this._showCollectives(model, options);
+    const shown = this._shown;
+    this._asked = [model, device, options];
+    if (shown?.[0] !== model || shown[1]?.slot !== device?.slot || shown[2] !== options) {
+      cancelAnimationFrame(this._frame);
+      this._frame = 0;
+      this._begin();
+      this._round = [];
+      [...this._curves, ...this._words].forEach(draw => draw(model, device, options));
+    } else if (!this._frame) {
+      this._frame = requestAnimationFrame(() => this._next()); // in this one the sidebar is drawn
+    }
+  }
+
+  /** Draw the next part of the round, and the one after it with the next frame. */
+  private _next(): void {
+    this._frame = 0;
+    if (this._round.length === 0) {
+      if (!this._asked) {
+        return;
+      }
+      this._round = this._begin() ? [...this._curves, ...this._words] : [...this._curves];
+    }
+    this._round.shift()!(...this._shown!);
+    this._frame = requestAnimationFrame(() => this._next());
+  }
+
+  /** Begin to show what was asked for; returns whether it is time for the tables, else sees to it that they come. */
+  private _begin(): boolean {
+    this._shown = this._asked;
+    this._asked = null;
+    const wait = this._read + READING - performance.now();
+    if (wait > 0) {
+      this._timer ||= window.setTimeout(() => {
+        this._timer = 0;
+        this.show(...this._shown!);
+      }, wait);
+      return false;
+    }
+    this._read = performance.now();
+    return true;
   }
 
   /** What can be seen now, as the parts of a picture. */
@@ -113,14 +158,15 @@ export class Figures {
   }
 
   dispose(): void {
+    cancelAnimationFrame(this._frame);
+    window.clearTimeout(this._timer);
     this._memory.dispose();
     this._busy.dispose();
     this._lanes.dispose();
   }
 
-  /** Memory and utilisation, over the same time. */
-  private _showCurves(model: Model, device: IDevice | undefined, options: IFiguresOptions): void {
-    const { memory, busy } = this._parts;
+  private _showMemory(model: Model, device: IDevice | undefined, options: IFiguresOptions): void {
+    const { memory } = this._parts;
     const devices = device ? [device] : model.ordered;
     memory.note = device
       ? `${series.deviceName(device)} ${shortName(device.name)} · ${share(device.memory.allocated, device.memory.total)}`
@@ -129,19 +175,26 @@ export class Figures {
     memory.why = drawn.lines.some(line => line.drawn.some(value => Number(value) > 0))
       ? ''
       : this._trans.__('Nothing was on the GPU yet: x.to("cuda") puts a tensor there.');
-    const used = series.utilisation(model, devices);
+    const used = (this._used = series.utilisation(model, devices));
+    const { timeline } = model;
+    this._over = {
+      whole: [
+        Math.min(drawn.ns[0] ?? 0, used.ns[0] ?? Infinity),
+        Math.max(model.nowNs, drawn.ns[drawn.ns.length - 1] ?? 0, 1000)
+      ],
+      window: timeline && options.timeline ? [timeline.began, timeline.ended] : null
+    };
+    this._memory.draw({ ...drawn, ...this._over });
+  }
+
+  /** Utilisation, over the time of the memory that was drawn before it. */
+  private _showBusy(_: Model, device: IDevice | undefined): void {
+    const { busy } = this._parts;
+    const used = this._used;
     busy.why =
       used.ns.length > 0
         ? ''
         : this._trans.__('Nothing ran yet: run a cell that computes on the GPU.');
-    const { timeline } = model;
-    const whole: Range = [
-      Math.min(drawn.ns[0] ?? 0, used.ns[0] ?? Infinity),
-      Math.max(model.nowNs, drawn.ns[drawn.ns.length - 1] ?? 0, 1000)
-    ];
-    const window: Range | null =
-      timeline && options.timeline ? [timeline.began, timeline.ended] : null;
-    this._memory.draw({ ...drawn, whole, window });
     this._busy.draw({
       ns: used.ns,
       lines: [...used.rows].map(([name, parts], place) => ({
@@ -149,13 +202,16 @@ export class Figures {
         colour: device ? '--fg-utilisation' : lineColour(place),
         drawn: parts
       })),
-      whole,
-      top: 1,
-      window
+      ...this._over,
+      top: 1
     });
   }
 
-  private _showTimeline({ timeline }: Model, options: IFiguresOptions): void {
+  private _showTimeline(
+    { timeline }: Model,
+    _: IDevice | undefined,
+    options: IFiguresOptions
+  ): void {
     const part = this._parts.timeline;
     part.node.hidden = !options.timeline;
     part.why = timeline
@@ -168,7 +224,7 @@ export class Figures {
     }
   }
 
-  private _showTransfers(model: Model, options: IFiguresOptions): void {
+  private _showTransfers(model: Model, _: IDevice | undefined, options: IFiguresOptions): void {
     const part = this._parts.transfers;
     part.node.hidden = !options.transfers;
     const matrix = series.transfers(model);
@@ -180,7 +236,7 @@ export class Figures {
     this._matrix.show(matrixRows(matrix, this._trans));
   }
 
-  private _showCollectives(model: Model, options: IFiguresOptions): void {
+  private _showCollectives(model: Model, _: IDevice | undefined, options: IFiguresOptions): void {
     const part = this._parts.collectives;
     part.node.hidden = !options.collectives;
     const ranks = rankRows(model, this._trans);
@@ -195,6 +251,22 @@ export class Figures {
     this._ranks.show(ranks);
   }
 
+  /** In the order in which they are drawn, frame by frame. */
+  private _curves: Draw[] = [
+    this._showMemory.bind(this),
+    this._showBusy.bind(this),
+    this._showTimeline.bind(this)
+  ];
+  private _words: Draw[] = [this._showTransfers.bind(this), this._showCollectives.bind(this)];
+  private _asked: Parameters<Draw> | null = null;
+  private _shown: Parameters<Draw> | null = null;
+  private _round: Draw[] = [];
+  /** When the tables were drawn, ms. */
+  private _read = -Infinity;
+  private _timer = 0;
+  private _frame = 0;
+  private _used: series.ICurves = { ns: [], rows: new Map() };
+  private _over: { whole: Range; window: Range | null } = { whole: [0, 1000], window: null };
   private _memory: Chart;
   private _busy: Chart;
   private _lanes: Lanes;

@@ -67,7 +67,10 @@ export function byCategory(
 /** Several GPUs: what each holds. */
 export function byDevice(model: Model, devices: IDevice[]): Omit<IChartData, 'whole'> {
   const { ns, rows } = series.held(model, devices);
-  const most = Math.max(LEAST, ...[...rows.values()].flat().map(value => value ?? 0));
+  let most = LEAST;
+  for (const row of rows.values()) {
+    most = row.reduce<number>((best, value) => Math.max(best, value ?? 0), most);
+  }
   return {
     ns,
     lines: [...rows].map(([name, drawn], place) => ({ name, drawn, colour: lineColour(place) })),

@@ -61,18 +61,31 @@ export function held(model: Model, devices: IDevice[], buckets = BUCKETS): ICurv
   if (!Number.isFinite(first)) {
     return { ns: [], rows };
   }
-  const moments = [...new Set(all.flatMap(one => one.ns))].sort((one, other) => one - other);
   const ns =
-    moments.length <= buckets
-      ? moments
-      : Array.from(
-          { length: buckets },
-          (_, place) => first + ((last - first) * place) / (buckets - 1)
-        );
+    union(
+      all.map(one => one.ns),
+      buckets
+    ) ??
+    Array.from({ length: buckets }, (_, place) => first + ((last - first) * place) / (buckets - 1));
   for (const one of all) {
     rows.set(deviceName(one.device), steps(one.ns, one.bytes, ns));
   }
   return { ns, rows };
+}
+
+/** All moments that there are, in order; null if they are more than so many. */
+function union(lists: number[][], most: number): number[] | null {
+  if (lists.some(list => list.length > most)) {
+    return null;
+  }
+  const all = new Float64Array(lists.reduce((sum, list) => sum + list.length, 0));
+  let filled = 0;
+  for (const list of lists) {
+    all.set(list, filled);
+    filled += list.length;
+  }
+  const found = [...all.sort()].filter((moment, place, sorted) => moment !== sorted[place - 1]);
+  return found.length <= most ? found : null;
 }
 
 /** A curve of steps, read at other moments: the most since the moment before; null before it begins. */

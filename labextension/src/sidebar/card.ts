@@ -67,14 +67,16 @@ export class Card {
     const total = Math.max(1, memory.total);
     this._allocated.style.width = `${(100 * memory.allocated) / total}%`;
     this._reserved.style.width = `${(100 * memory.reserved) / total}%`;
-    const { ns, bytes } = model.held(device.slot);
     this._spark.draw(
-      {
-        x: ns,
-        y: bytes,
-        // The bar above says how full the card is; the curve, how it came to that.
-        top: Math.min(memory.total, 1.15 * Math.max(1, memory.allocated, ...bytes)),
-        parts: model.samples.get(device.slot)?.column(0) ?? []
+      () => {
+        const { ns, bytes } = model.held(device.slot);
+        return {
+          x: ns,
+          y: bytes,
+          // The bar above says how full the card is; the curve, how it came to that.
+          top: Math.min(memory.total, 1.15 * Math.max(1, memory.allocated, ...bytes)),
+          parts: model.samples.get(device.slot)?.column(0) ?? []
+        };
       },
       colours,
       this._trans.__(

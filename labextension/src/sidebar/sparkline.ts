@@ -1,3 +1,4 @@
+import { columns } from '../columns';
 import { h, mark } from '../dom';
 
 /** What a sparkline shows: a filled curve over x, from 0 to `top`, and a line of equally spaced parts of 1. */
@@ -30,15 +31,23 @@ export class Sparkline {
       }
     });
     this._observer.observe(this.node);
+    // Of many cards few are in view, and a canvas costs the page most of what a card costs.
+    this._sight = new IntersectionObserver(entries => {
+      this._seen = entries[entries.length - 1]!.isIntersecting;
+      if (this._seen) {
+        this._again();
+      }
+    });
+    this._sight.observe(this.node);
   }
 
-  /** Draw; `label` is what a screen reader says. */
-  draw(curves: ICurves, colours: IColours, label: string): void {
-    this._again = () => this.draw(curves, colours, label);
+  /** Draw what is asked for, when it comes into view at the latest; `label` is what a screen reader says. */
+  draw(asked: () => ICurves, colours: IColours, label: string): void {
+    this._again = () => this.draw(asked, colours, label);
     mark(this.node, 'aria-label', label);
     const width = this._width;
     const context = this.node.getContext('2d');
-    if (width === 0 || !context) {
+    if (width === 0 || !this._seen || !context) {
       return;
     }
     const ratio = window.devicePixelRatio || 1;
@@ -46,74 +55,54 @@ export class Sparkline {
       this.node.width = Math.round(width * ratio);
       this.node.height = Math.round(HEIGHT * ratio);
     }
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, HEIGHT);
-    this._area(context, curves, width, colours.memory);
-    this._line(context, curves.parts, width, colours.utilisation);
+    const curves = asked();
+    context.clearRect(0, 0, this.node.width, this.node.height);
+    this._area(context, curves, colours.memory, ratio);
+    this._line(context, curves.parts, colours.utilisation, ratio);
   }
 
   private _area(
     context: CanvasRenderingContext2D,
     { x, y, top }: ICurves,
-    width: number,
-    colour: string
+    colour: string,
+    ratio: number
   ): void {
     const first = x[0];
     const last = x[x.length - 1];
     if (first === undefined || last === undefined || top <= 0) {
       return;
     }
-    const across = (value: number): number =>
-      last > first ? ((value - first) / (last - first)) * width : 0;
-    const down = (value: number): number => HEIGHT - 1 - (value / top) * (HEIGHT - 2);
-    context.beginPath();
-    context.moveTo(0, HEIGHT);
-    // Memory stays as it is until it changes: steps, not slopes. Of all within a pixel, the most is seen.
-    let before = down(y[0] ?? 0);
-    let pixel = 0;
-    let peak = before;
-    x.forEach((value, place) => {
-      const at = Math.floor(across(value));
-      if (at > pixel) {
-        context.lineTo(pixel, peak);
-        context.lineTo(pixel + 1, peak);
-        context.lineTo(pixel + 1, before);
-        context.lineTo(at, before);
-        pixel = at;
-        peak = before;
-      }
-      before = down(y[place] ?? 0);
-      peak = Math.min(peak, before);
-    });
-    context.lineTo(pixel, peak);
-    context.lineTo(width, before);
-    context.lineTo(width, HEIGHT);
-    context.closePath();
+    const end = Math.max(last, first + 1);
     context.fillStyle = colour;
     context.globalAlpha = 0.35;
-    context.fill();
+    // What is held now goes on to the end of the picture.
+    columns([...x, end], [...y, null], first, end, this.node.width, (at, wide, _, high) => {
+      const upper = ratio * (HEIGHT - 1 - (high / top) * (HEIGHT - 2));
+      context.fillRect(at, upper, wide, this.node.height - upper);
+    });
     context.globalAlpha = 1;
   }
 
   private _line(
     context: CanvasRenderingContext2D,
     parts: number[],
-    width: number,
-    colour: string
+    colour: string,
+    ratio: number
   ): void {
     if (parts.length < 2) {
       return;
     }
-    context.beginPath();
-    parts.forEach((part, place) => {
-      context.lineTo((place / (parts.length - 1)) * width, HEIGHT - 1 - part * (HEIGHT - 2));
-    });
-    context.strokeStyle = colour;
-    context.lineWidth = 1.25;
-    context.stroke();
+    const down = (part: number): number => ratio * (HEIGHT - 1.5 - part * (HEIGHT - 2));
+    context.fillStyle = colour;
+    const places = [...parts.keys()];
+    columns(places, parts, 0, parts.length - 1, this.node.width, (at, wide, low, high) =>
+      context.fillRect(at, down(high), wide, down(low) - down(high) + 1.25 * ratio)
+    );
   }
 
   private _again: () => void = () => undefined;
   private _width = 0;
+  private _seen = false;
   private _observer: ResizeObserver;
+  private _sight: IntersectionObserver;
 }

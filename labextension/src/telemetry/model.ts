@@ -46,7 +46,6 @@ export class Model {
    * @returns whether one in between was missed, and all should be asked for anew.
    */
   take(message: IMessage): boolean {
-    this._held.clear();
     const whole = message.kind === 'state';
     const missed =
       !whole && (!this.heard || message.epoch !== this.epoch || message.seq !== this.seq + 1);
@@ -54,6 +53,7 @@ export class Model {
       this._forget();
     } else if (whole) {
       this.history.clear();
+      this._sums.clear();
       this.steps = [];
       this.devices.clear();
     }
@@ -114,29 +114,8 @@ export class Model {
 
   /** Bytes that a device held over simulated time: tensors of all categories, added up. */
   held(slot: number): { ns: number[]; bytes: number[] } {
-    const known = this._held.get(slot);
-    if (known) {
-      return known;
-    }
-    const ring = this.history.get(slot);
-    if (!ring) {
-      return { ns: [], bytes: [] };
-    }
-    const now = this.columns.indexOf('now_ns');
-    const reserved = this.columns.indexOf('reserved');
-    const bytes: number[] = [];
-    for (let row = 0; row < ring.length; row++) {
-      let sum = 0;
-      for (let column = 0; column < ring.columns; column++) {
-        if (column !== now && column !== reserved) {
-          sum += ring.at(row, column);
-        }
-      }
-      bytes.push(sum);
-    }
-    const found = { ns: ring.column(Math.max(0, now)), bytes };
-    this._held.set(slot, found);
-    return found;
+    const sums = this._sums.get(slot);
+    return { ns: sums?.column(0) ?? [], bytes: sums?.column(1) ?? [] };
   }
 
   /** All as it is now; it stays so, whatever this model takes in. */
@@ -144,24 +123,35 @@ export class Model {
     const made = Object.assign(new Model(), this);
     made.devices = new Map(this.devices);
     made.utilisation = new Map(this.utilisation);
-    made._held = new Map(this._held);
     made.history = new Map([...this.history].map(([slot, ring]) => [slot, ring.copy()]));
+    made._sums = new Map([...this._sums].map(([slot, ring]) => [slot, ring.copy()]));
     made.samples = new Map([...this.samples].map(([slot, ring]) => [slot, ring.copy()]));
     return made;
   }
 
   private _append(message: IMessage): void {
+    const now = Math.max(0, this.columns.indexOf('now_ns'));
+    const reserved = this.columns.indexOf('reserved');
     for (const [slot, rows] of message.history) {
       let ring = this.history.get(slot);
-      if (!ring || ring.columns !== this.columns.length) {
+      let sums = this._sums.get(slot);
+      if (!ring || !sums || ring.columns !== this.columns.length) {
         ring = new Ring(ROWS, Math.max(1, this.columns.length));
+        sums = new Ring(ROWS, 2);
         this.history.set(slot, ring);
+        this._sums.set(slot, sums);
       }
       for (const row of rows) {
         if (ring.length > 0 && ring.at(-1, 0) === row[0]) {
           ring.pop();
+          sums.pop();
         }
         ring.push(row);
+        const held = row.reduce(
+          (sum, value, column) => (column === now || column === reserved ? sum : sum + value),
+          0
+        );
+        sums.push([row[now] ?? NaN, held]);
       }
     }
     for (const [slot, part] of message.utilisation) {
@@ -179,6 +169,7 @@ export class Model {
     this.devices.clear();
     this.utilisation.clear();
     this.history.clear();
+    this._sums.clear();
     this.samples.clear();
     this.steps = [];
     this.timeline = null;
@@ -186,8 +177,8 @@ export class Model {
     this.advice = [];
   }
 
-  /** What `held` has found since the last message; sidebar and dashboard both ask. */
-  private _held = new Map<number, { ns: number[]; bytes: number[] }>();
+  /** By slot, of each row of `history` its moment and the sum of what is held. */
+  private _sums = new Map<number, Ring>();
 }
 
 /** Whether a device is nearly full: of its tensors, not of what its allocator keeps and could give back. */

@@ -44,9 +44,12 @@ export class Ring {
 
   /** A column from the oldest row on, for those rows. */
   column(column: number, first = 0): number[] {
-    const found: number[] = [];
-    for (let row = Math.max(0, first); row < this._length; row++) {
-      found.push(this.at(row, column));
+    const from = Math.max(0, first);
+    const found = new Array<number>(Math.max(0, this._length - from));
+    let place = (this._start + from) % this.capacity;
+    for (let row = 0; row < found.length; row++) {
+      found[row] = this._values[place * this.columns + column] ?? NaN;
+      place = place + 1 === this.capacity ? 0 : place + 1;
     }
     return found;
   }

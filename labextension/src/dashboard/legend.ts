@@ -1,0 +1,54 @@
+import { h, say } from '../dom';
+import type { IChartData, ILine } from './chart';
+import { before } from './series';
+
+/** The curves of a chart by name and colour, each with its figure at a moment. */
+export class Legend {
+  constructor(
+    private _words: (value: number) => string,
+    private _colour: (name: string) => string
+  ) {}
+
+  readonly node = h('ul', { class: 'fg-Legend' });
+
+  /** The lines, in words. */
+  get shown(): { colour: string; text: string }[] {
+    return this._lines.map((line, place) => ({
+      colour: this._colour(line.colour),
+      text: this.node.children[place]?.textContent ?? line.name
+    }));
+  }
+
+  /** Have these curves, without figures yet. */
+  fill(lines: ILine[]): void {
+    this._lines = lines;
+    this.node.replaceChildren(
+      ...lines.map(line => {
+        const swatch = h('span', { class: 'fg-Swatch' });
+        swatch.style.background = this._colour(line.colour);
+        return h(
+          'li',
+          {},
+          swatch,
+          h('span', { class: 'fg-Legend-name' }, line.name),
+          ' ',
+          h('span')
+        );
+      })
+    );
+  }
+
+  /** Say the figures at a moment; those of the last one if there is none. */
+  tell({ ns, lines }: IChartData, moment: number | null): void {
+    const place = moment === null ? ns.length - 1 : before(ns, moment);
+    lines.forEach((line, index) => {
+      const value = place < 0 ? 0 : ((line.said ?? line.drawn)[place] ?? 0);
+      const item = this.node.children[index]?.lastElementChild;
+      if (item) {
+        say(item, this._words(value));
+      }
+    });
+  }
+
+  private _lines: ILine[] = [];
+}
