@@ -28,16 +28,16 @@ export class StatusItem extends Widget {
       return;
     }
     const { model } = link;
-    const { used, total } = model.memory;
+    const { allocated, total } = model.memory;
     const warn = model.nearlyFull;
-    say(this._button, `${model.summary} · ${share(used, total)}`);
+    say(this._button, `${model.summary} · ${share(allocated, total)}`);
     this.node.classList.toggle('fg-mod-full', warn);
     mark(
       this._button,
       'title',
       warn
         ? this._trans.__('A GPU of this notebook is nearly full; a click shows which')
-        : this._trans.__('The GPUs of this notebook; a click shows them')
+        : this._trans.__('What tensors hold on the GPUs of this notebook; a click shows each')
     );
   }
 

@@ -23,7 +23,7 @@ test('a state says all', () => {
   const model = heard(state());
   expect(model.enabled).toBe(true);
   expect(model.ordered.map(one => one.slot)).toEqual([0, 1]);
-  expect(model.memory).toEqual({ used: 4 * GIB, total: 160 * GIB });
+  expect(model.memory).toEqual({ allocated: 2 * GIB, total: 160 * GIB });
   expect(model.summary).toBe('A100 ×2');
   expect(model.held(0)).toEqual({ ns: [10, 20], bytes: [GIB, 2 * GIB] });
 });

@@ -86,15 +86,15 @@ export class Model {
     return [...this.devices.values()].sort((one, other) => one.slot - other.slot);
   }
 
-  /** Bytes that are not free, and all there are, over all devices. */
-  get memory(): { used: number; total: number } {
-    let used = 0;
+  /** Bytes that tensors hold, and all there are, over all devices. */
+  get memory(): { allocated: number; total: number } {
+    let allocated = 0;
     let total = 0;
     for (const { memory } of this.devices.values()) {
-      used += memory.total - memory.free;
+      allocated += memory.allocated;
       total += memory.total;
     }
-    return { used, total };
+    return { allocated, total };
   }
 
   /** Whether any device is nearly full. */
