@@ -2,7 +2,7 @@
 // the kernel is busy. Text from the kernel is only ever set as text.
 
 const VERSION = 1;
-// From what stays to what comes and goes, so that the figure is calm below.
+// In the order of categories.py: from what stays to what comes and goes, so that the figure is calm below.
 const CATEGORIES = ["parameters", "optimizer_state", "workspace", "gradients", "activations", "inputs", "other"];
 const SPOKEN = { optimizer_state: "optimizer state" };
 const ROWS = 600;

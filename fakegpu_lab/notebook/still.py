@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.snapshot import DeviceSnapshot, Snapshot
 
 # Okabe and Ito's colours, as in panel.css.
-COLOURS = dict(zip(NAMES, ("#0072b2", "#d55e00", "#e69f00", "#56b4e9", "#cc79a7", "#009e73", "#9a9a9a"), strict=True))
+COLOURS = dict(zip(NAMES, ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#9a9a9a"), strict=True))
 
 
 def table(snapshot: Snapshot, note: str = "") -> Table:
