@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.multiprocessing
 
+from fakegpu_lab import surroundings
 from fakegpu_lab.driver import current, late
 from fakegpu_lab.ranks.scheduler import current_rank
 
@@ -27,10 +28,7 @@ _start_processes: Any = _module.start_processes
 
 def in_notebook() -> bool:
     """Whether this is a kernel (or IPython) with a machine, outside of ranks."""
-    shell = sys.modules.get("IPython")
-    return (
-        shell is not None and shell.get_ipython() is not None and current.machine is not None and current_rank() is None
-    )
+    return surroundings.shell() is not None and current.machine is not None and current_rank() is None
 
 
 class _Done:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import linecache
 import os
-import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from fakegpu_lab import surroundings
 
 _THOUSANDS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -91,7 +92,6 @@ def _short(name: str, folder: str) -> str:
 
 def _cell(name: str) -> str:
     """How IPython calls a cell, such as ``In[3]``; empty where the name is no cell's."""
-    ipython: Any = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
+    shell = surroundings.shell()
     found = shell.compile.format_code_name(name) if shell is not None else None
     return str(found[1]) if found else ""
