@@ -102,7 +102,8 @@ def _accelerate(patches: Patches, module: Any) -> None:
     ) -> Any:
         if not in_notebook() or num_processes is None or num_processes < 2:
             return real(function, args, num_processes, mixed_precision, use_port, master_addr, **more)
-        from fakegpu_lab.ranks.run import run_programs, variables
+        from fakegpu_lab.ranks.environment import variables
+        from fakegpu_lab.ranks.run import run_programs
 
         if module.AcceleratorState._shared_state:
             raise ValueError(

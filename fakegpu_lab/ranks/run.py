@@ -11,6 +11,7 @@ from fakegpu_lab.driver.patches import Patches
 from fakegpu_lab.driver.torch_cuda import device, lifecycle
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.ranks import diagnosis, heap, hints, tracebacks
+from fakegpu_lab.ranks.environment import variables
 from fakegpu_lab.ranks.output import Console, RankOutput
 from fakegpu_lab.ranks.process_state import ProcessState
 from fakegpu_lab.ranks.scheduler import Scheduler, current_rank
@@ -23,23 +24,6 @@ if TYPE_CHECKING:
 
 MOST = 64
 """Ranks that one process runs: each has a thread, and a share of the memory."""
-
-
-def variables(rank: int, world_size: int) -> dict[str, str]:
-    """The environment variables that torchrun gives a rank, on one node."""
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_WORLD_SIZE": str(world_size),
-        "GROUP_RANK": "0",
-        "GROUP_WORLD_SIZE": "1",
-        "ROLE_RANK": str(rank),
-        "ROLE_WORLD_SIZE": str(world_size),
-        "ROLE_NAME": "default",
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": "29500",
-    }
 
 
 def run_ranks(
