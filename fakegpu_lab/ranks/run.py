@@ -31,27 +31,11 @@ def run_ranks(
     world_size: int,
     *args: Any,
     show: Collection[int] | None = None,
+    timeout_like_nccl: bool = False,
 ) -> list[Any]:
-    """Run ``fn(*args)`` on `world_size` ranks of this process, and return what each returned.
-
-    Each rank has its own ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT``, its own current
-    device, random states and process groups; its output is labelled. One rank runs at a time, in an order that is the
-    same in every run.
-
-    Parameters
-    ----------
-    show
-        The ranks whose output is shown; by default all.
-
-    Raises
-    ------
-    FakeGpuError
-        There is no machine, or the number of ranks is not one that can be run.
-    Exception
-        What the first rank to fail raised; the others were stopped.
-    """
+    """`session.run_ranks`."""
     __tracebackhide__ = True
-    return run_programs([partial(fn, *args)] * check(world_size), show)
+    return run_programs([partial(fn, *args)] * check(world_size), show, timeout_like_nccl=timeout_like_nccl)
 
 
 def check(world_size: Any) -> int:
@@ -77,8 +61,6 @@ def run_programs(
     ----------
     environment
         The variables that a rank has in addition, by its rank and the number of ranks.
-    timeout_like_nccl
-        Whether ranks that can never go on are told as NCCL's watchdog tells it, and no more.
     """
     __tracebackhide__ = True
     world_size = check(len(programs))
