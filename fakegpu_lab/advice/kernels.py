@@ -6,8 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.advice.finding import OFTEN, Finding
-from fakegpu_lab.report import duration, size
-from fakegpu_lab.timeline.words import percent
+from fakegpu_lab.amounts import duration, percent, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -32,7 +32,7 @@ def run(request: runner.Request, world_size: int, rank: int) -> None:
 
 def summary(snapshot: Snapshot, plan: Plan) -> Table:
     """Tell of a rank's memory and time, and of what it did together with the others."""
-    from fakegpu_lab.report import duration, size
+    from fakegpu_lab.amounts import duration, size
     from fakegpu_lab.table import Table
 
     device = max(snapshot.devices, key=lambda device: device.memory.peak_reserved)

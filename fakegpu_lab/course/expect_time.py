@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.amounts import duration, percent
 from fakegpu_lab.course.expect_runs import looked_at
 from fakegpu_lab.course.outcome import report, subject
 from fakegpu_lab.course.plain import seconds
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.report import duration
-from fakegpu_lab.timeline.words import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

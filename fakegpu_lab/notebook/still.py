@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from fakegpu_lab.amounts import duration, size
 from fakegpu_lab.hardware.categories import NAMES, spoken
-from fakegpu_lab.report import duration, size
 from fakegpu_lab.table import Table
 
 if TYPE_CHECKING:
@@ -35,12 +35,8 @@ def table(snapshot: Snapshot, note: str = "") -> Table:
         ]
         for device in shown
     ]
-    title = f"{snapshot.spec}: memory by what it is for, after {duration(_now(snapshot))} of simulated time"
+    title = f"{snapshot.spec}: memory by what it is for, after {duration(snapshot.done_ns)} of simulated time"
     return Table(headers, rows, title, frozenset(range(2, len(headers))), note)
-
-
-def _now(snapshot: Snapshot) -> int:
-    return max([snapshot.now_ns, *(device.time.done_ns for device in snapshot.devices)])
 
 
 def _bytes(device: DeviceSnapshot, name: str) -> int:
