@@ -165,8 +165,7 @@ class Panel:
         metadata: dict[str, Any] = {}
         if self.widget is not None:
             with contextlib.suppress(Exception):  # whatever the widget has to say besides, the text is there
-                shown, metadata = (
-                    self.widget._repr_mimebundle_()
-                )  # enables Colab's widget manager, and says where it is
+                # On Colab it enables the widget manager, and the metadata say where that is.
+                shown, metadata = self.widget._repr_mimebundle_()
                 bundle |= shown
         return (bundle, metadata) if metadata else bundle
