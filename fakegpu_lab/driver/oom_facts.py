@@ -143,11 +143,7 @@ def gather(device: Device, asked: int, limit: int) -> Facts:
     machine = current.machine
     assert machine is not None  # there is a device
     found = holdings.live()
-    kept = holdings.kept_by_autograd(found.tensors)
-    said = holdings.Words(machine)
-    said.roots(found.modules, found.optimizers)
-    for tensor, saved in zip(found.tensors, kept, strict=True):
-        said.tensor(tensor, holdings.KEPT if saved else holdings.UNKNOWN)
+    said = holdings.words(machine, found)
     allocator = device.allocator
     free, total = allocator.memory_info()
     blocks = [block for segment in list(allocator.segments.values()) for block in segment.blocks()]
