@@ -13,7 +13,7 @@ from rich.table import Table
 from fakegpu_lab.amounts import several
 from fakegpu_lab.course.grade import gradebook, lesson, many, pages, submissions, tables
 from fakegpu_lab.course.grade.journal import Journal
-from fakegpu_lab.course.grade.limits import Limits
+from fakegpu_lab.course.grade.limits import MIB, Limits
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.sizes import parse_size
 
@@ -58,7 +58,7 @@ def grade(request: Request) -> int:
     limits = Limits(
         cell_seconds=request.cell_seconds,
         total_seconds=request.total_seconds,
-        memory_bytes=max(parse_size(request.memory), 256 * 2**20),
+        memory_bytes=max(parse_size(request.memory), 256 * MIB),
         processes=request.processes,
     )
     if not out.absolute().parent.is_dir():
