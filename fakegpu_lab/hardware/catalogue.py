@@ -140,7 +140,7 @@ def _unknown(name: str, kinds: list[str]) -> str:
 def _mapping(path: Path) -> dict[str, Any]:
     """Read a file's fields, and say plainly why it has none."""
     if path.suffix.lower() not in _SUFFIXES:
-        raise FakeGpuError(f"{path} does not end in .yaml: a profile of your own is a YAML file, such as my-gpu.yaml")
+        raise FakeGpuError(f"{path} does not end in .yaml: a profile of your own is a YAML file, such as my-gpu.yaml.")
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except FileNotFoundError:
