@@ -84,10 +84,8 @@ def main() -> None:
     for _ in range(5):
         step()
     times: dict[str, list[float]] = {"without": [], "with": []}
-    work: dict[str, list[float]] = {
-        "without": [],
-        "with": [],
-    }  # of all the process's threads: other programs' share out
+    # Of all the process's threads: other programs' share out.
+    work: dict[str, list[float]] = {"without": [], "with": []}
     seconds = 0.0
     shares: list[float] = []
     for turn in range(2 * options.rounds):
@@ -98,9 +96,7 @@ def main() -> None:
             publisher.add(outlet)
             source.begin()
             opened = time.process_time()
-            while (
-                time.process_time() - opened < WARM
-            ):  # opening costs, once: all of Python's objects are looked through
+            while time.process_time() - opened < WARM:  # opening costs, once: all Python objects are looked through
                 step()
         ops[name].append(min(small_ops() for _ in range(5)))
         before = sum(spent.values())

@@ -74,15 +74,10 @@ def build(folder: Path, python: str) -> tuple[Path, Path]:
     scripts = environment / ("Scripts" if os.name == "nt" else "bin")
     pip = [str(scripts / "python"), "-m", "pip", "--disable-pip-version-check", "install", "-qq", "--no-cache-dir"]
     pinned = [*pip, "--constraint", "constraints.txt"]
-    here = subprocess.run(
-        [*pinned, "torch"], cwd=clone, capture_output=True, check=False
-    )  # where pip finds the CPU build
-    asked = (
-        ["--requirement", "binder/requirements.txt"]
-        if here.returncode
-        else ["--constraint", "constraints.txt", ".[lab]"]
-    )
-    subprocess.run([*pip, *asked], cwd=clone, check=True)
+    # The plain name, where pip finds the CPU build; else as repo2docker would.
+    found = subprocess.run([*pinned, "torch"], cwd=clone, capture_output=True, check=False).returncode == 0
+    install = [*pinned, ".[lab]"] if found else [*pip, "--requirement", "binder/requirements.txt"]
+    subprocess.run(install, cwd=clone, check=True)
     if os.name == "posix":
         path = os.pathsep.join([str(scripts), os.environ.get("PATH", "")])
         subprocess.run(["bash", "binder/postBuild"], cwd=clone, env={**visitor(folder), "PATH": path}, check=True)

@@ -1,4 +1,4 @@
-"""Makes the timelines that the README shows: ``python docs/timeline.py`` writes copies.html and gpt-step.html here.
+"""Makes the timelines that the guide shows: ``python docs/timeline.py`` writes copies.html and gpt-step.html here.
 
 Their pictures are docs/images/copies.png and docs/images/gpt-step.png.
 """

@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab import surroundings
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -129,9 +130,7 @@ def _hint(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _room() -> Classroom | None:
     """What this kernel knows of the lesson that its notebook is."""
-    from IPython.core.getipython import get_ipython
-
-    shell: Any = get_ipython()
+    shell = surroundings.shell()
     magics = shell.magics_manager.registry.get("CourseMagics") if shell is not None else None
     room: Classroom | None = getattr(magics, "room", None)
     return room

@@ -35,9 +35,10 @@ def autoload() -> None:
         finally:
             _inheriting = False
         if world := os.environ.get(WORLD):
+            from fakegpu_lab import plan
             from fakegpu_lab.ranks import implied
 
-            implied.enter(implied.checked(*map(int, world.split(":"))))
+            implied.enter(plan.checked(*map(int, world.split(":"))))
         parent, _, folder = os.environ.get(REPORTS, "").partition(":")
         if folder and parent != str(os.getpid()):
             from fakegpu_lab import processes

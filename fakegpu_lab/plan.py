@@ -1,14 +1,62 @@
-"""What one rank of an implied world needs: the figures of ``fakegpu-lab plan``, which `ranks.implied` counts."""
+"""A world of which one rank runs, and what that rank needs: the figures of ``fakegpu-lab plan``.
+
+`ranks.implied` counts them.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pydantic import BaseModel, ConfigDict, Field
+
+from fakegpu_lab.hardware.errors import FakeGpuError
 
 ASSUMED = (
     "Assumed: every other rank does the same as this one, at the same time, with equal shapes;\n"
     "all nodes are like this one, and nobody else uses the network. Memory is counted as PyTorch's\n"
     "allocator counts it, without what NCCL takes for itself; times are those of the model."
 )
+
+
+MOST = 1 << 17
+"""Ranks of an implied world: more than any job that was told of."""
+
+
+@dataclass(frozen=True)
+class World:
+    """A world of which only one rank runs.
+
+    Attributes
+    ----------
+    size, rank
+        Of the world, and of the process.
+    local_size
+        Ranks on one node.
+    """
+
+    size: int
+    rank: int
+    local_size: int
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return -(-self.size // self.local_size)
+
+
+def checked(size: int, rank: int, local_size: int) -> World:
+    """The world that was asked for.
+
+    Raises
+    ------
+    FakeGpuError
+        There cannot be such a world, or no such rank in it.
+    """
+    if not 1 <= size <= MOST:
+        raise FakeGpuError(f"A world has 1 to {MOST:,} ranks, and {size:,} were asked for.")
+    if not 0 <= rank < size:
+        raise FakeGpuError(f"There is no rank {rank:,} in a world of {size:,}: they count from 0 to {size - 1:,}.")
+    return World(size, rank, local_size)
 
 
 class _Told(BaseModel):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fakegpu_lab.amounts import duration, several, size
 from fakegpu_lab.hardware.snapshot import Snapshot  # noqa: TC001 - pydantic reads the annotation
 from fakegpu_lab.plan import Plan  # noqa: TC001 - pydantic reads the annotation
 from fakegpu_lab.processes import ProcessReport, used
@@ -50,15 +51,15 @@ def summary(snapshot: Snapshot, processes: tuple[ProcessReport, ...] = ()) -> Ta
         ]
         for device in devices
     ]
-    elapsed = max([snapshot.now_ns, *(device.time.done_ns for device in devices)])
-    title = f"fakegpu-lab {_machine(snapshot)}: peak memory, copies, kernels in {duration(elapsed)} of simulated time"
+    elapsed = duration(snapshot.done_ns)
+    title = f"fakegpu-lab {_machine(snapshot)}: peak memory, copies, kernels in {elapsed} of simulated time"
     return Table(headers, rows, title, frozenset(range(1, len(headers))))
 
 
 def _of_processes(main: Snapshot, processes: tuple[ProcessReport, ...]) -> Table:
-    tellers = [(report.name, report.devices, report.snapshot.now_ns) for report in processes]
+    tellers = [(report.name, report.devices, report.snapshot.done_ns) for report in processes]
     if used(main):
-        tellers.insert(0, ("main", used(main), main.now_ns))
+        tellers.insert(0, ("main", used(main), main.done_ns))
     together = any(device.counters.collective_count for _, devices, _ in tellers for device in devices)
     headers = ["process", "device", "allocated", "reserved", "H2D", "D2H", "kernels", "busy"]
     headers += ["collectives", "waited"] if together else []
@@ -77,9 +78,9 @@ def _of_processes(main: Snapshot, processes: tuple[ProcessReport, ...]) -> Table
         for device in devices
     ]
     rows += [[name, "none", *["0"] * (len(headers) - 2)] for name, devices, _ in tellers if not devices]
-    elapsed = max(max([now, *(device.time.done_ns for device in devices)]) for _, devices, now in tellers)
+    elapsed = max(done for _, _, done in tellers)
     ranks = sum(report.rank is not None for report in processes)
-    who = f"{ranks} rank{'s' * (ranks > 1)}" if ranks else f"{len(tellers)} processes"
+    who = several(ranks, "rank") if ranks else several(len(tellers), "process", "processes")
     title = f"fakegpu-lab {_machine(main)}: {who}, each one's peak memory in {duration(elapsed)} of simulated time"
     killed = [report.name for report in processes if not report.ended]
     note = f"Killed, and told of as at one of the last collectives: {', '.join(killed)}." if killed else ""
@@ -102,38 +103,8 @@ def status(snapshot: Snapshot) -> Table:
         ]
         for device in snapshot.devices
     ]
-    gpus = "1 simulated GPU" if len(rows) == 1 else f"{len(rows)} simulated GPUs"
-    return Table(headers, rows, f"{_machine(snapshot)}: {gpus}", frozenset(range(2, len(headers))))
-
-
-def size(nbytes: int) -> str:
-    """Write a size in three figures, to fit a column.
-
-    >>> size(0), size(360_000), size(84_986_691_584)
-    ('0', '352 KiB', '79.2 GiB')
-    """
-    return _in_three_figures(nbytes, ("B", "KiB", "MiB", "GiB", "TiB"), 1024, 1000)
-
-
-def duration(ns: float) -> str:
-    """Write a time in three figures.
-
-    >>> duration(0), duration(850), duration(52_406), duration(2_278_221), duration(1_234_567_890)
-    ('0', '850 ns', '52.4 µs', '2.28 ms', '1.23 s')
-    """
-    return _in_three_figures(ns, ("ns", "µs", "ms", "s"), 1000, 999.5)
-
-
-def _in_three_figures(count: float, units: tuple[str, ...], step: int, full: float) -> str:
-    """Write an amount of the smallest unit in the unit in which it is less than `full`, or in the last."""
-    value, unit = float(count), units[0]
-    for unit in units:
-        if value < full or unit == units[-1]:
-            break
-        value /= step
-    if unit == units[0]:
-        return f"{count:.0f} {unit}" if count else "0"
-    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+    title = f"{_machine(snapshot)}: {several(len(rows), 'simulated GPU')}"
+    return Table(headers, rows, title, frozenset(range(2, len(headers))))
 
 
 def _ordinal(device: DeviceSnapshot) -> str:

@@ -129,12 +129,37 @@ def _retire(old: Machine, farewell: str) -> None:
     )
 
 
-def run_ranks(fn: Callable[..., Any], world_size: int, *args: Any, show: Collection[int] | None = None) -> list[Any]:
-    """Run ``fn(*args)`` on `world_size` ranks of this process; see `fakegpu_lab.ranks.run.run_ranks`."""
+def run_ranks(
+    fn: Callable[..., Any],
+    world_size: int,
+    *args: Any,
+    show: Collection[int] | None = None,
+    timeout_like_nccl: bool = False,
+) -> list[Any]:
+    """Run ``fn(*args)`` on `world_size` ranks of this process, and return what each returned.
+
+    Each rank has its own ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT``, its own current
+    device, random states and process groups; its output is labelled. One rank runs at a time, in an order that is the
+    same in every run.
+
+    Parameters
+    ----------
+    show
+        The ranks whose output is shown; by default all.
+    timeout_like_nccl
+        Whether ranks that can never go on are told as NCCL's watchdog tells it, and no more.
+
+    Raises
+    ------
+    FakeGpuError
+        There is no machine, or the number of ranks is not one that can be run.
+    Exception
+        What the first rank to fail raised; the others were stopped.
+    """
     __tracebackhide__ = True
     from fakegpu_lab.ranks import run  # imports torch: not before it is needed
 
-    return run.run_ranks(fn, world_size, *args, show=show)
+    return run.run_ranks(fn, world_size, *args, show=show, timeout_like_nccl=timeout_like_nccl)
 
 
 def machine() -> Machine:

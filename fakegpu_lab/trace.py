@@ -6,6 +6,7 @@ import html
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab import session
+from fakegpu_lab.amounts import duration, percent, several
 from fakegpu_lab.hardware.clock import here
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.recorder import Recorder
@@ -212,9 +213,6 @@ class Trace:
 
     def described(self) -> str:
         """Say in one line how long it took, how busy the devices were, and for how long the host waited."""
-        from fakegpu_lab.report import duration
-        from fakegpu_lab.timeline.words import percent
-
         parts = [f"{duration(self.ended_ns - self.began_ns)} of simulated time"]
         used = sorted({device for device, _ in self.totals})
         for device in used:
@@ -236,12 +234,12 @@ class Trace:
         counts: tuple[tuple[int, str], ...] = ((kernels, "kernel"), (copies, "transfer"), (blocks, "allocation"))
         if parts:
             counts = (*counts[:2], (together, "collective"), counts[2])
-        text = ", ".join(f"{number:,} {what}{'s' * (number != 1)}" for number, what in counts)
+        text = ", ".join(several(number, what) for number, what in counts)
         lost = sum(self.dropped.values())
         return f"{text}; no details of {lost:,} of them" if lost else text
 
     def __repr__(self) -> str:
-        races = f", {len(self.races)} races: see trace.races" if self.races else ""
+        races = f", {several(len(self.races), 'race')}: see trace.races" if self.races else ""
         return f"<Trace of {self.elapsed * 1e3:.3f} ms: {self._counted()}{races}>"
 
     def _repr_html_(self) -> str:

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab import surroundings
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-DEBUG = os.environ.get("FAKEGPU_LAB_DEBUG") == "1"
 
 _OURS = str(Path(__file__).parent) + os.sep
 _SHELL = str(Path("IPython", "core", "interactiveshell.py"))
@@ -75,14 +75,14 @@ def _steps(traceback: TracebackType | None) -> Iterator[TracebackType]:
 
 def show(shell: Any, error: Exception) -> None:
     """Show an error as IPython does, trimmed."""
-    if not DEBUG:
+    if not surroundings.DEBUG:
         trim(error)
     shell.showtraceback((type(error), error, error.__traceback__), tb_offset=0)
 
 
 def watch() -> Callable[[], None]:
     """Trim what is shown from now on; returns what ends that."""
-    if DEBUG:
+    if surroundings.DEBUG:
         return lambda: None
     before = sys.excepthook
 
@@ -91,8 +91,7 @@ def watch() -> Callable[[], None]:
         before(kind, error, error.__traceback__)
 
     sys.excepthook = hook
-    ipython: Any = sys.modules.get("IPython")
-    shell: Any = ipython.get_ipython() if ipython is not None else None
+    shell = surroundings.shell()
     ours = shell is not None and not shell.custom_exceptions
     if ours:
         shell.set_custom_exc((Exception,), lambda shell, kind, error, traceback, tb_offset=None: show(shell, error))

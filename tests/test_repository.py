@@ -16,6 +16,7 @@ import pytest
 import fakegpu_lab
 from fakegpu_lab.cli import cli
 from fakegpu_lab.hardware.catalogue import catalogue
+from fakegpu_lab.notebook.magics import WORDS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [
@@ -89,7 +90,7 @@ def test_links_and_gpus_in_the_documents_exist(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
     for link in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
         assert ((ROOT / document).parent / link).exists(), link
-    known = {*catalogue("gpus"), *catalogue("nodes"), "footer", "off", "panel", "profiles", "reset"}
+    known = {*catalogue("gpus"), *catalogue("nodes"), *WORDS}
     for spec in re.findall(r"(?:`|^)%fakegpu ([a-z][\w.-]*)", text, re.MULTILINE):
         assert spec in known
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.report import duration
+from fakegpu_lab.amounts import duration
 from fakegpu_lab.timeline.words import place
 
 if TYPE_CHECKING:

@@ -6,51 +6,12 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.advice.finding import OFTEN, Finding
-from fakegpu_lab.report import duration, size
-from fakegpu_lab.timeline.words import percent
+from fakegpu_lab.amounts import duration, percent, size
+from fakegpu_lab.timeline import spans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from fakegpu_lab.hardware.records import Kernel
     from fakegpu_lab.timeline.recorded import Recorded
-
-Span = tuple[int, int]
-
-
-def merged(spans: Iterable[Span]) -> list[Span]:
-    """Times without overlaps, in order.
-
-    >>> merged([(5, 7), (0, 2), (1, 3)])
-    [(0, 3), (5, 7)]
-    """
-    found: list[Span] = []
-    for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        else:
-            found.append((start, end))
-    return found
-
-
-def shared(first: Sequence[Span], second: Sequence[Span]) -> int:
-    """Nanoseconds that two lists of merged times have in common.
-
-    >>> shared([(0, 10)], [(2, 4), (8, 12)])
-    4
-    """
-    total = i = k = 0
-    while i < len(first) and k < len(second):
-        total += max(0, min(first[i][1], second[k][1]) - max(first[i][0], second[k][0]))
-        if first[i][1] < second[k][1]:
-            i += 1
-        else:
-            k += 1
-    return total
-
-
-def _length(spans: Iterable[Span]) -> int:
-    return sum(end - start for start, end in spans)
 
 
 def _by_device(recorded: Recorded) -> dict[int, list[Kernel]]:
@@ -67,7 +28,7 @@ def launch_bound(recorded: Recorded) -> list[Finding]:
     for device, kernels in _by_device(recorded).items():
         launch = recorded.machine.devices[device].profile.launch_overhead_us * 1e3
         short = [k for k in kernels if k.end_ns - k.start_ns < launch and not k.waited_for]
-        busy = _length(merged((k.start_ns, k.end_ns) for k in kernels))
+        busy = spans.length(spans.of(kernels))
         if len(kernels) < 50 or len(short) < 0.5 * len(kernels) or busy > 0.6 * whole:
             continue
         mean = sum(k.end_ns - k.start_ns for k in short) / len(short)
@@ -89,8 +50,8 @@ def gpu_idle(recorded: Recorded) -> list[Finding]:
     found = []
     whole = recorded.ended_ns - recorded.began_ns
     for device, kernels in _by_device(recorded).items():
-        busy = merged((k.start_ns, k.end_ns) for k in kernels)
-        if len(kernels) < OFTEN or _length(busy) > 0.5 * whole:
+        busy = spans.of(kernels)
+        if len(kernels) < OFTEN or spans.length(busy) > 0.5 * whole:
             continue
         work = recorded.host_work
         copies = [c for c in recorded.transfers if c.device == device and c.kind == "h2d"]
@@ -102,14 +63,14 @@ def gpu_idle(recorded: Recorded) -> list[Finding]:
                 "Copy the next batch on a stream of its own while this one computes.",
             ),
         ):
-            spans = merged((c.start_ns, c.end_ns) for c in causes)
-            alone = _length(spans) - shared(spans, busy)
+            caused = spans.of(causes)
+            alone = spans.length(caused) - spans.shared(caused, busy)
             if alone < 0.25 * whole:
                 continue
             worst = max(causes, key=lambda c: c.end_ns - c.start_ns)
             found.append(Finding(
                 "gpu_idle", f"cuda:{device} stands idle",
-                f"It was busy {percent(_length(busy), whole)} of the time. For {duration(alone)} "
+                f"It was busy {percent(spans.length(busy), whole)} of the time. For {duration(alone)} "
                 f"({percent(alone, whole)}) it had nothing to do while {what}.",
                 remedy, worst.line, alone,
             ))  # fmt: skip
@@ -141,14 +102,14 @@ def all_reduce_alone(recorded: Recorded) -> list[Finding]:
     sums = ("all_reduce", "reduce_scatter")
     for device in sorted({part.device for part in recorded.collectives}):
         parts = [c for c in recorded.collectives if c.device == device and c.operation in sums]
-        spans = merged((c.joined_ns or c.start_ns, c.end_ns) for c in parts)
-        alone = _length(spans) - shared(spans, merged((k.start_ns, k.end_ns) for k in kernels.get(device, [])))
-        if len(parts) < 2 or alone < 0.8 * _length(spans) or alone < 0.05 * whole:
+        moving = spans.merged((c.joined_ns or c.start_ns, c.end_ns) for c in parts)
+        alone = spans.length(moving) - spans.shared(moving, spans.of(kernels.get(device, [])))
+        if len(parts) < 2 or alone < 0.8 * spans.length(moving) or alone < 0.05 * whole:
             continue
         found.append(Finding(
             "all_reduce_alone", "Communication is not hidden behind computation",
             f"cuda:{device} moved {size(sum(c.nbytes for c in parts))} in {len(parts):,} collectives; for "
-            f"{duration(alone)} of their {duration(_length(spans))} no kernel ran beside them.",
+            f"{duration(alone)} of their {duration(spans.length(moving))} no kernel ran beside them.",
             "Let DistributedDataParallel add up gradients in buckets while backward runs, or start the operation with "
             "async_op=True and wait for it when its result is needed.",
             parts[0].line, alone,

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.advice.finding import OFTEN, Finding
-from fakegpu_lab.report import size
+from fakegpu_lab.amounts import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

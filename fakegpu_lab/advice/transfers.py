@@ -6,9 +6,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, TypeVar
 
 from fakegpu_lab.advice.finding import OFTEN, Finding
+from fakegpu_lab.amounts import duration, percent, several, size
 from fakegpu_lab.hardware.links import STAGED_BYTES
-from fakegpu_lab.report import duration, size
-from fakegpu_lab.timeline.words import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,11 +92,11 @@ def same_again(recorded: Recorded) -> list[Finding]:
     for (_, _, line), copies in groups.items():
         if len(copies) >= OFTEN:
             lines[line].append(copies)
-    for line, several in lines.items():
-        again = [copy for copies in several for copy in copies[1:]]
-        nbytes = sum(copies[0].nbytes for copies in several)
-        times = len(again) + len(several)
-        what = f"The same {size(nbytes)}" if len(several) == 1 else f"{len(several)} tensors, {size(nbytes)} together,"
+    for line, sent in lines.items():
+        again = [copy for copies in sent for copy in copies[1:]]
+        nbytes = sum(copies[0].nbytes for copies in sent)
+        times = len(again) + len(sent)
+        what = f"The same {size(nbytes)}" if len(sent) == 1 else f"{len(sent)} tensors, {size(nbytes)} together,"
         found.append(Finding(
             "same_again", "The same tensor is sent again",
             f"{what} went to the device in {times:,} copies, unchanged; after the first they took "
@@ -114,8 +113,8 @@ def pageable_non_blocking(recorded: Recorded) -> list[Finding]:
     for line, waits in _by_line(w for w in recorded.waits if w.name == _PAGEABLE).items():
         found.append(Finding(
             "pageable_non_blocking", "non_blocking has no effect on pageable memory",
-            f"The host waited {duration(_ns(waits))} here in {len(waits):,} "
-            f"{'copies' if len(waits) > 1 else 'copy'} that were asked not to block.",
+            f"The host waited {duration(_ns(waits))} here in {several(len(waits), 'copy', 'copies')} that "
+            "were asked not to block.",
             "Pin the source: DataLoader(…, pin_memory=True), or tensor.pin_memory() once.",
             line, _ns(waits),
         ))  # fmt: skip

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 _BEFORE_SCRIPT = {"allow_interspersed_args": False}  # what follows the script belongs to the script
 
+# What `run` and `plan` have in common.
+_memory = click.option("--memory", metavar="SIZE", help="Give every GPU only so much memory: 2GiB, 512MiB")
+_report = click.option("--report", metavar="FILE", help="Also write what the run did to FILE, as JSON")
+_module = click.option("-m", "module", is_flag=True, help="Run a module, as python -m does")
+_command = click.argument("command", nargs=-1, required=True, metavar="SCRIPT [ARGS]...", type=click.UNPROCESSED)
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(fakegpu_lab.__version__, prog_name="fakegpu-lab")
@@ -34,7 +40,7 @@ def cli() -> None:
     metavar="SPEC",
     help="The GPUs: a100:2, a100:1,t4:2, dgx-a100, ./my-gpu.yaml",
 )
-@click.option("--memory", metavar="SIZE", help="Give every GPU only so much memory: 2GiB, 512MiB")
+@_memory
 @click.option(
     "--compute",
     type=click.Choice(["real", "meta"]),
@@ -42,10 +48,10 @@ def cli() -> None:
     show_default=True,
     help="meta: shapes and memory only, no values",
 )
-@click.option("--report", metavar="FILE", help="Also write what the run did to FILE, as JSON")
+@_report
 @click.option("-q", "--quiet", is_flag=True, help="No table at the end")
-@click.option("-m", "module", is_flag=True, help="Run a module, as python -m does")
-@click.argument("command", nargs=-1, required=True, metavar="SCRIPT [ARGS]...", type=click.UNPROCESSED)
+@_module
+@_command
 def run(
     devices: str,
     memory: str | None,
@@ -76,7 +82,7 @@ def run(
 )
 @click.option("-n", "--world-size", type=click.IntRange(1, 1 << 17), required=True, help="Ranks of the whole job")
 @click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="The rank that runs")
-@click.option("--memory", metavar="SIZE", help="Give every GPU only so much memory: 2GiB, 512MiB")
+@_memory
 @click.option(
     "--compute",
     type=click.Choice(["real", "meta"]),
@@ -84,9 +90,9 @@ def run(
     show_default=True,
     help="real: compute values, too, as if all ranks had the same",
 )
-@click.option("--report", metavar="FILE", help="Also write it to FILE, as JSON")
-@click.option("-m", "module", is_flag=True, help="Run a module, as python -m does")
-@click.argument("command", nargs=-1, required=True, metavar="SCRIPT [ARGS]...", type=click.UNPROCESSED)
+@_report
+@_module
+@_command
 def plan(
     devices: str,
     world_size: int,

@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fakegpu_lab.amounts import several
 from fakegpu_lab.course.grade import gradebook, lesson, many, pages, submissions, tables
 from fakegpu_lab.course.grade.journal import Journal
-from fakegpu_lab.course.grade.limits import Limits
+from fakegpu_lab.course.grade.limits import MIB, Limits
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.sizes import parse_size
 
@@ -57,7 +58,7 @@ def grade(request: Request) -> int:
     limits = Limits(
         cell_seconds=request.cell_seconds,
         total_seconds=request.total_seconds,
-        memory_bytes=max(parse_size(request.memory), 256 * 2**20),
+        memory_bytes=max(parse_size(request.memory), 256 * MIB),
         processes=request.processes,
     )
     if not out.absolute().parent.is_dir():
@@ -123,7 +124,7 @@ def _write(request: Request, graded: GradedLesson, outcomes: list[Outcome], out:
 
 
 def _tell(console: Console, graded: GradedLesson, outcomes: list[Outcome], out: Path, summary: Path) -> None:
-    table = Table(title=f"{graded.name}: {len(outcomes)} submissions", title_justify="left")
+    table = Table(title=f"{graded.name}: {several(len(outcomes), 'submission')}", title_justify="left")
     for name in ("exercise", "mean", "all points", "some", "none"):
         table.add_column(name, justify="left" if name == "exercise" else "right")
     table.add_column("the commonest wrong answer")

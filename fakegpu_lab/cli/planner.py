@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab import inherit
 from fakegpu_lab.cli import runner
-from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.spec import parse_spec
+from fakegpu_lab.plan import ASSUMED, checked
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.snapshot import Snapshot
@@ -25,16 +25,14 @@ def run(request: runner.Request, world_size: int, rank: int) -> None:
         For anything wrong with the request, before the program starts.
     """
     spec = parse_spec(request.devices, memory=request.memory)
-    if not 0 <= rank < world_size:
-        raise FakeGpuError(f"There is no rank {rank:,} in a world of {world_size:,}: they count from 0.")
-    local_size = min(spec.gpus_per_node, world_size)
-    os.environ[inherit.WORLD] = f"{world_size}:{rank}:{local_size}"
+    world = checked(world_size, rank, min(spec.gpus_per_node, world_size))
+    os.environ[inherit.WORLD] = f"{world.size}:{world.rank}:{world.local_size}"
     runner.run(request)
 
 
 def summary(snapshot: Snapshot, plan: Plan) -> Table:
     """Tell of a rank's memory and time, and of what it did together with the others."""
-    from fakegpu_lab.report import duration, size
+    from fakegpu_lab.amounts import duration, size
     from fakegpu_lab.table import Table
 
     device = max(snapshot.devices, key=lambda device: device.memory.peak_reserved)
@@ -67,6 +65,4 @@ def summary(snapshot: Snapshot, plan: Plan) -> Table:
         ]
         for one in plan.operations
     ]
-    from fakegpu_lab.plan import ASSUMED
-
     return Table(headers, rows, "\n".join(title), frozenset(range(1, 5)), ASSUMED)

@@ -14,7 +14,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fakegpu_lab import tracebacks
+from fakegpu_lab import surroundings, tracebacks
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Program:
             print(f"fakegpu-lab: interrupted{where}", file=sys.stderr)
             return INTERRUPTED
         except BaseException as error:
-            if not tracebacks.DEBUG:
+            if not surroundings.DEBUG:
                 tracebacks.trim(error)
             return _tell(error)
         return 0

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fakegpu_lab.course.result import CheckRecord, PartRecord
 
-_BORDER = "var(--jp-border-color2, #d0d0d0)"
-_MUTED = "var(--jp-ui-font-color2, #616161)"
-_GOOD, _OPEN = "#0a7d5a", "#b3541e"
+BORDER = "var(--jp-border-color2, #d0d0d0)"
+MUTED = "var(--jp-ui-font-color2, #616161)"
+GOOD, _OPEN = "#0a7d5a", "#b3541e"
 """Teal and rust: apart also for the colour-blind, readable on light and on dark."""
 
 
@@ -23,8 +23,17 @@ def number(points: float) -> str:
     return f"{points:.2f}".rstrip("0").rstrip(".")
 
 
+def of_points(earned: float, points: float) -> str:
+    """Write what was earned of what there is.
+
+    >>> of_points(1.5, 2), of_points(0, 1)
+    ('1.5 of 2 points', '0 of 1 point')
+    """
+    return f"{number(earned)} of {number(points)} point{'s' * (points != 1)}"
+
+
 def _points(record: CheckRecord) -> str:
-    of = f"{number(record.score)} of {number(record.points)} point{'' if record.points == 1 else 's'}"
+    of = of_points(record.score, record.points)
     if record.more_points:
         of += f", and {number(record.more_points)} by hidden parts when it is graded"
     return of
@@ -65,31 +74,31 @@ def text(record: CheckRecord) -> str:
 
 def html(record: CheckRecord) -> str:
     """Draw the card. Styles are inline, because notebooks keep no others; colours follow JupyterLab's theme."""
-    colour = _GOOD if record.passed else _MUTED if record.unsolved else _OPEN
+    colour = GOOD if record.passed else MUTED if record.unsolved else _OPEN
     parts = "".join(_part(part) for part in record.parts)
     told = "".join(
-        f'<div style="color: {_MUTED}; margin-top: 6px">{_code(said)}</div>'
+        f'<div style="color: {MUTED}; margin-top: 6px">{_code(said)}</div>'
         for said in (record.note, _foot(record))
         if said
     )
     return (
-        f'<div role="group" aria-label="{escape(_headline(record), quote=True)}" style="border: 1px solid {_BORDER}; '
+        f'<div role="group" aria-label="{escape(_headline(record), quote=True)}" style="border: 1px solid {BORDER}; '
         f'border-left: 4px solid {colour}; border-radius: 4px; padding: 8px 14px; max-width: 860px; line-height: 1.45">'
         f'<div style="display: flex; justify-content: space-between; gap: 16px; flex-wrap: wrap">'
         f'<strong style="color: {colour}">{escape(_headline(record))}</strong>'
-        f'<span style="color: {_MUTED}">{escape(_points(record))}</span></div>{parts}{told}</div>'
+        f'<span style="color: {MUTED}">{escape(_points(record))}</span></div>{parts}{told}</div>'
     )
 
 
 def _part(part: PartRecord) -> str:
-    mark, colour = ("✓", _GOOD) if part.met else ("✗", _OPEN)
+    mark, colour = ("✓", GOOD) if part.met else ("✗", _OPEN)
     spoken = "met" if part.met else "not met"
     rows = "" if part.met and part.earned >= part.points else _table(_rows(part))
-    message = f'<div style="color: {_MUTED}">{_code(part.message)}</div>' if part.message else ""
+    message = f'<div style="color: {MUTED}">{_code(part.message)}</div>' if part.message else ""
     worth = (
-        "" if not part.points else f'<span style="color: {_MUTED}"> {number(part.earned)}/{number(part.points)}</span>'
+        "" if not part.points else f'<span style="color: {MUTED}"> {number(part.earned)}/{number(part.points)}</span>'
     )
-    hidden = f'<span style="color: {_MUTED}"> · hidden part</span>' if part.hidden else ""
+    hidden = f'<span style="color: {MUTED}"> · hidden part</span>' if part.hidden else ""
     return (
         '<div style="display: flex; gap: 8px; margin-top: 6px">'
         f'<span aria-label="{spoken}" style="color: {colour}; font-weight: bold">{mark}</span>'
@@ -99,7 +108,7 @@ def _part(part: PartRecord) -> str:
 
 def _table(rows: list[tuple[str, str]]) -> str:
     cells = "".join(
-        f'<div style="color: {_MUTED}">{name}</div><div style="overflow-wrap: anywhere">'
+        f'<div style="color: {MUTED}">{name}</div><div style="overflow-wrap: anywhere">'
         f"{_mono(told) if name == 'your line' else _code(told)}</div>"
         for name, told in rows
     )

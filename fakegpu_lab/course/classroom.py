@@ -51,6 +51,11 @@ class Classroom:
     def _file(self) -> Path | None:
         return progress.path_for(self.lesson.name, self._folder) if self.lesson is not None else None
 
+    def _with_hints(self) -> Lesson:
+        if self.lesson is None:
+            raise FakeGpuError("There are no hints without a lesson: run the notebook's first cell (%lesson …).")
+        return self.lesson
+
     def checked(self, record: CheckRecord) -> str:
         """Save what came of a check, and return what is to be said if that was impossible."""
         path = self._file()
@@ -70,15 +75,14 @@ class Classroom:
         FakeGpuError
             There is no such exercise, or no lesson.
         """
-        if self.lesson is None:
-            raise FakeGpuError("There are no hints without a lesson: run the notebook's first cell (%lesson …).")
+        lesson = self._with_hints()
         name = name or self.latest
         if not name:
-            known = ", ".join(one.id for one in self.lesson.exercises)
+            known = ", ".join(one.id for one in lesson.exercises)
             raise FakeGpuError(f"Of which exercise? %hint NAME, where NAME is one of {known}.")
         hints, rest = self.next_hint(name)
         if not hints:
-            return f"**{self.lesson.exercise(name).title}** has no hints."
+            return f"**{lesson.exercise(name).title}** has no hints."
         shown = [f"**Hint {place}.** {text}" for place, text in enumerate(hints, 1)]
         more = f"\n\n*Run this again for the next hint ({rest} more).*" if rest else "\n\n*That was the last hint.*"
         return "\n\n".join(shown) + more
@@ -91,17 +95,16 @@ class Classroom:
         FakeGpuError
             There is no such exercise, or no lesson.
         """
-        if self.lesson is None:
-            raise FakeGpuError("There are no hints without a lesson: run the notebook's first cell (%lesson …).")
-        exercise = self.lesson.exercise(name)
+        lesson = self._with_hints()
+        exercise = lesson.exercise(name)
         self.latest = name
         if not exercise.hints:
             return (), 0
         path = self._file()
-        seen = max(self._hints.get(name, 0), progress.hints_seen(path, self.lesson.name, name) if path else 0)
+        seen = max(self._hints.get(name, 0), progress.hints_seen(path, lesson.name, name) if path else 0)
         number = min(seen + 1, len(exercise.hints))
         self._hints[name] = number
         if path is not None:
             with contextlib.suppress(OSError):  # a folder that cannot be written to is told of by the check
-                progress.hinted(path, self.lesson, name, number)
+                progress.hinted(path, lesson, name, number)
         return exercise.hints[:number], len(exercise.hints) - number

@@ -7,6 +7,7 @@ import inspect
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.amounts import several
 from fakegpu_lab.course.attempt import called
 from fakegpu_lab.course.outcome import looking, report
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -31,7 +32,8 @@ def calls(name: str, *, function: Any = None, at_least: int = 1, **said: Unpack[
     """
     found = _calls(name, function)
     what = f"your code calls `{name}`" + (f" in {at_least} places" if at_least > 1 else "")
-    return report(said, met=len(found) >= at_least, what=what, found=f"{len(found)} calls" if found else "no such call")
+    told = several(len(found), "call") if found else "no such call"
+    return report(said, met=len(found) >= at_least, what=what, found=told)
 
 
 def does_not_call(name: str, *, function: Any = None, **said: Unpack[Said]) -> bool:

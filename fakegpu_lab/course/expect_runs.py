@@ -6,11 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fakegpu_lab import trace as traces
+from fakegpu_lab.amounts import duration, several, size
 from fakegpu_lab.course.outcome import looking, report, student_line, subject
-from fakegpu_lab.course.plain import several
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.sizes import parse_size
-from fakegpu_lab.report import duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.amounts import duration, percent
 from fakegpu_lab.course.expect_runs import looked_at
 from fakegpu_lab.course.outcome import report, subject
 from fakegpu_lab.course.plain import seconds
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.report import duration
-from fakegpu_lab.timeline.words import percent
+from fakegpu_lab.timeline import spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,12 +56,12 @@ def overlaps(
         The part of the shorter one's time in which the other runs as well.
     """
     recording = looked_at(trace)
-    spans = [_union(_records(recording, kind, device)) for kind in (first, second)]
-    shorter = min(sum(end - start for start, end in span) for span in spans)
-    both = _common(*spans)
+    times = [spans.of(_records(recording, kind, device)) for kind in (first, second)]
+    shorter = min(map(spans.length, times))
+    both = spans.shared(*times)
     part = both / shorter if shorter else 0.0
     what = f"{_called(first)} and {_called(second)} overlap for at least {percent(at_least, 1)} of the shorter's time"
-    missing = [_called(kind) for kind, span in zip((first, second), spans, strict=True) if not span]
+    missing = [_called(kind) for kind, ran in zip((first, second), times, strict=True) if not ran]
     told = f"no {' and no '.join(missing)}" if missing else f"{percent(part, 1) if part else 'no overlap'}"
     hint = "Work overlaps on different streams; a copy must come from pinned memory, with non_blocking=True."
     return report(said, met=part >= at_least and not missing, what=what, found=told, hint=hint)
@@ -86,29 +86,6 @@ def _records(recording: Trace, kind: str, device: int) -> Iterable[Record]:
 def _called(kind: str) -> str:
     names = {"h2d": "copies to the device", "d2h": "copies to the host", "p2p": "copies between devices"}
     return names.get(kind, {"host": "host work"}.get(kind, kind if kind in _KINDS else f"`{kind}` kernels"))
-
-
-def _union(records: Iterable[Record]) -> list[tuple[int, int]]:
-    """The times in which at least one record ran, in order."""
-    spans: list[tuple[int, int]] = []
-    for record in sorted(records, key=lambda one: one.start_ns):
-        if spans and record.start_ns <= spans[-1][1]:
-            spans[-1] = (spans[-1][0], max(spans[-1][1], record.end_ns))
-        elif record.end_ns > record.start_ns:
-            spans.append((record.start_ns, record.end_ns))
-    return spans
-
-
-def _common(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> int:
-    """How long spans of both lists ran at once."""
-    total = i = j = 0
-    while i < len(first) and j < len(second):
-        total += max(0, min(first[i][1], second[j][1]) - max(first[i][0], second[j][0]))
-        if first[i][1] < second[j][1]:
-            i += 1
-        else:
-            j += 1
-    return total
 
 
 def score(found: float, *, full: float, none: float, unit: str = "", **said: Unpack[Said]) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from typing_extensions import Self
 
 from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.hardware.problems import first_sentence, no_yaml
 
 FILE = "lesson.yaml"
 
@@ -55,9 +55,12 @@ class Lesson(_Strict):
     """A lesson, as its ``lesson.yaml`` tells it. The name is its folder's, and its notebook's."""
 
     name: str = Field(default="", exclude=True)
-    title: str
-    goal: str = Field(description="what a student can do afterwards, in a sentence")
-    minutes: int = Field(gt=0, description="that a student needs")
+    title: str = Field(examples=["Where tensors are"])
+    goal: str = Field(
+        description="what a student can do afterwards, in a sentence",
+        examples=["You can say of every tensor on which device it is."],
+    )
+    minutes: int = Field(gt=0, description="that a student needs", examples=[40])
     hardware: str = Field(default="a100", description="what %fakegpu is given in its first cell")
     prerequisites: tuple[str, ...] = Field(default=(), description="names of lessons")
     points: float = Field(default=0, ge=0, description="of all exercises")
@@ -116,19 +119,14 @@ def load(folder: str | Path) -> Lesson:
     except OSError:
         raise FakeGpuError(f"There is no lesson in {folder}: it has no {FILE}.") from None
     except yaml.YAMLError as error:
-        raise FakeGpuError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+        raise FakeGpuError(f"{path}: {no_yaml(error)}") from None
     if not isinstance(told, dict):
         raise FakeGpuError(f"{path} has no fields: a lesson has a title, a goal, minutes.")
     try:
         return Lesson(**{"name": re.sub(r"\.\d+$", "", path.resolve().parent.name), **told})
     except ValidationError as error:
-        raise FakeGpuError(f"{path}: {_first(error)}") from None
-
-
-def _first(error: ValidationError) -> str:
-    told: Any = error.errors()[0]
-    where = ".".join(str(step) for step in told["loc"])
-    return f"{where}: {told['msg']}." if where else f"{told['msg']}."
+        elsewhere = "what the lessons that came with the package have there"
+        raise FakeGpuError(f"{path}: {first_sentence(error, Lesson, elsewhere)}") from None
 
 
 def is_copy(folder: str, name: str) -> bool:

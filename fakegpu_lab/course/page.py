@@ -5,15 +5,12 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.course.card import number
+from fakegpu_lab.amounts import several
+from fakegpu_lab.course.card import BORDER, GOOD, MUTED, number, of_points
 
 if TYPE_CHECKING:
     from fakegpu_lab.course.lesson import Lesson
     from fakegpu_lab.course.progress import LessonProgress, Progress
-
-_BORDER = "var(--jp-border-color2, #d0d0d0)"
-_MUTED = "var(--jp-ui-font-color2, #616161)"
-_DONE = "#0a7d5a"
 
 
 class Welcome:
@@ -27,7 +24,7 @@ class Welcome:
         lesson = self._lesson
         facts = [f"about {lesson.minutes} minutes"]
         if lesson.exercises:
-            facts.append(f"{len(lesson.exercises)} exercises, {number(lesson.points)} points")
+            facts.append(f"{several(len(lesson.exercises), 'exercise')}, {number(lesson.points)} points")
         if lesson.prerequisites:
             facts.append(f"after {', '.join(lesson.prerequisites)}")
         if self._done is not None and self._done.solved:
@@ -39,9 +36,9 @@ class Welcome:
 
     def _repr_html_(self) -> str:
         return (
-            f'<div style="border: 1px solid {_BORDER}; border-radius: 4px; padding: 10px 16px; max-width: 860px">'
+            f'<div style="border: 1px solid {BORDER}; border-radius: 4px; padding: 10px 16px; max-width: 860px">'
             f"<strong>{escape(self._lesson.title)}</strong>"
-            f'<div>{escape(self._lesson.goal)}</div><div style="color: {_MUTED}">{escape(self._facts())}</div></div>'
+            f'<div>{escape(self._lesson.goal)}</div><div style="color: {MUTED}">{escape(self._facts())}</div></div>'
         )
 
 
@@ -64,7 +61,7 @@ class Summary:
 
     def _repr_html_(self) -> str:
         if not self._lessons:
-            return f'<div style="color: {_MUTED}">Nothing is done yet: run an exercise\'s check.</div>'
+            return f'<div style="color: {MUTED}">Nothing is done yet: run an exercise\'s check.</div>'
         return f'<div style="max-width: 860px">{"".join(_lesson(*item) for item in self._lessons.items())}</div>'
 
     def document(self) -> str:
@@ -72,47 +69,47 @@ class Summary:
         earned = sum(lesson.earned for lesson in self._lessons.values())
         points = sum(lesson.points for lesson in self._lessons.values())
         solved = sum(lesson.solved for lesson in self._lessons.values())
-        exercises = "1 exercise" if solved == 1 else f"{solved} exercises"
+        exercises = several(solved, "exercise")
         return (
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>fakegpu_lab: what I have done</title>'
             "<style>body { font: 16px/1.5 Georgia, serif; max-width: 46em; margin: 3em auto; padding: 0 1em } "
             "h1 { font-weight: normal; text-align: center } .all { text-align: center; margin-bottom: 2em }</style>"
             "</head><body><h1>GPU programming with fakegpu_lab</h1>"
-            f'<p class="all">{exercises} solved · {number(earned)} of {number(points)} points</p>'
+            f'<p class="all">{exercises} solved · {of_points(earned, points)}</p>'
             f"{self._repr_html_()}</body></html>\n"
         )
 
 
 def _points(lesson: LessonProgress) -> str:
-    return f"{number(lesson.earned)} of {number(lesson.points)} points"
+    return of_points(lesson.earned, lesson.points)
 
 
 def _solved(lesson: LessonProgress) -> str:
-    return f"{lesson.solved} of {len(lesson.exercises)} exercises solved"
+    return f"{lesson.solved} of {several(len(lesson.exercises), 'exercise')} solved"
 
 
 def _effort(one: object) -> str:
     attempts, hints = getattr(one, "attempts", 0), getattr(one, "hints", 0)
-    told = [f"{attempts} {'try' if attempts == 1 else 'tries'}"] if attempts else []
-    told += [f"{hints} hint{'s' * (hints != 1)}"] if hints else []
+    told = [several(attempts, "try", "tries")] if attempts else []
+    told += [several(hints, "hint")] if hints else []
     return f" ({', '.join(told)})" if told else ""
 
 
 def _lesson(name: str, lesson: LessonProgress) -> str:
     share = 100 * lesson.earned / lesson.points if lesson.points else 0.0
     rows = "".join(
-        f'<div style="color: {_DONE if one.solved else _MUTED}">{"✓" if one.solved else "·"}</div>'
+        f'<div style="color: {GOOD if one.solved else MUTED}">{"✓" if one.solved else "·"}</div>'
         f"<div>{escape(one.title or key)}</div>"
         f'<div style="text-align: right">{number(one.best)} / {number(one.points)}</div>'
-        f'<div style="color: {_MUTED}">{_effort(one).strip(" ()")}</div>'
+        f'<div style="color: {MUTED}">{_effort(one).strip(" ()")}</div>'
         for key, one in lesson.exercises.items()
     )
     return (
-        f'<div style="border: 1px solid {_BORDER}; border-radius: 4px; padding: 10px 16px; margin-bottom: 12px">'
+        f'<div style="border: 1px solid {BORDER}; border-radius: 4px; padding: 10px 16px; margin-bottom: 12px">'
         f'<div style="display: flex; justify-content: space-between"><strong>{escape(lesson.title or name)}</strong>'
         f"<span>{_points(lesson)}</span></div>"
-        f'<div role="img" aria-label="{share:.0f} percent" style="height: 6px; background: {_BORDER}; margin: 8px 0; '
-        f'border-radius: 3px"><div style="height: 6px; width: {share:.0f}%; background: {_DONE}; border-radius: 3px">'
+        f'<div role="img" aria-label="{share:.0f} percent" style="height: 6px; background: {BORDER}; margin: 8px 0; '
+        f'border-radius: 3px"><div style="height: 6px; width: {share:.0f}%; background: {GOOD}; border-radius: 3px">'
         f'</div></div><div style="display: grid; grid-template-columns: 1.2em 1fr auto 9em; gap: 2px 12px">{rows}</div>'
         "</div>"
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.amounts import duration, several, size
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.report import duration, size
 from fakegpu_lab.timeline.words import place
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _dot(go: Any, start: tuple[float, float]) -> Any:
 
 
 def _words(go: Any, middle: float, total: int) -> Any:
-    text = f"{total} {'copy' if total == 1 else 'copies'}: press Play"
+    text = f"{several(total, 'copy', 'copies')}: press Play"
     font = {"size": 13, "color": "#8a8f98"}
     return go.Scatter(x=[middle], y=[-0.5], mode="text", text=[text], textfont=font, hoverinfo="skip")
 

@@ -39,15 +39,6 @@ def times(count: float) -> str:
     return "never" if count == 0 else "once" if count == 1 else f"{count:,} times"
 
 
-def several(count: int, one: str, many: str = "") -> str:
-    """Write how many.
-
-    >>> several(1, "copy", "copies"), several(3, "kernel")
-    ('1 copy', '3 kernels')
-    """
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
 def value(thing: Any) -> str:
     """Tell what a value is, shortly; of a large tensor, its shape and where it is."""
     import torch

@@ -15,6 +15,7 @@ from torch.nn.functional import pad
 
 from fakegpu_lab.driver import sdp_backward, sdp_choice, sdp_kernels, sdp_varlen
 from fakegpu_lab.driver.dtypes import cpp_name
+from fakegpu_lab.driver.halves import HALVES
 from fakegpu_lab.driver.sdp_checks import CUDNN, EFFICIENT, FLASH, MATH, Params
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 _aten: Any = torch.ops.aten
-_HALVES = (torch.float16, torch.bfloat16)
 
 
 def scaled_dot_product_attention(
@@ -108,7 +108,7 @@ def math(
     C++ would add the mask to a copy of the scores, as it does for tensor subclasses; a card adds it in place.
     """
     dtype = query.dtype
-    if dtype in _HALVES and not torch._C._get_math_sdp_allow_fp16_bf16_reduction():
+    if dtype in HALVES and not torch._C._get_math_sdp_allow_fp16_bf16_reduction():
         query, key, value = query.float(), key.float(), value.float()
     factor = abs(query.shape[-1] ** -0.5 if scale is None else scale) ** 0.5 if query.shape[-1] else 1.0
     query = query * (-factor if scale is not None and scale < 0 else factor)

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver import autocast_lists as lists
-from fakegpu_lab.driver.dispatch import DEBUG
 from fakegpu_lab.driver.op import Op
 from fakegpu_lab.driver.privateuse1 import NAME
 from fakegpu_lab.driver.tensor import FakeCudaTensor
+from fakegpu_lab.surroundings import DEBUG
 
 if TYPE_CHECKING:
     from collections.abc import Callable

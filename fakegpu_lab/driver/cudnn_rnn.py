@@ -151,9 +151,8 @@ def layer(mode: int, args: tuple[Any, ...]) -> Any:
     h, c = hidden if mode == numbers.LSTM else (hidden, None)
     if train and dropout:
         _dropout_state(source._device)
-    if (
-        torch.is_autocast_enabled(NAME) and source.dtype is not torch.float64
-    ):  # autocast/rnn.cpp: to half, and flattened anew
+    if torch.is_autocast_enabled(NAME) and source.dtype is not torch.float64:
+        # autocast/rnn.cpp: to half, and flattened anew.
         source, h = source.half(), h.half()
         c = None if c is None else c.half()
         weights = [w.half() for w in weights]

@@ -8,7 +8,6 @@ in-place op, each with positional tensor arguments on one device); whatever does
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +24,7 @@ from fakegpu_lab.hardware.allocator import DeviceOutOfMemory
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.clock import here, launch
 from fakegpu_lab.hardware.roofline import FLOOR_NS
+from fakegpu_lab.surroundings import DEBUG
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,9 +38,6 @@ _make_wrapper = torch.Tensor._make_wrapper_subclass
 _function_mode_enabled = torch._C._is_torch_function_mode_enabled
 _inference = torch.is_inference_mode_enabled
 _no_function_modes = torch._C.DisableTorchFunction
-
-DEBUG = os.environ.get("FAKEGPU_LAB_DEBUG") == "1"
-"""Whether tracebacks show the driver's own frames."""
 
 _NUMBERS = frozenset((float, int, bool, complex))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver import messages, refusals
+from fakegpu_lab.driver.halves import HALVES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,8 +45,6 @@ _NO_INTEGERS = {
     "max_pool3d_with_indices": "max_pool3d_with_indices_out_frame",
     "avg_pool2d": "avg_pool2d_out_cuda_frame",
 }  # fmt: skip
-
-_HALVES = frozenset((torch.float16, torch.bfloat16))
 
 
 _CPP_NAMES = {
@@ -128,7 +127,7 @@ def _batch_norm(source: torch.Tensor, weight: torch.Tensor | None, *rest: Any) -
     """cudnn/BatchNorm.cpp, checkAllSameType; half precision goes with float32 parameters."""
     if weight is None or source.dim() < 3 or not (source.is_cuda and weight.is_cuda):
         return
-    if weight.dtype is not (torch.float32 if source.dtype in _HALVES else source.dtype) and source.dtype not in _HALVES:
+    if weight.dtype is not (torch.float32 if source.dtype in HALVES else source.dtype) and source.dtype not in HALVES:
         raise RuntimeError(
             "Expected tensor for argument #1 'input' to have the same type as tensor for argument #2 'weight'; but "
             f"type {source.type()} does not equal {weight.type()} (while checking arguments for cudnn_batch_norm)"

@@ -12,30 +12,30 @@ import torch
 from torch.utils._pytree import tree_map
 
 from fakegpu_lab.driver import sync_batch_norm
+from fakegpu_lab.driver.halves import HALVES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from fakegpu_lab.driver.op import Op
 
     Kernel = Callable[..., Any]
 
-_HALVES = frozenset((torch.float16, torch.bfloat16))
-_FLOAT16 = frozenset((torch.float16,))
-_INTEGERS = frozenset((torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64))
+_FLOAT16 = (torch.float16,)
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 _WIDENED = {
-    "_upsample_bicubic2d_aa": (_HALVES, torch.float32),
-    "_upsample_bicubic2d_aa_backward": (_HALVES, torch.float32),
-    "_upsample_bilinear2d_aa": (_HALVES, torch.float32),
-    "_upsample_bilinear2d_aa_backward": (_HALVES, torch.float32),
-    "avg_pool3d": (_HALVES, torch.float32),
-    "avg_pool3d_backward": (_HALVES, torch.float32),
+    "_upsample_bicubic2d_aa": (HALVES, torch.float32),
+    "_upsample_bicubic2d_aa_backward": (HALVES, torch.float32),
+    "_upsample_bilinear2d_aa": (HALVES, torch.float32),
+    "_upsample_bilinear2d_aa_backward": (HALVES, torch.float32),
+    "avg_pool3d": (HALVES, torch.float32),
+    "avg_pool3d_backward": (HALVES, torch.float32),
     "histc": (_INTEGERS, torch.float64),
-    "multi_margin_loss": (_HALVES, torch.float32),
-    "multi_margin_loss_backward": (_HALVES, torch.float32),
-    "multilabel_margin_loss_backward": (_HALVES, torch.float32),
-    "multilabel_margin_loss_forward": (_HALVES, torch.float32),
+    "multi_margin_loss": (HALVES, torch.float32),
+    "multi_margin_loss_backward": (HALVES, torch.float32),
+    "multilabel_margin_loss_backward": (HALVES, torch.float32),
+    "multilabel_margin_loss_forward": (HALVES, torch.float32),
     "polygamma": (_FLOAT16, torch.float32),
     "polygamma_": (_FLOAT16, torch.float32),
     "round.decimals": (_FLOAT16, torch.float32),
@@ -82,7 +82,7 @@ def _resolved(value: Any) -> Any:
     return value.resolve_conj().resolve_neg() if isinstance(value, torch.Tensor) else value
 
 
-def _widening(call: Kernel, written: tuple[str, ...], narrow: frozenset[torch.dtype], wide: torch.dtype) -> Kernel:
+def _widening(call: Kernel, written: tuple[str, ...], narrow: Collection[torch.dtype], wide: torch.dtype) -> Kernel:
     """`call`, with operands of the dtypes `narrow` widened and results rounded back."""
 
     def widening(*args: Any, **kwargs: Any) -> Any:
@@ -219,7 +219,7 @@ def _batches(batch1: torch.Tensor, batch2: torch.Tensor) -> None:
 
 
 def _check_result(dtype: torch.dtype, out_dtype: torch.dtype, out: torch.Tensor | None) -> None:
-    if out_dtype is not dtype and not (out_dtype is torch.float32 and dtype in _HALVES):
+    if out_dtype is not dtype and not (out_dtype is torch.float32 and dtype in HALVES):
         raise RuntimeError("out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs")
     if out is not None and out.dtype is not out_dtype:
         raise RuntimeError("out_dtype must be the same as the dtype of the provided out tensor")

@@ -7,6 +7,7 @@ import sys
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab import surroundings
 from fakegpu_lab.driver import holdings
 
 if TYPE_CHECKING:
@@ -67,8 +68,7 @@ def _variable(thing: object) -> str:
     """The name by which a frame that runs, or the main program, knows a thing."""
     frame = sys._getframe(1)
     spaces: list[dict[str, Any]] = [vars(sys.modules["__main__"])]
-    ipython: Any = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
+    shell = surroundings.shell()
     if shell is not None:
         spaces.append(shell.user_ns)
     caller: Any = frame

@@ -149,9 +149,8 @@ def kept_by_autograd(tensors: list[Any]) -> list[bool]:
     ]
 
 
-def words(machine: Machine) -> Words:
-    """What is said of the memory of `machine` now."""
-    found = live()
+def words(machine: Machine, found: Found) -> Words:
+    """What is said of the memory of `machine` by what was found alive."""
     kept = kept_by_autograd(found.tensors)
     said = Words(machine)
     said.roots(found.modules, found.optimizers)
@@ -162,5 +161,5 @@ def words(machine: Machine) -> Words:
 
 def by_category(machine: Machine) -> dict[Device, Categories]:
     """The allocated bytes of every card by what they are for; they add up to ``memory_allocated``."""
-    said = words(machine)
+    said = words(machine, live())
     return {device: said.sums(device) for device in machine.cards}

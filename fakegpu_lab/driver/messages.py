@@ -41,28 +41,24 @@ _ADVICE = (
 
 def invalid_resource_handle() -> RuntimeError:
     """Make the error of cudaErrorInvalidResourceHandle: an event or stream of another device."""
-    return torch.AcceleratorError(
-        "CUDA error: invalid resource handle\nSearch for `cudaErrorInvalidResourceHandle' in "
-        "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.\n"
-        + _ASYNC_ADVICE
-    )
+    return torch.AcceleratorError(_named("cudaErrorInvalidResourceHandle", "invalid resource handle") + _ASYNC_ADVICE)
 
 
 def not_ready() -> RuntimeError:
     """Make the error of cudaErrorNotReady: the time between events of which one has not happened yet."""
-    return torch.AcceleratorError(
-        "CUDA error: device not ready\nSearch for `cudaErrorNotReady' in "
-        "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.\n"
-        + _ASYNC_ADVICE
-    )
+    return torch.AcceleratorError(_named("cudaErrorNotReady", "device not ready") + _ASYNC_ADVICE)
 
 
 def capture_error(name: str, sentence: str) -> RuntimeError:
     """Make one of the errors of stream capture, ``cudaErrorStreamCapture…``."""
-    return torch.AcceleratorError(
+    return torch.AcceleratorError(_named(name, sentence) + _ASYNC_ADVICE)
+
+
+def _named(name: str, sentence: str) -> str:
+    """How an error of CUDA's is told: its sentence, and where its name is explained."""
+    return (
         f"CUDA error: {sentence}\nSearch for `{name}' in "
         "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.\n"
-        + _ASYNC_ADVICE
     )
 
 
@@ -74,10 +70,7 @@ _ASYNC_ADVICE = (
 
 def device_assert(blocking: bool) -> RuntimeError:
     """Make the error of cudaErrorAssert; one that a blocking launch raises needs no advice (CUDAMiscFunctions.cpp)."""
-    text = (
-        "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in "
-        "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.\n"
-    )
+    text = _named("cudaErrorAssert", "device-side assert triggered")
     advice = _ASYNC_ADVICE.partition("CUDA_LAUNCH_BLOCKING=1\n")[2] if blocking else _ASYNC_ADVICE
     error = torch.AcceleratorError(text + advice)
     error.error_code = 710  # type: ignore[attr-defined]

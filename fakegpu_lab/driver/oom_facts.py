@@ -143,11 +143,7 @@ def gather(device: Device, asked: int, limit: int) -> Facts:
     machine = current.machine
     assert machine is not None  # there is a device
     found = holdings.live()
-    kept = holdings.kept_by_autograd(found.tensors)
-    said = holdings.Words(machine)
-    said.roots(found.modules, found.optimizers)
-    for tensor, saved in zip(found.tensors, kept, strict=True):
-        said.tensor(tensor, holdings.KEPT if saved else holdings.UNKNOWN)
+    said = holdings.words(machine, found)
     allocator = device.allocator
     free, total = allocator.memory_info()
     blocks = [block for segment in list(allocator.segments.values()) for block in segment.blocks()]
@@ -196,7 +192,7 @@ def _frames() -> list[FrameType]:
 
 def _place(facts: Facts, frames: list[FrameType]) -> None:
     """Where in the program, and in the model."""
-    users = [frame for frame in frames if recording._is_users(frame.f_code.co_filename)]
+    users = [frame for frame in frames if recording.is_users(frame.f_code.co_filename)]
     if users:
         facts.line = f"{users[0].f_code.co_filename}:{users[0].f_lineno}"
     forwards = [
@@ -284,7 +280,7 @@ def _tensors(facts: Facts, device: Device, found: Found, said: Words, frames: li
         telling = (id(tensor) in names, tensor.grad_fn is not None, tensor.nbytes)
         if block.address not in over or telling > over[block.address][0]:
             over[block.address] = telling, tensor
-    scopes = [frame for frame in frames if recording._is_users(frame.f_code.co_filename)]
+    scopes = [frame for frame in frames if recording.is_users(frame.f_code.co_filename)]
     variables = {id(v): k for frame in reversed(scopes) for k, v in {**frame.f_globals, **frame.f_locals}.items()
                  if v.__class__ is FakeCudaTensor and not k.startswith("_")}  # fmt: skip
     for address, (_, tensor) in sorted(over.items(), key=lambda item: (-_size(item[1][1]), item[0])):
@@ -321,7 +317,7 @@ def _line(device: Device, address: int, tensor: FakeCudaTensor) -> str:
         code, number = born[2][2], born[2][3]
         return f"{code.co_filename}:{number}" if code is not None else ""
     for frame in getattr(tensor._buffer.block, "frames", None) or ():
-        if recording._is_users(str(frame["filename"])):
+        if recording.is_users(str(frame["filename"])):
             return f"{frame['filename']}:{frame['line']}"
     return ""
 

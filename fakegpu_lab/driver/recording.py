@@ -41,7 +41,8 @@ _TORCHS, _OURS, _PYTHONS = (
 _user_files: dict[str, bool] = {}
 
 
-def _is_users(filename: str) -> bool:
+def is_users(filename: str) -> bool:
+    """Whether a file is of somebody's program: neither torch's, nor ours, nor Python's."""
     known = _user_files.get(filename)
     if known is None:
         path = filename if filename.startswith("<") else os.path.realpath(filename)
@@ -120,7 +121,7 @@ def note(host: Host) -> int:
         code = frame.f_code
         users = _user_files.get(code.co_filename)
         if users is None:
-            users = _is_users(code.co_filename)
+            users = is_users(code.co_filename)
         if users:
             break
         frame = frame.f_back

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from fakegpu_lab.driver import gaps, valueless
+from fakegpu_lab.driver.halves import HALVES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     Kernel = Callable[..., Any]
 
-_HALVES = frozenset((torch.float16, torch.bfloat16))
 _MAX = 2  # EmbeddingBagMode::MAX
 
 
@@ -54,7 +52,7 @@ def _float_statistics(call: Kernel) -> Kernel:
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         result, mean, deviation = call(*args, **kwargs)
-        if mean.dtype in _HALVES:
+        if mean.dtype in HALVES:
             return result, mean.float(), deviation.float()
         return result, mean, deviation
 
@@ -66,7 +64,7 @@ def _half_statistics(position: int, weight: int) -> Callable[[Kernel], Kernel]:
 
     def wrap(call: Kernel) -> Kernel:
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if args[1].dtype in _HALVES and args[position] is not None:
+            if args[1].dtype in HALVES and args[position] is not None:
                 dtype = args[1].dtype if args[weight] is None else args[weight].dtype
                 saved = (tensor.to(dtype) for tensor in args[position : position + 2])
                 args = (*args[:position], *saved, *args[position + 2 :])

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver import sdp_numbers
+from fakegpu_lab.driver.halves import HALVES
 from fakegpu_lab.driver.memory import storage_bytes, take_bytes
 from fakegpu_lab.driver.sdp_kernels import (
     CUDNN,
     EFFICIENT,
     FLOAT,
-    HALVES,
     empty_alike,
     flash_width,
     heads_last,

@@ -14,6 +14,7 @@ import torch
 
 from fakegpu_lab.driver import current
 from fakegpu_lab.driver.dtypes import cpp_name
+from fakegpu_lab.driver.halves import HALVES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 MATH, FLASH, EFFICIENT, CUDNN, OVERRIDEABLE = range(5)
 """``torch.nn.attention.SDPBackend``."""
 
-_HALVES = (torch.float16, torch.bfloat16)
 _SM80, _SM121 = (8, 0), (12, 1)
 _MOST = 65535  # of cuDNN's batch size and heads
 
@@ -143,7 +143,7 @@ def _dtypes(p: Any, debug: bool, allowed: tuple[torch.dtype, ...]) -> bool:
 
 
 def _low_precision(p: Any, debug: bool) -> bool:
-    return _dtypes(p, debug, _HALVES if _capability() >= _SM80 else (torch.float16,))
+    return _dtypes(p, debug, HALVES if _capability() >= _SM80 else (torch.float16,))
 
 
 def _efficient_dtypes(p: Any, debug: bool) -> bool:
@@ -208,7 +208,7 @@ def _strict(p: Any, debug: bool) -> bool:
 
 def _alignment(p: Any) -> int:
     """minimum_gemm_alignment, in elements."""
-    major, half = _capability()[0], p.query.dtype in _HALVES
+    major, half = _capability()[0], p.query.dtype in HALVES
     least = 4 if major >= 8 else 1
     tensor_cores = major >= 8 or (major == 7 and half)
     return max(least, 128 // (16 if half else 32)) if tensor_cores else least

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver import asserts, placement, sdp_numbers
+from fakegpu_lab.driver.halves import HALVES
 from fakegpu_lab.driver.memory import new, storage_bytes, take_bytes
 from fakegpu_lab.driver.random import generator
 from fakegpu_lab.driver.sdp_numbers import Settings
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 FLOAT = 4
 _scalar: Callable[..., Any] = torch._C._VariableFunctions.scalar_tensor  # `torch.tensor` asks where the user is
-HALVES = (torch.float16, torch.bfloat16)
 
 
 def cost(device: Device, inner: dict[str, Any], backward: bool, moved: int, which: str = "flash") -> Work:
@@ -99,6 +99,19 @@ def draw_seed(device: Device, increment: int) -> int:
     return (source.state.seed * 6364136223846793005 + offset * 1442695040888963407) % 2**62
 
 
+def settings(device: Device, causal: bool, scale: float | None, dropout: float, heads: int) -> Settings:
+    """What a forward computes with; where it drops, it draws numbers for so many heads, those of all sequences."""
+    return Settings(causal, scale, dropout, draw_seed(device, 32 * heads) if dropout else 0)
+
+
+def check_flash(device: Device, query: Tensor) -> None:
+    """What every forward of flash attention asks for (flash_attn/flash_api.cpp)."""
+    if device.profile.compute_capability < (8, 0):
+        raise RuntimeError("FlashAttention only supports Ampere GPUs or newer.")
+    if query.dtype not in HALVES:
+        raise RuntimeError("FlashAttention only support fp16 and bf16 data type")
+
+
 def _splits(blocks: int, multiprocessors: int, key_blocks: int) -> int:
     """num_splits_heuristic: over how many kernels the keys are shared so that the card is busy."""
     if blocks >= 0.8 * multiprocessors:
@@ -129,10 +142,7 @@ def flash(
     scale: float | None,
 ) -> tuple[Any, ...]:
     """``_scaled_dot_product_flash_attention``."""
-    if device.profile.compute_capability < (8, 0):
-        raise RuntimeError("FlashAttention only supports Ampere GPUs or newer.")
-    if query.dtype not in HALVES:
-        raise RuntimeError("FlashAttention only support fp16 and bf16 data type")
+    check_flash(device, query)
     for name, other in (("key", key), ("value", value)):
         if other.dtype is not query.dtype:
             raise RuntimeError(f"query and {name} must have the same dtype")
@@ -145,9 +155,7 @@ def flash(
         raise RuntimeError("Number of heads in key/value must divide number of heads in query")
     if return_debug_mask:
         raise NotImplementedError("The simulation does not make flash attention's debug mask: leave it False.")
-    how = Settings(
-        is_causal, scale, dropout_p, draw_seed(device, 32 * query.shape[0] * query.shape[1]) if dropout_p else 0
-    )
+    how = settings(device, is_causal, scale, dropout_p, batch * heads)
     like = empty_alike(query.transpose(1, 2)).transpose(1, 2)
     taken = [take_bytes(device, storage_bytes(like)), take_bytes(device, batch * heads * rows * FLOAT)]
     block = 256 if width <= 64 else 128 if width <= 128 else 64
@@ -184,9 +192,7 @@ def efficient(
 ) -> tuple[Any, ...]:
     """``_scaled_dot_product_efficient_attention``: rows' sums are padded to 32, seed and offset are on the host."""
     batch, heads, rows, _ = query.shape
-    how = Settings(
-        is_causal, scale, dropout_p, draw_seed(device, 32 * query.shape[0] * query.shape[1]) if dropout_p else 0
-    )
+    how = settings(device, is_causal, scale, dropout_p, batch * heads)
     like = heads_last((batch, heads, rows, value.shape[3]), query.dtype)
     padded = rounded(rows, 32) if compute_log_sumexp else 0
     taken = take_bytes(device, storage_bytes(like))
@@ -222,9 +228,7 @@ def cudnn(
     if query.dtype not in HALVES:
         raise RuntimeError("cuDNN SDPA only supports fp16 and bf16 data types")
     batch, heads, rows, _ = query.shape
-    how = Settings(
-        is_causal, scale, dropout_p, draw_seed(device, 32 * query.shape[0] * query.shape[1]) if dropout_p else 0
-    )
+    how = settings(device, is_causal, scale, dropout_p, batch * heads)
     order = sorted(range(4), key=query.stride, reverse=True)
     shape = (batch, heads, rows, value.shape[3])
     like = (

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from fakegpu_lab.driver import sdp_numbers
+from fakegpu_lab.driver.halves import HALVES
 from fakegpu_lab.driver.memory import new, storage_bytes, take_bytes
-from fakegpu_lab.driver.sdp_kernels import FLOAT, HALVES, draw_seed, flash_width, one_kernel, rounded
+from fakegpu_lab.driver.sdp_kernels import FLOAT, check_flash, flash_width, one_kernel, rounded, settings
 from fakegpu_lab.driver.sdp_numbers import Settings
 from fakegpu_lab.driver.tensor import wrap
 from fakegpu_lab.driver.work_products import attention
@@ -129,11 +130,6 @@ def _refuse(**options: Any) -> None:
             raise NotImplementedError(f"The simulation has no attention kernel with {name}: leave it out.")
 
 
-def _settings(device: Device, packed: _Packed, heads: int, dropout: float, scale: float | None) -> Settings:
-    seed = draw_seed(device, 32 * len(packed.queries) * heads) if dropout else 0
-    return Settings(False, scale, dropout, seed)
-
-
 def flash(
     device: Device,
     query: Tensor,
@@ -157,14 +153,11 @@ def flash(
         window_size_left=window_size_left, window_size_right=window_size_right, seqused_k=seqused_k,
         alibi_slopes=alibi_slopes, block_table=block_table, return_debug_mask=return_debug_mask or None,
     )  # fmt: skip
-    if device.profile.compute_capability < (8, 0):
-        raise RuntimeError("FlashAttention only supports Ampere GPUs or newer.")
-    if query.dtype not in HALVES:
-        raise RuntimeError("FlashAttention only support fp16 and bf16 data type")
+    check_flash(device, query)
     packed = _packed(query, key, cum_seq_q, cum_seq_k)
     heads = query.shape[-2]
     taken = take_bytes(device, query.nbytes), take_bytes(device, query.numel() // query.shape[-1] * FLOAT)
-    how = _settings(device, packed, heads, dropout_p, scale)
+    how = settings(device, False, scale, dropout_p, len(packed.queries) * heads)
     out, sums = _forward(packed, query, key, value, _BOTTOM_RIGHT * is_causal, how)
     rows = torch.full((heads, _rows(query).shape[0]), float("inf"), device=query.device)
     for number, part in sums.items():
@@ -235,7 +228,7 @@ def efficient(
     padded = rounded(longest, 32) if compute_log_sumexp else 0
     out_bytes = query.numel() // query.shape[-1] * value.shape[-1] * query.element_size()
     taken = take_bytes(device, out_bytes), take_bytes(device, len(packed.queries) * heads * padded * FLOAT)
-    how = _settings(device, packed, heads, dropout_p, scale)
+    how = settings(device, False, scale, dropout_p, len(packed.queries) * heads)
     out, sums = _forward(packed, query, key, value, custom_mask_type, how)
     rows = torch.full((len(packed.queries), heads, padded), float("inf"), device=query.device)
     if padded:

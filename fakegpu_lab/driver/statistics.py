@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver.halves import HALVES
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Tensor = torch.Tensor
 
-_HALVES = (torch.float16, torch.bfloat16)
 _forward: Callable[..., Any] = torch.ops.aten.native_layer_norm.default
 _backward: Callable[..., Any] = torch.ops.aten.native_layer_norm_backward.default
 
@@ -25,7 +26,7 @@ def _wide(tensor: Tensor | None) -> Tensor | None:
 
 def layer_norm(source: Tensor, shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
     """``native_layer_norm`` of inner tensors."""
-    if source.dtype not in _HALVES:
+    if source.dtype not in HALVES:
         return _forward(source, shape, weight, bias, eps)
     out, mean, rstd = _forward(source.float(), shape, _wide(weight), _wide(bias), eps)
     return out.to(source.dtype), mean, rstd
@@ -36,7 +37,7 @@ def layer_norm_backward(
     mask: list[bool],
 ) -> Any:  # fmt: skip
     """``native_layer_norm_backward`` of inner tensors."""
-    if source.dtype not in _HALVES:
+    if source.dtype not in HALVES:
         return _backward(grad, source, shape, mean, rstd, weight, bias, mask)
     wide = _wide(weight), _wide(bias)
     grads = _backward(grad.float(), source.float(), shape, mean.float(), rstd.float(), *wide, mask)

@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver.halves import widened
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Tensor = torch.Tensor
-
-_HALVES = (torch.float16, torch.bfloat16)
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype in _HALVES else tensor
 
 
 def _others(tensor: Tensor) -> list[int]:
@@ -27,12 +23,12 @@ def _others(tensor: Tensor) -> list[int]:
 
 
 def _channels(values: Tensor, like: Tensor) -> Tensor:
-    return _wide(values).view([-1 if dim == 1 else 1 for dim in range(like.dim())])
+    return widened(values).view([-1 if dim == 1 else 1 for dim in range(like.dim())])
 
 
 def stats(source: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """``batch_norm_stats``: mean and 1 / deviation of each channel."""
-    variance, mean = torch.var_mean(_wide(source), _others(source), correction=0)
+    variance, mean = torch.var_mean(widened(source), _others(source), correction=0)
     return mean, torch.rsqrt(variance + eps)
 
 
@@ -62,7 +58,7 @@ def elemt(
     source: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, eps: float
 ) -> Tensor:
     """``batch_norm_elemt``: the normalised values."""
-    result = (_wide(source) - _channels(mean, source)) * _channels(invstd, source)
+    result = (widened(source) - _channels(mean, source)) * _channels(invstd, source)
     if weight is not None:
         result = result * _channels(weight, source)
     if bias is not None:
@@ -81,9 +77,9 @@ def backward_reduce(
     of_bias: bool,
 ) -> tuple[Tensor | None, ...]:
     """``batch_norm_backward_reduce``: the sums that go to all ranks, and the gradients of weight and bias."""
-    wide = _wide(grad)
+    wide = widened(grad)
     total = wide.sum(_others(grad))
-    product = (wide * (_wide(source) - _channels(mean, source))).sum(_others(grad))
+    product = (wide * (widened(source) - _channels(mean, source))).sum(_others(grad))
     dtype = weight.dtype if weight is not None else total.dtype
     return (
         total if of_input else None,
@@ -106,8 +102,8 @@ def backward_elemt(
     """``batch_norm_backward_elemt``: the gradient of the input, given the sums over all ranks."""
     count = counts.sum().to(mean.dtype)
     scale = _channels(invstd, source)
-    centred = (_wide(source) - _channels(mean, source)) * scale**2 * _channels(product / count, source)
-    result = (_wide(grad) - _channels(total / count, source) - centred) * scale
+    centred = (widened(source) - _channels(mean, source)) * scale**2 * _channels(product / count, source)
+    result = (widened(grad) - _channels(total / count, source) - centred) * scale
     if weight is not None:
         result = result * _channels(weight, source)
     return result.to(source.dtype)

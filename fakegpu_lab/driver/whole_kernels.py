@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver import asserts, placement, transfer
+from fakegpu_lab.driver.halves import widened
 from fakegpu_lab.driver.memory import new, take_bytes
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 from fakegpu_lab.driver.work import launched, nbytes_of
@@ -53,19 +54,14 @@ def _dispatches(tensor: Tensor) -> bool:
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
-def _wide(tensor: Tensor) -> Tensor:
-    """In the type that CUDA computes with."""
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-
-
 def rms_norm(device: Device, source: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> Any:
     """``_fused_rms_norm``: the output, and one float a row for backward (cuda/layer_norm_kernel.cu)."""
     dims = list(range(-len(shape), 0))
-    wide = _wide(source)
+    wide = widened(source)
     scale = (wide.square().mean(dims, keepdim=True) + (torch.finfo(wide.dtype).eps if eps is None else eps)).rsqrt()
     out = wide * scale
     if weight is not None:
-        out = out * _wide(weight)
+        out = out * widened(weight)
     return new(out.to(source.dtype), device), new(scale, device)
 
 
@@ -75,9 +71,9 @@ def rms_norm_backward(
 ) -> Any:  # fmt: skip
     """``_fused_rms_norm_backward``."""
     dims = list(range(-len(shape), 0))
-    wide, given = _wide(source), _wide(grad)
+    wide, given = widened(source), widened(grad)
     normal = wide * scale
-    of_normal = given if weight is None else given * _wide(weight)
+    of_normal = given if weight is None else given * widened(weight)
     of_source = of_weight = None
     if mask[0]:
         inner = scale * (of_normal - normal * (of_normal * normal).mean(dims, keepdim=True))

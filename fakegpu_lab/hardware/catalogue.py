@@ -21,7 +21,7 @@ import yaml
 from pydantic import ValidationError
 
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.hardware.problems import first_sentence
+from fakegpu_lab.hardware.problems import first_sentence, no_yaml
 from fakegpu_lab.hardware.profile import GpuProfile, NodeProfile
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -140,7 +140,7 @@ def _unknown(name: str, kinds: list[str]) -> str:
 def _mapping(path: Path) -> dict[str, Any]:
     """Read a file's fields, and say plainly why it has none."""
     if path.suffix.lower() not in _SUFFIXES:
-        raise FakeGpuError(f"{path} does not end in .yaml: a profile of your own is a YAML file, such as my-gpu.yaml")
+        raise FakeGpuError(f"{path} does not end in .yaml: a profile of your own is a YAML file, such as my-gpu.yaml.")
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except FileNotFoundError:
@@ -151,13 +151,7 @@ def _mapping(path: Path) -> dict[str, Any]:
             f"{path} cannot be read ({error}): check that it is a YAML file, saved as UTF-8 text."
         ) from None
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f"line {mark.line + 1}" if mark else "the file"
-        problem = getattr(error, "problem", None) or "unreadable"
-        raise FakeGpuError(
-            f"{path.name}: {line} is not valid YAML ({problem}): write one `field: value` a line, "
-            "indented with spaces, and put text that has a colon in quotes."
-        ) from None
+        raise FakeGpuError(f"{path.name}: {no_yaml(error)}") from None
     if not isinstance(data, dict):
         raise FakeGpuError(
             f"{path.name} holds {'nothing' if data is None else f'a {type(data).__name__}'}, not fields: "

@@ -7,11 +7,11 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field
 
 PARAMETERS: Final = "parameters"
-GRADIENTS: Final = "gradients"
 OPTIMIZER_STATE: Final = "optimizer_state"
+WORKSPACE: Final = "workspace"
+GRADIENTS: Final = "gradients"
 ACTIVATIONS: Final = "activations"
 INPUTS: Final = "inputs"
-WORKSPACE: Final = "workspace"
 OTHER: Final = "other"
 
 
@@ -21,11 +21,11 @@ class Categories(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     parameters: int = Field(default=0, description="parameters and buffers of modules, and other trainable leaves")
-    gradients: int = Field(default=0, description="the .grad of tensors, and gradients on their way through backward")
     optimizer_state: int = Field(default=0, description="what optimizers keep for each parameter, such as Adam's means")
+    workspace: int = Field(default=0, description="held by libraries: cuBLAS")
+    gradients: int = Field(default=0, description="the .grad of tensors, and gradients on their way through backward")
     activations: int = Field(default=0, description="results that autograd can go back through, and what it saved")
     inputs: int = Field(default=0, description="copied from the host: batches, labels")
-    workspace: int = Field(default=0, description="held by libraries: cuBLAS")
     other: int = Field(default=0, description="all the rest")
 
     @property
@@ -35,7 +35,7 @@ class Categories(BaseModel):
 
 
 NAMES: Final = tuple(Categories.model_fields)
-"""In the order in which they are shown, from the lasting to the passing."""
+"""In the order in which all show them, from what stays to what comes and goes: a figure of them is calm below."""
 
 
 def spoken(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Turn pydantic's report on a YAML file into one sentence that names the field and the remedy."""
+"""Turn what yaml and pydantic report of a file into one sentence that names the line or field and the remedy."""
 
 from __future__ import annotations
 
@@ -14,9 +14,23 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
+    from yaml import YAMLError
 
 
-def first_sentence(error: ValidationError, model: type[BaseModel]) -> str:
+def no_yaml(error: YAMLError) -> str:
+    """Tell where a text is no YAML, and how it is written."""
+    mark = getattr(error, "problem_mark", None)
+    line = f"line {mark.line + 1}" if mark else "the file"
+    problem = getattr(error, "problem", None) or "unreadable"
+    return (
+        f"{line} is not valid YAML ({problem}): write one `field: value` a line, indented with spaces, and put text "
+        "that has a colon in quotes."
+    )
+
+
+def first_sentence(
+    error: ValidationError, model: type[BaseModel], elsewhere: str = "what the bundled profiles have there"
+) -> str:
     """Tell the first problem in full, and name the other fields that have one.
 
     Parameters
@@ -25,26 +39,28 @@ def first_sentence(error: ValidationError, model: type[BaseModel]) -> str:
         What pydantic raised.
     model
         The model that the file was to fit.
+    elsewhere
+        What would do for a field that has no example.
     """
     first, *others = sorted(error.errors(include_url=False), key=lambda one: one["type"] == "missing")
     # total_memory is filled in from memory, so the same bad value must not be told twice.
     new = [other for other in others if other["type"] == "missing" or other["input"] is not first["input"]]
     also = list(dict.fromkeys(_dotted(other) for other in new if _dotted(other) != _dotted(first)))
     if not also:
-        return _sentence(first, model)
+        return _sentence(first, model, elsewhere)
     more = f" and {len(also) - 3} more" if len(also) > 3 else ""
-    return f"{_sentence(first, model)} (Then look at {', '.join(also[:3])}{more}.)"
+    return f"{_sentence(first, model, elsewhere)} (Then look at {', '.join(also[:3])}{more}.)"
 
 
 def _dotted(problem: ErrorDetails) -> str:
     return ".".join(str(part) for part in problem["loc"])
 
 
-def _sentence(problem: ErrorDetails, model: type[BaseModel]) -> str:
+def _sentence(problem: ErrorDetails, model: type[BaseModel], elsewhere: str) -> str:
     field = _dotted(problem)
     if problem["type"] == "extra_forbidden":
         return _unknown_field(problem, model)
-    example = _example(problem, model)
+    example = _example(problem, model) or elsewhere
     if problem["type"] == "missing":
         or_else = ", or take what you leave out from a known GPU with `based_on: a100`" if model is GpuProfile else ""
         return f"{field} is missing: add {example}{or_else}."
@@ -67,13 +83,13 @@ def _unknown_field(problem: ErrorDetails, model: type[BaseModel]) -> str:
 
 
 def _example(problem: ErrorDetails, model: type[BaseModel]) -> str:
-    """Write a line of YAML that would do."""
+    """Write a line of YAML that would do; empty if the field has no example."""
     names = [part for part in problem["loc"] if isinstance(part, str)]
     owner = _owner(names[:-1], model)
     for field, info in owner.model_fields.items():
         if names and _key(field, info) == names[-1] and info.examples:
             return f"`{names[-1]}: {_yaml(info.examples[0])}`"
-    return "what the bundled profiles have there"
+    return ""
 
 
 def _key(field: str, info: FieldInfo) -> str:

@@ -114,6 +114,11 @@ class Snapshot(_Frozen):
     now_ns: int = Field(description="the simulated time of the host thread that took it")
     devices: tuple[DeviceSnapshot, ...]
 
+    @property
+    def done_ns(self) -> int:
+        """When the host was there, and all that was queued on devices is done: how long the program took so far."""
+        return max([self.now_ns, *(device.time.done_ns for device in self.devices)])
+
     @classmethod
     def of(
         cls, machine: Machine, categories: Mapping[Device, Categories] | None = None, now: int | None = None

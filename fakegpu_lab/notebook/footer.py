@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from fakegpu_lab import session
-from fakegpu_lab.report import duration, size
+from fakegpu_lab.amounts import duration, several, size
 
 _Figures: TypeAlias = "tuple[object, int, tuple[int, int, int], tuple[int, ...]]"
 
@@ -23,13 +23,12 @@ def _figures() -> _Figures:
     """The machine, its time, (kernels, copies, bytes copied), the devices' peaks."""
     snapshot = session.snapshot()
     counters = [device.counters for device in snapshot.devices]
-    done = max([snapshot.now_ns, *(device.time.done_ns for device in snapshot.devices)])
     did = (
         sum(each.kernels for each in counters),
         sum(each.h2d_count + each.d2h_count + each.p2p_sent_count for each in counters),
         sum(each.h2d_bytes + each.d2h_bytes + each.p2p_sent_bytes for each in counters),
     )
-    return session.machine(), done, did, tuple(device.memory.peak_allocated for device in snapshot.devices)
+    return session.machine(), snapshot.done_ns, did, tuple(device.memory.peak_allocated for device in snapshot.devices)
 
 
 def begin() -> None:
@@ -52,8 +51,8 @@ def line() -> str:
     most = max(peaks)
     where = f" on cuda:{peaks.index(most)}" if len(peaks) > 1 else ""
     return (
-        f"[{duration(now - then)} simulated · {kernels:,} kernel{'s' * (kernels != 1)} · "
-        f"{copies:,} transfer{'s' * (copies != 1)}{moved} · peak memory {size(most)}{where}]"
+        f"[{duration(now - then)} simulated · {several(kernels, 'kernel')} · "
+        f"{several(copies, 'transfer')}{moved} · peak memory {size(most)}{where}]"
     )
 
 

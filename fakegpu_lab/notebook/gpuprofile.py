@@ -10,8 +10,8 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from IPython.display import display
 
 from fakegpu_lab import cells, trace
+from fakegpu_lab.amounts import duration
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.report import duration
 from fakegpu_lab.timeline.tables import line_sums
 from fakegpu_lab.timeline.words import place
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from fakegpu_lab.notebook.panel import Panel
     from fakegpu_lab.table import Table
 
-_WORDS = ("footer", "off", "panel", "profiles", "reset")
+WORDS = ("footer", "off", "panel", "profiles", "reset")
+"""What may stand after ``%fakegpu`` in place of GPUs."""
 
 
 @magics_class
@@ -55,7 +56,7 @@ class FakeGpuMagics(Magics):
         """
         asked = parse_argstring(self.fakegpu, line)
         verb, *rest = asked.spec or [""]
-        if (asked.memory or asked.compute) and verb in ("", *_WORDS):
+        if (asked.memory or asked.compute) and verb in ("", *WORDS):
             raise UsageError("--memory and --compute go with the GPUs to enable: %fakegpu a100 --memory 2GiB")
         if verb in ("off", "panel", "reset") and rest:
             raise UsageError(f"%fakegpu {verb} takes nothing more, and there was {' '.join(rest)!r}.")
@@ -86,7 +87,7 @@ class FakeGpuMagics(Magics):
                 return None
             return report.status(session.snapshot())
         except FakeGpuError as error:
-            near = difflib.get_close_matches(verb, _WORDS, 1)
+            near = difflib.get_close_matches(verb, WORDS, 1)
             hint = f" Did you mean %fakegpu {near[0]}?" if near else ""
             raise UsageError(f"{error}{hint}") from None
 
@@ -109,5 +110,5 @@ def unload(shell: InteractiveShell) -> None:
 
 def _complete(shell: InteractiveShell, event: SimpleNamespace) -> list[str]:
     """What Tab offers after ``%fakegpu``."""
-    words = [*_WORDS, *catalogue("gpus"), *catalogue("nodes"), "--memory", "--compute"]
+    words = [*WORDS, *catalogue("gpus"), *catalogue("nodes"), "--memory", "--compute"]
     return [word for word in words if word.startswith(event.symbol)]

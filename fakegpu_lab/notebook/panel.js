@@ -2,12 +2,15 @@
 // the kernel is busy. Text from the kernel is only ever set as text.
 
 const VERSION = 1;
-// From what stays to what comes and goes, so that the figure is calm below.
+// In the order of categories.py: from what stays to what comes and goes, so that the figure is calm below.
 const CATEGORIES = ["parameters", "optimizer_state", "workspace", "gradients", "activations", "inputs", "other"];
+// The places in a row of history: the time, the categories, and what the allocator has reserved.
+const RESERVED = CATEGORIES.length + 1;
 const SPOKEN = { optimizer_state: "optimizer state" };
 const ROWS = 600;
 const SVG = "http://www.w3.org/2000/svg";
 const TABS = ["Memory", "Transfers", "Collectives", "Timeline", "Advice"];
+const TIMES = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]];
 
 // ---------------------------------------------------------------- words
 
@@ -31,10 +34,15 @@ function exact(bytes) {
 }
 
 function duration(ns) {
-  for (const [factor, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]]) {
+  for (const [factor, unit] of TIMES) {
     if (ns >= factor * 0.9995) return `${figures(ns / factor)} ${unit}`;
   }
   return ns ? `${Math.round(ns)} ns` : "0";
+}
+
+// The nanoseconds of the unit in which an axis of that length is marked, and its name.
+function axisUnit(ns) {
+  return TIMES.find(([factor]) => ns >= factor) || [1, "ns"];
 }
 
 function rate(bytesPerSecond) {
@@ -319,13 +327,16 @@ class Panel {
   paintCard(card, device) {
     const { memory, counters } = device;
     const rows = this.data.history.get(device.slot) || [];
-    const row = rows[rows.length - 1] || [0, 0, 0, 0, 0, 0, 0, memory.allocated, memory.reserved];
+    // Before any row came, all that is allocated is "other".
+    const row = rows[rows.length - 1] || [0, ...CATEGORIES.map((name) => (name === "other" ? memory.allocated : 0)),
+      memory.reserved];
     const [meter, words, work, error] = [1, 2, 3, 4].map((place) => card.children[place]);
     const room = memory.total - memory.context;
     const part = (bytes) => `${Math.min((100 * bytes) / room, 100)}%`;
     CATEGORIES.forEach((_, place) => { meter.children[place].style.width = part(row[place + 1]); });
-    meter.children[7].style.width = part(Math.max(memory.reserved - memory.allocated, 0));
-    meter.children[8].style.left = part(memory.peak_allocated);
+    const [unused, peak] = [...meter.children].slice(CATEGORIES.length);
+    unused.style.width = part(Math.max(memory.reserved - memory.allocated, 0));
+    peak.style.left = part(memory.peak_allocated);
     meter.title = `allocated ${exact(memory.allocated)}, reserved ${exact(memory.reserved)}, `
       + `peak ${exact(memory.peak_allocated)}, of ${exact(room)}: the card's ${exact(memory.total)} less CUDA's context`;
     words.textContent = `${size(memory.allocated)} of ${size(room)}\nreserved ${size(memory.reserved)}`
@@ -348,7 +359,7 @@ class Panel {
   paintMemory() {
     const device = this.data.devices.get(this.device);
     const rows = this.data.rows(this.device);
-    if (!rows.some((row) => row[8])) {
+    if (!rows.some((row) => row[RESERVED])) {
       this.say(`cuda:${device.index} has held nothing since ${this.data.cleared >= 0 ? "it was cleared" : "it was enabled"}.`
         + " Memory is drawn as soon as a cell uses this GPU.");
       return;
@@ -364,7 +375,7 @@ class Panel {
     const first = rows[0][0];
     const last = Math.max(rows[rows.length - 1][0], first + 1);
     const total = (row) => CATEGORIES.reduce((sum, _, place) => sum + row[place + 1], 0);
-    const most = Math.max(...rows.map((row) => Math.max(total(row), row[8])), 1);
+    const most = Math.max(...rows.map((row) => Math.max(total(row), row[RESERVED])), 1);
     const capacity = device.memory.total - device.memory.context;
     const near = capacity < most * 2.2;
     const top = near ? capacity * 1.06 : most * 1.12;
@@ -376,7 +387,7 @@ class Panel {
       rows.forEach((row, i) => { held[i] += row[place + 1]; });
       layers[place].setAttribute("d", area(rows, held, below, x, y));
     });
-    lines.reserved.setAttribute("d", steps(rows, rows.map((row) => row[8]), x, y));
+    lines.reserved.setAttribute("d", steps(rows, rows.map((row) => row[RESERVED]), x, y));
     this.paintAxes(first, last, top, x, y, capacity, near);
     this.x = { first, last, x, rows };
     const now = rows[rows.length - 1];
@@ -390,10 +401,11 @@ class Panel {
       legend.cells[place].title = exact(bytes);
       legend.shares[place].textContent = sum ? `${Math.round((100 * bytes) / sum)} %` : "";
     });
-    legend.cells[7].textContent = size(sum);
-    legend.cells[7].title = exact(sum);
-    legend.cells[8].textContent = size(at[8]);
-    legend.cells[8].title = exact(at[8]);
+    const [allocated, reserved] = legend.cells.slice(CATEGORIES.length);
+    allocated.textContent = size(sum);
+    allocated.title = exact(sum);
+    reserved.textContent = size(at[RESERVED]);
+    reserved.title = exact(at[RESERVED]);
     summary.textContent = `cuda:${device.index} holds ${size(total(now))} of the ${size(capacity)} for tensors: `
       + CATEGORIES.filter((_, place) => now[place + 1]).map((name) =>
         `${spoken(name)} ${size(now[CATEGORIES.indexOf(name) + 1])}`).join(", ");
@@ -438,8 +450,8 @@ class Panel {
     const rows = [...CATEGORIES, "allocated", "reserved"].map((name, place) => {
       cells.push(h("td", { class: "fg-number" }));
       shares.push(h("td", { class: "fg-number fg-share" }));
-      return h("tr", { class: place < 7 ? "" : "fg-sum" }, h("th", { scope: "row" },
-        h("i", { class: place < 7 ? `fg-swatch fg-${name}` : `fg-swatch fg-swatch-${name}` }), spoken(name)),
+      return h("tr", { class: place < CATEGORIES.length ? "" : "fg-sum" }, h("th", { scope: "row" },
+        h("i", { class: place < CATEGORIES.length ? `fg-swatch fg-${name}` : `fg-swatch fg-swatch-${name}` }), spoken(name)),
       cells[place], shares[place]);
     });
     const legend = { head, cells, shares };
@@ -468,7 +480,7 @@ class Panel {
       grid += `M${box.left},${at}H${right}`;
       word(size(bytes * unit), box.left - 6, at + 4 * scale, { "text-anchor": "end" });
     }
-    const [ns, name] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([factor]) => last - first >= factor) || [1, "ns"];
+    const [ns, name] = axisUnit(last - first);
     unit = 0;
     for (const value of ticks(last / ns, box.width < 520 ? 4 : 8, first / ns)) {
       const at = x(value * ns);
@@ -505,7 +517,7 @@ class Panel {
         ? [h("dt", {}, h("i", { class: `fg-swatch fg-${name}` }), spoken(name)),
           h("dd", {}, `${size(row[place + 1])} (${exact(row[place + 1])})`)] : [])),
       h("dt", {}, "allocated"), h("dd", {}, `${size(total)} (${exact(total)})`),
-      h("dt", {}, "reserved"), h("dd", {}, `${size(row[8])} (${exact(row[8])})`)));
+      h("dt", {}, "reserved"), h("dd", {}, `${size(row[RESERVED])} (${exact(row[RESERVED])})`)));
     this.showTip(event);
   }
 
@@ -624,7 +636,7 @@ class Panel {
         svg.append(bar);
       }
     });
-    const [ns, name] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([factor]) => length >= factor) || [1, "ns"];
+    const [ns, name] = axisUnit(length);
     for (const value of ticks(length / ns, width < 520 ? 4 : 8)) {
       const at = x(timeline.began_ns + value * ns);
       svg.append(s("text", { x: at, y: height - 8 * scale, "text-anchor": "middle", "font-size": 12 * scale },

@@ -9,7 +9,7 @@ import sys
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab import session
+from fakegpu_lab import session, surroundings
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.notebook import still
 from fakegpu_lab.notebook.publisher import Outlet, publisher
@@ -67,15 +67,9 @@ def opened() -> Panel | None:
     return _open
 
 
-def _kernel() -> Any:
-    ipython: Any = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None)
-
-
 def _missing() -> str:
     """Why there can be no live panel here; empty if there can."""
-    if _kernel() is None:
+    if getattr(surroundings.shell(), "kernel", None) is None:
         return f"{_LIVE_NEEDS}; this Python has no notebook."
     try:
         import anywidget  # noqa: F401
@@ -171,8 +165,7 @@ class Panel:
         metadata: dict[str, Any] = {}
         if self.widget is not None:
             with contextlib.suppress(Exception):  # whatever the widget has to say besides, the text is there
-                shown, metadata = (
-                    self.widget._repr_mimebundle_()
-                )  # enables Colab's widget manager, and says where it is
+                # On Colab it enables the widget manager, and the metadata say where that is.
+                shown, metadata = self.widget._repr_mimebundle_()
                 bundle |= shown
         return (bundle, metadata) if metadata else bundle

@@ -7,10 +7,10 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.amounts import several, size
 from fakegpu_lab.hardware.categories import NAMES, spoken
 from fakegpu_lab.notebook.remedies import Remedy, remedies
 from fakegpu_lab.notebook.still import COLOURS
-from fakegpu_lab.report import size
 from fakegpu_lab.table import Table
 from fakegpu_lab.timeline.words import place
 
@@ -104,10 +104,9 @@ class PostMortem:
         unused = facts.reserved - facts.allocated
         if not unused:
             return f"Nothing was lost to fragmentation: tensors filled all of the {size(facts.reserved)} reserved."
-        count = f"{facts.pieces} piece{'s' * (facts.pieces != 1)}"
         return (
-            f"Of the {size(facts.reserved)} reserved, {size(unused)} were free in {count}, the largest "
-            f"{size(facts.largest_piece)}; {size(facts.free)} of the card were not reserved."
+            f"Of the {size(facts.reserved)} reserved, {size(unused)} were free in {several(facts.pieces, 'piece')}, "
+            f"the largest {size(facts.largest_piece)}; {size(facts.free)} of the card were not reserved."
         )
 
     @property

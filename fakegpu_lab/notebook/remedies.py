@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from fakegpu_lab.amounts import size
 from fakegpu_lab.hardware import catalogue
-from fakegpu_lab.report import size
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.oom_facts import Facts

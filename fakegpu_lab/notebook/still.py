@@ -5,15 +5,15 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from fakegpu_lab.amounts import duration, size
 from fakegpu_lab.hardware.categories import NAMES, spoken
-from fakegpu_lab.report import duration, size
 from fakegpu_lab.table import Table
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.snapshot import DeviceSnapshot, Snapshot
 
 # Okabe and Ito's colours, as in panel.css.
-COLOURS = dict(zip(NAMES, ("#0072b2", "#d55e00", "#e69f00", "#56b4e9", "#cc79a7", "#009e73", "#9a9a9a"), strict=True))
+COLOURS = dict(zip(NAMES, ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#9a9a9a"), strict=True))
 
 
 def table(snapshot: Snapshot, note: str = "") -> Table:
@@ -35,12 +35,8 @@ def table(snapshot: Snapshot, note: str = "") -> Table:
         ]
         for device in shown
     ]
-    title = f"{snapshot.spec}: memory by what it is for, after {duration(_now(snapshot))} of simulated time"
+    title = f"{snapshot.spec}: memory by what it is for, after {duration(snapshot.done_ns)} of simulated time"
     return Table(headers, rows, title, frozenset(range(2, len(headers))), note)
-
-
-def _now(snapshot: Snapshot) -> int:
-    return max([snapshot.now_ns, *(device.time.done_ns for device in snapshot.devices)])
 
 
 def _bytes(device: DeviceSnapshot, name: str) -> int:

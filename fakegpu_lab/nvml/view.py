@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.nvml.cards import Card
 from fakegpu_lab.nvml.sensors import Sensors
 from fakegpu_lab.nvml.topology import Topology
@@ -108,15 +107,7 @@ def process_name() -> str:
 
 
 def joined(documents: Sequence[Document]) -> View:
-    """The view of the processes that share one machine.
-
-    Raises
-    ------
-    FakeGpuError
-        There is no document.
-    """
-    if not documents:
-        raise FakeGpuError("No process with simulated GPUs is running.")
+    """The view of the processes that share one machine, of which there is one at least."""
     first = documents[0]
     documents = [one for one in documents if len(one["cards"]) == len(first["cards"])]
     gpus = []

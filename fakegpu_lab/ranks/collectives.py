@@ -53,15 +53,20 @@ def deliver(send: Operation, receive: Operation) -> None:
     """Put what was sent where it is received."""
     with torch.no_grad():
         for target, source in zip(receive.outputs, send.payload, strict=True):
-            _put(inner(target), source)
+            put(inner(target), source)
 
 
-def _put(target: Tensor, source: Tensor) -> None:
+def is_meta(operation: Operation) -> bool:
+    """Whether it has shapes only, and no values."""
+    return any(inner(tensor).is_meta for tensor in (*operation.inputs, *operation.outputs))
+
+
+def put(target: Tensor, source: Tensor) -> None:
     """Copy values as NCCL copies bytes: in memory order, whatever the shape."""
     target.copy_(source if target.shape == source.shape else source.reshape(target.shape))
 
 
-def _reduced(tensors: list[Tensor], op: Any) -> Tensor:
+def reduced(tensors: list[Tensor], op: Any) -> Tensor:
     """The tensors put together, one rank after the other, as in a ring that begins at rank 0."""
     first = tensors[0]
     dtype = first.dtype
@@ -72,7 +77,7 @@ def _reduced(tensors: list[Tensor], op: Any) -> Tensor:
     elif dtype in _FLOAT8:
         tensors = [tensor.float() for tensor in tensors]
     if kind in (_Op.AVG, _Op.PREMUL_SUM) and tensors[0].dtype.is_floating_point:
-        factor = 1 / len(tensors) if kind == _Op.AVG else _factor(op)
+        factor = 1 / len(tensors) if kind == _Op.AVG else premultiplier(op)
         tensors = [tensor * factor for tensor in tensors]
     combine = _COMBINE[kind]
     total = tensors[0].clone()
@@ -85,7 +90,8 @@ def _reduced(tensors: list[Tensor], op: Any) -> Tensor:
     return total.to(dtype)
 
 
-def _factor(op: Any) -> Any:
+def premultiplier(op: Any) -> Any:
+    """What ``_make_nccl_premul_sum`` was given: a number or a tensor of one."""
     factor = op.__getstate__()[1]
     return inner(factor).reshape(()) if isinstance(factor, torch.Tensor) else factor
 
@@ -112,15 +118,15 @@ def _all_reduce(parts: Parts) -> None:
         else:
             pieces = [(*sources, *targets)]
         for piece in pieces:
-            total = _reduced(list(piece[: len(parts)]), parts[0].reduce_op)
+            total = reduced(list(piece[: len(parts)]), parts[0].reduce_op)
             for target in piece[len(parts) :]:
-                _put(target, total)
+                put(target, total)
 
 
 def _reduce(parts: Parts) -> None:
     root = parts[parts[0].root]
-    total = _reduced([inner(part.inputs[0]) for part in parts], root.reduce_op)
-    _put(inner(root.outputs[0]), total)
+    total = reduced([inner(part.inputs[0]) for part in parts], root.reduce_op)
+    put(inner(root.outputs[0]), total)
 
 
 def _broadcast(parts: Parts) -> None:
@@ -128,69 +134,70 @@ def _broadcast(parts: Parts) -> None:
     for place, tensor in enumerate(parts[root].inputs):
         for part in parts:
             if part.rank != root:
-                _put(inner(part.outputs[place]), inner(tensor))
+                put(inner(part.outputs[place]), inner(tensor))
 
 
 def _all_gather(parts: Parts) -> None:
     values = snapshot([part.inputs[0] for part in parts])  # an input may be one of the outputs
     for part in parts:
         for target, source in zip(part.outputs, values, strict=True):
-            _put(inner(target), source)
+            put(inner(target), source)
 
 
 def _all_gather_into(parts: Parts) -> None:
     for place in range(len(parts[0].inputs)):
         gathered = torch.cat([inner(part.inputs[place]).reshape(-1) for part in parts])
         for part in parts:
-            _put(inner(part.outputs[place]), gathered)
+            put(inner(part.outputs[place]), gathered)
 
 
 def _gather(parts: Parts) -> None:
     values = snapshot([part.inputs[0] for part in parts])
     for target, source in zip(parts[parts[0].root].outputs, values, strict=True):
-        _put(inner(target), source)
+        put(inner(target), source)
 
 
 def _scatter(parts: Parts) -> None:
     values = snapshot(parts[parts[0].root].inputs)
     for part, source in zip(parts, values, strict=True):
-        _put(inner(part.outputs[0]), source)
+        put(inner(part.outputs[0]), source)
 
 
 def _reduce_scatter(parts: Parts) -> None:
     results = [
-        _reduced([inner(part.inputs[place]) for part in parts], parts[0].reduce_op) for place in range(len(parts))
+        reduced([inner(part.inputs[place]) for part in parts], parts[0].reduce_op) for place in range(len(parts))
     ]
     for part, result in zip(parts, results, strict=True):
-        _put(inner(part.outputs[0]), result)
+        put(inner(part.outputs[0]), result)
 
 
 def _reduce_scatter_base(parts: Parts) -> None:
     for place in range(len(parts[0].inputs)):
         shares = [inner(part.inputs[place]).reshape(-1).tensor_split(len(parts)) for part in parts]
         for part in parts:
-            total = _reduced([share[part.rank] for share in shares], parts[0].reduce_op)
-            _put(inner(part.outputs[place]), total)
+            total = reduced([share[part.rank] for share in shares], parts[0].reduce_op)
+            put(inner(part.outputs[place]), total)
 
 
 def _all_to_all(parts: Parts) -> None:
     values = [snapshot(part.inputs) for part in parts]
     for part in parts:
         for source, target in enumerate(part.outputs):
-            _put(inner(target), values[source][part.rank])
+            put(inner(target), values[source][part.rank])
 
 
 def _all_to_all_single(parts: Parts) -> None:
     shares = []
     for part in parts:
         values = inner(part.inputs[0]).clone()
-        shares.append(_shares(values, part.splits[1], len(parts)))
+        shares.append(portions(values, part.splits[1], len(parts)))
     for part in parts:
-        for source, target in enumerate(_shares(inner(part.outputs[0]), part.splits[0], len(parts))):
-            _put(target, shares[source][part.rank])
+        for source, target in enumerate(portions(inner(part.outputs[0]), part.splits[0], len(parts))):
+            put(target, shares[source][part.rank])
 
 
-def _shares(values: Tensor, splits: Sequence[int], count: int) -> list[Tensor]:
+def portions(values: Tensor, splits: Sequence[int], count: int) -> list[Tensor]:
+    """Each rank's part of a tensor: of so many rows as `splits` says, or all of equally many."""
     sizes = list(splits) or [values.shape[0] // count] * count
     return list(torch.split(values, sizes))
 

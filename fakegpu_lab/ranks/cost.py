@@ -21,7 +21,7 @@ from fakegpu_lab.hardware import collectives, order
 from fakegpu_lab.hardware.clock import Mark, await_mark, here, record
 from fakegpu_lab.ranks import queues
 from fakegpu_lab.ranks.operation import P2P
-from fakegpu_lab.ranks.price import NAMES, by_gloo
+from fakegpu_lab.ranks.price import FABRICS_NAMES, by_gloo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ def _writes(operation: Operation) -> bool:
 
 
 def _name(operation: Operation) -> str:
-    return f"{operation.channel.backend}:{NAMES.get(operation.kind, operation.kind.lower())}"
+    return f"{operation.channel.backend}:{FABRICS_NAMES.get(operation.kind, operation.kind.lower())}"
 
 
 def _own_stream(operation: Operation) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.ranks import queues
+from fakegpu_lab.ranks import queues, watchdog
 from fakegpu_lab.ranks.operation import P2P, Operation
 from fakegpu_lab.ranks.places import condition, told
 from fakegpu_lab.ranks.untyped import dist
@@ -19,7 +19,7 @@ def stuck(scheduler: Scheduler) -> tuple[Rank, BaseException]:
     waiting = [rank for rank in scheduler.ranks if not rank.done]
     first = next((rank for rank in waiting if isinstance(_what(rank), Operation)), waiting[0])
     like_nccl = bool(scheduler.shared.get("timeout_like_nccl"))
-    error = dist.DistBackendError(watchdog(waiting) if like_nccl else described(scheduler.ranks, first))
+    error = dist.DistBackendError(as_logged(waiting) if like_nccl else described(scheduler.ranks, first))
     scheduler.shared["stuck"] = error
     return first, error
 
@@ -39,7 +39,7 @@ def described(ranks: list[Rank], first: Rank) -> str:
     return "\n".join(lines)
 
 
-def watchdog(waiting: list[Rank]) -> str:
+def as_logged(waiting: list[Rank]) -> str:
     """What is in the log ten minutes later: NCCL's watchdog, for every rank that waits."""
     texts = [
         f"{_words(rank)}\n[Rank {rank.number}] Some NCCL operations have failed or timed out. Due to the asynchronous "
@@ -57,14 +57,7 @@ def _words(rank: Rank) -> str:
         return f"wait timeout after 600000ms, keys: {', '.join(getattr(what, 'keys', ('?',)))}"
     if what.channel.backend != "nccl":
         return f"[Rank {rank.number}] Timed out waiting 1800000ms for recv operation to complete"
-    numel_in = sum(tensor.numel() for tensor in what.inputs) or sum(tensor.numel() for tensor in what.outputs)
-    numel_out = sum(tensor.numel() for tensor in what.outputs) or numel_in
-    kind = "ALLREDUCE" if what.kind == "BARRIER" else what.kind
-    return (
-        f"[Rank {rank.number}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={what.number}, "
-        f"OpType={kind}, NumelIn={numel_in}, NumelOut={numel_out}, Timeout(ms)=600000) ran for 600000 milliseconds "
-        "before timing out."
-    )
+    return watchdog.caught(what)
 
 
 def _state(rank: Rank, first: Rank) -> str:

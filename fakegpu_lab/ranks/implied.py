@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,10 +20,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from fakegpu_lab import plan
 from fakegpu_lab.driver import current
 from fakegpu_lab.hardware.clock import here
-from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.fabric import Fabric
 from fakegpu_lab.ranks import collectives, cost
 from fakegpu_lab.ranks.channel import Channel
+from fakegpu_lab.ranks.environment import variables
 from fakegpu_lab.ranks.operation import NAMES, P2P
 from fakegpu_lab.ranks.price import price
 from fakegpu_lab.ranks.untyped import c10d, dist
@@ -33,67 +33,12 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.driver.patches import Patches
     from fakegpu_lab.hardware.fabric import Cost
+    from fakegpu_lab.plan import World
     from fakegpu_lab.ranks.operation import Operation
 
     Tensor = torch.Tensor
 
 ReduceOp = dist.ReduceOp
-MOST = 1 << 17
-"""Ranks of an implied world: more than any job that was told of."""
-
-
-@dataclass(frozen=True)
-class World:
-    """A world of which only one rank runs.
-
-    Attributes
-    ----------
-    size, rank
-        Of the world, and of the process.
-    local_size
-        Ranks on one node.
-    """
-
-    size: int
-    rank: int
-    local_size: int
-
-    @property
-    def nodes(self) -> int:
-        """How many nodes there are."""
-        return -(-self.size // self.local_size)
-
-    def variables(self) -> dict[str, str]:
-        """What torchrun would give this rank."""
-        return {
-            "RANK": str(self.rank),
-            "LOCAL_RANK": str(self.rank % self.local_size),
-            "WORLD_SIZE": str(self.size),
-            "LOCAL_WORLD_SIZE": str(min(self.local_size, self.size)),
-            "GROUP_RANK": str(self.rank // self.local_size),
-            "GROUP_WORLD_SIZE": str(self.nodes),
-            "ROLE_RANK": str(self.rank),
-            "ROLE_WORLD_SIZE": str(self.size),
-            "ROLE_NAME": "default",
-            "MASTER_ADDR": "localhost",
-            "MASTER_PORT": "29500",
-        }
-
-
-def checked(size: int, rank: int, local_size: int) -> World:
-    """The world that was asked for.
-
-    Raises
-    ------
-    FakeGpuError
-        There cannot be such a world, or no such rank in it.
-    """
-    if not 1 <= size <= MOST:
-        raise FakeGpuError(f"A world has 1 to {MOST:,} ranks, and {size:,} were asked for.")
-    if not 0 <= rank < size:
-        raise FakeGpuError(f"There is no rank {rank:,} in a world of {size:,}: they count from 0 to {size - 1:,}.")
-    return World(size, rank, local_size)
-
 
 _world: World | None = None
 
@@ -128,7 +73,7 @@ class ImpliedChannel(Channel):
             operation.number = self.numbers[self.member]
         cost.launch(operation)
         with torch.no_grad():
-            if operation.kind in _FILL and not _meta(operation):
+            if operation.kind in _FILL and not collectives.is_meta(operation):
                 _FILL[operation.kind](operation, self.size)
         price = self.price([operation]) if operation.device is not None else None
         cost.charge([operation], price)
@@ -142,15 +87,11 @@ class ImpliedChannel(Channel):
         return price(operation.kind, operation.nbytes, self.links, both if operation.kind in P2P else self.ranks)
 
 
-def _meta(operation: Operation) -> bool:
-    return any(collectives.inner(t).is_meta for t in (*operation.inputs, *operation.outputs))
-
-
 def _reduced(values: Tensor, op: Any, count: int) -> Tensor:
     """The reduction of `count` equal tensors."""
     kind = op.op
     if kind == ReduceOp.RedOpType.PREMUL_SUM:
-        values = values * collectives._factor(op)
+        values = values * collectives.premultiplier(op)
     if kind in (ReduceOp.RedOpType.SUM, ReduceOp.RedOpType.PREMUL_SUM) and values.dtype is not torch.bool:
         return values * count
     if kind == ReduceOp.RedOpType.PRODUCT:
@@ -162,7 +103,7 @@ def _reduced(values: Tensor, op: Any, count: int) -> Tensor:
 
 def _reduce(operation: Operation, count: int) -> None:
     for given, target in zip(operation.inputs, operation.outputs, strict=True):
-        collectives._put(collectives.inner(target), _reduced(collectives.inner(given), operation.reduce_op, count))
+        collectives.put(collectives.inner(target), _reduced(collectives.inner(given), operation.reduce_op, count))
 
 
 def _repeat(operation: Operation, count: int) -> None:
@@ -176,23 +117,23 @@ def _same(operation: Operation, count: int) -> None:
     for target in operation.outputs:
         values = collectives.inner(target)
         if values.numel() == given.numel():
-            collectives._put(values, given)
+            collectives.put(values, given)
 
 
 def _share(operation: Operation, count: int) -> None:
     mine = collectives.inner(operation.inputs[operation.rank])
-    collectives._put(collectives.inner(operation.outputs[0]), _reduced(mine, operation.reduce_op, count))
+    collectives.put(collectives.inner(operation.outputs[0]), _reduced(mine, operation.reduce_op, count))
 
 
 def _shares(operation: Operation, count: int) -> None:
     for given, target in zip(operation.inputs, operation.outputs, strict=True):
         mine = collectives.inner(given).reshape(count, -1)[operation.rank]
-        collectives._put(collectives.inner(target), _reduced(mine, operation.reduce_op, count))
+        collectives.put(collectives.inner(target), _reduced(mine, operation.reduce_op, count))
 
 
 def _scatter(operation: Operation, count: int) -> None:
     if operation.inputs:
-        collectives._put(collectives.inner(operation.outputs[0]), collectives.inner(operation.inputs[operation.rank]))
+        collectives.put(collectives.inner(operation.outputs[0]), collectives.inner(operation.inputs[operation.rank]))
 
 
 def _exchange(operation: Operation, count: int) -> None:
@@ -200,14 +141,14 @@ def _exchange(operation: Operation, count: int) -> None:
     for target in operation.outputs:
         values = collectives.inner(target)
         if values.numel() == mine.numel():
-            collectives._put(values, mine)
+            collectives.put(values, mine)
 
 
 def _exchange_parts(operation: Operation, count: int) -> None:
     taking, giving = operation.splits
-    given = collectives._shares(collectives.inner(operation.inputs[0]), giving, count)
+    given = collectives.portions(collectives.inner(operation.inputs[0]), giving, count)
     mine = given[operation.rank].clone()
-    for values in collectives._shares(collectives.inner(operation.outputs[0]), taking, count):
+    for values in collectives.portions(collectives.inner(operation.outputs[0]), taking, count):
         if values.shape == mine.shape:
             values.copy_(mine)
 
@@ -275,7 +216,7 @@ def enter(wanted: World) -> None:
     _world = wanted
     plan.current = plan.Plan(world_size=wanted.size, rank=wanted.rank, local_size=wanted.local_size)
     _hooks.append(register_optimizer_step_post_hook(_Steps(plan.current)))
-    os.environ.update(wanted.variables())
+    os.environ.update(variables(wanted.rank, wanted.size, wanted.local_size))
 
 
 def leave() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.multiprocessing
 
+from fakegpu_lab import surroundings
 from fakegpu_lab.driver import current, late
 from fakegpu_lab.ranks.scheduler import current_rank
 
@@ -27,10 +28,7 @@ _start_processes: Any = _module.start_processes
 
 def in_notebook() -> bool:
     """Whether this is a kernel (or IPython) with a machine, outside of ranks."""
-    shell = sys.modules.get("IPython")
-    return (
-        shell is not None and shell.get_ipython() is not None and current.machine is not None and current_rank() is None
-    )
+    return surroundings.shell() is not None and current.machine is not None and current_rank() is None
 
 
 class _Done:
@@ -104,7 +102,8 @@ def _accelerate(patches: Patches, module: Any) -> None:
     ) -> Any:
         if not in_notebook() or num_processes is None or num_processes < 2:
             return real(function, args, num_processes, mixed_precision, use_port, master_addr, **more)
-        from fakegpu_lab.ranks.run import run_programs, variables
+        from fakegpu_lab.ranks.environment import variables
+        from fakegpu_lab.ranks.run import run_programs
 
         if module.AcceleratorState._shared_state:
             raise ValueError(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.fabric import Cost, Fabric
     from fakegpu_lab.hardware.nccl import Operation as Named
 
-NAMES: dict[str, Named] = {
+FABRICS_NAMES: dict[str, Named] = {
     "ALLREDUCE": "all_reduce",
     "ALLREDUCE_COALESCED": "all_reduce",
     "BROADCAST": "broadcast",
@@ -33,8 +33,7 @@ NAMES: dict[str, Named] = {
     "RECV": "recv",
     "RECVANYSOURCE": "recv",
 }
-"""The fabric's names of operations."""
-
+"""What the fabric calls operations, by kind."""
 
 GLOO_STEP_NS = 25_000
 GLOO_RATE = 2.0e9
@@ -43,11 +42,11 @@ GLOO_RATE = 2.0e9
 
 def by_gloo(kind: str, nbytes: int, ranks: int) -> int:
     """Nanoseconds that Gloo takes between hosts' memories: its rings have the steps of NCCL's."""
-    name = NAMES[kind]
+    name = FABRICS_NAMES[kind]
     number = 1 if name in ("send", "recv") else nccl.steps(name, ranks)
     return number * GLOO_STEP_NS + round(nbytes * nccl.bus_factor(name, ranks) / GLOO_RATE * 1e9)
 
 
 def price(kind: str, nbytes: int, links: Fabric, slots: Sequence[int]) -> Cost:
     """The time of an operation of that kind and size among devices in these places of the fabric."""
-    return links.cost(NAMES[kind], slots, max(nbytes, 4))
+    return links.cost(FABRICS_NAMES[kind], slots, max(nbytes, 4))

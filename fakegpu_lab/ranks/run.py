@@ -11,6 +11,7 @@ from fakegpu_lab.driver.patches import Patches
 from fakegpu_lab.driver.torch_cuda import device, lifecycle
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.ranks import diagnosis, heap, hints, tracebacks
+from fakegpu_lab.ranks.environment import variables
 from fakegpu_lab.ranks.output import Console, RankOutput
 from fakegpu_lab.ranks.process_state import ProcessState
 from fakegpu_lab.ranks.scheduler import Scheduler, current_rank
@@ -25,49 +26,16 @@ MOST = 64
 """Ranks that one process runs: each has a thread, and a share of the memory."""
 
 
-def variables(rank: int, world_size: int) -> dict[str, str]:
-    """The environment variables that torchrun gives a rank, on one node."""
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_WORLD_SIZE": str(world_size),
-        "GROUP_RANK": "0",
-        "GROUP_WORLD_SIZE": "1",
-        "ROLE_RANK": str(rank),
-        "ROLE_WORLD_SIZE": str(world_size),
-        "ROLE_NAME": "default",
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": "29500",
-    }
-
-
 def run_ranks(
     fn: Callable[..., Any],
     world_size: int,
     *args: Any,
     show: Collection[int] | None = None,
+    timeout_like_nccl: bool = False,
 ) -> list[Any]:
-    """Run ``fn(*args)`` on `world_size` ranks of this process, and return what each returned.
-
-    Each rank has its own ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT``, its own current
-    device, random states and process groups; its output is labelled. One rank runs at a time, in an order that is the
-    same in every run.
-
-    Parameters
-    ----------
-    show
-        The ranks whose output is shown; by default all.
-
-    Raises
-    ------
-    FakeGpuError
-        There is no machine, or the number of ranks is not one that can be run.
-    Exception
-        What the first rank to fail raised; the others were stopped.
-    """
+    """`session.run_ranks`."""
     __tracebackhide__ = True
-    return run_programs([partial(fn, *args)] * check(world_size), show)
+    return run_programs([partial(fn, *args)] * check(world_size), show, timeout_like_nccl=timeout_like_nccl)
 
 
 def check(world_size: Any) -> int:
@@ -93,8 +61,6 @@ def run_programs(
     ----------
     environment
         The variables that a rank has in addition, by its rank and the number of ranks.
-    timeout_like_nccl
-        Whether ranks that can never go on are told as NCCL's watchdog tells it, and no more.
     """
     __tracebackhide__ = True
     world_size = check(len(programs))

@@ -203,7 +203,7 @@ class ProcessChannel(Channel):
         heard = self._wire.tell(words.word(operation, pending.ready))
         pending.told = {rank: json.loads(word) for rank, word in enumerate(heard) if rank != self.member}
         words.compare(operation, pending.told)
-        if _has_values(operation):
+        if not collectives.is_meta(operation):
             wire.carry(operation, self._wire)
 
     def _transfer(self, pending: _Pending) -> None:
@@ -223,7 +223,7 @@ class ProcessChannel(Channel):
         exchange = self._wire.send if sends else self._wire.receive
         exchange(words.word(operation, pending.ready), values, operation.peer, operation.number)
         if buffer is not None and target is not None:
-            collectives._put(target, wire._like(buffer, target))
+            collectives.put(target, wire.like(buffer, target))
 
     # ------------------------------------------------------------ its end
 
@@ -256,7 +256,3 @@ def _leave() -> None:
 def _key(operation: Operation) -> Any:
     """What is in order with each other: collectives, or transfers in one direction between two ranks."""
     return (operation.kind, operation.peer) if operation.kind in P2P else "collectives"
-
-
-def _has_values(operation: Operation) -> bool:
-    return not any(collectives.inner(t).is_meta for t in (*operation.inputs, *operation.outputs))

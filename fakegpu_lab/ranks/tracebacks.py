@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.driver.dispatch import DEBUG
-from fakegpu_lab.driver.recording import _is_users
+from fakegpu_lab.driver.recording import is_users
+from fakegpu_lab.surroundings import DEBUG
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -23,7 +23,7 @@ def end_at_users_line(error: BaseException) -> None:
     step = error.__traceback__
     while step is not None:
         last = step
-        if _is_users(step.tb_frame.f_code.co_filename):
+        if is_users(step.tb_frame.f_code.co_filename):
             users = step
         step = step.tb_next
     if last is not None and users is not None and last.tb_frame.f_code.co_filename.startswith(_HERE):

@@ -108,7 +108,7 @@ def flat(values: Tensor) -> Tensor:
     return values.contiguous().reshape(-1).view(torch.uint8)
 
 
-def _like(part: Tensor, values: Tensor) -> Tensor:
+def like(part: Tensor, values: Tensor) -> Tensor:
     """Bytes as elements of the dtype of `values`."""
     return part.clone().view(values.dtype) if part.storage_offset() % values.element_size() else part.view(values.dtype)
 
@@ -122,24 +122,24 @@ def _all_reduce(operation: Operation, wire: Wire) -> None:
     for given, target in zip(operation.inputs, operation.outputs, strict=True):
         values = collectives.inner(given)
         total = _reduced_for_all(values.reshape(-1), operation.reduce_op, wire)
-        collectives._put(collectives.inner(target), total)
+        collectives.put(collectives.inner(target), total)
 
 
 def _reduced_for_all(values: Tensor, op: Any, wire: Wire) -> Tensor:
     if values.nbytes <= _SMALL:
         parts = wire.swap([flat(values)] * wire.size, [values.nbytes] * wire.size)
-        return collectives._reduced([_like(part, values) for part in parts], op)
+        return collectives.reduced([like(part, values) for part in parts], op)
     shares = values.tensor_split(wire.size)
     mine = _reduced_for_me(shares, op, wire)
     parts = wire.swap([flat(mine)] * wire.size, [share.nbytes for share in shares])
-    return torch.cat([_like(part, values) for part in parts])
+    return torch.cat([like(part, values) for part in parts])
 
 
 def _reduced_for_me(shares: Sequence[Tensor], op: Any, wire: Wire) -> Tensor:
     """The reduction of this rank's share of what all have."""
     mine = shares[wire.rank]
     parts = wire.swap([flat(share) for share in shares], [mine.nbytes] * wire.size)
-    return collectives._reduced([_like(part, mine).reshape(mine.shape) for part in parts], op)
+    return collectives.reduced([like(part, mine).reshape(mine.shape) for part in parts], op)
 
 
 def _reduce(operation: Operation, wire: Wire) -> None:
@@ -149,8 +149,8 @@ def _reduce(operation: Operation, wire: Wire) -> None:
     sent = [flat(values) if rank == operation.root else nothing for rank in range(wire.size)]
     parts = wire.swap(sent, [values.nbytes if at_root else 0] * wire.size)
     if at_root:
-        total = collectives._reduced([_like(part, values).reshape(values.shape) for part in parts], operation.reduce_op)
-        collectives._put(collectives.inner(operation.outputs[0]), total)
+        total = collectives.reduced([like(part, values).reshape(values.shape) for part in parts], operation.reduce_op)
+        collectives.put(collectives.inner(operation.outputs[0]), total)
 
 
 def _broadcast(operation: Operation, wire: Wire) -> None:
@@ -163,7 +163,7 @@ def _broadcast(operation: Operation, wire: Wire) -> None:
 
 def _fill(target: Tensor, part: Tensor) -> None:
     values = collectives.inner(target)
-    collectives._put(values, _like(part, values))
+    collectives.put(values, like(part, values))
 
 
 def _gather_to(given: Sequence[Tensor], targets: Sequence[Tensor], wire: Wire) -> None:
@@ -206,13 +206,13 @@ def _scatter(operation: Operation, wire: Wire) -> None:
 def _reduce_scatter(operation: Operation, wire: Wire) -> None:
     shares = [collectives.inner(tensor) for tensor in operation.inputs]
     total = _reduced_for_me(shares, operation.reduce_op, wire)
-    collectives._put(collectives.inner(operation.outputs[0]), total)
+    collectives.put(collectives.inner(operation.outputs[0]), total)
 
 
 def _reduce_scatter_base(operation: Operation, wire: Wire) -> None:
     for given, target in zip(operation.inputs, operation.outputs, strict=True):
         shares = collectives.inner(given).reshape(-1).tensor_split(wire.size)
-        collectives._put(collectives.inner(target), _reduced_for_me(shares, operation.reduce_op, wire))
+        collectives.put(collectives.inner(target), _reduced_for_me(shares, operation.reduce_op, wire))
 
 
 def _all_to_all(operation: Operation, wire: Wire) -> None:
@@ -221,11 +221,11 @@ def _all_to_all(operation: Operation, wire: Wire) -> None:
 
 def _all_to_all_single(operation: Operation, wire: Wire) -> None:
     taking, giving = operation.splits
-    given = collectives._shares(collectives.inner(operation.inputs[0]), giving, wire.size)
-    targets = collectives._shares(collectives.inner(operation.outputs[0]), taking, wire.size)
+    given = collectives.portions(collectives.inner(operation.inputs[0]), giving, wire.size)
+    targets = collectives.portions(collectives.inner(operation.outputs[0]), taking, wire.size)
     parts = wire.swap([flat(share) for share in given], [target.nbytes for target in targets])
     for target, part in zip(targets, parts, strict=True):
-        collectives._put(target, _like(part, target))
+        collectives.put(target, like(part, target))
 
 
 def _nothing(operation: Operation, wire: Wire) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from fakegpu_lab.driver.dtypes import scalar_type
 from fakegpu_lab.driver.torch_cuda.build import build
-from fakegpu_lab.ranks import agreement
+from fakegpu_lab.ranks import agreement, watchdog
 from fakegpu_lab.ranks.operation import Operation
 from fakegpu_lab.ranks.untyped import dist
 
@@ -101,17 +101,11 @@ def _stand_in(operation: Operation, rank: int, told: dict[str, Any]) -> Operatio
 def explained(error: BaseException, operation: Operation, timeout: dt.timedelta) -> BaseException:
     """What NCCL's backend would have said for what gloo said."""
     text = str(error)
-    channel = operation.channel
-    if channel.backend != "nccl" or isinstance(error, dist.DistBackendError) or not isinstance(error, RuntimeError):
+    nccl = operation.channel.backend == "nccl"
+    if not nccl or isinstance(error, dist.DistBackendError) or not isinstance(error, RuntimeError):
         return error
     if "timed out" in text.lower():
-        ms = int(timeout.total_seconds() * 1000)
-        given, taken = (sum(t.numel() for t in tensors) for tensors in (operation.inputs, operation.outputs))
-        return _backend_error(
-            f"[Rank {channel.ranks[operation.rank]}] Watchdog caught collective operation timeout: "
-            f"WorkNCCL(SeqNum={operation.number}, OpType={operation.kind}, NumelIn={given}, NumelOut={taken}, "
-            f"Timeout(ms)={ms}) ran for {ms} milliseconds before timing out."
-        )
+        return _backend_error(watchdog.caught(operation, int(timeout.total_seconds() * 1000)))
     if "onnection" in text or "closed" in text:
         return _backend_error(
             _nccl_error(

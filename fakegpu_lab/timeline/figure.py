@@ -6,8 +6,8 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.amounts import size
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.report import size
 from fakegpu_lab.timeline.classes import CLASSES
 from fakegpu_lab.timeline.lanes import bands, lanes, thinned
 from fakegpu_lab.timeline.memory import held

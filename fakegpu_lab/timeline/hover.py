@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from fakegpu_lab.amounts import amount, duration, rate, several, size
 from fakegpu_lab.hardware.records import Collective, Kernel, Transfer
-from fakegpu_lab.report import duration, size
-from fakegpu_lab.timeline.words import amount, place, rate, shapes
+from fakegpu_lab.timeline.words import place, shapes
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -85,7 +85,7 @@ def module(path: str, kind: str) -> str:
 
 def lasting(ns: int, kernels: int) -> str:
     """Tell how long a span is."""
-    return f"{duration(ns)}, {kernels:,} kernel{'s' * (kernels != 1)}"
+    return f"{duration(ns)}, {several(kernels, 'kernel')}"
 
 
 def together(count: int, ns: int, names: Counter[str]) -> str:

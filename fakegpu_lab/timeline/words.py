@@ -1,53 +1,14 @@
-"""Amounts, rates and source lines, for people to read."""
+"""Shapes and source lines, for people to read."""
 
 from __future__ import annotations
 
 import linecache
 import os
-import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-_THOUSANDS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-
-def _figures(value: float) -> str:
-    """Three figures."""
-    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
-
-
-def amount(value: float, unit: str) -> str:
-    """Write an amount in three figures, with the prefix that it needs.
-
-    >>> amount(536_870_912, "FLOP"), amount(312e12, "FLOP/s"), amount(768, "FLOP"), amount(0, "FLOP")
-    ('537 MFLOP', '312 TFLOP/s', '768 FLOP', '0')
-    """
-    for factor, prefix in _THOUSANDS:
-        if value >= factor * 0.9995:
-            return f"{_figures(value / factor)} {prefix}{unit}"
-    return f"{value:.0f} {unit}" if value else "0"
-
-
-def rate(value: float, ns: int, unit: str) -> str:
-    """Write an amount in a time as a rate; empty if either is 0.
-
-    >>> rate(3000, 1000, "B/s")
-    '3.00 GB/s'
-    """
-    return amount(value / ns * 1e9, unit) if value and ns else ""
-
-
-def percent(part: float, whole: float) -> str:
-    """Write a part of a whole.
-
-    >>> percent(1, 3), percent(1, 1), percent(0, 0)
-    ('33.3 %', '100 %', '')
-    """
-    if not whole:
-        return ""
-    value = 100 * part / whole
-    return f"{value:.0f} %" if value >= 99.95 else f"{value:.1f} %"
+from fakegpu_lab import surroundings
 
 
 def shapes(all_: tuple[tuple[int, ...], ...]) -> str:
@@ -91,7 +52,6 @@ def _short(name: str, folder: str) -> str:
 
 def _cell(name: str) -> str:
     """How IPython calls a cell, such as ``In[3]``; empty where the name is no cell's."""
-    ipython: Any = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
+    shell = surroundings.shell()
     found = shell.compile.format_code_name(name) if shell is not None else None
     return str(found[1]) if found else ""

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given
-from hypothesis import strategies as st
 
 import fakegpu_lab as lab
 from fakegpu_lab import expect
 from fakegpu_lab.course import checking, pictures
-from fakegpu_lab.course.expect_time import _common, _union
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.hardware.records import Record
+from tests.course.conftest import told
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-
-@pytest.fixture(autouse=True)
-def machine() -> Iterator[None]:
-    lab.enable("a100:2")
-    yield
-    lab.disable()
-
-
-def told(expectation: Callable[[], Any]) -> str:
-    """What is said where an expectation is not met."""
-    with pytest.raises(expect.Unmet) as error:
-        expectation()
-    return str(error.value)
+pytestmark = pytest.mark.usefixtures("gpus")
 
 
 def sends(count: int) -> list[torch.Tensor]:
@@ -123,21 +103,6 @@ def test_races_overlaps_and_time() -> None:
     told(lambda: expect.takes(at_most="1 µs", trace=overlapped))
     with pytest.raises(FakeGpuError, match="is not a time"):
         expect.takes(at_most="soon", trace=overlapped)
-
-
-spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=8)
-
-
-@given(spans, spans)
-def test_overlap_is_what_both_have_in_common(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
-    def union(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        return _union([Record("", 0, 0, start, start + length) for start, length in pairs])
-
-    def moments(pairs: list[tuple[int, int]]) -> set[int]:
-        return {moment for start, length in pairs for moment in range(start, start + length)}
-
-    assert sum(end - start for start, end in union(first)) == len(moments(first))
-    assert _common(union(first), union(second)) == len(moments(first) & moments(second))
 
 
 def test_a_score_is_in_proportion() -> None:

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fakegpu_lab as lab
 from fakegpu_lab import expect
 from fakegpu_lab.course.expect_values import digest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-
-@pytest.fixture
-def machine() -> Iterator[None]:
-    lab.enable("a100:2")
-    yield
-    lab.disable()
-
-
-def told(expectation: Callable[[], Any]) -> str:
-    """What is said where an expectation is not met."""
-    with pytest.raises(expect.Unmet) as error:
-        expectation()
-    return str(error.value)
+from tests.course.conftest import told
 
 
 def test_outside_a_check_they_are_assertions() -> None:
@@ -42,7 +24,7 @@ def test_equal_is_equality_of_plain_values(value: Any) -> None:
     assert expect.equal(value, value)
 
 
-def test_equal_of_tensors_is_shape_dtype_and_numbers(machine: None) -> None:
+def test_equal_of_tensors_is_shape_dtype_and_numbers(gpus: None) -> None:
     assert expect.equal(torch.ones(3, device="cuda"), torch.ones(3))
     assert expect.equal(torch.ones(3), [1.0, 1.0, 1.0])
     assert "the shape (2,), not (3,)" in told(lambda: expect.equal(torch.ones(2), torch.ones(3)))
@@ -73,7 +55,7 @@ def test_a_choice_can_be_kept_from_readers() -> None:
     assert "no answer yet" in told(lambda: expect.choice(..., right))
 
 
-def test_shape_dtype_instance_true_at_most_values(machine: None) -> None:
+def test_shape_dtype_instance_true_at_most_values(gpus: None) -> None:
     layer = torch.nn.Linear(2, 3).cuda().half()
     assert expect.shape(layer.weight, (3, 2))
     assert expect.dtype(layer, torch.float16)
@@ -89,7 +71,7 @@ def test_shape_dtype_instance_true_at_most_values(machine: None) -> None:
     assert "1 of 2 right" in told(lambda: expect.values([1.0, 3.0], [1.0, 2.0]))
 
 
-def test_on_device_looks_into_modules_optimizers_lists_and_dicts(machine: None) -> None:
+def test_on_device_looks_into_modules_optimizers_lists_and_dicts(gpus: None) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2).cuda(), torch.nn.BatchNorm1d(2))
     said = told(lambda: expect.on_device(model, "cuda:0"))
     assert "5 of 7 tensors are on cpu: 1.weight, 1.bias, 1.running_mean, 1.running_var and 1 more" in said
@@ -111,13 +93,13 @@ def test_on_device_looks_into_modules_optimizers_lists_and_dicts(machine: None) 
     assert "none for 0.weight" in told(lambda: expect.grad_on_device(model, "cuda:0"))
 
 
-def test_same_device(machine: None) -> None:
+def test_same_device(gpus: None) -> None:
     here, there = torch.ones(1).cuda(), torch.ones(1).to("cuda:1")
     assert expect.same_device(here, here)
     assert "value 1: cuda:0, value 2: cuda:1" in told(lambda: expect.same_device(here, there))
 
 
-def test_raises_and_raises_oom(machine: None) -> None:
+def test_raises_and_raises_oom(gpus: None) -> None:
     assert expect.raises(lambda: torch.ones(2).cuda() @ torch.ones(2), RuntimeError, "same device")
     assert expect.raises_oom(lambda: torch.empty(2**40, device="cuda"))
     assert "no error" in told(lambda: expect.raises_oom(lambda: None))

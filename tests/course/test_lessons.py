@@ -76,14 +76,17 @@ def test_what_is_wrong_with_a_lesson_is_said(tmp_path: Path) -> None:
         return str(error.value)
 
     whole = "title: A\ngoal: b\nminutes: 3\n"
-    assert "Field required" in fails("title: A")
+    assert "goal is missing: add `goal: You can say" in fails("title: A")
+    assert "(Then look at minutes.)" in fails("title: A")
+    assert "line 2 is not valid YAML" in fails("title: A\ngoal: b: c\n")
+    assert "minutes is 'long', but it should be a valid integer" in fails("title: A\ngoal: b\nminutes: long\n")
     assert "has no fields" in fails("A")
     assert "points is 3, and the exercises have 1 together" in fails(
         f"{whole}points: 3\nexercises: [{{id: a, title: A}}]"
     )
     twice = "[{id: a, title: A}, {id: a, title: A}]"
     assert "two exercises have the id 'a'" in fails(f"{whole}points: 2\nexercises: {twice}")
-    assert "Extra inputs" in fails(f"{whole}author: me")
+    assert "author is not a field: take it out" in fails(f"{whole}author: me")
     with pytest.raises(FakeGpuError, match="no lesson in"):
         lesson.load(tmp_path / "nowhere")
     with pytest.raises(FakeGpuError, match="there is 00-tour"):

@@ -126,9 +126,8 @@ def test_two_nodes_a_ring_crosses_the_network_at_all_cards_together() -> None:
     plateau = line("all_reduce", paths, "ring", "Simple", GIB)
     assert plateau.latency == pytest.approx(1.4 * ring.latency)
     ll = line("all_gather", paths, "ring", "LL")
-    assert ll.latency == pytest.approx(
-        6.6 + 14 * max(0.6, 1.0) + 1 * 2.7
-    )  # posting to the network costs 1 µs, on AMD 2
+    # Posting to the network costs 1 µs, on AMD 2.
+    assert ll.latency == pytest.approx(6.6 + 14 * max(0.6, 1.0) + 1 * 2.7)
     on_amd = line("all_gather", replace(paths, amd=True), "ring", "LL")
     assert on_amd.latency == pytest.approx(6.6 + 14 * 2.0 + 2.7)
     assert on_amd.bandwidth * 15 / 16 == pytest.approx(22.5)

@@ -6,6 +6,7 @@ import gc
 import re
 import sys
 import types
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nbformat
@@ -16,7 +17,9 @@ from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 
 import fakegpu_lab as lab
+from fakegpu_lab.hardware.categories import NAMES
 from fakegpu_lab.notebook.panel import Panel
+from fakegpu_lab.notebook.still import COLOURS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,3 +124,22 @@ def test_colab_is_told_where_its_widget_manager_is(monkeypatch: pytest.MonkeyPat
     assert {"text/plain", "application/vnd.jupyter.widget-view+json"} <= set(bundle)
     assert "manager.js" in str(metadata["application/vnd.jupyter.widget-view+json"]["colab"])
     lab.disable()
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("source", ["fakegpu_lab/notebook/panel.js", "labextension/src/dashboard/series.ts"])
+def test_the_categories_of_memory_have_one_order(source: str) -> None:
+    listed = re.search(r"CATEGORIES = \[(.*?)\]", (ROOT / source).read_text(encoding="utf-8"), re.DOTALL)
+    assert listed is not None
+    assert tuple(re.findall(r"\w+", listed[1])) == NAMES
+
+
+@pytest.mark.parametrize("sheet", ["fakegpu_lab/notebook/panel.css", "labextension/style/dashboard.css"])
+def test_the_categories_of_memory_have_one_colour_each(sheet: str) -> None:
+    text = (ROOT / sheet).read_text(encoding="utf-8")
+    first = {
+        name.replace("-", "_"): colour for name, colour in reversed(re.findall(r"--(?:fg-)?([\w-]+): (#\w+);", text))
+    }
+    assert {name: first[name] for name in NAMES} == COLOURS

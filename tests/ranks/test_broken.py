@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,18 @@ def test_a_collective_that_only_some_ranks_call() -> None:
         "Likely cause: rank 1 has ended without the second all_reduce",
         "is inside `if rank == 0`",
     )
+
+
+def test_a_hang_can_be_told_as_nccl_tells_it() -> None:
+    def program() -> None:
+        dist.init_process_group("nccl", device_id=torch.device("cuda", int(os.environ["RANK"])))
+        if dist.get_rank() == 0:
+            dist.recv(ones(), src=1)
+
+    with pytest.raises(dist.DistBackendError, match="we are taking the entire process down") as caught:
+        lab.run_ranks(program, 2, timeout_like_nccl=True)
+    assert "OpType=RECV, NumelIn=4, NumelOut=4" in str(caught.value)
+    assert "No rank can go on" not in str(caught.value)
 
 
 def test_batches_that_are_not_equally_many() -> None:

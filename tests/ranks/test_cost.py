@@ -119,7 +119,9 @@ def test_an_operation_overlaps_with_kernels_until_it_is_waited_for(shapes_alone:
         big.mul_(2)
 
     trace = recorded(2, program)
-    for rank, part in enumerate(parts(trace, "all_reduce")):
+    found = parts(trace, "all_reduce")
+    assert len(found) == 2
+    for rank, part in enumerate(found):
         mine = [kernel for kernel in trace.kernels if kernel.device == rank]
         product, after = (next(k for k in mine if k.name == name) for name in ("aten::mm", "aten::mul_"))
         assert part.stream != product.stream == after.stream

@@ -13,7 +13,7 @@ from torch import nn
 import fakegpu_lab as lab
 from fakegpu_lab import plan
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.ranks import implied
+from fakegpu_lab.ranks import environment, implied
 from tests.ranks.test_torchrun import PROGRAMS
 from tests.test_cli import lab as fakegpu_lab
 from tests.test_cli import refused
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def inside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[implied.World]:
+def inside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[plan.World]:
     """Rank 9 of 1,024, on nodes of eight H100."""
-    for name in implied.checked(2, 0, 1).variables():
+    for name in environment.variables(0, 2):
         monkeypatch.setenv(name, "")
     lab.enable("dgx-h100", compute=getattr(request, "param", "real"))
-    world = implied.checked(1024, 9, 8)
+    world = plan.checked(1024, 9, 8)
     implied.enter(world)
     torch.cuda.set_device(1)
     dist.init_process_group("nccl")
@@ -40,7 +40,7 @@ def inside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     lab.disable()
 
 
-def test_the_others_are_taken_to_have_the_same_values(inside: implied.World) -> None:
+def test_the_others_are_taken_to_have_the_same_values(inside: plan.World) -> None:
     assert (dist.get_rank(), dist.get_world_size()) == (9, 1024)
     x = torch.tensor([1.0, 2.0], device="cuda")
     for op, expected in (("SUM", [1024.0, 2048.0]), ("AVG", [1.0, 2.0]), ("MAX", [1.0, 2.0])):
@@ -65,7 +65,7 @@ def test_the_others_are_taken_to_have_the_same_values(inside: implied.World) -> 
     dist.barrier(device_ids=[1])
 
 
-def test_an_operation_takes_as_long_as_the_fabric_of_all_nodes_says(inside: implied.World) -> None:
+def test_an_operation_takes_as_long_as_the_fabric_of_all_nodes_says(inside: plan.World) -> None:
     far = implied.fabric(inside)
     tensor = torch.ones(1 << 20, device="cuda")
     nodes = dist.new_group(list(range(8, 16)))
@@ -85,7 +85,7 @@ def test_an_operation_takes_as_long_as_the_fabric_of_all_nodes_says(inside: impl
 
 
 @pytest.mark.parametrize("inside", ["meta"], indirect=True)
-def test_fsdp2_holds_its_share_and_gathers_layer_by_layer(inside: implied.World) -> None:
+def test_fsdp2_holds_its_share_and_gathers_layer_by_layer(inside: plan.World) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -136,4 +136,4 @@ def test_a_world_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str], m
         capsys, monkeypatch, "plan", "-n", "8", "--rank", "8", "x.py"
     )
     with pytest.raises(FakeGpuError, match="A world has 1 to 131,072 ranks"):
-        implied.checked(1 << 20, 0, 8)
+        plan.checked(1 << 20, 0, 8)

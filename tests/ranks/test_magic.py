@@ -6,26 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from IPython.core.error import UsageError
-from IPython.testing.globalipapp import start_ipython
 
 import fakegpu_lab as lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from IPython.core.interactiveshell import InteractiveShell
+
 
 @pytest.fixture
-def shell() -> Iterator[Any]:
-    shell: Any = start_ipython()
-    if shell is None:
-        from IPython.core.getipython import get_ipython
-
-        shell = get_ipython()
-    lab.load_ipython_extension(shell)
+def shell(ipython: InteractiveShell) -> Iterator[Any]:
+    lab.load_ipython_extension(ipython)
     lab.enable("a100:4")
-    yield shell
+    yield ipython
     lab.disable()
-    shell.reset(new_session=False)
+    ipython.reset(new_session=False)
 
 
 def run(shell: Any, text: str) -> None:

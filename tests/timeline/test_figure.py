@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
@@ -13,6 +12,7 @@ import torch
 
 import fakegpu_lab as lab
 from fakegpu_lab.timeline.figure import BARS
+from tests.timeline.conftest import some_work
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Machine
@@ -174,10 +174,14 @@ def test_the_theme_follows_plotly_s(trace: lab.Trace, monkeypatch: pytest.Monkey
     assert trace.figure(theme="light").to_dict() == light
 
 
-def test_the_same_recording_gives_the_same_figure(trace: lab.Trace) -> None:
-    assert json.dumps(trace.figure().to_plotly_json(), default=str) == json.dumps(
-        trace.figure().to_plotly_json(), default=str
-    )
+def test_the_same_program_gives_the_same_figure(machine: Machine) -> None:
+    def picture() -> str:
+        lab.reset()
+        with lab.record() as recorded:
+            some_work()
+        return str(recorded.figure().to_json())
+
+    assert picture() == picture()
 
 
 def test_without_plotly_one_sentence_says_what_to_do(trace: lab.Trace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 MIB = 2**20
+LARGEST = 50 * MIB
+"""Bytes of all files of a submission; a notebook beyond this is told, other files beyond it are left behind."""
 
 
 class Limits(BaseModel):

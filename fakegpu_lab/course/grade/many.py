@@ -7,8 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.grade import sandbox
-from fakegpu_lab.course.grade.one import grade
-from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
+from fakegpu_lab.course.grade.one import grade, nothing_yet
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.course.grade.journal import Journal
     from fakegpu_lab.course.grade.lesson import GradedLesson
     from fakegpu_lab.course.grade.limits import Limits
+    from fakegpu_lab.course.grade.outcome import Outcome
     from fakegpu_lab.course.grade.submissions import Submission
 
 DASK_TRIES = 2
@@ -96,16 +96,9 @@ def _grade(submission: Submission, lesson: GradedLesson, limits: Limits, hide: l
 
 
 def _failed(submission: Submission, lesson: GradedLesson, reason: str) -> Outcome:
-    checks = [CheckOutcome(grade_id=cell.grade_id, points=0.0, max_points=cell.points) for cell in lesson.checks]
-    return Outcome(
-        student=submission.student,
-        lesson=lesson.name,
-        digest=submission.digest,
-        timestamp=submission.timestamp,
-        status="error",
-        reason=reason,
-        checks=checks,
-    )
+    outcome = nothing_yet(submission, lesson)
+    outcome.status, outcome.reason = "error", reason
+    return outcome
 
 
 def _on_dask(

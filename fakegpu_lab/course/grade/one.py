@@ -24,12 +24,7 @@ def grade(
     """Grade one submission, or the part of it that ends with the cell `until`. Whatever it does, this returns."""
     confine.undumpable()
     began = time.monotonic()
-    outcome = Outcome(
-        student=submission.student, lesson=lesson.name, digest=submission.digest, timestamp=submission.timestamp
-    )
-    outcome.checks = [
-        CheckOutcome(grade_id=cell.grade_id, points=0.0, max_points=cell.points) for cell in lesson.checks
-    ]
+    outcome = nothing_yet(submission, lesson)
     outcome.notes += submission.notes
     try:
         if submission.problem:
@@ -52,6 +47,17 @@ def grade(
                     outcome.status, outcome.reason = "error", f"the grader failed: {error}"
     outcome.seconds = round(time.monotonic() - began, 2)
     return outcome
+
+
+def nothing_yet(submission: Submission, lesson: GradedLesson) -> Outcome:
+    """What came of a submission of which nothing has run: 0 points in every check."""
+    return Outcome(
+        student=submission.student,
+        lesson=lesson.name,
+        digest=submission.digest,
+        timestamp=submission.timestamp,
+        checks=[CheckOutcome(grade_id=cell.grade_id, points=0.0, max_points=cell.points) for cell in lesson.checks],
+    )
 
 
 def _manual(outcome: Outcome, lesson: GradedLesson, repaired: repair.Repaired) -> None:

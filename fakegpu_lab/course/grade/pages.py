@@ -11,7 +11,9 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
+from fakegpu_lab.course import card as cards
 from fakegpu_lab.course.grade import tables
+from fakegpu_lab.course.result import CheckRecord
 
 if TYPE_CHECKING:
     from fakegpu_lab.course.grade.lesson import GradedLesson
@@ -23,13 +25,9 @@ LONGEST = 5000
 """Characters of one output that a page shows."""
 
 
-def _points(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".")
-
-
 def _environment() -> Environment:
     made = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    made.filters["points"] = _points
+    made.filters["points"] = cards.number
     made.globals["css"] = Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8"))
     return made
 
@@ -79,18 +77,15 @@ def _card(record: dict[str, Any] | None) -> Markup | None:
     """A check's card, made here from what it found: what a submission itself displays is shown as text alone."""
     if record is None:
         return None
-    from fakegpu_lab.course import card
-    from fakegpu_lab.course.result import CheckRecord
-
     whole = CheckRecord.model_validate(record)
     hidden = [part for part in whole.parts if part.hidden]
     said = [whole.note] if whole.note else []
     if hidden:
         earned, points = sum(part.earned for part in hidden), sum(part.points for part in hidden)
-        said.append(f"Parts that are not shown earned {_points(earned)} of {_points(points)} points.")
+        said.append(f"Parts that are not shown earned {cards.of_points(earned, points)}.")
         said += [part.message for part in hidden if part.message]
     shown = tuple(part for part in whole.parts if not part.hidden)
-    return Markup(card.html(whole.model_copy(update={"parts": shown, "note": " ".join(said)})))
+    return Markup(cards.html(whole.model_copy(update={"parts": shown, "note": " ".join(said)})))
 
 
 def _output(output: dict[str, Any]) -> dict[str, Any]:

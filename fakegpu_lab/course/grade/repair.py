@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from fakegpu_lab.course.grade.limits import LARGEST, MIB
+
 if TYPE_CHECKING:
     from fakegpu_lab.course.grade.lesson import GradedLesson, LessonCell
-
-LARGEST = 50 * 2**20
-"""Bytes of a notebook that is still read."""
 
 
 class UnreadableError(Exception):
@@ -78,7 +77,9 @@ def read(raw: bytes) -> list[dict[str, Any]]:
     if not raw.strip():
         raise UnreadableError("empty", "the file is empty")
     if len(raw) > LARGEST:
-        raise UnreadableError("unreadable", f"the file has {len(raw) / 2**20:.0f} MiB: a notebook has at most 50")
+        raise UnreadableError(
+            "unreadable", f"the file has {len(raw) / MIB:.0f} MiB: a notebook has at most {LARGEST // MIB}"
+        )
     try:
         notebook = json.loads(raw.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from fakegpu_lab.course.grade import channel
+from fakegpu_lab.course.grade.limits import MIB
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -215,7 +216,7 @@ class Sandbox:
         elif time.monotonic() - self._disk_seen > 0.5:
             self._disk_seen = time.monotonic()
             if _size(self.folder, self.limits.folder_bytes) > self.limits.folder_bytes:
-                what = ("disk", f"it wrote more than {self.limits.folder_bytes / 2**20:.0f} MiB of files")
+                what = ("disk", f"it wrote more than {self.limits.folder_bytes / MIB:.0f} MiB of files")
         if what is not None:
             self._kill()
             raise EndedError(*what)

@@ -10,10 +10,9 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import BaseModel
 
+from fakegpu_lab.course.grade.limits import LARGEST
 from fakegpu_lab.hardware.errors import FakeGpuError
 
-LARGEST = 50 * 2**20
-"""Bytes of all files of a submission; a notebook beyond this is told, other files beyond it are left behind."""
 _PLATFORM = re.compile(r"(_assignsubmission_file(_.*)?|_onlinetext(_.*)?)$")  # Moodle's folders
 
 

@@ -1,0 +1,41 @@
+"""What the browser's side writes once more, because it cannot import it: the same as in Python."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fakegpu_lab import front
+from fakegpu_lab.course import progress, result
+from fakegpu_lab.notebook import comms, magics, source, telemetry
+
+ROOT = Path(__file__).parents[2]
+SIDEBAR, PANEL = ROOT / "labextension" / "src", ROOT / "fakegpu_lab" / "notebook" / "panel.js"
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "value"),
+    [
+        (SIDEBAR / "kernel" / "link.ts", "TELEMETRY", comms.TELEMETRY),
+        (SIDEBAR / "kernel" / "link.ts", "CONTROL", comms.CONTROL),
+        (SIDEBAR / "kernel" / "ask.ts", "VERSION", front.VERSION),
+        (SIDEBAR / "telemetry" / "schema.ts", "VERSION", telemetry.VERSION),
+        (SIDEBAR / "telemetry" / "model.ts", "STEPS", source.STEPS),
+        (SIDEBAR / "lessons" / "outline.ts", "CHECK", result.MIME),
+        (SIDEBAR / "lessons" / "library.ts", "PROGRESS", progress.FILE),
+        (PANEL, "VERSION", telemetry.VERSION),
+        (PANEL, "ROWS", source.ROWS),
+    ],
+    ids=lambda value: value.name if isinstance(value, Path) else None,
+)
+def test_constants(path: Path, name: str, value: object) -> None:
+    (told,) = re.findall(rf"const {name} = '?([^';]+)'?;", path.read_text(encoding="utf-8"))
+    assert told == str(value)
+
+
+def test_the_words_after_fakegpu_that_enable_nothing() -> None:
+    text = (SIDEBAR / "hardware" / "cell.ts").read_text(encoding="utf-8")
+    (told,) = re.findall(r"%fakegpu\\s\+\(([a-z|]+)\)", text)
+    assert sorted(told.split("|")) == sorted(magics.WORDS)
