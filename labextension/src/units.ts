@@ -57,6 +57,12 @@ export function duration(ns: number): string {
   return ns ? `${Math.round(ns)} ns` : '0';
 }
 
+/** Bytes a second, as NVIDIA counts them: `236 GB/s`, `1.20 MB/s`. */
+export function rate(bytesPerSecond: number): string {
+  const [scale, unit] = bytesPerSecond < 1e8 ? [1e6, 'MB/s'] : [1e9, 'GB/s'];
+  return `${figures(bytesPerSecond / (scale as number))} ${unit}`;
+}
+
 /** A count: `1,024`. */
 export function count(value: number): string {
   return value.toLocaleString('en');

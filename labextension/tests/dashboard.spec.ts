@@ -50,7 +50,7 @@ test('a category that a newer kernel knows is counted as other', () => {
   expect(model.held(0).bytes).toEqual([8]);
 });
 
-test('the figure of one GPU: layers that say their own bytes, and the capacity only where it is near', () => {
+test('the figure of one GPU: layers that say their own bytes, and the room for them only where it is near', () => {
   const model = heard(state());
   const shown = byCategory(model, model.devices.get(0)!, trans);
   expect(shown.lines.map(line => line.name)).toEqual(['activations', 'parameters', 'reserved']);
@@ -59,8 +59,8 @@ test('the figure of one GPU: layers that say their own bytes, and the capacity o
   full.memory.total = 5 * GIB;
   const scarce = heard(state({ devices: [full] }));
   const { lines, top } = byCategory(scarce, scarce.devices.get(0)!, trans);
-  expect(lines.map(line => line.name)).toContain('capacity');
-  expect(top).toBe(1.05 * 5 * GIB);
+  expect(lines.map(line => line.name)).toContain('room for tensors');
+  expect(top).toBe(1.05 * 4 * GIB);
 });
 
 test('the figure of all GPUs: a line each, and a scale where all are empty', () => {
@@ -111,7 +111,7 @@ test('copies are told from row to column, the host first', () => {
 
 test('a device that is hidden has a name all the same', () => {
   const model = heard(state({ devices: [device(0, 0, { index: -1 })] }));
-  expect(transfers(model).names).toEqual(['host', 'GPU 0']);
+  expect(transfers(model).names).toEqual(['host', 'hidden (GPU 0)']);
 });
 
 test('what is frozen stays, whatever comes', () => {

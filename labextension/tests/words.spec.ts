@@ -56,6 +56,8 @@ describe('the cell that chooses', () => {
       replace: true,
       source: '# mine\n%load_ext fakegpu_lab\n%fakegpu t4'
     });
+    const options = [code('%fakegpu a100 --memory 2GiB --compute meta')];
+    expect(plan(options, { spec: 't4:2', memory: '' }).source).toBe('%fakegpu t4:2 --compute meta');
   });
 
   test('stands before the first code, and writes over none', () => {

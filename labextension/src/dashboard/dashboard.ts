@@ -7,14 +7,13 @@ import { h, mark, say } from '../dom';
 import type { Follower } from '../kernel/follow';
 import type { IActions } from '../sidebar/panel';
 import { empty } from '../sidebar/words';
-import { Model, shortName } from '../telemetry/model';
+import { deviceName, Model, shortName } from '../telemetry/model';
 import type { IDevice } from '../telemetry/schema';
 import { duration } from '../units';
 import { csv, ofPart } from './csv';
 import { Figures, IFiguresOptions } from './figures';
 import { draw, save } from './picture';
 import type { PartId } from './section';
-import { deviceName } from './series';
 import { IZoom, View } from './view';
 
 /** What of the settings concerns the dashboard. */

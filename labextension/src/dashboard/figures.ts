@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { h } from '../dom';
-import { Model, shortName } from '../telemetry/model';
+import { deviceName, Model, shortName } from '../telemetry/model';
 import type { IDevice } from '../telemetry/schema';
 import { percent, share, size } from '../units';
 import { Chart } from './chart';
@@ -169,7 +169,7 @@ export class Figures {
     const { memory } = this._parts;
     const devices = device ? [device] : model.ordered;
     memory.note = device
-      ? `${series.deviceName(device)} ${shortName(device.name)} · ${share(device.memory.allocated, device.memory.total)}`
+      ? `${deviceName(device)} ${shortName(device.name)} · ${share(device.memory.allocated, device.memory.total)}`
       : `${model.summary} · ${this._trans.__('held by tensors, each GPU')}`;
     const drawn = device ? byCategory(model, device, this._trans) : byDevice(model, devices);
     memory.why = drawn.lines.some(line => line.drawn.some(value => Number(value) > 0))

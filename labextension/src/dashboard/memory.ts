@@ -48,18 +48,19 @@ export function byCategory(
     Math.max(0, ...(sums[sums.length - 1] ?? []))
   );
   const top = Math.max(LEAST, most * 1.08);
-  const nearFull = top > 0.6 * device.memory.total;
+  const room = device.memory.total - device.memory.context;
+  const nearFull = top > 0.6 * room;
   if (nearFull) {
     lines.push({
-      name: trans.__('capacity'),
+      name: trans.__('room for tensors'), // out of memory is what does not fit beside CUDA's context
       colour: '--fg-full',
-      drawn: ns.map(() => device.memory.total)
+      drawn: ns.map(() => room)
     });
   }
   return {
     ns,
     lines,
-    top: nearFull ? 1.05 * device.memory.total : top,
+    top: nearFull ? 1.05 * room : top,
     steps: model.steps.map(([moment]) => moment)
   };
 }

@@ -1,6 +1,6 @@
 /** Figures of a model as curves: pure, so that they can be tested without a page. */
 
-import type { Model } from '../telemetry/model';
+import { deviceName, Model } from '../telemetry/model';
 import type { IDevice } from '../telemetry/schema';
 
 /** From what stays to what comes and goes, so that the figure is calm below. */
@@ -131,11 +131,6 @@ export function utilisation(model: Model, devices: IDevice[]): ICurves {
     );
   });
   return { ns, rows };
-}
-
-/** What PyTorch calls a device; its place in the machine where CUDA_VISIBLE_DEVICES hides it. */
-export function deviceName(device: IDevice): string {
-  return device.index >= 0 ? `cuda:${device.index}` : `GPU ${device.slot}`;
 }
 
 /** The place of the last moment that is not after this one; -1 if all are. */

@@ -1,10 +1,10 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { h, mark, say } from '../dom';
-import type { Model } from '../telemetry/model';
+import { deviceName, Model } from '../telemetry/model';
 import type { ITimeline } from '../telemetry/schema';
-import { count, duration, exact, size } from '../units';
-import { deviceName, IMatrix } from './series';
+import { count, duration, exact, rate, size } from '../units';
+import type { IMatrix } from './series';
 
 /** A table in words: the caption, the heads, the rows. */
 export interface IRows {
@@ -106,7 +106,7 @@ export function collectiveRows(model: Model, trans: TranslationBundle): IRows {
       count(one.count),
       size(one.nbytes),
       duration(one.ns),
-      `${(one.busBandwidth / 1e9).toFixed(1)} GB/s`
+      rate(one.busBandwidth)
     ])
   };
 }

@@ -50,7 +50,11 @@ export function plan(cells: { type: string; source: string }[], choice: IChoice)
   const found = cells.findIndex(cell => cell.type === 'code' && chooses(cell.source));
   if (found >= 0) {
     const kept = cells[found]!.source.split('\n')
-      .map(one => (/^\s*%fakegpu\s/.test(one) ? line(choice) : one))
+      .map(one => {
+        // What the dialog does not ask for stays: --compute meta.
+        const compute = /^\s*%fakegpu\s.*?(\s--compute[\s=]\S+)/.exec(one)?.[1] ?? '';
+        return /^\s*%fakegpu\s/.test(one) ? line(choice) + compute : one;
+      })
       .join('\n');
     return { place: found, replace: true, source: kept };
   }

@@ -8,6 +8,9 @@ import { size } from '../units';
 import { IChoice, line } from './cell';
 import { matching } from './search';
 
+/** The most that a machine has; fakegpu_lab/hardware/spec.py says why. */
+const MOST = 64;
+
 /** The body of the dialog: a list to search, how many, how much memory, and the line that comes of it. */
 class Body extends Widget implements Dialog.IBodyWidget<IChoice> {
   constructor(
@@ -44,7 +47,7 @@ class Body extends Widget implements Dialog.IBodyWidget<IChoice> {
       class: 'jp-mod-styled fg-Input',
       type: 'number',
       min: 1,
-      max: 16,
+      max: MOST,
       value: 1,
       oninput: () => this._preview()
     });
@@ -52,7 +55,7 @@ class Body extends Widget implements Dialog.IBodyWidget<IChoice> {
       class: 'jp-mod-styled fg-Input',
       type: 'text',
       placeholder: trans.__('all of it; or 2GiB'),
-      pattern: '\\s*(\\d+(\\.\\d+)?\\s*[KMGT]i?B)?\\s*',
+      pattern: '\\s*(\\d+|\\d+(\\.\\d+)?\\s*([KkMmGgTt][Ii]?)?[Bb])?\\s*',
       oninput: () => this._preview()
     });
     this._line = h('code', { class: 'fg-Hardware-line', 'aria-live': 'polite' });
@@ -77,10 +80,10 @@ class Body extends Widget implements Dialog.IBodyWidget<IChoice> {
 
   getValue(): IChoice {
     const profile = this._profiles.find(one => one.id === this._picked);
-    const many = Math.min(16, Math.max(1, Math.round(Number(this._count.value) || 1)));
+    const many = Math.min(MOST, Math.max(1, Math.round(Number(this._count.value) || 1)));
     return {
       spec: many > 1 && profile?.cards === 1 ? `${this._picked}:${many}` : this._picked,
-      memory: this._memory.validity.valid ? this._memory.value.replace(/\s+/g, '') : ''
+      memory: this._memory.value.replace(/\s+/g, '')
     };
   }
 
@@ -118,7 +121,15 @@ class Body extends Widget implements Dialog.IBodyWidget<IChoice> {
   }
 
   private _preview(): void {
-    say(this._line, line(this.getValue()));
+    const { valid } = this._memory.validity;
+    const enable = this.node.closest('.jp-Dialog')?.querySelector('button.jp-mod-accept');
+    enable?.toggleAttribute('disabled', !valid);
+    say(
+      this._line,
+      valid
+        ? line(this.getValue())
+        : this._trans.__('%1 is no amount of memory: write 2GiB or 512MiB.', this._memory.value)
+    );
   }
 
   /** The arrows move in the list, also while one types. */

@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { h, mark, say } from '../dom';
-import { Model, nearlyFull, shortName } from '../telemetry/model';
+import { deviceName, Model, nearlyFull, shortName } from '../telemetry/model';
 import type { IDevice } from '../telemetry/schema';
 import { count, duration, exact, percent, share, size } from '../units';
 import { IColours, Sparkline } from './sparkline';
@@ -37,7 +37,7 @@ export class Card {
   show(device: IDevice, model: Model, options: ICardOptions, colours: IColours): void {
     const { memory } = device;
     const part = model.utilisation.get(device.slot) ?? 0;
-    const place = device.index >= 0 ? `cuda:${device.index}` : this._trans.__('hidden');
+    const place = deviceName(device);
     say(this._name, `${place}  ${shortName(device.name)}`);
     mark(this._name, 'title', this._trans.__('%1: open the dashboard', device.name));
     this._slot = device.slot;

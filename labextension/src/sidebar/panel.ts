@@ -4,6 +4,7 @@ import { Widget } from '@lumino/widgets';
 
 import { h, mark, say } from '../dom';
 import type { Follower } from '../kernel/follow';
+import { rate } from '../units';
 import { Card, ICardOptions } from './card';
 import { empty } from './words';
 
@@ -133,11 +134,11 @@ export class GpusPanel extends Widget {
         ? []
         : model.collectives.map(one =>
             this._trans.__(
-              '%1 ×%2 between %3 ranks: %4 GB/s',
+              '%1 ×%2 between %3 ranks: %4',
               one.operation,
               one.count,
               one.ranks.length,
-              (one.busBandwidth / 1e9).toFixed(1)
+              rate(one.busBandwidth)
             )
           )
     );

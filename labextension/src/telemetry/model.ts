@@ -187,6 +187,11 @@ export function nearlyFull(device: IDevice): boolean {
   return memory.total > 0 && memory.allocated + memory.context >= NEARLY_FULL * memory.total;
 }
 
+/** What PyTorch calls a device; its place in the machine where CUDA_VISIBLE_DEVICES hides it. */
+export function deviceName(device: IDevice): string {
+  return device.index >= 0 ? `cuda:${device.index}` : `hidden (GPU ${device.slot})`;
+}
+
 /** What people call a card: `NVIDIA A100-SXM4-80GB` is an A100, `NVIDIA GeForce RTX 4090` an RTX 4090. */
 export function shortName(name: string): string {
   const bare = name.replace(/^NVIDIA\s+/i, '').replace(/^(GeForce|Tesla|Quadro)\s+/i, '');
