@@ -60,7 +60,7 @@ export function duration(ns: number): string {
 /** Bytes a second, as NVIDIA counts them: `236 GB/s`, `1.20 MB/s`. */
 export function rate(bytesPerSecond: number): string {
   const [scale, unit] = bytesPerSecond < 1e8 ? [1e6, 'MB/s'] : [1e9, 'GB/s'];
-  return `${figures(bytesPerSecond / (scale))} ${unit}`;
+  return `${figures(bytesPerSecond / scale)} ${unit}`;
 }
 
 /** A count: `1,024`. */
