@@ -124,7 +124,7 @@ def gpt_step(device: str) -> Step:
     return step
 
 
-#        name            make          no_grad  calls a batch   limit, as the project promises
+#        name            make          no_grad  calls a batch   limit that the project aims at
 WORK = [
     ("4x4 add", small_add, True, 2000, "≤ 9 µs more"),
     ("4x4 matmul", small_matmul, True, 2000, ""),
