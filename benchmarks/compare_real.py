@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).parent
+WIDTH = 120  # columns that the summary takes; in 80, nobody can read its headers
 
 NOT_JUDGED = (
     "environment/nvidia_smi", "environment/driver", "environment/python", "environment/system", "environment/torch",
@@ -181,9 +183,10 @@ def percent(error: float | None) -> str:
 
 def tables(found: list[Difference], rows: list[dict[str, Any]], every: bool) -> list[Table]:
     """The summary, and the figures that differ (or all)."""
-    first = Table(title="Real and simulated, section by section")
+    first = Table(title="Real and simulated, section by section", box=SIMPLE_HEAD, padding=0)
     for header in rows[0] if rows else ():
-        first.add_column(header, justify="left" if header == "section" else "right")
+        name, widest = header == "section", max(map(len, header.split()))
+        first.add_column(header, justify="left" if name else "right", min_width=widest, no_wrap=name)
     for row in rows:
         first.add_row(*(percent(v) if k.endswith("error") else shown(v) for k, v in row.items()))
     second = Table(title="All figures" if every else "What differs, worst first")
@@ -232,6 +235,7 @@ def main() -> None:
         print(json.dumps({"summary": rows, "differences": differing, "left_out": left_out}, indent=1))
         return
     console = Console()
+    console.width = max(console.width, WIDTH)
     for table in tables(found, rows, options.all):
         console.print(table)
 

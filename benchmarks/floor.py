@@ -1,14 +1,15 @@
 """How much of the overhead is torch's own: a bare wrapper subclass, nothing simulated, beside the simulation.
 
-    python benchmarks/floor.py
+    python benchmarks/floor.py [--quick]
 
 The bare one takes the inner tensors out, computes, and wraps the results: no device check, no memory, no counter. It
-has the simulation's one-op `linear`, so that both make the same number of calls. What is left is the way through
-`__torch_dispatch__` and the making of wrappers, which every tensor subclass pays.
+has the simulation's one-op `linear` and attention, so that both make the same number of calls. What is left is the way
+through `__torch_dispatch__` and the making of wrappers, which every tensor subclass pays.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 from typing import Any
@@ -21,6 +22,7 @@ from fakegpu_lab.driver.op import Op
 from fakegpu_lab.driver.privateuse1 import CPP_DEVICES
 from fakegpu_lab.driver.tensor import FakeCudaTensor
 
+_aten = torch.ops.aten
 _make_wrapper: Any = torch.Tensor._make_wrapper_subclass
 _known: dict[int, tuple[Any, bool, bool]] = {}
 _any: dict[str, Any] = {}
@@ -31,8 +33,7 @@ def bare(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     known = _known.get(id(func))
     if known is None:
         op = Op(func)
-        own = {"linear": torch._C._nn.linear, "linear_backward": _linear_backward}
-        known = _known[id(func)] = (own.get(op.name, op.call), bool(op.written), not op.returns)
+        known = _known[id(func)] = (_OWN.get(op.name, op.call), bool(op.written), not op.returns)
     compute, written, silent = known
     options = {k: v for k, v in kwargs.items() if k not in ("pin_memory", "device")}
     result = compute(*[a._inner if a.__class__ is FakeCudaTensor else _unwrap(a) for a in args], **options)
@@ -65,10 +66,31 @@ def _linear_backward(source: Any, grad: Any, weight: Any, mask: Any) -> Any:
     )
 
 
-def more(cpu: Step, device: Step, calls: int) -> tuple[float, float]:
+def _attention(query: Any, key: Any, value: Any, bias: Any, sums: bool, dropout: float, causal: bool) -> Any:
+    out, rows = _aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, causal)
+    return out, rows, _any["seed"], _any["seed"]
+
+
+def _attention_backward(
+    grad: Any, query: Any, key: Any, value: Any, bias: Any, out: Any, rows: Any, seed: Any, offset: Any,
+    dropout: float, mask: Any, causal: bool,
+) -> Any:  # fmt: skip
+    backward = _aten._scaled_dot_product_flash_attention_for_cpu_backward
+    return (*backward(grad, query, key, value, out, rows, dropout, causal), None)
+
+
+_OWN: dict[str, Any] = {  # what the CPU has in several ops, or under another name
+    "linear": torch._C._nn.linear,
+    "linear_backward": _linear_backward,
+    "_scaled_dot_product_efficient_attention": _attention,
+    "_scaled_dot_product_efficient_attention_backward": _attention_backward,
+}
+
+
+def more(cpu: Step, device: Step, calls: int, rounds: int) -> tuple[float, float]:
     """Median ratio, and median difference in seconds a call, of batches that alternate."""
     times = []
-    for _ in range(41):
+    for _ in range(rounds):
         start = time.perf_counter()
         for _ in range(calls):
             cpu()
@@ -81,9 +103,12 @@ def more(cpu: Step, device: Step, calls: int) -> tuple[float, float]:
 
 def main() -> None:
     """Print both."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="3 rounds, for a look")
+    rounds = 3 if parser.parse_args().quick else 41
     lab.enable("a100:2")
     anything: Any = torch.ones(1, device="cuda")
-    _any.update(device=anything._device, buffer=anything._buffer)
+    _any.update(device=anything._device, buffer=anything._buffer, seed=torch.zeros((), dtype=torch.int64))
     work = {name: (make("cpu"), make("cuda:0")) for name, make in (("add", small_add), ("gpt", gpt_step))}
     simulated = FakeCudaTensor.__torch_dispatch__
     print(f"{'':12}{'4x4 add':>12}{'GPT step':>12}")
@@ -92,8 +117,8 @@ def main() -> None:
         for steps in work.values():
             for step in steps:
                 step()
-        _, seconds = more(*work["add"], 2000)
-        ratio, _ = more(*work["gpt"], 1)
+        _, seconds = more(*work["add"], 2000, rounds)
+        ratio, _ = more(*work["gpt"], 1, rounds)
         print(f"{name:12}{seconds * 1e6:+9.1f} µs{ratio:10.2f} ×")
 
 

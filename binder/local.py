@@ -80,7 +80,12 @@ def build(folder: Path, python: str) -> tuple[Path, Path]:
     subprocess.run(install, cwd=clone, check=True)
     if os.name == "posix":
         path = os.pathsep.join([str(scripts), os.environ.get("PATH", "")])
-        subprocess.run(["bash", "binder/postBuild"], cwd=clone, env={**visitor(folder), "PATH": path}, check=True)
+        after = subprocess.run(
+            ["bash", "binder/postBuild"], cwd=clone, env={**visitor(folder), "PATH": path},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        )  # fmt: skip
+        if after.returncode:  # else nobody wants Jupyter's tips
+            raise SystemExit(f"binder/postBuild ended with {after.returncode}:\n{after.stdout}")
     return clone, scripts / "python"
 
 

@@ -183,3 +183,11 @@ def test_without_a_card_it_says_what_to_do() -> None:
         pytest.skip("there is a card")
     assert done.returncode == 2
     assert "fakegpu-lab run" in done.stderr
+
+
+def test_the_floor_is_found() -> None:
+    """It computes by itself what the simulation has handlers for, so a new one may be missing there."""
+    done = run(str(BENCHMARKS / "floor.py"), "--quick")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["simulated", "bare"]

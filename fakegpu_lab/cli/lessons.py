@@ -32,7 +32,7 @@ def open_lab(folder: str, lab_args: tuple[str, ...]) -> int:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FakeGpuError(f"The lessons cannot be copied to {folder}: {error.strerror}.") from None
-    first = not any(entry.notebook for entry in shelf.listing(target))
+    first = shelf.untouched(target)  # copies may be there from a time when JupyterLab did not start
     shelf.fetch_all(target)  # what a student wrote stays
     lessons = shelf.listing(target)
     lesson = lessons[0] if first else next((one for one in lessons if one.earned < one.points), lessons[0])

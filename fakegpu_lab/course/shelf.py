@@ -135,6 +135,12 @@ def fetch_all(folder: str | Path) -> None:
         fetch(name, folder)
 
 
+def untouched(folder: str | Path) -> bool:
+    """Whether all copies in `folder` are as they came: nobody has worked in any, or there is none."""
+    copies = {name: copy for name in names() if (copy := _newest(Path(folder), name)) is not None}
+    return all(_edition(copy) == _edition(_shipped(name)) for name, copy in copies.items())
+
+
 def _shipped(name: str) -> Path:
     if name not in names():
         raise FakeGpuError(f"There is no lesson {name!r}; there is {', '.join(names())}.")

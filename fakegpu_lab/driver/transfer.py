@@ -36,7 +36,7 @@ def no_values(what: str) -> NoValuesError:
     """The error for reading `what` under ``compute="meta"``."""
     return NoValuesError(
         f'{what} needs values, and this machine was enabled with compute="meta", which keeps shapes and memory but no '
-        'numbers. Enable it with compute="real" to read values.'
+        'numbers. Enable it with compute="real" (on the command line, --compute real) to read values.'
     )
 
 

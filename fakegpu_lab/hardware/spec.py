@@ -25,6 +25,7 @@ eight DGX systems, and each GPU costs memory of the one process that simulates i
 
 _HOW = "write a name and a count, such as 'a100:2', 'a100:1,t4:2' or 'dgx-h100 x2'"
 _AFTER = re.compile(r"(?P<name>.*\S)(?:\s*:\s*|\s+[x×*]\s*)(?P<count>[^:/\\\s]*)", re.IGNORECASE | re.DOTALL)
+_QUOTED = re.compile(r"\s*([\"'])([^\"']*[^\"'\s][^\"']*)\1\s*")  # something, between quotation marks
 _BEFORE = re.compile(r"(?P<count>\d+)\s*[x×*]\s*(?P<name>\S.*)", re.IGNORECASE | re.DOTALL)
 
 
@@ -75,6 +76,8 @@ def parse_spec(text: str, memory: str | int | None = None) -> MachineSpec:
     """
     if not isinstance(text, str) or not text.strip():
         raise FakeGpuError(f"{text!r} names no GPU: {_HOW}.")
+    if quoted := _QUOTED.fullmatch(text):  # %fakegpu "dgx-h100 x2": IPython leaves the marks
+        text = quoted[2]
     gpus: list[GpuProfile] = []
     parts = text.split(",")
     for part in parts:

@@ -43,6 +43,17 @@ def nbgrader(course: Path, *command: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+def kept(book: Path) -> dict[str, tuple[object, ...]]:
+    """What a gradebook has of the lesson's cells."""
+    from nbgrader.api import Gradebook
+
+    from fakegpu_lab.course.grade.gradebook import _nbgrader_at_ease
+
+    with _nbgrader_at_ease(), Gradebook(f"sqlite:///{book.as_posix()}") as found:
+        cells = found.find_notebook(NAME, NAME).source_cells
+        return {cell.name: (str(cell.cell_type), cell.locked, cell.source, cell.checksum) for cell in cells}
+
+
 def test_nbgrader_and_grade_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = new.write(NAME, tmp_path / "source")
     config = (ROOT / "lessons" / "nbgrader_config.py").read_text(encoding="utf-8")
@@ -77,3 +88,4 @@ def test_nbgrader_and_grade_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             rows = list(csv.DictReader(table))
         assert {row["student_id"]: float(row["score"]) for row in rows} == wanted, file
         assert {float(row["max_score"]) for row in rows} == {2.0}
+    assert kept(tmp_path / "ours.db") == kept(tmp_path / "gradebook.db"), "nbgrader autograde can go on from ours"

@@ -81,6 +81,11 @@ def test_several_nodes(text: str) -> None:
     assert ids(spec) == ["h100"] * 16
 
 
+@pytest.mark.parametrize("text", ['"dgx-h100 x2"', "'dgx-h100 x2'", ' "dgx-h100 x2" '])
+def test_quotation_marks_are_no_part_of_a_name(text: str) -> None:
+    assert parse_spec(text).text == "dgx-h100 x2"
+
+
 def test_a_node_stands_alone() -> None:
     assert "mixes 'dgx-a100'" in refusal("dgx-a100,t4")
 

@@ -19,6 +19,7 @@ from fakegpu_lab.course.grade.limits import Limits
 from fakegpu_lab.course.grade.one import grade
 from fakegpu_lab.course.grade.sandbox import CLOCK
 from fakegpu_lab.hardware.sizes import format_size, parse_size
+from fakegpu_lab.report import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,7 +144,7 @@ def _budget(outcome: Outcome, lesson: Lesson) -> tuple[str, list[str]]:
         over.append(f"It took {took:.0f} s by the clock, though a processor only {used:.0f} s: what does it wait for?")
     if outcome.peak_bytes > allowed:
         over.append(f"It held {format_size(outcome.peak_bytes)}, and may hold {lesson.budget.memory}.")
-    told = f"{used:.0f} s of a processor, {format_size(outcome.peak_bytes)}"
+    told = f"{used:.0f} s of a processor, {size(outcome.peak_bytes)}"
     return f"time and memory stay within the budget ({told})", over
 
 

@@ -76,8 +76,10 @@ def _nbgrader_at_ease() -> Iterator[None]:
 
 
 def _add_cell(book: object, lesson: GradedLesson, cell: object) -> None:
-    """As nbgrader's SaveCells does."""
+    """As nbgrader's SaveCells does; without the checksum ``nbgrader autograde`` would refuse every locked cell."""
+    import nbformat
     from nbgrader.api import Gradebook
+    from nbgrader.utils import compute_checksum
 
     from fakegpu_lab.course.grade.lesson import LessonCell
 
@@ -88,4 +90,8 @@ def _add_cell(book: object, lesson: GradedLesson, cell: object) -> None:
         book.add_grade_cell(*where, max_score=cell.points, cell_type=cell.cell_type)
     if cell.solution:
         book.add_solution_cell(*where)
-    book.add_source_cell(*where, cell_type=cell.cell_type, locked=cell.locked, source=cell.source)
+    source = cell.visible if cell.solution else cell.source
+    marks = cell.model_dump(include={"grade_id", "grade", "solution", "locked", "points"})
+    whole = nbformat.from_dict({"cell_type": cell.cell_type, "source": source, "metadata": {"nbgrader": marks}})
+    checksum = compute_checksum(whole)
+    book.add_source_cell(*where, cell_type=cell.cell_type, locked=cell.locked, source=source, checksum=checksum)
