@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import nbformat
 
+from fakegpu_lab.amounts import size
 from fakegpu_lab.course import lesson as lessons
 from fakegpu_lab.course.authoring import rules
 from fakegpu_lab.course.authoring.answers import grade_id, handed_in, replaced
@@ -19,7 +20,6 @@ from fakegpu_lab.course.grade.limits import Limits
 from fakegpu_lab.course.grade.one import grade
 from fakegpu_lab.course.grade.sandbox import CLOCK
 from fakegpu_lab.hardware.sizes import format_size, parse_size
-from fakegpu_lab.report import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
