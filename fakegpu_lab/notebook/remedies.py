@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fakegpu_lab.amounts import size
 from fakegpu_lab.hardware import catalogue
+from fakegpu_lab.surroundings import shell
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.oom_facts import Facts
@@ -225,7 +226,7 @@ def _card(facts: Facts) -> Remedy | None:
         return None
     card = wanted[0]
     return Remedy(
-        f"a card with more memory: %fakegpu {card.id}",
+        f"a card with more memory: {'fakegpu-lab run -d' if shell() is None else '%fakegpu'} {card.id}",
         f"{_about(facts)}{size(needs)} of its {size(card.total_memory_bytes - besides)}",
         needs,
     )

@@ -114,7 +114,7 @@ def test_what_is_recommended_does_fit(memory: str) -> None:
         train(batch, checkpointed=True)
     if remedy(found, "autocast"):
         train(batch, autocast=True)
-    if remedy(found, "%fakegpu"):
+    if remedy(found, "a card with more memory: fakegpu-lab run -d t4"):
         lab.enable("t4", compute="meta")
         train(batch)
 
@@ -253,6 +253,7 @@ def test_in_a_notebook_it_stands_under_the_traceback_and_only_there() -> None:
     assert "320 MiB were asked for" in data["text/plain"]
     assert "del x, if the program needs it no more" in data["text/html"]
     assert "at In[5] line 1" in data["text/plain"]
+    assert "a card with more memory: %fakegpu t4:" in data["text/plain"]
 
 
 def test_run_tells_it_after_the_traceback(tmp_path: Path) -> None:
@@ -268,5 +269,6 @@ def test_run_tells_it_after_the_traceback(tmp_path: Path) -> None:
     assert loud.returncode == quiet.returncode == 1
     assert loud.stderr.index("torch.OutOfMemoryError: CUDA out of memory") < loud.stderr.index("Why cuda:0")
     assert "at large.py:3" in loud.stderr
+    assert "a card with more memory: fakegpu-lab run -d t4:" in loud.stderr
     assert "Why cuda:0" not in quiet.stderr
     assert quiet.stdout == ""
