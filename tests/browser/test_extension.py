@@ -269,10 +269,29 @@ def an_exercise_is_failed_and_then_passed(lab: Lab) -> None:
     picture(lab, "lesson")
 
 
+ONE_MORE = """there => {
+  const model = window.jupyterapp.shell.currentWidget.content.model.sharedModel;
+  const place = model.cells.length - (there ? 0 : 1);
+  if (there) model.insertCell(place, { cell_type: 'code', source: '%%exercise one-more' });
+  else model.deleteCell(place);
+}"""
+
+
+def a_button_that_is_drawn_anew_while_it_is_pressed_is_clicked(lab: Lab) -> None:
+    page = lab.page
+    page.hover("[data-key='hint find-the-gpu']")
+    page.mouse.down()
+    page.evaluate(ONE_MORE, True)
+    page.wait_for_timeout(400)
+    page.mouse.up()
+    page.wait_for_selector(".fg-Hints li >> nth=0")
+    page.wait_for_selector("[data-key='check one-more']")
+    page.evaluate(ONE_MORE, False)
+
+
 def hints_come_one_by_one_and_are_noted(lab: Lab) -> None:
-    for number in (1, 2):
-        lab.page.click("[data-key='hint find-the-gpu']")
-        lab.page.wait_for_selector(f".fg-Hints li >> nth={number - 1}")
+    lab.page.click("[data-key='hint find-the-gpu']")
+    lab.page.wait_for_selector(".fg-Hints li >> nth=1")
     kept = json.loads((lab.folder / "fakegpu-lessons/fakegpu-progress.json").read_text())
     assert kept["lessons"]["01-device-placement"]["exercises"]["find-the-gpu"]["hints"] == 2
 
@@ -290,8 +309,10 @@ def starting_over_keeps_the_old_notebook(lab: Lab) -> None:
     page.click(".jp-Dialog .jp-mod-accept")
     page.wait_for_function(
         """() => {
-          const cells = window.jupyterapp.shell.currentWidget?.content?.model?.sharedModel?.cells ?? [];
-          return cells.length > 0 && !cells.some(cell => cell.getSource().includes('MINE'));
+          const shown = window.jupyterapp.shell.currentWidget;
+          const cells = shown?.content?.model?.sharedModel?.cells ?? [];
+          return shown?.context?.path?.endsWith('01-device-placement.ipynb') && cells.length > 0
+            && !cells.some(cell => cell.getSource().includes('MINE'));
         }"""
     )
     folder = lab.folder / "fakegpu-lessons/01-device-placement"
@@ -313,6 +334,7 @@ def test_a_session_in_jupyterlab(lab: Lab) -> None:
     after_a_restart_there_is_no_gpu_until_there_is(lab)
     a_lesson_is_begun_from_the_launcher(lab)
     an_exercise_is_failed_and_then_passed(lab)
+    a_button_that_is_drawn_anew_while_it_is_pressed_is_clicked(lab)
     hints_come_one_by_one_and_are_noted(lab)
     nothing_is_seriously_inaccessible(lab, ".fg-Lessons")
     progress_survives_a_restart(lab)

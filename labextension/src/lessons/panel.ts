@@ -43,12 +43,26 @@ export class LessonsPanel extends Widget {
     super();
     this.addClass('fg-Lessons');
     this.node.append(this._here, this._all);
+    // A button that is drawn anew while it is pressed would not be clicked: kernels answer in that moment, too.
+    this.node.addEventListener('pointerdown', () => {
+      this._pressed = true;
+      const release = (): void => {
+        window.removeEventListener('pointerup', release);
+        window.removeEventListener('pointercancel', release);
+        window.setTimeout(() => {
+          this._pressed = false;
+          this.show_(this._shown);
+        });
+      };
+      window.addEventListener('pointerup', release);
+      window.addEventListener('pointercancel', release);
+    });
   }
 
   /** Show the open notebook and the lessons as they are now. */
   show_(shown: IShown | null): void {
     this._shown = shown;
-    if (!this.isVisible) {
+    if (!this.isVisible || this._pressed) {
       return;
     }
     this._outline(shown);
@@ -303,6 +317,7 @@ export class LessonsPanel extends Widget {
   private _here = h('section', { class: 'fg-Here', hidden: true });
   private _all = h('section', { class: 'fg-All' });
   private _shown: IShown | null = null;
+  private _pressed = false;
   private _drawn = '';
   private _listed = '';
 }
