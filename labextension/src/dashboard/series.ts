@@ -84,8 +84,17 @@ function union(lists: number[][], most: number): number[] | null {
     all.set(list, filled);
     filled += list.length;
   }
-  const found = [...all.sort()].filter((moment, place, sorted) => moment !== sorted[place - 1]);
-  return found.length <= most ? found : null;
+  all.sort();
+  const found: number[] = [];
+  for (const moment of all) {
+    if (moment !== found[found.length - 1]) {
+      if (found.length === most) {
+        return null;
+      }
+      found.push(moment);
+    }
+  }
+  return found;
 }
 
 /** A curve of steps, read at other moments: the most since the moment before; null before it begins. */

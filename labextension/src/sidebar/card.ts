@@ -12,6 +12,9 @@ export interface ICardOptions {
   collectives: boolean;
 }
 
+/** How long a card that is out of view stays as it is, ms. */
+const UNSEEN = 1000;
+
 /** One device: name, memory, utilisation, what it did. */
 export class Card {
   constructor(
@@ -29,12 +32,33 @@ export class Card {
       this._spark.node,
       this._facts
     );
+    this._sight = new IntersectionObserver(entries => {
+      this._seen = entries[entries.length - 1]!.isIntersecting;
+      if (this._seen) {
+        this._late?.();
+      }
+      this._spark.seen = this._seen;
+    });
+    this._sight.observe(this.node);
   }
 
   readonly node: HTMLElement;
 
-  /** Show a device as it is now. */
+  /**
+   * Show a device as it is now. Of many cards few are in view: while the kernel is busy the others follow once a second,
+   * and when they come into view.
+   */
   show(device: IDevice, model: Model, options: ICardOptions, colours: IColours): void {
+    this._late = () => this._show(device, model, options, colours);
+    const now = performance.now();
+    if (this._seen || !model.busy || now - this._shown > UNSEEN) {
+      this._shown = now;
+      this._late();
+    }
+  }
+
+  private _show(device: IDevice, model: Model, options: ICardOptions, colours: IColours): void {
+    this._late = null;
     const { memory } = device;
     const part = model.utilisation.get(device.slot) ?? 0;
     const place = deviceName(device);
@@ -134,6 +158,12 @@ export class Card {
     });
   }
 
+  private _sight: IntersectionObserver;
+  private _seen = false;
+  /** What is to be done to show what was not shown yet. */
+  private _late: (() => void) | null = null;
+  /** When it was drawn, ms. */
+  private _shown = -Infinity;
   private _slot = 0;
   private _name: HTMLButtonElement;
   private _state = h('span', { class: 'fg-Card-state' });

@@ -31,14 +31,14 @@ export class Sparkline {
       }
     });
     this._observer.observe(this.node);
-    // Of many cards few are in view, and a canvas costs the page most of what a card costs.
-    this._sight = new IntersectionObserver(entries => {
-      this._seen = entries[entries.length - 1]!.isIntersecting;
-      if (this._seen) {
-        this._again();
-      }
-    });
-    this._sight.observe(this.node);
+  }
+
+  /** Whether it is in view. */
+  set seen(seen: boolean) {
+    this._seen = seen;
+    if (seen) {
+      this._again();
+    }
   }
 
   /** Draw what is asked for, when it comes into view at the latest; `label` is what a screen reader says. */
@@ -104,5 +104,4 @@ export class Sparkline {
   private _width = 0;
   private _seen = false;
   private _observer: ResizeObserver;
-  private _sight: IntersectionObserver;
 }
