@@ -113,11 +113,12 @@ def test_a_recording_agrees_with_itself(recording: Path) -> None:
 
 def test_a_simulated_recording_has_the_same_shape_again(recording: Path) -> None:
     """With one file the simulation of its card is recorded; what needs no process of its own suffices here."""
-    result = compared(str(recording), "--section", "allocation")
-    (row,) = result["summary"]
-    assert row["section"] == "allocation"
-    assert row["compared"] == row["equal"] > 50
-    assert row["only real"] == row["only simulated"] == 0
+    for section in ("allocation", "casts"):
+        result = compared(str(recording), "--section", section)
+        (row,) = result["summary"]
+        assert row["section"] == section
+        assert row["compared"] == row["equal"] > 50
+        assert row["only real"] == row["only simulated"] == 0
 
 
 def test_differences_are_found(recording: Path, report: dict[str, Any], tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Every optimizer of torch's database trains on ``cuda:0`` as on the CPU.
 
-Each configuration that the database lists for CUDA, as it is and as foreach, fused and differentiable, takes four
+Each configuration that the database lists for CUDA, as it is and as foreach, fused and differentiable, takes ten
 steps; the CPU takes them with the plain loop. Where the state lives is CUDA's choice too: the step counts stay on the
 host unless the optimizer is fused or capturable.
 """
@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_map
 
 from tests.conformance.exceptions import OPTIMIZER_EXCEPTIONS
 
-STEPS = 4
+STEPS = 10
 SHAPES = [(3, 4), (5,), (), (2, 3, 2)]
 IMPLEMENTATIONS = ("foreach", "fused", "capturable")
 ON_HOST = {"ASGD": set(), "NAdam": {"step", "mu_product"}, "LBFGS": {"t"}}

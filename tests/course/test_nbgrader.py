@@ -24,6 +24,7 @@ NAME = "05-doubled"
 ANSWERS = {
     "right": ('doubled = 2 * x.to("cuda")', 2.0),
     "partly": ("doubled = x * 2", 1.0),
+    "wrong": ("doubled = 'no idea'", 0.0),
 }
 
 

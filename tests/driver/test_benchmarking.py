@@ -29,7 +29,7 @@ def _kernel_seconds(run: Callable[[], Any]) -> float:
 
 @pytest.fixture
 def matrix() -> torch.Tensor:
-    return torch.randn(512, 512, device="cuda")
+    return torch.randn(1024, 1024, device="cuda")
 
 
 def test_a_timer_measures_simulated_time(matrix: torch.Tensor) -> None:
@@ -98,7 +98,7 @@ def _do_bench(
 
 
 def test_do_bench_gives_the_kernels_time() -> None:
-    x = torch.randn(512, 512, device="cuda")
+    x = torch.randn(1024, 1024, device="cuda")
     expected = _kernel_seconds(lambda: x @ x) * 1e3
     times = _do_bench(lambda: x @ x)
     assert len(times) > 1
