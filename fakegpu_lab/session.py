@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -159,7 +160,8 @@ def run_ranks(
     __tracebackhide__ = True
     from fakegpu_lab.ranks import run  # imports torch: not before it is needed
 
-    return run.run_ranks(fn, world_size, *args, show=show, timeout_like_nccl=timeout_like_nccl)
+    programs = [partial(fn, *args)] * run.check(world_size)
+    return run.run_programs(programs, show, timeout_like_nccl=timeout_like_nccl)
 
 
 def machine() -> Machine:

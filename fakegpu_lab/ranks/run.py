@@ -1,4 +1,4 @@
-"""`run_ranks`: a function on several ranks of this process."""
+"""Programs on several ranks of this process, as `session.run_ranks` and ``%%ranks`` run them."""
 
 from __future__ import annotations
 
@@ -26,18 +26,6 @@ MOST = 64
 """Ranks that one process runs: each has a thread, and a share of the memory."""
 
 
-def run_ranks(
-    fn: Callable[..., Any],
-    world_size: int,
-    *args: Any,
-    show: Collection[int] | None = None,
-    timeout_like_nccl: bool = False,
-) -> list[Any]:
-    """`session.run_ranks`."""
-    __tracebackhide__ = True
-    return run_programs([partial(fn, *args)] * check(world_size), show, timeout_like_nccl=timeout_like_nccl)
-
-
 def check(world_size: Any) -> int:
     """The number of ranks; raises FakeGpuError where so many cannot be run here."""
     if isinstance(world_size, bool) or not isinstance(world_size, int) or not 1 <= world_size <= MOST:
@@ -55,7 +43,7 @@ def run_programs(
     environment: Callable[[int, int], dict[str, str]] = variables,
     timeout_like_nccl: bool = False,
 ) -> list[Any]:
-    """Run one program a rank; as `run_ranks`.
+    """Run one program a rank; as `session.run_ranks`.
 
     Parameters
     ----------

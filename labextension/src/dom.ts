@@ -22,6 +22,15 @@ export function h<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+/** Tell whether an element is in view, now and whenever that changes. */
+export function watchSight(element: Element, tell: (seen: boolean) => void): IntersectionObserver {
+  const observer = new IntersectionObserver(entries =>
+    tell(entries[entries.length - 1]!.isIntersecting)
+  );
+  observer.observe(element);
+  return observer;
+}
+
 /** Set an element's text; the page is not touched when it says so already. */
 export function say(element: Element, text: string): void {
   if (element.textContent !== text) {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
@@ -18,6 +20,9 @@ from fakegpu_lab.cli import cli
 from fakegpu_lab.course.authoring import new
 from fakegpu_lab.course.authoring.answers import grade_id
 from fakegpu_lab.course.authoring.release import release
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 NAME = "05-doubled"
@@ -43,23 +48,26 @@ def nbgrader(course: Path, *command: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def scores(book: Path) -> dict[str, tuple[float, float]]:
-    """What a gradebook gives each student for the lesson, and the most there is."""
+@contextlib.contextmanager
+def opened(book: Path) -> Iterator[Any]:
+    """A gradebook, read through nbgrader."""
     from nbgrader.api import Gradebook
 
     from fakegpu_lab.course.grade.gradebook import _nbgrader_at_ease
 
     with _nbgrader_at_ease(), Gradebook(f"sqlite:///{book.as_posix()}") as found:
+        yield found
+
+
+def scores(book: Path) -> dict[str, tuple[float, float]]:
+    """What a gradebook gives each student for the lesson, and the most there is."""
+    with opened(book) as found:
         return {one.student.id: (one.score, one.max_score) for one in found.assignment_submissions(NAME)}
 
 
 def kept(book: Path) -> dict[str, tuple[object, ...]]:
     """What a gradebook has of the lesson's cells."""
-    from nbgrader.api import Gradebook
-
-    from fakegpu_lab.course.grade.gradebook import _nbgrader_at_ease
-
-    with _nbgrader_at_ease(), Gradebook(f"sqlite:///{book.as_posix()}") as found:
+    with opened(book) as found:
         cells = found.find_notebook(NAME, NAME).source_cells
         return {cell.name: (str(cell.cell_type), cell.locked, cell.source, cell.checksum) for cell in cells}
 

@@ -1,6 +1,6 @@
 import uPlot from 'uplot';
 
-import { h } from '../dom';
+import { h, watchSight } from '../dom';
 import { Curves } from './curves';
 import { Legend } from './legend';
 import { ticks } from './ticks';
@@ -69,11 +69,10 @@ export class Chart {
     this.node = h('div', { class: 'fg-Chart' }, this._host, this._legend.node);
     this._observer = new ResizeObserver(() => this._resize());
     this._observer.observe(this._host);
-    this._sight = new IntersectionObserver(entries => {
-      this._seen = entries[entries.length - 1]!.isIntersecting;
-      this._catchUp(this._seen);
+    this._sight = watchSight(this._host, seen => {
+      this._seen = seen;
+      this._catchUp(seen);
     });
-    this._sight.observe(this._host);
     _view.moved.connect(this._moved, this);
     _view.zoomed.connect(this._zoomed, this);
   }

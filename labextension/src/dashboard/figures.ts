@@ -91,8 +91,10 @@ export class Figures {
     if (shown?.[0] !== model || shown[1]?.slot !== device?.slot || shown[2] !== options) {
       cancelAnimationFrame(this._frame);
       this._frame = 0;
-      this._begin();
       this._round = [];
+      this._shown = this._asked;
+      this._asked = null;
+      this._read = performance.now();
       [...this._curves, ...this._words].forEach(draw => draw(model, device, options));
     } else if (!this._frame) {
       this._frame = requestAnimationFrame(() => this._next()); // in this one the sidebar is drawn

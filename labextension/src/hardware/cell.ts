@@ -51,9 +51,12 @@ export function plan(cells: { type: string; source: string }[], choice: IChoice)
   if (found >= 0) {
     const kept = cells[found]!.source.split('\n')
       .map(one => {
+        if (!/^\s*%fakegpu\s/.test(one)) {
+          return one;
+        }
         // What the dialog does not ask for stays: --compute meta.
-        const compute = /^\s*%fakegpu\s.*?(\s--compute[\s=]\S+)/.exec(one)?.[1] ?? '';
-        return /^\s*%fakegpu\s/.test(one) ? line(choice) + compute : one;
+        const [compute] = /\s--compute[\s=]\S+/.exec(one) ?? [''];
+        return line(choice) + compute;
       })
       .join('\n');
     return { place: found, replace: true, source: kept };

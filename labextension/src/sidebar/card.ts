@@ -1,6 +1,6 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { h, mark, say } from '../dom';
+import { h, mark, say, watchSight } from '../dom';
 import { deviceName, Model, nearlyFull, shortName } from '../telemetry/model';
 import type { IDevice } from '../telemetry/schema';
 import { count, duration, exact, percent, share, size } from '../units';
@@ -32,14 +32,13 @@ export class Card {
       this._spark.node,
       this._facts
     );
-    this._sight = new IntersectionObserver(entries => {
-      this._seen = entries[entries.length - 1]!.isIntersecting;
-      if (this._seen) {
+    watchSight(this.node, seen => {
+      this._seen = seen;
+      if (seen) {
         this._late?.();
       }
-      this._spark.seen = this._seen;
+      this._spark.seen = seen;
     });
-    this._sight.observe(this.node);
   }
 
   readonly node: HTMLElement;
@@ -158,7 +157,6 @@ export class Card {
     });
   }
 
-  private _sight: IntersectionObserver;
   private _seen = false;
   /** What is to be done to show what was not shown yet. */
   private _late: (() => void) | null = null;

@@ -26,7 +26,7 @@ export class Model {
   epoch = -1;
   devices = new Map<number, IDevice>();
   utilisation = new Map<number, number>();
-  /** By slot, rows of `columns`. */
+  /** By slot, rows of `columns`, and behind them the sum of what is held. */
   history = new Map<number, Ring>();
   columns: string[] = [];
   /** By slot, rows of utilisation and the simulated time at its end, in the order in which they came. */
@@ -53,7 +53,6 @@ export class Model {
       this._forget();
     } else if (whole) {
       this.history.clear();
-      this._sums.clear();
       this.steps = [];
       this.devices.clear();
     }
@@ -114,8 +113,9 @@ export class Model {
 
   /** Bytes that a device held over simulated time: tensors of all categories, added up. */
   held(slot: number): { ns: number[]; bytes: number[] } {
-    const sums = this._sums.get(slot);
-    return { ns: sums?.column(0) ?? [], bytes: sums?.column(1) ?? [] };
+    const ring = this.history.get(slot);
+    const now = Math.max(0, this.columns.indexOf('now_ns'));
+    return { ns: ring?.column(now) ?? [], bytes: ring?.column(this.columns.length) ?? [] };
   }
 
   /** All as it is now; it stays so, whatever this model takes in. */
@@ -124,34 +124,28 @@ export class Model {
     made.devices = new Map(this.devices);
     made.utilisation = new Map(this.utilisation);
     made.history = new Map([...this.history].map(([slot, ring]) => [slot, ring.copy()]));
-    made._sums = new Map([...this._sums].map(([slot, ring]) => [slot, ring.copy()]));
     made.samples = new Map([...this.samples].map(([slot, ring]) => [slot, ring.copy()]));
     return made;
   }
 
   private _append(message: IMessage): void {
-    const now = Math.max(0, this.columns.indexOf('now_ns'));
-    const reserved = this.columns.indexOf('reserved');
+    const others = [Math.max(0, this.columns.indexOf('now_ns')), this.columns.indexOf('reserved')];
     for (const [slot, rows] of message.history) {
       let ring = this.history.get(slot);
-      let sums = this._sums.get(slot);
-      if (!ring || !sums || ring.columns !== this.columns.length) {
-        ring = new Ring(ROWS, Math.max(1, this.columns.length));
-        sums = new Ring(ROWS, 2);
+      if (!ring || ring.columns !== this.columns.length + 1) {
+        ring = new Ring(ROWS, this.columns.length + 1);
         this.history.set(slot, ring);
-        this._sums.set(slot, sums);
       }
-      for (const row of rows) {
-        if (ring.length > 0 && ring.at(-1, 0) === row[0]) {
+      for (const told of rows) {
+        if (ring.length > 0 && ring.at(-1, 0) === told[0]) {
           ring.pop();
-          sums.pop();
         }
-        ring.push(row);
+        const row = this.columns.map((_, column) => told[column] ?? 0);
         const held = row.reduce(
-          (sum, value, column) => (column === now || column === reserved ? sum : sum + value),
+          (sum, value, column) => (others.includes(column) ? sum : sum + value),
           0
         );
-        sums.push([row[now] ?? NaN, held]);
+        ring.push([...row, held]);
       }
     }
     for (const [slot, part] of message.utilisation) {
@@ -169,16 +163,12 @@ export class Model {
     this.devices.clear();
     this.utilisation.clear();
     this.history.clear();
-    this._sums.clear();
     this.samples.clear();
     this.steps = [];
     this.timeline = null;
     this.collectives = [];
     this.advice = [];
   }
-
-  /** By slot, of each row of `history` its moment and the sum of what is held. */
-  private _sums = new Map<number, Ring>();
 }
 
 /** Whether a device is nearly full: of its tensors, not of what its allocator keeps and could give back. */
