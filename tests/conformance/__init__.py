@@ -1,7 +1,7 @@
 """torch's own databases of operators, modules and optimizers, on the device and on the CPU.
 
-torch notes the input that a test of its own works on, and to find that test looks through the whole stack and the source
-of each frame: 0.15 s for each entry, most of what an entry took. Here there is no such test, and it is not looked for.
+torch notes the input that a test of its own works on, and to find that test it looks through the whole stack and the
+source of each frame: 0.15 s for each entry, most of what an entry took. Here there is none, and it is not looked for.
 """
 
 from __future__ import annotations
