@@ -22,6 +22,22 @@ export function h<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+/**
+ * Tell an element's width, px, whenever it changes. Who asks for it while drawing has the page lay itself out anew.
+ */
+export function watchWidth(element: Element, tell: (width: number) => void): ResizeObserver {
+  let told = NaN;
+  const observer = new ResizeObserver(entries => {
+    const width = Math.round(entries[entries.length - 1]!.contentRect.width);
+    if (width !== told) {
+      told = width;
+      tell(width);
+    }
+  });
+  observer.observe(element);
+  return observer;
+}
+
 /** Tell whether an element is in view, now and whenever that changes. */
 export function watchSight(element: Element, tell: (seen: boolean) => void): IntersectionObserver {
   const observer = new IntersectionObserver(entries =>
@@ -33,7 +49,12 @@ export function watchSight(element: Element, tell: (seen: boolean) => void): Int
 
 /** Set an element's text; the page is not touched when it says so already. */
 export function say(element: Element, text: string): void {
-  if (element.textContent !== text) {
+  const only = element.childNodes.length === 1 ? element.firstChild : null;
+  if (only instanceof Text) {
+    if (only.data !== text) {
+      only.data = text; // a text that goes on being used is no garbage
+    }
+  } else if (only || text) {
     element.textContent = text;
   }
 }

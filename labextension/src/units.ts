@@ -1,5 +1,8 @@
 /** Numbers as people read them: the same words as `%fakegpu` prints. */
 
+// Made once: `toLocaleString` makes such a thing each time.
+const grouped = new Intl.NumberFormat('en');
+
 function figures(value: number): string {
   return value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
 }
@@ -21,7 +24,7 @@ export function size(bytes: number): string {
 
 /** Bytes to the last one, for the hover. */
 export function exact(bytes: number): string {
-  return `${bytes.toLocaleString('en')} bytes`;
+  return `${grouped.format(bytes)} bytes`;
 }
 
 /** Used and total in the unit of the total: `3.1 / 160 GiB`; what would read 0.0 in its own: `23.3 MiB / 160 GiB`. */
@@ -65,7 +68,7 @@ export function rate(bytesPerSecond: number): string {
 
 /** A count: `1,024`. */
 export function count(value: number): string {
-  return value.toLocaleString('en');
+  return grouped.format(value);
 }
 
 /** A part of a whole: `37 %`. */

@@ -1,4 +1,4 @@
-import { drawArea, drawLine, opaque, Pixels } from '../src/dashboard/curves';
+import { drawArea, drawGround, drawLine, opaque, Pixels } from '../src/dashboard/curves';
 
 const RED = opaque(255, 0, 0);
 const BLUE = opaque(0, 0, 255);
@@ -19,6 +19,21 @@ describe('curves', () => {
     const frame = { across: [0, 6] as [number, number], most: 4, ratio: 0.5 };
     drawLine(pixels, [0, 3, 6], { drawn: [0, 4, 2] }, frame, RED);
     expect(seen(pixels)).toEqual(['...rrr', '...r.r', '...r.r', '...r..', 'rrrr..']);
+  });
+
+  test('the lines of the scale lie below the curves, and above a stretch that is marked', () => {
+    const pixels = new Pixels(7, 5);
+    const ground = {
+      across: [0, 6] as const,
+      most: 4,
+      ratio: 1,
+      marked: [2, 4] as const,
+      lines: { moments: [0, 6], values: [0, 4] }
+    };
+    drawGround(pixels, ground, BLUE, RED);
+    expect(seen(pixels)).toEqual(['rrrrrrr', 'r.bb..r', 'r.bb..r', 'r.bb..r', 'rrrrrrr']);
+    drawArea(pixels, [0, 6], [4, 4], ground, BLUE, BLUE);
+    expect(seen(pixels)).toEqual(Array<string>(5).fill('bbbbbbb'));
   });
 
   test('nothing is drawn outside, and clear leaves nothing', () => {

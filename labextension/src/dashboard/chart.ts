@@ -1,6 +1,6 @@
 import uPlot from 'uplot';
 
-import { h, watchSight } from '../dom';
+import { h, watchSight, watchWidth } from '../dom';
 import { Curves } from './curves';
 import { Legend } from './legend';
 import { ticks } from './ticks';
@@ -49,6 +49,13 @@ const TIMES = [1, 2, 5].flatMap(digit =>
 );
 TIMES.sort((one, other) => one - other);
 
+/** All multiples of a figure from `low` to `high`. */
+function multiples(of: number, low: number, high: number): number[] {
+  const first = Math.ceil(low / of);
+  const many = Math.max(0, Math.floor(high / of) - first + 1);
+  return Array.from({ length: many }, (_, place) => (first + place) * of);
+}
+
 /** Curves of steps over simulated time, with a legend that says their figures at the cursor, else the last ones. */
 export class Chart {
   constructor(
@@ -67,8 +74,7 @@ export class Chart {
       }
     });
     this.node = h('div', { class: 'fg-Chart' }, this._host, this._legend.node);
-    this._observer = new ResizeObserver(() => this._resize());
-    this._observer.observe(this._host);
+    this._observer = watchWidth(this._host, width => this._resize(width));
     this._sight = watchSight(this._host, seen => {
       this._seen = seen;
       this._catchUp(seen);
@@ -101,11 +107,8 @@ export class Chart {
   /** Draw what was not drawn yet, if it is to be. */
   private _catchUp(now: boolean): void {
     const data = this._data;
-    if (!now || !this._late || !data) {
-      return;
-    }
-    const width = this._host.clientWidth;
-    if (width === 0) {
+    const width = this._width;
+    if (!now || !this._late || !data || width === 0) {
       return;
     }
     this._late = false;
@@ -144,7 +147,7 @@ export class Chart {
   private _described(data: IChartData, width: number): uPlot.Options {
     const axis = {
       stroke: () => this._colour('--jp-ui-font-color2'),
-      grid: { stroke: () => this._colour('--jp-border-color3'), width: 1 },
+      grid: { show: false }, // `_under` draws it, below the curves
       ticks: { show: false },
       font: '11px system-ui, sans-serif'
     };
@@ -169,22 +172,29 @@ export class Chart {
         y: { range: () => [0, this._most] }
       },
       axes: [
-        { ...axis, size: 28, incrs: TIMES, values: (_, splits) => ticks(splits) },
+        {
+          ...axis,
+          size: 28,
+          space: 80,
+          incrs: TIMES,
+          splits: (_, __, low, high, apart) => (this._lines.moments = multiples(apart, low, high)),
+          values: (_, splits) => ticks(splits)
+        },
         {
           ...axis,
           size: 74,
           incrs: this._options.increments,
+          splits: (_, __, low, high, apart) => (this._lines.values = multiples(apart, low, high)),
           values: (_, splits) => splits.map(value => this._options.words(value))
         }
       ],
       series: [
         {},
-        // Drawn by `_over`: as strokes of paths, curves of many moments hold up the page.
+        // Drawn by `_under`: as strokes of paths, curves of many moments hold up the page.
         ...data.lines.map((): uPlot.Series => ({ paths: () => null, points: { show: false } }))
       ],
       hooks: {
         drawClear: [plot => this._under(plot)],
-        draw: [plot => this._over(plot)],
         setCursor: [
           plot => {
             const { left } = plot.cursor;
@@ -205,9 +215,10 @@ export class Chart {
     };
   }
 
-  /** Above the lines of the scale: the curves. */
-  private _over(plot: uPlot): void {
+  /** The curves and what is below them, and the steps at the bottom. */
+  private _under(plot: uPlot): void {
     const { ctx, bbox } = plot;
+    const [low, high] = this._across();
     this._curves.draw(
       ctx,
       this._data?.ns ?? [],
@@ -218,30 +229,13 @@ export class Chart {
         wide: bbox.width,
         high: bbox.height,
         ratio: window.devicePixelRatio || 1,
-        across: this._across(),
-        most: this._most
+        across: [low, high],
+        most: this._most,
+        marked: this._marked,
+        lines: this._lines
       },
       name => this._colour(name)
     );
-  }
-
-  /** Below the curves: the stretch that the timeline shows, and the steps. */
-  private _under(plot: uPlot): void {
-    const { ctx, bbox } = plot;
-    const window = this._data?.window;
-    const [low, high] = this._across();
-    ctx.save();
-    if (
-      window &&
-      window[1] > low &&
-      window[0] < high &&
-      window[1] - window[0] < 0.9 * (high - low)
-    ) {
-      const from = plot.valToPos(Math.max(low, window[0]), 'x', true);
-      const to = plot.valToPos(Math.min(high, window[1]), 'x', true);
-      ctx.fillStyle = this._colour('--jp-layout-color2');
-      ctx.fillRect(from, bbox.top, Math.max(2, to - from), bbox.height);
-    }
     const steps = (this._data?.steps ?? []).filter(ns => ns >= low && ns <= high);
     if (steps.length <= 80) {
       ctx.fillStyle = this._colour('--jp-ui-font-color2');
@@ -249,7 +243,15 @@ export class Chart {
         ctx.fillRect(plot.valToPos(ns, 'x', true), bbox.top + bbox.height - 6, 1, 6);
       }
     }
-    ctx.restore();
+  }
+
+  /** The stretch that the timeline shows: not when that is nearly all there is. */
+  private get _marked(): Range | null {
+    const [from, to] = this._data?.window ?? [0, 0];
+    const [low, high] = this._across();
+    return to <= low || from >= high || to - from >= 0.9 * (high - low)
+      ? null
+      : [Math.max(low, from), Math.min(high, to)];
   }
 
   private get _most(): number {
@@ -281,15 +283,12 @@ export class Chart {
     this._plot?.setScale('x', { min, max });
   }
 
-  private _resize(): void {
-    const width = this._host.clientWidth;
-    if (width === 0) {
-      return;
-    }
+  private _resize(width: number): void {
+    this._width = width;
     if (!this._plot) {
       this._catchUp(true);
       this._tell();
-    } else if (this._plot && this._plot.width !== width) {
+    } else if (width > 0) {
       this._plot.setSize({ width, height: this._options.height });
     }
   }
@@ -335,11 +334,13 @@ export class Chart {
   private _host: HTMLElement;
   private _plot: uPlot | null = null;
   private _curves = new Curves();
+  private _lines: { moments: number[]; values: number[] } = { moments: [], values: [] };
   private _names = '';
   private _data: IChartData | null = null;
   private _colours = new Map<string, string>();
   private _observer: ResizeObserver;
   private _sight: IntersectionObserver;
   private _seen = false;
+  private _width = 0;
   private _late = false;
 }

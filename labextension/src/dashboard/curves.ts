@@ -1,7 +1,11 @@
-/** Curves of steps as pixels: a canvas takes one picture of them far faster than thousands of rectangles. */
+/**
+ * Curves of steps as pixels. A canvas takes them in far faster than thousands of rectangles, and taking them in where
+ * they belong leaves no garbage: a picture of them, drawn from another canvas, is a copy that is thrown away.
+ */
 
 import { columns } from '../columns';
 import type { ILine } from './chart';
+import type { Range } from './view';
 
 /** The length of a dash, px; half of it is the gap after it. */
 const DASH = 6;
@@ -16,9 +20,13 @@ export interface IFrame {
   /** Pixels of the canvas in one of the page. */
   ratio: number;
   /** The moments at the left and right border. */
-  across: [number, number];
+  across: Range;
   /** The value at the upper border; 0 is the lower one. */
   most: number;
+  /** A stretch of moments that is marked, if any. */
+  marked: Range | null;
+  /** The moments and the values that have a line of the scale. */
+  lines: { moments: number[]; values: number[] };
 }
 
 /** Opaque colours, as a picture keeps them. */
@@ -36,6 +44,11 @@ export class Pixels {
 
   /** Red, green, blue and opacity of each pixel. */
   readonly bytes: Uint8ClampedArray<ArrayBuffer>;
+
+  /** The same pixels as a canvas takes them. */
+  get picture(): ImageData {
+    return (this._picture ??= new ImageData(this.bytes, this.wide, this.high));
+  }
 
   clear(): void {
     this._words.fill(0);
@@ -55,6 +68,7 @@ export class Pixels {
   }
 
   private _words: Uint32Array;
+  private _picture: ImageData | null = null;
 }
 
 /** A colour of red, green and blue from 0 to 255. */
@@ -62,6 +76,26 @@ export function opaque(red: number, green: number, blue: number): Colour {
   const word = new Uint32Array(1);
   new Uint8Array(word.buffer).set([red, green, blue, 255]);
   return word[0]!;
+}
+
+/** Draw what is below the curves: a stretch that is marked, and the lines of the scale. */
+export function drawGround(
+  pixels: Pixels,
+  { across, most, marked, lines, ratio }: Omit<IFrame, 'left' | 'top' | 'wide' | 'high'>,
+  shade: Colour,
+  ink: Colour
+): void {
+  const { wide, high } = pixels;
+  const thin = Math.max(1, Math.round(ratio));
+  const right = (moment: number): number =>
+    Math.round(((moment - across[0]) / (across[1] - across[0])) * (wide - thin));
+  if (marked) {
+    const from = right(marked[0]);
+    pixels.fill(from, 0, Math.max(2 * thin, right(marked[1]) - from), high, shade);
+  }
+  lines.moments.forEach(moment => pixels.fill(right(moment), 0, thin, high, ink));
+  const down = downOf(pixels, most, thin);
+  lines.values.forEach(value => pixels.fill(0, down(value), wide, thin, ink));
 }
 
 /** Draw a curve as a line. */
@@ -119,7 +153,7 @@ function downOf(pixels: Pixels, most: number, thick: number): (value: number) =>
 
 /** The curves of a chart, on its canvas. */
 export class Curves {
-  /** Draw curves; `colourOf` knows the colours of CSS variables. */
+  /** Put curves where nothing was drawn yet; `colourOf` knows the colours of CSS variables. */
   draw(
     context: CanvasRenderingContext2D,
     moments: number[],
@@ -133,11 +167,11 @@ export class Curves {
     }
     if (this._pixels?.wide !== wide || this._pixels.high !== high) {
       this._pixels = new Pixels(wide, high);
-      this._canvas.width = wide;
-      this._canvas.height = high;
     }
     const pixels = this._pixels;
     pixels.clear();
+    const shade = this._colour(colourOf('--jp-layout-color2'));
+    drawGround(pixels, frame, shade, this._colour(colourOf('--jp-border-color3')));
     for (const line of lines) {
       const colour = this._colour(colourOf(line.colour));
       if (line.filled) {
@@ -148,9 +182,7 @@ export class Curves {
         drawLine(pixels, moments, line, frame, colour);
       }
     }
-    const picture = new ImageData(pixels.bytes, wide, high);
-    this._canvas.getContext('2d')?.putImageData(picture, 0, 0);
-    context.drawImage(this._canvas, frame.left, frame.top);
+    context.putImageData(pixels.picture, Math.round(frame.left), Math.round(frame.top));
   }
 
   /** A colour of CSS, or the middle of two. */
@@ -166,7 +198,6 @@ export class Curves {
     return found;
   }
 
-  private _canvas = document.createElement('canvas');
   private _pixels: Pixels | null = null;
   private _colours = new Map<string, Colour>();
 }

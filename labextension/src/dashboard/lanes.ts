@@ -1,6 +1,6 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { h, mark, say } from '../dom';
+import { h, mark, say, watchWidth } from '../dom';
 import type { IBar, ITimeline } from '../telemetry/schema';
 import { duration } from '../units';
 import { ticks } from './ticks';
@@ -31,15 +31,12 @@ export class Lanes {
       ondblclick: () => this._zoom(null),
       onkeydown: event => this._key(event as KeyboardEvent)
     });
-    this.node = h(
-      'div',
-      { class: 'fg-Lanes-frame' },
-      h('div', { class: 'fg-Lanes-scroll' }, this._canvas),
-      this._tip,
-      this._legend
-    );
-    this._observer = new ResizeObserver(() => this._draw());
-    this._observer.observe(this.node);
+    const scroll = h('div', { class: 'fg-Lanes-scroll' }, this._canvas);
+    this.node = h('div', { class: 'fg-Lanes-frame' }, scroll, this._tip, this._legend);
+    this._observer = watchWidth(scroll, width => {
+      this._width = width;
+      this._draw();
+    });
     _view.moved.connect(this._draw, this);
   }
 
@@ -88,7 +85,7 @@ export class Lanes {
 
   private _draw(): void {
     const timeline = this._timeline;
-    const width = this._canvas.parentElement?.clientWidth ?? 0;
+    const width = this._width;
     const context = this._canvas.getContext('2d');
     if (!timeline || width < SIDE + 20 || !context) {
       return;
@@ -306,6 +303,7 @@ export class Lanes {
   private _from: number | null = null;
   private _to: number | null = null;
   private _colours = new Map<string, string>();
+  private _width = 0;
   private _observer: ResizeObserver;
 }
 

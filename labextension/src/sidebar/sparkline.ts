@@ -1,5 +1,5 @@
 import { columns } from '../columns';
-import { h, mark } from '../dom';
+import { h, mark, watchWidth } from '../dom';
 
 /** What a sparkline shows: a filled curve over x, from 0 to `top`, and a line of equally spaced parts of 1. */
 export interface ICurves {
@@ -22,15 +22,10 @@ export class Sparkline {
   readonly node = h('canvas', { class: 'fg-Sparkline', role: 'img' });
 
   constructor() {
-    // Asked for its width, the page would lay itself out anew for each of many cards.
-    this._observer = new ResizeObserver(entries => {
-      const width = Math.round(entries[entries.length - 1]!.contentRect.width);
-      if (width !== this._width) {
-        this._width = width;
-        this._again();
-      }
+    watchWidth(this.node, width => {
+      this._width = width;
+      this._again();
     });
-    this._observer.observe(this.node);
   }
 
   /** Whether it is in view. */
@@ -103,5 +98,4 @@ export class Sparkline {
   private _again: () => void = () => undefined;
   private _width = 0;
   private _seen = false;
-  private _observer: ResizeObserver;
 }
