@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, settings
 import fakegpu_lab as lab
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -20,6 +21,22 @@ if TYPE_CHECKING:
 # How long an example takes says how busy the machine is.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep what collecting the tests leaves out of the garbage collector's sight.
+
+    These are a million objects, most of them torch's databases. A full collection would take 0.3 s for them, and so
+    would each look through all objects for a tensor's name; there are thousands of both.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture

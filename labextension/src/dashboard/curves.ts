@@ -171,7 +171,7 @@ export class Curves {
     const pixels = this._pixels;
     pixels.clear();
     const shade = this._colour(colourOf('--jp-layout-color2'));
-    drawGround(pixels, frame, shade, this._colour(colourOf('--jp-border-color3')));
+    drawGround(pixels, frame, shade, this._colour(colourOf('--jp-border-color2')));
     for (const line of lines) {
       const colour = this._colour(colourOf(line.colour));
       if (line.filled) {

@@ -155,7 +155,7 @@ export class Lanes {
     context.textAlign = 'center';
     moments.forEach((at, place) => {
       const x = SIDE + ((at + began - low) / (high - low)) * (width - SIDE);
-      context.fillStyle = this._variable('--jp-border-color3');
+      context.fillStyle = this._variable('--jp-border-color2');
       context.fillRect(x, 0, 1, height - AXIS);
       if (x < width - 20) {
         context.fillStyle = this._variable('--jp-ui-font-color2');
