@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -113,7 +114,8 @@ def test_running_out_of_memory_is_an_error_as_any_and_is_reported(here: Path) ->
     (here / "big.py").write_text(
         "import torch\nx = torch.ones(3).to('cuda')\ntorch.empty(3 * 2**30, dtype=torch.uint8, device='cuda')\n"
     )
-    ran = lab("run", "-d", "a100", "--memory", "2GiB", "--report", "out.json", "big.py", "--lr", "1", cwd=here)
+    writes = ("--report", "out.json", "--chrome", "time.json")
+    ran = lab("run", "-d", "a100", "--memory", "2GiB", *writes, "big.py", "--lr", "1", cwd=here)
     assert ran.returncode == 1
     assert "OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB." in ran.stderr
     assert ran.stderr.index("OutOfMemoryError") < ran.stderr.index(TABLE)
@@ -123,6 +125,23 @@ def test_running_out_of_memory_is_an_error_as_any_and_is_reported(here: Path) ->
     snapshot = Snapshot.model_validate(report["snapshot"])
     assert snapshot.devices[0].memory.ooms == 1
     assert snapshot.devices[0].counters.h2d_bytes == 12
+    events = json.loads((here / "time.json").read_text())["traceEvents"]  # up to where it ended
+    assert [event["args"]["bytes"] for event in events if event["name"].startswith("Memcpy HtoD")] == [12]
+
+
+def test_a_timeline_is_of_the_last_machine_until_it_was_switched_off(here: Path) -> None:
+    (here / "script.py").write_text(
+        "import torch, fakegpu_lab\n"
+        "torch.ones(3, device='cuda') @ torch.ones(3, device='cuda')\n"
+        "fakegpu_lab.reset()\n"
+        "torch.ones(3).cuda()\n"
+        "fakegpu_lab.disable()\n"
+    )
+    done = lab("run", "-q", "-d", "t4", "--chrome", "time.json.gz", "script.py", cwd=here)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    events = json.loads(gzip.decompress((here / "time.json.gz").read_bytes()))["traceEvents"]
+    ran = [event for event in events if event.get("cat", "").startswith(("kernel", "gpu_memcpy"))]
+    assert [event["name"].partition(" (")[0] for event in ran] == ["Memcpy HtoD"]
 
 
 def test_settings_made_before_importing_torch_count(here: Path) -> None:
@@ -240,7 +259,8 @@ def test_quiet_prints_no_table_and_a_notebook_has_it_on_stdout(here: Path) -> No
         (["-d", "./none.yaml"], "There is no file none.yaml"),
         (["--memory", "-2GiB"], "'-2GiB' is not above zero bytes"),
         (["--memory", "lots"], "'lots' is not a size"),
-        (["--report", "no/such/folder.json"], "cannot be written"),
+        (["--report", "no/such/folder.json"], "The report no/such/folder.json cannot be written"),
+        (["--chrome", "no/such/folder.json"], "The timeline no/such/folder.json cannot be written"),
     ],
 )
 def test_a_bad_option_is_told_in_one_sentence(

@@ -21,6 +21,9 @@ _BEFORE_SCRIPT = {"allow_interspersed_args": False}  # what follows the script b
 # What `run` and `plan` have in common.
 _memory = click.option("--memory", metavar="SIZE", help="Give every GPU only so much memory: 2GiB, 512MiB")
 _report = click.option("--report", metavar="FILE", help="Also write what the run did to FILE, as JSON")
+_chrome = click.option(
+    "--chrome", metavar="FILE", help="Also write a timeline of the script's own process, for https://ui.perfetto.dev"
+)
 _module = click.option("-m", "module", is_flag=True, help="Run a module, as python -m does")
 _command = click.argument("command", nargs=-1, required=True, metavar="SCRIPT [ARGS]...", type=click.UNPROCESSED)
 
@@ -49,6 +52,7 @@ def cli() -> None:
     help="meta: shapes and memory only, no values",
 )
 @_report
+@_chrome
 @click.option("-q", "--quiet", is_flag=True, help="No table at the end")
 @_module
 @_command
@@ -57,6 +61,7 @@ def run(
     memory: str | None,
     compute: Compute,
     report: str | None,
+    chrome: str | None,
     quiet: bool,
     module: bool,
     command: tuple[str, ...],
@@ -68,7 +73,7 @@ def run(
     """
     from fakegpu_lab.cli import runner
 
-    runner.run(runner.Request(devices, memory, compute, report, quiet, module, command))
+    runner.run(runner.Request(devices, memory, compute, report, chrome, quiet, module, command))
 
 
 @cli.command(context_settings=_BEFORE_SCRIPT)
@@ -91,6 +96,7 @@ def run(
     help="real: compute values, too, as if all ranks had the same",
 )
 @_report
+@_chrome
 @_module
 @_command
 def plan(
@@ -100,6 +106,7 @@ def plan(
     memory: str | None,
     compute: Compute,
     report: str | None,
+    chrome: str | None,
     module: bool,
     command: tuple[str, ...],
 ) -> None:
@@ -109,7 +116,7 @@ def plan(
     """
     from fakegpu_lab.cli import planner, runner
 
-    request = runner.Request(devices, memory, compute, report, quiet=False, module=module, command=command)
+    request = runner.Request(devices, memory, compute, report, chrome, quiet=False, module=module, command=command)
     planner.run(request, world_size, rank)
 
 

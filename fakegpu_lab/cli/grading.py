@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fakegpu_lab.amounts import several
+from fakegpu_lab.amounts import several, size
 from fakegpu_lab.course.grade import gradebook, lesson, many, pages, submissions, tables
 from fakegpu_lab.course.grade.journal import Journal
-from fakegpu_lab.course.grade.limits import MIB, Limits
+from fakegpu_lab.course.grade.limits import LEAST_MEMORY, Limits
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.sizes import parse_size
 
@@ -55,10 +55,13 @@ def grade(request: Request) -> int:
     graded = lesson.load(folder)
     if not graded.checks:
         raise FakeGpuError(f"The lesson {graded.name} has nothing that gives points.")
+    memory = parse_size(request.memory)
+    if memory < LEAST_MEMORY:
+        raise FakeGpuError(f"--memory {request.memory}: a notebook needs {size(LEAST_MEMORY)} to import torch.")
     limits = Limits(
         cell_seconds=request.cell_seconds,
         total_seconds=request.total_seconds,
-        memory_bytes=max(parse_size(request.memory), 256 * MIB),
+        memory_bytes=memory,
         processes=request.processes,
     )
     if not out.absolute().parent.is_dir():

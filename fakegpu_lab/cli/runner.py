@@ -18,9 +18,12 @@ from fakegpu_lab.hardware.machine import Machine
 from fakegpu_lab.hardware.spec import parse_spec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fakegpu_lab.hardware.machine import Compute
     from fakegpu_lab.hardware.snapshot import Snapshot
     from fakegpu_lab.hardware.spec import MachineSpec
+    from fakegpu_lab.trace import Trace
 
 
 class Request(NamedTuple):
@@ -30,6 +33,7 @@ class Request(NamedTuple):
     memory: str | None
     compute: Compute
     report: str | None
+    chrome: str | None
     quiet: bool
     module: bool
     command: tuple[str, ...]
@@ -44,21 +48,26 @@ def run(request: Request) -> None:
         For anything wrong with the request, before the program starts.
     """
     spec = parse_spec(request.devices, memory=request.memory)
-    if request.report is not None and not Path(request.report).absolute().parent.is_dir():
-        raise FakeGpuError(f"The report {request.report} cannot be written: there is no such folder.")
+    for what, path in (("report", request.report), ("timeline", request.chrome)):
+        if path is not None and not Path(path).absolute().parent.is_dir():
+            raise FakeGpuError(f"The {what} {path} cannot be written: there is no such folder.")
     # The machine is switched on by the program's own `import torch`, as in a child process: settings that the program
     # makes before that import (PYTORCH_CUDA_ALLOC_CONF, OMP_NUM_THREADS) count, and torch is not imported for nothing.
     inherit.leave(request.devices, request.memory, request.compute)
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
     _attach_nvml()
+    from fakegpu_lab import session
+
     if not request.quiet:
-        from fakegpu_lab import session
         from fakegpu_lab.notebook import postmortem
 
         session.on_change.append(postmortem.watch)
     name, *args = request.command
     made = (program.module if request.module else program.script)(name, tuple(args))
-    epilogue = _Epilogue(request, spec)
+    timeline = _Timeline()
+    if request.chrome is not None:
+        session.on_change.append(timeline)
+    epilogue = _Epilogue(request, spec, timeline)
     os.environ[inherit.REPORTS] = f"{os.getpid()}:{epilogue.folder}"
     atexit.register(epilogue)  # first in, last out: after the program's threads and its own exit handlers
     try:
@@ -78,12 +87,37 @@ def _attach_nvml() -> None:
     when_imported("pynvml", Patches(), attach)
 
 
-class _Epilogue:
-    """What comes after the program: the report and the table."""
+class _Timeline:
+    """A recording of the program's machine, from when it is on; of several, of the last one."""
 
-    def __init__(self, request: Request, spec: MachineSpec) -> None:
+    def __init__(self) -> None:
+        self.trace: Trace | None = None
+        self._recording = False
+
+    def __call__(self, machine: Machine | None) -> None:
+        """Hear of another machine (`session.on_change`)."""
+        self.end()
+        if machine is not None:
+            from fakegpu_lab.trace import Trace
+
+            self.trace = Trace(machine)
+            self.trace.__enter__()
+            self._recording = True
+
+    def end(self) -> None:
+        """Record no more."""
+        if self.trace is not None and self._recording:
+            self._recording = False
+            self.trace.__exit__()
+
+
+class _Epilogue:
+    """What comes after the program: the timeline, the report and the table."""
+
+    def __init__(self, request: Request, spec: MachineSpec, timeline: _Timeline) -> None:
         self.request = request
         self.spec = spec
+        self.timeline = timeline
         self.status = 0
         self.process = os.getpid()
         self.folder = tempfile.mkdtemp(prefix="fakegpu-lab-")
@@ -93,6 +127,7 @@ class _Epilogue:
             return
         from fakegpu_lab import plan, processes, report
 
+        self.timeline.end()
         snapshot = self._snapshot()
         others = processes.collect(Path(self.folder))
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -104,13 +139,11 @@ class _Epilogue:
                 processes=others,
                 plan=plan.current,
             )
-            try:
+            with _telling(f"the report {self.request.report}"):
                 Path(self.request.report).write_text(told.model_dump_json(indent=2) + "\n", encoding="utf-8")
-            except OSError as error:
-                _write(
-                    sys.__stderr__,
-                    f"fakegpu-lab: the report {self.request.report} cannot be written: {error.strerror}.",
-                )
+        if self.request.chrome is not None and self.timeline.trace is not None:
+            with _telling(f"the timeline {self.request.chrome}"):
+                self.timeline.trace.to_chrome_trace(self.request.chrome)
         if not self.request.quiet:
             if plan.current is not None:
                 from fakegpu_lab.cli import planner
@@ -127,6 +160,14 @@ class _Epilogue:
                 sys.__stderr__, "fakegpu-lab: torch did not see the simulated GPUs; `fakegpu-lab doctor` finds out why."
             )
         return (machine or Machine(self.spec, self.request.compute)).snapshot()
+
+
+@contextlib.contextmanager
+def _telling(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        _write(sys.__stderr__, f"fakegpu-lab: {what} cannot be written: {error.strerror}.")
 
 
 def _show(table: object) -> None:

@@ -52,6 +52,8 @@ def run_programs(
     """
     __tracebackhide__ = True
     world_size = check(len(programs))
+    if show is not None and not set(show) <= set(range(world_size)):
+        raise FakeGpuError(f"show={show!r} names ranks that there are not: they are 0 to {world_size - 1}.")
     heap.share()
     console = Console(sys.stdout, set(show) if show is not None else None)
 

@@ -18,6 +18,7 @@ from fakegpu_lab.cli import cli, grading
 from fakegpu_lab.course.authoring.release import released
 from fakegpu_lab.course.grade import lesson as graded_lessons
 from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
+from fakegpu_lab.hardware.errors import FakeGpuError
 from tests.course import graded_lesson as made
 
 
@@ -240,6 +241,15 @@ def one_worker_and_a_run_that_was_killed_give_the_same_grades(graded: Path, patc
     grade(graded, "submitted", "--out", "again.csv", "--resume", *OPTIONS[:4])
     assert sorted(again) == ["ben", "zed"]
     assert rows(graded, "again.csv") == rows(graded)
+
+
+def test_too_little_memory_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    source = made.source()
+    (tmp_path / "source" / "two").mkdir(parents=True)
+    nbformat.write(source, tmp_path / "source" / "two" / "two.ipynb")
+    (tmp_path / "submitted").mkdir()
+    with pytest.raises(FakeGpuError, match="--memory 100MiB: a notebook needs 256 MiB to import torch"):
+        grade(tmp_path, "submitted", "--memory", "100MiB")
 
 
 def test_a_platform_s_zip_is_read_without_leaving_its_folder(tmp_path: Path) -> None:

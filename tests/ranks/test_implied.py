@@ -119,13 +119,17 @@ def test_plan_tells_of_a_rank_of_a_tensor_parallel_and_sharded_llama(tmp_path: P
     sizes = ["--layers=2", "--width=256", "--hidden=512", "--heads=8", "--groups=8", "--words=1000", "--length=128"]
     program = str(PROGRAMS / "llama_2d.py")
     ran = fakegpu_lab(
-        "plan", "-n", "64", "--report", "out.json", program, *sizes, cwd=tmp_path, PYTHONWARNINGS="ignore"
+        *("plan", "-n", "64", "--report", "out.json", "--chrome", "time.json", program, *sizes),
+        cwd=tmp_path,
+        PYTHONWARNINGS="ignore",
     )
     assert ran.returncode == 0, ran.stderr
     told = json.loads((tmp_path / "out.json").read_text())
     assert (told["plan"]["world_size"], told["plan"]["local_size"], len(told["plan"]["steps"])) == (64, 8, 2)
     groups = {(one["name"], one["ranks"]) for one in told["plan"]["operations"]}
     assert {("all_gather_into_tensor", 8), ("reduce_scatter_tensor", 8)} <= groups
+    events = json.loads((tmp_path / "time.json").read_text())["traceEvents"]
+    assert any("all_gather" in event["name"].lower() or "AllGather" in event["name"] for event in events)
     assert "rank 0 of 64, on 8 nodes of 8 NVIDIA H100 80GB HBM3" in ran.stderr
     assert "(the last of 2): kernels " in ran.stderr
     assert "Assumed: every other rank does the same as this one" in ran.stderr

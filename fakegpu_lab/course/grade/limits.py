@@ -7,6 +7,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 MIB = 2**20
+LEAST_MEMORY = 256 * MIB
+"""Bytes: with less, no notebook imports torch."""
 LARGEST = 50 * MIB
 """Bytes of all files of a submission; a notebook beyond this is told, other files beyond it are left behind."""
 
@@ -33,7 +35,7 @@ class Limits(BaseModel):
 
     cell_seconds: Annotated[float, Field(gt=0)] = 30.0
     total_seconds: Annotated[float, Field(gt=0)] = 180.0
-    memory_bytes: Annotated[int, Field(ge=256 * MIB)] = 2048 * MIB
+    memory_bytes: Annotated[int, Field(ge=LEAST_MEMORY)] = 2048 * MIB
     processes: Annotated[int, Field(ge=1)] = 64
     output_chars: Annotated[int, Field(ge=1000)] = 1_000_000
     file_bytes: Annotated[int, Field(ge=MIB)] = 256 * MIB
