@@ -54,7 +54,7 @@ export function say(element: Element, text: string): void {
     if (only.data !== text) {
       only.data = text; // a text that goes on being used is no garbage
     }
-  } else if (only || text) {
+  } else if (element.firstChild || text) {
     element.textContent = text;
   }
 }
