@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import current
+from fakegpu_lab.driver import current, shapes
 from fakegpu_lab.driver.transfer import NoValuesError, no_values
 
 if TYPE_CHECKING:
@@ -79,36 +79,35 @@ SHAPES: dict[str, Callable[..., Any]] = {
 
 
 _ELEMENTWISE = {"add", "addcdiv", "addcmul", "div", "lerp", "mul", "neg", "reciprocal", "sqrt", "sub"}
-"""Where all tensors are of one shape and one floating dtype, so is the result."""
+"""Where all tensors are of one shape and one floating dtype, so is the result; also in place, and of lists."""
 
 
 def kernel(op: Op) -> Callable[..., Any]:
     """What computes `op` on the inner tensors of this machine."""
     if not current.meta():
         return op.call
-    if op.name in SHAPES:
-        return SHAPES[op.name]
+    call = SHAPES.get(op.name, op.call)
     if op.name in ("native_batch_norm", "_native_batch_norm_legit"):
-        return _batch_norm(op.call, op.position["training"])
-    foreach = op.name.startswith("_foreach_")
+        call = _batch_norm(call, op.position["training"])
+    if shapes.follow(op):
+        return shapes.remembered(call)
     name = op.name.removeprefix("_foreach_")
     if name.removesuffix("_") in _ELEMENTWISE and not op.outs:
-        quick = _foreach if foreach else _elementwise
-        return quick(op.call, in_place=name.endswith("_"))
-    return op.call
+        return _in_place(call) if name == op.name else _foreach(call, in_place=name.endswith("_"))
+    return call
 
 
 # torch's shape functions of these are written in Python and take a third of a millisecond. A model of 70 billion
 # parameters has thousands of tensors, and an optimizer a dozen of these ops for each.
 
 
-def _elementwise(call: Callable[..., Any], *, in_place: bool) -> Callable[..., Any]:
-    def elementwise(first: Any, *rest: Any, **kwargs: Any) -> Any:
+def _in_place(call: Callable[..., Any]) -> Callable[..., Any]:
+    def in_place(first: Any, *rest: Any, **kwargs: Any) -> Any:
         if not first.is_meta or not first.is_contiguous() or not _alike(first, rest):
             return call(first, *rest, **kwargs)
-        return first if in_place else torch.empty_like(first)
+        return first
 
-    return elementwise
+    return in_place
 
 
 def _foreach(call: Callable[..., Any], *, in_place: bool) -> Callable[..., Any]:
@@ -119,7 +118,7 @@ def _foreach(call: Callable[..., Any], *, in_place: bool) -> Callable[..., Any]:
         for tensors in zip(first, *lists, strict=True):
             if not _alike(tensors[0], tensors[1:]):
                 return call(first, *rest, **kwargs)
-        return None if in_place else [torch.empty_like(tensor) for tensor in first]
+        return None if in_place else [shapes.like(tensor) for tensor in first]
 
     return foreach
 
