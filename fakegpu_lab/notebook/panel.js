@@ -283,7 +283,8 @@ class Panel {
     }
     this.status.textContent = this.frozen ? "frozen" : !latest.enabled ? "switched off" : latest.busy ? "running" : "idle";
     this.root.dataset.state = this.frozen ? "frozen" : latest.busy && latest.enabled ? "running" : "idle";
-    this.clock.textContent = `${latest.spec} · ${duration(latest.now_ns)} simulated`;
+    const done = Math.max(latest.now_ns, ...shown.map((device) => device.time.done_ns));
+    this.clock.textContent = `${latest.spec} · ${duration(done)} simulated`;
     if (!devices.has(this.device)) this.device = shown[0].slot;
     this.paintChoice(shown);
     this.paintCards(shown);

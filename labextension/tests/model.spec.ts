@@ -28,6 +28,14 @@ test('a state says all', () => {
   expect(model.held(0)).toEqual({ ns: [10, 20], bytes: [GIB, 2 * GIB] });
 });
 
+test('a run takes until all that was launched is done', () => {
+  const later = { time: { busy_ns: 10, done_ns: 7000 } };
+  const model = heard(state(), update(2, { now_ns: 30, devices: [device(1, GIB, later)] }));
+  expect([model.nowNs, model.doneNs]).toEqual([30, 7000]);
+  model.take(read(update(3, { now_ns: 9000 })));
+  expect(model.doneNs).toBe(9000);
+});
+
 test('an update changes what it names, and leaves the rest', () => {
   const model = heard(
     state({ advice: [{ rule: 'r', text: 't', line: '' }] }),

@@ -60,6 +60,9 @@ x = torch.ones(2**20, device=f"cuda:{dist.get_rank()}")
 for _ in range(3):
     dist.all_reduce(x)
 """
+WHEN = """from fakegpu_lab import amounts, snapshot
+print("all is done after", amounts.duration(snapshot().done_ns))
+"""
 TOO_MUCH = "scores = model(torch.randint(0, 1000, (512, 64)).cuda())"
 
 PATHS = "() => [...document.querySelectorAll('.fg-layer')].map(path => path.getAttribute('d')).join('|')"
@@ -106,7 +109,7 @@ def picture(page: Any, name: str, selector: str = ".fg-panel") -> None:
 
 @pytest.fixture(scope="module")
 def page(opened: Callable[[str, list[str]], Any]) -> Any:
-    page = opened("panel.ipynb", [OPEN, TRAIN, RANKS, TOO_MUCH])
+    page = opened("panel.ipynb", [OPEN, TRAIN, RANKS, TOO_MUCH, WHEN])
     run(page, 0)
     page.wait_for_selector(".fg-panel")
     page.wait_for_function("() => document.querySelector('.fg-panel').innerText.includes('cuda:1')")
@@ -168,6 +171,12 @@ def test_collectives_fill(page: Any) -> None:
     assert "all_reduce\t2\t3\t12.0 MiB" in told
     assert "cuda:0 took part in 3, of 12.0 MiB" in told
     picture(page, "collectives")
+
+
+def test_the_time_is_that_of_all_that_was_launched(page: Any) -> None:
+    run(page, 4)
+    said = page.locator(".jp-OutputArea-output", has_text="all is done after").inner_text().split("after ")[1].strip()
+    page.wait_for_selector(f".fg-clock:has-text('a100:2 · {said} simulated')")
 
 
 def test_freeze_clear_and_keys(page: Any) -> None:

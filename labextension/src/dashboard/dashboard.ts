@@ -181,10 +181,10 @@ export class Dashboard extends Widget {
     say(
       this._state,
       this._kept
-        ? this._trans.__('paused at %1', duration(model.nowNs))
+        ? this._trans.__('paused at %1', duration(model.doneNs))
         : model.busy
-          ? this._trans.__('%1 · running', duration(model.nowNs))
-          : duration(model.nowNs)
+          ? this._trans.__('%1 · running', duration(model.doneNs))
+          : duration(model.doneNs)
     );
     say(this._pause, this._kept ? this._trans.__('Go on') : this._trans.__('Pause'));
     mark(this._pause, 'aria-pressed', String(Boolean(this._kept)));

@@ -117,8 +117,8 @@ export class Card {
     const lines: [string, string][] = [[this._trans.__('Kernels'), count(counters.kernels)]];
     if (options.transfers) {
       lines.push(
-        [this._trans.__('From the host'), `${size(counters.h2dBytes)} · ${counters.h2dCount}`],
-        [this._trans.__('To the host'), `${size(counters.d2hBytes)} · ${counters.d2hCount}`]
+        [this._trans.__('Host to device'), `${size(counters.h2dBytes)} · ${counters.h2dCount}`],
+        [this._trans.__('Device to host'), `${size(counters.d2hBytes)} · ${counters.d2hCount}`]
       );
       if (counters.p2pSentBytes + counters.p2pReceivedBytes > 0) {
         lines.push([

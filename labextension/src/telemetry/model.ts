@@ -85,6 +85,11 @@ export class Model {
     return [...this.devices.values()].sort((one, other) => one.slot - other.slot);
   }
 
+  /** When all that was launched is done, ns: the simulated time that a run is said to take. */
+  get doneNs(): number {
+    return Math.max(this.nowNs, ...[...this.devices.values()].map(device => device.doneNs));
+  }
+
   /** Bytes that tensors hold, and all there are, over all devices. */
   get memory(): { allocated: number; total: number } {
     let allocated = 0;
