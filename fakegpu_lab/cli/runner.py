@@ -92,7 +92,7 @@ class _Timeline:
 
     def __init__(self) -> None:
         self.trace: Trace | None = None
-        self._recording = False
+        self._recording = contextlib.ExitStack()
 
     def __call__(self, machine: Machine | None) -> None:
         """Hear of another machine (`session.on_change`)."""
@@ -100,15 +100,11 @@ class _Timeline:
         if machine is not None:
             from fakegpu_lab.trace import Trace
 
-            self.trace = Trace(machine)
-            self.trace.__enter__()
-            self._recording = True
+            self.trace = self._recording.enter_context(Trace(machine))
 
     def end(self) -> None:
         """Record no more."""
-        if self.trace is not None and self._recording:
-            self._recording = False
-            self.trace.__exit__()
+        self._recording.close()
 
 
 class _Epilogue:

@@ -95,7 +95,7 @@ def _maker(result: Any, arguments: list[Any]) -> Callable[[], Any] | None:
         if one is not None and several[-1] is None:
             return None
         others.append(one)
-    kind: Any = tuple if result.__class__ is tuple else result.__class__  # of a named tuple: torch.return_types
+    kind: Any = result.__class__  # tuple, or one of torch.return_types
     return lambda: kind([found and _made(found) for found in several])
 
 
