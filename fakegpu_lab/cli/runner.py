@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from fakegpu_lab import inherit
+from fakegpu_lab import inherit, session
 from fakegpu_lab.cli import program
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.machine import Machine
@@ -56,8 +56,6 @@ def run(request: Request) -> None:
     inherit.leave(request.devices, request.memory, request.compute)
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
     _attach_nvml()
-    from fakegpu_lab import session
-
     if not request.quiet:
         from fakegpu_lab.notebook import postmortem
 
@@ -149,8 +147,7 @@ class _Epilogue:
                 _show(report.summary(snapshot, others))
 
     def _snapshot(self) -> Snapshot:
-        session = sys.modules.get("fakegpu_lab.session")
-        machine: Machine | None = session.latest() if session is not None else None
+        machine = session.latest()
         if machine is None and "torch" in sys.modules:
             _write(
                 sys.__stderr__, "fakegpu-lab: torch did not see the simulated GPUs; `fakegpu-lab doctor` finds out why."
