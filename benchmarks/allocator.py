@@ -8,7 +8,7 @@ from __future__ import annotations
 import timeit
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.hardware.allocator import CachingAllocator
+from fakegpu_lab.hardware.allocator.caching_allocator import CachingAllocator
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from fakegpu_lab.hardware.catalogue import catalogue, gpu
+from fakegpu_lab.hardware.catalogue.lookup import catalogue, gpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,9 +18,9 @@ import torch
 from overhead import Step, gpt_step, small_add
 
 import fakegpu_lab as lab
-from fakegpu_lab.driver.op import Op
-from fakegpu_lab.driver.privateuse1 import CPP_DEVICES
-from fakegpu_lab.driver.tensor import FakeCudaTensor
+from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.cost.op import Op
 
 _aten = torch.ops.aten
 _make_wrapper: Any = torch.Tensor._make_wrapper_subclass

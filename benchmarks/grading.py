@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 import nbformat  # noqa: E402 - from here on, this checkout's own modules are found
 
-from fakegpu_lab.course.authoring.release import released  # noqa: E402
+from fakegpu_lab.course.lessons.release import released  # noqa: E402
 from tests.course import graded_lesson as made  # noqa: E402
 from tests.course.test_grading import HUNGRY, tampered  # noqa: E402
 

@@ -21,10 +21,10 @@ import torch
 from overhead import gpt_step
 
 import fakegpu_lab as lab
-from fakegpu_lab.driver.watching import Watch
-from fakegpu_lab.notebook.publisher import Outlet, Publisher
-from fakegpu_lab.notebook.source import Reader, Source
-from fakegpu_lab.notebook.windows import SHARE as RECORDING
+from fakegpu_lab.driver.memory_report.live_categories import Watch
+from fakegpu_lab.notebook.telemetry.publisher import Outlet, Publisher
+from fakegpu_lab.notebook.telemetry.rolling_window import SHARE as RECORDING
+from fakegpu_lab.notebook.telemetry.source import Reader, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,13 +7,14 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab import inherit, tracebacks
-from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
+from fakegpu_lab.hardware.allocator.settings import AllocatorSettings
+from fakegpu_lab.hardware.catalogue.spec import parse_spec
+from fakegpu_lab.hardware.catalogue.visible_devices import VARIABLE
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.machine import Machine
-from fakegpu_lab.hardware.spec import parse_spec
-from fakegpu_lab.hardware.visible import VARIABLE
 from fakegpu_lab.nvml import publish
+from fakegpu_lab.processes import inheritance
+from fakegpu_lab.user_code import tracebacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -52,18 +53,19 @@ def enable(spec: str = "a100", *, memory: int | str | None = None, compute: Comp
     new.look(os.environ.get(VARIABLE))
     hidden = _hidden()
     _replace(new, f"it was replaced by {spec!r}")
-    if hidden is not None and inherit.VARIABLE not in os.environ:  # a child process's parent has said it
+    if hidden is not None and inheritance.VARIABLE not in os.environ:  # a child process's parent has said it
         print(hidden)
-    inherit.leave(spec, memory, compute)
+    inheritance.leave(spec, memory, compute)
     publish.begin(new)
     return new
 
 
 def _hidden() -> str | None:
-    import_module("torch")  # not before it is needed; in a child process it enables the parent's machine, by `inherit`
-    from fakegpu_lab.driver import real
+    # Not before it is needed; in a child process it enables the parent's machine (`autoload`).
+    import_module("torch")
+    from fakegpu_lab.driver.base import real_gpus
 
-    return real.hidden()
+    return real_gpus.hidden()
 
 
 def _allocator_settings() -> AllocatorSettings:
@@ -101,7 +103,8 @@ def _tell(machine: Machine | None) -> None:
 
 def _install(machine: Machine) -> None:
     from fakegpu_lab.driver import install
-    from fakegpu_lab.ranks import launchers, registration
+    from fakegpu_lab.ranks import install as registration
+    from fakegpu_lab.ranks.launching import launchers
 
     install.install(machine)
     registration.install(install.patches)
@@ -113,7 +116,7 @@ def disable() -> None:
     """Take the machine away: torch is again as it was before `enable`. Without a machine, does nothing."""
     global _machine
     old, _machine = _machine, None
-    inherit.forget()
+    inheritance.forget()
     publish.end()
     if old is not None:
         from fakegpu_lab.driver import install
@@ -158,10 +161,10 @@ def run_ranks(
         What the first rank to fail raised; the others were stopped.
     """
     __tracebackhide__ = True
-    from fakegpu_lab.ranks import run  # imports torch: not before it is needed
+    from fakegpu_lab.ranks.launching import in_process  # imports torch: not before it is needed
 
-    programs = [partial(fn, *args)] * run.check(world_size)
-    return run.run_programs(programs, show, timeout_like_nccl=timeout_like_nccl)
+    programs = [partial(fn, *args)] * in_process.check(world_size)
+    return in_process.run_programs(programs, show, timeout_like_nccl=timeout_like_nccl)
 
 
 def machine() -> Machine:
@@ -193,7 +196,7 @@ def snapshot(*, categories: bool = False) -> Snapshot:
     now = machine()
     if not categories:
         return now.snapshot()
-    from fakegpu_lab.driver import holdings  # imports torch
+    from fakegpu_lab.driver.memory_report import categories as holdings  # imports torch
 
     return now.snapshot(holdings.by_category(now))
 

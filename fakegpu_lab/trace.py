@@ -6,11 +6,11 @@ import html
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab import session
-from fakegpu_lab.amounts import duration, percent, several
-from fakegpu_lab.hardware.clock import here
+from fakegpu_lab.formatting.units import duration, percent, several
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.hardware.recorder import Recorder
-from fakegpu_lab.hardware.records import LIMIT
+from fakegpu_lab.hardware.time.clock import here
+from fakegpu_lab.hardware.time.recorder import Recorder
+from fakegpu_lab.hardware.time.records import LIMIT
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from fakegpu_lab.formatting.table import Table
     from fakegpu_lab.hardware.machine import Machine
-    from fakegpu_lab.hardware.order import Race
-    from fakegpu_lab.hardware.records import Allocation, Collective, HostWork, Kernel, Total, Transfer, Wait
-    from fakegpu_lab.table import Table
+    from fakegpu_lab.hardware.time.happens_before import Race
+    from fakegpu_lab.hardware.time.records import Allocation, Collective, HostWork, Kernel, Total, Transfer, Wait
 
 
 class Trace:
@@ -35,13 +35,13 @@ class Trace:
         if limit < 0:
             raise FakeGpuError(f"record(limit={limit}): the records to keep cannot be fewer than none.")
         self.machine = machine
-        from fakegpu_lab.driver import recording  # imports torch: not before it is needed
+        from fakegpu_lab.driver.recorder import recording  # imports torch: not before it is needed
 
         self._recorder = Recorder(recording.note, recording.notes, here.host.now, limit)
         self._ended: int | None = None
 
     def __enter__(self) -> Self:
-        from fakegpu_lab.driver import recording
+        from fakegpu_lab.driver.recorder import recording
 
         self._recorder.began_ns = here.host.now
         self._recorder.notes = recording.notes
@@ -51,7 +51,7 @@ class Trace:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        from fakegpu_lab.driver import recording
+        from fakegpu_lab.driver.recorder import recording
 
         recording.stop(self.machine, self._recorder)
         self._ended = here.host.now

@@ -4,6 +4,6 @@ c = get_config()  # noqa: F821 - nbgrader defines it
 
 c.CourseDirectory.course_id = "fakegpu-lab"
 c.GenerateAssignment.post_convert_hook = (
-    "fakegpu_lab.course.authoring.release.after_nbgrader"  # wrong solutions stay here
+    "fakegpu_lab.course.lessons.release.after_nbgrader"  # wrong solutions stay here
 )
 c.Execute.timeout = 120

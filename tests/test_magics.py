@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 
 import fakegpu_lab as lab
 from fakegpu_lab import session
-from fakegpu_lab.table import Table
+from fakegpu_lab.formatting.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from fakegpu_lab import inherit, processes, report
+from fakegpu_lab.processes import inheritance, run_reports
+from fakegpu_lab.report import run_tables
 from tests.test_cli import TABLE, lab
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Machine
 
 
-def told(machine: Machine, rank: int | None, name: str = "", **more: object) -> processes.ProcessReport:
-    return processes.ProcessReport(
+def told(machine: Machine, rank: int | None, name: str = "", **more: object) -> run_reports.ProcessReport:
+    return run_reports.ProcessReport(
         name=name or f"rank {rank}", rank=rank, ended=True, snapshot=machine.snapshot(), **more
     )  # type: ignore[arg-type]
 
@@ -36,7 +37,7 @@ def test_ranks_come_in_their_order_and_of_one_that_was_started_again_the_last(ma
     ):
         (tmp_path / f"{number}.json").write_text(left.model_dump_json())
     (tmp_path / "4.json").write_text("half a fi")  # a process was killed while it wrote
-    found = processes.collect(tmp_path)
+    found = run_reports.collect(tmp_path)
     assert [(one.name, one.attempt) for one in found] == [("rank 2", 1), ("rank 10", 0), ("SpawnProcess-1", 0)]
     assert [device.index for device in found[0].devices] == [1]
 
@@ -49,7 +50,7 @@ def test_the_table_has_a_row_for_each_process_and_device_it_used(machine: Machin
     ledger = machine.devices[0].ledger
     ledger.collective_count, ledger.collective_bytes, ledger.collective_wait_ns = 3, 4096, 7_000
     both = told(machine, 0)
-    table = report.summary(before, (both, rank1.model_copy(update={"ended": False})))
+    table = run_tables.summary(before, (both, rank1.model_copy(update={"ended": False})))
     assert [row[:3] for row in table.rows] == [
         ["rank 0", "cuda:0", "4.00 MiB"],
         ["rank 0", "cuda:1", "4.00 MiB"],
@@ -59,8 +60,8 @@ def test_the_table_has_a_row_for_each_process_and_device_it_used(machine: Machin
     assert "a100:2: 2 ranks" in table.title
     assert table.note.endswith("the last collectives: rank 1.")
     # What the program's own process did comes first, and the plain table is as ever.
-    assert report.summary(machine.snapshot(), (rank1,)).rows[0][0] == "main"
-    assert report.summary(machine.snapshot()).headers[0] == "device"
+    assert run_tables.summary(machine.snapshot(), (rank1,)).rows[0][0] == "main"
+    assert run_tables.summary(machine.snapshot()).headers[0] == "device"
 
 
 def test_a_child_that_used_its_gpu_tells_of_it(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_a_child_that_used_its_gpu_tells_of_it(tmp_path: Path) -> None:
     ran = lab("run", "-d", "a100:2", "--report", "out.json", "spawned.py", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr.count(TABLE) == 1
-    (child,) = report.RunReport.model_validate_json((tmp_path / "out.json").read_text()).processes
+    (child,) = run_tables.RunReport.model_validate_json((tmp_path / "out.json").read_text()).processes
     assert child.ended
     assert child.rank is None
     assert child.devices[0].counters.d2h_bytes == 4
@@ -81,11 +82,11 @@ def test_a_child_that_used_its_gpu_tells_of_it(tmp_path: Path) -> None:
 
 def test_the_runs_own_process_leaves_no_file(machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     look = (
-        "import os, sys\nfrom fakegpu_lab import inherit, processes\n"
-        "if sys.argv[1] == 'run':\n    os.environ[inherit.REPORTS] = f'{os.getpid()}:' + sys.argv[2]\n"
-        "import torch\nprint(torch.ones(1, device='cuda').device, processes._reporter is not None)\n"
+        "import os, sys\nfrom fakegpu_lab.processes import inheritance, run_reports\n"
+        "if sys.argv[1] == 'run':\n    os.environ[inheritance.REPORTS] = f'{os.getpid()}:' + sys.argv[2]\n"
+        "import torch\nprint(torch.ones(1, device='cuda').device, run_reports._reporter is not None)\n"
     )
-    monkeypatch.setenv(inherit.REPORTS, f"1:{tmp_path}")
+    monkeypatch.setenv(inheritance.REPORTS, f"1:{tmp_path}")
     for who, leaves in (("run", "False"), ("child", "True")):
         ran = subprocess.run(
             [sys.executable, "-c", look, who, str(tmp_path)], capture_output=True, text=True, check=True

@@ -14,8 +14,8 @@ import click
 import pytest
 
 import fakegpu_lab
-from fakegpu_lab.cli import cli
-from fakegpu_lab.hardware.catalogue import catalogue
+from fakegpu_lab.cli.commands import cli
+from fakegpu_lab.hardware.catalogue.lookup import catalogue
 from fakegpu_lab.notebook.magics import WORDS
 
 ROOT = Path(__file__).parents[1]

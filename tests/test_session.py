@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab import inherit, session
+from fakegpu_lab import autoload, session
 from fakegpu_lab.driver import install
+from fakegpu_lab.processes import inheritance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +110,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing_patched(
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
     assert not install.patches.places
     assert not session.enabled()
-    assert inherit.VARIABLE not in os.environ
+    assert inheritance.VARIABLE not in os.environ
 
 
 @pytest.mark.parametrize(("spec", "options", "sentence"), BAD)
@@ -201,26 +202,26 @@ def work() -> None:
 
 def test_the_machine_is_left_for_child_processes_and_taken_away() -> None:
     lab.enable("a100:2", memory="2GiB", compute="meta")
-    assert json.loads(os.environ[inherit.VARIABLE]) == {"spec": "a100:2", "memory": "2GiB", "compute": "meta"}
+    assert json.loads(os.environ[inheritance.VARIABLE]) == {"spec": "a100:2", "memory": "2GiB", "compute": "meta"}
     lab.disable()
-    assert inherit.VARIABLE not in os.environ
+    assert inheritance.VARIABLE not in os.environ
 
 
 def test_paths_are_left_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my.yaml").write_text("based_on: t4\n")
     monkeypatch.chdir(tmp_path)
     lab.enable("a100, ./my.yaml:2")
-    spec = json.loads(os.environ[inherit.VARIABLE])["spec"]
+    spec = json.loads(os.environ[inheritance.VARIABLE])["spec"]
     assert spec == f"a100,{tmp_path / 'my.yaml'}:2"
     monkeypatch.chdir("/")
     assert len(lab.enable(spec).devices) == 3
 
 
 def test_autoload_enables_what_was_left_and_else_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    inherit.autoload()
+    autoload.autoload()
     assert not session.enabled()
-    monkeypatch.setenv(inherit.VARIABLE, '{"spec": "t4:3", "memory": null, "compute": "real"}')
-    inherit.autoload()
+    monkeypatch.setenv(inheritance.VARIABLE, '{"spec": "t4:3", "memory": null, "compute": "real"}')
+    autoload.autoload()
     assert torch.cuda.device_count() == 3
 
 

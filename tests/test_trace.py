@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import fakegpu_lab as lab
-from fakegpu_lab.hardware.clock import here
+from fakegpu_lab.hardware.time.clock import here
 
 MS = 1e-3
 

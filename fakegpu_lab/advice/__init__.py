@@ -49,10 +49,10 @@ def advise(trace: Recorded) -> Advice:
     """
     findings = [finding for rule in RULES for finding in rule(trace)]
     if session.enabled() and session.machine() is trace.machine:
-        from fakegpu_lab.driver import holders
+        from fakegpu_lab.driver.memory_report import references
 
-        findings += kept_activations(trace, holders.holder) + leak(trace, holders.holder)
-        findings += optimizer_before_to(trace, *holders.training())
+        findings += kept_activations(trace, references.holder) + leak(trace, references.holder)
+        findings += optimizer_before_to(trace, *references.training())
     else:
         findings += kept_activations(trace, lambda addresses: "") + leak(trace, lambda addresses: "")
     return Advice(findings, note_of_dropped(trace))

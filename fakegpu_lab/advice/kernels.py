@@ -6,11 +6,11 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.advice.finding import OFTEN, Finding
-from fakegpu_lab.amounts import duration, percent, size
+from fakegpu_lab.formatting.units import duration, percent, size
 from fakegpu_lab.timeline import spans
 
 if TYPE_CHECKING:
-    from fakegpu_lab.hardware.records import Kernel
+    from fakegpu_lab.hardware.time.records import Kernel
     from fakegpu_lab.timeline.recorded import Recorded
 
 

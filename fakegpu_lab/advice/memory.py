@@ -7,12 +7,12 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.advice.finding import OFTEN, Finding
-from fakegpu_lab.amounts import size
+from fakegpu_lab.formatting.units import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from fakegpu_lab.hardware.records import Allocation
+    from fakegpu_lab.hardware.time.records import Allocation
     from fakegpu_lab.timeline.recorded import Recorded
 
     Holder = Callable[[Iterable[int]], str]

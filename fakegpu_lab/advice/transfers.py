@@ -6,13 +6,13 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, TypeVar
 
 from fakegpu_lab.advice.finding import OFTEN, Finding
-from fakegpu_lab.amounts import duration, percent, several, size
-from fakegpu_lab.hardware.links import STAGED_BYTES
+from fakegpu_lab.formatting.units import duration, percent, several, size
+from fakegpu_lab.hardware.network.links import STAGED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fakegpu_lab.hardware.records import Record, Transfer
+    from fakegpu_lab.hardware.time.records import Record, Transfer
     from fakegpu_lab.timeline.recorded import Recorded
 
     _R = TypeVar("_R", bound=Record)

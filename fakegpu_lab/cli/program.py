@@ -14,8 +14,8 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fakegpu_lab import surroundings, tracebacks
 from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.user_code import environment, tracebacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ class Program:
             print(f"fakegpu-lab: interrupted{where}", file=sys.stderr)
             return INTERRUPTED
         except BaseException as error:
-            if not surroundings.DEBUG:
+            if not environment.DEBUG:
                 tracebacks.trim(error)
             return _tell(error)
         return 0
@@ -66,7 +66,9 @@ class Program:
 
 def _tell(error: BaseException) -> int:
     sys.excepthook(type(error), error, error.__traceback__)
-    postmortem = sys.modules.get("fakegpu_lab.notebook.postmortem")  # the runner watches, unless it is to be quiet
+    postmortem = sys.modules.get(
+        "fakegpu_lab.notebook.out_of_memory.postmortem"
+    )  # the runner watches, unless it is to be quiet
     found = postmortem.take() if postmortem is not None and postmortem.caused(error) else None
     if found is not None:
         print(f"\n{found}", file=sys.stderr)  # where the traceback is

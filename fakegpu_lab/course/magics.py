@@ -12,19 +12,21 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import Markdown, display
 
-from fakegpu_lab import cells, session, trace, tracebacks
-from fakegpu_lab.course import checking, lesson, page, progress
-from fakegpu_lab.course.attempt import Attempt, placeholder, unwritten
-from fakegpu_lab.course.classroom import Classroom, NotSolvedYet
+from fakegpu_lab import session, trace
+from fakegpu_lab.course.checks import checking
+from fakegpu_lab.course.expect.attempt import Attempt, placeholder, unwritten
+from fakegpu_lab.course.lessons import lesson, pages, progress
+from fakegpu_lab.course.lessons.classroom import Classroom, NotSolvedYet
 from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.user_code import cell_code, tracebacks
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from IPython.core.interactiveshell import InteractiveShell
 
-    from fakegpu_lab.course.lesson import Exercise
-    from fakegpu_lab.course.result import Result
+    from fakegpu_lab.course.checks.result import Result
+    from fakegpu_lab.course.lessons.lesson import Exercise
 
 RECORDS = 50_000
 """Records of a kind that an exercise's recording keeps: some 25 MB when all are full."""
@@ -68,7 +70,7 @@ class CourseMagics(Magics):
         found = self.room.lesson
         assert found is not None
         path = progress.path_for(found.name)
-        display(page.Welcome(found, progress.read(path) if path is not None else progress.Progress()))
+        display(pages.Welcome(found, progress.read(path) if path is not None else progress.Progress()))
 
     @magic_arguments()
     @argument("id", help="the exercise")
@@ -83,7 +85,7 @@ class CourseMagics(Magics):
         asked = parse_argstring(self.exercise, line)
         self._known(asked.id)
         attempt = self.room.attempts[asked.id] = Attempt(asked.id)
-        parsed = cells.parse(self.shell, cell)
+        parsed = cell_code.parse(self.shell, cell)
         attempt.name, attempt.tree = parsed.name, parsed.tree
         if placeholder(parsed.tree) is not None:
             self._unsolved(attempt)
@@ -91,7 +93,7 @@ class CourseMagics(Magics):
         attempt.trace = trace.record(RECORDS) if session.enabled() else None
         try:
             with attempt.trace or nullcontext():
-                value = cells.run(self.shell, parsed, names)
+                value = cell_code.run(self.shell, parsed, names)
         except NotImplementedError as error:
             if not str(error):
                 self._unsolved(attempt)
@@ -120,7 +122,7 @@ class CourseMagics(Magics):
         __tracebackhide__ = True
         asked = parse_argstring(self.check, line)
         about = self._known(asked.id)
-        parsed = cells.parse(self.shell, cell)
+        parsed = cell_code.parse(self.shell, cell)
         names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
         result = checking.run(
             parsed.source, names, asked.id, self.room.attempts.get(asked.id), file=parsed.name, tree=parsed.tree,
@@ -160,7 +162,7 @@ class CourseMagics(Magics):
         """
         asked = parse_argstring(self.progress, line)
         path = progress.path_for(self.room.lesson.name if self.room.lesson else "")
-        shown = page.Summary(progress.read(path) if path is not None else progress.Progress())
+        shown = pages.Summary(progress.read(path) if path is not None else progress.Progress())
         if asked.save:
             try:
                 Path(asked.save).write_text(shown.document(), encoding="utf-8")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.amounts import duration, several, size
+from fakegpu_lab.formatting.units import duration, several, size
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.timeline.words import place
+from fakegpu_lab.timeline.labels import place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fakegpu_lab.hardware.records import Transfer
+    from fakegpu_lab.hardware.time.records import Transfer
     from fakegpu_lab.trace import Trace
 
 MOST = 40

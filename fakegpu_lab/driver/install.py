@@ -8,52 +8,37 @@ import torch
 import torch.utils._foreach_utils
 from torch.optim.optimizer import _foreach_supported_types as _optimizer_types
 
-from fakegpu_lab.driver import (
-    assumptions,
-    autocast_script,
-    autocast_state,
-    autograd,
-    benchmarking,
-    compiling,
-    composites,
+from fakegpu_lab.driver import torch_cuda
+from fakegpu_lab.driver.autocast import regions, scripted_regions
+from fakegpu_lab.driver.autograd import backward, optimizers
+from fakegpu_lab.driver.base import current, host_threads, privateuse1, torch_internals
+from fakegpu_lab.driver.base.patches import Patches
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.compile import export, graph_printing, torch_compile, torchscript
+from fakegpu_lab.driver.copies import pinned_memory
+from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher, registered_kernels
+from fakegpu_lab.driver.meta import assumed_values
+from fakegpu_lab.driver.ops import linear, nested
+from fakegpu_lab.driver.ops.attention import choice
+from fakegpu_lab.driver.profiler import benchmark_timer, torch_profiler
+from fakegpu_lab.driver.random import generator_checks, generators
+from fakegpu_lab.driver.tensor_api import (
+    composite_functions,
     constructors,
     conversion,
-    current,
-    dispatch,
-    dispatch_rules,
     dlpack,
-    generator_checks,
-    kernels,
-    lazy,
-    linear,
-    management,
+    lazy_parameters,
     methods,
-    nested,
-    optimizers,
-    pinned,
-    privateuse1,
-    profiling,
-    quiet,
-    random,
-    scripting,
-    sdp_choice,
     serialization,
-    shown,
     storage,
-    subclasses,
-    threads,
-    torch_cuda,
-    tracing,
-    wrappers,
+    user_subclasses,
+    wrapper_subclasses,
 )
-from fakegpu_lab.driver.patches import Patches
-from fakegpu_lab.driver.tensor import FakeCudaTensor
-from fakegpu_lab.hardware import clock
+from fakegpu_lab.driver.torch_cuda import nvml_functions
+from fakegpu_lab.hardware.time import clock
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Machine
-
-__all__ = ["dispatch", "install", "methods", "patches", "uninstall"]
 
 patches = Patches()
 _libraries: list[torch.library.Library] = []
@@ -65,12 +50,12 @@ def install(machine: Machine) -> None:
     current.machine = machine
     current.thread.index = 0
     clock.reset()
-    random.forget()
-    dispatch.forget()
+    generators.forget()
+    dispatcher.forget()
     _destroy_libraries()
     try:
-        _libraries.extend(kernels.register())
-        _libraries.extend(autocast_script.register())
+        _libraries.extend(registered_kernels.register())
+        _libraries.extend(scripted_regions.register())
         patches.set(torch.Tensor, "to", conversion.to)
         patches.set(torch.Tensor, "cuda", conversion.cuda)
         patches.set(torch.Tensor, "data", conversion.data)
@@ -78,39 +63,39 @@ def install(machine: Machine) -> None:
         patches.set(torch.Tensor, "type", methods.type_)
         patches.set(torch, "_has_compatible_shallow_copy_type", conversion.has_compatible_shallow_copy_type)
         patches.set(torch.utils, "swap_tensors", conversion.swap_tensors)
-        patches.set(torch.autograd.graph, "_engine_run_backward", autograd.engine_run_backward)
-        patches.set(torch.autograd, "_engine_run_backward", autograd.engine_run_backward)
-        patches.set(torch.autograd.function.BackwardCFunction, "apply", autograd.apply)
+        patches.set(torch.autograd.graph, "_engine_run_backward", backward.engine_run_backward)
+        patches.set(torch.autograd, "_engine_run_backward", backward.engine_run_backward)
+        patches.set(torch.autograd.function.BackwardCFunction, "apply", backward.apply)
         patches.append(torch.utils._foreach_utils._foreach_supported_types, FakeCudaTensor)
         patches.append(_optimizer_types, FakeCudaTensor)
-        autocast_state.install(patches)
-        benchmarking.install(patches)
-        composites.install(patches)
-        compiling.install(patches)
+        regions.install(patches)
+        benchmark_timer.install(patches)
+        composite_functions.install(patches)
+        torch_compile.install(patches)
         constructors.install(patches)
         linear.registration.install(patches)
         dispatch_rules.install(patches)
         dlpack.install(patches)
-        tracing.install(patches)
-        wrappers.install(patches)
+        export.install(patches)
+        wrapper_subclasses.install(patches)
         generator_checks.install(patches)
-        lazy.install(patches)
-        management.install(patches)
+        lazy_parameters.install(patches)
+        nvml_functions.install(patches)
         nested.install(patches)
         optimizers.install(patches)
-        pinned.install(patches)
-        profiling.install(patches)
-        quiet.install(patches)
-        scripting.install(patches)
+        pinned_memory.install(patches)
+        torch_profiler.install(patches)
+        torch_internals.install(patches)
+        torchscript.install(patches)
         serialization.install(patches)
-        shown.install(patches)
+        graph_printing.install(patches)
         storage.install(patches)
-        subclasses.install(patches)
-        threads.install(patches)
+        user_subclasses.install(patches)
+        host_threads.install(patches)
         torch_cuda.install(patches)
-        sdp_choice.install(patches)
+        choice.install(patches)
         if current.meta():
-            assumptions.install(patches)
+            assumed_values.install(patches)
     except BaseException:
         uninstall()
         raise
@@ -119,12 +104,12 @@ def install(machine: Machine) -> None:
 def uninstall() -> None:
     """Put torch back as it was."""
     patches.undo()
-    autocast_state.uninstall()
-    compiling.restore_stance()
+    regions.uninstall()
+    torch_compile.restore_stance()
     linear.registration.disable()
     _destroy_libraries()
     if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
-        _libraries.extend(kernels.refuse())
+        _libraries.extend(registered_kernels.refuse())
     current.machine = None
     current.ready = False
 

@@ -6,9 +6,9 @@ import atexit
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fakegpu_lab.hardware.allocator import Block, CachingAllocator
+    from fakegpu_lab.hardware.allocator.caching_allocator import Block, CachingAllocator
     from fakegpu_lab.hardware.device import Device
-    from fakegpu_lab.hardware.order import Uses
+    from fakegpu_lab.hardware.time.happens_before import Uses
 
 
 class Buffer:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.hardware import order
-from fakegpu_lab.hardware.allocator import CachingAllocator
-from fakegpu_lab.hardware.clock import CALL_NS, Stream, here, query, record
-from fakegpu_lab.hardware.ledger import Ledger
-from fakegpu_lab.hardware.load import Load
-from fakegpu_lab.hardware.roofline import Roofline
-from fakegpu_lab.hardware.timeline import Timeline
+from fakegpu_lab.hardware.allocator.caching_allocator import CachingAllocator
+from fakegpu_lab.hardware.time.clock import CALL_NS, Stream, here, query, record, synchronised
+from fakegpu_lab.hardware.time.concurrent_kernels import Timeline
+from fakegpu_lab.hardware.time.happens_before import merge
+from fakegpu_lab.hardware.time.ledger import Ledger
+from fakegpu_lab.hardware.time.roofline import Roofline
+from fakegpu_lab.hardware.time.utilization import Load
 
 if TYPE_CHECKING:
-    from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
-    from fakegpu_lab.hardware.clock import Host, Mark
-    from fakegpu_lab.hardware.links import Links
-    from fakegpu_lab.hardware.profile import GpuProfile
-    from fakegpu_lab.hardware.recorder import Recorder
+    from fakegpu_lab.hardware.allocator.settings import AllocatorSettings
+    from fakegpu_lab.hardware.catalogue.profile import GpuProfile
+    from fakegpu_lab.hardware.network.links import Links
+    from fakegpu_lab.hardware.time.clock import Host, Mark
+    from fakegpu_lab.hardware.time.recorder import Recorder
 
 
 class Device:
@@ -135,7 +135,8 @@ class Device:
             recorder.wait(host, self.index, until, why)
         host.wait(until)
         host.now += CALL_NS
-        self.load.note(self, host.now)
+        if host.now >= self.load.due:
+            self.load.note(host.now, self.ran(host.now))
 
     def _tell_of_streams(self) -> None:
         recorder = self.timeline.recorder
@@ -153,6 +154,15 @@ class Device:
         """Nanoseconds in which a kernel ran."""
         return sum(stream.busy for stream in self.streams.values()) - self.timeline.overlap
 
+    def ran(self, now: int) -> int:
+        """Nanoseconds of kernels that have run by `now`: all that were launched but for what the streams still have."""
+        ahead = max((stream.end - now for stream in list(self.streams.values())), default=0)
+        return max(0, self.busy - max(0, ahead))
+
+    def utilization(self, now: int) -> float:
+        """The part of the last sample period in which a kernel ran, 0 to 1: what nvidia-smi calls GPU-Util."""
+        return self.load.busy(now, self.ran(now))
+
     @property
     def in_use(self) -> bool:
         """Whether this process has used it, and so has a CUDA context there."""
@@ -160,7 +170,7 @@ class Device:
 
     def _driver_call(self, name: str, nbytes: int) -> None:
         if name in ("free", "unmap"):  # cudaFree waits for the device
-            order.synchronised(here.host, list(self.streams.values()))
+            synchronised(here.host, list(self.streams.values()))
             here.host.wait(self.end)
 
     @property
@@ -191,5 +201,5 @@ class _AllocatorClock:
         return query(here.host, mark)
 
     def wait(self, stream: int, mark: Mark) -> None:
-        order.merge(here.host.seen, mark.seen)
+        merge(here.host.seen, mark.seen)
         here.host.wait(mark.time)

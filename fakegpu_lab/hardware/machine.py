@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from fakegpu_lab.hardware.catalogue.visible_devices import visible
 from fakegpu_lab.hardware.device import Device
-from fakegpu_lab.hardware.fabric import Fabric
-from fakegpu_lab.hardware.links import Links
-from fakegpu_lab.hardware.snapshot import Snapshot
-from fakegpu_lab.hardware.visible import visible
+from fakegpu_lab.hardware.network.fabric import Fabric
+from fakegpu_lab.hardware.network.links import Links
+from fakegpu_lab.hardware.snapshot import DeviceSnapshot, Snapshot
+from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
-    from fakegpu_lab.hardware.categories import Categories
-    from fakegpu_lab.hardware.spec import MachineSpec
+    from fakegpu_lab.hardware.allocator.settings import AllocatorSettings
+    from fakegpu_lab.hardware.catalogue.spec import MachineSpec
+    from fakegpu_lab.hardware.memory_categories import Categories
 
 Compute = Literal["real", "meta"]
 
@@ -68,7 +69,12 @@ class Machine:
 
         `now` is the simulated time, ns, where it is not the calling thread's.
         """
-        return Snapshot.of(self, categories, now)
+        return Snapshot(
+            spec=self.spec.text,
+            compute=self.compute,
+            now_ns=here.host.now if now is None else now,
+            devices=tuple(DeviceSnapshot.of(card, (categories or {}).get(card)) for card in self.cards),
+        )
 
     def retire(self, why: str) -> None:
         """Make every later use of a tensor on this machine raise `why`."""

@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fakegpu_lab.hardware.categories import Categories  # noqa: TC001 - pydantic reads the annotation
-from fakegpu_lab.hardware.clock import here
+from fakegpu_lab.hardware.memory_categories import Categories  # noqa: TC001 - pydantic reads the annotation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from fakegpu_lab.hardware.device import Device
-    from fakegpu_lab.hardware.machine import Machine
 
 
 class _Frozen(BaseModel):
@@ -118,16 +114,3 @@ class Snapshot(_Frozen):
     def done_ns(self) -> int:
         """When the host was there, and all that was queued on devices is done: how long the program took so far."""
         return max([self.now_ns, *(device.time.done_ns for device in self.devices)])
-
-    @classmethod
-    def of(
-        cls, machine: Machine, categories: Mapping[Device, Categories] | None = None, now: int | None = None
-    ) -> Snapshot:
-        """Read `machine` now, or at another thread's time `now`, ns; the driver knows what its memory is for."""
-        now = here.host.now if now is None else now
-        return cls(
-            spec=machine.spec.text,
-            compute=machine.compute,
-            now_ns=now,
-            devices=tuple(DeviceSnapshot.of(device, (categories or {}).get(device)) for device in machine.cards),
-        )

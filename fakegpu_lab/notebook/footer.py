@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from fakegpu_lab import session
-from fakegpu_lab.amounts import duration, several, size
+from fakegpu_lab.formatting.units import duration, several, size
 
 _Figures: TypeAlias = "tuple[object, int, tuple[int, int, int], tuple[int, ...]]"
 

@@ -9,11 +9,12 @@ from IPython.core.magic import Magics, cell_magic, magics_class, output_can_be_s
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
 
-from fakegpu_lab import cells, trace
-from fakegpu_lab.amounts import duration
+from fakegpu_lab import trace
+from fakegpu_lab.formatting.units import duration
 from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.timeline.labels import place
 from fakegpu_lab.timeline.tables import line_sums
-from fakegpu_lab.timeline.words import place
+from fakegpu_lab.user_code import cell_code
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -46,11 +47,11 @@ class GpuProfileMagics(Magics):
             recording = trace.record()
         except FakeGpuError as error:
             raise UsageError(str(error)) from None
-        parsed = cells.parse(self.shell, cell)
+        parsed = cell_code.parse(self.shell, cell)
         names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
         try:
             with recording:
-                return cells.run(self.shell, parsed, names)
+                return cell_code.run(self.shell, parsed, names)
         finally:
             self._show(recording, parsed.name, asked)
 

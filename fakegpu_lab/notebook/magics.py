@@ -10,20 +10,22 @@ from IPython.core.magic import Magics, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
 
-from fakegpu_lab import listing, report, session
-from fakegpu_lab.hardware.catalogue import catalogue
+from fakegpu_lab import session
+from fakegpu_lab.hardware.catalogue.lookup import catalogue
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.notebook import cells, comms, footer, panel
+from fakegpu_lab.notebook import cell_hooks, footer, panel
 from fakegpu_lab.notebook.gpuprofile import GpuProfileMagics
 from fakegpu_lab.notebook.ranks import RanksMagics
+from fakegpu_lab.notebook.telemetry import comms
+from fakegpu_lab.report import gpu_list, run_tables
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from IPython.core.interactiveshell import InteractiveShell
 
+    from fakegpu_lab.formatting.table import Table
     from fakegpu_lab.notebook.panel import Panel
-    from fakegpu_lab.table import Table
 
 WORDS = ("footer", "off", "panel", "profiles", "reset")
 """What may stand after ``%fakegpu`` in place of GPUs."""
@@ -62,7 +64,7 @@ class FakeGpuMagics(Magics):
             raise UsageError(f"%fakegpu {verb} takes nothing more, and there was {' '.join(rest)!r}.")
         try:
             if verb == "profiles":
-                display(*listing.tables(" ".join(rest)))
+                display(*gpu_list.tables(" ".join(rest)))
                 return None
             if verb == "panel":
                 return panel.panel()
@@ -85,7 +87,7 @@ class FakeGpuMagics(Magics):
             elif not session.enabled():
                 print("No simulated GPU is enabled; %fakegpu a100 enables one.")
                 return None
-            return report.status(session.snapshot())
+            return run_tables.status(session.snapshot())
         except FakeGpuError as error:
             near = difflib.get_close_matches(verb, WORDS, 1)
             hint = f" Did you mean %fakegpu {near[0]}?" if near else ""
@@ -95,14 +97,14 @@ class FakeGpuMagics(Magics):
 def load(shell: InteractiveShell) -> None:
     """Register the magics with `shell`."""
     shell.register_magics(FakeGpuMagics, GpuProfileMagics, RanksMagics)
-    cells.register(shell)
+    cell_hooks.register(shell)
     comms.register(shell)
     shell.set_hook("complete_command", _complete, str_key="%fakegpu")
 
 
 def unload(shell: InteractiveShell) -> None:
     """Take the magics away; the GPUs stay, so that ``%reload_ext`` loses nothing (``%fakegpu off`` ends them)."""
-    cells.unregister(shell)
+    cell_hooks.unregister(shell)
     shell.magics_manager.magics["line"].pop("fakegpu", None)
     shell.magics_manager.magics["cell"].pop("gpuprofile", None)
     shell.magics_manager.magics["cell"].pop("ranks", None)

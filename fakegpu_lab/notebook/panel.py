@@ -9,11 +9,12 @@ import sys
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab import session, surroundings
+from fakegpu_lab import session
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.notebook import still
-from fakegpu_lab.notebook.publisher import Outlet, publisher
-from fakegpu_lab.notebook.source import NO_MACHINE, Reader
+from fakegpu_lab.notebook import static_panel
+from fakegpu_lab.notebook.telemetry.publisher import Outlet, publisher
+from fakegpu_lab.notebook.telemetry.source import NO_MACHINE, Reader
+from fakegpu_lab.user_code import environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +70,7 @@ def opened() -> Panel | None:
 
 def _missing() -> str:
     """Why there can be no live panel here; empty if there can."""
-    if getattr(surroundings.shell(), "kernel", None) is None:
+    if getattr(environment.shell(), "kernel", None) is None:
         return f"{_LIVE_NEEDS}; this Python has no notebook."
     try:
         import anywidget  # noqa: F401
@@ -155,13 +156,13 @@ class Panel:
     def __repr__(self) -> str:
         if not session.enabled():
             return NO_MACHINE
-        return str(still.table(session.snapshot(categories=True), "" if self.widget else self._why_still))
+        return str(static_panel.table(session.snapshot(categories=True), "" if self.widget else self._why_still))
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
         bundle: dict[str, Any] = {"text/plain": repr(self)}
         note = "" if self.widget else self._why_still
         if session.enabled():
-            bundle["text/html"] = still.picture(session.snapshot(categories=True), note)
+            bundle["text/html"] = static_panel.picture(session.snapshot(categories=True), note)
         metadata: dict[str, Any] = {}
         if self.widget is not None:
             with contextlib.suppress(Exception):  # whatever the widget has to say besides, the text is there

@@ -10,8 +10,8 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from fakegpu_lab import cells
 from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.user_code import cell_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ class RanksMagics(Magics):
         __tracebackhide__ = True
         asked = parse_argstring(self.ranks, line)
         try:
-            from fakegpu_lab.ranks.run import check, run_programs
+            from fakegpu_lab.ranks.launching.in_process import check, run_programs
 
             check(asked.count)
             shown = _shown(asked.show, asked.count)
@@ -51,7 +51,7 @@ class RanksMagics(Magics):
         from fakegpu_lab.notebook import rank_names
 
         shell: Any = self.shell
-        parsed = cells.parse(shell, cell)
+        parsed = cell_code.parse(shell, cell)
         code = shell.compile(parsed.tree, parsed.name, "exec")
         notebook = shell.user_ns
         namespaces = [rank_names.of_rank(notebook, code) for _ in range(asked.count)]
@@ -77,7 +77,7 @@ def _shown(text: str, count: int) -> set[int] | None:
     return ranks
 
 
-def _run(shell: Any, cell: cells.Cell, names: dict[str, Any], backend: str | None) -> None:
+def _run(shell: Any, cell: cell_code.Cell, names: dict[str, Any], backend: str | None) -> None:
     """One rank's part: the cell, and what its last expression is."""
     __tracebackhide__ = True
     if backend is not None:
@@ -86,6 +86,6 @@ def _run(shell: Any, cell: cells.Cell, names: dict[str, Any], backend: str | Non
 
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         dist.init_process_group(backend, device_id=torch.device("cuda", torch.cuda.current_device()))
-    value = cells.run(shell, cell, names)
+    value = cell_code.run(shell, cell, names)
     if value is not None:
         print(repr(value))

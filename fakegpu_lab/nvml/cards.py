@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fakegpu_lab.hardware.catalogue.profile import GpuProfile
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.machine import Machine
-    from fakegpu_lab.hardware.profile import GpuProfile
 
 MIB = 1024 * 1024
 BUSES = (0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.nvml import DRIVER_VERSION, find
+from fakegpu_lab.nvml import DRIVER_VERSION, discovery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +113,7 @@ class Library:
         return function
 
     def _init(self) -> int:
-        if not find.present():
+        if not discovery.present():
             return LIBRARY_NOT_FOUND
         self._uses += 1
         return SUCCESS
@@ -127,7 +127,7 @@ class Library:
     @property
     def view(self) -> View:
         """The machine now."""
-        found = find.current()
+        found = discovery.current()
         if found is None:
             raise NvmlError(UNINITIALIZED)
         return found

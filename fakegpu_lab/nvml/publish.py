@@ -16,8 +16,8 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Listener
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.hardware import clock
-from fakegpu_lab.nvml.folder import identity, runtime
+from fakegpu_lab.hardware.time import clock
+from fakegpu_lab.nvml.runtime_folder import identity, runtime
 from fakegpu_lab.nvml.view import VERSION, document, forget
 
 if TYPE_CHECKING:

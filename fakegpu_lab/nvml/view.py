@@ -85,7 +85,7 @@ def document(machine: Machine, identity: str, now: int | None = None) -> Documen
         "spec": machine.spec.text,
         **_facts(machine),
         "snapshot": snapshot.model_dump(mode="json"),
-        "busy": [device.load.busy(device, snapshot.now_ns) for device in machine.cards],
+        "busy": [device.utilization(snapshot.now_ns) for device in machine.cards],
     }
 
 

@@ -13,8 +13,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.hardware.records import Collective, Kernel, Transfer
-from fakegpu_lab.timeline.classes import class_of
+from fakegpu_lab.hardware.time.records import Collective, Kernel, Transfer
+from fakegpu_lab.timeline.kernel_classes import class_of
 from fakegpu_lab.timeline.memory import held
 from fakegpu_lab.timeline.recorded import note_of_dropped, on_devices
 

@@ -6,9 +6,9 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.amounts import size
+from fakegpu_lab.formatting.units import size
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.timeline.classes import CLASSES
+from fakegpu_lab.timeline.kernel_classes import CLASSES
 from fakegpu_lab.timeline.lanes import bands, lanes, thinned
 from fakegpu_lab.timeline.memory import held
 from fakegpu_lab.timeline.recorded import note_of_dropped

@@ -5,14 +5,14 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.amounts import amount, duration, rate, several, size
-from fakegpu_lab.hardware.records import Collective, Kernel, Transfer
-from fakegpu_lab.timeline.words import place, shapes
+from fakegpu_lab.formatting.units import amount, duration, rate, several, size
+from fakegpu_lab.hardware.time.records import Collective, Kernel, Transfer
+from fakegpu_lab.timeline.labels import place, shapes
 
 if TYPE_CHECKING:
     from collections import Counter
 
-    from fakegpu_lab.hardware.records import HostWork, Record, Wait
+    from fakegpu_lab.hardware.time.records import HostWork, Record, Wait
 
 _TEXT = 70
 """Characters of a source line that are shown."""

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.amounts import size
-from fakegpu_lab.hardware.records import Collective, Kernel, Transfer
+from fakegpu_lab.formatting.units import size
+from fakegpu_lab.hardware.time.records import Collective, Kernel, Transfer
 from fakegpu_lab.timeline import hover
-from fakegpu_lab.timeline.classes import class_of
+from fakegpu_lab.timeline.kernel_classes import class_of
 from fakegpu_lab.timeline.recorded import on_devices
 
 if TYPE_CHECKING:

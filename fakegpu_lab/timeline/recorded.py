@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fakegpu_lab.hardware.machine import Machine
-    from fakegpu_lab.hardware.records import Allocation, Collective, HostWork, Kernel, Total, Transfer, Wait
+    from fakegpu_lab.hardware.time.records import Allocation, Collective, HostWork, Kernel, Total, Transfer, Wait
 
 
 class Recorded(Protocol):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fakegpu_lab.hardware.records import Record
+    from fakegpu_lab.hardware.time.records import Record
 
 Span = tuple[int, int]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.amounts import amount, duration, percent, rate, size
+from fakegpu_lab.formatting.table import Table
+from fakegpu_lab.formatting.units import amount, duration, percent, rate, size
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.hardware.records import Kernel, Total
-from fakegpu_lab.table import Table
+from fakegpu_lab.hardware.time.records import Kernel, Total
+from fakegpu_lab.timeline.labels import place
 from fakegpu_lab.timeline.recorded import note_of_dropped, on_devices
-from fakegpu_lab.timeline.words import place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

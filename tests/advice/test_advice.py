@@ -13,7 +13,7 @@ from torch import nn
 
 import fakegpu_lab as lab
 from fakegpu_lab.advice import Advice, kernels, training, transfers
-from fakegpu_lab.hardware.records import Collective, Kernel
+from fakegpu_lab.hardware.time.records import Collective, Kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import nbformat
 
-from fakegpu_lab.course import progress
+from fakegpu_lab.course.lessons import progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable

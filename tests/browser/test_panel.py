@@ -60,8 +60,9 @@ x = torch.ones(2**20, device=f"cuda:{dist.get_rank()}")
 for _ in range(3):
     dist.all_reduce(x)
 """
-WHEN = """from fakegpu_lab import amounts, snapshot
-print("all is done after", amounts.duration(snapshot().done_ns))
+WHEN = """from fakegpu_lab import snapshot
+from fakegpu_lab.formatting import units
+print("all is done after", units.duration(snapshot().done_ns))
 """
 TOO_MUCH = "scores = model(torch.randint(0, 1000, (512, 64)).cuda())"
 

@@ -24,7 +24,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 import fakegpu_lab as lab
-from fakegpu_lab.driver.random import CudaGenerator
+from fakegpu_lab.driver.random.generators import CudaGenerator
 from tests.conformance.exceptions import EXCEPTIONS, NOT_COMPARED
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 import fakegpu_lab as lab
-from fakegpu_lab.driver.transfer import NoValuesError
+from fakegpu_lab.driver.copies.transfer import NoValuesError
 from tests.conformance.exceptions import EXCEPTIONS as NOT_ON_A_DEVICE
 from tests.conformance.meta_exceptions import EXCEPTIONS, STRIDES
 from tests.conformance.test_op_db import DTYPES, HOST_ARGUMENTS, OTHERWISE, Moved, dtypes_of, name_of

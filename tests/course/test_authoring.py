@@ -11,14 +11,14 @@ import yaml
 
 pytest.importorskip("nbgrader")
 
-from fakegpu_lab.cli import cli
-from fakegpu_lab.course import lesson as lessons
-from fakegpu_lab.course import progress
+from fakegpu_lab.cli.commands import cli
 from fakegpu_lab.course.authoring import add, check, new, rules
 from fakegpu_lab.course.authoring.answers import grade_id, replaced
-from fakegpu_lab.course.authoring.release import release, released
+from fakegpu_lab.course.checks.result import CheckRecord
 from fakegpu_lab.course.grade.outcome import Outcome
-from fakegpu_lab.course.result import CheckRecord
+from fakegpu_lab.course.lessons import lesson as lessons
+from fakegpu_lab.course.lessons import progress
+from fakegpu_lab.course.lessons.release import release, released
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:

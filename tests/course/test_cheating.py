@@ -15,11 +15,11 @@ import pytest
 
 pytest.importorskip("nbgrader")
 
-from fakegpu_lab.course.authoring.release import released
-from fakegpu_lab.course.grade import lesson as lessons
-from fakegpu_lab.course.grade.limits import Limits
-from fakegpu_lab.course.grade.one import grade
+from fakegpu_lab.course.grade import graded_lesson as lessons
+from fakegpu_lab.course.grade.one_submission import grade
+from fakegpu_lab.course.grade.sandbox.limits import Limits
 from fakegpu_lab.course.grade.submissions import Submission
+from fakegpu_lab.course.lessons.release import released
 from tests.course.graded_lesson import _mark, raw
 
 if TYPE_CHECKING:

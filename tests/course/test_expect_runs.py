@@ -8,7 +8,8 @@ import torch.distributed as dist
 
 import fakegpu_lab as lab
 from fakegpu_lab import expect
-from fakegpu_lab.course import checking, pictures
+from fakegpu_lab.course import pictures
+from fakegpu_lab.course.checks import checking
 from fakegpu_lab.hardware.errors import FakeGpuError
 from tests.course.conftest import told
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakegpu_lab import expect
-from fakegpu_lab.course.expect_values import digest
+from fakegpu_lab.course.expect.values import digest
 from tests.course.conftest import told
 
 

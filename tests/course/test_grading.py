@@ -14,10 +14,11 @@ import pytest
 
 pytest.importorskip("nbgrader")
 
-from fakegpu_lab.cli import cli, grading
-from fakegpu_lab.course.authoring.release import released
-from fakegpu_lab.course.grade import lesson as graded_lessons
+from fakegpu_lab.cli import grade as grading
+from fakegpu_lab.cli.commands import cli
+from fakegpu_lab.course.grade import graded_lesson as graded_lessons
 from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
+from fakegpu_lab.course.lessons.release import released
 from fakegpu_lab.hardware.errors import FakeGpuError
 from tests.course import graded_lesson as made
 
@@ -172,16 +173,17 @@ def every_student_has_a_page_that_tells_all_but_the_hidden_tests(graded: Path) -
 
 
 def the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
-    from fakegpu_lab.course.grade import lesson, many, tables
+    from fakegpu_lab.course.grade import graded_lesson, whole_class
     from fakegpu_lab.course.grade.journal import Journal
-    from fakegpu_lab.course.grade.limits import Limits
+    from fakegpu_lab.course.grade.outputs import tables
+    from fakegpu_lab.course.grade.sandbox.limits import Limits
     from fakegpu_lab.course.grade.submissions import collect
 
-    two = lesson.load(graded / "source" / "two")
+    two = graded_lesson.load(graded / "source" / "two")
     limits = Limits(cell_seconds=2, memory_bytes=700 * 2**20)
     journal = Journal(graded / "grades.csv.journal", two, limits, resume=True)
     submissions = collect(graded / "submitted", "two", "two")
-    outcomes = many.run(submissions, two, limits, [], journal)
+    outcomes = whole_class.run(submissions, two, limits, [], journal)
     place, move, why = tables.summary(two, outcomes)
     assert (place.passed, place.partly, place.failed, place.unsolved) == (5, 1, 5, 1)
     assert place.mean == pytest.approx((5 * 3 + 2) / 11)
@@ -195,7 +197,7 @@ def the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
 def nbgrader_reads_the_gradebook(graded: Path) -> None:
     from nbgrader.api import Gradebook
 
-    from fakegpu_lab.course.grade.gradebook import _nbgrader_at_ease
+    from fakegpu_lab.course.grade.outputs.gradebook import _nbgrader_at_ease
 
     with _nbgrader_at_ease(), Gradebook(f"sqlite:///{(graded / 'gradebook.db').as_posix()}") as book:
         scores = {one.student.id: one.score for one in book.assignment_submissions("two")}
@@ -224,16 +226,16 @@ def test_a_class_is_graded(graded: Path, subtests: pytest.Subtests) -> None:
 
 def one_worker_and_a_run_that_was_killed_give_the_same_grades(graded: Path, patch: pytest.MonkeyPatch) -> None:
     """What was graded is not graded again; a torn line is not believed; a changed submission is."""
-    from fakegpu_lab.course.grade import many
+    from fakegpu_lab.course.grade import whole_class
 
     again: list[str] = []
-    real = many.grade
+    real = whole_class.grade
 
     def counted(submission: Any, *rest: Any) -> Any:
         again.append(submission.student)
         return real(submission, *rest)
 
-    patch.setattr(many, "grade", counted)
+    patch.setattr(whole_class, "grade", counted)
     lines = (graded / "grades.csv.journal").read_text().splitlines()
     students = [json.loads(line)["outcome"]["student"] for line in lines]
     keep = [line for line, name in zip(lines, students, strict=True) if name not in ("ben", "zed")]

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("nbgrader")
 
-from fakegpu_lab.course.authoring.release import released
+from fakegpu_lab.course.lessons.release import released
 from tests.course import graded_lesson as made
 from tests.course.test_grading import grade, rows
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import fakegpu_lab as lab
-from fakegpu_lab import tracebacks
-from fakegpu_lab.course import progress
-from fakegpu_lab.course.result import Result
+from fakegpu_lab.course.checks.result import Result
+from fakegpu_lab.course.lessons import progress
+from fakegpu_lab.hardware.catalogue.spec import parse_spec
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.hardware.spec import parse_spec
+from fakegpu_lab.user_code import tracebacks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

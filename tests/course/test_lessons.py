@@ -9,7 +9,8 @@ from typing import Any
 import nbformat
 import pytest
 
-from fakegpu_lab.course import checking, lesson
+from fakegpu_lab.course.checks import checking
+from fakegpu_lab.course.lessons import lesson
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 SOURCE = Path(__file__).parents[2] / "lessons" / "source"

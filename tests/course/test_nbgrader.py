@@ -16,10 +16,10 @@ import pytest
 
 pytest.importorskip("nbgrader")
 
-from fakegpu_lab.cli import cli
+from fakegpu_lab.cli.commands import cli
 from fakegpu_lab.course.authoring import new
 from fakegpu_lab.course.authoring.answers import grade_id
-from fakegpu_lab.course.authoring.release import release
+from fakegpu_lab.course.lessons.release import release
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,7 @@ def opened(book: Path) -> Iterator[Any]:
     """A gradebook, read through nbgrader."""
     from nbgrader.api import Gradebook
 
-    from fakegpu_lab.course.grade.gradebook import _nbgrader_at_ease
+    from fakegpu_lab.course.grade.outputs.gradebook import _nbgrader_at_ease
 
     with _nbgrader_at_ease(), Gradebook(f"sqlite:///{book.as_posix()}") as found:
         yield found

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fakegpu_lab.course import page, progress
-from fakegpu_lab.course.classroom import Classroom
-from fakegpu_lab.course.lesson import Exercise, Lesson
-from fakegpu_lab.course.result import CheckRecord, PartRecord
+from fakegpu_lab.course.checks.result import CheckRecord, PartRecord
+from fakegpu_lab.course.lessons import pages, progress
+from fakegpu_lab.course.lessons.classroom import Classroom
+from fakegpu_lab.course.lessons.lesson import Exercise, Lesson
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -102,11 +102,11 @@ def test_hints_come_one_at_a_time_and_are_noted_across_restarts(tmp_path: Path) 
 
 def test_the_summary_shows_all_that_was_done(tmp_path: Path) -> None:
     path = tmp_path / progress.FILE
-    assert "Nothing is done yet" in repr(page.Summary(progress.read(path)))
+    assert "Nothing is done yet" in repr(pages.Summary(progress.read(path)))
     progress.checked(path, LESSON, came("a", 2.0, met=True))
-    shown = page.Summary(progress.read(path))
+    shown = pages.Summary(progress.read(path))
     assert "01-one One: 2 of 3 points, 1 of 2 exercises solved" in repr(shown)
     assert "✓ A: 2 of 2 (1 try)" in repr(shown)
     assert "1 exercise solved" in shown.document()
     assert shown._repr_html_() in shown.document()
-    assert "1 solved so far" in repr(page.Welcome(LESSON, progress.read(path)))
+    assert "1 solved so far" in repr(pages.Welcome(LESSON, progress.read(path)))

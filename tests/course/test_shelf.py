@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fakegpu_lab import front
-from fakegpu_lab.course import lesson, progress, shelf
+from fakegpu_lab.course.lessons import lesson, lesson_library, progress
+from fakegpu_lab.frontend import answers
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 YAML = """
@@ -35,13 +35,13 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name / f"{name}.ipynb").write_text('{"cells": []}')
         (folder / name / "lesson.yaml").chmod(0o444)
     monkeypatch.setattr(lesson, "shipped", lambda: folder)
-    monkeypatch.setattr(front, "_room", lambda: None)  # other tests open lessons in this process
+    monkeypatch.setattr(answers, "_room", lambda: None)  # other tests open lessons in this process
     monkeypatch.chdir(tmp_path)
     return folder
 
 
 def ask(**question: object) -> dict[str, Any]:
-    answered: dict[str, Any] = json.loads(front.answer(json.dumps(question)))
+    answered: dict[str, Any] = json.loads(answers.answer(json.dumps(question)))
     assert answered.pop("version") == 1
     return answered
 
@@ -64,34 +64,34 @@ def test_a_lesson_is_copied_once_and_never_written_over() -> None:
     mine.write_text("mine")
     (Path("mine") / "01-one" / "notes.txt").write_text("mine, too")
     assert told(ask="fetch", name="01-one", folder="mine", newer=True)["notebook"] == path
-    shelf.fetch_all("mine")
+    lesson_library.fetch_all("mine")
     assert mine.read_text() == "mine"
-    assert sorted(path.name for path in Path("mine").iterdir()) == [shelf.LIST, "01-one", "02-two"]
+    assert sorted(path.name for path in Path("mine").iterdir()) == [lesson_library.LIST, "01-one", "02-two"]
 
 
 def test_lessons_are_looked_for_where_they_are() -> None:
     assert told(ask="lessons")["folder"] == "fakegpu-lessons"
-    shelf.fetch("02-two", ".")
+    lesson_library.fetch("02-two", ".")
     here = told(ask="lessons")
     assert here["folder"] == "."
     assert [one["notebook"] for one in here["lessons"]] == ["", "02-two/02-two.ipynb"]
 
 
 def test_a_newer_edition_is_offered_and_put_beside(shipped: Path) -> None:
-    shelf.fetch_all("mine")
+    lesson_library.fetch_all("mine")
     Path("mine/01-one/01-one.ipynb").write_text("mine")
-    assert not any(one.newer for one in shelf.listing("mine"))
+    assert not any(one.newer for one in lesson_library.listing("mine"))
     (shipped / "01-one" / "01-one.ipynb").write_text('{"cells": [1]}')
-    assert [one.newer for one in shelf.listing("mine")] == [True, False]
-    assert shelf.fetch("01-one", "mine") == "01-one/01-one.ipynb", "it is offered, not pushed"
-    assert shelf.fetch("01-one", "mine", newer=True) == "01-one.2/01-one.ipynb"
+    assert [one.newer for one in lesson_library.listing("mine")] == [True, False]
+    assert lesson_library.fetch("01-one", "mine") == "01-one/01-one.ipynb", "it is offered, not pushed"
+    assert lesson_library.fetch("01-one", "mine", newer=True) == "01-one.2/01-one.ipynb"
     assert Path("mine/01-one/01-one.ipynb").read_text() == "mine"
-    listed = shelf.listing("mine")[0]
+    listed = lesson_library.listing("mine")[0]
     assert (listed.notebook, listed.newer) == ("01-one.2/01-one.ipynb", False)
 
 
 def test_a_later_edition_keeps_the_same_progress() -> None:
-    shelf.fetch_all("mine")
+    lesson_library.fetch_all("mine")
     shutil.copytree("mine/01-one", "mine/01-one.2")
     first, second = Path("mine/01-one"), Path("mine/01-one.2")
     assert progress.path_for("01-one", first) == progress.path_for("01-one", second)
@@ -101,15 +101,15 @@ def test_a_later_edition_keeps_the_same_progress() -> None:
 def test_copies_made_without_a_list_are_told_by_what_students_do_not_write_to(shipped: Path) -> None:
     shutil.copytree(shipped / "01-one", "mine/01-one")
     Path("mine/01-one/01-one.ipynb").write_text("mine")
-    assert not shelf.listing("mine")[0].newer
+    assert not lesson_library.listing("mine")[0].newer
     (shipped / "01-one" / "lesson.yaml").chmod(0o644)
     (shipped / "01-one" / "lesson.yaml").write_text(YAML.replace("minutes: 5", "minutes: 6"))
-    assert shelf.listing("mine")[0].newer
+    assert lesson_library.listing("mine")[0].newer
 
 
 def test_starting_over_keeps_every_backup() -> None:
     assert ask(ask="start over", name="01-one", folder="mine")["why"].startswith("The lesson 01-one was not begun")
-    shelf.fetch("01-one", "mine")
+    lesson_library.fetch("01-one", "mine")
     for number in (1, 2):
         Path("mine/01-one/01-one.ipynb").write_text(f"mine {number}")
         backup = told(ask="start over", name="01-one", folder="mine")["backup"]
@@ -125,13 +125,13 @@ def test_a_copy_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(shutil, "copytree", full)
     with pytest.raises(FakeGpuError, match="cannot be copied to mine: No space left on device"):
-        shelf.fetch("01-one", "mine")
+        lesson_library.fetch("01-one", "mine")
     assert list(Path("mine").iterdir()) == []
 
 
 def test_a_notebook_s_exercises_with_hints_that_are_noted() -> None:
     folder = Path("mine/01-one")
-    shelf.fetch("01-one", "mine")
+    lesson_library.fetch("01-one", "mine")
     about = told(ask="notebook", name="01-one", folder=str(folder))
     assert (about["title"], about["loaded"]) == ("One", False)
     first = {"id": "a", "title": "First", "points": 2.0, "hints": 2, "seen": 0, "best": 0.0, "attempts": 0}
@@ -161,6 +161,6 @@ def test_profiles_can_be_chosen_from() -> None:
     ],
 )
 def test_what_cannot_be_answered_is_told(question: str, why: str) -> None:
-    answered = json.loads(front.answer(question))
+    answered = json.loads(answers.answer(question))
     assert not answered["ok"]
     assert answered["why"].startswith(why)

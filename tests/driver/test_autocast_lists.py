@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch.testing._internal.autocast_test_lists import AutocastTestLists
 
 import fakegpu_lab as lab
-from fakegpu_lab.driver import autocast_lists as lists
+from fakegpu_lab.driver.autocast import op_lists as lists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab.driver import compiling
+from fakegpu_lab.driver.compile import torch_compile
 
 
 def test_compile_runs_eagerly_and_is_counted() -> None:
@@ -39,7 +39,7 @@ def test_every_way_to_compile_trains(machine, options) -> None:
 
 
 def test_it_is_said_once(machine, monkeypatch, capfd) -> None:
-    monkeypatch.setattr(compiling, "_said", [])
+    monkeypatch.setattr(torch_compile, "_said", [])
     for _ in range(2):
         torch.compile(torch.nn.ReLU())
     out, err = capfd.readouterr()

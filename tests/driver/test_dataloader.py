@@ -80,7 +80,9 @@ def _child(rank, on_host, on_device, parameter, queue):
 
 def test_spawned_processes_have_the_machine_and_get_copies(machine, monkeypatch):
     """One process for all that is asked of spawning: they take seconds to start."""
-    monkeypatch.setattr("fakegpu_lab.ranks.launchers.in_notebook", lambda: False)  # another test may have made a shell
+    monkeypatch.setattr(
+        "fakegpu_lab.ranks.launching.launchers.in_notebook", lambda: False
+    )  # another test may have made a shell
     queue = mp.get_context("spawn").SimpleQueue()
     on_host, on_device = torch.ones(2), torch.full((2,), 10.0, device="cuda:1")
     parameter = torch.nn.Parameter(torch.full((2,), 100.0, device="cuda"))

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import fakegpu_lab as lab
-from fakegpu_lab.driver.messages import TORCH_VERSION
+from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ import fakegpu_lab as lab
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fakegpu_lab.hardware.categories import Categories
+    from fakegpu_lab.hardware.memory_categories import Categories
 
 
 @pytest.fixture(autouse=True)

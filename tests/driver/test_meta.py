@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import fakegpu_lab as lab
-from fakegpu_lab.hardware.sizes import format_size
+from fakegpu_lab.hardware.catalogue.sizes import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from fakegpu_lab.driver import objects
+from fakegpu_lab.driver.base import live_objects
 
 
 class Base:
@@ -24,22 +24,22 @@ class Grandchild(Child):
 
 
 def test_subclasses_at_any_depth() -> None:
-    assert objects.subclasses(Base) == {Base, Child, Grandchild}
-    assert type in objects.subclasses(object)
+    assert live_objects.subclasses(Base) == {Base, Child, Grandchild}
+    assert type in live_objects.subclasses(object)
 
 
 def test_the_objects_of_these_types_and_no_others() -> None:
     made = [Base(), Child(), Grandchild(), Child()]
-    assert {id(one) for one in objects.live([Child])} == {id(made[1]), id(made[3])}
-    assert len(objects.live(objects.subclasses(Base))) == 4
-    assert objects.live([]) == []
+    assert {id(one) for one in live_objects.live([Child])} == {id(made[1]), id(made[3])}
+    assert len(live_objects.live(live_objects.subclasses(Base))) == 4
+    assert live_objects.live([]) == []
 
 
 def test_nothing_else_is_held_afterwards() -> None:
     bystanders = [(number, []) for number in range(500)]
     before = [sys.getrefcount(one) for one in bystanders]
     gc.collect()
-    found = objects.live([Base])
+    found = live_objects.live([Base])
     assert [sys.getrefcount(one) for one in bystanders] == before
     assert found == []
     assert gc.isenabled()
@@ -49,7 +49,7 @@ def test_nothing_else_is_held_afterwards() -> None:
 def test_the_garbage_collector_is_left_as_it_was(collects: bool) -> None:
     try:
         (gc.enable if collects else gc.disable)()
-        objects.live([Base])
+        live_objects.live([Base])
         assert gc.isenabled() is collects
     finally:
         gc.enable()
@@ -73,7 +73,7 @@ def test_another_thread_may_make_tuples_meanwhile() -> None:
     beside.start()
     try:
         for _ in range(10):
-            objects.live([Base])
+            live_objects.live([Base])
     finally:
         done.set()
         beside.join()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fakegpu_lab.driver import pinned
+from fakegpu_lab.driver.copies import pinned_memory
 
 
 def test_a_pinned_copy(machine):
@@ -18,8 +18,8 @@ def test_a_pinned_copy(machine):
     assert torch.equal(copy, tensor)
     assert copy.data_ptr() != tensor.data_ptr()
     assert copy.pin_memory() is copy
-    assert pinned.is_pinned_tensor(copy)
-    assert not pinned.is_pinned_tensor(tensor)
+    assert pinned_memory.is_pinned_tensor(copy)
+    assert not pinned_memory.is_pinned_tensor(tensor)
 
 
 def test_views_are_pinned_and_copies_are_not(machine):

@@ -16,7 +16,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 import fakegpu_lab as lab
-from fakegpu_lab import tracebacks
+from fakegpu_lab.user_code import tracebacks
 
 
 @pytest.mark.usefixtures("machine")

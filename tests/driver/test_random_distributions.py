@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab.hardware import philox
+from fakegpu_lab.hardware.random import philox
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -201,7 +201,7 @@ def test_permutation_sorts_by_random_keys() -> None:
 
 
 def test_equal_keys_of_a_permutation_are_shuffled() -> None:
-    from fakegpu_lab.driver.sampling import _shuffle_equal
+    from fakegpu_lab.driver.random.sampling import _shuffle_equal
 
     order = np.arange(6)
     _shuffle_equal(order, np.array([1, 5, 5, 5, 7, 8]), 0, 8)

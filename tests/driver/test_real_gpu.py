@@ -50,10 +50,11 @@ def test_enabling_says_that_it_is_hidden_and_disabling_brings_it_back(
 
 
 def test_a_child_process_does_not_repeat_it(real: int, capsys: pytest.CaptureFixture[str]) -> None:
-    from fakegpu_lab import inherit
+    from fakegpu_lab import autoload
+    from fakegpu_lab.processes import inheritance
 
-    inherit.leave("a100", "1GiB", "real")
-    inherit.autoload()
+    inheritance.leave("a100", "1GiB", "real")
+    autoload.autoload()
     assert torch.cuda.device_count() == 1
     assert capsys.readouterr() == ("", "")
 

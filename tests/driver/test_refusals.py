@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 import fakegpu_lab as lab
-from fakegpu_lab.driver.native_functions import _entries
-from fakegpu_lab.driver.refusals import CPU_ONLY
+from fakegpu_lab.driver.placement.native_functions import _entries
+from fakegpu_lab.driver.placement.refusals import CPU_ONLY
 
 NOT_REFUSED = {
     "_empty_affine_quantized", "_empty_per_channel_affine_quantized", "_foobar", "_functional_assert_async",

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab.hardware.clock import CALL_NS
+from fakegpu_lab.hardware.time.clock import CALL_NS
 
 Stream, Event = torch.cuda.Stream, torch.cuda.Event  # those of the CPU build, as a program imports them
 

@@ -12,8 +12,8 @@ import torch
 from torch.cuda import _parse_visible_devices, _transform_uuid_to_ordinals
 
 import fakegpu_lab as lab
-from fakegpu_lab import report
-from fakegpu_lab.hardware.visible import visible
+from fakegpu_lab.hardware.catalogue.visible_devices import visible
+from fakegpu_lab.report import run_tables
 from tests.hardware.test_visible import CASES, UUIDS
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def test_cards_are_renumbered(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.ones(1, device="cuda:2")
     with pytest.raises(torch.OutOfMemoryError, match=r"GPU 1 has a total capacity of 4\.00 GiB"):
         torch.empty(2**33, device="cuda:1")
-    first = [row[0] for row in report.status(lab.snapshot()).rows]
+    first = [row[0] for row in run_tables.status(lab.snapshot()).rows]
     assert first == ["cuda:1", "hidden (GPU 1)", "cuda:0"]
 
 

@@ -16,7 +16,7 @@ from tests.fidelity.training import Bottleneck
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.hardware.records import Kernel
+    from fakegpu_lab.hardware.time.records import Kernel
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "linear_backward", "convolution", "convolution_backward")
 MIB = 2**20

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fakegpu_lab.hardware.catalogue import gpu
-from fakegpu_lab.hardware.fabric import Fabric
-from fakegpu_lab.hardware.links import Links
-from fakegpu_lab.hardware.roofline import Roofline
-from fakegpu_lab.hardware.spec import parse_spec
+from fakegpu_lab.hardware.catalogue.lookup import gpu
+from fakegpu_lab.hardware.catalogue.spec import parse_spec
+from fakegpu_lab.hardware.network.fabric import Fabric
+from fakegpu_lab.hardware.network.links import Links
+from fakegpu_lab.hardware.time.roofline import Roofline
 from tests.fidelity.fact import Fact, enabled
 from tests.fidelity.training import bert, resnet50
 

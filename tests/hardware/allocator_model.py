@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
+from fakegpu_lab.hardware.allocator.settings import AllocatorSettings
 
 MIB = 2**20
 QUANTITIES = (

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from fakegpu_lab.hardware.allocator import AllocatorSettings, Block, CachingAllocator, DeviceOutOfMemory
+from fakegpu_lab.hardware.allocator.caching_allocator import (
+    AllocatorSettings,
+    Block,
+    CachingAllocator,
+    DeviceOutOfMemory,
+)
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 

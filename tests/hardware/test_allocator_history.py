@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fakegpu_lab.hardware.allocator import CachingAllocator, DeviceOutOfMemory, merge_snapshots
+from fakegpu_lab.hardware.allocator.caching_allocator import CachingAllocator, DeviceOutOfMemory, merge_snapshots
 
 MIB = 2**20
 HERE = [{"filename": "lesson.py", "line": 3, "name": "forward"}]
@@ -67,7 +67,7 @@ def test_every_event() -> None:
 
 
 def test_expandable_segments_are_mapped() -> None:
-    from fakegpu_lab.hardware.allocator import AllocatorSettings
+    from fakegpu_lab.hardware.allocator.caching_allocator import AllocatorSettings
 
     gpu = CachingAllocator(1, 100 * MIB, settings=AllocatorSettings.parse("expandable_segments:True"))
     gpu.record_history()

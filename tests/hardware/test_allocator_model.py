@@ -10,8 +10,13 @@ from allocator_model import Model, ModelBlock, ModelOutOfMemory
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fakegpu_lab.hardware.allocator import AllocatorSettings, Block, CachingAllocator, DeviceOutOfMemory
-from fakegpu_lab.hardware.allocator_stats import DeviceCounters
+from fakegpu_lab.hardware.allocator.caching_allocator import (
+    AllocatorSettings,
+    Block,
+    CachingAllocator,
+    DeviceOutOfMemory,
+)
+from fakegpu_lab.hardware.allocator.statistics import DeviceCounters
 
 MIB = 2**20
 TOTAL, CONTEXT = 256 * MIB, 6 * MIB

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fakegpu_lab.hardware.allocator_settings import UNLIMITED, AllocatorSettings
+from fakegpu_lab.hardware.allocator.settings import UNLIMITED, AllocatorSettings
 
 MIB = 2**20
 

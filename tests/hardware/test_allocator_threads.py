@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fakegpu_lab.hardware.allocator import Block, CachingAllocator
+from fakegpu_lab.hardware.allocator.caching_allocator import Block, CachingAllocator
 
 MIB = 2**20
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakegpu_lab.hardware import copies
-from fakegpu_lab.hardware.clock import CALL_NS, Host, Stream, await_mark, launch, record
-from fakegpu_lab.hardware.ledger import Ledger
+from fakegpu_lab.hardware.catalogue.spec import parse_spec
 from fakegpu_lab.hardware.machine import Machine
-from fakegpu_lab.hardware.spec import parse_spec
-from fakegpu_lab.hardware.timeline import Timeline
+from fakegpu_lab.hardware.time.clock import CALL_NS, Host, Stream, await_mark, launch, record
+from fakegpu_lab.hardware.time.concurrent_kernels import Timeline
+from fakegpu_lab.hardware.time.ledger import Ledger
+from fakegpu_lab.hardware.transfers import copies
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
@@ -197,7 +197,7 @@ def test_between_nodes_a_copy_goes_over_the_network() -> None:
 
 
 def test_streams_of_a_device() -> None:
-    from fakegpu_lab.hardware.clock import here
+    from fakegpu_lab.hardware.time.clock import here
 
     card = device()
     host = here.host
@@ -215,7 +215,7 @@ def test_streams_of_a_device() -> None:
 
 
 def test_cuda_free_waits_for_the_device() -> None:
-    from fakegpu_lab.hardware.clock import here
+    from fakegpu_lab.hardware.time.clock import here
 
     card = device()
     here.host.now = 0
@@ -228,7 +228,7 @@ def test_cuda_free_waits_for_the_device() -> None:
 
 
 def test_the_allocator_asks_the_streams() -> None:
-    from fakegpu_lab.hardware.clock import here
+    from fakegpu_lab.hardware.time.clock import here
 
     card = device()
     here.host.now = 0

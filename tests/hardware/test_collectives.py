@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fakegpu_lab.hardware import collectives
-from fakegpu_lab.hardware.clock import Host, launch
-from fakegpu_lab.hardware.fabric import Cost
+from fakegpu_lab.hardware.catalogue.spec import parse_spec
 from fakegpu_lab.hardware.machine import Machine
-from fakegpu_lab.hardware.recorder import Recorder
-from fakegpu_lab.hardware.spec import parse_spec
+from fakegpu_lab.hardware.network.fabric import Cost
+from fakegpu_lab.hardware.time.clock import Host, launch
+from fakegpu_lab.hardware.time.recorder import Recorder
+from fakegpu_lab.hardware.transfers import collectives
 
 US = 1_000
 COST = Cost(100 * US, "ring", "Simple", 1e9, 2e9)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakegpu_lab.hardware import nccl
-from fakegpu_lab.hardware.fabric import Fabric
-from fakegpu_lab.hardware.links import Links
-from fakegpu_lab.hardware.nccl import AMPERE, BLACKWELL, HOPPER, VOLTA, Line, Paths, lines
-from fakegpu_lab.hardware.spec import parse_spec
+from fakegpu_lab.hardware.catalogue.spec import parse_spec
+from fakegpu_lab.hardware.network import nccl
+from fakegpu_lab.hardware.network.fabric import Fabric
+from fakegpu_lab.hardware.network.links import Links
+from fakegpu_lab.hardware.network.nccl import AMPERE, BLACKWELL, HOPPER, VOLTA, Line, Paths, lines
 from tests.fidelity.measured import all_reduce_table
 
 if TYPE_CHECKING:

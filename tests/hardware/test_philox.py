@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakegpu_lab.hardware import philox
+from fakegpu_lab.hardware.random import philox
 
 U32 = st.integers(0, 2**32 - 1)
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from fakegpu_lab.hardware.catalogue import catalogue, find, gpu, key, node, profiles_dir
+from fakegpu_lab.hardware.catalogue.lookup import catalogue, find, gpu, key, node, profiles_dir
+from fakegpu_lab.hardware.catalogue.profile import GpuProfile, NodeProfile
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.hardware.profile import GpuProfile, NodeProfile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakegpu_lab.hardware.catalogue import gpu
-from fakegpu_lab.hardware.links import Links
-from fakegpu_lab.hardware.roofline import FLOOR_NS, Roofline
-from fakegpu_lab.hardware.spec import parse_spec
+from fakegpu_lab.hardware.catalogue.lookup import gpu
+from fakegpu_lab.hardware.catalogue.spec import parse_spec
+from fakegpu_lab.hardware.network.links import Links
+from fakegpu_lab.hardware.time.roofline import FLOOR_NS, Roofline
 
 sizes = st.integers(1, 8192)
 

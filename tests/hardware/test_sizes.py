@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakegpu_lab.hardware.catalogue.sizes import format_size, parse_size
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.hardware.sizes import format_size, parse_size
 
 UNITS = {
     "B": 1,

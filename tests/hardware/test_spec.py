@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakegpu_lab.hardware.catalogue.spec import MAX_DEVICES, MachineSpec, parse_spec
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.hardware.spec import MAX_DEVICES, MachineSpec, parse_spec
 
 
 def ids(spec: MachineSpec) -> list[str]:

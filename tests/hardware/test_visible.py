@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from fakegpu_lab.hardware.catalogue.spec import parse_spec
+from fakegpu_lab.hardware.catalogue.visible_devices import visible
 from fakegpu_lab.hardware.machine import Machine
-from fakegpu_lab.hardware.spec import parse_spec
-from fakegpu_lab.hardware.visible import visible
 
 UUIDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33", "MIG-cc44"]
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fakegpu_lab import front
-from fakegpu_lab.course import progress, result
-from fakegpu_lab.notebook import comms, magics, source, telemetry
+from fakegpu_lab.course.checks import result
+from fakegpu_lab.course.lessons import progress
+from fakegpu_lab.frontend import answers
+from fakegpu_lab.notebook import magics
+from fakegpu_lab.notebook.telemetry import comms, messages, source
 
 ROOT = Path(__file__).parents[2]
 SIDEBAR, PANEL = ROOT / "labextension" / "src", ROOT / "fakegpu_lab" / "notebook" / "panel.js"
@@ -20,12 +22,12 @@ SIDEBAR, PANEL = ROOT / "labextension" / "src", ROOT / "fakegpu_lab" / "notebook
     [
         (SIDEBAR / "kernel" / "link.ts", "TELEMETRY", comms.TELEMETRY),
         (SIDEBAR / "kernel" / "link.ts", "CONTROL", comms.CONTROL),
-        (SIDEBAR / "kernel" / "ask.ts", "VERSION", front.VERSION),
-        (SIDEBAR / "telemetry" / "schema.ts", "VERSION", telemetry.VERSION),
+        (SIDEBAR / "kernel" / "ask.ts", "VERSION", answers.VERSION),
+        (SIDEBAR / "telemetry" / "schema.ts", "VERSION", messages.VERSION),
         (SIDEBAR / "telemetry" / "model.ts", "STEPS", source.STEPS),
         (SIDEBAR / "lessons" / "outline.ts", "CHECK", result.MIME),
         (SIDEBAR / "lessons" / "library.ts", "PROGRESS", progress.FILE),
-        (PANEL, "VERSION", telemetry.VERSION),
+        (PANEL, "VERSION", messages.VERSION),
         (PANEL, "ROWS", source.ROWS),
     ],
     ids=lambda value: value.name if isinstance(value, Path) else None,

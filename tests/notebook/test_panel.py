@@ -17,9 +17,9 @@ from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 
 import fakegpu_lab as lab
-from fakegpu_lab.hardware.categories import NAMES
+from fakegpu_lab.hardware.memory_categories import NAMES
 from fakegpu_lab.notebook.panel import Panel
-from fakegpu_lab.notebook.still import COLOURS
+from fakegpu_lab.notebook.static_panel import COLOURS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

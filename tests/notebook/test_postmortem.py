@@ -17,15 +17,15 @@ from torch.utils.checkpoint import checkpoint
 
 import fakegpu_lab as lab
 from fakegpu_lab import session
-from fakegpu_lab.driver import oom_facts
-from fakegpu_lab.notebook import postmortem
+from fakegpu_lab.driver.memory_report import out_of_memory
+from fakegpu_lab.notebook.out_of_memory import postmortem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from fakegpu_lab.notebook.postmortem import PostMortem
-    from fakegpu_lab.notebook.remedies import Remedy
+    from fakegpu_lab.notebook.out_of_memory.postmortem import PostMortem
+    from fakegpu_lab.notebook.out_of_memory.remedies import Remedy
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def watched() -> Iterator[None]:
     session.on_change.append(postmortem.watch)
     yield
     session.on_change.remove(postmortem.watch)
-    oom_facts.forget()
+    out_of_memory.forget()
     lab.disable()
 
 

@@ -14,15 +14,16 @@ import torch
 from torch import nn
 
 import fakegpu_lab as lab
-from fakegpu_lab.driver import watching
-from fakegpu_lab.notebook import comms, telemetry
-from fakegpu_lab.notebook.publisher import UNSEEN, Outlet, Publisher
-from fakegpu_lab.notebook.source import ROWS, STEPS, History, Reader, Source
+from fakegpu_lab.driver.memory_report import live_categories
+from fakegpu_lab.notebook.telemetry import comms
+from fakegpu_lab.notebook.telemetry import messages as telemetry
+from fakegpu_lab.notebook.telemetry.publisher import UNSEEN, Outlet, Publisher
+from fakegpu_lab.notebook.telemetry.source import ROWS, STEPS, History, Reader, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fakegpu_lab.notebook.telemetry import Telemetry
+    from fakegpu_lab.notebook.telemetry.messages import Telemetry
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def told(reader: Reader) -> Telemetry:
 
 
 def test_the_committed_schema_is_that_of_the_models() -> None:
-    """After a change of the models: python -m fakegpu_lab.notebook.telemetry > …/notebook/telemetry.schema.json."""
+    """After a change of the models: python -m fakegpu_lab.notebook.telemetry.messages > …/telemetry.schema.json."""
     assert telemetry.schema() == telemetry.make_schema()
     assert f"version {telemetry.VERSION}" in telemetry.schema()["title"]
 
@@ -158,26 +159,26 @@ def test_a_cell_s_advice_is_told(source: Source) -> None:
 def test_watching_is_undone(source: Source) -> None:
     from torch.optim import optimizer
 
-    from fakegpu_lab.driver import dispatch
-    from fakegpu_lab.driver.tensor import FakeCudaTensor
+    from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+    from fakegpu_lab.driver.dispatch import dispatcher
 
     lab.enable("a100")
     source.open()
-    assert FakeCudaTensor.__torch_dispatch__ is not dispatch.run
+    assert FakeCudaTensor.__torch_dispatch__ is not dispatcher.run
     source.close()
-    assert FakeCudaTensor.__torch_dispatch__ is dispatch.run
+    assert FakeCudaTensor.__torch_dispatch__ is dispatcher.run
     source.open()
     lab.disable()
-    assert FakeCudaTensor.__torch_dispatch__ is dispatch.run
+    assert FakeCudaTensor.__torch_dispatch__ is dispatcher.run
     assert optimizer._global_optimizer_post_hooks == {}
 
 
 def test_the_first_looks_of_a_cell_are_close_together(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look takes 1 ms here: twenty of them may be eager."""
     lab.enable("a100")
-    watch = watching.Watch(lab.machine())
+    watch = live_categories.Watch(lab.machine())
     ticks = itertools.count()
-    monkeypatch.setattr(watching, "thread_time", lambda: next(ticks) / 1000)
+    monkeypatch.setattr(live_categories, "thread_time", lambda: next(ticks) / 1000)
 
     def pauses() -> list[float]:
         found = []

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab import inherit
-from fakegpu_lab.nvml import find, folder
+from fakegpu_lab.nvml import discovery, runtime_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,16 +109,12 @@ def test_a_child_with_the_same_machine_is_one_more_process(busy: Machine) -> Non
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", program], **pipes) as child:  # type: ignore[call-overload]
         assert child.stdout.readline() == "ready\n"
-        view = find.current()
+        view = discovery.current()
         assert view is not None
         assert sorted(process.pid for process in view.gpus[1].processes) == sorted([os.getpid(), child.pid])
         assert view.gpus[0].processes == []
         child.communicate("\n")
     lab.disable()
-
-
-def test_both_sides_know_the_variables_by_one_name() -> None:
-    assert (folder.MACHINE, folder.IDENTITY) == (inherit.VARIABLE, inherit.IDENTITY)
 
 
 def test_only_ones_own_folder_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,9 +123,9 @@ def test_only_ones_own_folder_is_trusted(tmp_path: Path, monkeypatch: pytest.Mon
     open_to_all.chmod(0o777)
     monkeypatch.setenv("FAKEGPU_LAB_RUNTIME", str(open_to_all))
     if os.name == "posix":
-        assert folder.runtime() is None
+        assert runtime_folder.runtime() is None
         monkeypatch.setenv("FAKEGPU_LAB_RUNTIME", str(tmp_path / "own"))
-        made = folder.runtime()
+        made = runtime_folder.runtime()
         assert made is not None
         assert made.stat().st_mode & 0o077 == 0
 
@@ -139,7 +134,7 @@ def test_a_stranger_without_the_key_gets_nothing(busy: Machine) -> None:
     from multiprocessing import AuthenticationError
     from multiprocessing.connection import Client
 
-    place = folder.runtime()
+    place = runtime_folder.runtime()
     assert place is not None
     told = json.loads((place / f"{os.getpid()}.json").read_text())
     with pytest.raises(AuthenticationError):

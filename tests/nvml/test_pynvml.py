@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab.hardware.load import WINDOW_NS
+from fakegpu_lab.hardware.time.utilization import WINDOW_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab.nvml import find
+from fakegpu_lab.nvml import discovery
 from fakegpu_lab.nvml.sensors import Sensors
 from fakegpu_lab.nvml.smi import main, table
 from fakegpu_lab.nvml.smi.fields import GPU_FIELDS
@@ -44,7 +44,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 def drawn(spec: str, sensors: Sensors, *processes: Process) -> list[str]:
     lab.enable(spec)
-    view = find.current()
+    view = discovery.current()
     assert view is not None
     lab.disable()
     return table.table([Gpu(view.gpus[0].card, sensors, list(processes))]).splitlines()

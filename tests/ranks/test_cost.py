@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from fakegpu_lab.hardware.nccl import Operation
-    from fakegpu_lab.hardware.records import Collective
+    from fakegpu_lab.hardware.network.nccl import Operation
+    from fakegpu_lab.hardware.time.records import Collective
 
 
 @pytest.fixture

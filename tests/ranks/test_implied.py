@@ -11,9 +11,9 @@ import torch.distributed as dist
 from torch import nn
 
 import fakegpu_lab as lab
-from fakegpu_lab import plan
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.ranks import environment, implied
+from fakegpu_lab.ranks.planning import figures, implied_ranks
+from fakegpu_lab.ranks.scheduling import environment
 from tests.ranks.test_torchrun import PROGRAMS
 from tests.test_cli import lab as fakegpu_lab
 from tests.test_cli import refused
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def inside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[plan.World]:
+def inside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[figures.World]:
     """Rank 9 of 1,024, on nodes of eight H100."""
     for name in environment.variables(0, 2):
         monkeypatch.setenv(name, "")
     lab.enable("dgx-h100", compute=getattr(request, "param", "real"))
-    world = plan.checked(1024, 9, 8)
-    implied.enter(world)
+    world = figures.checked(1024, 9, 8)
+    implied_ranks.enter(world)
     torch.cuda.set_device(1)
     dist.init_process_group("nccl")
     yield world
     dist.destroy_process_group()
-    implied.leave()
-    plan.current = None
+    implied_ranks.leave()
+    figures.current = None
     lab.disable()
 
 
-def test_the_others_are_taken_to_have_the_same_values(inside: plan.World) -> None:
+def test_the_others_are_taken_to_have_the_same_values(inside: figures.World) -> None:
     assert (dist.get_rank(), dist.get_world_size()) == (9, 1024)
     x = torch.tensor([1.0, 2.0], device="cuda")
     for op, expected in (("SUM", [1024.0, 2048.0]), ("AVG", [1.0, 2.0]), ("MAX", [1.0, 2.0])):
@@ -65,8 +65,8 @@ def test_the_others_are_taken_to_have_the_same_values(inside: plan.World) -> Non
     dist.barrier(device_ids=[1])
 
 
-def test_an_operation_takes_as_long_as_the_fabric_of_all_nodes_says(inside: plan.World) -> None:
-    far = implied.fabric(inside)
+def test_an_operation_takes_as_long_as_the_fabric_of_all_nodes_says(inside: figures.World) -> None:
+    far = implied_ranks.fabric(inside)
     tensor = torch.ones(1 << 20, device="cuda")
     nodes = dist.new_group(list(range(8, 16)))
     for group, slots in ((None, range(1024)), (nodes, range(8, 16))):
@@ -77,15 +77,15 @@ def test_an_operation_takes_as_long_as_the_fabric_of_all_nodes_says(inside: plan
         end.record()
         torch.cuda.synchronize()
         assert start.elapsed_time(end) * 1e6 == pytest.approx(far.cost("all_reduce", slots, 4 << 20).ns, abs=7_000)
-    assert plan.current is not None
-    assert [(one.name, one.ranks, one.calls, one.nbytes) for one in plan.current.operations] == [
+    assert figures.current is not None
+    assert [(one.name, one.ranks, one.calls, one.nbytes) for one in figures.current.operations] == [
         ("all_reduce", 1024, 1, 4 << 20),
         ("all_reduce", 8, 1, 4 << 20),
     ]
 
 
 @pytest.mark.parametrize("inside", ["meta"], indirect=True)
-def test_fsdp2_holds_its_share_and_gathers_layer_by_layer(inside: plan.World) -> None:
+def test_fsdp2_holds_its_share_and_gathers_layer_by_layer(inside: figures.World) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -106,10 +106,10 @@ def test_fsdp2_holds_its_share_and_gathers_layer_by_layer(inside: plan.World) ->
     held = torch.cuda.memory_allocated() - 8 * 3 * layer_bytes // 1024
     assert 0 <= held < 64 << 20  # and cuBLAS's workspace
     assert 2 * layer_bytes < torch.cuda.max_memory_allocated() < 6 * layer_bytes
-    assert plan.current is not None
-    gathered, scattered = plan.current.operations
+    assert figures.current is not None
+    gathered, scattered = figures.current.operations
     assert (gathered.nbytes, scattered.nbytes) == (gathered.calls * layer_bytes, 16 * layer_bytes)
-    first, second = plan.current.steps
+    first, second = figures.current.steps
     assert second.kernels_ns > 0
     assert second.collectives_ns > second.exposed_ns > 0
     assert second.ns == pytest.approx(first.ns, rel=0.5)
@@ -140,4 +140,4 @@ def test_a_world_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str], m
         capsys, monkeypatch, "plan", "-n", "8", "--rank", "8", "x.py"
     )
     with pytest.raises(FakeGpuError, match="A world has 1 to 131,072 ranks"):
-        plan.checked(1 << 20, 0, 8)
+        figures.checked(1 << 20, 0, 8)

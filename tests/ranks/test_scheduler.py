@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fakegpu_lab.ranks.scheduler import RankStopped, Scheduler, Waiting, current_rank
+from fakegpu_lab.ranks.scheduling.scheduler import RankStopped, Scheduler, Waiting, current_rank
 
 
 def test_the_turn_passes_only_where_a_rank_waits_and_always_in_the_same_order() -> None:
@@ -70,7 +70,7 @@ def test_a_thread_that_is_no_rank_has_none() -> None:
 
 
 def test_numpys_generator_is_each_ranks_own_even_in_the_middle_of_a_pair_of_normal_numbers() -> None:
-    from fakegpu_lab.ranks.process_state import ProcessState
+    from fakegpu_lab.ranks.scheduling.process_state import ProcessState
 
     alone = {seed: np.random.RandomState(seed) for seed in (1, 2, 3)}
     expected = {seed: [generator.randn(), generator.rand(), *generator.randn(4)] for seed, generator in alone.items()}

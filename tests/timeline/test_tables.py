@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab.timeline.classes import CLASSES, class_of
+from fakegpu_lab.timeline.kernel_classes import CLASSES, class_of
 
 if TYPE_CHECKING:
+    from fakegpu_lab.formatting.table import Table
     from fakegpu_lab.hardware.machine import Machine
-    from fakegpu_lab.table import Table
 
 
 def cells(table: Table, first: str) -> dict[str, str]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import nbformat
 import yaml
 
-from fakegpu_lab.course import lesson as lessons
 from fakegpu_lab.course.authoring.new import mark
-from fakegpu_lab.course.authoring.release import text
+from fakegpu_lab.course.lessons import lesson as lessons
+from fakegpu_lab.course.lessons.release import text
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:

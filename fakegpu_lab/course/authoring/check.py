@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import nbformat
 
-from fakegpu_lab.amounts import size
-from fakegpu_lab.course import lesson as lessons
 from fakegpu_lab.course.authoring import rules
 from fakegpu_lab.course.authoring.answers import grade_id, handed_in, replaced
-from fakegpu_lab.course.authoring.release import released
-from fakegpu_lab.course.grade import lesson as graded
-from fakegpu_lab.course.grade.limits import Limits
-from fakegpu_lab.course.grade.one import grade
-from fakegpu_lab.course.grade.sandbox import CLOCK
-from fakegpu_lab.hardware.sizes import format_size, parse_size
+from fakegpu_lab.course.grade import graded_lesson as graded
+from fakegpu_lab.course.grade.one_submission import grade
+from fakegpu_lab.course.grade.sandbox.limits import Limits
+from fakegpu_lab.course.grade.sandbox.process import CLOCK
+from fakegpu_lab.course.lessons import lesson as lessons
+from fakegpu_lab.course.lessons.release import released
+from fakegpu_lab.formatting.units import size
+from fakegpu_lab.hardware.catalogue.sizes import format_size, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from fakegpu_lab.course.grade.lesson import GradedLesson
+    from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.outcome import Outcome
-    from fakegpu_lab.course.lesson import Lesson
+    from fakegpu_lab.course.lessons.lesson import Lesson
 
 LIMITS = Limits(cell_seconds=120, total_seconds=600, memory_bytes=4 * 2**30)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import nbformat
 
-from fakegpu_lab.course.authoring.release import text
-from fakegpu_lab.course.lesson import FILE, Exercise, Lesson, WrongSolution
+from fakegpu_lab.course.lessons.lesson import FILE, Exercise, Lesson, WrongSolution
+from fakegpu_lab.course.lessons.release import text
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course import checking
 from fakegpu_lab.course.authoring.answers import grade_id, is_solution
-from fakegpu_lab.course.classroom import Classroom
+from fakegpu_lab.course.checks import checking
+from fakegpu_lab.course.lessons.classroom import Classroom
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fakegpu_lab.course.lesson import Exercise, Lesson
+    from fakegpu_lab.course.lessons.lesson import Exercise, Lesson
 
 FIELDS = {"schema_version", "grade_id", "grade", "solution", "locked", "task", "points"}
 """All that nbgrader's metadata may have: its own validator refuses others."""

@@ -13,8 +13,8 @@ from fakegpu_lab.course.grade.outcome import Outcome
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fakegpu_lab.course.grade.lesson import GradedLesson
-    from fakegpu_lab.course.grade.limits import Limits
+    from fakegpu_lab.course.grade.graded_lesson import GradedLesson
+    from fakegpu_lab.course.grade.sandbox.limits import Limits
     from fakegpu_lab.course.grade.submissions import Submission
 
 

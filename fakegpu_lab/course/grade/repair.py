@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from fakegpu_lab.course.grade.limits import LARGEST, MIB
+from fakegpu_lab.course.grade.sandbox.limits import LARGEST, MIB
 
 if TYPE_CHECKING:
-    from fakegpu_lab.course.grade.lesson import GradedLesson, LessonCell
+    from fakegpu_lab.course.grade.graded_lesson import GradedLesson, LessonCell
 
 
 class UnreadableError(Exception):

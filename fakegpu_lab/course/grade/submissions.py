@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import BaseModel
 
-from fakegpu_lab.course.grade.limits import LARGEST
+from fakegpu_lab.course.grade.sandbox.limits import LARGEST
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 _PLATFORM = re.compile(r"(_assignsubmission_file(_.*)?|_onlinetext(_.*)?)$")  # Moodle's folders

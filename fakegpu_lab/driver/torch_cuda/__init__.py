@@ -11,33 +11,23 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fakegpu_lab.driver.torch_cuda import (
-    accelerator,
-    build,
-    comm,
-    cudart,
+from fakegpu_lab.driver.torch_cuda import accelerator, comm, facades, generators, graphs, history, memory, streams
+from fakegpu_lab.driver.torch_cuda.build import cudart, flags, unsupported, versions
+from fakegpu_lab.driver.torch_cuda.devices import (
+    current_device,
     default_type,
-    device,
     device_type,
-    facades,
-    flags,
-    generators,
-    graphs,
-    history,
     lifecycle,
-    memory,
     properties,
-    streams,
     tensor_types,
-    unsupported,
 )
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.patches import Patches
+    from fakegpu_lab.driver.base.patches import Patches
 
 _SUBJECTS = (
-    unsupported, lifecycle, build, flags, device, properties, memory, history, streams, generators, graphs, cudart,
-    comm, accelerator, device_type, facades, tensor_types, default_type,
+    unsupported, lifecycle, versions, flags, current_device, properties, memory, history, streams, generators, graphs,
+    cudart, comm, accelerator, device_type, facades, tensor_types, default_type,
 )  # fmt: skip
 
 

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import asserts, current, work
-from fakegpu_lab.driver.torch_cuda import cudart, device, memory, streams
+from fakegpu_lab.driver.asserts import device_asserts
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.cost import work
+from fakegpu_lab.driver.torch_cuda import memory, streams
+from fakegpu_lab.driver.torch_cuda.build import cudart
+from fakegpu_lab.driver.torch_cuda.devices import current_device
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.patches import Patches
+    from fakegpu_lab.driver.base.patches import Patches
 
 _DTYPES = frozenset(
     value for value in vars(torch).values() if isinstance(value, torch.dtype) and "bits" not in str(value)
@@ -33,7 +37,7 @@ def synchronize(index: int) -> None:
     if current.ready:
         device = current.device(index)
         work.wait(device, "torch.accelerator.synchronize")
-        asserts.check(device)
+        device_asserts.check(device)
 
 
 def get_memory_info(index: int) -> tuple[int, int]:
@@ -50,15 +54,15 @@ def get_device_capability(index: int) -> dict[str, Any]:
 FUNCTIONS = {
     "_accelerator_getAccelerator": lambda: torch.device("cuda"),
     "_get_accelerator": lambda check=False: torch.device("cuda"),
-    "_accelerator_getDeviceIndex": device.get_device,
-    "_accelerator_setDeviceIndex": device.set_device,
-    "_accelerator_exchangeDevice": device.exchange_device,
-    "_accelerator_maybeExchangeDevice": device.exchange_device,
-    "_accelerator_hooks_device_count": device.get_device_count,
-    "_accelerator_hooks_get_current_device": device.get_device,
-    "_accelerator_hooks_set_current_device": device.set_device,
-    "_accelerator_hooks_exchange_device": device.exchange_device,
-    "_accelerator_hooks_maybe_exchange_device": device.exchange_device,
+    "_accelerator_getDeviceIndex": current_device.get_device,
+    "_accelerator_setDeviceIndex": current_device.set_device,
+    "_accelerator_exchangeDevice": current_device.exchange_device,
+    "_accelerator_maybeExchangeDevice": current_device.exchange_device,
+    "_accelerator_hooks_device_count": current_device.get_device_count,
+    "_accelerator_hooks_get_current_device": current_device.get_device,
+    "_accelerator_hooks_set_current_device": current_device.set_device,
+    "_accelerator_hooks_exchange_device": current_device.exchange_device,
+    "_accelerator_hooks_maybe_exchange_device": current_device.exchange_device,
     "_accelerator_getDeviceCapability": get_device_capability,
     "_accelerator_getStream": get_stream,
     "_accelerator_setStream": set_stream,

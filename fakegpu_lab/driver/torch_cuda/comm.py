@@ -17,7 +17,7 @@ from fakegpu_lab.driver.torch_cuda import nccl
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fakegpu_lab.driver.patches import Patches
+    from fakegpu_lab.driver.base.patches import Patches
 
     Tensor = torch.Tensor
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import current
-from fakegpu_lab.driver.random import CudaGenerator
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.random.generators import CudaGenerator
 from fakegpu_lab.driver.torch_cuda import streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.patches import Patches
+    from fakegpu_lab.driver.base.patches import Patches
 
 
 def _facade(original: type, make: Callable[..., Any]) -> type:

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 import torch.cuda.graphs
 
-from fakegpu_lab.driver import capturing, current, graphs, messages, recording
-from fakegpu_lab.hardware.clock import here
+from fakegpu_lab.driver.base import cuda_messages, current, graph_capture
+from fakegpu_lab.driver.graphs import capture as capturing
+from fakegpu_lab.driver.graphs.replay import replay
+from fakegpu_lab.driver.recorder import recording
+from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.patches import Patches
-    from fakegpu_lab.hardware.blocks import PoolId
+    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.hardware.allocator.blocks import PoolId
 
 _MODES = ("global", "thread_local", "relaxed")
 _handles = itertools.count(1)
@@ -29,7 +32,7 @@ _debug = False
 class _Held:
     """What a graph holds of its device: the ops, and the pool that their memory is in."""
 
-    def __init__(self, capture: graphs.GraphCapture) -> None:
+    def __init__(self, capture: capturing.GraphCapture) -> None:
         self.capture = capture
 
     def __del__(self) -> None:
@@ -40,7 +43,7 @@ class CudaGraph:
     """The methods of ``_CUDAGraph``; `__new__` is given to the class that torch made."""
 
     _keep_graph: bool
-    _underway: graphs.GraphCapture | None
+    _underway: capturing.GraphCapture | None
     _held: _Held | None
     _instantiated: bool
 
@@ -62,7 +65,7 @@ class CudaGraph:
                 "them on the default stream.)"
             )
         where: PoolId = tuple(pool) if pool is not None and any(pool) else (next(_own_pools), 0)  # type: ignore[assignment]
-        capture = graphs.begin(device, stream, where)
+        capture = capturing.begin(device, stream, where)
         device.allocator.hold_pool(where)
         self._underway = capture
 
@@ -74,7 +77,7 @@ class CudaGraph:
         if here.host.streams[current.device()] is not capture.origin:
             raise RuntimeError("Capture must end on the same stream it began on.")
         self._underway = None
-        graphs.end(capture)
+        capturing.end(capture)
         if not capture.nodes:
             warnings.warn(
                 "The CUDA Graph is empty. This usually means that the graph was attempted to be captured on wrong "
@@ -97,7 +100,7 @@ class CudaGraph:
         if self._held is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
         self._instantiated = True
-        graphs.replay(self._held.capture)
+        replay(self._held.capture)
 
     def reset(self) -> None:
         """Drop the graph, and with it its hold on the pool."""
@@ -105,7 +108,7 @@ class CudaGraph:
             self._underway.leave()
             self._underway.put_back()
             self._underway = None
-            if not capturing.underway:
+            if not graph_capture.underway:
                 recording.front(None)
         self._held = None
         self._instantiated = False
@@ -132,7 +135,7 @@ class CudaGraph:
 
     def register_generator_state(self, generator: torch._C.Generator) -> None:
         """Nothing to do: what draws in a capture is found by itself, since torch 2.13."""
-        if messages.TORCH_VERSION >= (2, 13):
+        if cuda_messages.TORCH_VERSION >= (2, 13):
             warnings.warn(
                 "CUDAGraph.register_generator_state() is deprecated, and will be removed in a future PyTorch release. "
                 "It is now a no-op and can be safely removed from your code.",
@@ -173,7 +176,7 @@ def graph_pool_handle() -> PoolId:
 
 def is_current_stream_capturing() -> bool:
     """Whether a CUDA graph is being captured on the current stream of the current device."""
-    return bool(capturing.underway) and here.host.streams[current.device()].capture is not None
+    return bool(graph_capture.underway) and here.host.streams[current.device()].capture is not None
 
 
 FUNCTIONS: dict[str, Any] = {
@@ -200,6 +203,6 @@ def install(patches: Patches) -> None:
 
 def _abandon() -> None:
     """Forget captures that were not ended."""
-    for capture in list(capturing.underway):
+    for capture in list(graph_capture.underway):
         capture.leave()
     recording.front(None)

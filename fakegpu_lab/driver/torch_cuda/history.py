@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import current
-from fakegpu_lab.hardware.allocator import merge_snapshots
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.hardware.allocator.caching_allocator import merge_snapshots
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.patches import Patches
+    from fakegpu_lab.driver.base.patches import Patches
 
 _TORCH = Path(torch.__file__).parent
 _OURS = str(Path(__file__).parents[2])

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.cuda._utils import _get_device_index
 
-from fakegpu_lab.driver import asserts, current, messages
+from fakegpu_lab.driver.asserts import device_asserts
+from fakegpu_lab.driver.base import cuda_messages, current
 from fakegpu_lab.driver.torch_cuda import streams
-from fakegpu_lab.driver.torch_cuda.lifecycle import require
-from fakegpu_lab.hardware.allocator import DeviceOutOfMemory
-from fakegpu_lab.hardware.allocator_settings import AllocatorSettings
+from fakegpu_lab.driver.torch_cuda.devices.lifecycle import require
+from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
+from fakegpu_lab.hardware.allocator.settings import AllocatorSettings
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.patches import Patches
-    from fakegpu_lab.hardware.allocator import Block, CachingAllocator
+    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.hardware.allocator.caching_allocator import Block, CachingAllocator
 
 _raw: dict[int, tuple[CachingAllocator, Block]] = {}
 """What `caching_allocator_alloc` handed out, by address."""
@@ -64,7 +65,7 @@ def _allocator_of(device: Any) -> CachingAllocator:
 def empty_cache() -> None:
     """Release what no tensor uses, on every device."""
     for device in current.devices():
-        asserts.check(device)
+        device_asserts.check(device)
         device.allocator.empty_cache()
 
 
@@ -86,7 +87,7 @@ def raw_alloc(nbytes: int, pointer: int) -> int:
     try:
         block = source.malloc(nbytes, streams.id_of(pointer))
     except DeviceOutOfMemory as error:
-        raise messages.out_of_memory(error) from None
+        raise cuda_messages.out_of_memory(error) from None
     if block.address:
         _raw[block.address] = source, block
     return block.address
@@ -171,7 +172,7 @@ FUNCTIONS = {
     "_accelerator_setAllocatorSettings": set_allocator_settings,
     "_accelerator_getAllocatorSettings": get_allocator_settings,
     "_cuda_clearCublasWorkspaces": clear_cublas_workspaces,
-    "_cuda_attach_out_of_memory_observer": messages.oom_observers.append,
+    "_cuda_attach_out_of_memory_observer": cuda_messages.oom_observers.append,
 }
 
 
@@ -180,7 +181,7 @@ def install(patches: Patches) -> None:
     global _caching_enabled
     _raw.clear()
     _caching_enabled = True
-    messages.oom_observers.clear()
+    cuda_messages.oom_observers.clear()
     # torch's own flatten and sort all hundred statistics to return one, and loops ask these at every step.
     for function in (memory_allocated, max_memory_allocated, memory_reserved, max_memory_reserved):
         name = function.__name__

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver import current
-from fakegpu_lab.driver.transfer import usable
-from fakegpu_lab.hardware import collectives
-from fakegpu_lab.hardware.clock import here
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.copies.transfer import usable
+from fakegpu_lab.hardware.time.clock import here
+from fakegpu_lab.hardware.transfers import collectives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fakegpu_lab.hardware.nccl import Operation
+    from fakegpu_lab.hardware.network.nccl import Operation
 
     Tensor = torch.Tensor
 

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.cuda.streams
 
-from fakegpu_lab.driver import asserts, capturing, current, messages
-from fakegpu_lab.driver.torch_cuda.lifecycle import require
-from fakegpu_lab.driver.work import wait
-from fakegpu_lab.hardware import order
-from fakegpu_lab.hardware.clock import CALL_NS, await_mark, here, query, record
+from fakegpu_lab.driver.asserts import device_asserts
+from fakegpu_lab.driver.base import cuda_messages, current, graph_capture
+from fakegpu_lab.driver.cost.work import wait
+from fakegpu_lab.driver.torch_cuda.devices.lifecycle import require
+from fakegpu_lab.hardware.time.clock import CALL_NS, await_mark, here, query, record, synchronised
 
 if TYPE_CHECKING:
     import types
 
     from typing_extensions import Self
 
-    from fakegpu_lab.driver.patches import Patches
-    from fakegpu_lab.hardware.clock import Mark, Stream
+    from fakegpu_lab.driver.base.patches import Patches
     from fakegpu_lab.hardware.device import Device
+    from fakegpu_lab.hardware.time.clock import Mark, Stream
 
 _CUDA = 1  # c10::DeviceType::CUDA
 
@@ -138,21 +138,21 @@ class CudaStreamBase(torch._C.Stream):
 
     def query(self) -> bool:
         """Whether all work is done."""
-        asserts.check(current.device(self.device_index))
+        device_asserts.check(current.device(self.device_index))
         host = here.host
         host.now += CALL_NS
         queue = _queue_of(self)[1]
-        capturing.forbid((queue,))
+        graph_capture.forbid((queue,))
         if queue.end > host.now:
             return False
-        order.synchronised(host, [queue])  # a host that knows has waited
+        synchronised(host, [queue])  # a host that knows has waited
         return True
 
     def synchronize(self) -> None:
         """Wait until all work is done."""
         device, queue = _queue_of(self)
         wait(device, "Stream.synchronize", queue)
-        asserts.check(device)
+        device_asserts.check(device)
 
     def is_capturing(self) -> bool:
         """Whether a CUDA graph is being captured."""
@@ -217,7 +217,7 @@ class CudaEventBase(torch._C.Event):
     def record(self, stream: torch.Stream) -> None:  # type: ignore[override]
         """Note the point that the stream has reached."""
         if (device := current.device(stream.device_index)).retired:
-            raise asserts.gone(device)
+            raise device_asserts.gone(device)
         if self._device_index is None:
             self._device_index = stream.device_index
             self._pointer = _EVENT_POINTERS + next(_event_numbers) * 0x40
@@ -231,26 +231,26 @@ class CudaEventBase(torch._C.Event):
     def wait(self, stream: torch.Stream) -> None:  # type: ignore[override]
         """Let what is queued on the stream from now on wait for the event."""
         mark, queue = self._mark, _queue_of(stream)[1]
-        if queue.capture is not None or isinstance(mark, capturing.CapturedMark):
-            capturing.awaited(queue, mark)
+        if queue.capture is not None or isinstance(mark, graph_capture.CapturedMark):
+            graph_capture.awaited(queue, mark)
         elif mark is not None:
             await_mark(here.host, queue, mark)
 
     def query(self) -> bool:
         """Whether the work before the event is done."""
         if self._device_index is not None:
-            asserts.check(current.device(self._device_index))
+            device_asserts.check(current.device(self._device_index))
         host = here.host
         host.now += CALL_NS
-        if isinstance(self._mark, capturing.CapturedMark):
-            raise capturing.captured_event()
+        if isinstance(self._mark, graph_capture.CapturedMark):
+            raise graph_capture.captured_event()
         return self._mark is None or query(host, self._mark)
 
     def synchronize(self) -> None:
         """Wait for the event."""
         if self._mark is not None:
             wait(current.device(self._device_index), "Event.synchronize", mark=self._mark)
-            asserts.check(current.device(self._device_index))
+            device_asserts.check(current.device(self._device_index))
 
     def elapsed_time(self, other: CudaEventBase) -> float:  # type: ignore[override]
         """Milliseconds of simulated time between two events.
@@ -267,13 +267,13 @@ class CudaEventBase(torch._C.Event):
         if self._device_index is None or other._device_index is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
         if self._device_index != other._device_index:
-            raise messages.invalid_resource_handle()
+            raise cuda_messages.invalid_resource_handle()
         assert self._mark is not None
         assert other._mark is not None
-        if isinstance(self._mark, capturing.CapturedMark) or isinstance(other._mark, capturing.CapturedMark):
-            raise capturing.captured_event()
+        if isinstance(self._mark, graph_capture.CapturedMark) or isinstance(other._mark, graph_capture.CapturedMark):
+            raise graph_capture.captured_event()
         if max(self._mark.time, other._mark.time) > here.host.now:
-            raise messages.not_ready()
+            raise cuda_messages.not_ready()
         return (other._mark.time - self._mark.time) / 1e6
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.nvml import CUDA_VERSION, DRIVER_VERSION
 from fakegpu_lab.nvml.sensors import SHUTDOWN_C, SLOWDOWN_C, TARGET_C
-from fakegpu_lab.nvml.smi.words import NOT_AVAILABLE, mib, now
+from fakegpu_lab.nvml.smi.units import NOT_AVAILABLE, mib, now
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

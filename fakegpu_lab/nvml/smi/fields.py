@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from fakegpu_lab.nvml import DRIVER_VERSION
-from fakegpu_lab.nvml.smi.words import mib, now
+from fakegpu_lab.nvml.smi.units import mib, now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

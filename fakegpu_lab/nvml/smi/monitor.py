@@ -6,7 +6,7 @@ import time
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.nvml.smi.words import mib
+from fakegpu_lab.nvml.smi.units import mib
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

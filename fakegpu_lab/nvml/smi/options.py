@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.nvml import CUDA_VERSION, DRIVER_VERSION, find, topology
+from fakegpu_lab.nvml import CUDA_VERSION, DRIVER_VERSION, discovery, topology
 from fakegpu_lab.nvml.smi import details, fields, monitor, table
 
 if TYPE_CHECKING:
@@ -202,8 +202,8 @@ def _monitored(words: _Words) -> Asked:
 
 def _shown(words: _Words, page: Callable[[View, list[Gpu]], str]) -> str:
     """The text of the machine of this process, or of all machines of this user, each under a line that says which."""
-    found = find.current()
-    views = [found] if found is not None else find.machines()
+    found = discovery.current()
+    views = [found] if found is not None else discovery.machines()
     if not views:
         raise FakeGpuError(NOBODY)
     texts = []

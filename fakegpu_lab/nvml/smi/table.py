@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.nvml import CUDA_VERSION, DRIVER_VERSION
-from fakegpu_lab.nvml.smi.words import NOT_AVAILABLE, mib, now
+from fakegpu_lab.nvml.smi.units import NOT_AVAILABLE, mib, now
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ import { size } from '../units';
 import { IChoice, line } from './cell';
 import { matching } from './search';
 
-/** The most that a machine has; fakegpu_lab/hardware/spec.py says why. */
+/** The most that a machine has; fakegpu_lab/hardware/catalogue/spec.py says why. */
 const MOST = 64;
 
 /** The body of the dialog: a list to search, how many, how much memory, and the line that comes of it. */

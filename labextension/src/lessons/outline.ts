@@ -1,6 +1,6 @@
 /** The exercises of a notebook, read from its cells: pure, so that they can be tested without a notebook. */
 
-/** Under which a check's result stands in its output; see fakegpu_lab/course/result.py. */
+/** Under which a check's result stands in its output; see fakegpu_lab/course/checks/result.py. */
 export const CHECK = 'application/vnd.fakegpu-lab.check+json';
 
 export type State = 'untried' | 'failed' | 'passed';

@@ -1,5 +1,5 @@
 /**
- * What the kernel tells (fakegpu_lab/notebook/telemetry.schema.json), read with care: the package in the kernel may be
+ * What the kernel tells (fakegpu_lab/notebook/telemetry/telemetry.schema.json), read with care: the package in the kernel may be
  * older or newer than this extension. Unknown fields are passed over, missing ones that came later have a default, and
  * what cannot be understood is a `Fault` with one sentence, never an exception and never half a message.
  */

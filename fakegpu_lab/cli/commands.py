@@ -1,0 +1,255 @@
+"""fakegpu-lab: the command line. Each command's work is in a module of its own, imported when it is run.
+
+`fakegpu-lab --help` imports neither torch nor pydantic: it answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import fakegpu_lab
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.machine import Compute
+
+_BEFORE_SCRIPT = {"allow_interspersed_args": False}  # what follows the script belongs to the script
+
+# What `run` and `plan` have in common.
+_memory = click.option("--memory", metavar="SIZE", help="Give every GPU only so much memory: 2GiB, 512MiB")
+_report = click.option("--report", metavar="FILE", help="Also write what the run did to FILE, as JSON")
+_chrome = click.option(
+    "--chrome", metavar="FILE", help="Also write a timeline of the script's own process, for https://ui.perfetto.dev"
+)
+_module = click.option("-m", "module", is_flag=True, help="Run a module, as python -m does")
+_command = click.argument("command", nargs=-1, required=True, metavar="SCRIPT [ARGS]...", type=click.UNPROCESSED)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(fakegpu_lab.__version__, prog_name="fakegpu-lab")
+def cli() -> None:
+    """Simulated CUDA GPUs for PyTorch, on a machine that has none."""
+
+
+@cli.command(context_settings=_BEFORE_SCRIPT)
+@click.option(
+    "-d",
+    "--devices",
+    default="a100",
+    show_default=True,
+    metavar="SPEC",
+    help="The GPUs: a100:2, a100:1,t4:2, dgx-a100, ./my-gpu.yaml",
+)
+@_memory
+@click.option(
+    "--compute",
+    type=click.Choice(["real", "meta"]),
+    default="real",
+    show_default=True,
+    help="meta: shapes and memory only, no values",
+)
+@_report
+@_chrome
+@click.option("-q", "--quiet", is_flag=True, help="No table at the end")
+@_module
+@_command
+def run(
+    devices: str,
+    memory: str | None,
+    compute: Compute,
+    report: str | None,
+    chrome: str | None,
+    quiet: bool,
+    module: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run a Python SCRIPT on simulated GPUs, as `python SCRIPT ARGS` would run it.
+
+    The run ends with a table of what every GPU did. It is printed on stdout where that is a terminal or a notebook,
+    and else on stderr: a pipe or a file gets what the script printed, and nothing more.
+    """
+    from fakegpu_lab.cli import run as runner
+
+    runner.run(runner.Request(devices, memory, compute, report, chrome, quiet, module, command))
+
+
+@cli.command(context_settings=_BEFORE_SCRIPT)
+@click.option(
+    "-d",
+    "--devices",
+    default="dgx-h100",
+    show_default=True,
+    metavar="SPEC",
+    help="One node of the job: dgx-h100, a100:8",
+)
+@click.option("-n", "--world-size", type=click.IntRange(1, 1 << 17), required=True, help="Ranks of the whole job")
+@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="The rank that runs")
+@_memory
+@click.option(
+    "--compute",
+    type=click.Choice(["real", "meta"]),
+    default="meta",
+    show_default=True,
+    help="real: compute values, too, as if all ranks had the same",
+)
+@_report
+@_chrome
+@_module
+@_command
+def plan(
+    devices: str,
+    world_size: int,
+    rank: int,
+    memory: str | None,
+    compute: Compute,
+    report: str | None,
+    chrome: str | None,
+    module: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run one rank of a large job by itself, and tell the memory and time that it needs.
+
+    SCRIPT runs as torchrun would start it on many nodes; the other ranks are taken to do as it does.
+    """
+    from fakegpu_lab.cli import plan as planner
+    from fakegpu_lab.cli import run as runner
+
+    request = runner.Request(devices, memory, compute, report, chrome, quiet=False, module=module, command=command)
+    planner.run(request, world_size, rank)
+
+
+@cli.command()
+@click.argument("word", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Everything that is known about each, as JSON")
+def profiles(word: tuple[str, ...], as_json: bool) -> None:
+    """List the GPUs and nodes there are; with WORD, those that have it in their name."""
+    from fakegpu_lab.cli import profiles as catalogue
+
+    catalogue.show(" ".join(word), as_json=as_json)
+
+
+@cli.command()
+def doctor() -> int:
+    """Check that simulated GPUs work in this Python, and say what to do where they do not."""
+    from fakegpu_lab.cli import doctor as health
+
+    return health.examine()
+
+
+@cli.command(context_settings={"ignore_unknown_options": True})
+@click.option("--into", "folder", metavar="FOLDER", default="fakegpu-lessons", show_default=True, help="Of your copy")
+@click.argument("args", nargs=-1, metavar="[JUPYTERLAB ARGS]...", type=click.UNPROCESSED)
+def lab(folder: str, args: tuple[str, ...]) -> int:
+    """Copy the lessons that are not in your folder yet, and open JupyterLab on it."""
+    from fakegpu_lab.cli import lab as lessons
+
+    return lessons.open_lab(folder, args)
+
+
+@cli.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("args", nargs=-1, metavar="[NVIDIA-SMI ARGS]...", type=click.UNPROCESSED)
+def smi(args: tuple[str, ...]) -> int:
+    """Show the GPUs of running notebooks and programs, as nvidia-smi does; --loop goes on until Ctrl-C."""
+    from fakegpu_lab.nvml.smi import main as nvidia_smi
+
+    return nvidia_smi(list(args))
+
+
+@cli.command()
+@click.option("--lesson", required=True, metavar="NAME", help="The lesson: 03-memory, or 03, or its source folder")
+@click.option("--out", default="grades.csv", show_default=True, metavar="FILE", help="A row for every submission")
+@click.option("--feedback", metavar="FOLDER", help="Also write a page for every student")
+@click.option("--summary", metavar="FILE", help="The instructor's page; by default beside the grades")
+@click.option("--gradebook", metavar="FILE", help="Also write nbgrader's gradebook.db")
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 256), help="Submissions at once")
+@click.option("--dask", metavar="ADDRESS", help="Grade on a Dask cluster: the scheduler's address, tcp://…")
+@click.option("--resume", is_flag=True, help="Go on where a run was cut off")
+@click.option("--student", metavar="REGEX", help="Find the student in a file's path: its first group")
+@click.option("--cell-seconds", default=30.0, show_default=True, type=click.FloatRange(0.1), help="For one cell")
+@click.option("--total-seconds", default=180.0, show_default=True, type=click.FloatRange(0.1), help="For a notebook")
+@click.option("--memory", default="2GiB", show_default=True, metavar="SIZE", help="For all of a notebook's processes")
+@click.option("--processes", default=64, show_default=True, type=click.IntRange(1), help="That a notebook may start")
+@click.argument("submitted")
+def grade(submitted: str, **asked: object) -> int:
+    """Grade the notebooks in SUBMITTED: nbgrader's folders, loose notebooks, or a learning platform's zip."""
+    from fakegpu_lab.cli import grade as grading
+
+    return grading.grade(grading.Request(submitted=submitted, **asked))  # type: ignore[arg-type]
+
+
+@cli.group()
+def lesson() -> None:
+    """Write lessons: begin one, check it, release it."""
+
+
+@lesson.command()
+@click.argument("name")
+def new(name: str) -> None:
+    """Make a lesson NAME in source/, which already runs and passes its check."""
+    from fakegpu_lab.cli import lesson as authoring
+
+    authoring.new(name)
+
+
+@lesson.command()
+@click.argument("path")
+@click.argument("name")
+def exercise(path: str, name: str) -> None:
+    """Put an exercise NAME at the end of the lesson in PATH: its cells, and its entry in lesson.yaml."""
+    from fakegpu_lab.cli import lesson as authoring
+
+    authoring.exercise(path, name)
+
+
+@lesson.command()
+@click.option("--jobs", default=2, show_default=True, type=click.IntRange(1, 64), help="Notebooks run at once")
+@click.option("--nbval/--no-nbval", default=True, show_default=True, help="Also run nbval")
+@click.argument("path", nargs=-1)
+def check(path: tuple[str, ...], jobs: int, nbval: bool) -> int:
+    """Check the lessons in PATH (by default all): solution, starter, wrong solutions, hints, time, memory."""
+    from fakegpu_lab.cli import lesson as authoring
+
+    return authoring.check(path, jobs, nbval)
+
+
+@lesson.command()
+@click.argument("path", nargs=-1)
+def clean(path: tuple[str, ...]) -> None:
+    """Take outputs and widget state out of the lessons in PATH (by default all)."""
+    from fakegpu_lab.cli import lesson as authoring
+
+    authoring.clean(path)
+
+
+@lesson.command()
+@click.option("--into", metavar="FOLDER", help="By default release/ beside source/")
+@click.argument("path", nargs=-1)
+def release(path: tuple[str, ...], into: str | None) -> None:
+    """Make the lessons in PATH (by default all) as students get them, without solutions and hidden parts."""
+    from fakegpu_lab.cli import lesson as authoring
+
+    authoring.release(path, into)
+
+
+def main() -> None:
+    """Run the command line; bad input is told in one sentence, without a traceback."""
+    if Path(sys.argv[0]).stem == "nvidia-smi":  # a copy of this program that a notebook's PATH has, on Windows
+        from fakegpu_lab.nvml.smi import main as nvidia_smi
+
+        sys.exit(nvidia_smi(sys.argv[1:]))
+    from fakegpu_lab.hardware.errors import FakeGpuError
+
+    try:
+        status = cli.main(prog_name="fakegpu-lab", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except FakeGpuError as error:
+        click.echo(f"fakegpu-lab: {error}", err=True)
+        status = 2
+    except click.Abort:  # Ctrl-C
+        status = 130
+    sys.exit(status)

@@ -1,0 +1,188 @@
+"""``fakegpu-lab doctor``: does it work here, and if not, what helps."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import time
+from importlib import metadata
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import fakegpu_lab
+from fakegpu_lab.processes.inheritance import VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+OLDEST_TORCH = (2, 10)
+_INSTALL_TORCH = "pip install torch (on Linux with --index-url https://download.pytorch.org/whl/cpu: no CUDA packages)"
+_REPORT = "report this, with all of this output"
+
+
+class Finding(NamedTuple):
+    """One line of the doctor's.
+
+    Attributes
+    ----------
+    grade
+        ``"no"``: simulated GPUs will not work. ``"note"``: they will, and there is something to know.
+    said
+        What was found.
+    remedy
+        What to do, where there is something.
+    """
+
+    grade: Literal["ok", "note", "no"]
+    said: str
+    remedy: str = ""
+
+
+def examine() -> int:
+    """Print what is found, one line each, and return the exit status: 1 if something does not work."""
+    healthy = True
+    for finding in _findings():
+        print(f"{finding.grade:<6}{finding.said}")
+        if finding.remedy:
+            print(f"      -> {finding.remedy}")
+        healthy = healthy and finding.grade != "no"
+    print("Simulated GPUs work here." if healthy else "Simulated GPUs do not work here yet: see the lines marked 'no'.")
+    return 0 if healthy else 1
+
+
+def _findings() -> Iterator[Finding]:
+    yield Finding(
+        "ok", f"fakegpu-lab {fakegpu_lab.__version__}, Python {platform.python_version()}, {platform.platform()}"
+    )
+    yield _catalogue()
+    torch_found = _torch_version()
+    yield torch_found
+    yield _autoload()
+    if torch_found.grade != "no":
+        yield from _gpu()
+    yield _package("ipykernel", "for notebooks", "pip install 'fakegpu-lab[notebook]'")
+    yield _package("jupyterlab", "for make lab and fakegpu-lab lab", "pip install 'fakegpu-lab[lab]'")
+
+
+def _catalogue() -> Finding:
+    from fakegpu_lab.hardware.catalogue.lookup import catalogue
+
+    return Finding("ok", f"{len(catalogue('gpus'))} GPUs and {len(catalogue('nodes'))} nodes in the catalogue")
+
+
+def _torch_version() -> Finding:
+    # From its metadata: a torch that is broken or too old may not even import.
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return Finding("no", "torch is not installed", _INSTALL_TORCH)
+    release = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if release < OLDEST_TORCH:
+        return Finding("no", f"torch {version} is too old: 2.10 is the oldest that works", _INSTALL_TORCH)
+    return Finding("ok", f"torch {version}")
+
+
+def _autoload() -> Finding:
+    entries = [entry.name for entry in metadata.entry_points(group="torch.backends")]
+    if "fakegpu_lab" not in entries:
+        return Finding("no", "child processes will not see the GPUs: the package is not installed", "pip install -e .")
+    if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
+        remedy = "unset TORCH_DEVICE_BACKEND_AUTOLOAD"
+        return Finding("note", "child processes will not see the GPUs: TORCH_DEVICE_BACKEND_AUTOLOAD is 0", remedy)
+    return Finding("ok", "child processes will see the GPUs of their parent")
+
+
+def _package(name: str, purpose: str, remedy: str) -> Finding:
+    try:
+        return Finding("ok", f"{name} {metadata.version(name)}, {purpose}")
+    except metadata.PackageNotFoundError:
+        return Finding("note", f"{name} is not installed: it is needed {purpose}", remedy)
+
+
+def _gpu() -> Iterator[Finding]:
+    os.environ.pop(VARIABLE, None)  # a machine left by a parent process would hide what is really there
+    started = time.perf_counter()
+    try:
+        import torch
+    except Exception as error:
+        yield Finding("no", f"torch cannot be imported ({type(error).__name__}: {error})", _INSTALL_TORCH)
+        return
+    imported = time.perf_counter() - started
+    build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "for CPU"
+    yield Finding("ok", f"torch is built {build}; importing it took {imported:.1f} s")
+    if torch.cuda.is_available():
+        name = torch.cuda.get_device_name(0)
+        yield Finding("note", f"this computer has a real GPU ({name}): it is hidden while simulated ones are enabled")
+    yield from _self_test()
+
+
+def _self_test() -> Iterator[Finding]:
+    """Enable a small machine, use it, and put torch back."""
+    import torch
+
+    before = torch.cuda.is_available(), torch.cuda.device_count()
+    started = time.perf_counter()
+    try:
+        machine = fakegpu_lab.enable("a100:2", memory="1GiB")
+        yield Finding("ok", f"enabling two simulated GPUs took {time.perf_counter() - started:.2f} s")
+        for what, test in _TESTS.items():
+            yield _tried(what, test)
+        yield _counted(machine.snapshot().devices[0].counters.h2d_count)
+    except Exception as error:
+        yield Finding("no", f"enabling failed: {type(error).__name__}: {error}", _REPORT)
+    finally:
+        fakegpu_lab.disable()
+    if (torch.cuda.is_available(), torch.cuda.device_count()) == before:
+        yield Finding("ok", "disabling puts torch back")
+    else:
+        yield Finding("no", "disabling does not put torch back", _REPORT)
+
+
+def _tried(what: str, test: Callable[[], None]) -> Finding:
+    try:
+        test()
+    except Exception as error:
+        return Finding("no", f"{what}: {type(error).__name__}: {error}", _REPORT)
+    return Finding("ok", what)
+
+
+def _counted(transfers: int) -> Finding:
+    if transfers:
+        return Finding("ok", "transfers are counted")
+    return Finding("no", "transfers are not counted", _REPORT)
+
+
+def _matmul() -> None:
+    import torch
+
+    a = torch.arange(6.0).reshape(2, 3)
+    product = (a.to("cuda:1") @ a.T.to("cuda:1")).cpu()
+    if not torch.equal(product, a @ a.T):
+        raise ArithmeticError(f"{product.tolist()} is not {(a @ a.T).tolist()}")
+
+
+def _backward() -> None:
+    import torch
+
+    model = torch.nn.Linear(3, 1).to("cuda")
+    model(torch.ones(2, 3).to("cuda")).sum().backward()
+    gradient = model.weight.grad
+    if gradient is None or not gradient.is_cuda or gradient.tolist() != [[2.0, 2.0, 2.0]]:
+        raise ArithmeticError(f"the gradient is {gradient}")
+
+
+def _out_of_memory() -> None:
+    import torch
+
+    try:
+        torch.empty(2**31, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError:
+        return
+    raise MemoryError("2 GiB were found on a GPU of 1 GiB")
+
+
+_TESTS = {
+    "a matrix product on cuda:1 is the CPU's": _matmul,
+    "a backward pass leaves gradients on cuda:0": _backward,
+    "2 GiB on a GPU of 1 GiB is out of memory": _out_of_memory,
+}

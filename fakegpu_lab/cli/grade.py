@@ -1,0 +1,150 @@
+"""``fakegpu-lab grade``: a class's submissions, graded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fakegpu_lab.course.grade import graded_lesson, submissions, whole_class
+from fakegpu_lab.course.grade.journal import Journal
+from fakegpu_lab.course.grade.outputs import gradebook, pages, tables
+from fakegpu_lab.course.grade.sandbox.limits import LEAST_MEMORY, Limits
+from fakegpu_lab.formatting.units import several, size
+from fakegpu_lab.hardware.catalogue.sizes import parse_size
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+if TYPE_CHECKING:
+    from fakegpu_lab.course.grade.graded_lesson import GradedLesson
+    from fakegpu_lab.course.grade.outcome import Outcome
+
+
+class Request(NamedTuple):
+    """What was asked for on the command line."""
+
+    lesson: str
+    submitted: str
+    out: str
+    feedback: str | None
+    summary: str | None
+    gradebook: str | None
+    jobs: int
+    dask: str | None
+    resume: bool
+    student: str | None
+    cell_seconds: float
+    total_seconds: float
+    memory: str
+    processes: int
+
+
+def grade(request: Request) -> int:
+    """Grade, write all that was asked for, and tell in a table how the class did.
+
+    Raises
+    ------
+    FakeGpuError
+        For anything wrong with the request, before anything is run.
+    """
+    submitted, out = Path(request.submitted), Path(request.out)
+    roots = [Path.cwd(), Path.cwd() / "lessons", submitted.absolute().parent, *_shipped()]
+    folder = graded_lesson.find(request.lesson, roots)
+    graded = graded_lesson.load(folder)
+    if not graded.checks:
+        raise FakeGpuError(f"The lesson {graded.name} has nothing that gives points.")
+    memory = parse_size(request.memory)
+    if memory < LEAST_MEMORY:
+        raise FakeGpuError(f"--memory {request.memory}: a notebook needs {size(LEAST_MEMORY)} to import torch.")
+    limits = Limits(
+        cell_seconds=request.cell_seconds,
+        total_seconds=request.total_seconds,
+        memory_bytes=memory,
+        processes=request.processes,
+    )
+    if not out.absolute().parent.is_dir():
+        raise FakeGpuError(f"The grades cannot be written to {out}: there is no such folder.")
+    found = submissions.collect(submitted, graded.name, graded.notebook, request.student)
+    journal = Journal(out.with_name(out.name + ".journal"), graded, limits, resume=request.resume)
+    summary = Path(request.summary) if request.summary else out.with_suffix(".html")
+    sources = [root / "source" for root in roots]
+    hide = [folder, *sources, submitted, out, journal.path, summary, request.feedback, request.gradebook]
+    console = _console()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    try:
+        with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+            task = progress.add_task(f"Grading {graded.name}", total=len(found))
+
+            def done(outcome: Outcome) -> None:
+                progress.advance(task)
+                if outcome.status != "graded" and console.is_terminal:
+                    progress.console.print(f"{outcome.student}: {outcome.reason}")
+
+            outcomes = whole_class.run(
+                found,
+                graded,
+                limits,
+                [str(path) for path in hide if path],
+                journal,
+                jobs=request.jobs,
+                scheduler=request.dask,
+                done=done,
+            )
+    except KeyboardInterrupt:
+        console.print(f"Interrupted. The same command with --resume goes on from {journal.path}.")
+        return 130
+    _write(request, graded, outcomes, out, summary)
+    _tell(console, graded, outcomes, out, summary)
+    return 0
+
+
+def _console() -> Console:
+    """Where students' words are shown as they are: rich takes ``[/red]`` for a mark of its own."""
+    return Console(markup=False, emoji=False, highlight=False)
+
+
+def _shipped() -> list[Path]:
+    from fakegpu_lab.course.lessons.lesson import shipped
+
+    try:
+        return [shipped().parent]
+    except FakeGpuError:
+        return []
+
+
+def _write(request: Request, graded: GradedLesson, outcomes: list[Outcome], out: Path, summary: Path) -> None:
+    tables.write(out, graded, outcomes)
+    links = [""] * len(outcomes)
+    if request.feedback:
+        links = [pages.link(path, summary) for path in pages.write(Path(request.feedback), outcomes)]
+    beside = summary.with_name(summary.name + ".part")
+    beside.write_text(pages.summary(graded, outcomes, links), encoding="utf-8")
+    os.replace(beside, summary)  # noqa: PTH105
+    if request.gradebook:
+        gradebook.write(Path(request.gradebook), graded, outcomes)
+
+
+def _tell(console: Console, graded: GradedLesson, outcomes: list[Outcome], out: Path, summary: Path) -> None:
+    table = Table(title=f"{graded.name}: {several(len(outcomes), 'submission')}", title_justify="left")
+    for name in ("exercise", "mean", "all points", "some", "none"):
+        table.add_column(name, justify="left" if name == "exercise" else "right")
+    table.add_column("the commonest wrong answer")
+    for row in tables.summary(graded, outcomes):
+        wrong = f"{row.wrong[0][1]} × {row.wrong[0][0]}" if row.wrong else ""
+        counts = (str(row.passed), str(row.partly), str(row.failed))
+        table.add_row(row.title or row.grade_id, f"{row.mean:.2f} of {row.max_points:g}", *counts, wrong[:200])
+    console.print(table)
+    ended: dict[str, int] = {}
+    for outcome in outcomes:
+        if outcome.status != "graded":
+            ended[outcome.status] = ended.get(outcome.status, 0) + 1
+    said = [f"{count} {status}" for status, count in sorted(ended.items())]
+    flagged = sum(bool(outcome.flags) for outcome in outcomes)
+    if said:
+        console.print(f"Not run to the end: {', '.join(said)}.")
+    if flagged:
+        console.print(f"To be looked at: {flagged}.")
+    console.print(f"Grades in {out}, the whole story in {summary}.")

@@ -1,0 +1,190 @@
+"""``fakegpu-lab run``: an unmodified program on simulated GPUs, and what it did there."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TextIO
+
+from fakegpu_lab import session
+from fakegpu_lab.cli import program
+from fakegpu_lab.hardware.catalogue.spec import parse_spec
+from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.hardware.machine import Machine
+from fakegpu_lab.processes import inheritance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fakegpu_lab.hardware.catalogue.spec import MachineSpec
+    from fakegpu_lab.hardware.machine import Compute
+    from fakegpu_lab.hardware.snapshot import Snapshot
+    from fakegpu_lab.trace import Trace
+
+
+class Request(NamedTuple):
+    """What was asked for on the command line."""
+
+    devices: str
+    memory: str | None
+    compute: Compute
+    report: str | None
+    chrome: str | None
+    quiet: bool
+    module: bool
+    command: tuple[str, ...]
+
+
+def run(request: Request) -> None:
+    """Run the program and end this process as it ended.
+
+    Raises
+    ------
+    FakeGpuError
+        For anything wrong with the request, before the program starts.
+    """
+    spec = parse_spec(request.devices, memory=request.memory)
+    for what, path in (("report", request.report), ("timeline", request.chrome)):
+        if path is not None and not Path(path).absolute().parent.is_dir():
+            raise FakeGpuError(f"The {what} {path} cannot be written: there is no such folder.")
+    # The machine is switched on by the program's own `import torch`, as in a child process: settings that the program
+    # makes before that import (PYTORCH_CUDA_ALLOC_CONF, OMP_NUM_THREADS) count, and torch is not imported for nothing.
+    inheritance.leave(request.devices, request.memory, request.compute)
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
+    _attach_nvml()
+    if not request.quiet:
+        from fakegpu_lab.notebook.out_of_memory import postmortem
+
+        session.on_change.append(postmortem.watch)
+    name, *args = request.command
+    made = (program.module if request.module else program.script)(name, tuple(args))
+    timeline = _Timeline()
+    if request.chrome is not None:
+        session.on_change.append(timeline)
+    epilogue = _Epilogue(request, spec, timeline)
+    os.environ[inheritance.REPORTS] = f"{os.getpid()}:{epilogue.folder}"
+    atexit.register(epilogue)  # first in, last out: after the program's threads and its own exit handlers
+    try:
+        epilogue.status = made.execute()
+    except SystemExit as end:
+        epilogue.status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        raise
+    sys.exit(epilogue.status)
+
+
+def _attach_nvml() -> None:
+    """Let a program that asks after GPUs without torch (gpustat, nvitop) see the machine."""
+    from fakegpu_lab.driver.base.deferred_patches import when_imported
+    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.nvml.attach import attach
+
+    when_imported("pynvml", Patches(), attach)
+
+
+class _Timeline:
+    """A recording of the program's machine, from when it is on; of several, of the last one."""
+
+    def __init__(self) -> None:
+        self.trace: Trace | None = None
+        self._recording = contextlib.ExitStack()
+
+    def __call__(self, machine: Machine | None) -> None:
+        """Hear of another machine (`session.on_change`)."""
+        self.end()
+        if machine is not None:
+            from fakegpu_lab.trace import Trace
+
+            self.trace = self._recording.enter_context(Trace(machine))
+
+    def end(self) -> None:
+        """Record no more."""
+        self._recording.close()
+
+
+class _Epilogue:
+    """What comes after the program: the timeline, the report and the table."""
+
+    def __init__(self, request: Request, spec: MachineSpec, timeline: _Timeline) -> None:
+        self.request = request
+        self.spec = spec
+        self.timeline = timeline
+        self.status = 0
+        self.process = os.getpid()
+        self.folder = tempfile.mkdtemp(prefix="fakegpu-lab-")
+
+    def __call__(self) -> None:
+        if os.getpid() != self.process:  # a forked child runs its parent's exit handlers
+            return
+        from fakegpu_lab.processes import run_reports
+        from fakegpu_lab.ranks.planning import figures
+        from fakegpu_lab.report import run_tables
+
+        self.timeline.end()
+        snapshot = self._snapshot()
+        others = run_reports.collect(Path(self.folder))
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.request.report is not None:
+            told = run_tables.RunReport(
+                command=self.request.command,
+                exit_status=self.status,
+                snapshot=snapshot,
+                processes=others,
+                plan=figures.current,
+            )
+            with _telling(f"the report {self.request.report}"):
+                Path(self.request.report).write_text(told.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        if self.request.chrome is not None and self.timeline.trace is not None:
+            with _telling(f"the timeline {self.request.chrome}"):
+                self.timeline.trace.to_chrome_trace(self.request.chrome)
+        if not self.request.quiet:
+            if figures.current is not None:
+                from fakegpu_lab.report import plan_table
+
+                _show(plan_table.summary(snapshot, figures.current))
+            else:
+                _show(run_tables.summary(snapshot, others))
+
+    def _snapshot(self) -> Snapshot:
+        machine = session.latest()
+        if machine is None and "torch" in sys.modules:
+            _write(
+                sys.__stderr__, "fakegpu-lab: torch did not see the simulated GPUs; `fakegpu-lab doctor` finds out why."
+            )
+        return (machine or Machine(self.spec, self.request.compute)).snapshot()
+
+
+@contextlib.contextmanager
+def _telling(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        _write(sys.__stderr__, f"fakegpu-lab: {what} cannot be written: {error.strerror}.")
+
+
+def _show(table: object) -> None:
+    """Print on stdout where people read it; where a pipe or a file takes the program's output, on stderr."""
+    stdout = sys.__stdout__
+    if stdout is not None and not stdout.closed:
+        try:
+            stdout.flush()  # the table comes after what the program printed, also where both go to one file
+            if stdout.isatty():
+                from rich.console import Console
+
+                Console(file=stdout).print("", table)
+                return
+        except OSError:  # the reader of the pipe has gone
+            return
+        # A kernel's child: graders of notebooks take anything on stderr for an error.
+        in_notebook = "JPY_PARENT_PID" in os.environ
+        _write(stdout if in_notebook else sys.__stderr__, f"\n{table}")
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    if stream is not None and not stream.closed:
+        with contextlib.suppress(OSError):  # the reader of the pipe has gone
+            print(text, file=stream, flush=True)

@@ -1,0 +1,129 @@
+"""A check's result for people: a calm card, and the same as text."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fakegpu_lab.course.checks.result import CheckRecord, PartRecord
+
+BORDER = "var(--jp-border-color2, #d0d0d0)"
+MUTED = "var(--jp-ui-font-color2, #616161)"
+GOOD, _OPEN = "#0a7d5a", "#b3541e"
+"""Teal and rust: apart also for the colour-blind, readable on light and on dark."""
+
+
+def number(points: float) -> str:
+    """Write points.
+
+    >>> number(2.0), number(1.5), number(2 / 3)
+    ('2', '1.5', '0.67')
+    """
+    return f"{points:.2f}".rstrip("0").rstrip(".")
+
+
+def of_points(earned: float, points: float) -> str:
+    """Write what was earned of what there is.
+
+    >>> of_points(1.5, 2), of_points(0, 1)
+    ('1.5 of 2 points', '0 of 1 point')
+    """
+    return f"{number(earned)} of {number(points)} point{'s' * (points != 1)}"
+
+
+def _points(record: CheckRecord) -> str:
+    of = of_points(record.score, record.points)
+    if record.more_points:
+        of += f", and {number(record.more_points)} by hidden parts when it is graded"
+    return of
+
+
+def _headline(record: CheckRecord) -> str:
+    name = record.title or record.exercise
+    if record.unsolved:
+        return f"{name}: not solved yet"
+    return f"{name}: solved" if record.passed else f"{name}: not quite yet"
+
+
+def _rows(part: PartRecord) -> list[tuple[str, str]]:
+    where = ": ".join(text for text in (part.line, part.code) if text)
+    rows = [("expected", part.expected), ("found", part.found), ("your line", where), ("hint", part.hint)]
+    return [(name, told) for name, told in rows if told]
+
+
+def _foot(record: CheckRecord) -> str:
+    if record.passed or not record.hints:
+        return ""
+    steps = "a hint" if record.hints == 1 else f"{record.hints} hints, one at a time"
+    return f"Stuck? %hint {record.exercise} gives {steps}."
+
+
+def text(record: CheckRecord) -> str:
+    """Tell all of it in lines."""
+    lines = [f"{_headline(record)} ({_points(record)})"]
+    for part in record.parts:
+        lines.append(f"  {'✓' if part.met else '✗'} {part.what}")
+        if part.message:
+            lines.append(f"      {part.message}")
+        if not part.met or part.earned < part.points:
+            lines += [f"      {name}: {told}" for name, told in _rows(part)]
+    lines += [f"  {told}" for told in (record.note, _foot(record)) if told]
+    return "\n".join(lines)
+
+
+def html(record: CheckRecord) -> str:
+    """Draw the card. Styles are inline, because notebooks keep no others; colours follow JupyterLab's theme."""
+    colour = GOOD if record.passed else MUTED if record.unsolved else _OPEN
+    parts = "".join(_part(part) for part in record.parts)
+    told = "".join(
+        f'<div style="color: {MUTED}; margin-top: 6px">{_code(said)}</div>'
+        for said in (record.note, _foot(record))
+        if said
+    )
+    return (
+        f'<div role="group" aria-label="{escape(_headline(record), quote=True)}" style="border: 1px solid {BORDER}; '
+        f'border-left: 4px solid {colour}; border-radius: 4px; padding: 8px 14px; max-width: 860px; line-height: 1.45">'
+        f'<div style="display: flex; justify-content: space-between; gap: 16px; flex-wrap: wrap">'
+        f'<strong style="color: {colour}">{escape(_headline(record))}</strong>'
+        f'<span style="color: {MUTED}">{escape(_points(record))}</span></div>{parts}{told}</div>'
+    )
+
+
+def _part(part: PartRecord) -> str:
+    mark, colour = ("✓", GOOD) if part.met else ("✗", _OPEN)
+    spoken = "met" if part.met else "not met"
+    rows = "" if part.met and part.earned >= part.points else _table(_rows(part))
+    message = f'<div style="color: {MUTED}">{_code(part.message)}</div>' if part.message else ""
+    worth = (
+        "" if not part.points else f'<span style="color: {MUTED}"> {number(part.earned)}/{number(part.points)}</span>'
+    )
+    hidden = f'<span style="color: {MUTED}"> · hidden part</span>' if part.hidden else ""
+    return (
+        '<div style="display: flex; gap: 8px; margin-top: 6px">'
+        f'<span aria-label="{spoken}" style="color: {colour}; font-weight: bold">{mark}</span>'
+        f'<div style="flex: 1; min-width: 0"><div>{_code(part.what)}{worth}{hidden}</div>{message}{rows}</div></div>'
+    )
+
+
+def _table(rows: list[tuple[str, str]]) -> str:
+    cells = "".join(
+        f'<div style="color: {MUTED}">{name}</div><div style="overflow-wrap: anywhere">'
+        f"{_mono(told) if name == 'your line' else _code(told)}</div>"
+        for name, told in rows
+    )
+    return (
+        f'<div style="display: grid; grid-template-columns: 5.5em 1fr; gap: 2px 10px; margin: 2px 0 4px">{cells}</div>'
+    )
+
+
+def _mono(said: str) -> str:
+    return f"<code>{escape(said)}</code>"
+
+
+def _code(said: str) -> str:
+    """Text in which ``backquotes`` mark code."""
+    pieces = said.split("`")
+    if len(pieces) % 2 == 0:  # one quote without its other: no code
+        return escape(said)
+    return "".join(_mono(piece) if place % 2 else escape(piece) for place, piece in enumerate(pieces))

@@ -1,0 +1,51 @@
+"""Everything that a check can expect. Each explains itself where it is not met.
+
+In a ``%%check`` cell ``expect`` is there already. Elsewhere ``from fakegpu_lab import expect``.
+"""
+
+from __future__ import annotations
+
+from fakegpu_lab.course.expect.code import calls, does_not_call
+from fakegpu_lab.course.expect.devices import grad_on_device, on_device, same_device
+from fakegpu_lab.course.expect.errors import raises, raises_oom
+from fakegpu_lab.course.expect.outcome import Outcome, Said, Unmet
+from fakegpu_lab.course.expect.ranks import collectives, equals_single_device, same_on_every_rank
+from fakegpu_lab.course.expect.runs import allocated, kernels, no_races, no_sync_in, peak_memory, run, transfers
+from fakegpu_lab.course.expect.time import faster_than, overlaps, score, takes
+from fakegpu_lab.course.expect.values import at_most, choice, close, dtype, equal, instance, shape, true, values
+
+__all__ = [
+    "Outcome",
+    "Said",
+    "Unmet",
+    "allocated",
+    "at_most",
+    "calls",
+    "choice",
+    "close",
+    "collectives",
+    "does_not_call",
+    "dtype",
+    "equal",
+    "equals_single_device",
+    "faster_than",
+    "grad_on_device",
+    "instance",
+    "kernels",
+    "no_races",
+    "no_sync_in",
+    "on_device",
+    "overlaps",
+    "peak_memory",
+    "raises",
+    "raises_oom",
+    "run",
+    "same_device",
+    "same_on_every_rank",
+    "score",
+    "shape",
+    "takes",
+    "transfers",
+    "true",
+    "values",
+]

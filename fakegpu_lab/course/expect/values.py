@@ -1,0 +1,175 @@
+"""Expectations of values."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.course.expect.describe import tensors, value
+from fakegpu_lab.course.expect.outcome import report, subject
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import torch
+    from typing_extensions import Unpack
+
+    from fakegpu_lab.course.expect.outcome import Said
+
+_UNSET = "Replace the `...` by your answer, and run that cell again."
+
+
+def equal(found: Any, expected: Any, **said: Unpack[Said]) -> bool:
+    """Expect a value: of tensors, the same shape, dtype and numbers (wherever they are)."""
+    met, told = _same(found, expected, 0.0, 0.0)
+    return _values(said, met, found, expected, told, "is")
+
+
+def close(found: Any, expected: Any, *, rtol: float = 1e-4, atol: float = 1e-6, **said: Unpack[Said]) -> bool:
+    """Expect numbers up to rounding, in tensors wherever they are: ``|found - expected| <= atol + rtol·|expected|``.
+
+    Gradients are often as small as `atol`: for them, say ``atol=0``.
+    """
+    met, told = _same(found, expected, rtol, atol)
+    return _values(said, met, found, expected, told, "is close to")
+
+
+def _values(said: Said, met: bool, found: Any, expected: Any, told: str, how: str) -> bool:
+    name = subject("the value")
+    brief = value(expected)
+    what = f"{name} {how} {brief}" if len(brief) < 40 else f"{name} has the right value"
+    hint = _UNSET if found is Ellipsis else ""
+    return report(said, met=met, what=what, expected=brief, found=told or value(found), hint=hint)
+
+
+def _same(found: Any, expected: Any, rtol: float, atol: float) -> tuple[bool, str]:
+    """Whether two values are the same, and if not, how they differ (empty: as they look)."""
+    import torch
+
+    if isinstance(expected, torch.Tensor) or isinstance(found, torch.Tensor):
+        return _same_tensors(found, expected, rtol, atol)
+    if isinstance(expected, dict) and isinstance(found, dict):
+        if found.keys() != expected.keys():
+            return False, f"the keys {list(found)}"
+        pairs = [(repr(key), found[key], expected[key]) for key in expected]
+    elif isinstance(expected, (list, tuple)) and isinstance(found, (list, tuple)):
+        if len(found) != len(expected):
+            return False, f"{len(found)} values: {value(found)}"
+        pairs = [(str(place), one, other) for place, (one, other) in enumerate(zip(found, expected, strict=True))]
+    elif isinstance(expected, float) or (rtol and isinstance(expected, int)):
+        if not isinstance(found, (int, float)) or isinstance(found, bool):
+            return False, ""
+        return math.isclose(found, expected, rel_tol=rtol, abs_tol=atol), ""
+    else:
+        return bool(found == expected), ""
+    for key, one, other in pairs:
+        met, told = _same(one, other, rtol, atol)
+        if not met:
+            return False, f"at {key}: {told or f'{value(one)}, not {value(other)}'}"
+    return True, ""
+
+
+def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[bool, str]:
+    import torch
+
+    if not isinstance(found, torch.Tensor):
+        return False, f"{value(found)}, which is no tensor"
+    there = torch.as_tensor(expected, dtype=None if isinstance(expected, torch.Tensor) else found.dtype)
+    if found.shape != there.shape:
+        return False, f"the shape {tuple(found.shape)}, not {tuple(there.shape)}"
+    if rtol == 0 and found.dtype != there.dtype:
+        return False, f"the dtype {found.dtype}, not {there.dtype}"
+    one, other = found.detach().cpu(), there.detach().cpu()
+    if rtol == 0:
+        return torch.equal(one, other), "" if one.numel() <= 8 else "other numbers"
+    wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
+    one, other = one.to(wide), other.to(wide)
+    met = torch.allclose(one, other, rtol=rtol, atol=atol)
+    if met or one.numel() <= 8:
+        return met, ""
+    most = (one - other).abs().max().item()
+    return False, f"numbers that differ by up to {most:.3g} ({rtol:g} of them and {atol:g} are allowed)"
+
+
+def values(found: Sequence[Any], expected: Sequence[Any], *, rtol: float = 1e-4, **said: Unpack[Said]) -> bool:
+    """Expect several numbers up to rounding; part of the points for part of them."""
+    right = [_same(one, other, rtol, 1e-6)[0] for one, other in zip(found, expected, strict=False)]
+    credit = sum(right) / max(len(expected), 1)
+    what = f"all of {subject('the values')} are right"
+    told = f"{sum(right)} of {len(expected)} right"
+    return report(said, met=len(right) == len(expected) and all(right), what=what, found=told, credit=credit)
+
+
+def true(condition: Any, sentence: str, *, found: str = "", **said: Unpack[Said]) -> bool:
+    """Expect that something holds; a sentence says what, and `found` what there is instead."""
+    return report(said, met=bool(condition), what=sentence, found="" if condition else found or "it does not hold")
+
+
+def at_most(found: float, limit: float, *, unit: str = "", **said: Unpack[Said]) -> bool:
+    """Expect a number up to a limit."""
+    if not isinstance(found, (int, float)):
+        return report(said, met=False, what=f"{subject('it')} is a number", found=value(found), hint=_UNSET)
+    text = f"{limit:g} {unit}".strip()
+    return report(
+        said, met=found <= limit, what=f"{subject('it')} is at most {text}", found=f"{found:g} {unit}".strip()
+    )
+
+
+def choice(
+    answer: Any, right: str, *, because: Mapping[str, str] | None = None, salt: str = "", **said: Unpack[Said]
+) -> bool:
+    """Expect an answer to a question with a few choices, such as ``"b"``.
+
+    Parameters
+    ----------
+    answer
+        The student's.
+    right
+        The right answer, or (so that it is not to be read in the notebook) the `digest` of it.
+    because
+        For wrong answers, what is wrong with each.
+    salt
+        What the digest was made with.
+    """
+    given = str(answer).strip().lower()
+    met = given == right.lower() or digest(given, salt) == right
+    told = value(answer) if answer is not Ellipsis else "no answer yet"
+    hint = _UNSET if answer is Ellipsis else (because or {}).get(given, "")
+    return report(said, met=met, what=f"{subject('the answer')} is the right one", found=told, hint=hint)
+
+
+def digest(answer: str, salt: str = "") -> str:
+    """What stands in a check for an answer that students are not to read there: it keeps honest people honest.
+
+    >>> digest("b", "streams")
+    '2116d7'
+    """
+    return hashlib.sha256(f"{salt}:{answer.strip().lower()}".encode()).hexdigest()[:6]
+
+
+def shape(tensor: Any, expected: Sequence[int], **said: Unpack[Said]) -> bool:
+    """Expect a tensor's shape."""
+    there = getattr(tensor, "shape", None)
+    met = there is not None and tuple(there) == tuple(expected)
+    told = str(tuple(there)) if there is not None else f"{value(tensor)}, which has no shape"
+    name = subject("the tensor")
+    return report(said, met=met, what=f"{name} has the shape {tuple(expected)}", found=told)
+
+
+def dtype(thing: Any, expected: torch.dtype, **said: Unpack[Said]) -> bool:
+    """Expect a dtype, of a tensor or of every floating-point tensor in a module."""
+    import torch
+
+    found = [(name, one) for name, one in tensors(thing) if isinstance(thing, torch.Tensor) or one.is_floating_point()]
+    others = [f"{name} {one.dtype}".strip() for name, one in found if one.dtype != expected]
+    name = subject("the tensor")
+    told = ", ".join(others[:3]) if found else f"{value(thing)}, which holds no tensor"
+    return report(said, met=bool(found) and not others, what=f"{name} has the dtype {expected}", found=told)
+
+
+def instance(thing: Any, kind: type, **said: Unpack[Said]) -> bool:
+    """Expect a value of a type."""
+    what = f"{subject('the value')} is a {kind.__name__}"
+    hint = _UNSET if thing is Ellipsis else ""
+    return report(said, met=isinstance(thing, kind), what=what, found=f"a {type(thing).__name__}", hint=hint)

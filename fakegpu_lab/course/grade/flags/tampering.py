@@ -1,0 +1,223 @@
+"""Inside a submission's process: what a check relies on is what it was before the submission ran, or it is told.
+
+`Pristine` remembers functions and classes of this package, of Python's builtins, and of the libraries that checks
+compare with; before each check it puts back what was changed. `watch` installs an audit hook, which cannot be
+removed, for what nobody needs in an exercise. Neither can stop everything in one process: see docs/grading.md.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import importlib
+import mmap
+import os
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+COMPARED = ("math", "numpy", "numpy.testing", "torch", "torch.testing", "torch.nn.functional", "torch.Tensor")
+"""Besides builtins and this package: what checks compare with. (torch's are also patched by our own driver.)"""
+_CODE = ("__code__", "__defaults__", "__kwdefaults__")
+
+
+def _plain(value: object) -> bool:
+    return isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type))
+
+
+def _owner(name: str) -> Any:
+    owner = sys.modules.get(name)
+    if owner is None and "." in name:
+        parent, last = name.rsplit(".", 1)
+        owner = getattr(sys.modules.get(parent), last, None)
+    return owner
+
+
+class Pristine:
+    """What functions, classes and methods were at first.
+
+    Parameters
+    ----------
+    preload
+        Modules to import now, while they are certainly whole.
+    """
+
+    def __init__(self, preload: tuple[str, ...]) -> None:
+        for name in preload:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+        self._kept: list[tuple[Any, str, Any, tuple[Any, ...] | None]] = []
+        self.modules = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "fakegpu_lab"}
+        for module in self.modules.values():
+            self._keep(module, own=True)
+        self._builtins = dict(vars(builtins))
+        self._put_back = vars(builtins).update
+        for name in COMPARED:
+            owner = _owner(name)
+            if owner is not None:
+                self._keep(owner, own=False)
+
+    def _keep(self, owner: Any, *, own: bool) -> None:
+        for name, value in list(vars(owner).items()):
+            if isinstance(value, types.FunctionType):
+                self._kept.append((owner, name, value, tuple(getattr(value, part) for part in _CODE)))
+            elif _plain(value):
+                self._kept.append((owner, name, value, None))
+                if own and isinstance(value, type) and value.__module__ == owner.__name__:
+                    self._keep_class(value)
+
+    def _keep_class(self, owner: type) -> None:
+        for name, value in list(vars(owner).items()):
+            inner = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
+            if isinstance(inner, types.FunctionType):
+                self._kept.append((owner, name, value, None))
+                self._kept.append((owner, "", inner, tuple(getattr(inner, part) for part in _CODE)))
+
+    def mend_builtins(self) -> list[str]:
+        """Put Python's builtins back, and return the names of those that were changed. Calls none of them before."""
+        changed, now = [], builtins.__dict__
+        for name, value in self._builtins.items():
+            if name != "_" and (name not in now or now[name] is not value):
+                changed += [f"builtins.{name}"]
+        self._put_back(self._builtins)
+        return changed
+
+    def mend(self) -> list[str]:
+        """Put back what is not as it was, and return the names of it."""
+        mended = []
+        for owner, name, value, code in self._kept:
+            where = f"{owner.__module__}.{owner.__name__}" if isinstance(owner, type) else owner.__name__
+            if name and vars(owner).get(name) is not value and not _by_driver(owner, name, vars(owner).get(name)):
+                setattr(owner, name, value)
+                mended.append(f"{where}.{name}")
+            if code is not None:
+                for part, kept in zip(_CODE, code, strict=True):
+                    now = getattr(value, part)
+                    if now is not kept and not (isinstance(now, types.CodeType) and trusted(now)):
+                        setattr(value, part, kept)
+                        mended.append(f"{where}.{value.__name__}.{part}")
+        for name, module in self.modules.items():
+            if sys.modules.get(name) is not module:
+                sys.modules[name] = module
+                mended.append(f"sys.modules[{name!r}]")
+        return mended
+
+
+def _by_driver(owner: Any, name: str, now: object) -> bool:
+    """Whether this is one of the changes that the simulated machine made."""
+    install = sys.modules.get("fakegpu_lab.driver.install")
+    if install is None or from_cell(now):
+        return False
+    return any(patched is owner and name == its for patched, its in install.patches.places)
+
+
+def from_cell(value: object) -> bool:
+    """Whether a function was written in a notebook's cell, or made by `exec`."""
+    code = getattr(getattr(value, "__func__", value), "__code__", None)
+    return isinstance(code, types.CodeType) and not trusted(code)
+
+
+_PREFIXES = tuple({os.path.realpath(path) + os.sep for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)})
+_PACKAGE = os.path.realpath(os.path.join(__file__, *[os.pardir] * 4)) + os.sep  # noqa: PTH118
+
+
+def trusted(code: types.CodeType) -> bool:
+    """Whether code comes from an installed library or from this package."""
+    name = code.co_filename
+    return name.startswith(("<frozen", _PACKAGE, *_PREFIXES)) or os.path.realpath(name).startswith(_PREFIXES)
+
+
+@contextlib.contextmanager
+def _unheard(state: dict[str, bool]) -> Iterator[None]:
+    state["quiet"] = True
+    try:
+        yield
+    finally:
+        state["quiet"] = False
+
+
+def lock_books(tell: Callable[[str], None]) -> None:
+    """Let only this package and libraries write what the devices' ledgers count."""
+    from fakegpu_lab.hardware.time.ledger import Ledger
+
+    known: set[types.CodeType] = set()
+    put = object.__setattr__
+    caller = sys._getframe
+
+    def write(self: Ledger, name: str, value: object) -> None:
+        code = caller(1).f_code
+        if code not in known:
+            new = code is Ledger.__init__.__code__ and not hasattr(self, name)  # dataclass makes it from text
+            if not (trusted(code) or new):
+                tell("tried to change a device's ledger")
+                raise AttributeError("A ledger cannot be written by hand.")
+            if not new:
+                known.add(code)
+        put(self, name, value)
+
+    Ledger.__setattr__ = write  # type: ignore[method-assign,assignment]
+
+
+def watch(tell: Callable[[str], None], hide: list[str], forks: int, network: bool) -> None:
+    """Tell of, and mostly refuse, what an exercise never needs. It lasts until the process ends.
+
+    Parameters
+    ----------
+    tell
+        Called at once with each new sentence, before what it tells of happens.
+    hide
+        Files and folders that the submission must not open.
+    forks
+        How many processes a submission may start in all, children of children included.
+    network
+        Whether connections to other computers are refused here, because the system does not.
+    """
+    started = mmap.mmap(-1, 8)  # shared with every forked child
+    state = {"quiet": False}
+    told: set[str] = set()
+    hidden = tuple(os.path.realpath(path) for path in hide)
+    pid = os.getpid()
+
+    def say(sentence: str) -> None:
+        if sentence not in told and os.getpid() == pid:
+            told.add(sentence)
+            tell(sentence)
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if state["quiet"]:
+            return
+        if event in ("os.fork", "os.forkpty", "subprocess.Popen", "os.posix_spawn", "os.system"):
+            count = int.from_bytes(started[:8], "little") + 1
+            started[:8] = count.to_bytes(8, "little")
+            if count > forks:
+                say(f"started more than {forks} processes")
+                raise RuntimeError(f"Grading allows {forks} processes, and this is one more.")
+        elif event == "open":
+            path = arguments[0]
+            if isinstance(path, (str, bytes, os.PathLike)):
+                with _unheard(state):
+                    real = os.path.realpath(os.fsdecode(path))
+                if real.startswith(hidden) and hidden:
+                    say("tried to open a file of the course")
+                    raise PermissionError(13, "Permission denied: this file is not part of the exercise", real)
+                if real.startswith("/proc/") and real.endswith("/mem"):
+                    say("tried to open the memory of a process")
+                    raise PermissionError(13, "Permission denied", real)
+        elif event in ("sys._current_frames", "sys._current_exceptions", "ctypes.dlopen", "sys.addaudithook"):
+            with _unheard(state):
+                theirs = not trusted(sys._getframe(1).f_code)
+            if theirs and event == "ctypes.dlopen":
+                say("used ctypes")
+            elif theirs:
+                say(f"used {event}")
+                raise PermissionError(13, f"Grading refuses {event}")
+        elif event == "socket.connect" and network:
+            address = arguments[1]
+            if isinstance(address, tuple) and not str(address[0]).startswith(("127.", "::1", "localhost")):
+                say("tried to reach the network")
+                raise PermissionError(13, "Grading has no network")
+
+    sys.addaudithook(hook)

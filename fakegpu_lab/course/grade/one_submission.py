@@ -1,0 +1,164 @@
+"""One submission, graded: a function of a lesson and of files, so that it can run here, in a thread, or on Dask."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.course.grade import repair
+from fakegpu_lab.course.grade.flags import source_text
+from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
+from fakegpu_lab.course.grade.sandbox import confine
+from fakegpu_lab.course.grade.sandbox.process import EndedError, Sandbox
+
+if TYPE_CHECKING:
+    from fakegpu_lab.course.grade.graded_lesson import GradedLesson
+    from fakegpu_lab.course.grade.sandbox.limits import Limits
+    from fakegpu_lab.course.grade.submissions import Submission
+
+TRIES = 2
+"""How often a submission's process is started, should it not start: that is the computer's fault."""
+
+
+def grade(
+    submission: Submission, lesson: GradedLesson, limits: Limits, hide: list[str], until: str | None = None
+) -> Outcome:
+    """Grade one submission, or the part of it that ends with the cell `until`. Whatever it does, this returns."""
+    confine.undumpable()
+    began = time.monotonic()
+    outcome = nothing_yet(submission, lesson)
+    outcome.notes += submission.notes
+    try:
+        if submission.problem:
+            raise repair.UnreadableError("unreadable", submission.problem)
+        repaired = repair.repair(lesson, repair.read(submission.notebook))
+    except repair.UnreadableError as error:
+        outcome.status, outcome.reason = error.status, str(error)  # type: ignore[assignment]
+    else:
+        outcome.notes += repaired.notes
+        names = [cell.id for cell in repaired.cells]
+        if until in names:
+            del repaired.cells[names.index(until) + 1 :]
+        _manual(outcome, lesson, repaired)
+        for attempt in range(1, TRIES + 1):
+            try:
+                _run(outcome, lesson, repaired, submission, limits, hide)
+                break
+            except (OSError, RuntimeError) as error:
+                if attempt == TRIES:
+                    outcome.status, outcome.reason = "error", f"the grader failed: {error}"
+    outcome.seconds = round(time.monotonic() - began, 2)
+    return outcome
+
+
+def nothing_yet(submission: Submission, lesson: GradedLesson) -> Outcome:
+    """What came of a submission of which nothing has run: 0 points in every check."""
+    return Outcome(
+        student=submission.student,
+        lesson=lesson.name,
+        digest=submission.digest,
+        timestamp=submission.timestamp,
+        checks=[CheckOutcome(grade_id=cell.grade_id, points=0.0, max_points=cell.points) for cell in lesson.checks],
+    )
+
+
+def _manual(outcome: Outcome, lesson: GradedLesson, repaired: repair.Repaired) -> None:
+    """Leave to a person what only a person can grade; an answer that nobody wrote is 0, as in nbgrader."""
+    written = {cell.id: cell.source for cell in repaired.cells if cell.answer} | repaired.texts
+    for cell, check in zip(lesson.checks, outcome.checks, strict=True):
+        if cell.manual:
+            check.answer = cell.grade_id in written and written[cell.grade_id].strip() != cell.visible.strip()
+            check.points = None if check.answer else 0.0
+
+
+def _run(
+    outcome: Outcome,
+    lesson: GradedLesson,
+    repaired: repair.Repaired,
+    submission: Submission,
+    limits: Limits,
+    hide: list[str],
+) -> None:
+    outcome.cells = [CellOutcome(id=cell.id, kind=cell.kind, source=cell.visible, ran=False) for cell in repaired.cells]
+    checks = {check.grade_id: check for check in outcome.checks}
+    flags: set[str] = set()
+    for cell in repaired.cells:
+        if cell.kind == "student":
+            flags |= {f"{cell.id}: {found}" for found in source_text.look(cell.source)}
+    sandbox = Sandbox({**submission.files, **lesson.files}, limits, hide, name=lesson.name)
+    answered: bool | None = None
+    try:
+        with sandbox:
+            outcome.confined = sandbox.in_force
+            for cell, told in zip(repaired.cells, outcome.cells, strict=True):
+                if cell.answer:
+                    answered = not cell.untouched
+                if cell.id in checks and cell.kind == "check":
+                    checks[cell.id].answer, answered = answered, None
+                message = sandbox.run(
+                    {
+                        "id": cell.id,
+                        "kind": cell.kind,
+                        "source": cell.source,
+                        "visible": cell.visible,
+                        "given_by_solution": lesson.given_by_solution,
+                    }
+                )
+                told.ran, told.outputs = True, message["outputs"]
+                flags |= {f"{cell.id}: {what}" for what in _changed(message, cell.kind)}
+                if cell.kind == "check":
+                    _score(checks[cell.id], message, flags)
+                if message["interrupted"]:
+                    outcome.status = "timeout"
+                    outcome.reason = f"{cell.id} was stopped after {limits.cell_seconds:g} s; the rest was run"
+                    if cell.kind == "check":
+                        checks[cell.id].wrong = ["it did not end"]
+    except EndedError as end:
+        outcome.status, outcome.reason = end.status, f"{end.reason}, in {told.id}"  # type: ignore[assignment]
+    outcome.peak_bytes = sandbox.peak_bytes
+    outcome.processor_seconds = round(sandbox.processor_seconds, 2)
+    flags |= sandbox.flags
+    outcome.flags = sorted(flags)
+
+
+def _changed(message: dict[str, Any], kind: str) -> list[str]:
+    changed = [f"{what} had been replaced" for what in message.get("mended", [])]
+    changed += [f"the name {name} had been given another meaning" for name in message.get("rebound", [])]
+    if message.get("threads") and kind == "check":
+        changed.append("a thread of the notebook's own was running")
+    return changed
+
+
+def _score(check: CheckOutcome, message: dict[str, Any], flags: set[str]) -> None:
+    """Give points by nbgrader's rule (nbgrader/utils.py: determine_grade), but for its oddities.
+
+    An error, or anything on stderr, is 0; a number is the points; any other value, or none, is all of them. nbgrader
+    gives all points for a negative number and NaN, and breaks off at one beyond the maximum: here that is 0, and told.
+    """
+    check.ran, check.record = True, message.get("record")
+    check.title = (check.record or {}).get("title", "")
+    errors = [out for out in message["outputs"] if out["output_type"] == "error"]
+    stderr = [out for out in message["outputs"] if out.get("name") == "stderr"]
+    score = message.get("score")
+    if errors or stderr:
+        check.points = 0.0
+    elif message.get("has_value") and score is not None:
+        possible = 0 <= score <= check.max_points + 1e-9
+        check.points = min(score, check.max_points) if possible else 0.0
+        if not possible:
+            flags.add(f"{check.grade_id}: the check gave {score:g} of {check.max_points:g} points")
+    else:
+        check.points = check.max_points
+    if not check.passed:
+        check.wrong = _wrong(check, errors, stderr)
+
+
+def _wrong(check: CheckOutcome, errors: list[dict[str, Any]], stderr: list[dict[str, Any]]) -> list[str]:
+    parts = [part for part in (check.record or {}).get("parts", []) if not part["met"]]
+    told = [f"{part['what']}: {part['found']}" if part["found"] else str(part["what"]) for part in parts]
+    told += [f"{out['ename']}: {out['evalue']}".rstrip(": ")[:300] for out in errors]
+    if not told and stderr:
+        told = ["it wrote to stderr: " + str(stderr[0]["text"]).strip()[:200]]
+    if not told and (check.record or {}).get("unsolved"):
+        told = ["nothing was written"]
+    return told or ["not all points"]

@@ -1,0 +1,97 @@
+"""The outcome in nbgrader's own database: its formgrader, its export and its feedback go on from there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sysconfig
+import warnings
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from fakegpu_lab.course.grade.graded_lesson import GradedLesson
+    from fakegpu_lab.course.grade.outcome import Outcome
+
+
+def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome]) -> None:
+    """Put students, submissions and points into a ``gradebook.db``, as ``nbgrader autograde`` does (SaveAutoGrades).
+
+    Grades that a person gave stay. Times of submissions are set where they are known.
+
+    Raises
+    ------
+    FakeGpuError
+        nbgrader is not installed, or the assignment is there with other cells.
+    """
+    try:
+        from nbgrader.api import Gradebook, MissingEntry
+        from nbgrader.utils import parse_utc
+    except ImportError:
+        raise FakeGpuError("nbgrader is not installed here: pip install 'fakegpu-lab[course]'") from None
+    with _nbgrader_at_ease(), Gradebook(f"sqlite:///{path.resolve().as_posix()}") as book:
+        book.update_or_create_assignment(lesson.name)
+        try:
+            known = {cell.name for cell in book.find_notebook(lesson.notebook, lesson.name).grade_cells}
+        except MissingEntry:
+            book.add_notebook(lesson.notebook, lesson.name)
+            known = set()
+            for cell in lesson.cells:
+                _add_cell(book, lesson, cell)
+        wanted = {cell.grade_id for cell in lesson.checks}
+        if known and known != wanted:
+            raise FakeGpuError(
+                f"{path} has {lesson.name} with other graded cells: {', '.join(sorted(known ^ wanted))}. Give another "
+                "file, or run nbgrader generate_assignment again."
+            )
+        for outcome in outcomes:
+            book.update_or_create_student(outcome.student)
+            try:
+                when = {"timestamp": parse_utc(outcome.timestamp)} if outcome.timestamp else {}
+            except (ValueError, OverflowError):
+                when = {}
+            book.update_or_create_submission(lesson.name, outcome.student, **when)
+            for check in outcome.checks:
+                grade = book.find_grade(check.grade_id, lesson.notebook, lesson.name, outcome.student)
+                grade.auto_score = check.points
+                grade.needs_manual_grade = check.points is None or grade.manual_score is not None
+        book.db.commit()
+
+
+@contextlib.contextmanager
+def _nbgrader_at_ease() -> Iterator[None]:
+    """Let nbgrader find `alembic`, which it calls by its name, also where the environment is not activated."""
+    before = os.environ.get("PATH", "")
+    os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), before])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # SQLAlchemy's, about how nbgrader uses it
+            yield
+    finally:
+        os.environ["PATH"] = before
+
+
+def _add_cell(book: object, lesson: GradedLesson, cell: object) -> None:
+    """As nbgrader's SaveCells does; without the checksum ``nbgrader autograde`` would refuse every locked cell."""
+    import nbformat
+    from nbgrader.api import Gradebook
+    from nbgrader.utils import compute_checksum
+
+    from fakegpu_lab.course.grade.graded_lesson import LessonCell
+
+    assert isinstance(book, Gradebook)
+    assert isinstance(cell, LessonCell)
+    where = (cell.grade_id, lesson.notebook, lesson.name)
+    if cell.grade:
+        book.add_grade_cell(*where, max_score=cell.points, cell_type=cell.cell_type)
+    if cell.solution:
+        book.add_solution_cell(*where)
+    source = cell.visible if cell.solution else cell.source
+    marks = cell.model_dump(include={"grade_id", "grade", "solution", "locked", "points"})
+    whole = nbformat.from_dict({"cell_type": cell.cell_type, "source": source, "metadata": {"nbgrader": marks}})
+    checksum = compute_checksum(whole)
+    book.add_source_cell(*where, cell_type=cell.cell_type, locked=cell.locked, source=source, checksum=checksum)

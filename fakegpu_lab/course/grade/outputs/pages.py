@@ -1,0 +1,147 @@
+"""The outcome as pages: one for each student, one for the instructor. Nothing on them can run, whoever wrote it."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup
+
+from fakegpu_lab.course.checks import card as cards
+from fakegpu_lab.course.checks.result import CheckRecord
+from fakegpu_lab.course.grade.outputs import tables
+
+if TYPE_CHECKING:
+    from fakegpu_lab.course.grade.graded_lesson import GradedLesson
+    from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
+
+_TEMPLATES = Path(__file__).with_name("templates")
+_BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
+LONGEST = 5000
+"""Characters of one output that a page shows."""
+
+
+def _environment() -> Environment:
+    made = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    made.filters["points"] = cards.number
+    made.globals["css"] = Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8"))
+    return made
+
+
+def file_name(outcome: Outcome) -> str:
+    """Return the name of a student's page: theirs, as far as every file system takes it."""
+    return re.sub(r"[^\w.@ ()-]", "_", outcome.student).strip(". ") or "_"
+
+
+def feedback(outcome: Outcome) -> str:
+    """Return a student's page."""
+    said = {check.grade_id: _said(check) for check in outcome.checks}
+    records = {check.grade_id: check.record for check in outcome.checks}
+    cells = []
+    for cell in outcome.cells:
+        card = _card(records.get(cell.id))
+        cells.append(
+            {
+                "id": cell.id,
+                "kind": cell.kind,
+                "source": cell.source,
+                "ran": cell.ran,
+                "card": card,
+                "outputs": [_output(one) for one in _shown(cell, card)],
+            }
+        )
+    return (
+        _environment()
+        .get_template("feedback.html")
+        .render(lesson=outcome.lesson, outcome=outcome, cells=cells, said=said)
+    )
+
+
+def _said(check: CheckOutcome) -> str:
+    """What was wrong, in a few words; nothing of what hidden parts ask."""
+    hidden = {str(part["what"]) for part in (check.record or {}).get("parts", []) if part["hidden"]}
+    open_to_all = [text for text in check.wrong if not text.startswith(tuple(hidden))] if hidden else check.wrong
+    return open_to_all[0] if open_to_all else "not right in a part that is not shown"
+
+
+def _shown(cell: CellOutcome, card: Any) -> list[dict[str, Any]]:
+    """Of a check that has a card, its value is the card."""
+    return [one for one in cell.outputs if not (card and one["output_type"] == "execute_result")]
+
+
+def _card(record: dict[str, Any] | None) -> Markup | None:
+    """A check's card, made here from what it found: what a submission itself displays is shown as text alone."""
+    if record is None:
+        return None
+    whole = CheckRecord.model_validate(record)
+    hidden = [part for part in whole.parts if part.hidden]
+    said = [whole.note] if whole.note else []
+    if hidden:
+        earned, points = sum(part.earned for part in hidden), sum(part.points for part in hidden)
+        said.append(f"Parts that are not shown earned {cards.of_points(earned, points)}.")
+        said += [part.message for part in hidden if part.message]
+    shown = tuple(part for part in whole.parts if not part.hidden)
+    return Markup(cards.html(whole.model_copy(update={"parts": shown, "note": " ".join(said)})))
+
+
+def _output(output: dict[str, Any]) -> dict[str, Any]:
+    if output["output_type"] == "error":
+        return {"text": "\n".join(str(line).rstrip("\n") for line in output["traceback"])[:LONGEST], "error": True}
+    if output["output_type"] == "stream":
+        return {"text": _short(str(output["text"]))}
+    data = output["data"]
+    image = str(data.get("image/png", ""))
+    if image and _BASE64.fullmatch(image):
+        return {"image": image}
+    return {"text": _short(str(data.get("text/plain", "")))}
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n… and {len(text) - LONGEST:,} characters more"
+
+
+def summary(lesson: GradedLesson, outcomes: list[Outcome], links: list[str]) -> str:
+    """Return the instructor's page; `links` lead to the students' pages, and may be empty texts."""
+    scores = [outcome.score for outcome in outcomes] or [0.0]
+    return (
+        _environment()
+        .get_template("summary.html")
+        .render(
+            lesson=lesson.name,
+            outcomes=outcomes,
+            rows=tables.summary(lesson, outcomes),
+            flagged=[outcome for outcome in outcomes if outcome.flags],
+            ended=sum(outcome.status != "graded" for outcome in outcomes),
+            mean=statistics.fmean(scores),
+            median=statistics.median(scores),
+            max_score=lesson.max_score,
+            links=links,
+            confined=sorted({what for outcome in outcomes for what in outcome.confined}),
+        )
+    )
+
+
+def write(folder: Path, outcomes: list[Outcome]) -> list[Path]:
+    """Write every student's page to ``folder/student/lesson.html``, nbgrader's layout; return the paths."""
+    written, used = [], set()
+    for outcome in outcomes:
+        name = file_name(outcome)
+        while name.casefold() in used:
+            name += "_"
+        used.add(name.casefold())
+        path = folder / name / f"{outcome.lesson}.html"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(feedback(outcome), encoding="utf-8")
+        written.append(path)
+    return written
+
+
+def link(path: Path, beside: Path) -> str:
+    """Return an address of one page that works on another."""
+    import os
+
+    return quote(os.path.relpath(path, beside.parent).replace(os.sep, "/"))

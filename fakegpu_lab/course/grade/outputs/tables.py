@@ -1,0 +1,118 @@
+"""The outcome as a table: nbgrader's columns first, so that what reads its export reads this."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fakegpu_lab.course.grade.graded_lesson import GradedLesson
+    from fakegpu_lab.course.grade.outcome import Outcome
+
+NBGRADER = (
+    "assignment",
+    "duedate",
+    "timestamp",
+    "student_id",
+    "last_name",
+    "first_name",
+    "email",
+    "raw_score",
+    "late_submission_penalty",
+    "score",
+    "max_score",
+)
+"""As nbgrader/plugins/export.py writes them."""
+OURS = ("status", "reason", "needs_manual_grade", "flags", "notes")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def cell(text: object) -> str:
+    """Return a cell's text that no spreadsheet takes for a formula."""
+    said = str(text)
+    return f"'{said}" if said.startswith(_FORMULA) else said
+
+
+def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome]) -> None:
+    """Write a row for every submission. The file is there whole, or as it was before."""
+    parts = [check.grade_id for check in lesson.checks]
+    beside = path.with_name(path.name + ".part")
+    with beside.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow([*NBGRADER, *OURS, *parts])
+        for outcome in outcomes:
+            points = [check.points for check in outcome.checks]
+            common = {
+                "assignment": lesson.name,
+                "timestamp": outcome.timestamp,
+                "student_id": outcome.student,
+                "raw_score": outcome.score,
+                "late_submission_penalty": 0.0,
+                "score": outcome.score,
+                "max_score": outcome.max_score,
+            }
+            said = [
+                outcome.status,
+                outcome.reason,
+                " ".join(outcome.manual),
+                "; ".join(outcome.flags),
+                "; ".join(outcome.notes),
+            ]
+            row = [*(common.get(name, "") for name in NBGRADER), *said, *("" if p is None else p for p in points)]
+            table.writerow([value if isinstance(value, float) else cell(value) for value in row])
+    os.replace(beside, path)  # noqa: PTH105
+
+
+class ExerciseSummary(NamedTuple):
+    """How a class did in one exercise.
+
+    Attributes
+    ----------
+    passed, partly, failed, unsolved, unreached
+        How many submissions: all points, some, none; of those with none, how many had written nothing; and how many
+        ended before it.
+    mean
+        Points.
+    wrong
+        The commonest wrong answers and how often each was given.
+    """
+
+    grade_id: str
+    title: str
+    max_points: float
+    passed: int
+    partly: int
+    failed: int
+    unsolved: int
+    unreached: int
+    mean: float
+    wrong: list[tuple[str, int]]
+
+
+def summary(lesson: GradedLesson, outcomes: list[Outcome], most: int = 3) -> list[ExerciseSummary]:
+    """Tell for each exercise how often it failed, and how."""
+    found = []
+    for i, graded in enumerate(lesson.checks):
+        checks = [outcome.checks[i] for outcome in outcomes]
+        scored = [check for check in checks if check.points is not None]
+        wrong = Counter(text for check in checks if check.answer is not False for text in dict.fromkeys(check.wrong))
+        none = [check for check in scored if not check.points and not check.passed]
+        found.append(
+            ExerciseSummary(
+                grade_id=graded.grade_id,
+                title=next((check.title for check in checks if check.title), ""),
+                max_points=graded.points,
+                passed=sum(check.passed for check in scored),
+                partly=sum(bool(check.points) and not check.passed for check in scored),
+                failed=len(none),
+                unsolved=sum(check.answer is False for check in none),
+                unreached=sum(not check.ran and not graded.manual for check in none),
+                mean=sum(check.points or 0.0 for check in scored) / len(scored) if scored else 0.0,
+                wrong=wrong.most_common(most),
+            )
+        )
+    return found

@@ -1,0 +1,331 @@
+"""Inside a submission's process: runs cells one by one as the grader sends them, and says what came of each.
+
+The cells run in the main thread, as in a notebook. The key of the channel is in another thread, in one local variable:
+no frame below a cell leads there. Before that thread believes a result, it sees that no code of the submission is
+still running in the main thread.
+"""
+
+from __future__ import annotations
+
+import _thread
+import ast
+import builtins
+import contextlib
+import importlib
+import json
+import math
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.course.grade.flags import tampering
+from fakegpu_lab.course.grade.flags.source_text import code_of
+from fakegpu_lab.course.grade.sandbox import sealed_channel
+from fakegpu_lab.course.grade.sandbox.shell import GradingShell, Outputs, Stream, frames, start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+PRELOAD = (
+    "torch",
+    "fakegpu_lab.session",
+    "fakegpu_lab.trace",
+    "fakegpu_lab.timeline.tables",
+    "fakegpu_lab.report.run_tables",
+    "fakegpu_lab.driver.install",
+    "fakegpu_lab.notebook.magics",
+    "fakegpu_lab.course.magics",
+    "fakegpu_lab.course.expect",
+    "fakegpu_lab.course.checks.checking",
+    "fakegpu_lab.course.checks.card",
+)
+"""What checks stand on: imported before anything of the submission is."""
+
+
+class _Runner:
+    def __init__(self, asked: dict[str, Any], tell: Callable[[str], None]) -> None:
+        tampering.lock_books(tell)
+        with contextlib.suppress(ImportError):  # torch loads it, with sympy, at the first op: that is no cell's time
+            importlib.import_module("torch.distributed.tensor")
+        self.pristine = tampering.Pristine(PRELOAD)
+        self.outputs = Outputs(asked["limits"]["output_chars"])
+        self.shell: GradingShell = start(self.outputs)
+        self.running = False
+        from fakegpu_lab.course import magics
+        from fakegpu_lab.course.checks import checking, result
+
+        self._magics_class, self._result_class, self._run_check = magics.CourseMagics, result.Result, checking.run
+        self.magics: Any = None
+        self.bound: dict[str, Any] = {}  # what locked cells imported or defined
+
+    def cell(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Run one cell of the notebook."""
+        self.shell.run_cell(job["source"], store_history=job["kind"] == "student")
+        registered = self.shell.magics_manager.registry.get("CourseMagics")
+        if self.magics is None and type(registered) is self._magics_class:
+            self.magics = registered
+        if job["kind"] == "locked":
+            names = _names(job["source"], only_given=True)
+            self.bound |= {name: self.shell.user_ns[name] for name in names if name in self.shell.user_ns}
+        return {}
+
+    def check(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Run a check, with its hidden parts, on what the notebook has left: by Python alone, not by IPython's tools.
+
+        Its names are the notebook's, except for imports, functions and classes of the locked cells, and for builtins
+        that a cell has replaced by functions of its own: those are as they were.
+        """
+        mended = self.pristine.mend()
+        space = self.shell.user_ns
+        names, rebound = dict(space), []
+        for name, value in self.bound.items():
+            if name not in job["given_by_solution"] and space.get(name) is not value:
+                names[name] = value
+                rebound.append(name)
+        for name in vars(builtins):
+            if name in names and name not in job["given_by_solution"] and tampering.from_cell(names[name]):
+                del names[name]
+                rebound.append(name)
+        before = dict(names)
+        result: dict[str, Any] = {"mended": mended, "rebound": rebound, "has_value": False}
+        try:
+            value = self._value(job, names)
+            result |= {"has_value": value is not None, "score": _number(value)}
+            if type(value) is self._result_class:
+                result["record"] = value.record.model_dump(mode="json")
+            _show(self.shell, value)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self.outputs.error(type(error).__name__, str(error), frames(error))
+        for name in _names(job["visible"], only_given=False):
+            if name in names and names[name] is not before.get(name):
+                space[name] = names[name]
+        result["mended"] += self.pristine.mend()
+        return result
+
+    def _value(self, job: dict[str, Any], names: dict[str, Any]) -> object:
+        """The value of a check's last line; of a ``%%check``, its result."""
+        first, _, rest = job["source"].lstrip().partition("\n")
+        file = f"<check {job['id']}>"
+        if first.startswith("%%check"):
+            if self.magics is None:
+                raise RuntimeError("The check needs fakegpu_lab: the notebook's first cell did not load it.")
+            name, room = first.removeprefix("%%check").strip(), self.magics.room
+            about = room.exercise(name)
+            source = "\n" + _without_magics(rest)
+            attempt, points = room.attempts.get(name), about.points if room.lesson else None
+            return self._run_check(
+                source, names, name, attempt, file=file, title=about.title, points=points, hints=len(about.hints)
+            )
+        tree = ast.parse(_without_magics(job["source"]), file)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, file, "exec"), names)
+        return eval(compile(ast.Expression(last.value), file, "eval"), names) if isinstance(last, ast.Expr) else None
+
+
+def _show(shell: GradingShell, value: object) -> None:
+    """Display a check's value by a formatter made anew."""
+    from IPython.core.formatters import DisplayFormatter
+
+    if value is not None:
+        data, _ = DisplayFormatter().format(value, include={"text/plain", "text/html"})
+        shell.kept.data("execute_result", data)
+
+
+def _number(value: object) -> float | None:
+    """The score that nbgrader would read from a last value: None where it is no number."""
+    try:
+        number = float(value if isinstance(value, (int, float)) else repr(value))
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else -1.0
+
+
+def _without_magics(source: str) -> str:
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    return str(TransformerManager().transform_cell(source))
+
+
+def _names(source: str, *, only_given: bool) -> set[str]:
+    """Names that a cell binds at its top level; `only_given`: by import, def and class alone."""
+    found: set[str] = set()
+    try:
+        body = ast.parse(code_of(source)).body
+    except SyntaxError:
+        return found
+    for node in body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif not only_given:
+            found |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return found
+
+
+def serve(report: Any, commands: int, asked: dict[str, Any], in_force: list[str]) -> None:
+    """Run the cells that come, until the pipe is closed. Does not return."""
+    streams = _capture(asked["folder"])
+    source = os.fdopen(commands, "rb", buffering=0)
+    jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    results: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
+    notes: queue.SimpleQueue[str] = queue.SimpleQueue()
+    runner = _Runner(asked, notes.put)
+    sys.path.insert(0, "")  # the notebook's folder, as in a notebook
+    told = (report, source, jobs, results, notes, threading.get_ident(), runner.outputs, in_force, streams)
+    _thread.start_new_thread(_controlled, told)
+    tampering.watch(notes.put, asked["hide"], asked["limits"]["processes"], "no network" not in in_force)
+    while True:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        serial, job = None, jobs.get()
+        with contextlib.suppress(KeyError, TypeError):
+            serial = job["serial"]
+        if serial is None:
+            continue  # no job of ours
+        try:
+            results.put((serial, _run(runner, job)))
+        except KeyboardInterrupt:  # between the cell's end and here
+            results.put((serial, {}))
+
+
+def _run(runner: _Runner, job: dict[str, Any]) -> dict[str, Any]:
+    kept = runner.outputs
+    sys.stdout, sys.stderr = Stream(kept, "stdout"), Stream(kept, "stderr")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        result = runner.check(job) if job["kind"] == "check" else runner.cell(job)
+    except KeyboardInterrupt as stopped:
+        kept.error("KeyboardInterrupt", "", frames(stopped))
+        result = {}
+    except BaseException as error:  # SystemExit in a thread of IPython's own, or IPython itself was changed
+        kept.error(type(error).__name__, str(error), frames(error))
+        result = {}
+    changed = runner.pristine.mend_builtins()
+    result["mended"] = result.get("mended", []) + changed
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    result["threads"] = _own_threads()
+    return result
+
+
+def _own_threads() -> int:
+    return sum(tampering.from_cell(getattr(thread, "_target", None)) for thread in threading.enumerate())
+
+
+def _controlled(*arguments: Any) -> None:
+    """Without its control, a process is of no use to anybody."""
+    try:
+        _control(*arguments)
+    finally:
+        os._exit(70)
+
+
+def _control(
+    report: Any,
+    source: Any,
+    jobs: queue.SimpleQueue[dict[str, Any]],
+    results: queue.SimpleQueue[tuple[int, dict[str, Any]]],
+    notes: queue.SimpleQueue[str],
+    main: int,
+    outputs: Outputs,
+    in_force: list[str],
+    streams: dict[str, int],
+) -> None:
+    """Read commands, hand them to the main thread, report what came of them. The key is here and nowhere else."""
+    lines = _Lines(source)
+    key = bytes.fromhex(json.loads(lines.next())["key"])
+    unseal, seal, current = sealed_channel.unseal, sealed_channel.seal, sys._current_frames
+    received = sent = 0
+    report.write(seal(key, b"up", sent, {"ready": True, "in_force": in_force}))
+    while True:
+        sent += 1
+        line = lines.next()
+        job = unseal(key, b"down", received, line) if line else None
+        if job is None:
+            os._exit(0)
+        received += 1
+        jobs.put(job | {"serial": received})
+        flags: set[str] = set()
+        result: dict[str, Any] | None = None
+        while True:
+            try:
+                serial, result = results.get(timeout=0.02)
+            except queue.Empty:
+                serial, result = 0, None
+            except (TypeError, ValueError):
+                serial, result = 0, {}
+            while not notes.empty():
+                flags.add(str(notes.get())[:500])
+                report.write(seal(key, b"up", sent, {"flags": sorted(flags)}))
+                sent += 1
+            if result is not None:
+                if serial == received and _idle(current, main):
+                    break
+                flags.add("sent a result while its own code was still running")
+        _drain(streams, outputs)
+        answer = {"cell": job["id"], "outputs": outputs.end(), "over": outputs.over, "flags": sorted(flags), **result}
+        report.write(seal(key, b"up", sent, answer))
+
+
+def _idle(current: Callable[[], dict[int, FrameType]], main: int) -> bool:
+    """Whether the main thread waits in `serve` for its next job, or is there within half a second."""
+    for _ in range(50):
+        if current()[main].f_code is serve.__code__:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+class _Lines:
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._rest = b""
+
+    def next(self) -> bytes:
+        """The next line; b"" at the end."""
+        while b"\n" not in self._rest:
+            try:
+                more = self._source.read(1 << 16)
+            except OSError:
+                return b""
+            if not more:
+                return b""
+            self._rest += more
+        line, self._rest = self._rest.split(b"\n", 1)
+        return line
+
+
+def _capture(folder: str) -> dict[str, int]:
+    """Point the process's own stdout and stderr to files: what subprocesses and C print ends there."""
+    import tempfile
+
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    files = {}
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        file, path = tempfile.mkstemp(dir=folder)
+        with contextlib.suppress(OSError):
+            Path(path).unlink()
+        os.dup2(file, number)
+        files[name] = file
+    return files
+
+
+def _drain(streams: dict[str, int], outputs: Outputs) -> None:
+    for name, file in streams.items():
+        with contextlib.suppress(OSError):
+            size = os.fstat(file).st_size
+            if size:
+                outputs.over |= size > outputs.limit
+                os.lseek(file, 0, os.SEEK_SET)
+                outputs.stream(name, os.read(file, min(size, outputs.limit)).decode(errors="replace"))
+                os.ftruncate(file, 0)
+                os.lseek(file, 0, os.SEEK_SET)

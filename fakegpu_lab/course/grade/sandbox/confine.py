@@ -1,0 +1,216 @@
+"""Started by `sandbox` as a script: takes away what a submission has no business with, then runs its cells.
+
+On Linux, where the kernel lets ordinary users make namespaces: no network but the computer's own loopback, a file
+system that is read-only but for the submission's own folder, other submissions and the sources hidden, no sight of
+other processes, and one kill that ends all that the submission started. Elsewhere only the resource limits that the
+system has. What was in force is the first thing that is told to the grader.
+
+Only the standard library is imported, and nothing of it from the submission's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = (
+    0x00020000,
+    0x08000000,
+    0x10000000,
+    0x20000000,
+    0x40000000,
+)
+MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
+AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = -100, 0x8000, 1
+SYS_MOUNT_SETATTR = 442  # the same number on every architecture; Linux 5.12
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
+CAPABILITY_VERSION_3 = 0x20080522
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+
+
+class _MountAttr(ctypes.Structure):
+    _fields_ = (
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    )
+
+
+def _call(name: str, *arguments: object) -> int:
+    """Call a function of libc; an OSError where it says that it failed."""
+    done = int(getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments))
+    if done < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+    return done
+
+
+def _prctl(option: int, value: int) -> None:
+    _call("prctl", option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
+
+
+def undumpable() -> None:
+    """Let no other process of this user read this one's memory through /proc (Linux)."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            _prctl(PR_SET_DUMPABLE, 0)
+
+
+def _mount(source: str, target: str, kind: str, flags: int, data: str | None = None) -> None:
+    _call(
+        "mount", source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data.encode() if data else None
+    )
+
+
+def _read_only(path: str, on: bool, recursive: bool) -> None:
+    attr = _MountAttr(MOUNT_ATTR_RDONLY if on else 0, 0 if on else MOUNT_ATTR_RDONLY, 0, 0)
+    _call(
+        "syscall",
+        SYS_MOUNT_SETATTR,
+        AT_FDCWD,
+        path.encode(),
+        AT_RECURSIVE if recursive else 0,
+        ctypes.byref(attr),
+        ctypes.c_size_t(ctypes.sizeof(attr)),
+    )
+
+
+def _unshare() -> bool:
+    """Leave the user's namespaces; say whether that was possible."""
+    uid, gid = os.getuid(), os.getgid()
+    own = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC
+    try:
+        _call("unshare", CLONE_NEWUSER | own)
+    except OSError:
+        try:
+            _call("unshare", own)  # a privileged user may where new user namespaces are switched off
+        except OSError:
+            return False
+        return True
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    return True
+
+
+def _close_files(folder: str, hide: list[str]) -> bool:
+    """Make everything read-only but `folder`, and hide what is named; say whether the whole of it was possible."""
+    try:
+        _mount("none", "/", "none", MS_REC | MS_PRIVATE)
+        around = str(Path(folder).parent)  # of all submissions that run now: the others are hidden with it
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        _mount("tmpfs", around, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k")
+        Path(folder).mkdir()
+        _mount(f"/proc/self/fd/{handle}", folder, "none", MS_BIND)
+        os.close(handle)
+        for path in hide:
+            if Path(path).is_dir():
+                _mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "size=4k")
+            elif Path(path).exists():
+                _mount("/dev/null", path, "none", MS_BIND)
+        with contextlib.suppress(OSError):  # where a container hides parts of /proc, a new one is refused
+            _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV)
+        if Path("/dev/shm").is_dir():  # DataLoader workers need it
+            _mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "size=256m")
+        _read_only("/", on=True, recursive=True)
+        _read_only(folder, on=False, recursive=False)
+        if Path("/dev/shm").is_dir():
+            _read_only("/dev/shm", on=False, recursive=False)
+    except OSError:
+        return False
+    return True
+
+
+def _loopback() -> None:
+    """Switch the namespace's own 127.0.0.1 on: programs that talk to themselves may."""
+    import fcntl
+    import socket
+    import struct
+
+    with contextlib.suppress(OSError), socket.socket() as door:
+        request = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack("16sh14x", fcntl.ioctl(door, SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(door, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | IFF_UP))
+
+
+def _drop_capabilities() -> None:
+    """What a namespace's root may do is needed no more: nothing of the above can be taken back."""
+    for capability in range(64):
+        with contextlib.suppress(OSError):
+            _prctl(PR_CAPBSET_DROP, capability)
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    _call("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
+
+
+def _limit(wanted: dict[str, int], counts_alone: bool) -> list[str]:
+    """Set the resource limits that the system has; return those that are in force."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return []
+    limits = {"file": ("RLIMIT_FSIZE", wanted["file_bytes"]), "core": ("RLIMIT_CORE", 0)}
+    if sys.platform == "linux":  # macOS accepts it and does nothing
+        limits["memory"] = ("RLIMIT_DATA", wanted["memory_bytes"])
+        if counts_alone and os.getuid() != 0:  # else the user's own processes would count; root's are not limited
+            limits["processes"] = ("RLIMIT_NPROC", wanted["processes"])
+    done = []
+    for name, (kind, value) in limits.items():
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            resource.setrlimit(getattr(resource, kind), (value, value))
+            done.append(name)
+    return done
+
+
+def _wait_for(child: int) -> None:
+    """End as `child` ends."""
+    while True:
+        try:
+            _, status = os.waitpid(child, 0)
+        except InterruptedError:
+            continue
+        if os.WIFSIGNALED(status):
+            os._exit(128 + os.WTERMSIG(status))
+        os._exit(os.WEXITSTATUS(status))
+
+
+def main() -> None:
+    """Confine this process as the one argument, JSON, says; then run what is sent on stdin."""
+    asked = json.loads(sys.argv[1])
+    sys.path[:] = asked["path"]  # this script's folder goes: its modules are not to be found by their bare names
+    sys.argv[1:] = []
+    report, commands = os.fdopen(os.dup(1), "wb", buffering=0), os.dup(0)
+    in_force: list[str] = []
+    if sys.platform == "linux":
+        undumpable()
+        alone = asked["namespaces"] and _unshare()
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after `unshare`, which clears it
+        if alone:
+            in_force += ["processes of its own", "no network"]
+            child = os.fork()
+            if child:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                report.write(json.dumps({"pid": child}).encode() + b"\n")
+                _wait_for(child)
+            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            _loopback()
+            if _close_files(asked["folder"], asked["hide"]):
+                in_force.append("a file system of its own")
+            _drop_capabilities()
+    if "no network" not in in_force:
+        report.write(json.dumps({"pid": os.getpid()}).encode() + b"\n")
+    in_force += _limit(asked["limits"], counts_alone="no network" in in_force)
+    os.chdir(asked["folder"])
+    from fakegpu_lab.course.grade.sandbox import cell_runner
+
+    cell_runner.serve(report, commands, asked, in_force)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,339 @@
+"""A submission's process, seen from the grader: started, watched, interrupted and ended here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from fakegpu_lab.course.grade.sandbox import sealed_channel
+from fakegpu_lab.course.grade.sandbox.limits import MIB
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from fakegpu_lab.course.grade.sandbox.limits import Limits
+
+START_SECONDS = 120.0
+"""How long Python, torch and this package may take to start: no fault of a submission's."""
+GRACE_SECONDS = 3.0
+"""How long a cell may go on after Ctrl-C."""
+CLOCK = 3.0
+"""How many seconds of the clock's time for one of processor time."""
+_ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "SYSTEMROOT", "VIRTUAL_ENV", "COVERAGE_PROCESS_START")
+
+
+class EndedError(Exception):
+    """The submission's process is over before its notebook was.
+
+    Attributes
+    ----------
+    status
+        ``"crashed"``, ``"timeout"``, ``"memory"``, ``"processes"``, ``"output"`` or ``"disk"``.
+    reason
+        A sentence.
+    """
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+_live: set[Sandbox] = set()
+
+
+def stop_all() -> None:
+    """End every submission that runs in this process's charge: the grader was interrupted."""
+    for sandbox in list(_live):
+        sandbox._kill()
+
+
+class Sandbox:
+    """One submission's process and folder.
+
+    Parameters
+    ----------
+    files
+        What lies in the folder when the notebook starts, by relative path.
+    limits
+        What it may use.
+    hide
+        Files and folders that it must not see.
+    name
+        The folder's.
+    namespaces
+        Whether to confine it by Linux namespaces where they are to be had.
+    """
+
+    def __init__(
+        self,
+        files: dict[str, bytes],
+        limits: Limits,
+        hide: list[str],
+        *,
+        name: str = "submission",
+        namespaces: bool = True,
+    ) -> None:
+        self.limits = limits
+        self.flags: set[str] = set()
+        self.in_force: list[str] = []
+        self.peak_bytes = 0
+        self._around = tempfile.mkdtemp(prefix="fakegpu-grade-")
+        self.folder = Path(self._around).resolve() / name  # where %lesson finds its lesson.yaml
+        for inside, content in files.items():
+            path = self.folder / inside
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        self.folder.mkdir(exist_ok=True)
+        self._asked = {
+            "folder": str(self.folder),
+            "hide": _hideable(hide, self.folder),
+            "namespaces": namespaces,
+            "path": [path for path in sys.path if path and Path(path).is_absolute()],
+            "limits": limits.model_dump(),
+        }
+        self._lines: queue.Queue[bytes | None] = queue.Queue(maxsize=1000)
+        self._numbers = {"up": 0, "down": 0}
+        self._key = secrets.token_bytes(32)
+        self._watched: psutil.Process | None = None
+        self.processor_seconds = 0.0
+        self._began = time.monotonic()
+        self._disk_seen = 0.0
+
+    def __enter__(self) -> Self:
+        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        home = str(self.folder)
+        environment |= {"HOME": home, "USERPROFILE": home, "TMPDIR": home, "TEMP": home, "TMP": home}
+        environment |= {"IPYTHONDIR": str(self.folder / ".ipython"), "PYTHONNOUSERSITE": "1", "PYTHONHASHSEED": "0"}
+        environment |= {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "PLOTLY_RENDERER": "plotly_mimetype"}
+        environment |= {"NBGRADER_EXECUTION": "autograde", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}
+        environment |= {"TORCHINDUCTOR_CACHE_DIR": home}
+        script = str(Path(__file__).with_name("confine.py"))
+        self._log = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            [sys.executable, script, json.dumps(self._asked)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            cwd=self._around,
+            env=environment,
+            start_new_session=True,
+        )
+        _live.add(self)
+        threading.Thread(target=self._read, daemon=True).start()
+        try:
+            self._send_raw(json.dumps({"key": self._key.hex()}).encode() + b"\n")
+            deadline = time.monotonic() + START_SECONDS
+            self._watched = psutil.Process(int(json.loads(self._line(deadline) or b'{"pid": 0}')["pid"]))
+            self.in_force = self._message(deadline)["in_force"]
+        except (EndedError, psutil.Error, ValueError, KeyError, TypeError):
+            self._log.seek(0)
+            said = self._log.read()[-2000:].decode(errors="replace").strip()
+            self.__exit__()
+            raise RuntimeError(f"A process for a submission could not be started. {said}") from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _live.discard(self)
+        self._kill()
+        for pipe in (self._process.stdin, self._process.stdout, self._log):
+            with contextlib.suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+        shutil.rmtree(self._around, ignore_errors=True)
+
+    def run(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Run a cell, or a check, and return what came of it.
+
+        Raises
+        ------
+        EndedError
+            The process ended, or was ended because it used more than it may.
+        """
+        number = self._numbers["down"]
+        self._numbers["down"] += 1
+        began, used = time.monotonic(), self._processor_seconds()
+        try:
+            self._send_raw(sealed_channel.seal(self._key, b"down", number, job))
+        except OSError:
+            raise self._gone() from None
+        interrupted: float | None = None
+        while True:
+            try:
+                message = self._message(time.monotonic() + 0.1)
+            except TimeoutError:
+                message = None
+            if message is not None:
+                self.flags |= set(message["flags"])
+                if "cell" in message:
+                    break
+                continue
+            self._look()
+            now = time.monotonic()
+            if interrupted is None:
+                spent = self._processor_seconds() - used
+                if spent > self.limits.cell_seconds or now - began > CLOCK * self.limits.cell_seconds:
+                    interrupted = now
+                    self._interrupt()
+            elif now - interrupted > GRACE_SECONDS:
+                self._kill()
+                raise EndedError("timeout", f"a cell ran for more than {self.limits.cell_seconds:g} s and did not stop")
+        message["interrupted"] = interrupted is not None
+        if message["over"]:
+            self._kill()
+            raise EndedError("output", f"it printed more than {self.limits.output_chars:,} characters")
+        self._look()
+        return message
+
+    def _look(self) -> None:
+        """End the process if it, with its children, holds more than it may."""
+        tree = self._tree()
+        memory = _memory(tree, self.limits.memory_bytes)
+        self.peak_bytes = max(self.peak_bytes, memory)
+        self.processor_seconds = max(self.processor_seconds, self._processor_seconds())
+        what = None
+        if len(tree) > self.limits.processes:
+            what = ("processes", f"it had more than {self.limits.processes} processes at once")
+        elif memory > self.limits.memory_bytes:
+            what = ("memory", f"it held more than {self.limits.memory_bytes / 2**30:.3g} GiB of memory")
+        elif time.monotonic() - self._began > START_SECONDS + CLOCK * self.limits.total_seconds or (
+            self.processor_seconds > self.limits.total_seconds
+        ):
+            what = ("timeout", f"the notebook ran for more than {self.limits.total_seconds:g} s")
+        elif time.monotonic() - self._disk_seen > 0.5:
+            self._disk_seen = time.monotonic()
+            if _size(self.folder, self.limits.folder_bytes) > self.limits.folder_bytes:
+                what = ("disk", f"it wrote more than {self.limits.folder_bytes / MIB:.0f} MiB of files")
+        if what is not None:
+            self._kill()
+            raise EndedError(*what)
+
+    def _tree(self) -> list[psutil.Process]:
+        if self._watched is None:
+            return []
+        with contextlib.suppress(psutil.Error):
+            return [self._watched, *self._watched.children(recursive=True)]
+        return []
+
+    def _processor_seconds(self) -> float:
+        total = 0.0
+        for process in self._tree():
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                total += times.user + times.system
+                if process is self._watched:
+                    total += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+        return total
+
+    def _interrupt(self) -> None:
+        if self._watched is not None and os.name == "posix":
+            with contextlib.suppress(psutil.Error):
+                self._watched.send_signal(signal.SIGINT)
+
+    def _kill(self) -> None:
+        """End the process and all that it started."""
+        for _ in range(20):
+            tree = self._tree()
+            for process in tree:  # the first is the parent: in a namespace of its own, all end with it
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            if os.name == "posix":
+                with contextlib.suppress(OSError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()
+            _, alive = psutil.wait_procs(tree, timeout=0.5)
+            if not alive:
+                break
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)
+
+    def _gone(self) -> EndedError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)
+        code = self._process.returncode
+        if code in (-signal.SIGSEGV, 128 + signal.SIGSEGV):
+            return EndedError("crashed", "its process crashed")
+        if code in (-9, 137):
+            return EndedError("memory", "the system ended its process, most likely for its memory")
+        return EndedError("crashed", f"its process ended by itself, with status {code}")
+
+    def _message(self, deadline: float) -> dict[str, Any]:
+        while True:
+            line = self._line(deadline)
+            if line is None:
+                raise self._gone()
+            said = sealed_channel.unseal(self._key, b"up", self._numbers["up"], line)
+            if said is not None:
+                self._numbers["up"] += 1
+                return said
+            self.flags.add("wrote into the grader's own pipe")
+
+    def _line(self, deadline: float) -> bytes | None:
+        try:
+            return self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise TimeoutError from None
+
+    def _read(self) -> None:
+        """Read the pipe, in a thread: pipes have no timeouts on Windows."""
+        longest = 8 * self.limits.output_chars + (1 << 20)
+        pipe = self._process.stdout
+        with contextlib.suppress(OSError, ValueError):
+            while pipe is not None and (line := pipe.readline(longest)):
+                self._lines.put(line)
+        self._lines.put(None)
+
+    def _send_raw(self, line: bytes) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line)
+        self._process.stdin.flush()
+
+
+def _memory(tree: list[psutil.Process], enough: int) -> int:
+    """Bytes that processes hold; what forked ones share is counted once where that can be told, if it matters."""
+    held = shared_once = 0
+    for process in tree:
+        with contextlib.suppress(psutil.Error):
+            held += process.memory_info().rss
+    if held <= enough or len(tree) == 1:
+        return held
+    for process in tree:
+        with contextlib.suppress(psutil.Error):
+            full = process.memory_full_info()
+            shared_once += getattr(full, "pss", full.uss)
+    return shared_once
+
+
+def _hideable(hide: list[str], folder: Path) -> list[str]:
+    """Those of `hide` that exist and that Python itself does not lie in."""
+    needed = [folder, *(Path(path).resolve() for path in (sys.prefix, sys.base_prefix, sys.executable))]
+    needed += [Path(path).resolve() for path in sys.path if path and Path(path).is_absolute()]
+    found = {Path(path).resolve() for path in hide}
+    return sorted(str(p) for p in found if p.exists() and not any(n == p or p in n.parents for n in needed))
+
+
+def _size(folder: Path, enough: int) -> int:
+    """Bytes of all files in `folder`; no longer exact beyond `enough`."""
+    total, stack = 0, [str(folder)]
+    while stack and total <= enough:
+        with contextlib.suppress(OSError), os.scandir(stack.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        stack.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_size
+    return total

@@ -1,0 +1,161 @@
+"""Inside a submission's process: an IPython without a front end, which keeps what cells say and show, up to a limit."""
+
+from __future__ import annotations
+
+import io
+import linecache
+import sys
+import traceback
+from typing import Any
+
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+
+from fakegpu_lab.course.grade.flags.tampering import trusted
+
+SHOWN = ("text/plain", "text/html", "text/markdown", "text/latex", "image/png", "image/svg+xml", "image/jpeg")
+"""What a feedback page can show; the rest (widgets, figures that need JavaScript) stays behind."""
+
+
+class Outputs:
+    """What one cell said and showed: nbformat's outputs, in order, of no more than `limit` characters in all cells."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.over = False
+        self.items: list[dict[str, Any]] = []
+
+    def _take(self, size: int) -> bool:
+        if self.used + size > self.limit:
+            self.over = True
+            return False
+        self.used += size
+        return True
+
+    def stream(self, name: str, text: str) -> None:
+        """Add printed text."""
+        room = self.limit - self.used
+        if len(text) > room:
+            self.over, text = True, text[: max(0, room)]
+        self.used += len(text)
+        if self.items and self.items[-1].get("name") == name:
+            self.items[-1]["text"] += text
+        elif text:
+            self.items.append({"output_type": "stream", "name": name, "text": text})
+
+    def data(self, kind: str, data: dict[str, Any]) -> None:
+        """Add what was displayed."""
+        kept = {mime: str(value) for mime, value in data.items() if mime in SHOWN}
+        if self._take(sum(map(len, kept.values()))):
+            self.items.append({"output_type": kind, "data": kept, "metadata": {}})
+
+    def error(self, name: str, value: str, frames: list[str]) -> None:
+        """Add an error."""
+        self.items.append(
+            {"output_type": "error", "ename": name, "evalue": value[:2000], "traceback": [f[:2000] for f in frames]}
+        )
+
+    def end(self) -> list[dict[str, Any]]:
+        """Return the outputs so far, and begin anew."""
+        items, self.items = self.items, []
+        return items
+
+
+class Stream(io.TextIOBase):
+    """A ``sys.stdout`` or ``sys.stderr`` that keeps what is written."""
+
+    encoding = "utf-8"
+
+    def __init__(self, outputs: Outputs, name: str) -> None:
+        self._outputs = outputs
+        self.name = f"<{name}>"
+        self._stream = name
+
+    def writable(self) -> bool:
+        """It can be written to."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Keep `text`."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        self._outputs.stream(self._stream, text)
+        if self._outputs.over:
+            raise RuntimeError(f"Grading keeps {self._outputs.limit:,} characters of output, and this is more.")
+        return len(text)
+
+    def fileno(self) -> int:
+        """The process's own stdout or stderr, as ipykernel's has it: a subprocess writes there."""
+        return {"stdout": 1, "stderr": 2}[self._stream]
+
+
+class _Publisher(DisplayPublisher):
+    """``display(…)``."""
+
+    kept: Outputs
+
+    def publish(self, data: Any, metadata: Any = None, source: Any = None, **_: Any) -> None:
+        """Keep what is displayed; an update of something shown counts as shown once more."""
+        self.kept.data("display_data", data)
+
+    def clear_output(self, wait: bool = False) -> None:
+        """``clear_output()``: what the cell has shown is gone."""
+        self.kept.items.clear()
+
+
+class _Hook(DisplayHook):
+    """The value of a cell's last line."""
+
+    kept: Outputs
+
+    def __call__(self, result: object = None) -> None:
+        """Keep the value, and set ``_`` as IPython does."""
+        if result is None or self.quiet():
+            return
+        shell: Any = self.shell
+        data, _ = shell.display_formatter.format(result)
+        self.kept.data("execute_result", data)
+        shell.user_ns["_"] = result
+
+
+class GradingShell(InteractiveShell):
+    """IPython for cells that nobody looks at while they run."""
+
+    kept: Outputs
+
+    def enable_gui(self, gui: Any = None) -> None:
+        """There is no GUI: ``%matplotlib inline`` and its like do nothing."""
+
+    def _showtraceback(self, etype: Any, evalue: Any, stb: Any) -> None:
+        self.kept.error(etype.__name__, str(evalue), frames(evalue))
+
+    def ask_exit(self) -> None:
+        """``exit()`` in a cell ends nothing here, as in a notebook that is run from top to bottom."""
+
+
+def frames(error: BaseException) -> list[str]:
+    """Return the lines of an error's traceback that are the notebook's own."""
+    shown = []
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if not trusted(frame.f_code):
+            text = linecache.getline(frame.f_code.co_filename, line).strip()
+            shown += [f"line {line}: {text}"] if text else []
+    return shown[-8:] + traceback.format_exception_only(type(error), error)
+
+
+def start(outputs: Outputs) -> GradingShell:
+    """Make the process's IPython; what cells print and show goes to `outputs`."""
+    from traitlets.config import Config
+
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "nocolor"
+    shell: Any = GradingShell.instance(config=config, displayhook_class=_Hook, display_pub_class=_Publisher)
+    shell.kept = shell.display_pub.kept = shell.displayhook.kept = outputs
+    shell.display_formatter.active_types = list(SHOWN)
+    sys.stdout, sys.stderr = Stream(outputs, "stdout"), Stream(outputs, "stderr")
+    shell.user_ns["__name__"] = "__main__"
+    started: GradingShell = shell
+    return started

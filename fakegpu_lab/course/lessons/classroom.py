@@ -1,0 +1,110 @@
+"""The lesson that a notebook is: its exercises' attempts, its hints, where progress is saved."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.course.lessons import progress
+from fakegpu_lab.course.lessons.lesson import Exercise
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fakegpu_lab.course.checks.result import CheckRecord
+    from fakegpu_lab.course.expect.attempt import Attempt
+    from fakegpu_lab.course.lessons.lesson import Lesson
+
+
+class NotSolvedYet(NotImplementedError):  # noqa: N818 - no error, but a state
+    """A cell is still as it was given out. It stops “Run all”, and is shown as a friendly note, not as an error."""
+
+
+class Classroom:
+    """What is known of the lesson in this kernel.
+
+    Attributes
+    ----------
+    lesson
+        What ``%lesson`` named; without it, exercises have no titles, no hints, and no progress is saved.
+    attempts
+        By exercise, the last run of its cell.
+    latest
+        The exercise that was run or checked last.
+    """
+
+    def __init__(self, lesson: Lesson | None = None, folder: str | Path = ".") -> None:
+        self.lesson = lesson
+        self.attempts: dict[str, Attempt] = {}
+        self.latest = ""
+        self._folder = folder
+        self._hints: dict[str, int] = {}
+
+    def exercise(self, name: str) -> Exercise:
+        """What is known of an exercise; of one that no lesson names, its id."""
+        self.latest = name
+        if self.lesson is None:
+            return Exercise(id=name, title=name.replace("-", " ").capitalize())
+        return self.lesson.exercise(name)
+
+    def _file(self) -> Path | None:
+        return progress.path_for(self.lesson.name, self._folder) if self.lesson is not None else None
+
+    def _with_hints(self) -> Lesson:
+        if self.lesson is None:
+            raise FakeGpuError("There are no hints without a lesson: run the notebook's first cell (%lesson …).")
+        return self.lesson
+
+    def checked(self, record: CheckRecord) -> str:
+        """Save what came of a check, and return what is to be said if that was impossible."""
+        path = self._file()
+        if path is None or self.lesson is None:
+            return ""
+        try:
+            progress.checked(path, self.lesson, record)
+        except OSError as error:
+            return f"Your progress could not be saved to {path.name}: {error.strerror}."
+        return ""
+
+    def hint(self, name: str = "") -> str:
+        """The next hint of an exercise (by default: of the latest), as Markdown; after the last, all again.
+
+        Raises
+        ------
+        FakeGpuError
+            There is no such exercise, or no lesson.
+        """
+        lesson = self._with_hints()
+        name = name or self.latest
+        if not name:
+            known = ", ".join(one.id for one in lesson.exercises)
+            raise FakeGpuError(f"Of which exercise? %hint NAME, where NAME is one of {known}.")
+        hints, rest = self.next_hint(name)
+        if not hints:
+            return f"**{lesson.exercise(name).title}** has no hints."
+        shown = [f"**Hint {place}.** {text}" for place, text in enumerate(hints, 1)]
+        more = f"\n\n*Run this again for the next hint ({rest} more).*" if rest else "\n\n*That was the last hint.*"
+        return "\n\n".join(shown) + more
+
+    def next_hint(self, name: str) -> tuple[tuple[str, ...], int]:
+        """The hints of an exercise up to the next one, which is noted as seen; and how many are left.
+
+        Raises
+        ------
+        FakeGpuError
+            There is no such exercise, or no lesson.
+        """
+        lesson = self._with_hints()
+        exercise = lesson.exercise(name)
+        self.latest = name
+        if not exercise.hints:
+            return (), 0
+        path = self._file()
+        seen = max(self._hints.get(name, 0), progress.hints_seen(path, lesson.name, name) if path else 0)
+        number = min(seen + 1, len(exercise.hints))
+        self._hints[name] = number
+        if path is not None:
+            with contextlib.suppress(OSError):  # a folder that cannot be written to is told of by the check
+                progress.hinted(path, lesson, name, number)
+        return exercise.hints[:number], len(exercise.hints) - number

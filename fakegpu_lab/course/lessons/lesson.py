@@ -1,0 +1,166 @@
+"""``lesson.yaml``: what a lesson is, asks and hints at; and where lessons are found."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from typing_extensions import Self
+
+from fakegpu_lab.hardware.catalogue.validation_errors import first_sentence, no_yaml
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+FILE = "lesson.yaml"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class WrongSolution(_Strict):
+    """A solution that must not earn all points: what a student is likely to write first."""
+
+    why: str = Field(description="the mistake, in a phrase")
+    code: str = Field(
+        description="takes the place of what stands between the solution markers; with its %% line, of all the cell"
+    )
+    score: float | None = Field(default=None, ge=0, description="the points that it earns; by default any but all")
+
+
+class Exercise(_Strict):
+    """An exercise: a solution cell ``id`` and a check cell ``id-check``."""
+
+    id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", description="unique in the lesson")
+    title: str
+    points: float = Field(default=1, ge=0, description="of all parts of its check, hidden ones too")
+    hints: tuple[str, ...] = Field(default=(), max_length=3, description="one at a time, the last nearly the answer")
+    wrong: tuple[WrongSolution, ...] = Field(default=(), description="solutions that must fail; not in a release")
+
+    @property
+    def check_id(self) -> str:
+        """The ``grade_id`` of its check cell; that of its solution cell is `id`."""
+        return f"{self.id}-check"
+
+
+class Budget(_Strict):
+    """What running the whole lesson may take."""
+
+    seconds: float = Field(default=60, gt=0, description="of a processor; by the clock, three times that")
+    memory: str = Field(default="800MB", description="of the kernel's process")
+
+
+class Lesson(_Strict):
+    """A lesson, as its ``lesson.yaml`` tells it. The name is its folder's, and its notebook's."""
+
+    name: str = Field(default="", exclude=True)
+    title: str = Field(examples=["Where tensors are"])
+    goal: str = Field(
+        description="what a student can do afterwards, in a sentence",
+        examples=["You can say of every tensor on which device it is."],
+    )
+    minutes: int = Field(gt=0, description="that a student needs", examples=[40])
+    hardware: str = Field(default="a100", description="what %fakegpu is given in its first cell")
+    prerequisites: tuple[str, ...] = Field(default=(), description="names of lessons")
+    points: float = Field(default=0, ge=0, description="of all exercises")
+    exercises: tuple[Exercise, ...] = ()
+    read_next: tuple[str, ...] = Field(default=(), description="links, or names of lessons")
+    budget: Budget = Budget()
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        ids = [exercise.id for exercise in self.exercises]
+        twice = sorted({one for one in ids if ids.count(one) > 1})
+        if twice:
+            raise ValueError(f"two exercises have the id {twice[0]!r}")
+        total = sum(exercise.points for exercise in self.exercises)
+        if abs(total - self.points) > 1e-9:
+            raise ValueError(f"points is {self.points:g}, and the exercises have {total:g} together")
+        return self
+
+    def exercise(self, name: str) -> Exercise:
+        """The exercise of this id.
+
+        Raises
+        ------
+        FakeGpuError
+            There is none.
+        """
+        for one in self.exercises:
+            if one.id == name:
+                return one
+        known = ", ".join(one.id for one in self.exercises) or "none"
+        raise FakeGpuError(f"The lesson {self.name} has no exercise {name!r}; it has {known}.")
+
+    def released(self) -> Lesson:
+        """What students get: without the wrong solutions."""
+        exercises = tuple(one.model_copy(update={"wrong": ()}) for one in self.exercises)
+        return self.model_copy(update={"exercises": exercises})
+
+    def dump(self) -> str:
+        """Write it as YAML."""
+        said = self.model_dump(mode="json", exclude_defaults=True) | {"hardware": self.hardware}
+        plain = {name: said[name] for name in type(self).model_fields if name in said}
+        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=110)
+
+
+def load(folder: str | Path) -> Lesson:
+    """Read the ``lesson.yaml`` of a lesson's folder.
+
+    Raises
+    ------
+    FakeGpuError
+        There is none, or it is no lesson's.
+    """
+    path = Path(folder) / FILE
+    try:
+        told = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise FakeGpuError(f"There is no lesson in {folder}: it has no {FILE}.") from None
+    except yaml.YAMLError as error:
+        raise FakeGpuError(f"{path}: {no_yaml(error)}") from None
+    if not isinstance(told, dict):
+        raise FakeGpuError(f"{path} has no fields: a lesson has a title, a goal, minutes.")
+    try:
+        return Lesson(**{"name": re.sub(r"\.\d+$", "", path.resolve().parent.name), **told})
+    except ValidationError as error:
+        elsewhere = "what the lessons that came with the package have there"
+        raise FakeGpuError(f"{path}: {first_sentence(error, Lesson, elsewhere)}") from None
+
+
+def is_copy(folder: str, name: str) -> bool:
+    """Whether a folder of this name has a copy of a lesson: it is named after it, or ``NAME.2`` for a later edition."""
+    return bool(re.fullmatch(rf"{re.escape(name)}(\.\d+)?", folder))
+
+
+def shipped() -> Path:
+    """The folder of the lessons as students get them: inside an installed package, or beside it in a checkout.
+
+    Raises
+    ------
+    FakeGpuError
+        The lessons are missing.
+    """
+    package = Path(__file__).resolve().parents[2]
+    for folder in (package / "lessons", package.parent / "lessons" / "release", package.parent / "lessons" / "source"):
+        if folder.is_dir():
+            return folder
+    raise FakeGpuError(f"The lessons are missing from {package}: install fakegpu-lab again.")
+
+
+def find(name: str, beside: str | Path = ".") -> Lesson:
+    """Find a lesson by its name: in the folder where the notebook is, below it, beside it, or as it came.
+
+    Raises
+    ------
+    FakeGpuError
+        There is no lesson of that name.
+    """
+    here = Path(beside).resolve()
+    near = [here] if is_copy(here.name, name) else []
+    for folder in (*near, here / name, here.parent / name, shipped() / name):
+        if (folder / FILE).is_file():
+            return load(folder)
+    known = ", ".join(sorted(path.parent.name for path in shipped().glob(f"*/{FILE}")))
+    raise FakeGpuError(f"There is no lesson {name!r} here; there is {known}.")

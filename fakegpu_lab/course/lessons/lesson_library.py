@@ -1,0 +1,221 @@
+"""The lessons that came with the package, and a student's copies of them in a folder.
+
+A copy is the student's: it is never written over. The folder keeps a list (`LIST`, hidden) of which edition of each
+lesson was copied, so that a newer one can be offered; it is put beside the old one, in a folder named ``NAME.2``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from fakegpu_lab.course.lessons import lesson, progress
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+LIST = ".fakegpu-lessons.json"
+_LEFT_OUT = shutil.ignore_patterns(".*", "fakegpu-progress*", "__pycache__")
+
+
+class Entry(BaseModel):
+    """A lesson, and how far the student is with it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    title: str
+    goal: str
+    minutes: int
+    points: float
+    exercises: int
+    solved: int
+    earned: float
+    notebook: str
+    """The student's newest copy, from the folder; empty while there is none."""
+    newer: bool
+    """Whether the lesson as it came is another edition than that copy."""
+
+
+def names() -> list[str]:
+    """The lessons that came with the package, in their order."""
+    return sorted(path.parent.name for path in lesson.shipped().glob(f"*/{lesson.FILE}"))
+
+
+def listing(folder: str | Path = ".") -> list[Entry]:
+    """All lessons, with the student's copies and progress in `folder`."""
+    here = Path(folder)
+    done = progress.read(path) if (path := progress.path_for("", here)) is not None else progress.Progress()
+    found = []
+    for name in names():
+        about = lesson.load(lesson.shipped() / name)
+        own = done.lessons.get(name, progress.LessonProgress())
+        copy = _newest(here, name)
+        found.append(
+            Entry(
+                name=name, title=about.title, goal=about.goal, minutes=about.minutes, points=about.points,
+                exercises=len(about.exercises), solved=own.solved, earned=own.earned,
+                notebook=_notebook(copy, name).relative_to(here).as_posix() if copy is not None else "",
+                newer=copy is not None and _is_older(here, copy, name),
+            )
+        )  # fmt: skip
+    return found
+
+
+def fetch(name: str, folder: str | Path = ".", *, newer: bool = False) -> str:
+    """Copy a lesson, if it is not there yet, and return its notebook's path from `folder`.
+
+    Parameters
+    ----------
+    name
+        The lesson's.
+    folder
+        Where the student's lessons are.
+    newer
+        Whether also to copy it if there is one of an older edition; that one stays.
+
+    Raises
+    ------
+    FakeGpuError
+        There is no such lesson, or the folder cannot be written to.
+    """
+    here, source = Path(folder), _shipped(name)
+    copy = _newest(here, name)
+    if copy is None or (newer and _is_older(here, copy, name)):
+        copy = _free(here, name)
+        try:
+            _copy(source, copy)
+            _note(here, copy.name, _edition(source))
+        except OSError as error:
+            raise FakeGpuError(f"The lesson {name} cannot be copied to {here}: {error.strerror}.") from None
+    return _notebook(copy, name).relative_to(here).as_posix()
+
+
+def start_over(name: str, folder: str | Path = ".") -> str:
+    """Give a lesson's newest copy a fresh notebook; return the path, from `folder`, of the backup of the old one.
+
+    Raises
+    ------
+    FakeGpuError
+        There is no such lesson or copy, or the folder cannot be written to.
+    """
+    here, source = Path(folder), _shipped(name)
+    copy = _newest(here, name)
+    if copy is None:
+        raise FakeGpuError(f"The lesson {name} was not begun in {here}, so there is nothing to start over.")
+    notebook = _notebook(copy, name)
+    number = 1
+    while (backup := notebook.with_name(f"{name}.backup-{number}.ipynb")).exists():
+        number += 1
+    try:
+        if notebook.exists():
+            shutil.copy2(notebook, backup)
+        for file in sorted(path for path in source.rglob("*") if path.is_file()):
+            _replace(file, copy / file.relative_to(source))
+        _note(here, copy.name, _edition(source))
+    except OSError as error:
+        raise FakeGpuError(f"The lesson {name} cannot be started over in {here}: {error.strerror}.") from None
+    return backup.relative_to(here).as_posix()
+
+
+def fetch_all(folder: str | Path) -> None:
+    """Copy every lesson that is not in `folder` yet.
+
+    Raises
+    ------
+    FakeGpuError
+        The folder cannot be written to.
+    """
+    for name in names():
+        fetch(name, folder)
+
+
+def untouched(folder: str | Path) -> bool:
+    """Whether all copies in `folder` are as they came: nobody has worked in any, or there is none."""
+    copies = {name: copy for name in names() if (copy := _newest(Path(folder), name)) is not None}
+    return all(_edition(copy) == _edition(_shipped(name)) for name, copy in copies.items())
+
+
+def _shipped(name: str) -> Path:
+    if name not in names():
+        raise FakeGpuError(f"There is no lesson {name!r}; there is {', '.join(names())}.")
+    return lesson.shipped() / name
+
+
+def _notebook(copy: Path, name: str) -> Path:
+    return copy / f"{name}.ipynb"
+
+
+def _copies(folder: Path, name: str) -> list[tuple[int, Path]]:
+    pattern = re.compile(rf"{re.escape(name)}(?:\.(\d+))?")
+    found = [(path, pattern.fullmatch(path.name)) for path in folder.glob(f"{name}*") if path.is_dir()]
+    return sorted((int(match[1] or 1), path) for path, match in found if match is not None)
+
+
+def _newest(folder: Path, name: str) -> Path | None:
+    copies = _copies(folder, name)
+    return copies[-1][1] if copies else None
+
+
+def _free(folder: Path, name: str) -> Path:
+    copies = _copies(folder, name)
+    return folder / (f"{name}.{copies[-1][0] + 1}" if copies else name)
+
+
+def _edition(source: Path) -> str:
+    """What tells one edition of a lesson from another."""
+    digest = hashlib.sha256()
+    for file in sorted(path for path in source.rglob("*") if path.is_file() and not path.name.startswith(".")):
+        digest.update(file.relative_to(source).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def _is_older(folder: Path, copy: Path, name: str) -> bool:
+    source = lesson.shipped() / name
+    noted = _noted(folder).get(copy.name)
+    if noted is not None:
+        return noted != _edition(source)
+    # Copied by hand, or before editions were noted: what students do not write to tells it.
+    try:
+        return (copy / lesson.FILE).read_bytes() != (source / lesson.FILE).read_bytes()
+    except OSError:
+        return False
+
+
+def _noted(folder: Path) -> dict[str, str]:
+    try:
+        told = json.loads((folder / LIST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(name): str(edition) for name, edition in told.items()} if isinstance(told, dict) else {}
+
+
+def _note(folder: Path, name: str, edition: str) -> None:
+    text = json.dumps({**_noted(folder), name: edition}, indent=1) + "\n"
+    made = folder / f"{LIST}.new"
+    made.write_text(text, encoding="utf-8")
+    made.replace(folder / LIST)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a folder, whole or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fakegpu-") as made:
+        shutil.copytree(source, Path(made) / target.name, ignore=_LEFT_OUT)
+        for path in (Path(made) / target.name).rglob("*"):
+            path.chmod(path.stat().st_mode | 0o200)  # an installed package may be read-only
+        (Path(made) / target.name).rename(target)
+
+
+def _replace(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".fakegpu-")
+    os.close(handle)
+    shutil.copyfile(source, name)
+    Path(name).chmod(0o644)
+    Path(name).replace(target)

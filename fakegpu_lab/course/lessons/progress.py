@@ -1,0 +1,185 @@
+"""What a student has done so far: one JSON file beside the notebooks, and a page that shows it.
+
+The file is called `FILE` and holds a `Progress`. It lies in the folder of the lessons: above the notebook's own, where
+that is named after the lesson (`lesson.is_copy`), as nbgrader and ``fakegpu-lab lab`` lay them out, and else beside the
+notebook. The environment variable ``FAKEGPU_LAB_PROGRESS`` names another file, or is ``off``. A grader's runs are not
+saved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fakegpu_lab.course.lessons.lesson import is_copy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fakegpu_lab.course.checks.result import CheckRecord
+    from fakegpu_lab.course.lessons.lesson import Lesson
+
+FILE = "fakegpu-progress.json"
+VARIABLE = "FAKEGPU_LAB_PROGRESS"
+
+
+class _Kept(BaseModel):
+    # "ignore": a file that a later version wrote is still read.
+    model_config = ConfigDict(extra="ignore")
+
+
+class ExerciseProgress(_Kept):
+    """An exercise, as far as a student has come with it."""
+
+    title: str = ""
+    points: float = Field(default=0, description="what the exercise is worth, hidden parts too")
+    best: float = Field(default=0, description="the most points earned in a check")
+    attempts: int = Field(default=0, description="checks that were run on something that was written")
+    hints: int = Field(default=0, description="hints that were looked at")
+    solved: bool = Field(default=False, description="whether every part of a check was met once")
+
+
+class LessonProgress(_Kept):
+    """A lesson, as far as a student has come with it."""
+
+    title: str = ""
+    points: float = Field(default=0, description="of all exercises")
+    exercises: dict[str, ExerciseProgress] = Field(default_factory=dict, description="by their ids, in their order")
+
+    @property
+    def earned(self) -> float:
+        """The points of all exercises so far."""
+        return sum(one.best for one in self.exercises.values())
+
+    @property
+    def solved(self) -> int:
+        """How many exercises are solved."""
+        return sum(one.solved for one in self.exercises.values())
+
+
+class Progress(_Kept):
+    """Everything that a student has done."""
+
+    version: int = Field(default=1, description="of this schema; grows when a field changes its meaning")
+    lessons: dict[str, LessonProgress] = Field(default_factory=dict, description="by their names")
+
+
+def path_for(lesson: str, folder: str | Path = ".") -> Path | None:
+    """The file for a notebook in `folder`; None if nothing is to be saved."""
+    named = os.environ.get(VARIABLE, "")
+    if named.lower() == "off" or "NBGRADER_EXECUTION" in os.environ:
+        return None
+    if named:
+        return Path(named)
+    here = Path(folder).resolve()
+    return (here.parent if is_copy(here.name, lesson) else here) / FILE
+
+
+def read(path: Path) -> Progress:
+    """Read a file; one that is not there, or is broken, is no progress."""
+    try:
+        return Progress.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValidationError, UnicodeDecodeError):
+        return Progress()
+
+
+def checked(path: Path, lesson: Lesson, record: CheckRecord) -> None:
+    """Note what came of a check. What was reached once stays."""
+
+    def note(one: ExerciseProgress) -> None:
+        one.attempts += not record.unsolved
+        one.best = max(one.best, record.score)
+        one.solved = one.solved or record.passed
+
+    _change(path, lesson, record.exercise, note)
+
+
+def hinted(path: Path, lesson: Lesson, exercise: str, number: int) -> None:
+    """Note that the hints up to `number` were looked at."""
+
+    def note(one: ExerciseProgress) -> None:
+        one.hints = max(one.hints, number)
+
+    _change(path, lesson, exercise, note)
+
+
+def hints_seen(path: Path, lesson: str, exercise: str) -> int:
+    """How many hints of an exercise were looked at."""
+    done = read(path).lessons.get(lesson, LessonProgress()).exercises.get(exercise)
+    return done.hints if done is not None else 0
+
+
+def forget(path: Path, lesson: str) -> bool:
+    """Take a lesson out of a file; say whether it was there."""
+    if not path.is_file():
+        return False
+    with _alone(path):
+        progress = read(path)
+        if progress.lessons.pop(lesson, None) is None:
+            return False
+        _write(path, progress.model_dump_json(indent=1) + "\n")
+    return True
+
+
+def _change(path: Path, lesson: Lesson, exercise: str, note: Callable[[ExerciseProgress], None]) -> None:
+    """Read, change, and write at once: two notebooks of one folder lose nothing, a crash leaves the old file."""
+    with _alone(path):
+        _keep_broken(path)
+        progress = read(path)
+        kept = progress.lessons.get(lesson.name, LessonProgress())
+        exercises = {one.id: kept.exercises.pop(one.id, ExerciseProgress()) for one in lesson.exercises}
+        for one in lesson.exercises:
+            exercises[one.id].title, exercises[one.id].points = one.title, one.points
+        exercises.update(kept.exercises)  # of an older lesson of this name
+        note(exercises.setdefault(exercise, ExerciseProgress()))
+        progress.lessons[lesson.name] = LessonProgress(title=lesson.title, points=lesson.points, exercises=exercises)
+        _write(path, progress.model_dump_json(indent=1) + "\n")
+
+
+def _keep_broken(path: Path) -> None:
+    """Put a file aside that cannot be read: nothing that a student made is lost."""
+    try:
+        Progress.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        pass
+    except (OSError, ValidationError, UnicodeDecodeError):
+        with contextlib.suppress(OSError):
+            path.replace(path.with_suffix(".broken.json"))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".fakegpu-progress-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _alone(path: Path, patience: float = 2.0) -> Iterator[None]:
+    """Let no other notebook write meanwhile; one that died while it wrote is waited for `patience` seconds."""
+    lock = path.with_suffix(".lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + patience
+    while True:
+        try:
+            os.close(os.open(lock, os.O_CREAT | os.O_EXCL))
+            break
+        except FileExistsError:
+            if time.monotonic() > until:
+                break
+            time.sleep(0.02)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)

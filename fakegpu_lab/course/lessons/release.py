@@ -1,0 +1,129 @@
+"""``lessons/release`` from ``lessons/source``: solutions and hidden parts cut out by nbgrader's own preprocessors."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from fakegpu_lab.course.lessons import lesson
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+_PREPROCESSORS = (
+    "LockCells",
+    "ClearSolutions",
+    "ClearOutput",
+    "CheckCellMetadata",
+    "ComputeChecksums",
+    "ClearHiddenTests",
+    "ClearMarkScheme",
+    "ComputeChecksums",
+    "CheckCellMetadata",
+)
+"""As GenerateAssignment has them (nbgrader/converters/generate_assignment.py), but for those that need its database,
+a header, or templates of tests."""
+
+
+def preprocessors(config: Any = None) -> list[Any]:
+    """Return nbgrader's preprocessors that make a released notebook.
+
+    Raises
+    ------
+    FakeGpuError
+        nbgrader is not installed.
+    """
+    try:
+        from nbgrader import preprocessors as nbgraders
+    except ImportError:
+        raise FakeGpuError("nbgrader is not installed here: pip install 'fakegpu-lab[course]'") from None
+    made = [getattr(nbgraders, name)(config=config) for name in _PREPROCESSORS]
+    for preprocessor in made:
+        preprocessor.log = _LOG
+    return made
+
+
+_LOG = logging.getLogger("fakegpu_lab.course.release")
+_LOG.addHandler(logging.NullHandler())
+_LOG.propagate = False
+
+
+def released(source: Any) -> Any:
+    """Return a source notebook as students get it; `source` stays as it is.
+
+    Raises
+    ------
+    FakeGpuError
+        The notebook's nbgrader metadata or markers are wrong.
+    """
+    notebook = copy.deepcopy(source)
+    resources: dict[str, Any] = {}
+    try:
+        for preprocessor in preprocessors():
+            notebook, resources = preprocessor.preprocess(notebook, resources)
+    except FakeGpuError:
+        raise
+    except Exception as error:
+        raise FakeGpuError(f"nbgrader refuses the notebook ({type(preprocessor).__name__}): {error}") from None
+    notebook.metadata.pop("widgets", None)
+    return notebook
+
+
+def text(notebook: Any) -> str:
+    """Return a notebook's file: as Jupyter writes it, the same on every system."""
+    return str(nbformat.writes(notebook)) + "\n"
+
+
+def release(folder: Path, into: Path) -> list[Path]:
+    """Write a lesson's released notebook and its other files to `into`; return what was written.
+
+    What lies in `into` and comes from no source any more is deleted, if it is a notebook.
+    """
+    written = []
+    into.mkdir(parents=True, exist_ok=True)
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        if path.is_dir() or any(part.startswith(".") or part == "__pycache__" for part in inside.parts):
+            continue
+        target = into / inside
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".ipynb":
+            target.write_text(text(released(nbformat.read(path, as_version=4))), encoding="utf-8", newline="\n")
+        elif path.name == lesson.FILE:
+            target.write_text(lesson.load(folder).released().dump(), encoding="utf-8", newline="\n")
+        else:
+            target.write_bytes(path.read_bytes())
+        written.append(target)
+    kept = set(written)
+    for old in into.glob("*.ipynb"):
+        if old not in kept:
+            old.unlink()
+    return written
+
+
+def clean(path: Path) -> bool:
+    """Take out of a source notebook what running it left there; say whether there was anything."""
+    before = path.read_text(encoding="utf-8")
+    notebook = nbformat.reads(before, as_version=4)
+    notebook.metadata.pop("widgets", None)
+    notebook.metadata["language_info"] = {"name": "python"}
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+        for name in ("execution", "collapsed", "scrolled", "jupyter"):
+            cell.metadata.pop(name, None)
+    after = text(notebook)
+    if after != before:
+        path.write_text(after, encoding="utf-8", newline="\n")
+    return after != before
+
+
+def after_nbgrader(assignment: str, student: str, notebooks: list[str]) -> None:
+    """Nbgrader's hook after ``generate_assignment``: the author's wrong solutions are not given out.
+
+    nbgrader copies ``lesson.yaml`` as it is; see ``lessons/nbgrader_config.py``.
+    """
+    for path in Path("release").glob(f"{assignment}/{lesson.FILE}"):
+        path.write_text(lesson.load(path.parent).released().dump(), encoding="utf-8", newline="\n")

@@ -1,0 +1,134 @@
+"""Values at the edge of an op's domain, where CUDA's kernels do something else than the CPU's.
+
+Integer division by zero is no error on CUDA, and its result what the hardware leaves; a float too large for an integer
+becomes the largest one; `one_hot` looks at nothing on the host. What both raise in the same words, such as a singular
+matrix in `torch.linalg` or negative values in `torch.bincount`, needs nothing here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.base.device_memory import new
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, inner_of
+from fakegpu_lab.driver.cost import work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.cost.op import Op
+
+    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+DIVISIONS = frozenset(
+    ("div", "div_", "floor_divide", "floor_divide_", "remainder", "remainder_", "fmod", "fmod_")
+)  # fmt: skip
+
+
+def divided(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An integer division with zeros among its divisors.
+
+    All bits of the result are set; of a 64-bit one with a non-negative dividend, the lower half's (PyTorch,
+    test/test_binary_ufuncs.py, `test_fmod_remainder_by_zero_integral`); rounding down makes a negative quotient one
+    less (c10/util/generic_math.h, `div_floor_integer`).
+    """
+    values = [value for value in (*args, *kwargs.values()) if value.__class__ is FakeCudaTensor]
+    device = values[0]._device
+    first, second = (_tensor(value) for value in args[:2])
+    dtype = torch.result_type(inner_of(args[0]), inner_of(args[1]))
+    zero = second == 0
+    name = op.name.removesuffix("_")
+    rounding = {"div": kwargs.get("rounding_mode"), "floor_divide": "floor"}.get(name)
+    safe = torch.where(zero, torch.ones_like(second), second)
+    if rounding is not None:
+        result = torch.div(first, safe, rounding_mode=rounding)
+    else:
+        result = torch.remainder(first, safe) if name == "remainder" else torch.fmod(first, safe)
+    negative = (first < 0).expand_as(result)
+    filling = torch.full_like(result, -1 if dtype.is_signed else torch.iinfo(dtype).max, dtype=dtype)
+    if dtype is torch.int64:
+        filling = torch.where(negative, filling, 0xFFFF_FFFF)
+    if rounding == "floor":
+        filling = torch.where(negative, filling - 1, filling)
+    result = torch.where(zero, filling, result.to(dtype)).to(dtype)
+    work.kernel(device)
+    target = kwargs.get("out", args[0] if op.written else None)
+    if target is not None:
+        target._inner.copy_(result)
+        return target
+    return new(result, device)
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    return torch.as_tensor(inner_of(value), device="cpu")
+
+
+def converted(source: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """`source`, of floats, as integers: out of range is the nearest integer there is (PTX, ``cvt.rzi``).
+
+    NaN is 0, or the least integer where either side has 64 bits. Smaller integers than 32 bits are converted as on the
+    CPU.
+    """
+    bits = {torch.int32: 32, torch.int64: 64}.get(dtype)
+    if bits is None or source.is_meta or source.layout is not torch.strided:
+        return source
+    wide = source.double()
+    limit = 2.0 ** (bits - 1)
+    outside = ~(wide.abs() < limit)
+    if not bool(outside.any()):
+        return source
+    least = -(2 ** (bits - 1))
+    result = torch.where(outside, 0.0, wide).to(dtype)
+    result[wide >= limit] = -1 - least
+    result[wide <= -limit] = least
+    result[wide.isnan()] = least if bits == 64 or source.dtype is torch.float64 else 0
+    return result
+
+
+def index_error(named: dict[str, Any]) -> IndexError:
+    """What the host says in ``index_put_(accumulate=True)``: the extreme index (Indexing.cu, `wrapIndexOnce`)."""
+    source, dim = named["self"], 0
+    for index in named["indices"]:
+        if index is not None and index.dtype in (torch.int64, torch.int32) and index.numel():
+            size, most, least = source.shape[dim], int(index.max()), int(index.min())
+            if most >= size or least < -size:
+                wrong = most if most >= size else least
+                return IndexError(f"index {wrong} is out of bounds for dimension {dim} with size {size}")
+        dim += index.dim() if index is not None and index.dtype in (torch.bool, torch.uint8) else 1
+    return IndexError("index out of range")
+
+
+UNCHECKED = frozenset(("gather", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"))
+"""Ops whose CPU kernels do not look at an expanded index (ScatterGatherKernel.cpp, `can_use_expanded_index_path`)."""
+
+
+def checked(plan: Plan) -> Plan:
+    """`plan` of one of `UNCHECKED`, its index looked at where the CPU would read beside the tensor."""
+
+    def indexed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if len(args) > 2 and args[2].__class__ is FakeCudaTensor and 0 in args[2].stride():
+            source, dim, index = args[0], args[1], args[2]._inner
+            size = source.shape[dim] if source.dim() else 1
+            if not index.is_meta and index.numel() and bool(((index < 0) | (index >= size)).any()):
+                raise RuntimeError(f"an index is out of bounds for dimension {dim} with size {size}")
+        return plan(args, kwargs)
+
+    return indexed
+
+
+def one_hot(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`F.one_hot`, whose classes the kernel checks (aten/src/ATen/native/Onehot.cpp)."""
+
+    def on_device(input: torch.Tensor, num_classes: int = -1) -> torch.Tensor:  # noqa: A002 - torch's name
+        if input.__class__ is not FakeCudaTensor or input.dtype is not torch.int64 or not input.numel():
+            return original(input, num_classes)  # type: ignore[no-any-return]
+        if num_classes == -1:
+            num_classes = int(input.max().item()) + 1
+        elif num_classes < 1:
+            raise RuntimeError("num_classes should be positive")
+        result = torch.zeros((*input.shape, num_classes), dtype=torch.int64, device=input.device)
+        return result.scatter_(-1, input.unsqueeze(-1), 1)
+
+    return on_device

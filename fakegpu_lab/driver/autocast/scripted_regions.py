@@ -1,0 +1,50 @@
+"""Regions within TorchScript: the casts that its compiler writes into a scripted function.
+
+``with torch.autocast("cuda")`` in a scripted function is no call: torch/csrc/jit/passes/autocast.cpp inserts two ops,
+which in C++ look for a CUDA device (aten/src/ATen/native/TensorConversions.cpp). On a device they arrive here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.cost.op import Op
+
+
+def to_reduced_precision(
+    tensor: torch.Tensor, cuda_enabled: bool, cpu_enabled: bool, cuda_dtype: torch.dtype, cpu_dtype: torch.dtype
+) -> torch.Tensor:
+    """``aten::_autocast_to_reduced_precision`` of a device tensor."""
+    return tensor.to(cuda_dtype) if cuda_enabled and tensor.dtype is torch.float32 else tensor
+
+
+def to_full_precision(tensor: torch.Tensor, cuda_enabled: bool, cpu_enabled: bool) -> torch.Tensor:
+    """``aten::_autocast_to_full_precision`` of a device tensor."""
+    return tensor.float() if cuda_enabled and tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+KERNELS: dict[str, Callable[..., torch.Tensor]] = {
+    "_autocast_to_reduced_precision": to_reduced_precision,
+    "_autocast_to_full_precision": to_full_precision,
+}
+
+
+def _below_autograd(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    return KERNELS[op.name](*args, **kwargs)
+
+
+HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = dict.fromkeys(KERNELS, _below_autograd)
+
+
+def register() -> list[Any]:
+    """Register the kernels above autograd; they last until the library returned is destroyed."""
+    make: Any = torch.library.Library
+    library = make("aten", "IMPL")
+    for name, kernel in KERNELS.items():
+        library.impl(name, kernel, "AutogradPrivateUse1")
+    return [library]

@@ -1,0 +1,4 @@
+"""Backward and optimizers on device tensors. Start with `backward`.
+
+May import `driver.base`.
+"""

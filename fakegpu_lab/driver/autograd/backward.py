@@ -1,0 +1,123 @@
+"""Backward in the calling thread, and the devices of gradients.
+
+The engine would start a thread for the device and asserts on its index there; PrivateUse1 with a Python guard has
+none. Running in the caller's thread is also what makes the order of kernels the same in every run.
+
+The engine does not look at the devices of gradients of tensor subclasses, as ours are (torch/csrc/autograd/engine.cpp,
+validate_outputs), so those that people hand in are looked at here: at the roots, and out of their own Functions.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import Any
+
+import torch
+from torch.autograd import graph
+
+from fakegpu_lab.driver.base import cuda_messages
+from fakegpu_lab.driver.base.privateuse1 import NAME, pending, shown
+
+_engine_run_backward = graph._engine_run_backward
+
+
+def engine_run_backward(tensors: Any, grads: Any, *args: Any, **kwargs: Any) -> Any:
+    """`torch.autograd.graph._engine_run_backward` without worker threads."""
+    __tracebackhide__ = True
+    pending.__dict__.pop("error", None)  # of an earlier backward whose error somebody swallowed
+    grads = tuple(
+        _beside(grad, tensor.device, f"invalid gradient at index {index}")
+        if isinstance(grad, torch.Tensor) and isinstance(tensor, torch.Tensor)
+        else grad
+        for index, (tensor, grad) in enumerate(zip(tensors, grads, strict=True))
+    )
+    with torch.autograd.set_multithreading_enabled(False):
+        try:
+            return _engine_run_backward(tensors, grads, *args, **kwargs)
+        except RuntimeError as failure:
+            if NAME not in str(failure):
+                raise
+            raise cuda_messages.renamed(failure) from None
+        except SystemError:
+            # "returned NULL without setting an exception": the guard had to take it out of C++'s hands.
+            if "error" not in pending.__dict__:
+                raise
+        raise _beyond_the_guard(pending.__dict__.pop("error"))
+
+
+def _beyond_the_guard(error: BaseException) -> BaseException:
+    """`error` as it was before the device guard raised it to get hold of it."""
+    traceback = error.__traceback__
+    return error.with_traceback(traceback.tb_next if traceback is not None else None)
+
+
+def _beside(grad: torch.Tensor, where: torch.device, what: str) -> torch.Tensor:
+    """`grad` on the device where it belongs: a 0-dim one moves there, any other is refused."""
+    where, found = shown(where), shown(grad.device)
+    if found == where:
+        return grad
+    if grad.dim() == 0:
+        return grad.to(where)
+    raise RuntimeError(f"{what} - expected device {where} but got {found}")
+
+
+def register_hook(self: torch.Tensor, hook: Any) -> Any:
+    """`Tensor.register_hook`, on a device: a gradient that the hook moves to another card is noticed.
+
+    C++ compares the types of the gradient before and after a hook, but not two cards; on CUDA the node that goes on
+    with it then returns an invalid gradient (engine.cpp, validate_outputs). Noticed while the tensor itself is alive.
+    """
+    if self.grad_fn is None:
+        return _register_hook(self, hook)
+    watched_tensor = weakref.ref(self)
+
+    @functools.wraps(hook)
+    def watched(grad: torch.Tensor) -> Any:
+        result = hook(grad)
+        tensor = watched_tensor()
+        if tensor is not None and isinstance(result, torch.Tensor) and result.device != grad.device:
+            _watch(tensor.grad_fn)
+        return result
+
+    return _register_hook(self, watched)
+
+
+_register_hook: Any = torch.Tensor.register_hook
+
+
+def _watch(node: Any) -> None:
+    """Refuse what `node` returns next, if it is on another device than it should be."""
+
+    def check(gradients: Any, _: Any) -> None:
+        handle.remove()
+        for index, (grad, (target, slot)) in enumerate(zip(gradients, node.next_functions, strict=False)):
+            if target is not None and isinstance(grad, torch.Tensor):
+                where = target._input_metadata[slot].device
+                _beside(grad, where, f"Function {node.name()} returned an invalid gradient at index {index}")
+
+    handle = node.register_hook(check)
+
+
+_apply = torch.autograd.function.BackwardCFunction.apply
+
+
+def apply(self: Any, *args: Any) -> Any:
+    """`BackwardCFunction.apply`: the backward of a `torch.autograd.Function`, its gradients checked."""
+    result = _apply(self, *args)  # type: ignore[no-untyped-call]
+    grads = [result] if isinstance(result, torch.Tensor) else list(result or ())
+    edges = list(enumerate(self.next_functions))
+    if len(grads) == len(edges):
+        places = list(range(len(grads)))
+    else:  # arguments that are no tensors have no edge: which is whose is known if every tensor has its gradient
+        edges = [edge for edge in edges if edge[1][0] is not None]
+        places = [place for place, grad in enumerate(grads) if isinstance(grad, torch.Tensor)]
+        if len(places) != len(edges):
+            return result
+    for place, (index, (node, slot)) in zip(places, edges, strict=True):
+        if node is None or not isinstance(grads[place], torch.Tensor):
+            continue
+        where = node._input_metadata[slot].device
+        what = f"Function {type(self).__name__} returned an invalid gradient at index {index}"
+        grads[place] = _beside(grads[place], where, what)
+    return grads[0] if isinstance(result, torch.Tensor) else tuple(grads)

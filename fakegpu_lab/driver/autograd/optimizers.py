@@ -1,0 +1,59 @@
+"""torch.optim and the gradient clippers: which devices they know, and under which name they group tensors.
+
+Everything else about optimizers is torch's own Python over ATen ops. On CUDA the default is foreach; C++ groups the
+lists by the tensors' C++ devices, and the lists of devices with such kernels end in the name of PrivateUse1.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.base.privateuse1 import NAME, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.base.patches import Patches
+
+_LISTS = (
+    "_get_foreach_kernels_supported_devices",
+    "_get_fused_kernels_supported_devices",
+    "_get_capturable_supported_devices",
+)
+"""Functions whose lists end in PrivateUse1's name, and are printed in refusals (torch/utils/_foreach_utils.py)."""
+
+
+def _grouped(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch._C._group_tensors_by_device_and_dtype`: the groups' keys are compared with `Tensor.device`."""
+
+    @functools.wraps(original)
+    def group(tensor_lists: Any, with_indices: bool = False) -> dict[Any, Any]:
+        groups = original(tensor_lists, with_indices)
+        return {(shown(device), dtype): group for (device, dtype), group in groups.items()}
+
+    return group
+
+
+def _named(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
+    """A list of devices as a CUDA build of torch has it."""
+
+    @functools.wraps(original)
+    def devices(*args: Any, **kwargs: Any) -> list[str]:
+        return ["privateuseone" if name == NAME else name for name in original(*args, **kwargs)]
+
+    return devices
+
+
+def install(patches: Patches) -> None:
+    """Patch the grouping, and the lists in every module of torch that has imported them."""
+    group = torch._C._group_tensors_by_device_and_dtype
+    patches.set(torch._C, "_group_tensors_by_device_and_dtype", _grouped(group))
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("torch.optim.", "torch.utils._foreach")):
+            for function in _LISTS:
+                if function in vars(module):
+                    patches.set(module, function, _named(vars(module)[function]))

@@ -1,0 +1,51 @@
+"""Patching a module that may not be imported yet: torch.utils.benchmark alone takes a tenth of a second to import."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.base.patches import Patches
+
+
+class _Waiting(importlib.abc.MetaPathFinder):
+    def __init__(self, name: str, action: Callable[[Any], object]) -> None:
+        self.name = name
+        self.action = action
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name != self.name:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            loader: Any = spec.loader
+            run = loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                run(module)
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                    self.action(module)
+
+            loader.exec_module = exec_module
+        return spec
+
+
+def when_imported(name: str, patches: Patches, action: Callable[[Any], object]) -> None:
+    """Call `action` with the module of that name: now if it is imported, else as soon as it is.
+
+    `action` may add to `patches`; after their `undo` it is no longer called.
+    """
+    module = sys.modules.get(name)
+    if module is not None:
+        action(module)
+        return
+    waiting = _Waiting(name, action)
+    sys.meta_path.insert(0, waiting)
+    patches.later(lambda: sys.meta_path.remove(waiting) if waiting in sys.meta_path else None)

@@ -1,0 +1,78 @@
+"""Taking device memory for a storage, and torch.OutOfMemoryError when there is none left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from fakegpu_lab.driver.base import cuda_messages
+from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
+from fakegpu_lab.hardware.buffer import Buffer
+from fakegpu_lab.hardware.time.clock import here
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.device import Device
+
+_make_wrapper = torch.Tensor._make_wrapper_subclass
+_strided = torch.strided
+
+
+def take_bytes(device: Device, nbytes: int) -> Buffer:
+    """A new storage of `nbytes` bytes on `device`, for its current stream; raises torch.OutOfMemoryError."""
+    try:
+        return Buffer(device, nbytes, here.host.streams[device].id)
+    except DeviceOutOfMemory as error:
+        raise cuda_messages.out_of_memory(error) from None
+
+
+def resize_bytes(buffer: Buffer, nbytes: int) -> None:
+    """Resize a storage; raises torch.OutOfMemoryError."""
+    try:
+        buffer.resize(nbytes)
+    except DeviceOutOfMemory as error:
+        raise cuda_messages.out_of_memory(error) from None
+
+
+def take(device: Device, inner: torch.Tensor) -> Buffer:
+    """The device memory of a new tensor with the values `inner`; a sparse one has that of its parts (`sparse`)."""
+    return take_bytes(device, storage_bytes(inner) if inner.layout is torch.strided else 0)
+
+
+def new(inner: torch.Tensor, device: Device) -> FakeCudaTensor:
+    """The tensor on `device` whose values are `inner`, with device memory of its own; raises torch.OutOfMemoryError.
+
+    ``wrap(inner, device, take(device, inner))``, written out for the usual tensor: every op makes one.
+    """
+    shape = inner.shape
+    if inner.layout is not _strided or not inner.is_contiguous() or 1 in shape or 0 in shape:
+        return wrap(inner, device, take(device, inner))
+    try:
+        buffer = Buffer(device, inner.nbytes, here.host.streams[device].id)
+    except DeviceOutOfMemory as error:
+        raise cuda_messages.out_of_memory(error) from None
+    tensor = _make_wrapper(FakeCudaTensor, shape, dtype=inner.dtype, device=CPP_DEVICES[device.index])
+    tensor._inner = inner
+    tensor._buffer = buffer
+    tensor._device = device
+    return tensor
+
+
+def storage_bytes(inner: torch.Tensor) -> int:
+    """The bytes of a new tensor's storage (of all its parts, for the sparse layouts)."""
+    if inner.layout is torch.strided:
+        return inner.nbytes if inner.is_contiguous() else inner.untyped_storage().nbytes()
+    return sum(part.nbytes for part in sparse_parts(inner))
+
+
+def sparse_parts(inner: torch.Tensor) -> list[torch.Tensor]:
+    """The dense tensors that a sparse one is made of."""
+    if inner.layout is torch.sparse_coo:
+        return [inner._indices(), inner._values()]
+    if inner.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [inner.crow_indices(), inner.col_indices(), inner.values()]
+    if inner.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [inner.ccol_indices(), inner.row_indices(), inner.values()]
+    return []

@@ -1,0 +1,49 @@
+"""Simulated time across host threads: a thread begins when it is started, and who joins it has waited for it.
+
+Work handed to a thread that already runs (a queue, an executor) is not seen; its kernels still queue behind what their
+stream has.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.hardware.time.clock import here
+from fakegpu_lab.hardware.time.happens_before import merge
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.hardware.time.clock import Host
+
+_start: Any = threading.Thread.start
+_join: Any = threading.Thread.join
+
+
+def start(self: threading.Thread) -> None:
+    """`threading.Thread.start`."""
+    parent = here.host
+    vars(self)["_fakegpu_lab_parent"] = (parent.now, dict(parent.seen))
+    target = vars(self).get("_target")
+    if getattr(target, "__qualname__", "") != "parallel_apply.<locals>._worker":
+        _start(self)
+        return
+    # DataParallel's replicas: side by side in simulated time, one after the other in fact, so that every run is alike
+    self.name = f"replica {vars(self)['_args'][0]}"
+    _start(self)
+    _join(self)
+
+
+def join(self: threading.Thread, timeout: float | None = None) -> None:
+    """`threading.Thread.join`."""
+    _join(self, timeout)
+    child: Host | None = vars(self).get("_fakegpu_lab_host")
+    if child is not None and not self.is_alive():
+        here.host.wait(child.now)
+        merge(here.host.seen, child.seen)
+
+
+def install(patches: Patches) -> None:
+    """Patch `threading.Thread`."""
+    patches.set(threading.Thread, "start", start)
+    patches.set(threading.Thread, "join", join)

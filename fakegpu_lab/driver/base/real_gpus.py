@@ -1,0 +1,20 @@
+"""A GPU that this computer really has: hidden while simulated ones are there, and back when they go."""
+
+from __future__ import annotations
+
+import torch
+
+from fakegpu_lab.driver.base import current
+
+
+def hidden() -> str | None:
+    """One sentence, where torch sees a real GPU that a machine about to be enabled will hide; else None.
+
+    `patches` and the libraries of `install` replace every way to it, and give them back: nothing else is to be done.
+    """
+    if current.machine is not None or not torch.backends.cuda.is_built() or not torch.cuda.is_available():  # type: ignore[no-untyped-call]
+        return None
+    count = torch.cuda.device_count()
+    what = "The real GPU of this computer is" if count == 1 else f"The {count} real GPUs of this computer are"
+    which = "it" if count == 1 else "them"
+    return f"{what} hidden while simulated ones are enabled; fakegpu_lab.disable() brings {which} back."

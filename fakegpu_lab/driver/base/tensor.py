@@ -1,0 +1,198 @@
+"""FakeCudaTensor: a tensor that lives on a simulated GPU.
+
+It is a wrapper subclass: its C++ half (sizes, strides, dtype, autograd metadata, device PrivateUse1) holds no data;
+`_inner` is a CPU (or meta) tensor with the numbers; `_buffer` is the device memory that its storage takes. Every
+kernel, also those of backward and of optimizers, arrives in `__torch_dispatch__`, below autograd (`dispatch.run`).
+
+Views share `_inner`'s storage and the `Buffer`; when the last of them dies the memory is free again, as with CUDA's
+reference-counted storages. The attributes live as long as the C++ tensor does (torch preserves the Python object
+while C++ holds the tensor), so what autograd saved for backward still counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C import DispatchKey, DispatchKeySet
+
+from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES, CUDA_DEVICES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.hardware.buffer import Buffer
+    from fakegpu_lab.hardware.device import Device
+
+_make_wrapper = torch.Tensor._make_wrapper_subclass
+_strided = torch.strided
+_set_class = object.__dict__["__class__"].__set__
+
+share: Callable[[torch.Tensor, torch.Tensor], None] = torch._functionalize_unsafe_set
+"""``share(view, base)``: give the C++ half of `view` the storage of `base`'s (it holds no data), so that C++ knows them
+for aliases: `torch._C._is_alias_of`, what DDP asks of its buckets."""
+
+
+class FakeCudaTensor(torch.Tensor):
+    """A tensor on a simulated GPU; see the module's text. `methods` adds what Python code asks of it.
+
+    Attributes
+    ----------
+    _inner
+        The values: a CPU tensor, or a meta tensor under ``compute="meta"``.
+    _buffer
+        The device memory of the storage, shared by all its views.
+    _device
+        The simulated device, ``_buffer.device``, kept here because the dispatch path reads it at every call.
+    """
+
+    # No __slots__: `conversion` exchanges classes with plain tensors.
+    _inner: torch.Tensor
+    _buffer: Buffer
+    _device: Device
+    _unusual = False  # sparse, or with C++'s conjugate or negative bit: not for the flat plans
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """What ``type(x)(...)`` makes on a card, where the type of a parameter is `Parameter`, of others `Tensor`."""
+        if cls is not FakeCudaTensor:
+            return super().__new__(cls, *args, **kwargs)
+        parameter = "requires_grad" in kwargs or (len(args) == 2 and args[1].__class__ is bool)
+        return (torch.nn.Parameter if parameter else torch.Tensor)(*args, **kwargs)
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """``cuda:i``, whatever C++ calls it."""
+        return CUDA_DEVICES[self._device.index]
+
+    @property
+    def layout(self) -> torch.layout:  # type: ignore[override]
+        """The layout of the values."""
+        return self._inner.layout
+
+    @property
+    def is_sparse(self) -> bool:  # type: ignore[override]
+        """Whether the layout is COO."""
+        return self._inner.is_sparse
+
+    @property
+    def is_sparse_csr(self) -> bool:  # type: ignore[override]
+        """Whether the layout is CSR."""
+        return self._inner.is_sparse_csr
+
+
+# People print type(x); on a real card that says torch.Tensor.
+FakeCudaTensor.__name__ = FakeCudaTensor.__qualname__ = "Tensor"
+FakeCudaTensor.__module__ = "torch"
+
+
+class SparseCudaTensor(FakeCudaTensor):
+    """A device tensor of a sparse layout; ``__class__`` is FakeCudaTensor's, which the dispatch path asks for."""
+
+    _adopt_parts: Callable[[torch.Tensor, Device], Buffer]  # set by `sparse`, which stands above this module
+    _unusual = True
+    _subclass_on_the_host = FakeCudaTensor  # none: `subclasses.on_host`
+    __class__ = property(lambda self: FakeCudaTensor, _set_class)
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        """0, for the memory is its parts'; torch refuses, but here the driver asks."""
+        return 0
+
+    def data_ptr(self) -> int:
+        """Refused, as C++ refuses a tensor without a storage."""
+        return self._inner.data_ptr()
+
+
+SparseCudaTensor.__name__ = SparseCudaTensor.__qualname__ = "Tensor"
+SparseCudaTensor.__module__ = "torch"
+
+
+def wrap(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
+    """Make the tensor on `device` whose values are `inner`, which fills its own new storage `buffer`."""
+    if inner.layout is not _strided:
+        return _wrap_sparse(inner, device)
+    shape = inner.shape
+    if inner.is_contiguous() and 1 not in shape and 0 not in shape:  # the stride of such an extent may be anything
+        tensor = _make_wrapper(FakeCudaTensor, shape, device=CPP_DEVICES[device.index], dtype=inner.dtype)
+    else:
+        tensor = _make_wrapper(
+            FakeCudaTensor, inner.shape, inner.stride(), device=CPP_DEVICES[device.index], dtype=inner.dtype
+        )
+    tensor._inner = inner
+    tensor._buffer = buffer
+    tensor._device = device
+    return tensor
+
+
+def wrap_view_of(base: FakeCudaTensor, inner: torch.Tensor) -> FakeCudaTensor:
+    """Make the view of `base` whose values are `inner`.
+
+    A view of a normal tensor is a normal tensor, also in inference mode (C++ gives it the base's version counter).
+    """
+    if torch.is_inference_mode_enabled() and not base.is_inference():
+        with torch.inference_mode(False):
+            return wrap_view(inner, base._device, base._buffer, base)
+    return wrap_view(inner, base._device, base._buffer, base)
+
+
+def wrap_view(
+    inner: torch.Tensor, device: Device, buffer: Buffer, base: FakeCudaTensor | None = None
+) -> FakeCudaTensor:
+    """Make the tensor on `device` whose values are `inner`, a part of the storage behind `buffer` (and `base`)."""
+    if inner.layout is not _strided:
+        return _wrap_sparse(inner, device)
+    tensor = _make_wrapper(
+        FakeCudaTensor,
+        inner.shape,
+        inner.stride(),
+        inner.storage_offset(),
+        device=CPP_DEVICES[device.index],
+        dtype=inner.dtype,
+    )
+    tensor._inner = inner
+    tensor._buffer = buffer
+    tensor._device = device
+    if base is not None and not isinstance(base, SparseCudaTensor):
+        share(tensor, base)
+    if inner.is_conj() or inner.is_neg():
+        flag(tensor)
+    return tensor
+
+
+def flag(tensor: FakeCudaTensor) -> None:
+    """Set the C++ half's conjugate and negative bits as `_inner` has them.
+
+    C++ then resolves the tensor (a clone) before ops that cannot take it, as it does on CUDA; the ops that can
+    (views, `clone`, `copy_`) reach the inner tensor, which has the bits too.
+    """
+    torch._C._set_conj(tensor, tensor._inner.is_conj())
+    torch._C._set_neg(tensor, tensor._inner.is_neg())
+    tensor._unusual = True
+
+
+def _wrap_sparse(inner: torch.Tensor, device: Device) -> SparseCudaTensor:
+    """Wrap a tensor of a sparse layout, whose parts have the memory.
+
+    Its C++ half is no SparseTensorImpl, but has the dispatch keys of one and asks us for its layout; so C++ takes the
+    ways that it takes for sparse tensors, and all of them lead through the dispatcher.
+    """
+    keys = DispatchKey.SparsePrivateUse1 if inner.layout is torch.sparse_coo else DispatchKey.SparseCsrPrivateUse1
+    tensor = _make_wrapper(
+        SparseCudaTensor,
+        inner.shape,
+        device=CPP_DEVICES[device.index],
+        dtype=inner.dtype,
+        dispatch_layout=True,
+        _extra_dispatch_keys=DispatchKeySet(keys),
+    )
+    tensor._inner = inner
+    tensor._buffer = SparseCudaTensor._adopt_parts(inner, device)
+    tensor._device = device
+    return tensor
+
+
+def inner_of(value: Any) -> Any:
+    """What holds the values of a device tensor; anything else is itself."""
+    return value._inner if value.__class__ is FakeCudaTensor else value

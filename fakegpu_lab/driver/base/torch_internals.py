@@ -1,0 +1,70 @@
+"""Parts of torch that would go round the simulation, and fail or flood stderr: told to take another way.
+
+`emit_nvtx` waits for the device, as it does on CUDA, and emits nothing.
+`nn.TransformerEncoder` in eval mode would make nested tensors of masked batches, which cannot live on a simulated
+device: there it takes the plain way, with the same results but at padded positions, where a card gives zeros.
+The weights of LSTMs are flattened for cuDNN, as in a CUDA build.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.backends.mha
+from torch.autograd import profiler
+
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.base.patches import Patches
+
+
+_fastpath = torch.backends.mha.get_fastpath_enabled
+
+
+def get_fastpath_enabled() -> bool:
+    """`torch.backends.mha.get_fastpath_enabled`; False to a layer on a device and to TorchScript."""
+    if not torch.jit.is_scripting():  # type: ignore[attr-defined]
+        return _may_be_fast(sys._getframe(1).f_locals)
+    return False
+
+
+def _may_be_fast(caller: dict[str, Any]) -> bool:
+    source = caller.get("src", caller.get("query"))
+    return source.__class__ is not FakeCudaTensor and _fastpath()
+
+
+def _enter_nvtx(self: Any) -> Any:
+    """`emit_nvtx.__enter__`; there is no NVIDIA profiler that would see the ranges of ops, so none are emitted."""
+    if not self.enabled:
+        return None
+    if self.entered:
+        raise RuntimeError("NVTX annotation context manager is not reentrant")
+    self.entered = True
+    torch.cuda.synchronize()
+    return self
+
+
+def _exit_nvtx(self: Any, *exception: Any) -> bool | None:
+    """`emit_nvtx.__exit__`."""
+    if not self.enabled:
+        return None
+    torch.cuda.synchronize()
+    return False
+
+
+def install(patches: Patches) -> None:
+    """Patch `emit_nvtx`, the fast path's switch and cuDNN's flattening."""
+    patches.set(profiler.emit_nvtx, "__enter__", _enter_nvtx)
+    patches.set(profiler.emit_nvtx, "__exit__", _exit_nvtx)
+    patches.set(torch.backends.mha, "get_fastpath_enabled", get_fastpath_enabled)
+    patches.set(torch, "_use_cudnn_rnn_flatten_weight", lambda: True)
+    modes = types.SimpleNamespace(rnn_relu=0, rnn_tanh=1, lstm=2, gru=3)  # cudnnRNNMode_t
+    # The module stands in sys.modules as an object with properties; its functions are in the module it wraps.
+    # It is asked for by its whole name: in torch 2.10, `torch.backends.cudnn.rnn` is something else.
+    cudnn_rnn = import_module("torch.backends.cudnn.rnn")
+    patches.set(getattr(cudnn_rnn, "m", cudnn_rnn), "_cudnn", types.SimpleNamespace(RNNMode=modes))

@@ -1,0 +1,101 @@
+"""FakeTensors and higher-order operators: what `torch.export`, `make_fx` and FlexAttention trace with.
+
+A FakeTensor has a meta tensor's C++ half and answers for its device itself. Python code is shown ``cuda``; C++, which
+would look for CUDA's device guard and end the process, is told our own device. A higher-order operator (`cond`,
+`flex_attention`) on device tensors runs its plain kernel, op by op, as it does on CUDA where nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._ops import HigherOrderOperator
+from torch._subclasses import fake_tensor
+
+from fakegpu_lab.driver.base.privateuse1 import NAME
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.tensor_api.conversion import cpp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.base.patches import Patches
+
+_device = torch.ops.prim.device.default
+_PLAIN = torch._C.DispatchKey.CompositeExplicitAutograd
+
+
+def _torch_dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`FakeTensor.__torch_dispatch__`, which C++ asks for the device."""
+
+    @functools.wraps(original)
+    def torch_dispatch(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = original(func, types, args, kwargs or {})
+        return cpp(result) if func is _device else result
+
+    return torch_dispatch
+
+
+def _shown(device: Any) -> torch.device:
+    """A device as Python is shown it; a backward formula hands over C++'s."""
+    given: torch.device = torch.device(device)
+    if given.type != NAME:
+        return given
+    return torch.device("cuda", given.index) if given.index is not None else torch.device("cuda")
+
+
+def _normalized(original: Callable[..., torch.device]) -> Callable[..., torch.device]:
+    """`FakeTensor._normalize_fake_device`, given C++'s options by a backward formula."""
+    return lambda device: original(_shown(device))
+
+
+def _new(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`FakeTensor.__new__`, which normalizes by itself in torch 2.10."""
+
+    @functools.wraps(original)
+    def new(cls: Any, fake_mode: Any, elem: Any, device: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(cls, fake_mode, elem, _shown(device), *args, **kwargs)
+
+    return new
+
+
+def _check_for_subclass_arg(original: Callable[..., Any]) -> Callable[..., bool]:
+    """Whether a FakeTensorMode lets a tensor's own class go first: not for ours, which are plain tensors on CUDA."""
+
+    def check_for_subclass_arg(x: object) -> bool:
+        return type(x) is not FakeCudaTensor and original(x)
+
+    return check_for_subclass_arg
+
+
+def _dispatch(original: Callable[..., Any], patches: Patches) -> Callable[..., Any]:
+    """`HigherOrderOperator.dispatch`, where device tensors have no rule of their own."""
+
+    @functools.wraps(original)
+    def dispatch(self: Any, dispatch_key: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if FakeCudaTensor not in self.python_key_table and _PLAIN in self.py_kernels:
+            patches.set_item(self.python_key_table, FakeCudaTensor, self.py_kernels[_PLAIN])
+        return original(self, dispatch_key, *args, **kwargs)
+
+    return dispatch
+
+
+def install(patches: Patches) -> None:
+    """Patch FakeTensor's answers, and the dispatch of higher-order operators."""
+    handlers: dict[Any, Any] = fake_tensor._DISPATCH_META_HANDLERS
+    answer = handlers[_device]
+    patches.set_item(handlers, _device, lambda args: cpp(answer(args)))
+    dispatch = _torch_dispatch(fake_tensor.FakeTensor.__torch_dispatch__)
+    patches.set(fake_tensor.FakeTensor, "__torch_dispatch__", staticmethod(dispatch))
+    patches.set(fake_tensor.FakeTensor, "is_cuda", property(lambda self: self.device.type == "cuda"))
+    if hasattr(fake_tensor.FakeTensor, "_normalize_fake_device"):
+        normalize = _normalized(fake_tensor.FakeTensor._normalize_fake_device)
+        patches.set(fake_tensor.FakeTensor, "_normalize_fake_device", staticmethod(normalize))
+    else:
+        patches.set(fake_tensor.FakeTensor, "__new__", staticmethod(_new(fake_tensor.FakeTensor.__new__)))
+    if hasattr(fake_tensor, "_check_for_subclass_arg"):
+        check = _check_for_subclass_arg(fake_tensor._check_for_subclass_arg)
+        patches.set(fake_tensor, "_check_for_subclass_arg", check)
+    patches.set(HigherOrderOperator, "dispatch", _dispatch(HigherOrderOperator.dispatch, patches))

@@ -1,0 +1,34 @@
+"""What C++ prints of TorchScript's graphs, with ``cuda`` where it would print the name of our C++ device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.base.privateuse1 import NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.base.patches import Patches
+
+_PRINTED: tuple[type, ...] = (torch._C.Graph, torch._C.Node, torch._C.Value)
+_HAS_CODE: tuple[type, ...] = (torch._C.ScriptMethod, torch._C.ScriptFunction)
+
+
+def _renaming(original: Callable[..., str]) -> Callable[..., str]:
+    def text(self: Any, *args: Any, **kwargs: Any) -> str:
+        return original(self, *args, **kwargs).replace(NAME, "cuda")
+
+    return text
+
+
+def install(patches: Patches) -> None:
+    """Patch the texts of graphs and of compiled code."""
+    for cls in _PRINTED:
+        for name in ("__str__", "__repr__"):
+            if name in vars(cls):
+                patches.set(cls, name, _renaming(vars(cls)[name]))
+    for cls in _HAS_CODE:
+        patches.set(cls, "code", property(_renaming(vars(cls)["code"].fget)))

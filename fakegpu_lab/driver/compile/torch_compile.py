@@ -1,0 +1,76 @@
+"""torch.compile: a compiled model runs eagerly.
+
+A real card would run generated Triton kernels, for which there is no compiler here. `torch.compile` returns a module or
+function that runs eagerly (torch's own ``set_stance("force_eager")``): right results, and every kernel and byte is
+simulated, though not the fewer kernels that fusing would leave. It says so once.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.export
+from torch.utils._pytree import tree_leaves
+
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.dispatch import dispatcher
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.base.patches import Patches
+
+_compile = torch.compile
+_said: list[bool] = []
+
+
+@functools.wraps(_compile)
+def compile_eagerly(*args: Any, **kwargs: Any) -> Any:
+    """`torch.compile`, run eagerly."""
+    if not _said:
+        _said.append(True)
+        # To stdout: what is written to stderr looks like an error in a notebook.
+        print("fakegpu_lab: torch.compile runs eagerly on simulated GPUs: right results and memory, kernels not fused.")
+    torch.compiler.set_stance("force_eager")
+    return _compile(*args, **kwargs)
+
+
+_export = torch.export.export
+
+
+@functools.wraps(_export)
+def export(mod: torch.nn.Module, args: Any, *rest: Any, **kwargs: Any) -> Any:
+    """`torch.export.export`, which refuses to trace with Dynamo what lives on a device."""
+    if kwargs.get("strict"):
+        tensors = [*tree_leaves((args, kwargs.get("kwargs"))), *mod.parameters(), *mod.buffers()]
+        if any(tensor.__class__ is FakeCudaTensor for tensor in tensors):
+            raise RuntimeError(
+                "torch.export.export(..., strict=True) traces with TorchDynamo, which does not know the tensors of a "
+                "simulated GPU: leave strict=False, the default, or export the module on the CPU."
+            )
+    return _export(mod, args, *rest, **kwargs)
+
+
+def leave_alone(code: Any) -> None:
+    """Have Dynamo run a function, and all that it calls, as it is: it would try to compile the driver.
+
+    Torch keeps this with the code object. Where it is not done, `torch._dynamo.explain` recurses without end.
+    """
+    frames: Any = torch._C._dynamo.eval_frame
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
+
+
+def install(patches: Patches) -> None:
+    """Patch `torch.compile` and `torch.export.export`."""
+    patches.set(torch, "compile", compile_eagerly)
+    patches.set(torch.export, "export", export)
+    leave_alone(dispatcher.run.__code__)
+
+
+def restore_stance() -> None:
+    """Let `torch.compile` compile again, if it was used while the machine was there."""
+    eval_frame: Any = sys.modules.get("torch._dynamo.eval_frame")
+    if eval_frame is not None and eval_frame._stance.stance == "force_eager":
+        torch.compiler.set_stance("default")

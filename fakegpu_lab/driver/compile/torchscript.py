@@ -1,0 +1,160 @@
+"""TorchScript: `torch.jit.save` and `torch.jit.load` of models on a device, and moving them.
+
+C++ writes the files. It names our C++ device where a CUDA machine's file says ``cuda``, and reads the tensors' C++
+halves, which have no values; so it is shown the values while it saves, and the records are corrected afterwards. When
+it loads, it makes C++ halves over the storages of tensors that it moved to the device; they get their values after.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.jit import _serialization
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fakegpu_lab.driver.base import live_objects
+from fakegpu_lab.driver.base.privateuse1 import NAME
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.tensor_api import storage
+from fakegpu_lab.driver.tensor_api.constructors import with_index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.base.patches import Patches
+
+_own_storage = torch._C.TensorBase.untyped_storage
+
+
+def _shadows() -> dict[int, FakeCudaTensor]:
+    """All device tensors by the storages of their C++ halves: the only way to the constants in a graph."""
+    tensors = [tensor for tensor in live_objects.live([FakeCudaTensor]) if tensor.layout is torch.strided]
+    return {_own_storage(tensor)._cdata: tensor for tensor in tensors}
+
+
+def _renamed(name: str, record: bytes) -> bytes:
+    """A record with ``cuda:1`` for our C++ device's name."""
+    ours = NAME.encode()
+    if name.endswith(".pkl"):  # BINUNICODE: the length is in front
+
+        def string(match: re.Match[bytes]) -> bytes:
+            device = b"cuda" + match[1]
+            return b"X" + len(device).to_bytes(4, "little") + device
+
+        return re.sub(rb"X[\x07-\x0a]\x00\x00\x00" + ours + rb"(:\d+|)", string, record)
+    if name.endswith(".py"):  # of the same length: the debug records count its bytes
+        return re.sub(rb'"' + ours + rb'(:\d+|)"\)', rb'"cuda\1")' + b" " * (len(ours) - len("cuda")), record)
+    return record
+
+
+def _saved(save: Callable[..., bytes]) -> Callable[..., bytes]:
+    """A ``save_to_buffer`` whose result names CUDA devices."""
+
+    def save_to_buffer(self: Any, *args: Any, **kwargs: Any) -> bytes:
+        storage.shadows.update(_shadows())
+        try:
+            data = save(self, *args, **kwargs)
+        finally:
+            storage.shadows.clear()
+        return _rewritten(data)
+
+    return save_to_buffer
+
+
+def _rewritten(archive: bytes) -> bytes:
+    reader = torch._C.PyTorchFileReader(io.BytesIO(archive))
+    records = {name: reader.get_record(name) for name in reader.get_all_records()}
+    corrected = {name: _renamed(name, record) for name, record in records.items()}
+    if corrected == records:
+        return archive
+    buffer = io.BytesIO()
+    writer = torch._C.PyTorchFileWriter(buffer)
+    for name, record in corrected.items():
+        if name not in ("version", ".data/serialization_id"):  # the writer's own
+            writer.write_record(name, record, len(record))
+    writer.write_end_of_file()
+    return buffer.getvalue()
+
+
+def _to_file(save_to_buffer: Callable[..., bytes]) -> Callable[..., None]:
+    def save(self: Any, f: Any, _extra_files: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        if _extra_files is not None:
+            kwargs["_extra_files"] = _extra_files
+        data = save_to_buffer(self, **kwargs)
+        Path(f).write_bytes(data)
+
+    return save
+
+
+class _Filling(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Gives values to the device tensors that the unpickler makes (rebuildTensor in torch/csrc/jit/serialization).
+
+    It moves a flat tensor with a storage's values to the device, then sets storage, sizes and strides of empty tensors
+    in C++, below the dispatcher, and detaches them. The storage tells which flat tensor has the values.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._flat: dict[int, FakeCudaTensor] = {}  # by the address of the C++ half's storage, which it keeps in use
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if args and type(args[0]) is FakeCudaTensor:
+            self._fill(args[0])
+        result = func(*args, **(kwargs or {}))
+        if type(result) is FakeCudaTensor:
+            self._flat[_own_storage(result)._cdata] = result
+        return result
+
+    def _fill(self, tensor: FakeCudaTensor) -> None:
+        inner = tensor._inner
+        flat = self._flat.get(_own_storage(tensor)._cdata)
+        if flat is not None and (inner.shape != tensor.shape or inner.stride() != tensor.stride()):
+            tensor._inner = flat._inner.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+            tensor._buffer = flat._buffer
+
+
+def _loaded(load: Callable[..., Any]) -> Callable[..., Any]:
+    """An ``import_ir_module`` whose device tensors have values."""
+
+    def import_ir_module(*args: Any, **kwargs: Any) -> Any:
+        with _Filling():
+            return load(*args, **kwargs)
+
+    return import_ir_module
+
+
+def apply(self: Any, fn: Any, recurse: bool = True) -> Any:
+    """`ScriptModule._apply`: a moved parameter has another C++ tensor (`conversion.become`), which C++ must be told."""
+    parameters = list(self._parameters.items())
+    _apply(self, fn, recurse)  # type: ignore[no-untyped-call]
+    for name, parameter in parameters:
+        self._c.setattr(name, parameter)
+    return self
+
+
+_apply = torch.nn.Module._apply
+
+
+def validate_map_location(map_location: Any = None) -> Any:
+    """`torch.jit`'s check, and the index of ``cuda``, which C++ would ask the missing CUDA device guard for."""
+    return with_index(_validate_map_location(map_location))  # type: ignore[no-untyped-call]
+
+
+_validate_map_location = _serialization.validate_map_location
+
+
+def install(patches: Patches) -> None:
+    """Patch saving and loading."""
+    owners: tuple[Any, ...] = (torch._C.ScriptModule, torch._C.ScriptFunction)
+    for owner in owners:
+        save_to_buffer = _saved(owner.save_to_buffer)
+        patches.set(owner, "save_to_buffer", save_to_buffer)
+        patches.set(owner, "save", _to_file(save_to_buffer))
+    for name in ("import_ir_module", "import_ir_module_from_buffer"):
+        patches.set(torch._C, name, _loaded(getattr(torch._C, name)))
+    patches.set(torch.jit.ScriptModule, "_apply", apply)
+    patches.set(_serialization, "validate_map_location", validate_map_location)

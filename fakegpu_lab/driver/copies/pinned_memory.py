@@ -1,0 +1,125 @@
+"""Pinned (page-locked) host memory: which CPU tensors have it, and how they come by it.
+
+There is nothing to lock; what counts is which copies may overlap with kernels. Pinnedness belongs to a storage, so its
+mark is an attribute of the storage object: views share it, and it goes when the storage goes.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.base.patches import Patches
+
+_MARK = "_pinned"
+
+# Factories that take pin_memory=True. (`torch.tensor` and its like: all that documents the argument.)
+_FACTORIES = (
+    "empty", "empty_strided", "empty_permuted", "empty_like", "zeros", "zeros_like", "ones", "ones_like", "full",
+    "full_like", "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "arange", "eye",
+    "linspace", "logspace", "scalar_tensor", "tensor",
+)  # fmt: skip
+_METHODS = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "new_tensor")
+
+_base_is_pinned = torch._C.TensorBase.is_pinned
+_base_pin_memory = torch._C.TensorBase.pin_memory
+_sparse_coo: Callable[..., torch.Tensor] = torch.sparse_coo_tensor
+_sparse_compressed: Callable[..., torch.Tensor] = torch.sparse_compressed_tensor
+_REFUSAL = "Only dense CPU tensors can be pinned"
+
+
+def is_pinned_tensor(tensor: torch.Tensor) -> bool:
+    """Whether `tensor` is a CPU tensor in pinned memory."""
+    if tensor.__class__ is FakeCudaTensor or tensor.device.type != "cpu":
+        return False
+    if tensor.layout is not torch.strided:
+        tensor = _sparse_parts(tensor)[-1]
+    return _MARK in tensor.untyped_storage().__dict__
+
+
+def mark(tensor: torch.Tensor) -> torch.Tensor:
+    """Make the storage of a CPU tensor pinned."""
+    setattr(tensor.untyped_storage(), _MARK, True)
+    return tensor
+
+
+def is_pinned(self: torch.Tensor, device: Any = None) -> bool:
+    """`Tensor.is_pinned`."""
+    if device is not None:
+        _deprecated("is_pinned")
+    return is_pinned_tensor(self)
+
+
+def pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
+    """`Tensor.pin_memory`: the tensor itself if it is pinned, else a pinned copy."""
+    if self.__class__ is FakeCudaTensor or self.device.type != "cpu":
+        return _base_pin_memory(self)  # refuses, in CUDA's words
+    if device is not None:
+        _deprecated("pin_memory")
+    if is_pinned_tensor(self):
+        return self
+    if self.layout is not torch.strided:
+        return _pin_sparse(self)
+    with torch._C.DisableTorchFunction():
+        copy = torch.empty_strided(self.size(), self.stride(), dtype=self.dtype)
+    return mark(copy.copy_(self))
+
+
+def _sparse_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+
+
+def _pin_sparse(tensor: torch.Tensor) -> torch.Tensor:
+    parts: list[Any] = [pin_memory(part.detach()) for part in _sparse_parts(tensor)]
+    if tensor.layout is torch.sparse_coo:
+        coalesced = tensor.is_coalesced()
+        return _sparse_coo(*parts, tensor.shape, is_coalesced=coalesced, check_invariants=False)
+    return _sparse_compressed(*parts, tensor.shape, layout=tensor.layout, check_invariants=False)
+
+
+def _deprecated(method: str) -> None:
+    warnings.warn(
+        f"The argument 'device' of Tensor.{method}() is deprecated. Please do not pass this argument.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+
+
+def _pinning(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A factory that understands ``pin_memory=True``, which C++ refuses without CUDA's host allocator."""
+
+    @functools.wraps(function)
+    def factory(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if not kwargs:  # the commonest call; leaving out an empty ** saves a tenth of it
+            return function(*args)
+        if not kwargs.get("pin_memory"):
+            return function(*args, **kwargs)
+        tensor = function(*args, **{**kwargs, "pin_memory": False})
+        if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+            raise RuntimeError(_REFUSAL)
+        return mark(tensor)
+
+    return factory
+
+
+def install(patches: Patches) -> None:
+    """Patch the tensor methods and the factories."""
+    patches.set(torch.Tensor, "is_pinned", is_pinned)
+    patches.set(torch.Tensor, "pin_memory", pin_memory)
+    for name in _FACTORIES:
+        patches.wrap_function(name, _pinning)
+    for name in _METHODS:
+        patches.set(torch.Tensor, name, _pinning(getattr(torch.Tensor, name)))

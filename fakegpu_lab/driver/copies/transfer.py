@@ -1,0 +1,225 @@
+"""Copies between host and devices and between devices, and reads of a value by the host.
+
+Transfers copy: nothing on one side shares storage with the other. A conversion of dtype happens on the source
+before a copy (aten/src/ATen/native/cuda/Copy.cu), so a transfer counts the bytes of the destination's dtype.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.asserts import device_asserts, domain_edges
+from fakegpu_lab.driver.base import current, graph_capture
+from fakegpu_lab.driver.base.device_memory import storage_bytes, take_bytes
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.copies import pinned_memory
+from fakegpu_lab.driver.cost.work import Work, kernel
+from fakegpu_lab.hardware.time.clock import here
+from fakegpu_lab.hardware.transfers import copies
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fakegpu_lab.driver.cost.op import Op
+    from fakegpu_lab.hardware.device import Device
+
+
+_to: Callable[..., torch.Tensor] = torch._C.TensorBase.to
+
+
+class NoValuesError(RuntimeError):
+    """A value was asked of a tensor that has none, because the machine computes shapes and memory only."""
+
+
+def no_values(what: str) -> NoValuesError:
+    """The error for reading `what` under ``compute="meta"``."""
+    return NoValuesError(
+        f'{what} needs values, and this machine was enabled with compute="meta", which keeps shapes and memory but no '
+        'numbers. Enable it with compute="real" (on the command line, --compute real) to read values.'
+    )
+
+
+class _Thread(threading.local):
+    """Answers to the next reads of a value by this thread, where there are no values (`assumptions`)."""
+
+    answers: Iterator[Any] = iter(())
+
+
+thread = _Thread()
+
+
+def usable(tensor: torch.Tensor) -> FakeCudaTensor:
+    """`tensor`, unless its device is gone; then its error."""
+    if tensor._device.retired:  # type: ignore[attr-defined]
+        raise device_asserts.gone(tensor._device)  # type: ignore[attr-defined]
+    return tensor  # type: ignore[return-value]
+
+
+def count_copy(
+    source: Device | None, destination: Device | None, nbytes: int, *, pinned: bool = False, non_blocking: bool = False
+) -> None:
+    """Count one copy, and let it take its time; None stands for the host, whose side may be `pinned_memory`."""
+    if graph_capture.copied(source, destination, nbytes, pinned=pinned, non_blocking=non_blocking):
+        return
+    if source is None and destination is not None:
+        copies.to_device(here.host, destination, nbytes, pinned=pinned, non_blocking=non_blocking)
+    elif source is not None and destination is None:
+        copies.to_host(here.host, source, nbytes, pinned=pinned, non_blocking=non_blocking)
+    elif source is not None and destination is not None:
+        if source is destination:
+            moved = 2 * nbytes
+            kernel(source, Work(source.roofline.streaming(moved), 0, moved, source.roofline.share(nbytes // 4)))
+        else:
+            copies.to_peer(here.host, source, destination, nbytes)
+
+
+def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``dst.copy_(src)``, wherever the two are."""
+    target, source = args[0], args[1]
+    ours = target.__class__ is FakeCudaTensor
+    theirs = source.__class__ is FakeCudaTensor
+    destination = usable(target)._device if ours else None
+    origin = usable(source)._device if theirs else None
+    target_inner = target._inner if ours else target
+    source_inner = source._inner if theirs else source
+    if source_inner.is_meta and not theirs:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    if source_inner.is_meta and not target_inner.is_meta:
+        raise no_values("Copying to the host")
+    if target_inner.is_meta and not source_inner.is_meta:
+        source_inner = source_inner.to("meta")
+    if ours is not theirs and not (len(args) > 2 and args[2]):  # the host waits, unless told not to
+        device_asserts.check(destination or origin)  # type: ignore[arg-type]
+    elif theirs and source.is_floating_point() and not target.is_floating_point():
+        source_inner = domain_edges.converted(source_inner, target.dtype)
+    target_inner.copy_(source_inner)
+    if ours and not theirs:
+        target._buffer.kind = "input"
+    if target.numel():
+        on_host = source if destination is not None else target
+        pinned_host = (origin is None or destination is None) and pinned_memory.is_pinned_tensor(on_host)
+        non_blocking = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
+        nbytes = storage_bytes(target_inner)
+        count_copy(origin, destination, nbytes, pinned=pinned_host, non_blocking=non_blocking)
+    return target
+
+
+def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``.to(...)`` that has to copy: another device, another dtype, another memory format, or all of them."""
+    source = usable(args[0])
+    if len(kwargs) == 1 and "dtype" in kwargs and kwargs["dtype"] is not source.dtype and not source._unusual:
+        return _convert(source, kwargs["dtype"])
+    options = {k: v for k, v in kwargs.items() if v is not None and k in ("dtype", "layout", "memory_format")}
+    if source._inner.layout is not torch.strided:  # C++ takes the wrapper for strided
+        options.pop("layout", None)
+    where = kwargs.get("device")
+    origin = source._device
+    if where is None or current.is_ours(where):
+        destination = origin if where is None else current.device(where.index)
+        if destination.retired:
+            raise device_asserts.gone(destination)
+        dense = source._inner.layout is torch.strided
+        nbytes = source._inner.numel() * (options.get("dtype") or source.dtype).itemsize if dense else 0
+        buffer = take_bytes(destination, nbytes)  # a sparse tensor has the memory of its parts: `wrap` takes it
+        inner = torch.ops.aten._to_copy.default(_as_integer(source._inner, options), **options)
+        nbytes = nbytes or storage_bytes(inner)
+        if nbytes:
+            count_copy(origin, destination, nbytes)
+        return wrap(inner, destination, buffer)
+    if where.type == "meta":
+        return torch.ops.aten._to_copy.default(source._inner, device=where, **options)
+    if source._inner.is_meta:
+        raise no_values("Copying to the host")
+    if not kwargs.get("non_blocking"):
+        device_asserts.check(origin)
+    inner = torch.ops.aten._to_copy.default(_as_integer(source._inner, options), device=where, **options)
+    asynchronous = bool(kwargs.get("non_blocking")) and inner.layout is torch.strided
+    if inner.numel():
+        count_copy(origin, None, storage_bytes(inner), pinned=asynchronous, non_blocking=asynchronous)
+    if asynchronous:
+        pinned_memory.mark(inner)  # _to_copy in TensorConversions.cpp: an asynchronous copy lands in pinned memory
+    return inner
+
+
+def _convert(source: FakeCudaTensor, dtype: torch.dtype) -> FakeCudaTensor:
+    """Another dtype and nothing else, autocast's cast: the tensor's method is twice as fast as the op."""
+    device, inner = source._device, source._inner
+    if not dtype.is_floating_point and inner.is_floating_point():
+        inner = domain_edges.converted(inner, dtype)
+    nbytes = inner.numel() * dtype.itemsize
+    buffer = take_bytes(device, nbytes)
+    if nbytes:
+        moved = source.nbytes + nbytes
+        kernel(device, Work(device.roofline.streaming(moved), 0, moved, device.roofline.share(inner.numel())))
+    return wrap(_to(inner, dtype), device, buffer)
+
+
+def _as_integer(source: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
+    """`source`, with CUDA's integers if that is what it becomes."""
+    dtype = options.get("dtype")
+    if dtype is None or dtype.is_floating_point or not source.is_floating_point():
+        return source
+    return domain_edges.converted(source, dtype)
+
+
+def local_scalar_dense(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``.item()``: one element to the host."""
+    source = usable(args[0])
+    graph_capture.forbid((here.host.streams[source._device],))
+    if source._inner.is_meta:
+        answer = next(thread.answers, None)
+        if answer is None:
+            raise no_values("Reading a tensor's value (item, bool, int, float)")
+        count_copy(source._device, None, source.element_size())
+        return answer
+    device_asserts.check(source._device)
+    count_copy(source._device, None, source.element_size())
+    return torch.ops.aten._local_scalar_dense.default(source._inner)
+
+
+def is_pinned(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Device memory is never pinned host memory."""
+    return False
+
+
+def pin_memory(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Refused, in CUDA's words."""
+    raise RuntimeError(f"cannot pin '{args[0].type()}' only dense CPU tensors can be pinned")
+
+
+def record_stream(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Hold the block back, once freed, until that stream has passed this point."""
+    source = usable(args[0])
+    if source._buffer.block is not None:
+        source._device.allocator.record_stream(source._buffer.block, args[1].stream_id)
+
+
+def pack_padded_sequence(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of a padded batch make a packed one: lengths and batch sizes stay on the host (PackedSequence.cpp)."""
+    source, lengths = args[0], args[1]
+    if lengths.device.type != "cpu" or lengths.dtype is not torch.int64 or lengths.dim() != 1:
+        kind = lengths.type().rpartition(".")[2].removesuffix("Tensor")
+        raise RuntimeError(
+            "'lengths' argument should be a 1D CPU int64 tensor, but got "
+            f"{lengths.dim()}D {lengths.device} {kind} tensor"
+        )
+    device = usable(source)._device
+    packed, batch_sizes = op.func._op(source._inner, *args[1:], **kwargs)
+    kernel(device)
+    return wrap(packed, device, take_bytes(device, packed.nbytes)), batch_sizes
+
+
+HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
+    "copy_": copy_,
+    "_to_copy": to_copy,
+    "_local_scalar_dense": local_scalar_dense,
+    "is_pinned": is_pinned,
+    "pin_memory": pin_memory,
+    "_pin_memory": pin_memory,
+    "record_stream": record_stream,
+    "_pack_padded_sequence": pack_padded_sequence,
+}
+"""The ops that are not kernels on one device, by name."""

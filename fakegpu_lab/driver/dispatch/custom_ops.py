@@ -1,0 +1,55 @@
+"""Operators that users register from Python (`torch.library.custom_op`, `Library.impl`), on a device.
+
+Their kernels for ``cuda``, or for every device, are given the device tensors themselves, as on CUDA: the function sees
+``x.is_cuda``, and what it does inside is counted op by op. One with a kernel for the CPU alone is refused.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import library
+
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.cost.op import Op
+
+    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+_KEYS = ("CUDA", "CompositeExplicitAutograd")
+"""The dispatch keys of kernels that take CUDA tensors, the one that C++ prefers first."""
+
+
+def plan(op: Op) -> Plan | None:
+    """The plan of an operator that Python code registered; None for all others."""
+    if op.func.namespace == "aten" or not any(_registered(op, key) for key in (*_KEYS, "CPU")):
+        return None
+    return partial(_run, op)
+
+
+def _registered(op: Op, key: str) -> bool:
+    """Whether Python code registered a kernel for a dispatch key (`torch.library.Library.impl` keeps this list)."""
+    name = op.func.name().replace("::", "/")  # with the overload, where it has a name
+    return f"{name}/{key}" in library._impls
+
+
+def _run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    for value in torch.utils._pytree.tree_leaves((args, kwargs)):
+        if isinstance(value, torch.Tensor) and value.__class__ is FakeCudaTensor:
+            if value._device.retired:
+                raise RuntimeError(value._device.retired)
+        elif isinstance(value, torch.Tensor) and type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            return NotImplemented  # a wrapper subclass, or a FakeTensor
+    for key in _KEYS:
+        if _registered(op, key):
+            return op.func._op_dk(getattr(torch._C.DispatchKey, key), *args, **kwargs)
+    raise NotImplementedError(
+        f"Could not run '{op.func.name()}' with arguments from the 'CUDA' backend. This could be because the operator "
+        "doesn't exist for this backend, or was omitted during the selective/custom build process (if using custom "
+        "build)."
+    )

@@ -1,0 +1,319 @@
+"""The way of one op: from torch's dispatcher to the inner tensors and back.
+
+`run` is called for every kernel that touches a FakeCudaTensor. What an overload needs is decided once, from its
+schema, and kept as a *plan*: a closure over plain values. The hot ones are written out flat (a new tensor, a view, an
+in-place op, each with positional tensor arguments on one device); whatever does not fit them falls through to
+`general.run`, which handles every schema, and is where errors are told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.asserts import device_asserts
+from fakegpu_lab.driver.base import cuda_messages
+from fakegpu_lab.driver.base.device_memory import new
+from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, share, wrap
+from fakegpu_lab.driver.cost.op import Op
+from fakegpu_lab.driver.cost.work import launched
+from fakegpu_lab.driver.cost.workspace import ensure_workspace
+from fakegpu_lab.driver.dispatch import flat_plans, general, result_fixes, sparse
+from fakegpu_lab.driver.meta import no_values
+from fakegpu_lab.driver.placement import dtypes
+from fakegpu_lab.driver.placement.preflight import HARMLESS, SMALL, reserve
+from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
+from fakegpu_lab.hardware.buffer import Buffer
+from fakegpu_lab.hardware.time.clock import here, launch
+from fakegpu_lab.hardware.time.roofline import FLOOR_NS
+from fakegpu_lab.user_code.environment import DEBUG
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.hardware.device import Device
+    from fakegpu_lab.hardware.time.clock import Host, Stream
+
+    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+_make_wrapper = torch.Tensor._make_wrapper_subclass
+_function_mode_enabled = torch._C._is_torch_function_mode_enabled
+_inference = torch.is_inference_mode_enabled
+_no_function_modes = torch._C.DisableTorchFunction
+
+_NUMBERS = frozenset((float, int, bool, complex))
+
+_plans: dict[int, Plan] = {}
+"""By id of the overload (hashing an OpOverload runs Python code); the plan keeps the overload alive."""
+
+
+def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    """Run the overload `func`: `__torch_dispatch__` of FakeCudaTensor."""
+    __tracebackhide__ = True
+    plan = _plans.get(id(func))
+    if plan is None:
+        plan = _plans[id(func)] = _make_plan(func)
+    try:
+        if _function_mode_enabled():
+            # The inner calls are not the user's: `with torch.device(...)` must not redirect them.
+            with _no_function_modes():
+                return plan(args, kwargs or {})
+        return plan(args, kwargs)  # type: ignore[arg-type]
+    except Exception as error:
+        # The user's traceback ends at their line. (Frames kept in an exception would also keep tensors alive.)
+        outcome = device_asserts.failed(func, args, kwargs, error)
+        if outcome is None:
+            if DEBUG:
+                raise
+            raise dtypes.as_cuda(no_values.explained(func, error.with_traceback(None))) from None
+    return outcome()
+
+
+FakeCudaTensor.__torch_dispatch__ = staticmethod(run)
+sparse.forget_plans.append(_plans.clear)
+
+
+def _make_plan(func: Any) -> Plan:
+    if func in sparse.ANSWERS:
+        return sparse.ANSWERS[func]
+    op = result_fixes.prepare(Op(func))
+    return sparse.heeding(op, dtypes.guarded(op, device_asserts.guarded(op, _plan(op))))
+
+
+def forget() -> None:
+    """Drop all plans: another machine may compute otherwise."""
+    _plans.clear()
+
+
+def _plan(op: Op) -> Plan:
+    if (special := general.special(op)) is not None:
+        return special
+    if op.name.startswith("_foreach_") and not op.outs and op.written in ((), ("self",)):
+        return flat_plans.lists(op)
+    if op.name in ("ones_like", "zeros_like", "empty_like"):
+        return flat_plans.like(op)
+    if op.name in ("unbind", "split", "split_with_sizes") and op.is_view:
+        return flat_plans.views(op)
+    if op.random and op.written == ("self",) and op.tensors == (0,) and not op.tensor_kwargs:
+        return flat_plans.filling(op)
+    simple = op.only_tensors and not op.has_lists and not op.random and not op.has_device and not op.reshaping
+    if simple and op.tensors and op.tensors[0] == 0:
+        if op.is_view and op.single and op.returns == (op.arguments[0],) and op.tensors == (0,):
+            return _view(op)
+        if not op.written and not op.is_view:
+            return _functional(op)
+        if op.written == (op.arguments[0],) and op.returns == op.written:
+            return _in_place(op)
+    return general.plan(op)
+
+
+def _functional(op: Op) -> Plan:
+    """One or several new tensors from positional tensors."""
+    call, positions, blas, single, tensor_kwargs = op.call, op.tensors, op.blas, op.single, op.tensor_kwargs
+    otherwise, has_ints = general.plan(op), op.has_ints
+    # Operands of so many bytes cannot make a large result.
+    alone = op.pointwise and len(positions) == 1
+    harmless = -1 if has_ints else HARMLESS // 2 if op.no_growth else HARMLESS // 8 if alone else SMALL
+
+    def functional(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        inner = list(args)
+        count = len(inner)
+        device = None
+        nbytes = 0
+        for position in positions:
+            if position < count:
+                argument = inner[position]
+                if argument.__class__ is FakeCudaTensor:
+                    if argument._device is not device:
+                        if device is not None:
+                            return otherwise(args, kwargs)
+                        device = argument._device
+                    inner[position] = argument._inner
+                    nbytes += argument.nbytes
+                elif isinstance(argument, torch.Tensor):
+                    return otherwise(args, kwargs)
+        if device is None or device.retired or (tensor_kwargs and kwargs):
+            return otherwise(args, kwargs)
+        buffers = reserve(op, device, inner, kwargs, nbytes) if nbytes > harmless else None
+        result = call(*inner, **kwargs) if kwargs else call(*inner)
+        launched(op, device, inner, result, nbytes)
+        if not single:
+            return general.wrap_new(result, device, buffers)
+        tensor = new(result, device) if buffers is None else wrap(result, device, buffers[0])
+        if blas:
+            ensure_workspace(device)
+        return tensor
+
+    if single and not has_ints and "sparse" not in op.name:
+        if op.tensors == (0,):
+            return _unary(op, functional)
+        if op.tensors == (0, 1):
+            return _binary(op, functional)
+    return functional
+
+
+# The next two are `_functional` for one or two operands on one device, written out: no list, no inner function.
+# They are the overhead of a student's small loop (`benchmarks/overhead.py`).
+
+
+def _small(device: Device, host: Host, stream: Stream, result: torch.Tensor, nbytes: int) -> None:
+    """Queue the kernel of a small op that streams, for whoever watches: the shortest one there is."""
+    elements = result.numel()
+    launch(host, stream, FLOOR_NS, device.roofline.share(elements), elements, nbytes + result.nbytes)
+
+
+def _unary(op: Op, otherwise: Plan) -> Plan:
+    call = op.call
+    streams = op.estimate is None and not op.synchronises
+    harmless = HARMLESS // 8 if op.pointwise else SMALL
+
+    def unary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        a = args[0]
+        if kwargs or a.__class__ is not FakeCudaTensor or a._unusual or (nbytes := a.nbytes) > harmless:
+            return otherwise(args, kwargs)
+        device = a._device
+        if device.retired:
+            return otherwise(args, kwargs)
+        result = call(a._inner) if len(args) == 1 else call(a._inner, *args[1:])
+        host = here.host
+        stream = host.streams[device]
+        try:
+            buffer = Buffer(device, result.nbytes, stream.id)
+        except DeviceOutOfMemory as error:
+            raise cuda_messages.out_of_memory(error) from None
+        if streams and nbytes <= SMALL:
+            if stream.watch is None:
+                launch(host, stream, FLOOR_NS)
+            else:
+                _small(device, host, stream, result, nbytes)
+        else:
+            launched(op, device, (a._inner, *args[1:]), result, nbytes)
+        shape = result.shape
+        if not result.is_contiguous() or 1 in shape or 0 in shape:
+            return wrap(result, device, buffer)
+        tensor = _make_wrapper(FakeCudaTensor, shape, dtype=result.dtype, device=CPP_DEVICES[device.index])
+        tensor._inner = result
+        tensor._buffer = buffer
+        tensor._device = device
+        return tensor
+
+    return unary
+
+
+def _binary(op: Op, otherwise: Plan) -> Plan:
+    call, blas = op.call, op.blas
+    streams = op.estimate is None and not op.synchronises
+
+    def binary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs or len(args) < 2:
+            return otherwise(args, kwargs)
+        a, b = args[0], args[1]
+        if a.__class__ is not FakeCudaTensor or a._unusual or a.nbytes > SMALL:
+            return otherwise(args, kwargs)
+        device = a._device
+        if device.retired:
+            return otherwise(args, kwargs)
+        if b.__class__ is FakeCudaTensor:
+            if b._device is not device or b._unusual or b.nbytes > SMALL:
+                return otherwise(args, kwargs)
+            y: Any = b._inner
+        elif b.__class__ in _NUMBERS:
+            y = b
+        else:
+            return otherwise(args, kwargs)
+        result = call(a._inner, y) if len(args) == 2 else call(a._inner, y, *args[2:])
+        host = here.host
+        stream = host.streams[device]
+        try:
+            buffer = Buffer(device, result.nbytes, stream.id)
+        except DeviceOutOfMemory as error:
+            raise cuda_messages.out_of_memory(error) from None
+        if streams:
+            if stream.watch is None:
+                launch(host, stream, FLOOR_NS)
+            else:
+                _small(device, host, stream, result, a.nbytes + (0 if y is b else b.nbytes))
+        else:
+            launched(op, device, (a._inner, y, *args[2:]), result, a.nbytes + (0 if y is b else b.nbytes))
+        if blas and stream.id not in device.workspaces:
+            ensure_workspace(device)
+        shape = result.shape
+        if not result.is_contiguous() or 1 in shape or 0 in shape:
+            return wrap(result, device, buffer)
+        tensor = _make_wrapper(FakeCudaTensor, shape, dtype=result.dtype, device=CPP_DEVICES[device.index])
+        tensor._inner = result
+        tensor._buffer = buffer
+        tensor._device = device
+        return tensor
+
+    return binary
+
+
+def _view(op: Op) -> Plan:
+    """A tensor that shares the first argument's storage."""
+    call = op.call
+    same = op.name in ("detach", "alias")
+    otherwise = general.plan(op)
+    if op.name in ("_conj", "_neg_view"):
+        return otherwise
+
+    def view(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        base = args[0]
+        if base.__class__ is not FakeCudaTensor or (device := base._device).retired or base._unusual or _inference():
+            return otherwise(args, kwargs)
+        inner: Any = base._inner
+        if not same:  # else the two share the inner tensor, until `general` changes its sizes
+            inner = call(inner, *args[1:], **kwargs) if kwargs else call(inner, *args[1:])
+        shape = inner.shape
+        if inner.is_contiguous() and not inner.storage_offset() and 1 not in shape and 0 not in shape:
+            tensor = _make_wrapper(FakeCudaTensor, shape, dtype=inner.dtype, device=CPP_DEVICES[device.index])
+        else:
+            tensor = _make_wrapper(
+                FakeCudaTensor, inner.shape, inner.stride(), inner.storage_offset(),
+                dtype=inner.dtype, device=CPP_DEVICES[device.index],
+            )  # fmt: skip
+        share(tensor, base)
+        tensor._inner = inner
+        tensor._buffer = base._buffer
+        tensor._device = device
+        return tensor
+
+    return view
+
+
+def _in_place(op: Op) -> Plan:
+    """The first argument, written to."""
+    call, positions = op.call, op.tensors
+    tensor_kwargs = op.tensor_kwargs
+    otherwise = general.plan(op)
+
+    def in_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        target = args[0]
+        if target.__class__ is not FakeCudaTensor:
+            return otherwise(args, kwargs)
+        device = target._device
+        inner = list(args)
+        count = len(inner)
+        nbytes = 0
+        for position in positions:
+            if position < count:
+                argument = inner[position]
+                if argument.__class__ is FakeCudaTensor:
+                    if argument._device is not device:
+                        return otherwise(args, kwargs)
+                    inner[position] = argument._inner
+                    nbytes += argument.nbytes
+                elif isinstance(argument, torch.Tensor):
+                    return otherwise(args, kwargs)
+        if device.retired or (tensor_kwargs and kwargs):
+            return otherwise(args, kwargs)
+        if kwargs:
+            call(*inner, **kwargs)
+        else:
+            call(*inner)
+        launched(op, device, inner, inner[0], nbytes)
+        return target
+
+    return in_place

@@ -1,0 +1,217 @@
+"""Kernels registered with torch's dispatcher: what makes ``torch.empty(3, device="cuda:1")`` arrive here.
+
+Every factory function ends in `empty.memory_format` or `empty_strided`. Registered for the keys CUDA (people write
+``cuda``) and PrivateUse1 (C++ passes on a tensor's own options), they need no patch of a torch function, work in
+every thread, and cost plain CPU tensors nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.asserts import device_asserts
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.device_memory import take_bytes
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.copies import transfer
+from fakegpu_lab.driver.cost.work import Work, kernel
+from fakegpu_lab.driver.ops import cudnn_rnn, fused_kernels, nested, quantized
+from fakegpu_lab.driver.ops.attention.attention import scaled_dot_product_attention
+from fakegpu_lab.driver.placement import dtypes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fakegpu_lab.hardware.device import Device
+
+
+def _inner_device() -> str:
+    return "meta" if current.meta() else "cpu"
+
+
+class _Reducer(threading.local):
+    under_construction = False
+
+
+reducer = _Reducer()
+"""Whether DDP's C++ reducer is being made in this thread; `ranks.reducer` sets it."""
+
+
+def empty(
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> FakeCudaTensor:
+    """``aten::empty.memory_format`` on a device: the device is asked first, then the host."""
+    if pin_memory:
+        raise RuntimeError("Only dense CPU tensors can be pinned")
+    where = current.device(device.index if device is not None else None)
+    if where.retired:
+        raise device_asserts.gone(where)
+    if dtype is torch.int32 and reducer.under_construction:
+        return on_host(size, where)  # type: ignore[return-value]
+    dtype = dtype or torch.get_default_dtype()
+    nbytes = dtype.itemsize
+    for extent in size:
+        nbytes *= extent
+    buffer = take_bytes(where, max(nbytes, 0))
+    options: dict[str, Any] = {} if memory_format is None else {"memory_format": memory_format}
+    try:
+        with torch._C.DisableTorchFunction():
+            inner = torch.empty(tuple(size), dtype=dtype, layout=layout, device=_inner_device(), **options)
+    except RuntimeError as error:
+        raise dtypes.as_cuda(error.with_traceback(None)) from None
+    return wrap(inner, where, buffer)
+
+
+def on_host(size: Sequence[int], where: Device) -> torch.Tensor:
+    """The reducer's map of used parameters: stays on the host, but counts as one on the device `where`.
+
+    C++ fills it through pinned memory (reducer.cpp, all_reduce_local_used_map), which PrivateUse1 cannot have.
+    """
+    used: Any = torch.empty(tuple(size), dtype=torch.int32, device="cpu")
+    used._fakegpu_lab_device = where
+    return used  # type: ignore[no-any-return]
+
+
+def empty_strided(
+    size: Sequence[int],
+    stride: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> FakeCudaTensor:
+    """``aten::empty_strided`` on a device."""
+    where = current.device(device.index if device is not None else None)
+    if where.retired:
+        raise device_asserts.gone(where)
+    dtype = dtype or torch.get_default_dtype()
+    extent = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    buffer = take_bytes(where, extent * dtype.itemsize)
+    with torch._C.DisableTorchFunction():
+        inner = torch.empty_strided(tuple(size), tuple(stride), dtype=dtype, device=_inner_device())
+    return wrap(inner, where, buffer)
+
+
+def _on_cpu_then_over(name: str) -> Callable[..., Any]:
+    """A factory without an ``out`` form that goes through `empty`: computed on the host's side, wrapped here."""
+
+    def factory(*args: Any, device: torch.device | None = None, pin_memory: bool | None = None, **kwargs: Any) -> Any:
+        where = current.device(device.index if device is not None else None)
+        if where.retired:
+            raise device_asserts.gone(where)
+        packet, _, overload = name.partition(".")
+        op = getattr(getattr(torch.ops.aten, packet), overload or "default")
+        inner = op(*args, device=_inner_device(), **kwargs)
+        roofline = where.roofline
+        work = Work(roofline.streaming(inner.nbytes), 0, inner.nbytes, roofline.share(inner.numel()))
+        kernel(where, work)
+        return wrap(inner, where, take_bytes(where, inner.nbytes))
+
+    return factory
+
+
+def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """``aten::_copy_from``: `copy_` when C++ asks for it."""
+    transfer.copy_(None, (target, source, non_blocking), {})  # type: ignore[arg-type]
+    return target
+
+
+def record_stream(source: FakeCudaTensor, stream: torch.Stream) -> None:
+    """``aten::record_stream`` where Python's dispatch is off: FSDP turns it off around the call."""
+    transfer.record_stream(None, (source, stream), {})  # type: ignore[arg-type]
+
+
+def local_scalar_dense(source: FakeCudaTensor) -> Any:
+    """``aten::_local_scalar_dense`` when C++ asks for it: ``torch.tensor([loss, loss])``."""
+    return transfer.local_scalar_dense(None, (source,), {})  # type: ignore[arg-type]
+
+
+def sparse_empty(size: Sequence[int], *, device: torch.device | None = None, **options: Any) -> torch.Tensor:
+    """``aten::empty.memory_format`` of a sparse layout: no elements yet, and no memory for any."""
+    where = current.device(device.index if device is not None else None)
+    for name in ("pin_memory", "memory_format"):
+        options.pop(name, None)
+    inner = torch.empty(tuple(size), device=_inner_device(), **options)
+    return wrap(inner, where, take_bytes(where, 0))
+
+
+def sparse_with_dims(
+    sparse_dim: int, dense_dim: int, size: Sequence[int], *, device: torch.device | None = None, **options: Any
+) -> torch.Tensor:
+    """``aten::_sparse_coo_tensor_with_dims``: no elements yet."""
+    where = current.device(device.index if device is not None else None)
+    options.pop("pin_memory", None)
+    inner = torch.ops.aten._sparse_coo_tensor_with_dims.default(
+        sparse_dim, dense_dim, tuple(size), device=_inner_device(), **options
+    )
+    return wrap(inner, where, take_bytes(where, 0))
+
+
+FACTORIES: dict[str, Callable[..., Any]] = {
+    "empty.memory_format": empty,
+    "empty_strided": empty_strided,
+    "_efficientzerotensor": _on_cpu_then_over("zeros"),
+    "tril_indices": _on_cpu_then_over("tril_indices"),
+    "triu_indices": _on_cpu_then_over("triu_indices"),
+}
+
+
+_library: Any = torch.library.Library
+
+
+def refuse() -> list[torch.library.Library]:
+    """Register what answers ``device="cuda"`` when there is no machine any more, in torch's own words.
+
+    C++ remembers for good that CUDA was initialised and no longer asks torch.cuda, which would say this.
+    """
+
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("Torch not compiled with CUDA enabled")
+
+    def unknown(*args: Any, **kwargs: Any) -> Any:  # `device=0`: C++ still takes it for ours
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+
+    library: Any = _library("aten", "IMPL")
+    for name in FACTORIES:
+        library.impl(name, refused, "CUDA")
+        library.impl(name, unknown, "PrivateUse1")
+    library.impl("_pin_memory", unknown, "CPU")  # C++ would ask our hooks for an allocator
+    return [library]
+
+
+def register() -> list[torch.library.Library]:
+    """Register all kernels; they last until the libraries returned are destroyed."""
+    with warnings.catch_warnings():  # a CUDA build has some of them, and says once that they are replaced
+        warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
+        return _register()
+
+
+def _register() -> list[torch.library.Library]:
+    library: Any = _library("aten", "IMPL")
+    for key in ("CUDA", "PrivateUse1"):
+        for name, function in FACTORIES.items():
+            library.impl(name, function, key)
+    for key in ("SparseCUDA", "SparsePrivateUse1", "SparseCsrCUDA", "SparseCsrPrivateUse1"):
+        library.impl("empty.memory_format", sparse_empty, key)
+    for key in ("SparseCUDA", "SparsePrivateUse1"):
+        library.impl("_sparse_coo_tensor_with_dims", sparse_with_dims, key)
+    library.impl("_copy_from", copy_from, "PrivateUse1")
+    library.impl("record_stream", record_stream, "PrivateUse1")
+    library.impl("scaled_dot_product_attention", scaled_dot_product_attention, "AutogradPrivateUse1")
+    cudnn_rnn.register(library)
+    nested.register(library)
+    quantized.register(library)
+    fused_kernels.register(library)
+    library.impl("_local_scalar_dense", local_scalar_dense, "PrivateUse1")
+    return [library]

@@ -1,0 +1,119 @@
+"""Sparse tensors on a device: the memory of their parts, and the ops that make them or take them apart.
+
+A sparse tensor has no storage; its indices and values are tensors with one each, which a program may hold on their own
+(``s.values()``). So the inner tensor's parts are given device storages (`storage.adopt`), and those hold the memory: a
+part is counted once, for as long as anything uses it, as on CUDA.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.base.device_memory import sparse_parts, storage_bytes, take_bytes
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor, wrap, wrap_view
+from fakegpu_lab.driver.copies.transfer import HANDLERS, usable
+from fakegpu_lab.driver.cost.work import kernel, streaming
+from fakegpu_lab.driver.dispatch import general
+from fakegpu_lab.driver.tensor_api import storage
+from fakegpu_lab.hardware.buffer import Buffer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.cost.op import Op
+    from fakegpu_lab.hardware.device import Device
+
+    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+forget_plans: list[Callable[[], None]] = []
+"""Called when the first sparse tensor is made: plans made before need not know of any (`heeding`)."""
+
+_seen: list[bool] = []
+
+
+def adopt_parts(inner: torch.Tensor, device: Device) -> Buffer:
+    """Give the parts of a sparse inner tensor device memory, where they have none; the buffer of the tensor itself."""
+    if not _seen:
+        _seen.append(True)
+        for forget in forget_plans:
+            forget()
+    for part in sparse_parts(inner):
+        _buffer(part, device)
+    return Buffer(device, 0)
+
+
+def _buffer(part: torch.Tensor, device: Device) -> Buffer:
+    host = part.untyped_storage()
+    if host.__class__ is not storage.DeviceStorage:
+        host = storage.adopt(host, take_bytes(device, host.nbytes()))
+    return host._buffer
+
+
+SparseCudaTensor._adopt_parts = staticmethod(adopt_parts)
+
+
+def heeding(op: Op, plan: Plan) -> Plan:
+    """`plan`, and the memory of what it writes into a sparse tensor; unchanged as long as there is none."""
+    if not (_seen and op.written):
+        return plan
+
+    def writing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = plan(args, kwargs)
+        if type(result) is SparseCudaTensor:
+            adopt_parts(result._inner, result._device)
+        return result
+
+    return writing
+
+
+def layout(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.layout:
+    """``prim::layout``: C++ asks for the layout of a tensor that was made with ``dispatch_layout``."""
+    return args[0]._inner.layout  # type: ignore[no-any-return]
+
+
+ANSWERS = {torch.ops.prim.layout.default: layout}
+"""Questions of C++ that are no ops: they have no schema in the dispatcher."""
+
+
+def part(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``indices()``, ``values()`` and their like: a view with the part's own memory."""
+    if args[0].__class__ is not FakeCudaTensor:
+        return NotImplemented  # a jagged tensor has values, too
+    source = usable(args[0])
+    inner = op.func._op(source._inner)
+    return wrap_view(inner, source._device, _buffer(inner, source._device))
+
+
+def from_parts(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A sparse tensor over the memory of its parts; a part that C++ converts or copies gets its own."""
+    for argument in args:
+        if argument.__class__ is FakeCudaTensor:
+            storage.of(usable(argument))
+    return general.run(op, args, kwargs)
+
+
+def to_dense(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``to_dense()``: the device is asked for all of it before the host computes."""
+    source = usable(args[0])
+    device, inner = source._device, source._inner
+    dtype = args[1] if len(args) > 1 else kwargs.get("dtype")
+    buffer = take_bytes(device, inner.numel() * (dtype or inner.dtype).itemsize)
+    dense = op.func._op(inner, *args[1:], **kwargs)
+    kernel(device, streaming(device, (), dense, storage_bytes(inner)))
+    return wrap(dense, device, buffer)
+
+
+HANDLERS.update(
+    dict.fromkeys(
+        ("_indices", "_values", "indices", "values", "crow_indices", "col_indices", "ccol_indices", "row_indices"), part
+    )
+)
+HANDLERS.update(
+    dict.fromkeys(
+        ("_sparse_coo_tensor_with_dims_and_tensors", "_sparse_compressed_tensor_unsafe", "sparse_compressed_tensor"),
+        from_parts,
+    )
+)
+HANDLERS["_to_dense"] = to_dense

@@ -1,0 +1,226 @@
+"""Capturing a CUDA graph: each op that launches a kernel on a captured stream is kept with its arguments.
+
+While a capture is underway, `run` stands in front of the dispatch path. On CUDA an op does not run then. Here it is
+computed, because whatever comes next in the capture may look at its result; at the end of the capture all memory from
+before is put back as it was, and memory that the capture allocated is set to zero (on a card it holds whatever was
+there).
+
+Simplified: memory that was freed in the capture and serves another tensor of the pool keeps its values here: nothing
+is overwritten.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from fakegpu_lab.driver.base import cuda_messages, graph_capture
+from fakegpu_lab.driver.base.graph_capture import Capture
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, inner_of, wrap_view
+from fakegpu_lab.driver.cost.op import Op
+from fakegpu_lab.driver.dispatch import dispatcher
+from fakegpu_lab.driver.recorder import recording
+from fakegpu_lab.hardware.buffer import Buffer
+from fakegpu_lab.hardware.time.clock import Stream, here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fakegpu_lab.hardware.allocator.blocks import PoolId
+    from fakegpu_lab.hardware.device import Device
+
+_clone: Any = torch.UntypedStorage.clone
+_fill: Any = torch.UntypedStorage.fill_  # type: ignore[attr-defined]
+_COPIES = frozenset(("copy_", "_to_copy", "_copy_from"))
+_WRITES_UNDECLARED = frozenset(("running_mean", "running_var"))
+
+
+class BorrowedMemory(Buffer):
+    """The place of a storage, without holding it: a graph's ops do not keep memory alive, nor do replays take any."""
+
+    __slots__ = ()
+
+    def __init__(self, device: Device, nbytes: int, stream: int = 0) -> None:
+        self.device = device
+        self.allocator = device.allocator
+        self.nbytes = nbytes
+        self.block = None
+
+    def __del__(self) -> None:
+        pass
+
+    def resize(self, nbytes: int) -> None:
+        """Nothing to take."""
+        self.nbytes = nbytes
+
+
+class Step(NamedTuple):
+    """One op of a graph: its call, on tensors that hold no device memory, and the inner tensors of its results."""
+
+    func: Any
+    types: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: list[torch.Tensor]
+    stream: int
+    inference: bool
+
+
+class GraphCapture(Capture):
+    """A capture, with the ops behind its nodes."""
+
+    def __init__(self, device: Device, origin: Stream, pool: PoolId) -> None:
+        super().__init__(device, origin, pool, lambda host: recording.notes[recording.note(host)])
+        self.steps: list[Step] = []
+        self._before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        self._made: dict[int, torch.UntypedStorage] = {}
+        self._inside = False
+
+    def run(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Compute one op, and keep it for the replays if it launches anything."""
+        op = _op(func)
+        if self._inside or op.is_view:
+            return dispatcher.run(func, types, args, kwargs)
+        given: list[torch.Tensor] = []
+        step_args, step_kwargs = self._borrow(op, args, given), self._borrow(op, kwargs, given)
+        self._save(op, args, kwargs)
+        before = len(self.nodes)
+        self._inside = True
+        try:
+            result = dispatcher.run(func, types, args, kwargs)
+        finally:
+            self._inside = False
+        if len(self.nodes) == before:
+            return result
+        own = {id(tensor) for tensor in given}
+        known = {_storage(tensor).data_ptr() for tensor in given if _has_values(tensor)}
+        results = []
+        for tensor in tensors_of(result):
+            if id(tensor) in own:
+                continue
+            results.append(torch.ops.aten.alias.default(inner_of(tensor)))
+            if _has_values(tensor) and (address := _storage(tensor).data_ptr()) not in known:
+                self._made.setdefault(address, _storage(tensor))
+        stream = here.host.streams[self.device].id
+        inference = torch.is_inference_mode_enabled()
+        self.steps.append(Step(func, types, step_args, step_kwargs, results, stream, inference))
+        return result
+
+    def _borrow(self, op: Op, value: Any, given: list[torch.Tensor]) -> Any:
+        """An argument as a replay passes it; its tensors are added to `given`.
+
+        A CPU scalar goes into a kernel by value, when it is launched; only a copy reads host memory at the replay.
+        """
+        if isinstance(value, torch.Tensor):
+            given.append(value)
+            if value.__class__ is FakeCudaTensor:
+                if value._inner.layout is not torch.strided:
+                    raise RuntimeError("Capturing sparse tensors into a CUDA graph is not part of the simulation.")
+                place = BorrowedMemory(value._device, value._buffer.nbytes)
+                place.block = value._buffer.block
+                return wrap_view(torch.ops.aten.alias.default(value._inner), value._device, place)
+            if op.name in _COPIES or not _has_values(value):
+                return value
+            if value.untyped_storage().data_ptr() in self._made:
+                return value  # what the simulation keeps on the host: an attention's seed
+            return value.clone()
+        if isinstance(value, dict):
+            return {name: self._borrow(op, item, given) for name, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            items = [self._borrow(op, item, given) for item in value]
+            return items if isinstance(value, list) else tuple(items)
+        return value
+
+    def _save(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Remember what is in memory that the op will write to, unless the capture made it."""
+        for name, value in [*zip(op.arguments, args, strict=False), *kwargs.items()]:
+            if name in op.written or name in _WRITES_UNDECLARED:
+                for tensor in tensors_of(value):
+                    if not _has_values(tensor):
+                        continue
+                    storage = _storage(tensor)
+                    address = storage.data_ptr()
+                    if address and address not in self._before and address not in self._made:
+                        self._before[address] = storage, _clone(storage)
+
+    def put_back(self) -> None:
+        """Undo what was computed."""
+        for storage in self._made.values():
+            _fill(storage, 0)
+        for storage, content in self._before.values():
+            if storage.nbytes() == content.nbytes():
+                storage.copy_(content)
+        self._before.clear()
+        self._made.clear()
+
+
+def _op(func: Any) -> Op:
+    found = _ops.get(id(func))
+    if found is None:
+        found = _ops[id(func)] = Op(func)
+    return found
+
+
+_ops: dict[int, Op] = {}
+
+
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    """All tensors in an argument or a result."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_of(item)
+
+
+def _has_values(tensor: torch.Tensor) -> bool:
+    inner = inner_of(tensor)
+    return inner.layout is torch.strided and not inner.is_meta
+
+
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
+    storage: torch.UntypedStorage = inner_of(tensor).untyped_storage()
+    return storage
+
+
+def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    """`dispatcher.run` while a capture is underway."""
+    __tracebackhide__ = True
+    host = here.host
+    outer = host.op, host.note
+    host.op, host.note = (func, args, sys._getframe(1)), None
+    try:
+        capture = graph_capture.here_capture()
+        if isinstance(capture, GraphCapture):
+            with torch._C.DisableTorchFunction():
+                return capture.run(func, types, args, kwargs or {})
+        return dispatcher.run(func, types, args, kwargs)
+    finally:
+        host.op, host.note = outer
+
+
+def begin(device: Device, stream: Stream, pool: PoolId) -> GraphCapture:
+    """Begin to capture a stream."""
+    if stream.capture is not None:
+        raise cuda_messages.capture_error(
+            "cudaErrorIllegalState", "the operation cannot be performed in the present state"
+        )
+    capture = GraphCapture(device, stream, pool)
+    graph_capture.underway.append(capture)
+    recording.front(run)
+    return capture
+
+
+def end(capture: GraphCapture) -> None:
+    """End a capture; raises if something prohibited was done in it, or a stream was not joined."""
+    unjoined = capture.unjoined()
+    capture.leave()
+    capture.put_back()
+    if not graph_capture.underway:
+        recording.front(None)
+    if not capture.valid:
+        raise graph_capture.invalidated()
+    if unjoined:
+        raise cuda_messages.capture_error("cudaErrorStreamCaptureUnjoined", "capturing stream has unjoined work")

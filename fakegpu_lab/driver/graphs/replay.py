@@ -1,0 +1,149 @@
+"""Replaying a CUDA graph: its ops are computed in order on the inner tensors, then all its kernels launch at once.
+
+Results are written where the captured results are. A replay allocates nothing: the graph's private pool has it already.
+
+Simplified: branches of a graph (several captured streams) run one after the other.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from fakegpu_lab.driver.asserts import device_asserts
+from fakegpu_lab.driver.base import current, device_memory, graph_capture
+from fakegpu_lab.driver.base.tensor import inner_of
+from fakegpu_lab.driver.dispatch import dispatcher
+from fakegpu_lab.driver.graphs.capture import BorrowedMemory, GraphCapture, tensors_of
+from fakegpu_lab.driver.recorder import recording
+from fakegpu_lab.hardware.time.clock import Stream, here, launch
+from fakegpu_lab.hardware.time.ledger import Ledger
+from fakegpu_lab.hardware.transfers import copies
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fakegpu_lab.driver.graphs.capture import Step
+    from fakegpu_lab.hardware.buffer import Buffer
+    from fakegpu_lab.hardware.device import Device
+    from fakegpu_lab.hardware.time.records import Note
+
+
+def replay(capture: GraphCapture) -> None:
+    """Launch a captured graph on the current stream."""
+    host = here.host
+    device = capture.device
+    stream = host.streams[device]
+    if device.retired:
+        raise device_asserts.gone(device)
+    around = stream.capture
+    if any(capture.offsets.values()):
+        graph_capture.assert_not("Cannot prepare for replay during capturing stage.")
+    if isinstance(around, GraphCapture):  # a child graph
+        around.add(stream, *capture.nodes)
+        around.steps += capture.steps
+        return
+    if not current.meta():
+        _compute(capture)
+    _launch(capture, stream)
+
+
+_FILLED: Note = ("aten::fill_", (), None, 0, "", False)
+
+
+def _launch(capture: GraphCapture, stream: Stream) -> None:
+    """Let the graph take its time: one launch for the host, and its nodes one after the other on the stream.
+
+    Before it a generator's seed and offset are filled in, for graphs that draw numbers (`setup_for_replay`).
+    """
+    host, device = here.host, capture.device
+    recorded = device.timeline.recorder is not None
+    outer = host.op, host.note
+
+    def belongs(note: Note) -> None:
+        if recorded:
+            host.op, host.note = (None, (), None), recording.told(note)
+
+    try:
+        for state, drawn in capture.offsets.items():
+            if current.meta():
+                state.offset = (state.offset + drawn) % 2**64
+            belongs(_FILLED)
+            for _ in range(2 if drawn else 0):
+                launch(host, stream, device.roofline.floor, device.roofline.one_block, 0, 8)
+        before = host.now
+        for node in capture.nodes:
+            belongs(node.note)
+            host.now = before  # one launch overhead, for all
+            if node.kind == "kernel":
+                launch(host, stream, node.ns, node.share, node.flops, node.nbytes)
+            else:
+                move = copies.to_device if node.kind == "h2d" else copies.to_host
+                move(host, device, node.nbytes, pinned=True, non_blocking=True)
+        host.now = before + stream.overhead
+    finally:
+        host.op, host.note = outer
+
+
+def _compute(capture: GraphCapture) -> None:
+    """Do the arithmetic of a replay."""
+    host, device = here.host, capture.device
+    stream, ordinal, now = host.streams[device], current.thread.index, host.now
+    streams: dict[int, Stream] = {}
+    with _no_memory(device), torch._C._AutoDispatchBelowAutograd(), torch._C.DisableTorchFunction():
+        try:
+            current.thread.index = device.index
+            for step in capture.steps:
+                silent = streams.get(step.stream)
+                if silent is None:
+                    silent = streams[step.stream] = Stream(device.index, step.stream, Ledger(), 0)
+                host.streams[device] = silent
+                if step.inference:  # its tensors may be written to nowhere else
+                    with torch.inference_mode():
+                        _do(step)
+                else:
+                    _do(step)
+        finally:
+            host.streams[device] = stream
+            host.now = now
+            current.thread.index = ordinal
+
+
+def _do(step: Step) -> None:
+    """Compute one op of a graph, and put its results where the captured ones are."""
+    result = dispatcher.run(step.func, step.types, step.args, dict(step.kwargs))
+    if not step.results:
+        return
+    own = {id(tensor) for tensor in tensors_of([*step.args, *step.kwargs.values()])}
+    new = [tensor for tensor in tensors_of(result) if id(tensor) not in own]
+    for target, tensor in zip(step.results, new, strict=True):
+        value = inner_of(tensor)
+        if value.numel() and value.data_ptr() != target.data_ptr():
+            target.copy_(value)
+
+
+@contextmanager
+def _no_memory(device: Device) -> Iterator[None]:
+    """Let this thread's ops take no device memory, make no copies in time, and tell no recorder or mode."""
+    host = here.host
+    before = vars(device_memory)["Buffer"]
+
+    def buffer(where: Device, nbytes: int, stream: int = 0) -> Buffer:
+        return (BorrowedMemory if here.host is host else before)(where, nbytes, stream)
+
+    workspaces = dict(device.workspaces)
+    graph_capture.thread.silent = True
+    for module in (dispatcher, device_memory):
+        vars(module)["Buffer"] = buffer
+    try:
+        with torch.no_grad(), torch.autocast("cuda", enabled=False), _disable_current_modes():
+            yield
+    finally:
+        for module in (dispatcher, device_memory):
+            vars(module)["Buffer"] = before
+        graph_capture.thread.silent = False
+        device.workspaces.clear()
+        device.workspaces.update(workspaces)

@@ -1,0 +1,83 @@
+"""Who holds device memory: the variables and containers by which a program keeps tensors alive."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.driver.memory_report import categories
+from fakegpu_lab.user_code import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import torch
+
+    from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+
+_FEW = 64
+"""Tensors whose holders are looked for."""
+
+
+def training() -> tuple[list[torch.optim.Optimizer], list[torch.Tensor]]:
+    """All optimizers that are alive, and the device tensors that have gradients."""
+    found = categories.live()
+    return found.optimizers, [t for t in found.tensors if t.requires_grad and t.is_leaf and t.grad is not None]
+
+
+def holder(addresses: Iterable[int]) -> str:
+    """Name what holds the memory at these addresses, such as ``the list `losses```; empty if it is not found.
+
+    Memory that no tensor of Python's lies in is held by autograd: then those tensors are looked at whose graphs may
+    hold it, non-leaves that a program keeps.
+    """
+    wanted = set(addresses)
+    tensors = categories.live().tensors
+    here = [t for t in tensors if t._buffer.block is not None and t._buffer.block.address in wanted]
+    for found in ([t for t in here if t.grad_fn is not None], here, [t for t in tensors if t.grad_fn is not None]):
+        names = Counter(name for tensor in found[:_FEW] if (name := _named(tensor, (found, here, tensors))))
+        if names:
+            return names.most_common(1)[0][0]
+    return ""
+
+
+def _named(tensor: FakeCudaTensor, ours: tuple[Any, ...]) -> str:
+    """The variable or container that refers to a tensor."""
+    mine = {id(one) for one in ours}
+    for referrer in gc.get_referrers(tensor):
+        if id(referrer) in mine:
+            continue
+        if isinstance(referrer, (list, deque, tuple, set)):
+            name = _variable(referrer)
+            if name:
+                return f"the {type(referrer).__name__} `{name}`"
+        if isinstance(referrer, dict):
+            name = next((str(key) for key, value in list(referrer.items()) if value is tensor), "")
+            if "__name__" in referrer or "get_ipython" in referrer:
+                if name and not name.startswith("_"):
+                    return f"the variable `{name}`"
+            elif owner := _variable(referrer):
+                return f"the dict `{owner}`"
+    name = _variable(tensor)
+    return f"the variable `{name}`" if name else ""
+
+
+def _variable(thing: object) -> str:
+    """The name by which a frame that runs, or the main program, knows a thing."""
+    frame = sys._getframe(1)
+    spaces: list[dict[str, Any]] = [vars(sys.modules["__main__"])]
+    shell = environment.shell()
+    if shell is not None:
+        spaces.append(shell.user_ns)
+    caller: Any = frame
+    while caller is not None:
+        if not caller.f_globals.get("__name__", "").startswith(("fakegpu_lab.driver", "fakegpu_lab.advice", "torch")):
+            spaces.append(caller.f_locals)
+        caller = caller.f_back
+    for space in spaces:
+        for name, value in list(space.items()):
+            if value is thing and not name.startswith("_"):
+                return name
+    return ""

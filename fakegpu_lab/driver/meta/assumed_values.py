@@ -1,0 +1,112 @@
+"""``compute="meta"``: what torch's own Python code is told when it reads a value to go on.
+
+A user's ``loss.item()`` is an error. But some of torch's functions read a tensor themselves, on a card too, only to
+find out which way to go; these are told what holds in a run where all is well, so that a program need not be changed:
+
+- `GradScaler` finds no infinite gradient and steps;
+- a square mask given to `nn.Transformer` without ``is_causal`` is taken for the causal one;
+- `nn.init.trunc_normal_` draws anew as often as is to be expected for so many elements;
+- `AveragedModel` copies the parameters at its first update and averages at the others;
+- the numbers that `ASGD` and `Adafactor` compute on the host are made of ones.
+
+The copies to the host that such reads are on a card are counted.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules import transformer
+from torch.optim import _adafactor, asgd, swa_utils
+
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.copies import transfer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fakegpu_lab.driver.base.patches import Patches
+
+
+def _assuming(function: Any, answers: Callable[..., Iterator[Any]]) -> Any:
+    """`function`, whose reads are answered by `answers(*its arguments)`, one after the other."""
+
+    @functools.wraps(function)
+    def assuming(*args: Any, **kwargs: Any) -> Any:
+        thread = transfer.thread
+        before, thread.answers = thread.answers, answers(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            thread.answers = before
+
+    return assuming
+
+
+def _ones(*args: Any, **kwargs: Any) -> Iterator[Any]:
+    return itertools.repeat(1.0)
+
+
+def _yes(*args: Any, **kwargs: Any) -> Iterator[Any]:
+    return iter((True,))
+
+
+def _redraws(tensor: torch.Tensor, mean: float, std: float, a: float, b: float, **kwargs: Any) -> Iterator[Any]:
+    """Whether a sample lies outside [a, b], asked after every draw: yes, then no.
+
+    A draw is outside with probability q; the longest of N such series is drawn anew about
+    ``(ln N + 0.577) / ln(1/q) - 1/2`` times (the mean of the maximum of N geometric variables).
+    """
+    inside = _normal_cdf((b - mean) / std) - _normal_cdf((a - mean) / std)
+    if inside <= 0.3:  # there, uniform candidates are held against the density
+        peak = math.exp(-0.5 * ((max(a, min(mean, b)) - mean) / std) ** 2)
+        inside *= std * math.sqrt(2 * math.pi) / ((b - a) * peak)
+    outside = min(max(1 - inside, 1e-12), 1 - 1e-12)
+    count = (math.log(max(tensor.numel(), 1)) + 0.577) / -math.log(outside) - 0.5
+    return itertools.chain(itertools.repeat(True, max(round(count), 0)), (False,))
+
+
+def _normal_cdf(x: float) -> float:
+    return (1 + math.erf(x / math.sqrt(2))) / 2
+
+
+_averaged: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+"""Every AveragedModel that was updated."""
+
+
+def _first_update(model: Any, *args: Any) -> Iterator[Any]:
+    if model.n_averaged.__class__ is not FakeCudaTensor:
+        return iter(())
+    first = model not in _averaged
+    _averaged.add(model)
+    return iter((first, not first))  # n_averaged == 0? n_averaged > 0?
+
+
+def _maybe_opt_step(self: Any, optimizer: Any, optimizer_state: Any, *args: Any, **kwargs: Any) -> Any:
+    """`GradScaler._maybe_opt_step`, to which no gradient is infinite."""
+    for found in optimizer_state["found_inf_per_device"].values():
+        if found.__class__ is FakeCudaTensor:
+            transfer.count_copy(transfer.usable(found)._device, None, found.element_size())
+    return optimizer.step(*args, **kwargs)
+
+
+def install(patches: Patches) -> None:
+    """Patch those functions; for a machine that computes no values."""
+    init: Any = torch.nn.init
+    swa: Any = swa_utils
+    for owner, name, answers in (
+        (transformer, "_detect_is_causal_mask", _yes),
+        (init, "_no_grad_trunc_normal_", _redraws),
+        (swa.AveragedModel, "update_parameters", _first_update),
+        (asgd, "asgd", _ones),
+        (_adafactor, "adafactor", _ones),
+    ):
+        patches.set(owner, name, _assuming(getattr(owner, name), answers))
+    multi_avg_fn = swa.get_swa_multi_avg_fn
+    patches.set(swa, "get_swa_multi_avg_fn", lambda: _assuming(multi_avg_fn(), _ones))
+    patches.set(torch.amp.grad_scaler.GradScaler, "_maybe_opt_step", _maybe_opt_step)

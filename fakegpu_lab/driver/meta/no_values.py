@@ -1,0 +1,188 @@
+"""``compute="meta"``: tensors with shapes and memory, and no numbers.
+
+The inner tensors live on torch's meta device, so a kernel costs microseconds and no RAM, and everything that is
+counted is counted as ever. Two things remain: the ops for which torch has no shape function, or one that keeps other
+tensors than the kernel does (`SHAPES`), and the errors of those whose result depends on values (`explained`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.copies.transfer import NoValuesError, no_values
+from fakegpu_lab.driver.meta import shape_cache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.cost.op import Op
+
+    Tensor = torch.Tensor
+
+
+def _like(position: int) -> Callable[..., Tensor]:
+    """One new tensor with the shape and dtype of an argument."""
+
+    def shape(*args: Any, **kwargs: Any) -> Tensor:
+        return torch.empty_like(args[position], memory_format=torch.contiguous_format)
+
+    return shape
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """An op that only writes to its arguments."""
+
+
+def _geqrf(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """BatchLinearAlgebra.cpp, `geqrf`: the factors column by column, and one scalar a reflector."""
+    taus = matrix.new_empty((*matrix.shape[:-2], min(matrix.shape[-2:])))
+    return torch.empty_like(matrix.mT, memory_format=torch.contiguous_format).mT, taus
+
+
+def _batch_norm(call: Callable[..., Any], training: int) -> Callable[..., Any]:
+    """In evaluation nothing is saved for backward (Normalization.cpp), where the shape function keeps two vectors."""
+
+    def batch_norm(source: Tensor, *rest: Any) -> Any:
+        results = call(source, *rest)
+        return results if rest[training - 1] else (results[0], source.new_empty(0), source.new_empty(0))
+
+    return batch_norm
+
+
+def _convolution(source: Tensor, weight: Tensor, *rest: Any) -> Tensor:
+    """Channels last if one of the two is (`cudnn_conv_suggest_memory_format` in native/ConvUtils.h)."""
+    result: Tensor = torch.ops.aten.convolution.default(source, weight, *rest)
+    last = torch.channels_last if result.dim() == 4 else torch.channels_last_3d
+    if result.dim() in (4, 5) and any(
+        t.is_contiguous(memory_format=last) and not t.is_contiguous() for t in (source, weight)
+    ):
+        return torch.empty_like(result, memory_format=last)
+    return result
+
+
+SHAPES: dict[str, Callable[..., Any]] = {
+    "_ctc_loss_backward": _like(1),
+    "_fused_adagrad_": _nothing,
+    "_fused_sgd_": _nothing,
+    "convolution": _convolution,
+    "fractional_max_pool3d_backward": _like(1),
+    "geqrf": _geqrf,
+    "multi_margin_loss_backward": _like(1),
+    "multilabel_margin_loss_backward": _like(1),
+    "ones_like": torch.empty_like,
+    "zeros_like": torch.empty_like,
+}
+"""What stands in for the ops of these names."""
+
+
+_ELEMENTWISE = {"add", "addcdiv", "addcmul", "div", "lerp", "mul", "neg", "reciprocal", "sqrt", "sub"}
+"""Where all tensors are of one shape and one floating dtype, so is the result; also in place, and of lists."""
+
+
+def kernel(op: Op) -> Callable[..., Any]:
+    """What computes `op` on the inner tensors of this machine."""
+    if not current.meta():
+        return op.call
+    call = SHAPES.get(op.name, op.call)
+    if op.name in ("native_batch_norm", "_native_batch_norm_legit"):
+        call = _batch_norm(call, op.position["training"])
+    if shape_cache.follow(op):
+        return shape_cache.remembered(call)
+    name = op.name.removeprefix("_foreach_")
+    if name.removesuffix("_") in _ELEMENTWISE and not op.outs:
+        return _in_place(call) if name == op.name else _foreach(call, in_place=name.endswith("_"))
+    return call
+
+
+# torch's shape functions of these are written in Python and take a third of a millisecond. A model of 70 billion
+# parameters has thousands of tensors, and an optimizer a dozen of these ops for each.
+
+
+def _in_place(call: Callable[..., Any]) -> Callable[..., Any]:
+    def in_place(first: Any, *rest: Any, **kwargs: Any) -> Any:
+        if not first.is_meta or not first.is_contiguous() or not _alike(first, rest):
+            return call(first, *rest, **kwargs)
+        return first
+
+    return in_place
+
+
+def _foreach(call: Callable[..., Any], *, in_place: bool) -> Callable[..., Any]:
+    def foreach(first: list[Tensor], *rest: Any, **kwargs: Any) -> Any:
+        lists = [other for other in rest if other.__class__ is list and other and isinstance(other[0], torch.Tensor)]
+        if any(len(other) != len(first) for other in lists) or any(isinstance(other, torch.Tensor) for other in rest):
+            return call(first, *rest, **kwargs)
+        for tensors in zip(first, *lists, strict=True):
+            if not _alike(tensors[0], tensors[1:]):
+                return call(first, *rest, **kwargs)
+        return None if in_place else [shape_cache.like(tensor) for tensor in first]
+
+    return foreach
+
+
+def _alike(first: Tensor, rest: tuple[Any, ...]) -> bool:
+    """Whether the tensors among `rest` are as the first, and the result of an elementwise op too."""
+    if not first.is_floating_point():
+        return False
+    shape, dtype = first.shape, first.dtype
+    for other in rest:
+        if isinstance(other, torch.Tensor):
+            if other.shape != shape or other.dtype is not dtype or not other.is_contiguous():
+                return False
+        elif isinstance(other, complex):
+            return False
+    return True
+
+
+_SIGNS = (
+    "with Meta tensors",  # no shape function
+    "Meta' backend",
+    "register_meta function",  # nonzero
+    "on meta tensors",  # item
+    "a meta tensor",  # repeat_interleave
+    "Cannot copy out of meta tensor",
+)
+
+
+def explained(func: Any, error: Exception) -> Exception:
+    """`error` as one that names the mode and the way out, if it comes from there being no values; else itself."""
+    if not current.meta() or not isinstance(error, RuntimeError) or isinstance(error, NoValuesError):
+        return error
+    text = str(error)
+    if any(sign in text for sign in _SIGNS):
+        return no_values(f"torch.{func._schema.name.partition('::')[2]}")
+    for pattern, told in _SENTENCES:
+        match = pattern.search(text)
+        if match is not None:
+            return RuntimeError(told(*([int(n) for n in group.split(",") if n.strip()] for group in match.groups())))
+    return error
+
+
+def _cannot_broadcast(b: list[int], a: list[int]) -> str:
+    """ExpandUtils.cpp, `infer_size_impl`."""
+    length = max(len(a), len(b))
+    a, b = ([1] * (length - len(shape)) + shape for shape in (a, b))
+    place = next(i for i in reversed(range(length)) if a[i] != b[i] and 1 not in (a[i], b[i]))
+    return (
+        f"The size of tensor a ({a[place]}) must match the size of tensor b ({b[place]}) "
+        f"at non-singleton dimension {place}"
+    )
+
+
+def _cannot_multiply(a: list[int], b: list[int]) -> str:
+    """Blas.cpp."""
+    return f"mat1 and mat2 shapes cannot be multiplied ({a[0]}x{a[1]} and {b[0]}x{b[1]})"
+
+
+_SENTENCES: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
+    (
+        re.compile(r"at index 1 had torch\.Size\(\[(.*?)\]\); but expected shape should be broadcastable to \[(.*?)\]"),
+        _cannot_broadcast,
+    ),
+    (re.compile(r"a and b must have same reduction dim, but got \[(.*?)\] X \[(.*?)\]"), _cannot_multiply),
+)
+"""What torch's Python shape functions say in words of their own, and kernels in others."""

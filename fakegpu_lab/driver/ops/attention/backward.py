@@ -1,0 +1,188 @@
+"""The backward of CUDA's fused attention kernels.
+
+After aten/src/ATen/native/transformers/cuda/attention_backward.cu and flash_attn/flash_api.cpp. Estimates: cuDNN's
+workspace, which is not public, is as large as flash's; the efficient kernel is given one float32 accumulator for the
+queries where the operands are halves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.base.device_memory import storage_bytes, take_bytes
+from fakegpu_lab.driver.base.half_precision import HALVES
+from fakegpu_lab.driver.base.tensor import wrap, wrap_view
+from fakegpu_lab.driver.ops.attention import values
+from fakegpu_lab.driver.ops.attention.kernels import (
+    CUDNN,
+    EFFICIENT,
+    FLOAT,
+    empty_alike,
+    flash_width,
+    heads_last,
+    laid_out,
+    one_kernel,
+    rounded,
+)
+from fakegpu_lab.driver.ops.attention.values import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.cost.op import Op
+    from fakegpu_lab.hardware.buffer import Buffer
+    from fakegpu_lab.hardware.device import Device
+
+    Tensor = torch.Tensor
+
+
+def _how(causal: bool, scale: float | None, dropout: float, seed: Tensor | None) -> Settings:
+    if not dropout or seed is None or seed.is_meta:
+        return Settings(causal, scale, dropout)
+    return Settings(causal, scale, dropout, int(seed.flatten()[0]))
+
+
+def _flash_like_backward(
+    device: Device,
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    rows: Tensor,
+    likes: list[Tensor],
+    how: Settings,
+    held: list[Buffer],
+    bias: Tensor | None = None,
+) -> tuple[Any, ...]:
+    batch, heads, length, width = query.shape
+    buffers = [take_bytes(device, storage_bytes(like)) for like in likes]
+    padded = batch * heads * rounded(length, 128) * FLOAT
+    held += [take_bytes(device, padded), take_bytes(device, padded * flash_width(width))]
+    if key.shape[1] != heads:  # a gradient for each head of the queries, summed afterwards
+        held += [take_bytes(device, t.nbytes * (heads // t.shape[1])) for t in (key, value)]
+    *grads, _ = values.backward(grad_out, query, key, value, bias, out, rows, how)
+    return tuple(
+        wrap(laid_out(like, grad), device, buffer) for like, grad, buffer in zip(likes, grads, buffers, strict=True)
+    )
+
+
+def flash_backward(
+    device: Device,
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    philox_seed: Tensor,
+    scale: float | None,
+    **rest: Any,
+) -> tuple[Any, ...]:
+    """``_scaled_dot_product_flash_attention_backward``."""
+    copies = [take_bytes(device, t.nbytes) for t in (grad_out, out) if not t.transpose(1, 2).is_contiguous()]
+    likes = [empty_alike(t.transpose(1, 2)).transpose(1, 2) for t in (query, key, value)]
+    return _flash_like_backward(
+        device,
+        grad_out,
+        query,
+        key,
+        value,
+        out,
+        logsumexp,
+        likes,
+        _how(is_causal, scale, dropout_p, philox_seed),
+        copies,
+    )
+
+
+def efficient_backward(
+    device: Device,
+    grad_out_: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_bias: Tensor | None,
+    out: Tensor,
+    logsumexp: Tensor,
+    philox_seed: Tensor,
+    dropout_p: float,
+    grad_input_mask: list[bool],
+    is_causal: bool,
+    scale: float | None,
+    **rest: Any,
+) -> tuple[Any, ...]:
+    """``_scaled_dot_product_efficient_attention_backward``.
+
+    The gradients of tensors that share a storage share one, too (_chunk_grad_outputs_efficient_attention).
+    """
+    batch, heads, rows, width = query.shape
+    bias = attn_bias if attn_bias is not None and attn_bias.numel() else None
+    likes = [heads_last(tuple(t.shape), t.dtype) for t in (query, key, value)]
+    storage = query.untyped_storage().data_ptr()
+    chunk = (
+        not query.is_meta
+        and storage == key.untyped_storage().data_ptr() == value.untyped_storage().data_ptr()
+        and query.shape == key.shape == value.shape
+    )
+    buffers = (
+        [take_bytes(device, 3 * query.nbytes)] * 3 if chunk else [take_bytes(device, storage_bytes(t)) for t in likes]
+    )
+    held = []
+    of_bias = bool(grad_input_mask[3]) and bias is not None
+    if bias is not None and of_bias:
+        last = rounded(bias.shape[-1], 16)
+        bias_buffer = take_bytes(device, bias.numel() // bias.shape[-1] * last * bias.element_size())
+    if not grad_out_.transpose(1, 2).is_contiguous():
+        held.append(take_bytes(device, grad_out_.nbytes))
+    held.append(take_bytes(device, batch * heads * rounded(rows, 32) * FLOAT))  # delta
+    if query.dtype in HALVES:
+        held.append(take_bytes(device, batch * heads * rounded(rows, 32) * rounded(width, 32) * FLOAT))
+    how = _how(is_causal, scale, dropout_p, philox_seed)
+    sums = logsumexp[:, :, :rows]
+    if not logsumexp.shape[2]:  # only the mask is trained: torch had asked for no sums, and a card would read past them
+        sums = values.forward(query, key, value, bias, how)[1]
+    *grads, of_mask = values.backward(grad_out_, query, key, value, bias, out, sums, how, of_bias=of_bias)
+    if chunk:
+        whole = torch.stack([grad.transpose(1, 2) for grad in grads], 2)  # batch, length, which, heads, width
+        wrapped = [wrap_view(whole.select(2, i).transpose(1, 2), device, buffers[i]) for i in range(3)]
+    else:
+        wrapped = [wrap(laid_out(t, g), device, b) for t, g, b in zip(likes, grads, buffers, strict=True)]
+    shown = [grad if wanted else None for grad, wanted in zip(wrapped, grad_input_mask, strict=False)]
+    return (*shown, wrap_view(of_mask, device, bias_buffer) if of_mask is not None else None)
+
+
+def cudnn_backward(
+    device: Device,
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    philox_seed: Tensor,
+    attn_bias: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    **rest: Any,
+) -> tuple[Any, ...]:
+    """``_scaled_dot_product_cudnn_attention_backward``."""
+    likes = [empty_alike(t) for t in (query, key, value)]
+    bias = None
+    if attn_bias is not None and attn_bias.numel():
+        bias = attn_bias.expand(*query.shape[:3], key.shape[2])
+    how = _how(is_causal, scale, dropout_p, philox_seed)
+    rows = logsumexp.squeeze(-1)
+    return _flash_like_backward(device, grad_out, query, key, value, out, rows, likes, how, [], bias)
+
+
+HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
+    "_scaled_dot_product_flash_attention_backward": one_kernel(flash_backward),
+    "_scaled_dot_product_efficient_attention_backward": one_kernel(efficient_backward, EFFICIENT),
+    "_scaled_dot_product_cudnn_attention_backward": one_kernel(cudnn_backward, CUDNN),
+}

@@ -1,0 +1,92 @@
+"""Which kernel a card takes for scaled dot-product attention: cuDNN's, flash, memory-efficient or math.
+
+As `select_sdp_backend` of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp; the conditions are in `sdp_checks`.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.ops.attention.checks import (
+    CHECKS,
+    CUDNN,
+    EFFICIENT,
+    FLASH,
+    MATH,
+    OVERRIDEABLE,
+    can_use,
+    cudnn_version,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.base.patches import Patches
+
+_state = {"order": [FLASH, EFFICIENT, MATH, CUDNN, OVERRIDEABLE]}
+
+
+def choose(params: Any) -> int:
+    """The kernel (``select_sdp_backend``).
+
+    Raises
+    ------
+    RuntimeError
+        Every kernel that would do is switched off; warnings say what is against each.
+    """
+    cpp: Any = torch._C
+    enabled = {MATH: cpp._get_math_sdp_enabled(), OVERRIDEABLE: cpp._get_overrideable_sdp_enabled()}
+    fused = (cpp._get_flash_sdp_enabled(), cpp._get_mem_efficient_sdp_enabled(), cpp._get_cudnn_sdp_enabled())
+    if not (enabled[MATH] or any(fused)):
+        raise RuntimeError(
+            "No viable backend for scaled_dot_product_attention was found. This is likely due to turning off both the "
+            "math kernel and the fused kernels."
+        )
+    for backend in _state["order"]:
+        if backend in CHECKS:
+            if can_use(backend, params):
+                return backend
+        elif enabled[backend]:
+            if backend == OVERRIDEABLE:
+                raise RuntimeError("Invalid backend")
+            return backend
+    for backend, name in ((EFFICIENT, "Memory efficient"), (FLASH, "Flash attention"), (CUDNN, "cuDNN attention")):
+        warnings.warn(f"{name} kernel not used because:", UserWarning, stacklevel=2)
+        can_use(backend, params, debug=True)
+    raise RuntimeError("No available kernel. Aborting execution.")
+
+
+def _set_order(order: list[int]) -> None:
+    """``_set_sdp_priority_order``: what is not named keeps its place behind (Context::setSDPPriorityOrder)."""
+    _state["order"] = [*order, *(backend for backend in _state["order"] if backend not in order)]
+
+
+def _prefers_cudnn() -> bool:
+    """check_prefer_cudnn_attention, for the first card; wheels for CUDA 12 leave out some minor versions."""
+    devices = current.devices()
+    if not devices or os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") == "1" or cudnn_version() <= 91500:
+        return False
+    return devices[0].profile.compute_capability[0] in (9, 10)
+
+
+def install(patches: Patches) -> None:
+    """Patch the questions that C++ answers for CUDA builds alone, and the order of the kernels."""
+    usual = [FLASH, EFFICIENT, MATH, CUDNN, OVERRIDEABLE]
+    _state["order"] = [CUDNN, FLASH, EFFICIENT, MATH, OVERRIDEABLE] if _prefers_cudnn() else usual
+    patches.set(torch._C, "_get_sdp_priority_order", lambda: list(_state["order"]))
+    patches.set(torch._C, "_set_sdp_priority_order", _set_order)
+    patches.set(torch._C, "_is_flash_attention_available", lambda: True)
+    for name, backend in (("flash", FLASH), ("mem_efficient", EFFICIENT), ("cudnn", CUDNN)):
+        patches.set(torch._C, f"_can_use_{name}_attention", _answer(backend))
+
+
+def _answer(backend: int) -> Callable[..., bool]:
+    def can_use_attention(params: Any, debug: bool = False) -> bool:
+        return can_use(backend, params, debug)
+
+    return can_use_attention

@@ -1,0 +1,249 @@
+"""CUDA's fused attention kernels: flash, memory-efficient and cuDNN's.
+
+What they return, how it lies in memory, what they keep for backward and what they take while they run is that of
+aten/src/ATen/native/transformers/cuda/attention.cu and flash_attn/flash_api.cpp. An estimate: cuDNN's workspace, which
+is not public, is none. `sdp_backward` has their backwards.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.asserts import device_asserts
+from fakegpu_lab.driver.base.device_memory import new, storage_bytes, take_bytes
+from fakegpu_lab.driver.base.half_precision import HALVES
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.cost.products import attention
+from fakegpu_lab.driver.cost.work import Work, kernel, nbytes_of
+from fakegpu_lab.driver.ops.attention import values
+from fakegpu_lab.driver.ops.attention.values import Settings
+from fakegpu_lab.driver.placement import device_check
+from fakegpu_lab.driver.random.generators import draw_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.cost.op import Op
+    from fakegpu_lab.hardware.buffer import Buffer
+    from fakegpu_lab.hardware.device import Device
+
+    Tensor = torch.Tensor
+    Kernel = Callable[..., tuple[Any, ...]]
+
+FLOAT = 4
+_scalar: Callable[..., Any] = torch._C._VariableFunctions.scalar_tensor  # `torch.tensor` asks where the user is
+
+
+def cost(device: Device, inner: dict[str, Any], backward: bool, moved: int, which: str = "flash") -> Work:
+    """What an attention kernel costs; `which` it is, as `work_products.attention` wants to know."""
+    qkv = inner["query"], inner["key"], inner["value"]
+    return attention(device, *qkv, causal=bool(inner["is_causal"]), backward=backward, nbytes=moved, which=which)
+
+
+CUDNN, EFFICIENT = (partial(cost, which=which) for which in ("cudnn", "efficient"))
+
+
+def one_kernel(
+    compute: Kernel, cost: Callable[..., Work] = cost
+) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:
+    """`compute`, of the device and inner tensors under the schema's names, as one kernel."""
+
+    def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        named = {a.name: a.default_value for a in op.schema.arguments if a.has_default_value()}
+        named.update(zip(op.arguments, args, strict=False))
+        named.update(kwargs)
+        tensors = [(name, value) for name, value in named.items() if isinstance(value, torch.Tensor)]
+        device = device_check.resolve(op, [pair for pair in tensors if not pair[0].startswith("philox_")], args)
+        assert device is not None
+        if device.retired:
+            raise device_asserts.gone(device)
+        inner = {name: v._inner if v.__class__ is FakeCudaTensor else v for name, v in named.items()}
+        results = compute(device, **inner)
+        moved = nbytes_of([v for v in (*inner.values(), *results) if isinstance(v, torch.Tensor)])
+        kernel(device, cost(device, inner, op.name.endswith("backward"), moved))
+        return results
+
+    return run
+
+
+def laid_out(like: Tensor, value: Tensor) -> Tensor:
+    """`value` in the memory layout of `like`."""
+    if value.stride() == like.stride() and not value.storage_offset():
+        return value
+    return torch.empty_strided(like.shape, like.stride(), dtype=value.dtype, device=value.device).copy_(value)
+
+
+def empty_alike(tensor: Tensor) -> Tensor:
+    """``empty_like``, without memory."""
+    return torch.empty_like(tensor, device="meta")
+
+
+@lru_cache
+def heads_last(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """An empty (batch, heads, length, width) that lies as (batch, length, heads, width), without memory."""
+    batch, heads, length, width = shape
+    return torch.empty((batch, length, heads, width), dtype=dtype, device="meta").transpose(1, 2)
+
+
+def rounded(value: int, by: int) -> int:
+    """`value`, up to the next multiple of `by`."""
+    return -(-value // by) * by
+
+
+def settings(device: Device, causal: bool, scale: float | None, dropout: float, heads: int) -> Settings:
+    """What a forward computes with; where it drops, it draws numbers for so many heads, those of all sequences."""
+    return Settings(causal, scale, dropout, draw_seed(device, 32 * heads) if dropout else 0)
+
+
+def check_flash(device: Device, query: Tensor) -> None:
+    """What every forward of flash attention asks for (flash_attn/flash_api.cpp)."""
+    if device.profile.compute_capability < (8, 0):
+        raise RuntimeError("FlashAttention only supports Ampere GPUs or newer.")
+    if query.dtype not in HALVES:
+        raise RuntimeError("FlashAttention only support fp16 and bf16 data type")
+
+
+def _splits(blocks: int, multiprocessors: int, key_blocks: int) -> int:
+    """num_splits_heuristic: over how many kernels the keys are shared so that the card is busy."""
+    if blocks >= 0.8 * multiprocessors:
+        return 1
+    most = min(128, multiprocessors, key_blocks)
+    efficiency = [0.0] * (most + 1)
+    for splits in range(1, most + 1):
+        if splits == 1 or ceil(key_blocks / splits) != ceil(key_blocks / (splits - 1)):
+            waves = blocks * splits / multiprocessors
+            efficiency[splits] = waves / ceil(waves)
+    best = max(efficiency, default=0.0)
+    return next((s for s in range(1, most + 1) if efficiency[s] and efficiency[s] >= 0.85 * best), 1)
+
+
+def flash_width(width: int) -> int:
+    """The width of a head in flash's accumulators."""
+    return rounded(width, 32 if width <= 128 else 64)
+
+
+def flash(
+    device: Device,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    return_debug_mask: bool,
+    scale: float | None,
+) -> tuple[Any, ...]:
+    """``_scaled_dot_product_flash_attention``."""
+    check_flash(device, query)
+    for name, other in (("key", key), ("value", value)):
+        if other.dtype is not query.dtype:
+            raise RuntimeError(f"query and {name} must have the same dtype")
+    batch, heads, rows, width = query.shape
+    if width % 8:
+        raise RuntimeError("head_size must be a multiple of 8, this is ensured by padding!")
+    if width > 256:
+        raise RuntimeError("FlashAttention forward only supports head dimension at most 256")
+    if heads % key.shape[1]:
+        raise RuntimeError("Number of heads in key/value must divide number of heads in query")
+    if return_debug_mask:
+        raise NotImplementedError("The simulation does not make flash attention's debug mask: leave it False.")
+    how = settings(device, is_causal, scale, dropout_p, batch * heads)
+    like = empty_alike(query.transpose(1, 2)).transpose(1, 2)
+    taken = [take_bytes(device, storage_bytes(like)), take_bytes(device, batch * heads * rows * FLOAT)]
+    block = 256 if width <= 64 else 128 if width <= 128 else 64
+    splits = 1
+    if not dropout_p:
+        blocks = batch * heads * ceil(rows / 64)
+        splits = _splits(blocks, device.profile.sm_count * 2, ceil(key.shape[2] / block))
+    accumulators: list[Buffer] = []
+    if splits > 1:
+        partial = splits * batch * heads * rows * FLOAT
+        accumulators = [take_bytes(device, partial), take_bytes(device, partial * flash_width(width))]
+    out, sums = values.forward(query, key, value, None, how)
+    host = "meta" if query.is_meta else "cpu"
+    state = torch.tensor([how.seed, 0], dtype=torch.uint64, device=host)
+    unused = torch.zeros((), dtype=torch.uint64, device=host)
+    results = (
+        wrap(laid_out(like, out), device, taken[0]), wrap(sums.contiguous(), device, taken[1]), None, None,
+        rows, key.shape[2], new(state, device), new(unused, device), new(query.new_empty(0), device),
+    )  # fmt: skip
+    del accumulators
+    return results
+
+
+def efficient(
+    device: Device,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_bias: Tensor | None,
+    compute_log_sumexp: bool,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+) -> tuple[Any, ...]:
+    """``_scaled_dot_product_efficient_attention``: rows' sums are padded to 32, seed and offset are on the host."""
+    batch, heads, rows, _ = query.shape
+    how = settings(device, is_causal, scale, dropout_p, batch * heads)
+    like = heads_last((batch, heads, rows, value.shape[3]), query.dtype)
+    padded = rounded(rows, 32) if compute_log_sumexp else 0
+    taken = take_bytes(device, storage_bytes(like))
+    sums_taken = take_bytes(device, batch * heads * padded * FLOAT)
+    wide = value.shape[3] > 128 and query.dtype in HALVES  # the output does not fit into registers
+    accumulator = take_bytes(device, like.numel() * FLOAT) if wide else None
+    out, sums = values.forward(query, key, value, attn_bias, how)
+    if padded == rows:
+        saved = sums.contiguous()
+    else:
+        saved = sums.new_full((batch, heads, padded), float("inf"))
+        if padded:
+            saved[:, :, :rows] = sums
+    seed, offset = _scalar(how.seed, dtype=torch.int64), _scalar(0, dtype=torch.int64)
+    results = (wrap(laid_out(like, out), device, taken), wrap(saved, device, sums_taken), seed, offset)
+    del accumulator
+    return results
+
+
+def cudnn(
+    device: Device,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_bias: Tensor | None,
+    compute_log_sumexp: bool,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    **rest: Any,
+) -> tuple[Any, ...]:
+    """``_scaled_dot_product_cudnn_attention``: the output lies in memory as the queries do."""
+    if query.dtype not in HALVES:
+        raise RuntimeError("cuDNN SDPA only supports fp16 and bf16 data types")
+    batch, heads, rows, _ = query.shape
+    how = settings(device, is_causal, scale, dropout_p, batch * heads)
+    order = sorted(range(4), key=query.stride, reverse=True)
+    shape = (batch, heads, rows, value.shape[3])
+    like = (
+        empty_alike(query)
+        if shape == query.shape
+        else torch.empty_permuted(shape, order, device="meta", dtype=query.dtype)
+    )
+    taken = take_bytes(device, storage_bytes(like))
+    bias = None if attn_bias is None else attn_bias.expand(batch, heads, rows, key.shape[2])
+    out, sums = values.forward(query, key, value, bias, how)
+    seed = torch.tensor(how.seed, device="meta" if query.is_meta else "cpu")
+    saved = new(sums.contiguous().unsqueeze(-1), device) if compute_log_sumexp else new(sums.new_empty(0), device)
+    return (
+        wrap(laid_out(like, out), device, taken), saved, None, None, rows, key.shape[2],
+        new(seed, device), new(torch.zeros_like(seed), device), None,
+    )  # fmt: skip
+
+
+HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
+    "_scaled_dot_product_flash_attention": one_kernel(flash),
+    "_scaled_dot_product_efficient_attention": one_kernel(efficient, EFFICIENT),
+    "_scaled_dot_product_cudnn_attention": one_kernel(cudnn, CUDNN),
+}

@@ -1,0 +1,228 @@
+"""What CUDA's kernels compute and the CPU's cannot: dtypes that only CUDA has, products with another dtype's result.
+
+Which these are was read off torch's operator database (`dtypesIfCUDA` without `dtypes`). CUDA computes half precision
+in `acc_type` (float32) and rounds once; so is it done here, with the CPU's float32 kernel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from fakegpu_lab.driver.base.half_precision import HALVES
+from fakegpu_lab.driver.ops import sync_batch_norm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from fakegpu_lab.driver.cost.op import Op
+
+    Kernel = Callable[..., Any]
+
+_FLOAT16 = (torch.float16,)
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+_WIDENED = {
+    "_upsample_bicubic2d_aa": (HALVES, torch.float32),
+    "_upsample_bicubic2d_aa_backward": (HALVES, torch.float32),
+    "_upsample_bilinear2d_aa": (HALVES, torch.float32),
+    "_upsample_bilinear2d_aa_backward": (HALVES, torch.float32),
+    "avg_pool3d": (HALVES, torch.float32),
+    "avg_pool3d_backward": (HALVES, torch.float32),
+    "histc": (_INTEGERS, torch.float64),
+    "multi_margin_loss": (HALVES, torch.float32),
+    "multi_margin_loss_backward": (HALVES, torch.float32),
+    "multilabel_margin_loss_backward": (HALVES, torch.float32),
+    "multilabel_margin_loss_forward": (HALVES, torch.float32),
+    "polygamma": (_FLOAT16, torch.float32),
+    "polygamma_": (_FLOAT16, torch.float32),
+    "round.decimals": (_FLOAT16, torch.float32),
+    "round_.decimals": (_FLOAT16, torch.float32),
+}
+
+# Their kernels make conjugate views within, and leave it to the dispatcher to compute them.
+_CONJUGATE = ("linalg_", "_linalg_", "cholesky_", "triangular_solve", "ormqr", "geqrf", "lu_")
+
+
+def kernel(op: Op, call: Kernel) -> Kernel:
+    """What computes `op` in place of `call`; `call` itself for most ops."""
+    overload = op.schema.overload_name
+    if overload.startswith("dtype") and op.name in _PRODUCTS:
+        return _PRODUCTS[op.name]
+    if op.name in sync_batch_norm.KERNELS and overload == "":
+        return sync_batch_norm.KERNELS[op.name]
+    if op.name == "nansum":
+        return _nansum(call)
+    if op.name == "new_empty_strided":
+        return _strided(call)
+    if op.name.startswith(_CONJUGATE):
+        return _conjugating(call)
+    name = op.name if overload in ("", "out") else f"{op.name}.{overload.removesuffix('_out')}"
+    widened = _WIDENED.get(name)
+    return _widening(call, op.written, *widened) if widened is not None else call
+
+
+def _conjugating(call: Kernel) -> Kernel:
+    """`call`, with the dispatcher's fallbacks for conjugate and negative views on.
+
+    Above `__torch_dispatch__` they have run already and are off, for the op and for all that its kernel calls.
+    """
+    guard, keys = torch._C._SetExcludeDispatchKeyGuard, torch._C.DispatchKey
+
+    def conjugating(*args: Any, **kwargs: Any) -> Any:
+        with guard(keys.Conjugate, False), guard(keys.Negative, False):
+            return tree_map(_resolved, call(*args, **kwargs))
+
+    return conjugating
+
+
+def _resolved(value: Any) -> Any:
+    return value.resolve_conj().resolve_neg() if isinstance(value, torch.Tensor) else value
+
+
+def _widening(call: Kernel, written: tuple[str, ...], narrow: Collection[torch.dtype], wide: torch.dtype) -> Kernel:
+    """`call`, with operands of the dtypes `narrow` widened and results rounded back."""
+
+    def widening(*args: Any, **kwargs: Any) -> Any:
+        operands = [v for v in (*args, *kwargs.values()) if isinstance(v, torch.Tensor) and v.dtype in narrow]
+        if not operands or operands[0].dtype is wide:
+            return call(*args, **kwargs)
+        dtype = operands[0].dtype
+
+        def widen(value: Any) -> Any:
+            return value.to(wide) if isinstance(value, torch.Tensor) and value.dtype is dtype else value
+
+        def narrowed(value: Any) -> Any:
+            return value.to(dtype) if isinstance(value, torch.Tensor) and value.dtype is wide else value
+
+        wider = [widen(value) for value in args]
+        results = tree_map(narrowed, call(*wider, **{name: widen(value) for name, value in kwargs.items()}))
+        if not written:
+            return results
+        targets = [kwargs[name] for name in written if name in kwargs] or [args[0]]
+        for target, result in zip(targets, results if isinstance(results, tuple) else (results,), strict=True):
+            _into(target, result)
+        return results
+
+    return widening
+
+
+def _strided(call: Kernel) -> Kernel:
+    """`new_empty_strided` of a strided gradient, asked for in the layout of its compressed sparse leaf.
+
+    accumulate_grad.h takes such a gradient as it is, but does not see that the leaf is compressed.
+    """
+
+    def new_empty_strided(*args: Any, layout: torch.layout | None = None, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    return new_empty_strided
+
+
+def _nansum(call: Kernel) -> Kernel:
+    """Complex numbers, too (cuda/ReduceSumProdKernel.cu, nansum_kernel_cuda)."""
+
+    def nansum(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not self.is_complex():
+            return call(self, *args, **kwargs)
+        numbers = torch.where(self.isnan(), 0, self)
+        return torch.sum(numbers, *(args or (None,)), **kwargs)
+
+    return nansum
+
+
+# cuda/Blas.cpp, _mm_dtype_out_cuda, _addmm_dtype_out_cuda and baddbmm_bmm_out_dtype_checks: products of half-precision
+# matrices whose float32 sums are the result.
+
+
+def _mm(self: torch.Tensor, mat2: torch.Tensor, out_dtype: torch.dtype, out: torch.Tensor | None = None) -> Any:
+    _matrices(("self", self), ("mat2", mat2))
+    if self.dtype is not mat2.dtype:
+        raise RuntimeError("input dtypes must be the same")
+    _check_result(self.dtype, out_dtype, out)
+    return torch.mm(self.to(out_dtype), mat2.to(out_dtype), out=out)
+
+
+def _addmm(
+    self: torch.Tensor,
+    mat1: torch.Tensor,
+    mat2: torch.Tensor,
+    out_dtype: torch.dtype,
+    *,
+    beta: complex = 1,
+    alpha: complex = 1,
+    out: torch.Tensor | None = None,
+) -> Any:
+    _matrices(("mat1", mat1), ("mat2", mat2))
+    if mat1.dtype is not mat2.dtype:
+        one, other = (str(tensor.dtype) for tensor in (mat1, mat2))
+        raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {one} and {other}")
+    _check_result(mat1.dtype, out_dtype, out)
+    if self.dtype not in (out_dtype, mat1.dtype):
+        raise RuntimeError("self dtype must match either out_dtype or mat1 dtype")
+    product = torch.addmm(self.to(out_dtype), mat1.to(out_dtype), mat2.to(out_dtype), beta=beta, alpha=alpha)
+    return product if out is None else _into(out, product)
+
+
+def _bmm(self: torch.Tensor, mat2: torch.Tensor, out_dtype: torch.dtype, out: torch.Tensor | None = None) -> Any:
+    _batches(self, mat2)
+    _check_result(self.dtype, out_dtype, out)
+    return torch.bmm(self.to(out_dtype), mat2.to(out_dtype), out=out)
+
+
+def _baddbmm(
+    self: torch.Tensor,
+    batch1: torch.Tensor,
+    batch2: torch.Tensor,
+    out_dtype: torch.dtype,
+    *,
+    beta: complex = 1,
+    alpha: complex = 1,
+    out: torch.Tensor | None = None,
+) -> Any:
+    if self.dtype not in (out_dtype, batch1.dtype):
+        raise RuntimeError("self dtype must match either out_dtype or batch1 dtype")
+    _batches(batch1, batch2)
+    _check_result(batch1.dtype, out_dtype, out)
+    product = torch.baddbmm(self.to(out_dtype), batch1.to(out_dtype), batch2.to(out_dtype), beta=beta, alpha=alpha)
+    return product if out is None else _into(out, product)
+
+
+def _into(out: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+    if out.shape != result.shape:
+        out.resize_(result.shape)
+    return out.copy_(result)
+
+
+def _matrices(left: tuple[str, torch.Tensor], right: tuple[str, torch.Tensor]) -> None:
+    for name, tensor in (left, right):
+        if tensor.dim() != 2:
+            raise RuntimeError(f"{name} must be a matrix, got {tensor.dim()}-D tensor")
+    (m, k), (rows, n) = left[1].shape, right[1].shape
+    if k != rows:
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({m}x{k} and {rows}x{n})")
+
+
+def _batches(batch1: torch.Tensor, batch2: torch.Tensor) -> None:
+    for name, tensor in (("batch1", batch1), ("batch2", batch2)):
+        if tensor.dim() != 3:
+            raise RuntimeError(f"{name} must be a 3D tensor")
+    if batch2.shape[0] != batch1.shape[0] or batch2.shape[1] != batch1.shape[2]:
+        raise RuntimeError(
+            "Expected size for first two dimensions of batch2 tensor to be: "
+            f"[{batch1.shape[0]}, {batch1.shape[2]}] but got: [{batch2.shape[0]}, {batch2.shape[1]}]."
+        )
+    if batch1.dtype is not batch2.dtype:
+        raise RuntimeError("batch1 and batch2 must have the same dtype")
+
+
+def _check_result(dtype: torch.dtype, out_dtype: torch.dtype, out: torch.Tensor | None) -> None:
+    if out_dtype is not dtype and not (out_dtype is torch.float32 and dtype in HALVES):
+        raise RuntimeError("out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs")
+    if out is not None and out.dtype is not out_dtype:
+        raise RuntimeError("out_dtype must be the same as the dtype of the provided out tensor")
+
+
+_PRODUCTS: dict[str, Kernel] = {"mm": _mm, "addmm": _addmm, "bmm": _bmm, "baddbmm": _baddbmm}

@@ -1,0 +1,147 @@
+"""Ops that CUDA has a kernel for, and torch takes apart on the device types that it does not know.
+
+`silu_backward`, `mish_backward` and `_fused_rms_norm` have composite fallbacks in native_functions.yaml: by these a
+SiLU's backward would take four kernels and five times its memory. With a kernel for PrivateUse1 they stay whole.
+`embedding_dense_backward` stays whole anyway; here it is given the buffers that CUDA's takes while it runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.asserts import device_asserts
+from fakegpu_lab.driver.base.device_memory import new, take_bytes
+from fakegpu_lab.driver.base.half_precision import widened
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.copies import transfer
+from fakegpu_lab.driver.cost.work import launched, nbytes_of
+from fakegpu_lab.driver.placement import device_check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.cost.op import Op
+    from fakegpu_lab.hardware.device import Device
+
+    Tensor = torch.Tensor
+
+_aten: Any = torch.ops.aten
+_LONG = 8
+
+
+def _kernel(compute: Callable[..., Any]) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:
+    """`compute`, of a device and inner tensors, as one kernel."""
+
+    def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        values = [*args, *kwargs.values()]
+        for value in values:
+            if value.__class__ is not FakeCudaTensor and isinstance(value, torch.Tensor) and _dispatches(value):
+                return NotImplemented  # a wrapper subclass takes itself apart (AsyncCollectiveTensor, DTensor)
+        named = zip((*op.arguments, *kwargs), values, strict=False)
+        device = device_check.resolve(op, [(n, v) for n, v in named if isinstance(v, torch.Tensor)], args)
+        assert device is not None
+        if device.retired:
+            raise device_asserts.gone(device)
+        inner = [v._inner if v.__class__ is FakeCudaTensor else v for v in values]
+        results = compute(device, *inner)
+        launched(op, device, inner, results, nbytes_of(inner))
+        return results
+
+    return run
+
+
+def _dispatches(tensor: Tensor) -> bool:
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+def rms_norm(device: Device, source: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> Any:
+    """``_fused_rms_norm``: the output, and one float a row for backward (cuda/layer_norm_kernel.cu)."""
+    dims = list(range(-len(shape), 0))
+    wide = widened(source)
+    scale = (wide.square().mean(dims, keepdim=True) + (torch.finfo(wide.dtype).eps if eps is None else eps)).rsqrt()
+    out = wide * scale
+    if weight is not None:
+        out = out * widened(weight)
+    return new(out.to(source.dtype), device), new(scale, device)
+
+
+def rms_norm_backward(
+    device: Device, grad: Tensor, source: Tensor, shape: list[int], scale: Tensor, weight: Tensor | None,
+    mask: list[bool],
+) -> Any:  # fmt: skip
+    """``_fused_rms_norm_backward``."""
+    dims = list(range(-len(shape), 0))
+    wide, given = widened(source), widened(grad)
+    normal = wide * scale
+    of_normal = given if weight is None else given * widened(weight)
+    of_source = of_weight = None
+    if mask[0]:
+        inner = scale * (of_normal - normal * (of_normal * normal).mean(dims, keepdim=True))
+        of_source = new(inner.to(source.dtype), device)
+    if mask[1] and weight is not None:
+        rows = list(range(source.dim() - len(shape)))
+        total = (given * normal).sum(rows) if rows else given * normal
+        of_weight = new(total.to(weight.dtype), device)
+    return of_source, of_weight
+
+
+def embedding_backward(
+    device: Device, grad: Tensor, indices: Tensor, rows: int, padding: int, by_count: bool
+) -> FakeCudaTensor:
+    """``embedding_dense_backward``.
+
+    More than 3072 indices are sorted first, and equal ones are summed ten at a time into a buffer
+    of partial sums (cuda/Embedding.cu, embedding_dense_backward_cuda; cuda/EmbeddingBackwardKernel.cu). What cub's
+    sort takes for itself is left out.
+    """
+    count, width = indices.numel(), grad.shape[-1]
+    held = []
+    sorts = count > 3072 or (by_count and count > 0)
+    if sorts:
+        held = [take_bytes(device, count * indices.element_size()) for _ in range(2)]  # sorted, and where they were
+    inner = _aten.embedding_dense_backward(grad, indices, rows, padding, by_count)
+    result = new(inner, device)
+    if sorts:
+        segments = min(count, rows)
+        partial = count // 10 + segments
+        held += [take_bytes(device, n * indices.element_size()) for n in (count, segments, segments, partial)]
+        held += [take_bytes(device, _LONG), take_bytes(device, _LONG)]
+        held.append(take_bytes(device, partial * width * max(4, grad.element_size())))
+    del held
+    return result
+
+
+def _silu_backward(device: Device, grad: Tensor, source: Tensor) -> FakeCudaTensor:
+    return new(_aten.silu_backward(grad, source), device)
+
+
+def _mish_backward(device: Device, grad: Tensor, source: Tensor) -> FakeCudaTensor:
+    return new(_aten.mish_backward(grad, source), device)
+
+
+def _unreachable(*args: Any, **kwargs: Any) -> Any:
+    """Stands in torch's table so that it does not take the op apart: device tensors go to `dispatch` before it."""
+    raise NotImplementedError("an op of a simulated GPU on a tensor that does not know its machine")
+
+
+_WHOLE = {
+    "_fused_rms_norm": _kernel(rms_norm),
+    "silu_backward": _kernel(_silu_backward),
+    "mish_backward": _kernel(_mish_backward),
+}
+
+transfer.HANDLERS.update(
+    {
+        **_WHOLE,
+        "_fused_rms_norm_backward": _kernel(rms_norm_backward),
+        "embedding_dense_backward": _kernel(embedding_backward),
+    }
+)
+
+
+def register(library: Any) -> None:
+    """Register the ops that would be taken apart."""
+    for name in _WHOLE:
+        library.impl(name, _unreachable, "PrivateUse1")

@@ -1,0 +1,66 @@
+"""Which device an op runs on, and CUDA's sentence when its tensors disagree.
+
+The order of CUDA's checks matters, because the first that fails is the one that speaks; `placement_checks` has those
+that many ops share, `placement_rules` the ops with rules of their own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.placement.table import check, lets_scalars_in
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.cost.op import Op
+    from fakegpu_lab.driver.placement.shared_checks import Tensors
+    from fakegpu_lab.hardware.device import Device
+
+_RESULT_BESIDE_SELF = {"index_put", "_unsafe_index_put", "index_fill", "fill"}
+"""Functional ops that let a CPU `self` take values or indices from a device."""
+
+
+def resolve(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> Device | None:
+    """The device of an op with these tensors among `args`; None where its lists must be taken tensor by tensor.
+
+    Raises
+    ------
+    RuntimeError
+        CUDA's error, if the tensors are on several devices and the op wants one.
+    """
+    device: Device | None = None
+    hosts = 0
+    one_card = True
+    for _, tensor in tensors:
+        if tensor.__class__ is not FakeCudaTensor:
+            hosts += 1
+            host = tensor
+        elif device is None:
+            device = tensor._device
+        elif tensor._device is not device:
+            one_card = False
+    if one_card and (hosts == 0 or (hosts == 1 and host.dim() == 0 and lets_scalars_in(op))):
+        return device
+    if op.name.startswith("_foreach_") and _apart(op, tensors):
+        return None
+    check(op, tensors, args)
+    if op.written:  # an op runs where it writes, if that is a device
+        for name, tensor in tensors:
+            if name == op.written[0] and tensor.__class__ is FakeCudaTensor:
+                return tensor._device
+    return device
+
+
+def _apart(op: Op, tensors: Tensors) -> bool:
+    """Whether a foreach op leaves its fused kernel: its lists are on several devices, and not of one tensor each."""
+    if op.name == "_foreach_copy_":
+        return True
+    scalar = ("other", "scalars") if op.schema.overload_name == "Tensor" else ()
+    lists = [(name, tensor) for name, tensor in tensors if name not in scalar]
+    several = len(lists) > len({name for name, _ in lists})
+    return several and len({tensor.device for _, tensor in lists}) > 1
+
+
+def result_on_host(op: Op, tensors: Tensors) -> bool:
+    """Whether the op's new tensor is a CPU tensor, although there are device tensors among its arguments."""
+    return op.name in _RESULT_BESIDE_SELF and tensors[0][1].__class__ is not FakeCudaTensor

@@ -1,0 +1,184 @@
+"""Which dtypes CUDA's kernels take, where the CPU's take others, and what CUDA says of a wrong one.
+
+Two halves: what the CPU would compute and CUDA refuses (`guarded`), and CPU errors told as CUDA tells them (`as_cuda`).
+All of it was compared with a CUDA build of torch 2.14, sentence by sentence (tests/driver/placement_cases.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.base import cuda_messages
+from fakegpu_lab.driver.base.half_precision import HALVES
+from fakegpu_lab.driver.placement import refusals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.cost.op import Op
+
+    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+_SCALAR_TYPES = {
+    torch.int64: "Long", torch.int32: "Int", torch.int16: "Short", torch.int8: "Char", torch.uint8: "Byte",
+    torch.bool: "Bool", torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float32: "Float",
+    torch.float64: "Double", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble",
+}  # fmt: skip
+_FLOAT8 = {
+    dtype: name[0].upper() + name[1:]
+    for name, dtype in vars(torch).items()
+    if isinstance(dtype, torch.dtype) and name.startswith("float8_")
+}
+_SCALAR_TYPES |= _FLOAT8
+_INTEGERS = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool))
+_NOT_MULTIPLIED = _INTEGERS | frozenset(_FLOAT8)
+
+# The dispatch macro's name in the CUDA kernel, of ops that have an integer kernel on the CPU only.
+_NO_INTEGERS = {
+    "linear": "addmm_cuda", "mm": "addmm_cuda", "addmm": "addmm_cuda", "addmm_": "addmm_cuda", "addbmm": "addmm_cuda",
+    "bmm": "baddbmm_cuda", "baddbmm": "baddbmm_cuda", "baddbmm_": "baddbmm_cuda",
+    "mv": "addmv_impl_cuda", "addmv": "addmv_impl_cuda", "addmv_": "addmv_impl_cuda",
+    "dot": "dot", "vdot": "dot",
+    "max_pool2d_with_indices": "max_pool2d_with_indices_out_cuda_frame",
+    "max_pool3d_with_indices": "max_pool3d_with_indices_out_frame",
+    "avg_pool2d": "avg_pool2d_out_cuda_frame",
+}  # fmt: skip
+
+
+_CPP_NAMES = {
+    torch.float16: "c10::Half", torch.bfloat16: "c10::BFloat16", torch.float32: "float", torch.float64: "double",
+    torch.complex64: "c10::complex<float>", torch.complex128: "c10::complex<double>", torch.int64: "long int",
+    torch.int32: "int", torch.int16: "short int", torch.int8: "signed char", torch.uint8: "unsigned char",
+    torch.bool: "bool",
+}  # fmt: skip
+
+
+def cpp_name(dtype: torch.dtype) -> str:
+    """A dtype as C++ prints a `TypeMeta`: ``c10::Half``."""
+    return _CPP_NAMES.get(dtype, str(dtype))
+
+
+def scalar_type(dtype: torch.dtype) -> str:
+    """A dtype as C++ prints a `ScalarType`: ``Half``."""
+    return _SCALAR_TYPES.get(dtype) or str(dtype).removeprefix("torch.").replace("uint", "UInt")
+
+
+def guarded(op: Op, plan: Plan) -> Plan:
+    """`plan`, refusing what only the CPU could compute; unchanged for most ops."""
+    kernel = _NO_INTEGERS.get(op.name)
+    if kernel is not None and not op.outs:
+        return _without_integers(plan, kernel)
+    check = _CHECKS.get(op.name)
+    return _checked(plan, check) if check is not None else plan
+
+
+def _without_integers(plan: Plan, kernel: str) -> Plan:
+    def floating(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        dtype = args[0].dtype
+        result = plan(args, kwargs)  # what is wrong with shapes is told first
+        if dtype in _NOT_MULTIPLIED:
+            raise NotImplementedError(f"\"{kernel}\" not implemented for '{_SCALAR_TYPES[dtype]}'")
+        return result
+
+    return floating
+
+
+def _checked(plan: Plan, check: Callable[..., None]) -> Plan:
+    def checked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        check(*args)
+        return plan(args, kwargs)
+
+    return checked
+
+
+def _convolution(source: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *rest: Any) -> None:
+    """Convolution.cpp, check_input_same_type_as_parameters; cudnn/Descriptors.cpp."""
+    dtype = source.dtype
+    for what, tensor in (("weight", weight), ("bias", bias)):
+        if tensor is not None and tensor.dtype is not dtype and tensor.is_cuda and source.is_cuda:
+            raise RuntimeError(f"Input type ({source.type()}) and {what} type ({tensor.type()}) should be the same")
+    if dtype in _INTEGERS and source.is_cuda:
+        raise RuntimeError(f"getCudnnDataTypeFromScalarType() not supported for {_SCALAR_TYPES[dtype]}")
+
+
+def _layer_norm(
+    source: torch.Tensor, shape: Any, weight: torch.Tensor | None, bias: torch.Tensor | None = None, *rest: Any
+) -> None:
+    """cuda/layer_norm_kernel.cu: `gamma`, and then `beta`, are read as the input's type."""
+    _same_type(source, weight)
+    _same_type(source, bias)
+
+
+def _group_norm(source: torch.Tensor, weight: torch.Tensor | None, *rest: Any) -> None:
+    """cuda/group_norm_kernel.cu: `gamma` is read as the input's type."""
+    _same_type(source, weight)
+
+
+def _same_type(source: torch.Tensor, weight: torch.Tensor | None) -> None:
+    if weight is not None and weight.dtype is not source.dtype and weight.is_cuda and source.is_cuda:
+        raise RuntimeError(
+            f"expected scalar type {_SCALAR_TYPES[source.dtype]} but found {_SCALAR_TYPES[weight.dtype]}"
+        )
+
+
+def _batch_norm(source: torch.Tensor, weight: torch.Tensor | None, *rest: Any) -> None:
+    """cudnn/BatchNorm.cpp, checkAllSameType; half precision goes with float32 parameters."""
+    if weight is None or source.dim() < 3 or not (source.is_cuda and weight.is_cuda):
+        return
+    if weight.dtype is not (torch.float32 if source.dtype in HALVES else source.dtype) and source.dtype not in HALVES:
+        raise RuntimeError(
+            "Expected tensor for argument #1 'input' to have the same type as tensor for argument #2 'weight'; but "
+            f"type {source.type()} does not equal {weight.type()} (while checking arguments for cudnn_batch_norm)"
+        )
+
+
+_CHECKS: dict[str, Callable[..., None]] = {
+    "convolution": _convolution,
+    "native_layer_norm": _layer_norm,
+    "native_group_norm": _group_norm,
+    "native_batch_norm": _batch_norm,
+    "_scaled_mm": refusals.scaled_mm,
+}
+
+_NOT_IMPLEMENTED = re.compile(r'^"(\w+)" not implemented for')
+
+# Names in the CPU's dispatch macros whose CUDA namesake does not merely end in _cuda for _cpu.
+_KERNELS = {
+    "addmm_impl_cpu_": "addmm_cuda", "softmax_lastdim_kernel_impl": "host_softmax",
+    "log_softmax_lastdim_kernel_impl": "host_softmax", "softmax_kernel_impl": "host_softmax",
+    "log_softmax_kernel_impl": "host_softmax", "GeluKernelImpl": "GeluCUDAKernelImpl",
+    "batch_norm": "batchnorm_forward", "max_all": "max_all_cuda", "min_all": "min_all_cuda",
+    "trigamma": "trigamma_cuda", "digamma": "digamma_cuda", "avg_pool2d": "avg_pool2d_out_cuda_frame",
+    "adaptive_avg_pool2d": "adaptive_avg_pool2d_cuda", "adaptive_max_pool2d": "adaptive_max_pool2d_cuda",
+    "upsample_bilinear2d_channels_last": "upsample_bilinear2d_out_frame",
+    "upsample_nearest2d_channels_last": "upsample_nearest2d_out_frame",
+    "compute_indices_weights_cubic": "upsample_bicubic2d_out_frame",
+    "nll_loss_out_frame": "nll_loss_forward_reduce_cuda_kernel_2d",
+    "binary_cross_entropy": "binary_cross_entropy_out_cuda", "log_sigmoid_cpu": "log_sigmoid_forward_cuda",
+    "lt_cpu": "compare_cuda", "gt_cpu": "compare_cuda", "le_cpu": "compare_cuda", "ge_cpu": "compare_cuda",
+    "im2col_out_cpu": "im2col_out_cuda", "replication_pad1d": "replication_pad1d_cuda",
+    "rms_norm": "LayerNormKernelImpl", "linalg_svd_cpu": "svd_cuda_gesvdjBatched", "cholesky_cpu": "cholesky_cusolver",
+    "lu_cpu": "lu_factor_cusolver", "add_stub": "ufunc_add_CUDA",
+}  # fmt: skip
+
+
+def as_cuda(error: Exception) -> Exception:
+    """`error` as the CUDA kernel words it; itself where the two agree."""
+    if not isinstance(error, RuntimeError):
+        return error
+    text = str(error)
+    if "DefaultCPUAllocator: can't allocate memory" in text:
+        return cuda_messages.no_host_memory()
+    told = _NOT_IMPLEMENTED.sub(lambda match: f'"{_cuda_kernel(match[1])}" not implemented for', text)
+    told = told.replace("expected m1 and m2 to have the same dtype", "expected mat1 and mat2 to have the same dtype")
+    if "while checking arguments for" in told:  # TensorUtils.cpp names the type of a tensor
+        told = re.sub(r"\btorch\.(\w+Tensor)\b", r"torch.cuda.\1", told)
+        told = re.sub(r"\bCPU(\w+Type)\b", r"CUDA\1", told)
+    return error if told == text else type(error)(told)
+
+
+def _cuda_kernel(name: str) -> str:
+    return _KERNELS.get(name) or re.sub(r"(_vml)?_cpu$", "_cuda", name)

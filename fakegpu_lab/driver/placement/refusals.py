@@ -1,0 +1,59 @@
+"""What CUDA refuses and the CPU would compute: ops that have no CUDA kernel, and kernels that a card is too old for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from fakegpu_lab.driver.placement.native_functions import full_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from fakegpu_lab.driver.cost.op import Op
+
+# Their entries in native_functions.yaml give a kernel to the CPU and none to CUDA (a test compares the two). Left out:
+# what C++ calls in a CPU tensor's stead (attention, oneDNN's RNN), tests of torch's own, and factories.
+CPU_ONLY = frozenset((
+    "_add_relu", "_add_relu_", "_convert_weight_to_int4pack_for_cpu", "_weight_int4pack_mm_for_cpu",
+    "_dyn_quant_matmul_4bit", "_dyn_quant_pack_4bit_weight", "_histogramdd_bin_edges", "_histogramdd_from_bin_cts",
+    "_histogramdd_from_bin_tensors", "_spdiags", "_upsample_lanczos2d_aa", "_upsample_lanczos2d_aa_backward",
+    "histogram", "slow_conv3d_forward", "to_mkldnn",
+))  # fmt: skip
+
+_SPARSE = {"_sparse_mm_reduce_impl": "SparseCsrCUDA", "_sparse_mm_reduce_impl_backward": "SparseCsrCUDA"}
+
+
+def plan(op: Op) -> Callable[[tuple[Any, ...], dict[str, Any]], Any] | None:
+    """What refuses the op in torch's words, or None where CUDA has it."""
+    backend = "CUDA" if op.name in CPU_ONLY else _SPARSE.get(op.name)
+    if backend is None:
+        return None
+    text = (
+        f"Could not run 'aten::{full_name(op)}' with arguments from the '{backend}' backend. This could be because "
+        "the operator doesn't exist for this backend, or was omitted during the selective/custom build process (if "
+        "using custom build). If you are a Facebook employee using PyTorch on mobile, please visit "
+        f"https://fburl.com/ptmfixes for possible resolutions. 'aten::{full_name(op)}' is only available for these "
+        "backends: [CPU, Meta]."
+    )
+
+    def refused(args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+        raise NotImplementedError(text)
+
+    return refused
+
+
+def scaled_mm(mat1: torch.Tensor, *rest: Any) -> None:
+    """cuda/ScaledBlas.cpp, _scaled_mm_allowed_device: float8 products need Ada, Hopper or later.
+
+    Raises
+    ------
+    RuntimeError
+        The card is older.
+    """
+    device = getattr(mat1, "_device", None)
+    if device is not None and device.profile.compute_capability < (8, 9):
+        raise RuntimeError(
+            "torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9, or ROCm MI300+"
+        )

@@ -1,0 +1,275 @@
+"""The ops that CUDA does not check in the common way: where each may mix devices, and its own sentence.
+
+Every rule takes the op and its tensors, (name in the schema, tensor) in the caller's order, and raises or lets pass.
+The source of a rule, in pytorch's tree under aten/src/ATen/native, stands beside it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from fakegpu_lab.driver.placement.shared_checks import (
+    broadcasting,
+    generated_check,
+    iterator,
+    one_device,
+    two_devices,
+    wants_out,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.cost.op import Op
+    from fakegpu_lab.driver.placement.shared_checks import Tensors
+
+    Rule = Callable[[Op, Tensors], None]
+
+
+def elementwise(op: Op, tensors: Tensors) -> None:
+    """TensorIterator's operands: what is written, then the inputs in the schema's order."""
+    inputs = [t for name, t in tensors if name not in op.outs]
+    outputs = [t for name, t in tensors if name in op.written]
+    if op.outs and not op.pointwise and op.name not in _ITERATES_OUT:
+        iterator([], inputs, cpu_scalars=False)
+        for tensor in outputs:
+            if tensor.device != inputs[0].device:
+                wants_out(inputs[0].device, tensor.device)
+    cpu_scalars = op.name.rstrip("_") not in NO_CPU_SCALARS
+    iterator(outputs, inputs, cpu_scalars=cpu_scalars, broadcast=op.pointwise)
+
+
+# Reductions whose out= tensor TensorIterator sees (ReduceOps.cpp, std_var_out), not a structured kernel.
+_ITERATES_OUT = {"var", "std", "var_mean", "std_mean", "logcumsumexp"}
+
+# Their TensorIteratorConfig lacks allow_cpu_scalars (PointwiseOps.cpp, Loss.cpp).
+NO_CPU_SCALARS = {"addcdiv", "binary_cross_entropy", "binary_cross_entropy_backward"}
+
+
+def anything(op: Op, tensors: Tensors) -> None:
+    """The op moves what it needs, or reads on the host."""
+
+
+def reordered(*names: str) -> Rule:
+    """Elementwise, but with its operands in another order than the schema's."""
+
+    def rule(op: Op, tensors: Tensors) -> None:
+        named = dict(tensors)
+        iterator([], [named[name] for name in names], cpu_scalars=True, broadcast=True)
+
+    return rule
+
+
+def kernel(name: str, out: str = "", **arguments: str) -> Rule:
+    """The generated check of the kernel that a composite op calls, under that kernel's argument names.
+
+    `out` is that kernel's name where the op is called with ``out=``, or where the composite makes the result itself.
+    """
+
+    def rule(op: Op, tensors: Tensors) -> None:
+        order = [*(t for t in tensors if t[0] in op.outs), *(t for t in tensors if t[0] not in op.outs)]
+        one_device(((arguments.get(n, n), t) for n, t in order), out if op.outs else name)
+
+    return rule
+
+
+def where(op: Op, tensors: Tensors) -> None:
+    """0-dim inputs go to the first device that is not the CPU (TensorCompare.cpp, where_self_out)."""
+    named = dict(tensors)
+    inputs = [named[name] for name in ("condition", "self", "other")]
+    outputs = [named["out"]] if "out" in named else []
+    device = next(t.device for t in (*outputs, *inputs) if t.device.type != "cpu")
+    for tensor in (*outputs, *inputs):
+        if tensor.device != device and (tensor.dim() or tensor is named.get("out")):
+            broadcasting(inputs)
+            two_devices(device, tensor.device)
+
+
+def addcmul(op: Op, tensors: Tensors) -> None:
+    """Of a CPU scalar only `tensor2` knows what to do (PointwiseOps.cpp, addcmul's meta function)."""
+    elementwise(op, tensors)
+    named = dict(tensors)
+    for name in ("self", "tensor1"):
+        if named[name].device.type == "cpu":
+            hint = (
+                " However, CPU Scalar support for tensor2 is supported, please swap your tensor1 and tensor2 terms."
+                if name == "tensor1"
+                else ""
+            )
+            raise RuntimeError(
+                f"CPU Scalar support for {name} argument is not supported when calling addcmul on CUDA tensors.{hint}"
+            )
+
+
+def mv(op: Op, tensors: Tensors) -> None:
+    """The result is made beside `vec`, then filled by addmv_ (Blas.cpp, mv)."""
+    named = dict(tensors)
+    vec = named["vec"]
+    operands = [("self", named.get("out", vec)), ("mat", named["self"]), ("vec", vec)]
+    one_device(operands, "addmv_out_out" if op.outs else "addmv_")
+
+
+def batch_norm(op: Op, tensors: Tensors) -> None:
+    """CUDA inputs with an affine transform go to cuDNN (Normalization.cpp, _batch_norm_impl_index)."""
+    source = tensors[0][1]
+    names = {name for name, _ in tensors}
+    statistics = {"running_mean", "running_var"} & names
+    if source.is_cuda and source.dim() >= 3 and {"weight", "bias"} <= names and len(statistics) != 1:
+        one_device(tensors, "_cudnn_batch_norm")
+    else:
+        one_device(tensors, "_native_batch_norm")
+
+
+def masked_fill(op: Op, tensors: Tensors) -> None:
+    """The mask goes with self; the value is one element from anywhere, but a CPU self takes a CPU value.
+
+    cuda/Indexing.cu, masked_fill__cuda; TensorAdvancedIndexing.cpp, masked_fill_impl_cpu.
+    """
+    named = dict(tensors)
+    target, mask, value = named["self"], named["mask"], named.get("value")
+    if mask.device != target.device:
+        raise RuntimeError(
+            f"expected self and mask to be on the same device, but got mask on {mask.device} and self on "
+            f"{target.device}"
+        )
+    if value is not None and value.device != target.device and target.device.type == "cpu":
+        raise RuntimeError("masked_fill_: Expected inputs to be on same device")
+
+
+def index(op: Op, tensors: Tensors) -> None:
+    """CPU indices may pick from a device; all others must be beside self (TensorAdvancedIndexing.cpp, make_info)."""
+    named = {name: tensor for name, tensor in tensors if name != "indices"}
+    target = named["self"].device
+    for name, tensor in tensors:
+        if name == "indices" and tensor.device not in (target, torch.device("cpu")):
+            raise RuntimeError(
+                f"indices should be either on cpu or on the same device as the indexed tensor ({target})"
+            )
+    if "out" in named:
+        iterator([named["out"]], [named["self"]], cpu_scalars=False)
+
+
+def index_put(op: Op, tensors: Tensors) -> None:
+    """Indices come along from anywhere, and so does a 0-dim value (TensorAdvancedIndexing.cpp, _index_put_impl_)."""
+    named = dict(tensors)
+    target, values = named["self"], named["values"]
+    if values.device != target.device and values.dim():
+        iterator([target], [values], cpu_scalars=False)
+
+
+def index_fill(op: Op, tensors: Tensors) -> None:
+    """The value is read on the host (TensorAdvancedIndexing.cpp, index_fill_)."""
+    iterator([], [t for name, t in tensors if name in ("self", "index")], cpu_scalars=False)
+
+
+def convolution(tensors: Tensors, *, transposed: bool) -> None:
+    """Types are compared first, weight before bias (Convolution.cpp, check_input_same_type_as_parameters)."""
+    named = dict(tensors)
+    source, weight, bias = named["input"], named["weight"], named.get("bias")
+    for what, tensor in (("weight", weight), ("bias", bias)):
+        if tensor is not None and tensor.type() != source.type():
+            dense = "" if source.is_cuda else f" or input should be a MKLDNN tensor and {what} is a dense tensor"
+            raise RuntimeError(
+                f"Input type ({source.type()}) and {what} type ({tensor.type()}) should be the same{dense}"
+            )
+    one_device(
+        [("input", source), ("weight", weight)], "_cudnn_convolution_transpose" if transposed else "_cudnn_convolution"
+    )
+    if bias is not None:  # added to cuDNN's result
+        iterator([source], [source, bias], cpu_scalars=False)
+
+
+def bce_with_logits(op: Op, tensors: Tensors) -> None:
+    """A chain of elementwise ops that begins with pos_weight, or with target (Loss.cpp)."""
+    named = dict(tensors)
+    for names in (("pos_weight", "target"), ("target", "self"), ("self", "weight")):
+        iterator([], [named[n] for n in names if n in named], cpu_scalars=True)
+
+
+def cholesky_solve(op: Op, tensors: Tensors) -> None:
+    """LinearAlgebraUtils.h, linearSolveCheckInputs."""
+    named = dict(tensors)
+    if named["self"].device != named["input2"].device:
+        raise RuntimeError(
+            f"Expected b and A to be on the same device, but found b on {named['self'].device} and A on "
+            f"{named['input2'].device} instead."
+        )
+
+
+def dot_out(op: Op, tensors: Tensors) -> None:
+    """Linear.cpp, dot_out and vdot_out; without ``out=`` the common check."""
+    if not op.outs:
+        generated_check(op, tensors)
+        return
+    named = dict(tensors)
+    first, second = (t for n, t in tensors if n != "out")
+    if {named["out"].device} != {first.device, second.device}:
+        raise RuntimeError(
+            f"{op.name}: Expected the output and input tensors to be on the same device, but got the output tensor "
+            f"on {named['out'].device}, the 'input' tensor on {first.device}, and the 'other' tensor on "
+            f"{second.device}"
+        )
+
+
+def searchsorted(op: Op, tensors: Tensors) -> None:
+    """BucketizationUtils.h, searchsorted_pre_check, after the common check."""
+    generated_check(op, tensors)
+    named = dict(tensors)
+    sorter, boundaries = named.get("sorter"), named["sorted_sequence"]
+    if sorter is not None and sorter.device != boundaries.device:
+        raise RuntimeError(
+            "torch.searchsorted(): sorter and boundary tensors should have same device type, but got sorter tensor "
+            f"device type {sorter.device} and input value tensor device type {boundaries.device}"
+        )
+
+
+def block_diag(op: Op, tensors: Tensors) -> None:
+    """TensorShape.cpp, block_diag."""
+    for i, (_, tensor) in enumerate(tensors):
+        if tensor.device != tensors[0][1].device:
+            raise RuntimeError(
+                "torch.block_diag: input tensors must all be on the same device. "
+                f"Input 0 is on device {tensors[0][1].device} and input {i} is on device {tensor.device}"
+            )
+
+
+def lstsq(op: Op, tensors: Tensors) -> None:
+    """The solution's tensors are made beside `self` (BatchLinearAlgebra.cpp, linalg_lstsq)."""
+    named = dict(tensors)
+    one_device([("self", named["self"]), ("b", named["b"])], "out_linalg_lstsq_out")
+
+
+def segment_reduce(op: Op, tensors: Tensors) -> None:
+    """SegmentReduce.cpp, segment_reduce_kernel."""
+    named = dict(tensors)
+    for name in ("lengths", "offsets"):
+        if name in named and named[name].device != named["data"].device:
+            raise RuntimeError(
+                f"Expected data.get_device() == {name}_value.get_device() to be true, but got false.  (Could this "
+                "error message be improved?  If so, please report an enhancement request to PyTorch.)"
+            )
+
+
+def foreach(op: Op, tensors: Tensors) -> None:
+    """One tensor a list (`foreach.one_by_one`), or a scalar tensor for whole lists (ForeachBinaryOpScalarTensor.cu)."""
+    named = dict(tensors)
+    if op.schema.overload_name == "Tensor":
+        scalar = next(t for name, t in tensors if name != "self")
+        first = tensors[0][1]
+        if first.is_cuda and scalar.is_cuda and scalar.device != first.device:
+            verb = "is expected" if op.written else "expected"
+            raise RuntimeError(f"scalar tensor {verb} to be on {first.device} but is on {scalar.device}")
+        elementwise(op, tensors)
+    elif (clamp := _FOREACH_CLAMPS.get(op.name.rstrip("_"))) is not None:
+        suffix = "__Tensor" if op.written else "_Tensor"
+        one_device([("self", named["self"]), (clamp[-3:], named["other"])], f"{clamp}{suffix}")
+    else:
+        elementwise(op, tensors)
+
+
+_FOREACH_CLAMPS = {
+    "_foreach_maximum": "clamp_min", "_foreach_clamp_min": "clamp_min",
+    "_foreach_minimum": "clamp_max", "_foreach_clamp_max": "clamp_max",
+}  # fmt: skip

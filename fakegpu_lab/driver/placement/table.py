@@ -1,0 +1,124 @@
+"""Which rule an op follows when its tensors are on several devices."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.driver.placement import native_functions
+from fakegpu_lab.driver.placement.rules import (
+    NO_CPU_SCALARS,
+    addcmul,
+    anything,
+    batch_norm,
+    bce_with_logits,
+    block_diag,
+    cholesky_solve,
+    convolution,
+    dot_out,
+    elementwise,
+    foreach,
+    index,
+    index_fill,
+    index_put,
+    kernel,
+    lstsq,
+    masked_fill,
+    mv,
+    reordered,
+    searchsorted,
+    segment_reduce,
+    where,
+)
+from fakegpu_lab.driver.placement.shared_checks import generated_check
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.cost.op import Op
+    from fakegpu_lab.driver.placement.rules import Rule
+    from fakegpu_lab.driver.placement.shared_checks import Tensors
+
+
+def check(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> None:
+    """Raise CUDA's error if `tensors`, which are on several devices, may not meet in `op`."""
+    if op.name == "convolution":
+        convolution(tensors, transposed=args[op.position["transposed"]])
+    elif (rule := RULES.get(op.name)) is not None:
+        rule(op, tensors)
+    elif op.name.startswith("_foreach_"):
+        foreach(op, tensors)
+    elif not generated_check(op, tensors):
+        elementwise(op, tensors)
+
+
+@cache
+def lets_scalars_in(op: Op) -> bool:
+    """Whether a 0-dim CPU tensor may join in, known without `check`: plain elementwise ops, out of place."""
+    return (
+        op.pointwise
+        and not op.written
+        and op.name not in RULES
+        and op.name not in NO_CPU_SCALARS
+        and not op.name.startswith("_foreach_")
+        and native_functions.checked_kernel(native_functions.full_name(op)) is None
+    )
+
+
+_cat = kernel("cat", out="cat_out_out")
+
+RULES: dict[str, Rule] = {
+    # Elementwise, with an order or an exception of its own.
+    "where": where,
+    "addcmul": addcmul,
+    "addcmul_": addcmul,
+    "rsub": reordered("other", "self"),
+    "binary_cross_entropy_with_logits": bce_with_logits,
+    # Composites: what their kernel says.
+    "mv": mv,
+    "stack": _cat,
+    "_stack": _cat,
+    "embedding": kernel("_index_select", weight="self", indices="index"),
+    "_trilinear": kernel("bmm", i1="self", i2="mat2", i3="mat2"),
+    "complex": kernel("out_complex_out"),
+    "polar": kernel("out_polar_out"),
+    "masked_scatter": kernel("_masked_scatter_"),
+    "put": kernel("_put_"),
+    "sort": kernel("sort_stable", out="sort_out_values_stable"),
+    "softmax": kernel("_softmax", out="_softmax_out_out"),
+    "log_softmax": kernel("_log_softmax", out="_log_softmax_out_out"),
+    "native_batch_norm": batch_norm,
+    "_native_batch_norm_legit": batch_norm,
+    "_native_batch_norm_legit_no_training": batch_norm,
+    "linalg_lstsq": lstsq,
+    "cholesky_solve": cholesky_solve,
+    "block_diag": block_diag,
+    # Kernels that check more, or something else.
+    "dot": dot_out,
+    "vdot": dot_out,
+    "searchsorted": searchsorted,
+    "segment_reduce": segment_reduce,
+    "masked_fill": masked_fill,
+    "masked_fill_": masked_fill,
+    "index": index,
+    "_unsafe_index": index,
+    "index_put": index_put,
+    "index_put_": index_put,
+    "_index_put_impl_": index_put,
+    "_unsafe_index_put": index_put,
+    "index_fill": index_fill,
+    "index_fill_": index_fill,
+    # They move what they need, or read it on the host.
+    "copy": anything,
+    "slice_scatter": anything,
+    "select_scatter": anything,
+    "diagonal_scatter": anything,
+    "as_strided_scatter": anything,
+    "resize_as_": anything,
+    "is_same_size": anything,
+    "fill": anything,
+    "fill_": anything,
+    "set_": anything,
+    "bernoulli": anything,
+    "bernoulli_": anything,
+    "_ctc_loss": anything,
+}
+"""By name, for all overloads."""

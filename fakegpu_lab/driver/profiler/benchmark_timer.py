@@ -1,0 +1,110 @@
+"""`torch.utils.benchmark.Timer` in simulated time, for statements that use a device.
+
+Its timer synchronises and reads the clock. Here it reads a clock that moved by simulated time if something was launched
+or copied since it was last read, and by the wall clock if nothing was: a statement on the host's own tensors is
+measured, as ever.
+
+The autoranges run a statement until enough time has been measured to average out noise. Simulated time has none, and a
+microsecond of it takes the host much longer: they take small blocks, and few (`BLOCKS`) of them. ``timeit(n)`` runs the
+statement `n` times, as asked.
+"""
+
+from __future__ import annotations
+
+import timeit
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.deferred_patches import when_imported
+from fakegpu_lab.hardware.time.clock import here
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.base.patches import Patches
+
+LARGEST_BLOCK = 100
+"""Runs between two readings at most."""
+
+WORTH_SECONDS = 3e-4
+"""Simulated time that a block should take, so that the last launch and synchronisation are no more than 2 % of it."""
+
+BLOCKS = 5
+"""Blocks that an autorange measures: enough for a median and quartiles."""
+
+
+class _Clock:
+    """Seconds that move by simulated time where a device was used, else by the wall clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.simulated_ns = self.launches = 0
+        self.wall = 0.0
+
+    def read(self) -> float:
+        """Synchronise and read (`timer` in torch/utils/benchmark/utils/timer.py)."""
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()
+        wall, simulated_ns, launches = timeit.default_timer(), here.host.now, _launches()
+        if launches != self.launches:
+            self.now += max(simulated_ns - self.simulated_ns, 0) / 1e9
+        else:
+            self.now += wall - self.wall
+        self.wall, self.simulated_ns, self.launches = wall, simulated_ns, launches
+        return self.now
+
+
+def _launches() -> int:
+    """Kernels and copies of all devices so far."""
+    machine = current.machine
+    ledgers = [device.ledger for device in machine.devices] if machine is not None else []
+    return sum(ledger.kernels + ledger.h2d_count + ledger.d2h_count + ledger.p2p_sent_count for ledger in ledgers)
+
+
+clock = _Clock()
+
+
+def _read() -> float:  # its code is put into torch's `timer`, which does not know this module's names
+    from fakegpu_lab.driver.profiler.benchmark_timer import clock
+
+    return clock.read()
+
+
+def install(patches: Patches) -> None:
+    """Patch the timer function and the autoranges, when they are imported."""
+    when_imported("torch.utils.benchmark.utils.timer", patches, lambda module: _patch(patches, module))
+
+
+def _patch(patches: Patches, torch_timer: Any) -> None:
+    timer_class: Any = torch_timer.Timer
+    estimate, measure = timer_class._estimate_block_size, timer_class._threaded_measurement_loop
+
+    def estimate_block_size(self: Any, min_run_time: float) -> int:
+        before = _launches()
+        self._timeit(1)
+        self._uses_device = _launches() != before
+        if not self._uses_device:
+            return int(estimate(self, min_run_time))
+        number = 1
+        while number < LARGEST_BLOCK and self._timeit(number) < WORTH_SECONDS:
+            number *= 10
+        return number
+
+    def threaded_measurement_loop(
+        self: Any,
+        number: int,
+        time_hook: Callable[[], float],
+        stop_hook: Callable[[list[float]], bool],
+        min_run_time: float,
+        max_run_time: float | None = None,
+        callback: Any = None,
+    ) -> list[float]:
+        if getattr(self, "_uses_device", False):
+            stop_hook, min_run_time = (lambda times: len(times) >= BLOCKS), 0.0
+        return list(measure(self, number, time_hook, stop_hook, min_run_time, max_run_time, callback))
+
+    patches.set_code(torch_timer.timer, _read)
+    patches.set(timer_class, "_estimate_block_size", estimate_block_size)
+    patches.set(timer_class, "_threaded_measurement_loop", threaded_measurement_loop)

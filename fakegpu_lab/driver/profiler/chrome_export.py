@@ -1,0 +1,114 @@
+"""The profiler's Chrome trace, in the form that Kineto writes (libkineto/src/output_json.cpp): Perfetto opens it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C._autograd import DeviceType
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.profiler.events import Event
+
+_HOST = 0
+"""The host's process. (Devices follow as 1, 2, …: Kineto takes the real process id, which differs on every run.)"""
+
+
+def save(events: list[Event], path: str, began_ns: int, metadata: dict[str, str]) -> None:
+    """Write `events` as JSON, compressed if `path` ends in ``.gz``; `metadata` has JSON texts by name."""
+    trace = {
+        "schemaVersion": 1,
+        "deviceProperties": [_properties(i) for i in range(torch.cuda.device_count())],
+        **{name: json.loads(text) for name, text in metadata.items()},
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": 0,
+        "traceEvents": _trace_events([e for e in events if e.name() != "[memory]"], began_ns)
+        + _memory(events, began_ns),
+        "traceName": path,
+    }
+    target = Path(path)
+    with gzip.open(target, "wt") if target.suffix == ".gz" else target.open("w", encoding="utf-8") as file:
+        json.dump(trace, file, indent=None, separators=(",", ":"))
+
+
+def _properties(index: int) -> dict[str, Any]:
+    device = torch.cuda.get_device_properties(index)
+    return {
+        "id": index, "name": device.name, "totalGlobalMem": device.total_memory, "computeMajor": device.major,
+        "computeMinor": device.minor, "numSms": device.multi_processor_count,
+    }  # fmt: skip
+
+
+def _where(event: Event) -> tuple[int, int]:
+    """Process and thread: the host and its thread, or a device and its stream."""
+    if event.device_type() == DeviceType.CPU:
+        return _HOST, event.start_thread_id()
+    return 1 + event.device_index(), event.device_resource_id()
+
+
+def _us(ns: float) -> float:
+    return round(ns / 1000, 6)
+
+
+def _trace_events(events: list[Event], began_ns: int) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = []
+    places = sorted({_where(event) for event in events})
+    for process in sorted({process for process, _ in places}):
+        label = f"GPU {process - 1}" if process else "CPU"
+        for name, arguments in (
+            ("process_name", {"name": "python"}),
+            ("process_labels", {"labels": label}),
+            ("process_sort_index", {"sort_index": process}),
+        ):
+            made.append({"ph": "M", "name": name, "pid": process, "tid": 0, "ts": 0, "args": arguments})
+    for process, thread in places:
+        name = f"stream {thread}" if process else f"thread {thread}"
+        made.append({"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "ts": 0, "args": {"name": name}})
+    for event in events:
+        process, thread = _where(event)
+        start = _us(began_ns + event.start_ns())
+        entry = {
+            "ph": "X", "cat": event.activity_type(), "name": event.name(), "pid": process, "tid": thread, "ts": start,
+            "dur": _us(event.duration_ns()), "args": _arguments(event),
+        }  # fmt: skip
+        made.append(entry)
+        if event.flow_id() and event.activity_type() in ("cuda_runtime", "kernel", "gpu_memcpy"):
+            arrow = {"cat": "ac2g", "name": "ac2g", "id": event.flow_id(), "pid": process, "tid": thread, "ts": start}
+            made.append({"ph": "s", **arrow} if event.flow_start() else {"ph": "f", "bp": "e", **arrow})
+    return made
+
+
+def _arguments(event: Event) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    linked = event.linked_correlation_id()
+    if event.activity_type() in ("cpu_op", "user_annotation"):
+        arguments["External id"] = event.correlation_id()
+    elif linked:
+        arguments["External id"] = linked
+    arguments |= event.args
+    if event.sequence_nr() >= 0:
+        arguments |= {"Sequence number": event.sequence_nr(), "Fwd thread id": event.fwd_thread_id()}
+    if event.shapes():
+        arguments["Input Dims"] = event.structured_input_shapes() or event.shapes()
+        arguments["Input type"] = event.dtypes()
+    return arguments
+
+
+def _memory(events: list[Event], began_ns: int) -> list[dict[str, Any]]:
+    """What tensors took and gave back, as Kineto's instants."""
+    made = []
+    for event in events:
+        if event.name() == "[memory]":
+            on_host = event.device_type() == DeviceType.CPU
+            arguments = {
+                "Device Type": 0 if on_host else 1, "Device Id": -1 if on_host else event.device_index(),
+                "Bytes": event.nbytes(),
+            }  # fmt: skip
+            made.append({
+                "ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": _HOST,
+                "tid": event.start_thread_id(), "ts": _us(began_ns + event.start_ns()), "args": arguments,
+            })  # fmt: skip
+    return made

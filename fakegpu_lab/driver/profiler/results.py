@@ -1,0 +1,78 @@
+"""What Kineto recorded and what the simulation noted, made into one record in simulated time; see `profiling`.
+
+Kineto's events are laid out as a tree by its own times, which are the wall clock's; from there on only their order
+counts. The marks among them say at which simulated time they lie. What lies between two marks gets the time of the one
+before it, or of the one after it if it is an op that had not begun to do anything; so ops on the host's own tensors
+take no time, as they do in `lab.record`. Points at the same simulated time are kept apart, in their order, by less than
+a thousandth of a nanosecond, because torch finds out by times what lies in what.
+
+What the simulation does on the host's side to compute an op is left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.driver.profiler import chrome_export
+from fakegpu_lab.driver.profiler.events import MARK, Event, tree
+from fakegpu_lab.driver.profiler.simulated_times import Shared, Walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fakegpu_lab.driver.profiler.torch_profiler import Session
+
+
+class Results:
+    """As ``torch._C._autograd._ProfilerResult``, in simulated time."""
+
+    def __init__(self, events: list[Event], kineto: Any, began_ns: int) -> None:
+        self._events = events
+        self._kineto = kineto
+        self._began_ns = began_ns
+
+    def events(self) -> list[Event]:
+        """All events."""
+        return self._events
+
+    def trace_start_ns(self) -> int:
+        """0: times count from the start of the profiler."""
+        return 0
+
+    def save(self, path: str, metadata: dict[str, str] | None = None) -> None:
+        """Write a Chrome trace."""
+        chrome_export.save(self._events, path, self._began_ns, metadata or {})
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._kineto, name)
+
+
+def assemble(session: Session, kineto: Any) -> Results:
+    """The results of a profiler that has just stopped."""
+    events = kineto.events()
+    roots = tree(events, MARK)
+    shared = Shared(session, roots, min((n for e in events if (n := e.sequence_nr()) >= 0), default=0))
+    if session.memory:
+        shared.addresses.update(_addresses(kineto.experimental_event_tree()))
+    found: list[Event] = []
+    for thread, root in sorted(roots.items()):
+        walk = Walk(shared, shared.threads[thread])
+        walk.visit(root)
+        found += walk.finish()
+    for lane in session.lanes.values():  # of threads that Kineto does not look at: their kernels and calls alone
+        if id(lane) not in shared.used:
+            walk = Walk(shared, shared.another_thread())
+            walk.take(lane)
+            found += walk.finish()
+    return Results(found, kineto, session.began_ns)
+
+
+def _addresses(nodes: list[Any]) -> Iterator[tuple[int, int]]:
+    """When host memory was taken or given back (as Kineto counts), and at what address."""
+    while nodes:
+        for node in nodes:
+            if node.name == "[memory]":
+                yield node.start_time_ns, node.typed[1].ptr
+        nodes = [child for node in nodes for child in node.children]

@@ -1,0 +1,120 @@
+"""How a random kernel fills a tensor: its launch, the order of the elements, and the way of the numbers into them.
+
+Source: aten/src/ATen/native/cuda/DistributionTemplates.h and aten/src/ATen/TensorIterator.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fakegpu_lab.hardware.random import philox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fakegpu_lab.driver.random.generators import CudaGenerator
+    from fakegpu_lab.hardware.device import Device
+
+Array = np.ndarray[Any, Any]
+Finish = Callable[[Array], Array | torch.Tensor]
+
+_INT32_MAX = 2**31 - 1
+
+
+def launch(device: Device, numel: int, lanes: int) -> philox.Grid:
+    """The grid of a random kernel on that card."""
+    return philox.grid(numel, lanes, device.profile.sm_count, device.profile.max_threads_per_sm)
+
+
+class Sink:
+    """Takes numbers into a dense tensor of any dtype, a part at a time (`philox.Sink`).
+
+    The host's threads write through an array: what else a tensor is (made in inference mode, say) is none of theirs.
+    """
+
+    def __init__(self, tensor: torch.Tensor, finish: Finish | None = None) -> None:
+        self.dtype = tensor.dtype
+        self.finish = finish
+        flat = tensor.view(-1)
+        self.same = _NUMPY.get(tensor.dtype)
+        self.array: Array = (flat if self.same is not None else flat.view(_RAW[tensor.element_size()])).numpy()
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __setitem__(self, where: slice, numbers: Array) -> None:
+        values: Any = numbers if self.finish is None else self.finish(numbers)
+        if values.__class__ is np.ndarray:
+            if values.dtype == self.same:
+                self.array[where] = values
+                return
+            values = torch.from_numpy(values)
+        torch.from_numpy(self.array[where]).view(self.dtype).copy_(values)
+
+
+_NUMPY = {
+    torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64), torch.int64: np.dtype(np.int64),
+    torch.bool: np.dtype(np.bool_),
+}  # fmt: skip
+_RAW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def draw(
+    target: torch.Tensor, device: Device, source: CudaGenerator, lanes: philox.Lanes, wide: bool, finish: Finish | None
+) -> None:
+    """`distribution_nullary_kernel`: fill `target` (an inner tensor).
+
+    Parameters
+    ----------
+    lanes, wide
+        What a thread makes from its words, and whether a number takes two of them.
+    finish
+        Makes the values from some of those numbers; may write over them if they are floating.
+    """
+    numel = target.numel()
+    if not numel:
+        return
+    grid = launch(device, numel, 2 if wide else 4)
+    offset = source.advance(grid.increment)
+    if not _indexable(target):
+        for part in _leaves(_in_memory_order(target)):
+            draw(part, device, source, lanes, wide, finish)
+        return
+    if target.device.type == "meta":
+        return
+    dense = target if target.is_contiguous() else torch.empty(numel, dtype=target.dtype)
+    philox.fill(Sink(dense, finish), source.state.seed, offset, grid, lanes, torch.get_num_threads())
+    if dense is not target:
+        ordered = _in_memory_order(target)
+        ordered.copy_(dense.view(ordered.shape))
+
+
+def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor` with its dimensions sorted by stride, as TensorIterator walks through an output."""
+    return tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
+
+
+def _indexable(tensor: torch.Tensor) -> bool:
+    """TensorIterator.cpp, can_use_32bit_indexing: elements and bytes are below 2^31."""
+    if tensor.numel() * tensor.element_size() <= _INT32_MAX and tensor.is_contiguous():
+        return True
+    reach = 1 + sum((n - 1) * s * tensor.element_size() for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.numel() <= _INT32_MAX and reach <= _INT32_MAX
+
+
+def _leaves(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """TensorIterator.cpp, with_32bit_indexing: halves along the widest dimension until each can be indexed."""
+    if tensor.is_contiguous():
+        tensor = tensor.view(-1)  # its dimensions coalesce
+    if _indexable(tensor):
+        yield tensor
+        return
+    extents = [(n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)]
+    widest = extents.index(max(extents))
+    half = tensor.shape[widest] // 2
+    yield from _leaves(tensor.narrow(widest, 0, half))
+    yield from _leaves(tensor.narrow(widest, half, tensor.shape[widest] - half))

@@ -1,0 +1,214 @@
+"""The generators of devices: a seed and an offset each, as CUDA's (aten/src/ATen/cuda/CUDAGeneratorImpl.cpp).
+
+One thing differs: a device's default generator starts from the seed 67280421310721 (CUDA draws that one from the
+system), so that a program that sets no seed gives the same numbers every time.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fakegpu_lab.driver.base import cuda_messages, graph_capture
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from fakegpu_lab.hardware.device import Device
+
+DEFAULT_SEED = 67280421310721  # c10/core/GeneratorImpl.h: default_rng_seed_val
+
+_Generator = torch._C.Generator
+_STATE = struct.Struct("=QQ")
+
+
+class State:
+    """What a generator is at: `CUDAGeneratorState`. Generators may share one (`graphsafe_set_state`)."""
+
+    __slots__ = ("offset", "seed")
+
+    def __init__(self, seed: int, offset: int = 0) -> None:
+        self.seed = seed
+        self.offset = offset
+
+
+class CudaGenerator(_Generator):
+    """A generator of a device, as ``torch.Generator("cuda")`` makes one.
+
+    Its C++ half is a CPU generator that draws nothing. C++ hands that around without this Python half, so `of` finds
+    it again.
+    """
+
+    state: State
+    _index: int | None
+
+    def __new__(cls, index: int | None, state: State | None = None) -> Self:
+        """Make one for that device (None: any device), with the default seed."""
+        self = super().__new__(cls, "cpu")  # type: ignore[call-arg]
+        self._index = index
+        self.state = State(DEFAULT_SEED) if state is None else state
+        _all[self._cdata] = self  # type: ignore[attr-defined]
+        return self
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """Its device, with the index that it was made with."""
+        return torch.device("cuda") if self._index is None else torch.device("cuda", self._index)
+
+    def advance(self, increment: int) -> int:
+        """Take `increment` numbers per thread, rounded up to a multiple of 4; the offset where they start."""
+        if graph_capture.underway:
+            captured = graph_capture.advance(self.state, increment)
+            if captured is not None:
+                return captured
+        offset = self.state.offset
+        self.state.offset = (offset + (increment + 3) // 4 * 4) % 2**64
+        return offset
+
+    def manual_seed(self, seed: int) -> Self:
+        """Start over from that seed."""
+        if graph_capture.underway:
+            self._keep_seed(seed)
+        super().manual_seed(seed)  # says what is wrong with a seed
+        self.state.seed, self.state.offset = super().initial_seed(), 0
+        return self
+
+    def _keep_seed(self, seed: int) -> None:
+        if cuda_messages.TORCH_VERSION < (2, 13):
+            graph_capture.assert_not("Cannot call CUDAGeneratorImpl::set_current_seed")
+        if graph_capture.here_capture() is not None and seed % 2**64 != self.state.seed:
+            raise RuntimeError(
+                "CUDAGeneratorImpl::set_current_seed can be called during stream capture only if new seed is the same "
+                "as the original seed."
+            )
+
+    def seed(self) -> int:
+        """Start over from a seed of the system's, of 53 bits as CUDA takes it."""
+        graph_capture.assert_not("Cannot call CUDAGeneratorImpl::seed")
+        self.manual_seed(int.from_bytes(os.urandom(8), "little") % 2**53)
+        return self.state.seed
+
+    def initial_seed(self) -> int:
+        """The seed."""
+        graph_capture.assert_not("Cannot call CUDAGeneratorImpl::current_seed")
+        return self.state.seed
+
+    def get_offset(self) -> int:
+        """Numbers that a thread has drawn so far."""
+        graph_capture.assert_not("Cannot call CUDAGeneratorImpl::get_offset")
+        return self.state.offset
+
+    def set_offset(self, offset: int) -> Self:
+        """Continue from that offset."""
+        graph_capture.assert_not("Cannot call CUDAGeneratorImpl::set_offset")
+        if isinstance(offset, bool) or not isinstance(offset, (int, np.integer)):
+            raise RuntimeError(f"manual_offset expected a long, but got {type(offset).__name__}")
+        if offset % 4:
+            raise RuntimeError("offset must be a multiple of 4")
+        self.state.offset = int(offset) % 2**64
+        return self
+
+    def get_state(self) -> torch.Tensor:
+        """Seed and offset, 8 bytes each."""
+        graph_capture.assert_not("Cannot call CUDAGeneratorImpl::current_seed")
+        return torch.from_numpy(np.frombuffer(_STATE.pack(self.state.seed, self.state.offset), dtype=np.uint8).copy())
+
+    def set_state(self, state: torch.Tensor) -> Self:
+        """Continue from what `get_state` told; 8 bytes are a seed alone."""
+        graph_capture.assert_not(
+            "Please ensure to utilize the CUDAGeneratorImpl::set_state_index method during capturing."
+        )
+        if not isinstance(state, torch.Tensor):
+            raise TypeError(f"expected a torch.ByteTensor, but got {type(state).__name__}")
+        if state.layout is not torch.strided or state.device.type != "cpu" or state.dtype is not torch.uint8:
+            raise TypeError("RNG state must be a torch.ByteTensor")
+        if not state.is_contiguous():
+            raise RuntimeError("RNG state must be contiguous")
+        if state.numel() not in (8, 16):
+            raise RuntimeError("RNG state is wrong size")
+        content = bytes(state.tolist())
+        seed, offset = _STATE.unpack(content.ljust(16, b"\0"))
+        if offset % 4:
+            raise RuntimeError("offset must be a multiple of 4")
+        self.state.seed, self.state.offset = seed, offset
+        return self
+
+    def clone_state(self) -> CudaGenerator:
+        """A new generator in the same state."""
+        return CudaGenerator(self._index, State(self.state.seed, self.state.offset))
+
+    def graphsafe_get_state(self) -> CudaGenerator:
+        """A generator that shares this one's state."""
+        return CudaGenerator(self._index, self.state)
+
+    def graphsafe_set_state(self, generator: torch._C.Generator) -> Self:
+        """Share that generator's state from now on."""
+        if not isinstance(generator, _Generator):
+            raise TypeError(f"expected a Generator, but got {type(generator).__name__}")
+        if not isinstance(generator, CudaGenerator):
+            raise RuntimeError("Expected a CUDA Generator")
+        self.state = generator.state
+        return self
+
+    def __reduce__(self) -> Any:
+        return torch.Generator, (self.device,), (self.initial_seed(), self.get_offset(), self.get_state())
+
+    def __setstate__(self, state: tuple[int, int | None, torch.Tensor]) -> None:
+        self.set_state(state[2])
+
+    def __repr__(self) -> str:
+        return f"<torch._C.Generator object at {id(self):#x}>"
+
+
+CudaGenerator.__name__ = CudaGenerator.__qualname__ = "Generator"
+CudaGenerator.__module__ = "torch._C"
+
+_all: weakref.WeakValueDictionary[int, CudaGenerator] = weakref.WeakValueDictionary()
+"""Every CudaGenerator, by the address of its C++ half."""
+_generators: dict[int, CudaGenerator] = {}
+
+
+def generator(index: int) -> CudaGenerator:
+    """The default generator of ``cuda:index``."""
+    found = _generators.get(index)
+    if found is None:
+        found = _generators[index] = CudaGenerator(index)
+    return found
+
+
+def draw_seed(device: Device, increment: int) -> int:
+    """A seed for a dropout's mask: of the device generator's seed and offset, which moves on by `increment`."""
+    source = generator(device.index)
+    offset = source.advance(increment)
+    return (source.state.seed * 6364136223846793005 + offset * 1442695040888963407) % 2**62
+
+
+def of(given: torch._C.Generator | None, index: int) -> CudaGenerator:
+    """The generator that an op on ``cuda:index`` was given, or that device's default for None."""
+    if given is None:
+        return generator(index)
+    found = _all.get(given._cdata)  # type: ignore[attr-defined]
+    if found is None:
+        raise RuntimeError(f"Expected a 'cuda' device type for generator but found '{given.device.type}'")
+    return found
+
+
+def generators() -> dict[int, CudaGenerator]:
+    """The default generators of this process, or of the rank that runs."""
+    return _generators
+
+
+def use(generators: dict[int, CudaGenerator]) -> None:
+    """Make these the default generators: another rank runs now."""
+    global _generators
+    _generators = generators
+
+
+def forget() -> None:
+    """Drop all generators: the next machine starts from the default seed."""
+    _generators.clear()

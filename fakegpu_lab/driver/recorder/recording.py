@@ -1,0 +1,316 @@
+"""What the driver knows of an op while somebody records: its name, its shapes, the user's line, the module.
+
+`start` puts `run` in front of the dispatch path, so that nobody pays for it else. Backward's ops are told by
+autograd's node: they belong to the module of the forward op of the same sequence number.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules import module as torch_modules
+
+from fakegpu_lab.driver.base import device_memory
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.copies import sent_before
+from fakegpu_lab.driver.dispatch import dispatcher
+from fakegpu_lab.driver.recorder import races
+from fakegpu_lab.hardware.buffer import Buffer
+from fakegpu_lab.hardware.time.clock import here
+
+if TYPE_CHECKING:
+    from types import CodeType, FrameType
+
+    from fakegpu_lab.hardware.device import Device
+    from fakegpu_lab.hardware.machine import Machine
+    from fakegpu_lab.hardware.time.clock import Host
+    from fakegpu_lab.hardware.time.recorder import Recorder
+    from fakegpu_lab.hardware.time.records import Note
+
+_next_sequence_number: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
+_current_node: Any = torch._C._current_autograd_node
+
+_TORCHS, _OURS, _PYTHONS = (
+    str(Path(folder).resolve()) + os.sep
+    for folder in (Path(torch.__file__).parent, Path(__file__).parents[2], Path(os.__file__).parent)
+)
+"""Folders whose code is nobody's program. (Other packages, which lie below Python's, have lines worth showing.)"""
+
+_user_files: dict[str, bool] = {}
+
+
+def is_users(filename: str) -> bool:
+    """Whether a file is of somebody's program: neither torch's, nor ours, nor Python's."""
+    known = _user_files.get(filename)
+    if known is None:
+        path = filename if filename.startswith("<") else os.path.realpath(filename)
+        known = not path.startswith(("<frozen", _TORCHS, _OURS)) and not path.endswith("typing_extensions.py")
+        known = known and ("site-packages" in path or not path.startswith(_PYTHONS))
+        _user_files[filename] = known
+    return known
+
+
+class _Modules(threading.local):
+    """The modules whose forward is running in this thread, outermost first: (module, its path)."""
+
+    def __init__(self) -> None:
+        self.stack: list[tuple[torch.nn.Module, str]] = []
+
+
+_modules = _Modules()
+_forward_modules: dict[int, str] = {}
+_forward_order: deque[int] = deque()
+_REMEMBERED = 100_000
+
+
+def _enter_module(module: torch.nn.Module, args: Any) -> None:
+    stack = _modules.stack
+    if not stack:
+        path = type(module).__name__
+    else:
+        parent, above = stack[-1]
+        name = next((name for name, child in parent._modules.items() if child is module), None)
+        path = f"{above}.{name or type(module).__name__}"
+    stack.append((module, path))
+
+
+def _leave_module(module: torch.nn.Module, args: Any, output: Any) -> None:
+    stack = _modules.stack
+    while stack:  # one that raised never left
+        if stack.pop()[0] is module:
+            break
+
+
+def _remember(number: int, path: str) -> None:
+    if number not in _forward_modules:
+        _forward_modules[number] = path
+        _forward_order.append(number)
+        if len(_forward_order) > _REMEMBERED:
+            del _forward_modules[_forward_order.popleft()]
+
+
+notes: list[Note] = []
+"""What was said of ops, each once; `_places` finds it."""
+_places: dict[tuple[Any, ...], int] = {}
+_sites: dict[tuple[int, int, int], tuple[str, list[Any], int]] = {}
+"""By code, instruction and op, for ops that the user's own line calls: the module, the shapes and the place then."""
+_FEW = 3
+
+
+def note(host: Host) -> int:
+    """The place among `notes` of what is known of the op that the calling thread is running.
+
+    That is its name and shapes, the innermost line that is the user's, the module.
+    """
+    if host.note is not None:
+        return host.note
+    op = host.op
+    frame: FrameType | None = sys._getframe(2) if op is None else op[2]
+    called = frame
+    module = ""
+    node = _current_node()
+    if node is not None:
+        module = _forward_modules.get(node._sequence_nr(), "")
+    elif _modules.stack:
+        module = _modules.stack[-1][1]
+        if op is not None:
+            _remember(_next_sequence_number() - 1, module)  # its node, if it has one, was made a moment ago
+    while frame is not None:
+        code = frame.f_code
+        users = _user_files.get(code.co_filename)
+        if users is None:
+            users = is_users(code.co_filename)
+        if users:
+            break
+        frame = frame.f_back
+    found: CodeType | None = None
+    line = 0
+    if frame is not None:
+        found, line = frame.f_code, frame.f_lineno
+    if op is None:
+        key: tuple[Any, ...] = (None, id(found), line, module, node is not None)
+        place = _places.get(key)
+        return _place_of(key, ("allocation", (), found, line, module, node is not None)) if place is None else place
+    func = op[0]
+    shapes: list[Any] = []
+    for argument in op[1]:
+        kind = argument.__class__
+        if kind is FakeCudaTensor:
+            shapes.append(argument._inner.shape)
+        elif kind is list and argument and isinstance(argument[0], torch.Tensor):
+            shapes += [item.shape for item in argument[:8] if item is not None]
+    key = (id(func), id(found), line, module, node is not None, *shapes)
+    place = _places.get(key)
+    if place is None:
+        place = _place_of(key, (func._schema.name, shapes, found, line, module, node is not None))
+    if called is frame and frame is not None and node is None and len(shapes) <= _FEW:
+        _sites[id(found), frame.f_lasti, id(func)] = (module, shapes, place)
+    host.note = place
+    return place
+
+
+def _place_of(key: tuple[Any, ...], new: Note) -> int:
+    place = _places[key] = len(notes)
+    notes.append(new)  # keeps the code alive, and with it its id
+    return place
+
+
+def told(known: Note) -> int:
+    """The place among `notes` of a note made earlier: a graph's."""
+    key = ("told", id(known))
+    place = _places.get(key)
+    return _place_of(key, known) if place is None else place
+
+
+def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    """`dispatcher.run`, with a note of the op for whoever records."""
+    __tracebackhide__ = True
+    host = here.host
+    outer = host.op, host.note
+    frame = sys._getframe(1)
+    host.op = func, args, frame
+    host.note = None
+    site = _sites.get((id(frame.f_code), frame.f_lasti, id(func)))
+    if site is not None:  # a loop's second time round
+        module, shapes, place = site
+        i = 0
+        for argument in args:
+            if argument.__class__ is FakeCudaTensor:
+                if i == len(shapes) or argument._inner.shape != shapes[i]:
+                    break
+                i += 1
+            elif argument.__class__ is list:
+                break
+        else:
+            stack = _modules.stack
+            if i == len(shapes) and _current_node() is None and module == (stack[-1][1] if stack else ""):
+                host.note = place
+    del frame
+    try:
+        result = dispatcher.run(func, types, args, kwargs)
+        if host.note is not None and _recorders and _recorders[-1].several:
+            for recorder in _recorders:
+                races.check(recorder, func, args, kwargs or {}, result, notes[host.note])
+        return result
+    finally:
+        host.op, host.note = outer
+
+
+class RecordedBuffer(Buffer):
+    """A storage whose life is recorded."""
+
+    __slots__ = ()
+
+    def __init__(self, device: Device, nbytes: int, stream: int = 0) -> None:
+        self.block = self.uses = None
+        self.device = device
+        self.allocator = allocator = device.allocator
+        self.nbytes = nbytes
+        self.block = block = allocator.malloc(nbytes, stream)
+        recorder = device.timeline.recorder
+        if recorder is not None and block is not None and block.size:
+            small, large = allocator.counters.small.bytes, allocator.counters.large.bytes
+            held = small.risen - small.fallen + large.risen - large.fallen  # exact: malloc has put back what was freed
+            recorder.allocated(here.host, device.index, stream, block.address, nbytes, block.size, held)
+
+    def __del__(self) -> None:
+        block = self.block
+        if block is not None:
+            recorder = self.device.timeline.recorder
+            if recorder is not None:
+                recorder.freed(here.host, block.address, self.uses)
+            self.allocator.free(block)
+
+    def resize(self, nbytes: int) -> None:
+        """As `Buffer.resize`; the old block's record ends, and a new one begins."""
+        old = self.block
+        super().resize(nbytes)
+        recorder = self.device.timeline.recorder
+        block = self.block
+        if recorder is not None and block is not None:
+            if old is not None:
+                recorder.freed(here.host, old.address)
+            held = self.allocator.allocated_bytes
+            recorder.allocated(here.host, self.device.index, block.stream, block.address, nbytes, block.size, held)
+
+
+_hooks: list[Any] = []
+_recorders: list[Recorder] = []
+_front: list[Any] = []
+_watch: list[Any] = []
+_runs: list[Any] = [run]
+
+
+def front(function: Any) -> None:
+    """Put `function` in front of the dispatch path, recording or not; None takes it away (`graphs`)."""
+    _front[:] = [function] if function is not None else []
+    _refresh()
+
+
+def watch_by(around: Any) -> None:
+    """Put ``around(way)`` in place of the dispatch path, whichever `way` that is; None takes it away (`watching`)."""
+    _watch[:] = [around] if around is not None else []
+    _refresh()
+
+
+def recorded() -> bool:
+    """Whether somebody records, or captures or replays a graph."""
+    return bool(_recorders or _front)
+
+
+def _refresh() -> None:
+    """Have what is needed in front of the dispatch path, and no more."""
+    global notes
+    way = _front[0] if _front else _runs[-1] if _recorders else dispatcher.run
+    FakeCudaTensor.__torch_dispatch__ = staticmethod(_watch[0](way) if _watch else way)
+    for module in (dispatcher, device_memory):
+        vars(module)["Buffer"] = RecordedBuffer if _recorders else Buffer
+    if not (_recorders or _front):
+        while _hooks:
+            _hooks.pop().remove()
+        _modules.stack.clear()
+        _forward_modules.clear()
+        _forward_order.clear()
+        _places.clear()
+        _sites.clear()
+        notes = []
+    elif not _hooks:
+        _hooks.append(torch_modules.register_module_forward_pre_hook(_enter_module))
+        _hooks.append(torch_modules.register_module_forward_hook(_leave_module, always_call=True))
+
+
+def start(machine: Machine, recorder: Recorder) -> None:
+    """Begin to record; of several recordings, each gets what happens while it runs."""
+    _recorders.append(recorder)
+    recorder.sent = sent_before.sent
+    _refresh()
+    _link(machine)
+
+
+def stop(machine: Machine, recorder: Recorder) -> None:
+    """End a recording."""
+    if recorder in _recorders:
+        _recorders.remove(recorder)
+    _link(machine)
+    _refresh()
+
+
+def run_by(function: Any) -> None:
+    """Have recorded ops go through `function`, which calls `run`; None takes it away (`profiling`)."""
+    _runs[1:] = [function] if function is not None else []
+    _refresh()
+
+
+def _link(machine: Machine) -> None:
+    outer = None
+    for recorder in _recorders:
+        recorder.outer = outer
+        outer = recorder
+    for device in machine.devices:
+        device.record_to(_recorders[-1] if _recorders else None)

@@ -1,0 +1,126 @@
+"""Composite functions that look at devices in C++, before any kernel: what they say, they say of CUDA devices.
+
+C++ knows our devices under another name (`privateuse1`), and takes some other roads for them than for CUDA's.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its name everywhere
+from torch.jit import _builtins
+
+from fakegpu_lab.driver.asserts import domain_edges
+from fakegpu_lab.driver.autocast import casts
+from fakegpu_lab.driver.base import cuda_messages
+from fakegpu_lab.driver.base.privateuse1 import NAME
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.placement.dtypes import cpp_name
+from fakegpu_lab.driver.placement.shared_checks import one_device
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.base.patches import Patches
+
+_FUNCTIONS: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (torch, ("inner", "take_along_dim", "tensor_split", "gradient", "_weight_norm")),
+    (torch._VF, ("stft", "istft", "tensordot", "chain_matmul", "lstm", "gru", "rnn_tanh", "rnn_relu")),
+    (torch.linalg, ("multi_dot",)),
+    (torch.Tensor, ("inner", "take_along_dim", "tensor_split")),
+)
+"""Those whose own checks print a device."""
+
+
+def _told(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, with CUDA's names in its errors."""
+
+    @functools.wraps(function)
+    def composite(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except RuntimeError as error:
+            if NAME not in str(error):
+                raise
+            raise cuda_messages.renamed(error) from None
+
+    return composite
+
+
+def _rms_norm(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.rms_norm`: fused on CUDA, and checked as such."""
+
+    @functools.wraps(original)
+    def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Any:  # noqa: A002
+        if weight is not None and (input.__class__ is FakeCudaTensor or weight.__class__ is FakeCudaTensor):
+            one_device([("input", input), ("weight", weight)], "__fused_rms_norm")
+        return original(input, normalized_shape, weight, eps)
+
+    return rms_norm
+
+
+def _attention(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`F.scaled_dot_product_attention`: dtypes and devices are compared first, a mask's by the efficient kernel.
+
+    aten/src/ATen/native/transformers/attention.cpp, validate_sdpa_input.
+    """
+
+    @functools.wraps(original)
+    def scaled_dot_product_attention(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **options: Any
+    ) -> Any:
+        q, k, v = (casts.lower_precision(tensor) for tensor in (query, key, value))
+        if not q == k == v:
+            raise RuntimeError(
+                f"Expected query, key, and value to have the same dtype, but got query.dtype: {cpp_name(q)} "
+                f"key.dtype: {cpp_name(k)} and value.dtype: {cpp_name(v)} instead."
+            )
+        if not query.device == key.device == value.device:
+            raise RuntimeError(
+                "Expected query, key, and value to have the same device type, but got query.device: "
+                f"{query.device} key.device: {key.device} and value.device: {value.device} instead."
+            )
+        if attn_mask is not None:
+            one_device([("query", query), ("attn_bias", attn_mask)], "__scaled_dot_product_efficient_attention")
+        return original(query, key, value, attn_mask, *rest, **options)
+
+    return scaled_dot_product_attention
+
+
+def _ctc_loss(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.ctc_loss`: C++ reads the lengths on the host, except for tensor subclasses such as ours."""
+
+    @functools.wraps(original)
+    def ctc_loss(
+        log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        if log_probs.__class__ is FakeCudaTensor:
+            input_lengths, target_lengths = (
+                lengths.tolist() if isinstance(lengths, torch.Tensor) else lengths
+                for lengths in (input_lengths, target_lengths)
+            )
+        return original(log_probs, targets, input_lengths, target_lengths, *args, **kwargs)
+
+    return ctc_loss
+
+
+def install(patches: Patches) -> None:
+    """Patch the functions, for eager code and in TorchScript's table of builtins."""
+    for owner, names in _FUNCTIONS:
+        for name in names:
+            _patch(patches, owner, name, _told)
+    _patch(patches, torch, "rms_norm", _rms_norm)
+    _patch(patches, torch, "ctc_loss", _ctc_loss)
+    _patch(patches, F, "one_hot", domain_edges.one_hot)
+    _patch(patches, F, "scaled_dot_product_attention", _attention)
+
+
+def _patch(patches: Patches, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    table = _builtins._get_builtin_table()  # type: ignore[no-untyped-call]
+    original = getattr(owner, name)
+    wrapped = wrapper(original)
+    patches.set(owner, name, wrapped)
+    if id(original) in table:
+        patches.set_item(table, id(wrapped), table[id(original)])

@@ -1,0 +1,175 @@
+"""Moving a tensor object itself onto a device and off it: ``.to``, ``.data =``, and what `nn.Module.to` does.
+
+On CUDA, ``param.data = param.cuda()`` changes the tensor behind an object and keeps the object. Here the two sides are
+of different Python classes, so the object's class and attributes change with it (`become`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES, DeviceClass
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor
+
+_base_to = torch._C.TensorBase.to
+_base_data = torch._C.TensorBase.data
+
+
+def cpp(where: Any) -> Any:
+    """A device as C++ must be told it: our own for ``cuda``, anything else unchanged."""
+    if isinstance(where, str):
+        if not where.startswith("cuda"):
+            return where
+        where = torch.device(where)
+    if where.__class__ is DeviceClass and where.type == "cuda":
+        return CPP_DEVICES[current.device(where.index).index]
+    if where.__class__ is int:
+        return CPP_DEVICES[ordinal(where)]
+    return where
+
+
+def ordinal(index: int) -> int:
+    """An index that stands for a device (python_arg_parser.h, toDevice); raises where it is negative or too large."""
+    if index < 0:
+        raise RuntimeError("Device index must not be negative")
+    return current.device(index).index
+
+
+def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """`Tensor.to` that understands ``cuda`` with and without an index.
+
+    C++ would ask the CUDA device guard for the current device, and there is none in a CPU build.
+    """
+    __tracebackhide__ = True
+    if args:
+        first = args[0]
+        if first.__class__ is str or first.__class__ is DeviceClass:
+            args = (cpp(first), *args[1:])
+        elif first.__class__ is int and not isinstance(first, bool):
+            args = (CPP_DEVICES[ordinal(first)], *args[1:])
+    elif "device" in kwargs:
+        kwargs["device"] = cpp(kwargs["device"])
+    return _base_to(self, *args, **kwargs)
+
+
+def cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> torch.Tensor:
+    """`Tensor.cuda`."""
+    __tracebackhide__ = True
+    if device is None:
+        where = current.device()
+    elif isinstance(device, int):
+        where = current.device(ordinal(device))
+    else:
+        device = torch.device(device)
+        if device.type != "cuda":
+            raise RuntimeError("Invalid device, must be cuda device")
+        where = current.device(device.index)
+    target = CPP_DEVICES[where.index]
+    if memory_format is None:
+        return _base_to(self, target, non_blocking=non_blocking)
+    return _base_to(self, target, non_blocking=non_blocking, memory_format=memory_format)
+
+
+MACHINE = ("_inner", "_buffer", "_device", "_unusual")  # attributes of the storage, not of the Python object
+
+
+def become(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Exchange the tensors behind two Python objects, one on the host and one on a device.
+
+    As `torch.utils.swap_tensors`, without its refusals: a weak reference follows the Python object, and a live graph
+    keeps the old C++ tensor, as on CUDA, where `set_data` drops the gradient accumulator of a tensor that moves.
+    Attributes that users set, and hooks, stay with their object; its class changes with the side it is on.
+    """
+    hooks = [(tensor, tensor._backward_hooks, tensor._post_accumulate_grad_hooks) for tensor in (target, source)]
+    classes = _class_like(target, source), _class_like(source, target)
+    storages = [{k: t.__dict__.pop(k) for k in MACHINE if k in t.__dict__} for t in (target, source)]
+    torch._C._swap_tensor_impl(target, source)
+    for tensor, cls, storage in zip((target, source), classes, reversed(storages), strict=True):
+        if tensor.__class__ is not cls:
+            tensor.__class__ = cls
+        tensor.__dict__.update(storage)
+    for tensor, before, after in hooks:
+        tensor._backward_hooks = before
+        tensor._post_accumulate_grad_hooks = after
+
+
+def _class_like(tensor: torch.Tensor, other: torch.Tensor) -> type[torch.Tensor]:
+    """The class of `tensor`'s object once it stands on the side where `other` is; it remembers what it was."""
+    if other.__class__ is FakeCudaTensor:
+        if tensor.__class__ not in (torch.Tensor, FakeCudaTensor):
+            tensor.__dict__["_host_class"] = tensor.__class__
+            if isinstance(tensor, torch.nn.Parameter):
+                tensor.__dict__["_is_param"] = True
+        return SparseCudaTensor if isinstance(other, SparseCudaTensor) else FakeCudaTensor
+    remembered = tensor.__dict__.pop("_host_class", None)
+    is_parameter = tensor.__dict__.pop("_is_param", False)
+    return remembered or (torch.nn.Parameter if is_parameter else torch.Tensor)
+
+
+def swap_tensors(t1: torch.Tensor, t2: torch.Tensor) -> None:
+    """`torch.utils.swap_tensors`, also for device tensors with weak references and live graphs."""
+    ours = t1.__class__ is FakeCudaTensor, t2.__class__ is FakeCudaTensor
+    if all(ours):
+        old, grad = t1.detach(), t1.requires_grad
+        set_data(t1, t2.detach())
+        t1.requires_grad_(t2.requires_grad)
+        set_data(t2, old)
+        t2.requires_grad_(grad)
+    elif any(ours):
+        become(t1, t2)
+    else:
+        _swap_tensors(t1, t2)  # type: ignore[no-untyped-call]
+
+
+_swap_tensors = torch.utils.swap_tensors
+
+
+def set_data(self: torch.Tensor, new: torch.Tensor) -> None:
+    """``tensor.data = new``, also where the two are on different sides."""
+    ours, theirs = self.__class__ is FakeCudaTensor, new.__class__ is FakeCudaTensor
+    if ours and theirs:
+        try:
+            _base_data.__set__(self, new)  # type: ignore[attr-defined]
+        except RuntimeError:  # "incompatible tensor type": a conjugate, which C++ takes on CUDA
+            requires_grad = self.requires_grad
+            become(self, new.detach())
+            self.requires_grad_(requires_grad)
+            return
+        for name in MACHINE:
+            if name in new.__dict__:
+                self.__dict__[name] = new.__dict__[name]
+            else:
+                self.__dict__.pop(name, None)
+    elif ours or theirs:
+        grad, requires_grad = self.grad, self.requires_grad
+        become(self, new.detach())
+        self.requires_grad_(requires_grad)
+        if grad is not None:  # C++ refuses a gradient on another device: it moves along
+            set_data(grad, _base_to(grad, CPP_DEVICES[new._device.index] if theirs else torch.device("cpu")))  # type: ignore[attr-defined]
+            self.grad = grad
+    else:
+        _base_data.__set__(self, new)  # type: ignore[attr-defined]
+
+
+def get_data(self: torch.Tensor) -> torch.Tensor:
+    """``tensor.data``."""
+    return _base_data.__get__(self)  # type: ignore[attr-defined, no-any-return]
+
+
+data = property(get_data, set_data)
+
+
+def has_compatible_shallow_copy_type(input: torch.Tensor, from_: torch.Tensor) -> bool:  # noqa: A002 - dynamo's check
+    """`torch._has_compatible_shallow_copy_type`: whether `nn.Module.to` may write ``param.data = moved``.
+
+    On CUDA it may, and the Parameter keeps its identity; `set_data` does the same here.
+    """
+    if input.__class__ is FakeCudaTensor or from_.__class__ is FakeCudaTensor:
+        return True
+    return _has_compatible_shallow_copy_type(input, from_)
+
+
+_has_compatible_shallow_copy_type = torch._has_compatible_shallow_copy_type

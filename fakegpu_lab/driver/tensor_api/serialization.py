@@ -1,0 +1,146 @@
+"""Pickling and copying device tensors: what a CUDA machine would write, and nothing of ours in it.
+
+A file names only torch's own functions and the location ``cuda:i``. Loading needs nothing here: torch restores a
+storage with ``storage.to(device="cuda:i")``, and its messages ask `torch.cuda`.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections import OrderedDict
+from multiprocessing.reduction import ForkingPickler
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, flag
+from fakegpu_lab.driver.tensor_api import user_subclasses
+from fakegpu_lab.driver.tensor_api.conversion import MACHINE
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.base.patches import Patches
+
+_OURS = {*MACHINE, "_is_param", "_host_class"}
+
+
+def user_state(tensor: FakeCudaTensor) -> dict[str, Any]:
+    """The attributes that users gave the tensor."""
+    return {name: value for name, value in tensor.__dict__.items() if name not in _OURS}
+
+
+def reduce_ex(self: FakeCudaTensor, protocol: Any) -> tuple[Any, ...]:
+    """`Tensor.__reduce_ex__` and `Parameter.__reduce_ex__`, whichever the tensor is on CUDA."""
+    state = user_state(self)
+    if isinstance(self, torch.nn.Parameter):
+        rest: tuple[Any, ...] = (self.detach(), self.requires_grad, OrderedDict())
+        if state:
+            return torch._utils._rebuild_parameter_with_state, (*rest, state)
+        return torch._utils._rebuild_parameter, rest
+    function, arguments = _reduce(self, protocol)
+    cls = user_subclasses.on_host(type(self))
+    if cls is FakeCudaTensor:
+        cls = torch.Tensor
+    if state or cls is not torch.Tensor:
+        return torch._tensor._rebuild_from_type_v2, (function, cls, arguments, state)
+    return function, arguments
+
+
+def _reduce(self: FakeCudaTensor, protocol: Any) -> tuple[Any, ...]:
+    if self.layout is not torch.strided:
+        rebuild, (layout, parts) = self._reduce_ex_internal(protocol)  # type: ignore[no-untyped-call]
+        # The parts share one block here: each in its own, or torch takes them for views with different dtypes.
+        return rebuild, (layout, tuple(p.clone() if isinstance(p, torch.Tensor) else p for p in parts))
+    if self._inner.is_quantized:
+        return self._reduce_ex_internal(protocol)  # type: ignore[no-any-return, no-untyped-call]
+    torch.utils.hooks.warn_if_has_hooks(self)
+    metadata = torch._utils.get_tensor_metadata(self._inner)  # type: ignore[no-untyped-call]
+    arguments: tuple[Any, ...] = (
+        self.storage_offset(), tuple(self.size()), self.stride(), self.requires_grad, OrderedDict(),
+    )  # fmt: skip
+    if self.dtype in torch.storage._new_dtypes():
+        arguments = (self.untyped_storage(), *arguments, self.dtype)
+        rebuild = torch._utils._rebuild_tensor_v3
+    else:
+        arguments = (self._typed_storage(), *arguments)  # type: ignore[no-untyped-call]
+        rebuild = torch._utils._rebuild_tensor_v2
+    return rebuild, (*arguments, metadata) if metadata else arguments
+
+
+def deepcopy(self: FakeCudaTensor, memo: dict[int, Any]) -> FakeCudaTensor:
+    """`Tensor.__deepcopy__` and `Parameter.__deepcopy__`."""
+    if id(self) in memo:
+        return memo[id(self)]  # type: ignore[no-any-return]
+    if isinstance(self, torch.nn.Parameter):
+        # As torch: no gradient, no attributes, and views do not share.
+        clone = self.detach().clone(memory_format=torch.preserve_format)
+        new = memo[id(self)] = torch.nn.Parameter(clone, self.requires_grad)
+        if "_host_class" in self.__dict__:
+            new._host_class = self.__dict__["_host_class"]  # type: ignore[attr-defined]
+        return new  # type: ignore[return-value]
+    if not self.is_leaf:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  "
+            "If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, "
+            "see https://github.com/pytorch/pytorch/pull/103001"
+        )
+    with torch.no_grad():
+        apart = self.layout is torch.strided and not self._inner.is_quantized
+        twin = _deep(self, memo) if apart else self.clone()
+        twin.requires_grad_(self.requires_grad)
+        if self.grad is not None:
+            twin.grad = copy.deepcopy(self.grad, memo)
+        if user_subclasses.on_host(type(self)) is not FakeCudaTensor:
+            twin = twin.as_subclass(type(self))
+        twin.__dict__.update(copy.deepcopy(user_state(self), memo))
+    memo[id(self)] = twin
+    return twin  # type: ignore[return-value]
+
+
+def _deep(self: FakeCudaTensor, memo: dict[int, Any]) -> torch.Tensor:
+    """A tensor over a copy of the storage, one copy for all tensors in `memo` that share it."""
+    storage = copy.deepcopy(self.untyped_storage(), memo)
+    new = torch.empty(0, dtype=self.dtype, device=self.device)
+    new.set_(storage, self.storage_offset(), self.size(), self.stride())
+    if self.is_conj():
+        new = new.conj_physical()
+    return new.neg() if self.is_neg() else new
+
+
+def set_tensor_metadata(tensor: torch.Tensor, metadata: dict[str, bool]) -> None:
+    """`torch._utils.set_tensor_metadata`: the conj and neg bits belong to the values."""
+    if tensor.__class__ is FakeCudaTensor:
+        _set_tensor_metadata(tensor._inner, metadata)  # type: ignore[no-untyped-call]
+        flag(tensor)
+    else:
+        _set_tensor_metadata(tensor, metadata)  # type: ignore[no-untyped-call]
+
+
+_set_tensor_metadata = torch._utils.set_tensor_metadata
+
+
+def reduce_for_process(tensor: FakeCudaTensor) -> tuple[Any, ...]:
+    """What `torch.multiprocessing` sends to another process: a copy, where CUDA sends a handle to the same memory."""
+    if tensor.requires_grad and not tensor.is_leaf:
+        raise RuntimeError(
+            "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does not support "
+            "crossing process boundaries.  If you just want to transfer the data, call detach() on the tensor before "
+            "serializing (e.g., putting it on the queue)."
+        )
+    # As bytes: shared memory would live no longer than the copy on the host, which nobody holds.
+    file = io.BytesIO()
+    torch.save(tensor.detach().cpu(), file)
+    parameter = isinstance(tensor, torch.nn.Parameter)
+    return rebuild_in_process, (file.getvalue(), tensor.device.index, tensor.requires_grad, parameter)
+
+
+def rebuild_in_process(saved: bytes, index: int, requires_grad: bool, parameter: bool) -> torch.Tensor:
+    """The tensor that another process sent, on this process's device of the same index."""
+    tensor = torch.load(io.BytesIO(saved), weights_only=True).cuda(index)
+    return torch.nn.Parameter(tensor, requires_grad) if parameter else tensor.requires_grad_(requires_grad)
+
+
+def install(patches: Patches) -> None:
+    """Patch what loading needs, and what sends tensors to other processes."""
+    patches.set(torch._utils, "set_tensor_metadata", set_tensor_metadata)
+    patches.set_item(ForkingPickler._extra_reducers, FakeCudaTensor, reduce_for_process)  # type: ignore[attr-defined]

@@ -1,0 +1,63 @@
+"""Users' subclasses of torch.Tensor on a device: ``MyTensor(...).cuda()`` stays a MyTensor.
+
+The dispatch path asks ``tensor.__class__ is FakeCudaTensor``. So a class is made that is both the user's and ours, and
+that answers `FakeCudaTensor` when an instance is asked for ``__class__``; ``type(tensor)`` and ``isinstance`` see both.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.base.patches import Patches
+
+_HOST = "_subclass_on_the_host"
+_set_class = object.__dict__["__class__"].__set__
+_base_as_subclass: Any = torch._C.TensorBase.as_subclass
+
+
+class _Last(FakeCudaTensor):
+    """What ``super().__torch_function__`` reaches from a user's class: torch.Tensor's, which keeps the class."""
+
+
+# After the class is made, for torch switches it off while it makes a class that has a `__torch_dispatch__`.
+_Last.__torch_function__ = classmethod(torch.Tensor.__torch_function__.__func__)  # type: ignore[attr-defined, assignment]
+
+
+@cache
+def on_device(cls: type[torch.Tensor]) -> type[torch.Tensor]:
+    """The class of a `cls` on a device."""
+    members = {"__class__": FakeCudaTensor, "__module__": cls.__module__, "__qualname__": cls.__qualname__, _HOST: cls}
+    function: Any = cls.__torch_function__
+    metaclass: Any = type(cls)
+    double = metaclass(cls.__name__, (cls, _Last), members)
+    # Now, for torch switches it off while it makes a class that has a `__torch_dispatch__`.
+    double.__torch_function__ = classmethod(function.__func__)
+    return double  # type: ignore[no-any-return]
+
+
+def on_host(cls: type[torch.Tensor]) -> type[torch.Tensor]:
+    """The user's class, given it or its double on a device."""
+    return getattr(cls, _HOST, cls)
+
+
+def as_subclass(self: torch.Tensor, cls: type[torch.Tensor]) -> torch.Tensor:
+    """`Tensor.as_subclass`: an alias of the tensor that is a `cls`."""
+    cls = on_host(cls)
+    if self.__class__ is not FakeCudaTensor:
+        return _base_as_subclass(self, cls)  # type: ignore[no-any-return]
+    with torch._C.DisableTorchFunctionSubclass():
+        alias = torch.ops.aten.alias.default(self)
+    if cls not in (torch.Tensor, FakeCudaTensor):
+        _set_class(alias, on_device(cls))
+    return alias  # type: ignore[no-any-return]
+
+
+def install(patches: Patches) -> None:
+    """Patch `Tensor.as_subclass`."""
+    patches.set(torch.Tensor, "as_subclass", as_subclass)

@@ -1,0 +1,114 @@
+"""Tensors of other classes around device tensors: wrapper subclasses, and functorch's levels.
+
+Both have a C++ half of their own, which says its device. For a wrapper subclass (jagged tensors, quantized weights,
+whatever a user derives from torch.Tensor) that must be our C++ device: autograd asks for the guard of a device, a CPU
+build has none for CUDA, and the process would abort. Python code is shown ``cuda`` all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._functorch import eager_transforms, vmap
+
+from fakegpu_lab.driver.base.patches import Patches
+from fakegpu_lab.driver.base.privateuse1 import NAME, shown
+from fakegpu_lab.driver.tensor_api.conversion import cpp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_base: Any = torch._C.TensorBase
+_make_wrapper_subclass: Any = torch.Tensor._make_wrapper_subclass
+_DEVICE, _DISPATCH_DEVICE = 6, 10
+"""Positions in `_make_wrapper_subclass` after the class (torch/csrc/autograd/python_variable.cpp)."""
+
+
+def device(self: torch.Tensor) -> torch.device:
+    """`Tensor.device`, ``cuda`` for our C++ device."""
+    return shown(_base.device.__get__(self))
+
+
+def is_cuda(self: torch.Tensor) -> bool:
+    """`Tensor.is_cuda`, also of our C++ device."""
+    return _base.device.__get__(self).type in (NAME, "cuda")
+
+
+_FACE = {"device": property(device), "is_cuda": property(is_cuda)}
+
+
+def _wrapper_maker(patches: Patches) -> Callable[..., torch.Tensor]:
+    @functools.wraps(_make_wrapper_subclass)
+    def make_wrapper_subclass(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+        where = args[_DEVICE] if len(args) > _DEVICE else kwargs.get("device")
+        if where is None or torch.device(where).type not in ("cuda", NAME):
+            return _make_wrapper_subclass(cls, *args, **kwargs)  # type: ignore[no-any-return]
+        if len(args) > _DEVICE:
+            args = (*args[:_DEVICE], cpp(where), *args[_DEVICE + 1 :])
+        else:
+            kwargs["device"] = cpp(where)
+        if len(args) > _DISPATCH_DEVICE:  # C++ would be told the device that the class shows
+            args = (*args[:_DISPATCH_DEVICE], False, *args[_DISPATCH_DEVICE + 1 :])
+        elif kwargs.get("dispatch_device"):
+            kwargs["dispatch_device"] = False
+        for name, shows in _FACE.items():
+            if getattr(cls, name) is getattr(torch.Tensor, name):
+                patches.set(cls, name, shows)
+        return _make_wrapper_subclass(cls, *args, **kwargs)  # type: ignore[no-any-return]
+
+    return make_wrapper_subclass
+
+
+class _Levels:
+    """While a functorch transform runs, every tensor class shows ``cuda``: its wrappers are plain torch.Tensors."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._depth = 0  # of all threads together
+        self._patches = Patches()
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """One more level."""
+        with self._lock:
+            if not self._depth:
+                for name, shows in _FACE.items():
+                    self._patches.set(torch.Tensor, name, shows)
+            self._depth += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._depth -= 1
+                if not self._depth:
+                    self._patches.undo()
+
+    def around(self, increment_nesting: Callable[..., Any]) -> Callable[..., Any]:
+        """A context manager of functorch's (`grad_increment_nesting`) with `entered` around it."""
+
+        @contextlib.contextmanager
+        def nesting(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            with self.entered(), increment_nesting(*args, **kwargs) as level:
+                yield level
+
+        return nesting
+
+
+_levels = _Levels()
+
+_NESTINGS = (
+    (vmap, "vmap_increment_nesting"),
+    (eager_transforms, "grad_increment_nesting"),
+    (eager_transforms, "jvp_increment_nesting"),
+)
+
+
+def install(patches: Patches) -> None:
+    """Patch what makes wrapper subclasses, and the entrances of functorch's levels."""
+    patches.set(torch.Tensor, "_make_wrapper_subclass", staticmethod(_wrapper_maker(patches)))
+    for module, name in _NESTINGS:
+        patches.set(module, name, _levels.around(getattr(module, name)))

@@ -1,0 +1,132 @@
+"""torch.backends.cuda and torch.backends.cudnn: the switches that a CPU build lacks, and all of them put back.
+
+Most switches live in C++ in every build (aten/src/ATen/Context.cpp): they can be set, are remembered, and change
+nothing that is computed, for it is computed on the CPU. `install` notes them, so that none outlives the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch.backends import cuda
+
+from fakegpu_lab.driver.base import current
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.base.patches import Patches
+
+_C: Any = torch._C  # its stubs know half of these
+
+# getter and setter of a switch, without arguments
+_SWITCHES = (
+    ("_get_cudnn_enabled", "_set_cudnn_enabled"),
+    ("_get_cudnn_benchmark", "_set_cudnn_benchmark"),
+    ("_get_cudnn_deterministic", "_set_cudnn_deterministic"),
+    ("_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32"),
+    ("_get_cublas_allow_tf32", "_set_cublas_allow_tf32"),
+    ("_get_cublas_allow_fp16_accumulation", "_set_cublas_allow_fp16_accumulation"),
+    ("_get_cublas_allow_fp16_reduced_precision_reduction", "_set_cublas_allow_fp16_reduced_precision_reduction"),
+    ("_get_cublas_allow_bf16_reduced_precision_reduction", "_set_cublas_allow_bf16_reduced_precision_reduction"),
+    ("_get_flash_sdp_enabled", "_set_sdp_use_flash"),
+    ("_get_mem_efficient_sdp_enabled", "_set_sdp_use_mem_efficient"),
+    ("_get_math_sdp_enabled", "_set_sdp_use_math"),
+    ("_get_cudnn_sdp_enabled", "_set_sdp_use_cudnn"),
+    ("_get_math_sdp_allow_fp16_bf16_reduction", "_set_math_sdp_allow_fp16_bf16_reduction"),
+    ("_get_float32_matmul_precision", "_set_float32_matmul_precision"),
+)
+_PRECISIONS = (("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"))
+
+
+def _state() -> dict[Any, Any]:
+    """What every switch says now."""
+    found: dict[Any, Any] = {}
+    for getter, setter in _SWITCHES:
+        if hasattr(_C, getter) and hasattr(_C, setter):
+            with contextlib.suppress(RuntimeError):  # torch refuses to read tf32 by its old name when set by its new
+                value = getattr(_C, getter)()
+                found[setter,] = value if isinstance(value, tuple) else (value,)
+    for place in _PRECISIONS:
+        with contextlib.suppress(RuntimeError, AttributeError):
+            found[("_set_fp32_precision_setter", *place)] = (_C._get_fp32_precision_getter(*place),)
+    return found
+
+
+def _restorer() -> Callable[[], None]:
+    before = _state()
+
+    def restore() -> None:
+        now = _state()
+        for (setter, *place), value in before.items():
+            if now.get((setter, *place)) != value:
+                getattr(_C, setter)(*place, *value)
+
+    return restore
+
+
+_preferred: dict[str, Any] = {}
+
+
+def set_linalg(backend: Any) -> None:
+    """Remember which library linear algebra should use; the CPU's computes."""
+    _preferred["linalg"] = backend
+
+
+def set_blas(backend: Any) -> None:
+    """Remember which BLAS should be used; the workspace is cuBLAS's with any."""
+    _preferred["blas"] = _C._BlasBackend.Cublas if backend == _C._BlasBackend.Default else backend
+
+
+_plans: dict[int, int] = {}
+_MOST_PLANS = 4096  # CuFFTPlanCache.h, CUFFT_DEFAULT_CACHE_SIZE
+
+
+def plan_cache_size(index: int) -> int:
+    """How many plans cuFFT keeps: none, for FFTs are computed on the CPU, which needs none."""
+    current.device(index)
+    return 0
+
+
+def plan_cache_max_size(index: int) -> int:
+    """How many it may keep."""
+    return _plans.get(current.device(index).index, _MOST_PLANS)
+
+
+def set_plan_cache_max_size(index: int, size: int) -> None:
+    """Set how many it may keep."""
+    device = current.device(index)
+    if size < 0:
+        raise RuntimeError(f"cuFFT plan cache size must be non-negative, but got {size}")
+    _plans[device.index] = size
+
+
+FUNCTIONS: dict[str, Any] = {
+    "_get_linalg_preferred_backend": lambda: _preferred["linalg"],
+    "_set_linalg_preferred_backend": set_linalg,
+    "_get_blas_preferred_backend": lambda: _preferred["blas"],
+    "_set_blas_preferred_backend": set_blas,
+    "_is_flash_attention_available": lambda: True,
+}
+
+_CUFFT = {
+    "_cufft_get_plan_cache_size": plan_cache_size,
+    "_cufft_get_plan_cache_max_size": plan_cache_max_size,
+    "_cufft_set_plan_cache_max_size": set_plan_cache_max_size,
+    "_cufft_clear_plan_cache": plan_cache_size,
+}
+
+
+def install(patches: Patches) -> None:
+    """Note the switches, and give the missing ones their defaults."""
+    patches.later(_restorer())
+    _plans.clear()
+    _preferred.update(linalg=_C._LinalgBackend.Default, blas=_C._BlasBackend.Cublas)
+    for name, function in _CUFFT.items():
+        patches.set(torch, name, function)
+    # torch.backends.cuda took the functions when it was imported.
+    cache, prop = cuda.cuFFTPlanCache, cast("Any", cuda.cuFFTPlanCacheAttrContextProp)
+    patches.set(cache, "size", prop(plan_cache_size, vars(cache)["size"].setter))  # a sentence: it is read-only
+    patches.set(cache, "max_size", prop(plan_cache_max_size, set_plan_cache_max_size))

@@ -1,0 +1,130 @@
+"""What torch's Python may ask of CUDA and the simulation does not have: each says so in one sentence.
+
+Installed first: a subject that learns one of these names replaces it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+import torch.cuda.graphs
+from torch.backends import ContextProp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.base.patches import Patches
+
+
+def refuse(what: str) -> Callable[..., NoReturn]:
+    """A function that raises: `what` is not part of the simulation."""
+
+    def refused(*args: Any, **kwargs: Any) -> NoReturn:
+        raise RuntimeError(f"{what} is not part of the simulation.")
+
+    return refused
+
+
+_POOLS = "A memory pool of its own (torch.cuda.MemPool)"
+_GRAPHS = "Capturing CUDA graphs"
+_PLUGGABLE = "Another memory allocator (torch.cuda.memory.CUDAPluggableAllocator)"
+_TUNABLE = "Tuning GEMMs (torch.cuda.tunable)"
+_GDS = "GPUDirect Storage (torch.cuda.gds)"
+_NCCL = "Joining processes by NCCL without torch.distributed (torch.cuda.nccl.init_rank)"
+_WORKSPACE = "Setting the size of cuBLAS's workspace other than by CUBLAS_WORKSPACE_CONFIG"
+
+_REFUSED = {
+    _POOLS: (
+        "_cuda_beginAllocateToPool", "_cuda_beginAllocateCurrentThreadToPool", "_cuda_beginAllocateCurrentStreamToPool",
+        "_cuda_endAllocateToPool", "_cuda_releasePool",
+    ),
+    _GRAPHS: (
+        "_cuda_checkPoolLiveAllocations", "_cuda_setCheckpointPoolState", "_cuda_getCheckpointState",
+        "_construct_CUDA_Tensor_From_Storage_And_Metadata", "_free_And_Remove_DeleterFn",
+    ),
+    _PLUGGABLE: (
+        "_cuda_customAllocator", "_cuda_changeCurrentAllocator", "_cuda_getAllocator", "_cuda_cudaHostAllocator",
+    ),
+    _TUNABLE: (
+        "_cuda_tunableop_enable", "_cuda_tunableop_tuning_enable", "_cuda_record_untuned_enable",
+        "_cuda_tunableop_set_max_tuning_duration", "_cuda_tunableop_get_max_tuning_duration",
+        "_cuda_tunableop_set_max_tuning_iterations", "_cuda_tunableop_get_max_tuning_iterations",
+        "_cuda_tunableop_set_filename", "_cuda_tunableop_get_filename", "_cuda_tunableop_read_file",
+        "_cuda_tunableop_write_file", "_cuda_tunableop_write_file_on_exit", "_cuda_tunableop_get_results",
+        "_cuda_tunableop_get_validators", "_cuda_tunableop_set_rotating_buffer_size",
+        "_cuda_tunableop_get_rotating_buffer_size", "_cuda_tunableop_set_numerical_check_tolerances",
+    ),
+    _GDS: (
+        "_gds_register_buffer", "_gds_deregister_buffer", "_gds_register_handle", "_gds_deregister_handle",
+        "_gds_load_storage", "_gds_save_storage",
+    ),
+    _NCCL: (
+        "_nccl_unique_id", "_nccl_init_rank",
+    ),
+    _WORKSPACE: (
+        "_cuda_setCublasWorkspaceSize", "_cuda_setCublasLtWorkspaceSize", "_cuda_resetCublasWorkspaceSize",
+        "_cuda_resetCublasLtWorkspaceSize",
+    ),
+    "Compiling CUDA code (torch.cuda.jiterator)": ("_cuda_jiterator_compile_and_launch_kernel",),
+}  # fmt: skip
+
+
+def set_sync_debug_mode(mode: int) -> None:
+    """Remember the mode. No synchronising call warns or fails yet."""
+    global _sync_debug_mode
+    if mode not in (0, 1, 2):
+        raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
+    _sync_debug_mode = mode
+
+
+class AllocatorState:
+    """``_cuda_CUDAAllocator_AllocatorState``: a checkpoint of a graph's memory; a name that inductor imports."""
+
+
+_sync_debug_mode = 0
+_cudnn: dict[str, Any] = {"benchmark_limit": 10, "empty_cache": True}
+
+
+def _workspace_bytes() -> int:
+    from fakegpu_lab.driver.base import current
+    from fakegpu_lab.driver.cost import workspace
+
+    return workspace.workspace_bytes(current.device())
+
+
+FUNCTIONS: dict[str, Any] = {name: refuse(what) for what, names in _REFUSED.items() for name in names} | {
+    "_cuda_CUDAAllocator_AllocatorState": AllocatorState,
+    "_cuda_tunableop_is_enabled": lambda: False,
+    "_cuda_tunableop_tuning_is_enabled": lambda: False,
+    "_cuda_record_untuned_is_enabled": lambda: False,
+    "_cuda_set_sync_debug_mode": set_sync_debug_mode,
+    "_cuda_get_sync_debug_mode": lambda: _sync_debug_mode,
+    "_cuda_getCurrentBlasHandle": lambda: 0x5700_0000_0000,
+    "_cuda_getCurrentSolverHandle": lambda: 0x5700_0000_1000,
+    "_cuda_getCublasWorkspaceSize": _workspace_bytes,
+    "_cuda_getCublasLtWorkspaceSize": _workspace_bytes,  # shared since 2.7
+    "_cuda_getHipblasltVersion": lambda: "",
+    "_cuda_get_cudnn_benchmark_limit": lambda: _cudnn["benchmark_limit"],
+    "_cuda_set_cudnn_benchmark_limit": lambda limit: _cudnn.update(benchmark_limit=limit),
+    "_cuda_get_conv_benchmark_empty_cache": lambda: _cudnn["empty_cache"],
+    "_cudnn_set_conv_benchmark_empty_cache": lambda enable: _cudnn.update(empty_cache=enable),
+    "_rocm_is_backward_pass": lambda: False,
+}
+
+
+def install(patches: Patches) -> None:
+    """Let the dummies of a CPU build's classes say the same."""
+    global _sync_debug_mode
+    _sync_debug_mode = 0
+    _cudnn.update(benchmark_limit=10, empty_cache=True)
+    patches.set(torch._C._MemPool, "__new__", staticmethod(refuse(_POOLS)))
+    if hasattr(torch.accelerator, "Graph"):  # since 2.13
+        patches.set(torch.accelerator.Graph, "__new__", staticmethod(refuse(_GRAPHS)))
+    if hasattr(torch.cuda, "_compile_kernel"):  # since 2.9
+        patches.set(torch.cuda, "_compile_kernel", refuse("Compiling CUDA code (torch.cuda._compile_kernel)"))
+    limit = ContextProp(torch._C._cuda_get_cudnn_benchmark_limit, torch._C._cuda_set_cudnn_benchmark_limit)  # type: ignore[no-untyped-call]
+    patches.set(type(torch.backends.cudnn), "benchmark_limit", limit)
+    for name in ("_cuda_beginAllocateToPool", "_cuda_beginAllocateCurrentThreadToPool", "_cuda_endAllocateToPool",
+                 "_cuda_releasePool"):  # fmt: skip
+        patches.set(torch.cuda.memory, name, refuse(_POOLS))

@@ -1,0 +1,81 @@
+"""Which CUDA this torch claims to be built with: versions, architectures, what is compiled in.
+
+The simulated torch is the wheel that a person with that machine would have installed: the default one, or, for cards
+before Turing, the one for CUDA 12.6, the last that supports them (`torch.cuda.PYTORCH_RELEASES_CODE_CC`). So nothing
+warns at initialisation, and cuDNN does not refuse the card.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.torch_cuda.devices.lifecycle import poison_fork
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.base.patches import Patches
+
+
+@dataclass(frozen=True)
+class Build:
+    """A CUDA wheel of PyTorch."""
+
+    cuda: str
+    cuda_number: int
+    cudnn: int
+    nccl: tuple[int, int, int]
+    capabilities: tuple[int, ...]
+
+
+_OLD = Build("12.6", 12060, 91002, (2, 27, 5), (50, 60, 70, 75, 80, 86, 90))
+_NEW = Build("13.0", 13000, 91501, (2, 28, 9), (75, 80, 86, 90, 100, 120))
+
+
+def build() -> Build:
+    """The wheel for the enabled machine."""
+    oldest = min((device.profile.compute_capability for device in current.cards()), default=(9, 0))
+    return _OLD if oldest < (7, 5) else _NEW
+
+
+def get_arch_flags() -> str:
+    """``sm_75 sm_80 …``; a card that the wheel has no code for gets its own, rather than torch's warning."""
+    poison_fork()
+    capabilities = set(build().capabilities)
+    for device in current.cards():
+        major, minor = device.profile.compute_capability
+        wanted = 10 * major + minor
+        if wanted in (53, 62, 72, 87, 101, 110) or not any(c // 10 == major and c <= wanted for c in capabilities):
+            capabilities.add(wanted)
+    return " ".join(f"sm_{capability}" for capability in sorted(capabilities))
+
+
+def nccl_version() -> int:
+    """``_nccl_version``: major, minor and patch in one number, as `torch.cuda.nccl.version` takes it apart."""
+    major, minor, patch = build().nccl
+    return major << 32 | minor << 16 | patch
+
+
+FUNCTIONS = {
+    "_cuda_getArchFlags": get_arch_flags,
+    "_cuda_getCompiledVersion": lambda: build().cuda_number,
+    "_nccl_version": nccl_version,
+    "_nccl_version_suffix": lambda: b"",
+}
+
+
+def install(patches: Patches) -> None:
+    """Patch the places that say what torch was built with."""
+    patches.set(torch._C, "_has_cuda", True)
+    patches.set(torch._C, "_has_cudnn", True)
+    patches.set(torch.version, "cuda", build().cuda)
+    # A CUDA wheel brings Triton along; this one module says on stderr, when it is imported, that it is missing.
+    patches.set(logging.getLogger("torch.utils.flop_counter"), "disabled", True)
+    # The module stands in sys.modules as an object with properties; its functions are in the module it wraps.
+    patches.set(sys.modules["torch.backends.cudnn"].m, "version", lambda: build().cudnn)
+    patches.set(sys.modules["torch.backends.cudnn"].m, "_init", lambda: True)  # is_acceptable() would warn otherwise
+    patches.set(torch.cuda, "has_magma", True)

@@ -1,0 +1,114 @@
+"""torch.cuda's devices: how many, which is current, which reach each other."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import torch
+
+from fakegpu_lab.driver.asserts import device_asserts
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.cost import work
+from fakegpu_lab.driver.torch_cuda.devices.lifecycle import look, poison_fork, require
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.base.patches import Patches
+
+
+def get_device_count() -> int:
+    """The count of the CUDA runtime; like there, asking makes a later fork a bad one."""
+    poison_fork()
+    return count()
+
+
+def count() -> int:
+    """How many devices there are; NVML knows it without a CUDA call."""
+    look()
+    return len(current.devices())
+
+
+def get_device() -> int:
+    """The current device of this thread."""
+    require()
+    return current.thread.index
+
+
+def set_device(index: int) -> None:
+    """Make a device current for this thread; raises ``invalid device ordinal``."""
+    require()
+    if index >= 0:
+        current.thread.index = current.device(index).index
+
+
+def exchange_device(index: int) -> int:
+    """Make a device current and return the one before; a negative index changes nothing and returns -1."""
+    if index < 0:
+        return -1
+    require()
+    before = current.thread.index
+    set_device(index)
+    return before
+
+
+def maybe_exchange_device(index: int) -> int:
+    """As `exchange_device`; a function of its own, because torch._dynamo registers a handler for each."""
+    return exchange_device(index)
+
+
+def can_device_access_peer(index: int, peer: int) -> bool:
+    """Whether one device can read another's memory: those of one node can, if its PCIe tree lets them."""
+    require()
+    if index == peer or current.machine is None:
+        return False
+    spec = current.machine.spec
+    first, second = current.device(index), current.device(peer)
+    if first.slot // spec.gpus_per_node != second.slot // spec.gpus_per_node:
+        return False
+    node = spec.node
+    if node is not None:
+        return node.fabric.kind != "pcie" or node.pcie.peer_to_peer
+    # Loose cards sit in one host. NVIDIA's driver gives GeForce cards no peer access; unlike ones have none.
+    return first.profile.id == second.profile.id and first.profile.segment in ("datacenter", "workstation")
+
+
+def synchronize() -> None:
+    """Wait until the current device has done all that was queued."""
+    require()
+    work.wait(current.device(), "torch.cuda.synchronize")
+    device_asserts.check(current.device())
+
+
+def sleep(cycles: int) -> None:
+    """``torch.cuda._sleep``: a kernel of one thread that spins for so many clock cycles."""
+    if not isinstance(cycles, int):
+        raise RuntimeError("torch.cuda._sleep(): expected 'int'")
+    require()
+    device = current.device()
+    ns = round(cycles / device.profile.core_clock_mhz * 1e3)
+    work.kernel(device, work.Work(max(ns, device.roofline.floor), 0, 0, device.roofline.one_block))
+
+
+FUNCTIONS = {
+    "_cuda_getDeviceCount": get_device_count,
+    "_cuda_getDevice": get_device,
+    "_cuda_setDevice": set_device,
+    "_cuda_exchangeDevice": exchange_device,
+    "_cuda_maybeExchangeDevice": maybe_exchange_device,
+    "_cuda_canDeviceAccessPeer": can_device_access_peer,
+    "_cuda_synchronize": synchronize,
+    "_cuda_sleep": sleep,
+    "_cuda_ipc_collect": lambda: None,
+}
+
+
+def install(patches: Patches) -> None:
+    """Patch what torch.cuda bound when it was imported, and its ways around the CUDA runtime."""
+    cuda = torch.cuda
+    patches.set(cuda, "_exchange_device", exchange_device)
+    patches.set(cuda, "_maybe_exchange_device", maybe_exchange_device)
+    patches.set(cuda, "_cached_device_count", None)
+    patches.set(cuda, "_check_bf16_tensor_supported", functools.cache(cuda._check_bf16_tensor_supported.__wrapped__))
+    # Without these a machine that has NVIDIA's driver would count its real cards before initialisation.
+    for name in ("_device_count_nvml", "_raw_device_count_nvml"):
+        patches.set(cuda, name, count)

@@ -1,0 +1,69 @@
+"""``torch.device(1)``: an index alone means the accelerator's device, and C++ would name its own, PrivateUse1.
+
+torch.device is a C class that cannot be inherited from. A stand-in makes the devices, which stay objects of the C
+class; it equals that class and hashes like it, so that tables which have the one find the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.jit.annotations
+from torch.jit import _builtins
+
+from fakegpu_lab.driver.base.privateuse1 import CUDA_DEVICES, MAX_DEVICES
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.base.patches import Patches
+
+_device = torch.device
+_try_ann_to_type: Any = torch.jit.annotations.try_ann_to_type
+
+
+class _Meta(type):
+    """The class of the stand-in."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> torch.device:
+        if len(args) == 1 and not kwargs and args[0].__class__ is int:
+            return by_index(args[0])
+        return _device(*args, **kwargs)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, _device)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return subclass is cls or issubclass(subclass, _device)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(_device, name)
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is _device
+
+    def __hash__(cls) -> int:
+        return hash(_device)
+
+
+def by_index(index: int) -> torch.device:
+    """``torch.device(index)`` (python_arg_parser.h, toDevice); whether there is such a device shows when it is used."""
+    if index < 0:
+        raise RuntimeError("Device index must not be negative")
+    return CUDA_DEVICES[index] if index < MAX_DEVICES else _device("cuda", index)
+
+
+_FACADE: Any = _Meta("device", (), {"__module__": "torch", "__doc__": _device.__doc__})
+
+
+def try_ann_to_type(ann: Any, *args: Any, **kwargs: Any) -> Any:
+    """`torch.jit.annotations.try_ann_to_type`, for annotations that were written before the stand-in was there."""
+    return _try_ann_to_type(torch.device if ann is _device else ann, *args, **kwargs)
+
+
+def install(patches: Patches) -> None:
+    """Put the stand-in where programs find the class."""
+    table = _builtins._get_builtin_table()  # type: ignore[no-untyped-call]
+    patches.set(torch, "device", _FACADE)
+    if id(_device) in table:  # TorchScript knows `torch.device(…)` by the object that it is called on
+        patches.set_item(table, id(_FACADE), table[id(_device)])
+    patches.set(torch.jit.annotations, "try_ann_to_type", try_ann_to_type)

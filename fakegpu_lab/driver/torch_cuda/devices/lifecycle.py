@@ -1,0 +1,118 @@
+"""When CUDA is initialised, and what a fork does to it.
+
+torch initialises CUDA at its first real use (`torch.cuda._lazy_init`), and runs then what was queued before, such as
+seeds. A process forked after the first CUDA call may not use CUDA: `forked_child` of torch/csrc/cuda/Module.cpp.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from fakegpu_lab.driver.asserts import device_asserts
+from fakegpu_lab.driver.base import cuda_messages, current
+from fakegpu_lab.hardware.catalogue.visible_devices import VARIABLE
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.base.patches import Patches
+
+BAD_FORK = (
+    "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' "
+    "start method"
+)
+
+_CUDA = 1  # c10::DeviceType::CUDA
+_poisoned = False
+_in_bad_fork = False
+
+
+def poison_fork() -> None:
+    """Remember that CUDA was called: a process forked from now on may not use it."""
+    global _poisoned
+    _poisoned = True
+
+
+def _forked_child() -> None:
+    global _in_bad_fork
+    if _poisoned and current.machine is not None:
+        _in_bad_fork = True
+        current.ready = False
+        current.machine.retire(BAD_FORK)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_forked_child)
+
+
+def look() -> None:
+    """Read ``CUDA_VISIBLE_DEVICES``, which counts until CUDA is initialised; changes after that have no effect."""
+    if current.machine is not None and not current.ready:
+        current.machine.look(os.environ.get(VARIABLE))
+
+
+def init() -> None:
+    """``_cuda_init``: after it, the machine can be used."""
+    if _in_bad_fork:
+        raise RuntimeError(BAD_FORK)
+    look()
+    if not current.devices():
+        raise cuda_messages.no_gpus()
+    poison_fork()
+    from fakegpu_lab.driver.torch_cuda import generators
+
+    generators.bind()
+    device_asserts.initialise()
+    current.ready = True
+
+
+def require() -> None:
+    """Initialise CUDA unless it is, as the C functions do that need a context."""
+    if not current.ready:
+        torch.cuda._lazy_init()  # type: ignore[no-untyped-call]
+
+
+def forget_in_cpp() -> None:
+    """Have C++ ask `torch.cuda._lazy_init` again at its next use of CUDA, which then says that there is none.
+
+    C++ notes by itself that CUDA was initialised; the function that takes the note back is exported
+    (torch/csrc/utils/device_lazy_init.h). Where compilers name it otherwise (Windows), C++ goes on to say that PyTorch
+    is not linked with support for CUDA.
+    """
+    suffix = ".dylib" if sys.platform == "darwin" else ".so"
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.PyDLL(str(Path(torch.__file__).parent / "lib" / f"libtorch_python{suffix}"))
+        function = library["_ZN5torch5utils24set_requires_device_initEN3c1010DeviceTypeEb"]
+        function.argtypes, function.restype = (ctypes.c_int8, ctypes.c_bool), None
+        function(_CUDA, True)
+
+
+FUNCTIONS = {
+    "_cuda_init": init,
+    "_cuda_isInBadFork": lambda: _in_bad_fork,
+    "_cuda_hasPrimaryContext": lambda index: current.ready and 0 <= index < len(current.devices()),
+}
+
+
+def install(patches: Patches) -> None:
+    """Give torch.cuda the state of a CUDA build that nobody has used yet."""
+    global _poisoned, _in_bad_fork
+    _poisoned = _in_bad_fork = False
+    current.ready = False
+    patches.later(forget_in_cpp)
+    cuda = torch.cuda
+    patches.set(cuda, "_is_in_bad_fork", FUNCTIONS["_cuda_isInBadFork"])
+    patches.set(cuda, "_initialized", False)
+    patches.set(cuda, "_tls", threading.local())
+    # Copies: what is queued while the machine is on must not wait for a CUDA that never comes. What was queued
+    # before (`torch.manual_seed` at the top of a notebook) counts.
+    patches.set(cuda, "_queued_calls", list(cuda._queued_calls))
+    seeds = type(cuda._lazy_seed_tracker)()
+    vars(seeds).update(vars(cuda._lazy_seed_tracker))
+    patches.set(cuda, "_lazy_seed_tracker", seeds)

@@ -1,0 +1,87 @@
+"""The tensor types of old: ``torch.cuda.FloatTensor(2, 3)``, ``isinstance(x, torch.cuda.HalfTensor)``.
+
+torch/csrc/tensor/python_tensor.cpp makes one object for each pair of backend and dtype; those of CUDA refuse to work in
+a CPU build. These take their places.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.cuda.sparse
+
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.privateuse1 import CUDA_DEVICES
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.base.patches import Patches
+
+DTYPES = {
+    "FloatTensor": torch.float32, "DoubleTensor": torch.float64, "HalfTensor": torch.float16,
+    "BFloat16Tensor": torch.bfloat16, "ByteTensor": torch.uint8, "CharTensor": torch.int8,
+    "ShortTensor": torch.int16, "IntTensor": torch.int32, "LongTensor": torch.int64, "BoolTensor": torch.bool,
+}  # fmt: skip
+
+
+class tensortype(type):  # noqa: N801 (torch's name)
+    """``torch.tensortype``, the class of these types."""
+
+    dtype: torch.dtype
+    layout: torch.layout
+    is_cuda = True
+
+    @property
+    def is_sparse(cls) -> bool:
+        """Whether the layout is COO."""
+        return cls.layout is torch.sparse_coo
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """A new tensor of this type, from sizes, values, a storage or a tensor."""
+        return _sparse(cls.dtype, *args) if cls.is_sparse else make(cls.dtype, *args, **kwargs)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return instance.__class__ is FakeCudaTensor and instance.dtype is cls.dtype and instance.layout is cls.layout
+
+
+tensortype.__module__ = "torch"
+
+
+def make(dtype: torch.dtype, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Make what the legacy constructor of a dense CUDA type does (torch/csrc/utils/tensor_new.cpp, legacy_tensor_ctor).
+
+    Raises
+    ------
+    TypeError
+        The argument is a tensor of another type.
+    """
+    return torch.empty(0, dtype=dtype, device=CUDA_DEVICES[current.device().index]).new(*args, **kwargs)
+
+
+def _sparse(dtype: torch.dtype, *args: Any) -> torch.Tensor:
+    """``torch.cuda.sparse.FloatTensor(indices, values[, size])``, or of sizes alone (legacy_sparse_tensor_ctor)."""
+    if len(args) >= 2 and isinstance(args[0], torch.Tensor):
+        return torch.sparse_coo_tensor(*args, dtype=dtype)
+    size = args[0] if len(args) == 1 and not isinstance(args[0], int) else args
+    return torch.sparse_coo_tensor(size=tuple(size) or (0,), dtype=dtype, device="cuda")  # type: ignore[call-arg]
+
+
+def _types(module: Any, layout: torch.layout) -> dict[str, tensortype]:
+    made = {}
+    for name, dtype in DTYPES.items():
+        if hasattr(module, name):
+            names = {"__module__": module.__name__, "dtype": dtype, "layout": layout}
+            made[name] = tensortype(name, (), names)
+    return made
+
+
+_DENSE = _types(torch.cuda, torch.strided)
+_SPARSE = _types(torch.cuda.sparse, torch.sparse_coo)
+
+
+def install(patches: Patches) -> None:
+    """Put the types where torch has its own."""
+    for module, types in ((torch.cuda, _DENSE), (torch.cuda.sparse, _SPARSE)):
+        for name, made in types.items():
+            patches.set(module, name, made)

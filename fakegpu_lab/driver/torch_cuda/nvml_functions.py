@@ -1,0 +1,21 @@
+"""pynvml (nvidia-ml-py) answers from the simulation, and with it `torch.cuda.utilization` and its siblings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.driver.base import deferred_patches
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.base.patches import Patches
+
+
+def install(patches: Patches) -> None:
+    """Put the simulated library under pynvml, as soon as somebody imports it."""
+
+    def attach(module: Any) -> None:
+        from fakegpu_lab.nvml import attach as nvml_attach
+
+        patches.later(nvml_attach.attach(module))
+
+    deferred_patches.when_imported("pynvml", patches, attach)

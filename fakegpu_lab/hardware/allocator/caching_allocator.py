@@ -1,0 +1,313 @@
+"""A GPU's memory as PyTorch hands it out: the caching allocator, in pure Python.
+
+>>> gpu = CachingAllocator(0, 16 * 2**30)
+>>> one = gpu.malloc(1)
+>>> one.size, gpu.allocated_bytes, gpu.reserved_bytes
+(512, 512, 2097152)
+>>> gpu.free(one)
+>>> gpu.empty_cache()
+>>> gpu.reserved_bytes
+0
+
+It does what DeviceCachingAllocator in c10/cuda/CUDACachingAllocator.cpp does, down to which block is taken
+and what is counted; comments name the function there. `malloc` and `free` are on the path of every simulated
+op, so the usual case is written out in one piece here. Whatever is unusual (a recorded history, blocks shared
+between streams, settings other than the defaults) goes through `allocator_unusual` first and then takes the
+same steps; what asks the device for memory is in `allocator_segments`.
+
+`free` is called from ``__del__``, which the garbage collector may run in the middle of `malloc`, on this
+thread or on another one. So it only queues the block, and whoever looks at the allocator next puts it back
+first: nobody can tell the difference, no lock is waited for, and no lists are changed under a running
+`malloc`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from bisect import bisect_left, insort
+from contextlib import suppress
+from sys import getrefcount
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.hardware.allocator.blocks import ALLOCATED, FREE, QUEUED, Block
+from fakegpu_lab.hardware.allocator.history import merge_snapshots
+from fakegpu_lab.hardware.allocator.out_of_memory import DeviceOutOfMemory
+from fakegpu_lab.hardware.allocator.record_stream import StreamClock
+from fakegpu_lab.hardware.allocator.recycling import ALONE, Recycling
+from fakegpu_lab.hardware.allocator.settings import AllocatorSettings
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.allocator.blocks import PoolId
+
+__all__ = ["AllocatorSettings", "Block", "CachingAllocator", "DeviceOutOfMemory", "StreamClock", "merge_snapshots"]
+
+
+class CachingAllocator(Recycling):
+    """The memory of one device.
+
+    Parameters
+    ----------
+    device
+        Its CUDA ordinal.
+    total_bytes
+        The card's memory.
+    context_bytes
+        What the process holds besides the allocator (the CUDA context); `device_memory.context_bytes` may be
+        changed later.
+    settings
+        PYTORCH_CUDA_ALLOC_CONF; PyTorch's defaults if None.
+    clock
+        The simulated streams, which say when a block used on several of them is free. By default every stream
+        has always finished.
+    """
+
+    __slots__ = ()
+
+    def malloc(self, nbytes: int, stream: int = 0, pool: PoolId | None = None) -> Block:
+        """Take memory on a stream; zero bytes get a null block at address 0.
+
+        Raises
+        ------
+        DeviceOutOfMemory
+            If the device cannot hold another segment, after all that PyTorch tries.
+        """
+        if nbytes <= 0:
+            return self._null_block(nbytes, stream)
+        gate = self._gate
+        try:
+            del gate[0]
+        except IndexError:
+            self._wait()
+        try:
+            queue = self._queue
+            special = self._special
+            if special:
+                self._drain()
+            elif queue:
+                if len(queue) == 1 and pool is None:
+                    block = queue[0]
+                    if block.size == (nbytes + 511) & -512 and self._again(block, nbytes, stream):
+                        queue.popleft()
+                        return block
+                while queue:
+                    self._settle(queue.popleft())
+            if special or pool is not None:
+                free_list, size, i, least_rest = self.prepare(nbytes, stream, pool)
+                entries = free_list.entries
+                have, address, block = entries[i]
+            else:
+                size = (nbytes + 511) & -512  # round_size
+                try:
+                    free_list = (self._small_lists if size <= 1048576 else self._large_lists)[stream]
+                except KeyError:
+                    free_list = self.list_for(size, stream)
+                entries = free_list.entries
+                least_rest = free_list.least_rest
+                # Best fit (get_free_block). The first entry is the smallest: if it fits, it is the one.
+                i = 0
+                try:
+                    have, address, block = entries[0]
+                except IndexError:
+                    have = 0
+                if have < size:
+                    i = bisect_left(entries, (size,))
+                    if i == len(entries):
+                        i = free_list.index(self.grow(free_list, size, nbytes))
+                    have, address, block = entries[i]
+            before = block.prev
+            rest = have - size
+            if rest >= least_rest:
+                # alloc_found_block, split: the low part is handed out, the block itself stays free with the
+                # rest.
+                segment = block.segment
+                if self._spare:
+                    given = self._spare.pop()
+                    given.address = address
+                    given.size = size
+                    given.requested = nbytes
+                    given.prev = before
+                    given.next = block
+                    given.segment = segment
+                    given.state = ALLOCATED
+                else:
+                    given = Block(address, size, nbytes, before, block, segment)
+                address += size
+                entry = (rest, address, block)
+                if i == 0 or entries[i - 1] < entry:
+                    entries[i] = entry
+                else:
+                    del entries[i]
+                    insort(entries, entry, 0, i)
+                if before is not None:
+                    before.next = given
+                    segment.split_bytes.fallen += size
+                else:
+                    segment.first = given
+                    if block.next is not None:
+                        segment.split_bytes.fallen += size
+                    else:
+                        level = segment.split_blocks
+                        level.risen = now = level.risen + 1
+                        if now - level.fallen > level.limit:
+                            level.new_high()
+                        level = segment.split_bytes
+                        level.risen = now = level.risen + rest
+                        if now - level.fallen > level.limit:
+                            level.new_high()
+                block.prev = given
+                block.address = address
+                block.size = rest
+            else:
+                del entries[i]
+                given = block
+                given.requested = nbytes
+                given.state = ALLOCATED
+                size = have
+                if before is not None or block.next is not None:
+                    segment = block.segment
+                    segment.split_blocks.fallen += 1
+                    segment.split_bytes.fallen += have
+            level = free_list.blocks
+            level.risen = now = level.risen + 1
+            if now - level.fallen > level.limit:
+                level.new_high()
+            level = free_list.bytes
+            level.risen = now = level.risen + size
+            if now - level.fallen > level.limit:
+                level.new_high()
+            level = free_list.requested
+            level.risen = now = level.risen + nbytes
+            if now - level.fallen > level.limit:
+                level.new_high()
+            if special:
+                self.finish(given, block)
+        finally:
+            gate.append(None)
+        return given
+
+    def free(self, block: Block) -> None:
+        """Give memory back. Never waits, and may be called from ``__del__`` at any moment."""
+        if block.state == ALLOCATED and not self._special:
+            block.state = QUEUED
+            self._queue.append(block)
+        else:
+            self.free_unusual(block)
+
+    def _settle(self, block: Block) -> None:
+        """free_block: put a block back, as one with its free neighbours."""
+        segment = block.segment
+        free_list = segment.free_list
+        size = block.size
+        free_list.blocks.fallen += 1
+        free_list.bytes.fallen += size
+        free_list.requested.fallen += block.requested
+        entries = free_list.entries
+        before = block.prev
+        after = block.next
+        if after is not None and after.state == FREE:
+            if before is not None and before.state == FREE:
+                # [before block after] becomes before
+                del entries[free_list.index(after)]
+                i = free_list.index(before)
+                before.size = new = before.size + size + after.size
+                before.next = further = after.next
+                if further is not None:
+                    further.prev = before
+                del entries[i]
+                insort(entries, (new, before.address, before), i)
+                # two split blocks become one, or none if the segment is whole again
+                segment.split_blocks.take(1)
+                if further is None and before.prev is None:
+                    segment.split_blocks.take(1)
+                    segment.split_bytes.take(new - size)
+                else:
+                    segment.split_bytes.add(size)
+                return
+            # [block after] becomes after; `before` is in use or there is none
+            new = after.size + size
+            address = block.address
+            entry = (new, address, after)
+            if entries[-1][2] is after:
+                entries[-1] = entry
+            else:
+                i = 0 if entries[0][2] is after else bisect_left(entries, (after.size, after.address))
+                if entries[i + 1] > entry:
+                    entries[i] = entry
+                else:
+                    del entries[i]
+                    insort(entries, entry, i)
+            after.prev = before
+            after.address = address
+            after.size = new
+            if before is not None:
+                before.next = after
+            else:
+                segment.first = after
+                if after.next is None:
+                    segment.split_blocks.fallen += 1
+                    segment.split_bytes.fallen += new - size
+                    if getrefcount(block) == ALONE:
+                        self._spare.append(block)
+                    return
+        elif before is not None and before.state == FREE:
+            # [before block] becomes before
+            i = bisect_left(entries, (before.size, before.address))
+            before.size = new = before.size + size
+            entry = (new, before.address, before)
+            if i + 1 == len(entries) or entries[i + 1] > entry:
+                entries[i] = entry
+            else:
+                del entries[i]
+                insort(entries, entry, i)
+            before.next = after
+            if after is not None:
+                after.prev = before
+            elif before.prev is None:
+                segment.split_blocks.fallen += 1
+                segment.split_bytes.fallen += new - size
+                return
+        else:
+            block.state = FREE
+            insort(entries, (size, block.address, block))
+            if before is not None or after is not None:
+                level = segment.split_blocks
+                level.risen = now = level.risen + 1
+                if now - level.fallen > level.limit:
+                    level.new_high()
+                level = segment.split_bytes
+                level.risen = now = level.risen + size
+                if now - level.fallen > level.limit:
+                    level.new_high()
+            return
+        level = segment.split_bytes
+        level.risen = now = level.risen + size
+        if now - level.fallen > level.limit:
+            level.new_high()
+        if getrefcount(block) == ALONE:
+            self._spare.append(block)
+
+    def _wait(self, entry: int = 1) -> None:
+        """Wait until another thread's call is over, and keep everyone else out.
+
+        A finalizer that allocates while this very thread is inside the allocator would wait for itself: that is
+        told from the frames above the method that wants in, which is `entry` frames up.
+        """
+        frame = sys._getframe(entry + 1)
+        while frame is not None:
+            if frame.f_code in _OWN_CODE and frame.f_locals.get("self") is self:
+                raise RuntimeError("device memory was asked for by code that ran inside the allocator")
+            frame = frame.f_back  # type: ignore[assignment]
+        while True:
+            time.sleep(0)  # lets the other thread go on
+            with suppress(IndexError):
+                del self._gate[0]
+                return
+
+
+_OWN_CODE = {
+    function.__code__
+    for cls in CachingAllocator.__mro__
+    for function in vars(cls).values()
+    if hasattr(function, "__code__")
+}

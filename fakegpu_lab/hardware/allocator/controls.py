@@ -1,0 +1,178 @@
+"""What a program can ask of its device memory besides malloc and free (torch.cuda.memory)."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.hardware.allocator.blocks import ALLOCATED, NULL, SHARED
+from fakegpu_lab.hardware.allocator.history import ALL, History
+from fakegpu_lab.hardware.allocator.slow_path import UnusualCases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fakegpu_lab.hardware.allocator.blocks import Block, PoolId
+    from fakegpu_lab.hardware.allocator.history import Frames
+    from fakegpu_lab.hardware.allocator.settings import AllocatorSettings
+
+
+class Controls(UnusualCases):
+    """See `allocator.CachingAllocator`, which is what to use."""
+
+    __slots__ = ()
+
+    # -------------------------------------------------------------- reading
+
+    @property
+    def allocated_bytes(self) -> int:
+        """torch.cuda.memory_allocated."""
+        self._settle_if_idle()
+        return self.counters.small.bytes.now + self.counters.large.bytes.now
+
+    @property
+    def max_allocated_bytes(self) -> int:
+        """torch.cuda.max_memory_allocated."""
+        return self.counters.peak("bytes")
+
+    @property
+    def reserved_bytes(self) -> int:
+        """torch.cuda.memory_reserved."""
+        return self.device_memory.reserved_bytes
+
+    @property
+    def max_reserved_bytes(self) -> int:
+        """torch.cuda.max_memory_reserved."""
+        return self.counters.peak("reserved")
+
+    @property
+    def memory_fraction(self) -> float:
+        """torch.cuda.get_per_process_memory_fraction."""
+        total = self.device_memory.total_bytes
+        return 1.0 if self.allowed_bytes is None else self.allowed_bytes / total
+
+    def memory_info(self) -> tuple[int, int]:
+        """(free, total), as cudaMemGetInfo gives them."""
+        return self.device_memory.free_bytes, self.device_memory.total_bytes
+
+    def stats(self) -> dict[str, object]:
+        """What torch._C._cuda_memoryStats returns."""
+        with self._held():
+            return self.counters.as_dict(self._max_split_stat)
+
+    def snapshot(self, *, include_traces: bool = True) -> dict[str, Any]:
+        """What torch._C._cuda_memorySnapshot returns, for this device alone (see `merge_snapshots`)."""
+        with self._held():
+            traces: list[list[dict[str, Any]]] = [[] for _ in range(self.device + 1)]
+            if self.history is not None and include_traces:
+                traces[self.device] = self.history.entries()
+            snapshot = self.describe() | {"device_traces": traces}
+            if self.history is not None:  # after the traces were taken, as in NativeCachingAllocator::snapshot
+                active = sum(segment["active_size"] for segment in snapshot["segments"])
+                self.history.record("snapshot", 0, active, 0, (0, 0), None)
+            return snapshot
+
+    # ------------------------------------------------------------- changing
+
+    def empty_cache(self) -> None:
+        """Give every segment with nothing in it back to the device."""
+        with self._held():
+            self.context = self.history.gather(ALL) if self.history else None
+            self.release_cached()
+            self.context = None
+            self._refresh_special()
+
+    def reset_peak(self) -> None:
+        """torch.cuda.reset_peak_memory_stats."""
+        with self._held():
+            self.counters.reset_peak()
+
+    def reset_accumulated(self) -> None:
+        """torch.cuda.reset_accumulated_memory_stats."""
+        with self._held():
+            self.counters.reset_accumulated()
+
+    def set_memory_fraction(self, fraction: float) -> None:
+        """torch.cuda.set_per_process_memory_fraction; 1.0 too is a limit from then on (set_fraction)."""
+        if not 0.0 <= fraction <= 1.0:
+            raise ValueError(f"invalid fraction: {fraction}. Please set within [0, 1].")
+        with self._held():
+            self.allowed_bytes = int(fraction * self.device_memory.total_bytes)
+            self._refresh_special()
+
+    def configure(self, settings: AllocatorSettings) -> None:
+        """Change the settings of a running allocator (torch.cuda.memory._set_allocator_settings)."""
+        with self._held():
+            if settings.per_process_memory_fraction != self.settings.per_process_memory_fraction:
+                self.allowed_bytes = int(settings.per_process_memory_fraction * self.device_memory.total_bytes)
+            self.settings = settings
+            self._refresh_special()
+
+    def record_stream(self, block: Block, stream: int) -> None:
+        """The block is used on another stream too: once freed, it waits until that stream has passed."""
+        with self._held():
+            if block.state not in (ALLOCATED, SHARED, NULL):
+                raise RuntimeError(f"invalid device pointer: {block.address:#x}")
+            if stream == block.stream or block.state == NULL:
+                return
+            if block.state == ALLOCATED:
+                block.state = SHARED
+                block.uses = set()
+                self._shared += 1
+            block.uses.add(stream)
+            self._refresh_special()
+
+    def record_history(
+        self,
+        enabled: str | None = "all",
+        context: str | None = "all",
+        stacks: str = "all",
+        max_entries: int = sys.maxsize,
+        *,
+        clear_history: bool = False,
+        skip_actions: Sequence[str] = (),
+        frames: Callable[[], Frames] | None = None,
+        now_us: Callable[[], int] | None = None,
+    ) -> None:
+        """torch.cuda.memory._record_memory_history.
+
+        `frames` gives the stack of the caller, outermost last, as {"filename", "line", "name"}; `now_us` the
+        simulated time. Stopping (`enabled=None`) forgets the history and the frames of live blocks.
+        """
+        with self._held():
+            if enabled is None:
+                self.history = None
+                for segment in self.segments.values():
+                    segment.frames = None
+                    for block in segment.blocks():
+                        block.frames = []
+            else:
+                history = self.history or History()
+                history.configure(enabled, context, stacks, max_entries, clear_history, skip_actions, frames, now_us)
+                self.history = history
+            self._refresh_special()
+
+    def serve_from(self, stream: int, pool: PoolId | None) -> None:
+        """Serve what a stream asks for from a private pool, while a graph is captured on it; as always, for None."""
+        with self._held():
+            if pool is None:
+                self._captures.pop(stream, None)
+            else:
+                self._captures[stream] = pool
+            self._refresh_special()
+
+    def hold_pool(self, pool: PoolId) -> None:
+        """Begin to use a private pool (beginAllocateToPool)."""
+        with self._held():
+            if pool in self.private_pools:
+                self.private_pools[pool].users += 1
+            else:
+                self._private(pool)
+
+    def drop_pool(self, pool: PoolId) -> None:
+        """Stop using it (releasePool); once nobody does, its free segments can be given back.
+
+        No lock: a graph's finalizer calls this, which may run inside the allocator.
+        """
+        if pool in self.private_pools:
+            self.private_pools[pool].users -= 1

@@ -1,0 +1,297 @@
+"""What the allocator does when something is unusual: settings, pools, shared blocks, a recorded history.
+
+While one of these holds, `_special` is true, and `allocator.CachingAllocator` calls `prepare`, `finish` and
+`free_unusual` around the steps that it always takes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.hardware.allocator.blocks import (
+    ALLOCATED,
+    FREE,
+    NULL,
+    PENDING,
+    QUEUED,
+    SHARED,
+    UNMAPPED,
+    Block,
+    FreeList,
+    PoolId,
+    PrivatePool,
+    Segment,
+)
+from fakegpu_lab.hardware.allocator.history import ALL, STATE
+from fakegpu_lab.hardware.allocator.record_stream import EventQueue, FinishedClock, StreamClock
+from fakegpu_lab.hardware.allocator.segments import SegmentStore
+from fakegpu_lab.hardware.allocator.settings import MIN_BLOCK_BYTES, SMALL_LIMIT_BYTES, UNLIMITED, AllocatorSettings
+from fakegpu_lab.hardware.allocator.statistics import change_stat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class UnusualCases(SegmentStore):
+    """See `allocator.CachingAllocator`, which is what to use."""
+
+    __slots__ = (
+        "_captures",
+        "_events",
+        "_expandable_ever",
+        "_gate",
+        "_large_lists",
+        "_max_split_stat",
+        "_queue",
+        "_shared",
+        "_small_lists",
+        "_spare",
+        "_special",
+    )
+
+    def __init__(
+        self,
+        device: int,
+        total_bytes: int,
+        *,
+        context_bytes: int = 0,
+        settings: AllocatorSettings | None = None,
+        clock: StreamClock | None = None,
+    ) -> None:
+        super().__init__(device, total_bytes, context_bytes, settings or AllocatorSettings())
+        # A lock: whoever removes the one element may go in. `del gate[0]` cannot be interrupted between
+        # taking it and entering the try block that puts it back, which `lock.acquire()` can, by the Ctrl-C of
+        # a notebook.
+        self._gate: list[None] = [None]
+        self._queue: deque[Block] = deque()  # freed, to be put back before anybody looks
+        self._spare: list[Block] = []  # Block objects to use again: making one costs a sixth of a malloc
+        self._events = EventQueue(clock or FinishedClock())
+        self._captures: dict[int, PoolId] = {}  # the pools that serve streams under capture
+        self._shared = 0  # blocks that record_stream was called on
+        self._expandable_ever = False
+        self._small_lists = self.small.lists
+        self._large_lists = self.large.lists
+        # DeviceStats::max_split_size is set once, in the constructor, and prints "unlimited" as -1.
+        limit = self.settings.max_split_bytes
+        self._max_split_stat = -1 if limit == UNLIMITED else limit
+        if self.settings.per_process_memory_fraction < 1.0:
+            self.allowed_bytes = int(self.settings.per_process_memory_fraction * total_bytes)
+        self._special = False
+        self._refresh_special()
+
+    # ------------------------------------------- around the fast path's steps
+
+    def prepare(self, nbytes: int, stream: int, pool: PoolId | None) -> tuple[FreeList, int, int, int]:
+        """Go through malloc up to the block it finds.
+
+        Returns the free list, the rounded size, the block's index in the list, and how many bytes must remain of
+        it for it to be split.
+        """
+        settings = self.settings
+        self.context = self.history.gather(STATE) if self.history else None
+        for block in self._events.finished():  # process_events
+            self._complete(block)
+        size = settings.round_size(nbytes)
+        free_list = self.list_for(size, stream, pool or self._captures.get(stream))
+        found = self._find(free_list, size)
+        if found is None:
+            found = free_list.index(self.grow(free_list, size, nbytes))
+        # should_split
+        if free_list.pool.is_small or settings.expandable_segments:
+            least_rest = MIN_BLOCK_BYTES
+        else:
+            least_rest = SMALL_LIMIT_BYTES + 1 if size < settings.max_split_bytes else UNLIMITED
+        return free_list, size, found, least_rest
+
+    def finish(self, given: Block, rest: Block) -> None:
+        """The end of malloc, after `given` was taken from `rest` (or is it)."""
+        if rest is not given:
+            rest.gc_base = rest.free_list.pool.gc_calls
+        if given.size >= self.settings.max_split_bytes:
+            change_stat(self.counters.oversize_allocations, 1)
+        if self._events:
+            self.counters.note_active_peak()
+        if self.history is not None:
+            given.frames = self.context or []
+            self.trace("alloc", given.address, given.requested, given)
+            self.context = None
+        self._refresh_special()
+
+    def free_unusual(self, block: Block) -> None:
+        """free, of a block or at a time that is not usual; it never waits either."""
+        if block.state == NULL:
+            return
+        if block.state not in (ALLOCATED, SHARED):
+            raise RuntimeError(f"invalid device pointer: {block.address:#x}")
+        block.state = QUEUED
+        self._queue.append(block)
+        self._settle_if_idle()
+
+    def _drain(self) -> None:
+        """Put back what was freed since somebody last looked."""
+        while self._queue:
+            block = self._queue.popleft()
+            if self._special:
+                self._free_specially(block)
+            else:
+                self._settle(block)
+
+    def _free_specially(self, block: Block) -> None:
+        """Free in the C++ source."""
+        uses = getattr(block, "uses", None)
+        self.context = self.history.gather(ALL) if self.history else None
+        remembered = getattr(block, "frames", None) if self.history else None
+        self.trace("free_requested", block.address, block.requested, block, remembered)
+        if block.size >= self.settings.max_split_bytes:
+            change_stat(self.counters.oversize_allocations, -1)
+        if uses:
+            block.state = PENDING
+            free_list, counters = block.free_list, block.free_list.pool.counters
+            free_list.blocks.take(1)
+            free_list.bytes.take(block.size)
+            counters.pending.add(1)
+            counters.pending_bytes.add(block.size)
+            self._events.add(block)
+            block.uses = set()
+            self._shared -= 1
+        else:
+            self._put_back(block)
+        self.context = None
+
+    def _complete(self, block: Block) -> None:
+        """The end of a free that had to wait for other streams."""
+        free_list, counters = block.free_list, block.free_list.pool.counters
+        counters.pending.take(1)
+        counters.pending_bytes.take(block.size)
+        free_list.blocks.fallen -= 1  # counted when it was freed, and again by _settle
+        free_list.bytes.fallen -= block.size
+        self._put_back(block)
+
+    def _put_back(self, block: Block) -> None:
+        remembered = getattr(block, "frames", None) if self.history else None
+        self.trace("free_completed", block.address, block.requested, block, remembered)
+        block.frames = []
+        heir = block
+        for neighbour in (block.next, block.prev):
+            if neighbour is not None and neighbour.state == FREE:
+                heir = neighbour
+        self._settle(block)
+        heir.gc_base = heir.free_list.pool.gc_calls
+
+    def finish_pending(self) -> None:
+        """Wait for all streams, and put back what they kept (synchronize_and_free_events)."""
+        self._drain()
+        self.counters.num_sync_all_streams += 1
+        for block in self._events.wait():
+            self._complete(block)
+
+    def _settle(self, block: Block) -> None:
+        raise NotImplementedError
+
+    def _wait(self, entry: int = 1) -> None:
+        raise NotImplementedError
+
+    # ------------------------------------------------------------- searching
+
+    def list_for(self, size: int, stream: int, pool: PoolId | None = None) -> FreeList:
+        """The free list that serves a size on a stream (get_pool)."""
+        owner = self if pool is None or pool == (0, 0) else self._private(pool)
+        return (owner.small if size <= SMALL_LIMIT_BYTES else owner.large).of(stream)
+
+    def _private(self, pool: PoolId) -> PrivatePool:
+        found = self.private_pools.get(pool)
+        if found is None:
+            found = PrivatePool(pool, self.counters.small, self.counters.large)
+            self.private_pools[pool] = found
+        return found
+
+    def _find(self, free_list: FreeList, size: int) -> int | None:
+        """get_free_block, under any settings."""
+        settings, entries = self.settings, free_list.entries
+        if self.collects_garbage:
+            free_list.pool.gc_calls += 1
+        i = bisect_left(entries, (size,))
+        if i == len(entries):
+            return None
+        if entries[i][2].segment.expandable is not None:
+            if settings.expandable_segments:
+                # the best fit is by the size that a block can grow to
+                while (
+                    i + 1 < len(entries)
+                    and entries[i][2].segment.expandable is not None
+                    and _size_when_grown(entries[i + 1][2]) < _size_when_grown(entries[i][2])
+                ):
+                    i += 1
+            else:  # the setting was turned off: such blocks are not to be used any more
+                while i < len(entries) and entries[i][2].segment.expandable is not None:
+                    i += 1
+                if i == len(entries):
+                    return None
+        have, limit = entries[i][0], settings.max_split_bytes
+        if size < limit <= have:
+            return None  # a block that may not be split, for a request that is not large
+        if size >= limit and have >= size + settings.max_non_split_rounding_bytes:
+            return None  # too much would be wasted
+        return i
+
+    def _refresh_special(self) -> None:
+        settings = self.settings
+        self._expandable_ever = self._expandable_ever or settings.expandable_segments
+        was_collecting = self._special
+        self._special = bool(
+            self.history is not None
+            or self._captures
+            or self._shared
+            or self._events
+            or self._expandable_ever
+            or settings.max_split_bytes != UNLIMITED
+            or max(settings.roundup_power2_divisions) > 1
+            or self.collects_garbage
+        )
+        if self._special and not was_collecting:
+            # ages count from here: on the fast path nobody was counting
+            for block in self.large.free_blocks():
+                block.gc_base = self.large.gc_calls
+
+    def _null_block(self, nbytes: int, stream: int) -> Block:
+        """What PyTorch gives for zero bytes: a null pointer, and nothing is counted."""
+        if nbytes < 0:
+            raise ValueError(f"cannot allocate {nbytes} bytes")
+        block = Block(0, 0, 0, None, None, Segment(self.small.of(stream), self.counters.sink))
+        block.state = NULL
+        return block
+
+    # --------------------------------------------------------------- locking
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Keep everyone else out, with everything that was freed put back."""
+        try:
+            del self._gate[0]
+        except IndexError:
+            self._wait(entry=3)  # above this generator: contextlib's __enter__, and whoever says `with`
+        try:
+            self._drain()
+            yield
+        finally:
+            self._gate.append(None)
+
+    def _settle_if_idle(self) -> None:
+        if not self._queue:
+            return
+        try:
+            del self._gate[0]
+        except IndexError:
+            return  # somebody is inside, and will see to it
+        try:
+            self._drain()
+        finally:
+            self._gate.append(None)
+
+
+def _size_when_grown(block: Block) -> int:
+    following = block.next
+    return block.size + (following.size if following is not None and following.state == UNMAPPED else 0)

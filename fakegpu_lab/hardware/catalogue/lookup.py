@@ -1,0 +1,186 @@
+"""Find a GPU or a node by the name people write, and read its YAML.
+
+>>> gpu("A100-80GB").name
+'NVIDIA A100-SXM4-80GB'
+>>> gpu("rtx 4090").id
+'rtx4090'
+
+Only the file that is asked for is read: its name is the id. The names inside the files are looked through
+once, when no file name fits.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from fakegpu_lab.hardware.catalogue.profile import GpuProfile, NodeProfile
+from fakegpu_lab.hardware.catalogue.validation_errors import first_sentence, no_yaml
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NOISE = {"nvidia", "geforce", "tesla", "gpu"}
+_SUFFIXES = (".yaml", ".yml")
+_FAVOURITES = {"gpus": ["a100", "h100", "t4", "rtx4090"], "nodes": ["dgx-a100", "dgx-h100", "cloud-4xt4"]}
+
+
+def profiles_dir() -> Path:
+    """Return the folder of the bundled YAML: inside an installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[2]
+    for folder in (package / "profiles", package.parent / "profiles"):
+        if (folder / "gpus").is_dir():
+            return folder
+    raise FakeGpuError(f"The GPU profiles are missing from {package}: install fakegpu_lab again.")
+
+
+def is_path(name: str) -> bool:
+    """Tell a path to a profile of one's own from a name in the catalogue."""
+    return name.lower().endswith(_SUFFIXES) or "/" in name or "\\" in name
+
+
+def key(name: str) -> str:
+    """Reduce a name to what tells cards apart: "NVIDIA GeForce RTX 4090" and "rtx-4090" are one."""
+    words = re.findall(r"[a-z0-9]+", name.lower())
+    return "".join(word for word in words if word not in _NOISE)
+
+
+@lru_cache(maxsize=2)
+def _files(kind: str) -> dict[str, Path]:
+    """Bundled files by the key of their id."""
+    return {key(path.stem): path for path in sorted((profiles_dir() / kind).glob("*.yaml"))}
+
+
+@lru_cache(maxsize=2)
+def _names(kind: str) -> dict[str, Path]:
+    """Bundled files by the key of every name in their heads, which end at the first blank line."""
+    found: dict[str, Path] = {}
+    for path in _files(kind).values():
+        head = yaml.load(path.read_text(encoding="utf-8").split("\n\n", 1)[0], Loader=_Loader)
+        for name in (head["name"], *head.get("aliases", [])):
+            found.setdefault(key(name), path)
+    return found | _files(kind)
+
+
+def catalogue(kind: str = "gpus") -> list[str]:
+    """List the ids of all bundled profiles, without reading them.
+
+    Parameters
+    ----------
+    kind
+        ``"gpus"`` or ``"nodes"``.
+    """
+    return sorted(path.stem for path in _files(kind).values())
+
+
+def gpu(name: str) -> GpuProfile:
+    """Find a GPU by id, by another name of it, or by the path of a YAML file.
+
+    A file of one's own may begin from a known GPU: ``based_on: a100`` takes from there all that it leaves
+    out.
+
+    Raises
+    ------
+    FakeGpuError
+        If there is no such GPU (the nearest names are suggested) or its file does not fit.
+    """
+    found = _load(name, ["gpus"])
+    if not isinstance(found, GpuProfile):
+        raise FakeGpuError(f"{name!r} is a node, and a GPU was asked for: give the file of a single GPU.")
+    return found
+
+
+def node(name: str) -> NodeProfile:
+    """Find a node (a machine with its GPUs and links) as `gpu` finds a GPU."""
+    found = _load(name, ["nodes"])
+    if not isinstance(found, NodeProfile):
+        raise FakeGpuError(f"{name!r} is a GPU, and a node was asked for: a node's file has a list of `gpus`.")
+    return found
+
+
+def find(name: str) -> GpuProfile | NodeProfile:
+    """Find what a name or path stands for, be it a GPU or a node."""
+    return _load(name, ["gpus", "nodes"])
+
+
+def _load(name: str, kinds: list[str]) -> GpuProfile | NodeProfile:
+    if is_path(name):
+        path = Path(name).expanduser() if name.startswith(("~/", "~\\")) else Path(name)
+        return _build(path, _mapping(path))
+    wanted = key(name)
+    for places in (_files, _names):
+        for kind in kinds:
+            if wanted in places(kind):
+                return _bundled(places(kind)[wanted])
+    raise FakeGpuError(_unknown(name, kinds))
+
+
+@lru_cache(maxsize=256)
+def _bundled(path: Path) -> GpuProfile | NodeProfile:
+    return _build(path, _mapping(path))
+
+
+def _unknown(name: str, kinds: list[str]) -> str:
+    """Say that a name is unknown, and which ones come nearest."""
+    places = {known: path.stem for kind in kinds for known, path in _names(kind).items()}
+    close = difflib.get_close_matches(key(name), list(places), n=8, cutoff=0.6)
+    near = list(dict.fromkeys(places[known] for known in close))[:3]
+    what = " or ".join({"gpus": "GPU", "nodes": "node"}[kind] for kind in kinds)
+    among = " and ".join(f"{len(catalogue(kind))} {kind.replace('gpus', 'GPUs')}" for kind in kinds)
+    names = ", ".join(repr(known) for known in near or [one for kind in kinds for one in _FAVOURITES[kind]])
+    said = f"the nearest of {among} are {names}" if near else f"among {among} there are {names}"
+    return f"No {what} is called {name.strip()!r}: {said}; or give the path of a YAML file of your own."
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    """Read a file's fields, and say plainly why it has none."""
+    if path.suffix.lower() not in _SUFFIXES:
+        raise FakeGpuError(f"{path} does not end in .yaml: a profile of your own is a YAML file, such as my-gpu.yaml.")
+    try:
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except FileNotFoundError:
+        where = "" if path.is_absolute() else f" in {Path.cwd()}"
+        raise FakeGpuError(f"There is no file {path}{where}: check the spelling, or the folder.") from None
+    except (OSError, ValueError) as error:
+        raise FakeGpuError(
+            f"{path} cannot be read ({error}): check that it is a YAML file, saved as UTF-8 text."
+        ) from None
+    except yaml.YAMLError as error:
+        raise FakeGpuError(f"{path.name}: {no_yaml(error)}") from None
+    if not isinstance(data, dict):
+        raise FakeGpuError(
+            f"{path.name} holds {'nothing' if data is None else f'a {type(data).__name__}'}, not fields: "
+            "begin with `based_on: a100`, then write what differs, such as `memory: 16 GiB`."
+        )
+    return data
+
+
+def _build(path: Path, data: dict[str, Any]) -> GpuProfile | NodeProfile:
+    model: type[GpuProfile | NodeProfile] = NodeProfile if "gpus" in data else GpuProfile
+    if model is GpuProfile:
+        if "based_on" in data:
+            data = _based_on(path, data)
+        if "memory" in data:
+            data = {"total_memory": data["memory"]} | data
+    try:
+        return model.model_validate({"id": path.stem} | data)
+    except ValidationError as error:
+        raise FakeGpuError(f"{path.name}: {first_sentence(error, model)}") from None
+
+
+def _based_on(path: Path, data: dict[str, Any]) -> dict[str, Any]:
+    """Fill a file's gaps from the GPU it names."""
+    name = str(data["based_on"])
+    base = _files("gpus").get(key(name)) or _names("gpus").get(key(name))
+    if base is None:
+        raise FakeGpuError(f"{path.name}: based_on: {_unknown(name, ['gpus'])}")
+    taken = _mapping(base)
+    taken.pop("aliases", None)
+    if "memory" in data:
+        taken.pop("total_memory")
+    return taken | {field: value for field, value in data.items() if field != "based_on"}

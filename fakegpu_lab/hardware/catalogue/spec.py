@@ -1,0 +1,142 @@
+"""What machine is asked for: "a100:2,t4", "dgx-h100 x2", "./my-gpu.yaml:4".
+
+>>> [card.id for card in parse_spec("a100:2, t4").gpus]
+['a100', 'a100', 't4']
+>>> parse_spec("dgx-a100").node.name
+'NVIDIA DGX A100'
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from fakegpu_lab.hardware.catalogue.lookup import find, gpu, is_path
+from fakegpu_lab.hardware.catalogue.profile import GpuProfile, NodeProfile
+from fakegpu_lab.hardware.catalogue.sizes import format_size, parse_size
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+MAX_DEVICES = 64
+"""GPUs in a simulated machine, all nodes together.
+
+PyTorch keeps a device's index in a signed byte (``c10::DeviceIndex``), so 128 could not be passed; 64 is
+eight DGX systems, and each GPU costs memory of the one process that simulates it.
+"""
+
+_HOW = "write a name and a count, such as 'a100:2', 'a100:1,t4:2' or 'dgx-h100 x2'"
+_AFTER = re.compile(r"(?P<name>.*\S)(?:\s*:\s*|\s+[x×*]\s*)(?P<count>[^:/\\\s]*)", re.IGNORECASE | re.DOTALL)
+_QUOTED = re.compile(r"\s*([\"'])([^\"']*[^\"'\s][^\"']*)\1\s*")  # something, between quotation marks
+_BEFORE = re.compile(r"(?P<count>\d+)\s*[x×*]\s*(?P<name>\S.*)", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class MachineSpec:
+    """A machine to simulate.
+
+    Attributes
+    ----------
+    text
+        The words it was asked for in.
+    gpus
+        One profile a device, in the order of their indices; with several nodes, node by node.
+    node
+        The node's profile, if a node was asked for rather than single GPUs.
+    nodes
+        How many such nodes; 1 for single GPUs.
+    """
+
+    text: str
+    gpus: tuple[GpuProfile, ...]
+    node: NodeProfile | None = None
+    nodes: int = 1
+
+    @property
+    def gpus_per_node(self) -> int:
+        """Devices of one node."""
+        return len(self.gpus) // self.nodes
+
+
+def parse_spec(text: str, memory: str | int | None = None) -> MachineSpec:
+    """Read a machine's specification.
+
+    Parameters
+    ----------
+    text
+        GPUs separated by commas, each a name (as in `fakegpu_lab.hardware.catalogue.lookup`) or the path of a YAML
+        file, with a count after it (``a100:2``, ``a100 x2``) or before it (``2x a100``); or one node, with
+        the number of nodes in the same way.
+    memory
+        Limits every device to so many bytes ("2GiB"), to run out of memory early.
+
+    Raises
+    ------
+    FakeGpuError
+        If a name is unknown, a count is not from 1 to 64, or ``memory`` is no size or more than the cards
+        have.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise FakeGpuError(f"{text!r} names no GPU: {_HOW}.")
+    if quoted := _QUOTED.fullmatch(text):  # %fakegpu "dgx-h100 x2": IPython leaves the marks
+        text = quoted[2]
+    gpus: list[GpuProfile] = []
+    parts = text.split(",")
+    for part in parts:
+        if not part.strip():
+            raise FakeGpuError(f"{text!r} has a comma with no GPU beside it: {_HOW}.")
+        name, count = _split(part)
+        found = find(name)
+        if isinstance(found, NodeProfile):
+            if len(parts) > 1:
+                raise FakeGpuError(
+                    f"{text!r} mixes {found.id!r}, a whole machine, with other devices: "
+                    f"ask for {found.id!r} alone, or for its GPUs by name."
+                )
+            return _limited(_of_node(text, found, count), memory)
+        gpus += [found] * count
+        _check_total(text, len(gpus))
+    return _limited(MachineSpec(text.strip(), tuple(gpus)), memory)
+
+
+def _split(part: str) -> tuple[str, int]:
+    """Take the count off a part of a specification."""
+    part = part.strip().strip("\"'")
+    match = (None if is_path(part) else _BEFORE.fullmatch(part)) or _AFTER.fullmatch(part)
+    if match is None or (is_path(part) and not is_path(match["name"])):
+        return part, 1  # the colon of C:\gpu.yaml belongs to the path
+    count = match["count"]
+    if not re.fullmatch(r"-?[0-9]{1,18}", count):
+        raise FakeGpuError(f"{part!r} has {count!r} for a count, which is no whole number: {_HOW}.")
+    if int(count) < 1 or int(count) > MAX_DEVICES:
+        raise FakeGpuError(
+            f"{part!r} asks for {int(count):,} devices, and a simulated machine has 1 to {MAX_DEVICES}: "
+            f"try '{match['name'].strip()}:{1 if int(count) < 1 else 8}'."
+        )
+    return match["name"].strip(), int(count)
+
+
+def _check_total(text: str, devices: int) -> None:
+    if devices > MAX_DEVICES:
+        raise FakeGpuError(
+            f"{text.strip()!r} has {devices:,} devices in all, and a simulated machine has at most "
+            f"{MAX_DEVICES}: ask for fewer; what works on 8 works the same on more."
+        )
+
+
+def _of_node(text: str, node: NodeProfile, nodes: int) -> MachineSpec:
+    _check_total(text, node.gpu_count * nodes)
+    one = [profile for group in node.gpus for profile in [gpu(group.gpu)] * group.count]
+    return MachineSpec(text.strip(), tuple(one * nodes), node, nodes)
+
+
+def _limited(spec: MachineSpec, memory: str | int | None) -> MachineSpec:
+    if memory is None:
+        return spec
+    limit = parse_size(memory)
+    largest = max(spec.gpus, key=lambda card: card.total_memory_bytes)
+    if limit > largest.total_memory_bytes:
+        raise FakeGpuError(
+            f"memory={memory!r} is more than the {format_size(largest.total_memory_bytes)} that "
+            f"{largest.name} has: ask for less, or for a larger card, such as 'h200' or 'b200'."
+        )
+    gpus = tuple(card.with_memory(min(limit, card.total_memory_bytes)) for card in spec.gpus)
+    return MachineSpec(spec.text, gpus, spec.node, spec.nodes)

@@ -1,0 +1,198 @@
+"""How the GPUs of a machine reach each other, and how long a collective of some of them takes.
+
+A group's place in the machine (which nodes, which links) becomes `nccl.Paths`; NCCL's model says the rest. The figures
+come from the node's profile, so a YAML file of one's own changes them:
+
+>>> from fakegpu_lab.hardware.catalogue.spec import parse_spec
+>>> cost = Fabric(parse_spec("dgx-a100")).cost("all_reduce", range(8), 1 << 30)
+>>> cost.algorithm, cost.protocol, round(cost.ns / 1e6, 1), round(cost.bus_bandwidth / 1e9)
+('ring', 'Simple', 7.9, 238)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.hardware.network import nccl
+from fakegpu_lab.hardware.network.links import bridged, slower
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fakegpu_lab.hardware.catalogue.profile import GpuProfile
+    from fakegpu_lab.hardware.catalogue.spec import MachineSpec
+
+_NVLINK_DATA = {(8, 6): 12.0 / 14.0625, (9, 0): 20.6 / 25.0, (10, 0): 40.1 / 50.0}
+_NVLINK_DATA_ELSE = 20.0 / 25.0
+"""Of NVLink's bytes one way, what NCCL counts on (src/graph/topo.h), by compute capability."""
+
+PCIE_DATA = 12.0 / 15.76
+"""The same of PCI Express's: 12 GB/s on sixteen lanes of generation 3 (ncclTopoAddPci)."""
+
+_LOCAL_BYTES = 2.0
+"""Of a group of one rank: a collective is a copy on the device, which reads and writes each byte."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A collective's time.
+
+    Attributes
+    ----------
+    ns
+        Nanoseconds from the moment at which the last rank is ready.
+    algorithm, protocol
+        What NCCL takes: ``"ring"``, ``"tree"``, ``"nvls"``, ``"nvls_tree"`` or ``"p2p"``, with ``"LL"``, ``"LL128"`` or
+        ``"Simple"``; ``"copy"`` in a group of one.
+    bandwidth, bus_bandwidth
+        Bytes per second as nccl-tests reports them: of the collective's size, and of what the links carried.
+    """
+
+    ns: int
+    algorithm: str
+    protocol: str
+    bandwidth: float
+    bus_bandwidth: float
+
+
+class Fabric:
+    """The links of a machine as NCCL sees them.
+
+    Parameters
+    ----------
+    spec
+        Its cards. Loose ones with NVLink are joined as on NVIDIA's boards: SXM modules by NVSwitch (from Hopper on one
+        that adds), cards that take a bridge two and two. Through more than two of those, a ring goes over PCI Express.
+    """
+
+    def __init__(self, spec: MachineSpec) -> None:
+        self.spec = spec
+        self._known: dict[tuple[int, ...], nccl.Paths] = {}
+        self._costs: dict[tuple[str, tuple[int, ...], int], Cost] = {}
+
+    def cost(self, operation: nccl.Operation, slots: Iterable[int], nbytes: int) -> Cost:
+        """The time of a collective.
+
+        Parameters
+        ----------
+        operation
+            Such as ``"all_reduce"``.
+        slots
+            The devices' places in the machine; for send and recv, the two.
+        nbytes
+            As NCCL counts a collective's size: of the larger of a rank's input and output. A barrier has 4.
+        """
+        group = tuple(slots)
+        key = (operation, group, nbytes)
+        found = self._costs.get(key)
+        if found is None:
+            if len(self._costs) > 10_000:
+                self._costs.clear()
+            found = self._costs[key] = self._work_out(operation, group, nbytes)
+        return found
+
+    def _work_out(self, operation: nccl.Operation, group: tuple[int, ...], nbytes: int) -> Cost:
+        if len(group) < 2:
+            rate = self.spec.gpus[group[0]].memory_bandwidth / _LOCAL_BYTES
+            ns = 2_000 + round(nbytes / rate * 1e9)
+            return Cost(ns, "copy", "", nbytes / ns * 1e9, 0.0)
+        paths = self.paths(group)
+        line = nccl.quickest(operation, paths, nbytes)
+        ns = round(line.us(nbytes) * 1e3)
+        rate = nbytes / ns * 1e9
+        return Cost(ns, line.algorithm, line.protocol, rate, rate * nccl.bus_factor(operation, paths.ranks))
+
+    def paths(self, slots: Sequence[int]) -> nccl.Paths:
+        """How these devices reach each other."""
+        group = tuple(slots)
+        if group not in self._known:
+            self._known[group] = self._find(group)
+        return self._known[group]
+
+    def _find(self, group: tuple[int, ...]) -> nccl.Paths:
+        spec, node = self.spec, self.spec.node
+        per_node = spec.gpus_per_node
+        cards = [spec.gpus[slot] for slot in group]
+        places: dict[int, list[int]] = {}
+        for slot in group:
+            places.setdefault(slot // per_node, []).append(slot)
+        nodes = len(places)
+        most = max(places.values(), key=len)
+        oldest = min(card.compute_capability for card in cards)
+        generation = _generation(oldest)
+        nvlink = self._nvlink(most, cards) * _NVLINK_DATA.get(oldest, _NVLINK_DATA_ELSE)
+        nic, nics = 0.0, 0
+        if nodes > 1:
+            if node is not None and node.nics is not None:
+                nic = node.nics.bandwidth / 1e9
+                nics = max(round(node.nics.count * len(most) / per_node), 1)
+            else:  # nothing is known of the network: 100 Gb/s, as NCCL takes it
+                nic, nics = 12.0, 1
+        factor = node.fabric.latency_factor if node is not None else None
+        return nccl.Paths(
+            ranks=len(group),
+            nodes=nodes,
+            hardware="nvlink" if nvlink else "pcie",
+            generation=generation,
+            intra=(nvlink or self._pcie(most)) / 1e9,
+            nic=nic,
+            nics=nics,
+            switched=node is None or node.fabric.kind != "nvlink-mesh",
+            nvls=bool(nvlink) and self._adds(cards),
+            amd=node is not None and "AMD" in node.host.cpu,
+            latency_factor=factor if factor is not None else nccl.latency_factor(generation),
+        )
+
+    def _nvlink(self, slots: Sequence[int], cards: Sequence[GpuProfile]) -> float:
+        """NVLink's bytes per second one way from a GPU to the others of the group on its node; 0 without it."""
+        node = self.spec.node
+        if node is not None:
+            if node.fabric.kind == "pcie":
+                return 0.0
+            one_way = node.fabric.bandwidth / 2
+            if node.fabric.kind == "nvlink-mesh":  # only the links to the group's GPUs are of use
+                others = max(self.spec.gpus_per_node - 1, 1)
+                return one_way * (max(len(slots) - 1, 1) / others)
+            return one_way
+        links = [card.nvlink for card in cards]
+        if len({card.id for card in cards}) > 1 or any(link is None for link in links) or not bridged(self.spec, slots):
+            return 0.0
+        return min(link.bandwidth for link in links if link is not None) / 2
+
+    def _pcie(self, slots: Sequence[int]) -> float:
+        """PCI Express's bytes per second one way, of the slowest GPU of a group on one node.
+
+        Where GPUs may not copy to each other, all goes by way of host memory, and those behind one switch share its
+        link to the processor; else a ring enters and leaves a switch once.
+        """
+        node = self.spec.node
+        slot = node.pcie if node is not None else None
+        rate = min(slower(self.spec.gpus[index].pcie, slot) for index in slots) * PCIE_DATA
+        if node is None:
+            return rate
+        if node.fabric.kind == "pcie":
+            rate = min(rate, node.fabric.bandwidth / 2 * PCIE_DATA)
+        if not node.pcie.peer_to_peer:
+            together: dict[int, int] = {}
+            for index in slots:
+                switch = index // node.pcie.gpus_per_switch
+                together[switch] = together.get(switch, 0) + 1
+            rate /= max(together.values())
+        return rate
+
+    def _adds(self, cards: Sequence[GpuProfile]) -> bool:
+        node = self.spec.node
+        if node is not None:
+            return node.fabric.in_network_reduction
+        return all(
+            card.nvlink is not None and card.nvlink.generation >= 4 and card.nvlink.links >= 18 for card in cards
+        )
+
+
+def _generation(capability: tuple[int, int]) -> int:
+    if capability >= (10, 0):
+        return nccl.BLACKWELL
+    if capability >= (9, 0):
+        return nccl.HOPPER
+    return nccl.AMPERE if capability >= (8, 0) else nccl.VOLTA

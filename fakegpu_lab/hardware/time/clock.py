@@ -1,0 +1,240 @@
+"""Simulated time: host threads that launch, streams that queue, events that order them.
+
+Every time is a whole number of nanoseconds since the machine was enabled. Nothing reads the wall clock: a host thread's
+clock moves only by what its calls cost and by what they wait for, so the same program gives the same times on every
+laptop.
+
+>>> from fakegpu_lab.hardware.time.ledger import Ledger
+>>> host, stream = Host(), Stream(0, 0, Ledger(), overhead=5_000)
+>>> launch(host, stream, 20_000)
+>>> launch(host, stream, 20_000)
+>>> host.now, stream.end  # two launches later the first kernel is still at work
+(10000, 45000)
+>>> host.wait(stream.end)
+>>> host.now
+45000
+
+`launch` is on the path of every simulated op: what only some programs need (several streams at work on one card,
+somebody recording) is behind one flag, `Stream.watch`.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fakegpu_lab.hardware.time.happens_before import merge
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.time.ledger import Ledger
+
+CALL_NS = 1_000
+"""What a call to the CUDA runtime costs that launches nothing: recording, querying or awaiting an event."""
+
+
+class Watch(Protocol):
+    """Whoever places kernels in time instead of `launch`, because there is more to see to; see `Timeline`."""
+
+    def kernel(self, host: Host, stream: Stream, ns: int, share: float, flops: int, nbytes: int) -> None:
+        """A kernel of `ns` nanoseconds on a `share` of the card was launched at ``host.now``."""
+
+
+class Stream:
+    """One queue of a device: what is launched on it runs in order.
+
+    Attributes
+    ----------
+    device, id
+        The device's ordinal, and PyTorch's stream id; 0 is the default stream.
+    end
+        When all that was queued is done, ns. Work launched next starts no earlier.
+    busy
+        Nanoseconds of kernels run on it.
+    overhead
+        Host nanoseconds that a launch costs.
+    priority
+        0 is the lowest, -3 the highest.
+    seen
+        How far it knows other streams to have come (`happens_before`).
+    watch
+        Who places its kernels; None while nobody has to.
+    capture
+        The graph being captured on it, as the driver knows it: kernels are noted for later and do not run. Else None.
+    """
+
+    __slots__ = (
+        "__weakref__", "busy", "capture", "device", "end", "id", "ledger", "overhead", "priority", "seen", "watch",
+    )  # fmt: skip
+
+    def __init__(self, device: int, id_: int, ledger: Ledger, overhead: int, priority: int = 0) -> None:
+        self.device = device
+        self.id = id_
+        self.ledger = ledger
+        self.overhead = overhead
+        self.priority = priority
+        self.end = 0
+        self.busy = 0
+        self.seen: dict[Any, int] = {}
+        self.watch: Watch | None = None
+        self.capture: Any = None
+
+    def reached(self, now: int) -> bool:
+        """Whether everything queued is done at `now`."""
+        return self.end <= now
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.id}, done at {self.end / 1e3:.3f} µs>"
+
+
+class CurrentStreams(dict[Any, Stream]):
+    """A thread's current stream on each device: the default one where none was set."""
+
+    __slots__ = ()
+
+    def __missing__(self, device: Any) -> Stream:
+        stream: Stream = device.default_stream
+        self[device] = stream
+        return stream
+
+
+class Host:
+    """A host thread: its clock, its current streams, and what it is doing.
+
+    Attributes
+    ----------
+    now
+        Its time, ns.
+    streams
+        Its current stream on each device.
+    seen
+        How far it knows streams to have come (`happens_before`).
+    op
+        The op being run, as the driver knows it while somebody records; else None.
+    note
+        The place among the recorders' notes of what is known of that op, once it has been looked up; else None.
+    """
+
+    __slots__ = ("__weakref__", "name", "note", "now", "op", "seen", "streams")
+
+    def __init__(self, now: int = 0, name: str = "") -> None:
+        self.now = now
+        self.name = name
+        self.streams = CurrentStreams()
+        self.op: Any = None
+        self.note: int | None = None
+        self.seen: dict[Any, int] = {}
+
+    def wait(self, until: int) -> None:
+        """Let the thread wait until a time; does nothing if that is past."""
+        if until > self.now:
+            self.now = until
+
+    def work(self, ns: int) -> None:
+        """Let the thread be busy with something that is not CUDA's."""
+        self.now += ns
+
+
+class _Here(threading.local):
+    """The calling thread's `Host`. A thread begins at the time, and with the knowledge, of the one that started it."""
+
+    def __init__(self) -> None:
+        thread = threading.current_thread()
+        now, seen = vars(thread).get("_fakegpu_lab_parent", (0, {}))
+        self.host = Host(now, thread.name)
+        self.host.seen.update(seen)
+        vars(thread)["_fakegpu_lab_host"] = self.host  # for whoever joins it
+        _hosts.add(self.host)
+
+
+_hosts: weakref.WeakSet[Host] = weakref.WeakSet()
+here = _Here()
+
+
+def reset() -> None:
+    """Begin anew at time 0, on the default streams, in every thread."""
+    for host in list(_hosts):
+        host.now = 0
+        host.op = host.note = None
+        host.seen.clear()
+        host.streams.clear()
+
+
+def latest() -> int:
+    """The time of the host thread that is farthest on, ns: now, for one who looks on from outside."""
+    return max((host.now for host in _hosts.copy()), default=0)
+
+
+def launch(host: Host, stream: Stream, ns: int, share: float = 1.0, flops: int = 0, nbytes: int = 0) -> None:
+    """Queue a kernel.
+
+    The host pays the launch; the kernel starts when the launch has reached the card and the stream is free. (A real
+    driver's queue holds some thousand launches and then lets the host wait; this one has no end.)
+
+    Parameters
+    ----------
+    ns
+        How long it runs.
+    share
+        The part of the card's multiprocessors that it fills; only kernels whose shares fit together run at once.
+    flops, nbytes
+        What it computes and moves, for the record.
+    """
+    host.now = now = host.now + stream.overhead
+    stream.ledger.kernels += 1
+    watch = stream.watch
+    if watch is not None:
+        watch.kernel(host, stream, ns, share, flops, nbytes)
+        return
+    start = stream.end
+    if start < now:
+        start = now
+    stream.end = start + ns
+    stream.busy += ns
+
+
+class Mark:
+    """A point in a stream's queue, as an event holds it: `time` is when the stream reaches it, ns.
+
+    `seen` is how far other streams have come then, by order.
+    """
+
+    __slots__ = ("seen", "stream", "time")
+
+    def __init__(self, stream: Stream, time: int) -> None:
+        self.stream = stream
+        self.time = time
+        self.seen: dict[Any, int] = {}
+
+
+def record(host: Host, stream: Stream) -> Mark:
+    """Mark the end of what is queued on a stream now (cudaEventRecord)."""
+    host.now += CALL_NS
+    mark = Mark(stream, max(stream.end, host.now))
+    # It stands for all of the stream so far, and for what that had waited for.
+    merge(stream.seen, host.seen)
+    mark.seen = {**stream.seen, stream: mark.time}
+    return mark
+
+
+def query(host: Host, mark: Mark) -> bool:
+    """Whether the stream has reached the mark (cudaEventQuery, without its cost); a host that knows has waited."""
+    if mark.time > host.now:
+        return False
+    merge(host.seen, mark.seen)
+    return True
+
+
+def await_mark(host: Host, stream: Stream, mark: Mark) -> None:
+    """Let what is queued on `stream` from now on start after the mark (cudaStreamWaitEvent)."""
+    host.now += CALL_NS
+    merge(stream.seen, mark.seen)
+    if mark.time > stream.end:
+        stream.end = mark.time
+
+
+def synchronised(host: Host, streams: list[Stream]) -> None:
+    """A host thread has waited for all that was queued on some streams."""
+    for stream in streams:
+        merge(host.seen, stream.seen)
+        host.seen[stream] = max(host.seen.get(stream, -1), stream.end)

@@ -1,0 +1,127 @@
+"""What happens before what: which work of one stream is known to be over when another stream, or the host, goes on.
+
+For each stream and each host thread there is a record of how far it has come *by order* in every other stream: through
+`wait_stream`, events and synchronising calls, not through luck with the times. What a stream has not waited for is
+unordered, also where the clock says that it was over: on another card it might not have been.
+
+Two uses of the same memory on different streams, at least one of them a write, are a race if they are unordered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.time.records import Note
+
+Seen = dict[Any, int]
+"""By stream, the time up to which its work is known to be over."""
+
+
+def merge(into: Seen, other: Seen) -> None:
+    """Let `into` know what `other` knows."""
+    for stream, time in other.items():
+        if time > into.get(stream, -1):
+            into[stream] = time
+
+
+UNKNOWN = 1 << 62
+"""The end of a collective that not all ranks have called yet."""
+
+
+@dataclass(slots=True, eq=False)
+class Use:
+    """One use of some memory by an op on a stream, done at `end`."""
+
+    stream: Any
+    end: int
+    note: Note
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Two uses of the same memory that nothing orders.
+
+    Attributes
+    ----------
+    kind
+        ``"read after write"``, ``"write after read"``, ``"write after write"``, or ``"memory used again"``: the tensor
+        was freed, and its memory given to another one, while a stream that PyTorch did not know of might use it.
+    device
+        The ordinal.
+    first, second
+        The ops, ``first_line`` and ``second_line`` the lines that launched them, ``first_stream`` and
+        ``second_stream`` where.
+    """
+
+    kind: str
+    device: int
+    first: str
+    first_line: str
+    first_stream: int
+    second: str
+    second_line: str
+    second_stream: int
+
+    def __str__(self) -> str:
+        verbs = {
+            "read after write": ("wrote", "reads"),
+            "write after read": ("read", "overwrites"),
+            "write after write": ("wrote", "overwrites"),
+            "memory used again": ("used", "now writes, as the memory of a new tensor,"),
+        }
+        was, now = verbs[self.kind]
+        if self.kind == "memory used again":
+            cure = "call tensor.record_stream(stream) for the stream that used it"
+        elif self.first.startswith("nccl:"):
+            cure = f"call wait() on the work that {self.first[5:]} returned before the tensor is used"
+        else:
+            cure = "let the second stream wait: second.wait_stream(first), or an event"
+        return (
+            f"Race on cuda:{self.device}: {self.second} ({self.second_line}, {_name(self.second_stream)}) {now} what "
+            f"{self.first} ({self.first_line}, {_name(self.first_stream)}) {was}, and nothing orders the two: {cure}."
+        )
+
+
+def _name(stream: int) -> str:
+    return "the default stream" if stream == 0 else f"stream {stream}"
+
+
+class Uses:
+    """Who used some memory last: one write, and the reads since."""
+
+    __slots__ = ("reads", "write")
+
+    def __init__(self) -> None:
+        self.write: Use | None = None
+        self.reads: dict[Any, Use] = {}
+
+    def read(self, use: Use) -> list[tuple[str, Use]]:
+        """Note a read; what it races with."""
+        races = []
+        if self.write is not None and not ordered(self.write, use):
+            races.append(("read after write", self.write))
+        self.reads[use.stream] = use
+        return races
+
+    def written(self, use: Use) -> list[tuple[str, Use]]:
+        """Note a write; what it races with."""
+        races = []
+        if self.write is not None and not ordered(self.write, use):
+            races.append(("write after write", self.write))
+        races += [("write after read", read) for read in self.reads.values() if not ordered(read, use)]
+        self.write = use
+        self.reads = {}
+        return races
+
+    def last(self) -> list[Use]:
+        """Every use that nothing came after."""
+        return [*self.reads.values(), *([self.write] if self.write is not None else [])]
+
+
+def ordered(first: Use, second: Use) -> bool:
+    """Whether `first` is known to be over when `second` begins."""
+    if first.stream is second.stream:
+        return True
+    return bool(second.stream.seen.get(first.stream, -1) >= first.end)

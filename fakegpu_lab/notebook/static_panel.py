@@ -1,0 +1,76 @@
+"""The panel where nothing can move: a picture for a saved notebook, a table for a terminal. The same at every run."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.formatting.table import Table
+from fakegpu_lab.formatting.units import duration, size
+from fakegpu_lab.hardware.memory_categories import NAMES, spoken
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.snapshot import DeviceSnapshot, Snapshot
+
+# Okabe and Ito's colours, as in panel.css.
+COLOURS = dict(zip(NAMES, ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#9a9a9a"), strict=True))
+
+
+def table(snapshot: Snapshot, note: str = "") -> Table:
+    """One row a device: what its memory is for, what it did."""
+    shown = [device for device in snapshot.devices if device.index >= 0]
+    used = [name for name in NAMES if any(_bytes(device, name) for device in shown)]
+    headers = ["device", "name", "total", "allocated", *map(spoken, used), "reserved", "peak", "kernels", "busy"]
+    rows = [
+        [
+            f"cuda:{device.index}",
+            device.name,
+            size(device.memory.total),
+            size(device.memory.allocated),
+            *(size(_bytes(device, name)) for name in used),
+            size(device.memory.reserved),
+            size(device.memory.peak_allocated),
+            f"{device.counters.kernels:,}",
+            duration(device.time.busy_ns),
+        ]
+        for device in shown
+    ]
+    title = f"{snapshot.spec}: memory by what it is for, after {duration(snapshot.done_ns)} of simulated time"
+    return Table(headers, rows, title, frozenset(range(2, len(headers))), note)
+
+
+def _bytes(device: DeviceSnapshot, name: str) -> int:
+    categories = device.memory.categories
+    return getattr(categories, name) if categories is not None else 0
+
+
+def picture(snapshot: Snapshot, note: str = "") -> str:
+    """The same as HTML: above the table, a bar a device."""
+    bars = "".join(_bar(device) for device in snapshot.devices if device.index >= 0)
+    used = [name for name in NAMES if any(_bytes(device, name) for device in snapshot.devices)]
+    key = " ".join(
+        f'<span style="white-space: nowrap"><span style="display: inline-block; width: 11px; height: 11px; '
+        f'background: {COLOURS[name]}"></span> {spoken(name)}</span>&nbsp;'
+        for name in used
+    )
+    return f"<div>{bars}<div>{key}</div>{table(snapshot, note)._repr_html_()}</div>"
+
+
+def _bar(device: DeviceSnapshot) -> str:
+    """A device's memory; the scale is the larger of what it reserved at most and a tenth of the card."""
+    memory = device.memory
+    whole = memory.peak_reserved * 10 < memory.total
+    scale = max(memory.peak_reserved, 1) if whole else memory.total
+    label = f"cuda:{device.index} {device.name}: {size(memory.allocated)} allocated of {size(memory.total)}"
+    label += f" (the bar ends at {size(scale)})" if whole else ""
+    parts = [
+        f'<div title="{spoken(name)}: {held:,} bytes" style="width: {100 * held / scale:.3f}%; '
+        f'background: {COLOURS[name]}"></div>'
+        for name in NAMES
+        if (held := _bytes(device, name))
+    ]
+    return (
+        f"<div>{html.escape(label)}</div>"
+        f'<div role="img" aria-label="{html.escape(label)}" style="display: flex; height: 14px; max-width: 900px; '
+        f'margin-bottom: 6px; border: 1px solid #888888">{"".join(parts)}</div>'
+    )

@@ -1,0 +1,146 @@
+"""The last stretch of the run as a timeline: recorded now and then, so that recording costs next to nothing.
+
+Where an optimizer steps, it is one whole step; else what a cell does last before its end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from time import process_time
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.driver.recorder import recording
+from fakegpu_lab.notebook.telemetry.messages import CollectiveTotal, Lane, Timeline
+from fakegpu_lab.timeline.lanes import lanes, thinned
+from fakegpu_lab.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fakegpu_lab.hardware.machine import Machine
+    from fakegpu_lab.hardware.time.records import Collective
+
+RECORDS = 4_000
+"""Kernels of a window at most; a longer step is told by its beginning."""
+
+BARS = 500
+"""Bars that are sent."""
+
+SHARE = 0.003
+"""Of the process's time on the processor, what recording may take."""
+
+SECONDS = 60e-6
+"""What recording a kernel and drawing it costs, about."""
+
+COLLECTIVES = 5_000
+"""Collectives summed up: the last ones."""
+
+
+class Windows:
+    """Records windows of a machine's run.
+
+    Attributes
+    ----------
+    trace
+        The last one that is whole; None before.
+    collectives
+        Those of all windows.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.trace: Trace | None = None
+        self.collectives: deque[Collective] = deque(maxlen=COLLECTIVES)
+        self._drawn: Timeline | None = None
+        self._title = ""
+        self._open: Trace | None = None
+        self._step = 0
+        self._number = 0
+        self._next = 0.0
+
+    def begin(self) -> None:
+        """A cell begins: its first stretch is recorded whatever was before, up to its first step."""
+        self._next = 0.0
+        self._try_open()
+
+    def stepped(self, step: int) -> None:
+        """An optimizer has stepped: one window ends here, another may begin."""
+        self._close(f"Step {step}")
+        self._step = step
+        self._try_open()
+
+    def end(self) -> None:
+        """A cell has ended."""
+        self._close("After the last step" if self._step else "The last cell", small=not self._step)
+
+    def stop(self) -> None:
+        """Record no more."""
+        if self._open is not None:
+            self._open.__exit__()
+            self._open = None
+
+    def _try_open(self) -> None:
+        if self._open is None and process_time() >= self._next and not recording.recorded():
+            self._open = Trace(self.machine, RECORDS)
+            self._open.__enter__()
+
+    def _close(self, title: str, *, small: bool = True) -> None:
+        trace = self._open
+        if trace is None:
+            return
+        self._open = None
+        trace.__exit__()
+        count = sum(total.count for total in trace.totals.values())
+        self._next = process_time() + count * SECONDS / SHARE
+        self.collectives.extend(trace.collectives)
+        if count and (small or self.trace is None):
+            self._number += 1
+            self.trace, self._title = trace, title
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """The last window, to be shown; made when somebody asks."""
+        trace, title, number = self.trace, self._title, self._number
+        if trace is not None and (self._drawn is None or self._drawn.number != number):
+            self._drawn = _timeline(trace, title, number)
+        return self._drawn
+
+
+def _timeline(trace: Trace, title: str, number: int) -> Timeline:
+    rows = lanes(trace, None, trace.began_ns, trace.ended_ns, hovers=False)
+    thinned(rows, BARS)
+    top = sorted(trace.totals.items(), key=lambda item: -item[1].ns)[:8]
+    return Timeline(
+        number=number,
+        title=f"{title}: {trace.described()}",
+        began_ns=trace.began_ns,
+        ended_ns=trace.ended_ns,
+        lanes=tuple(
+            Lane(label=row.label, bars=tuple((bar.start_ns, bar.end_ns, bar.kind, bar.label) for bar in row.bars))
+            for row in rows
+        ),
+        top=tuple((device, name, total.count, total.ns) for (device, name), total in top),
+    )
+
+
+def totals(collectives: Iterable[Collective]) -> tuple[CollectiveTotal, ...]:
+    """Sum up collectives by operation and group: the time on the wire, and how long each device waited before it."""
+    groups: dict[tuple[str, str, tuple[int, ...]], list[Collective]] = {}
+    for record in collectives:
+        groups.setdefault((record.operation, record.group, record.ranks), []).append(record)
+    found = []
+    for (name, group, ranks), records in sorted(groups.items()):
+        ns = sum(record.end_ns - record.joined_ns for record in records)
+        weighed = sum(record.bus_bandwidth * (record.end_ns - record.joined_ns) for record in records)
+        waited: dict[int, int] = {}
+        for record in records:
+            waited[record.device] = waited.get(record.device, 0) + record.joined_ns - record.start_ns
+        each = max(len({record.device for record in records}), 1)
+        found.append(
+            CollectiveTotal(
+                operation=name, group=group, ranks=ranks, count=round(len(records) / each),
+                nbytes=sum(record.nbytes for record in records) // each, ns=ns // each,
+                bus_bandwidth=weighed / ns if ns else 0.0, waited_ns=waited,
+            )
+        )  # fmt: skip
+    return tuple(found)

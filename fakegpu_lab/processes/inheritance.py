@@ -1,0 +1,63 @@
+"""How child processes get the parent's machine: an environment variable, which `fakegpu_lab.autoload` reads."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.user_code.environment import IDENTITY
+from fakegpu_lab.user_code.environment import MACHINE as VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["IDENTITY", "REPORTS", "VARIABLE", "WORLD", "forget", "inheriting", "leave"]
+
+WORLD = "FAKEGPU_LAB_WORLD"
+"""``size:rank:ranks a node`` of the world that is implied for this process (``fakegpu-lab plan``)."""
+REPORTS = "FAKEGPU_LAB_REPORTS"
+"""The process id of a ``fakegpu-lab run``, and the folder where its children report what they did (`run_reports`)."""
+_numbers = itertools.count(1)
+_inheriting = False
+
+
+@contextlib.contextmanager
+def inheriting() -> Iterator[None]:
+    """Within it, a machine that is enabled is the parent's, and keeps the parent's name."""
+    global _inheriting
+    _inheriting = True
+    try:
+        yield
+    finally:
+        _inheriting = False
+
+
+def leave(spec: str, memory: int | str | None, compute: str) -> None:
+    """Let child processes started from now on find this machine, and nvidia-smi."""
+    from fakegpu_lab.nvml import program_path
+
+    os.environ[VARIABLE] = json.dumps({"spec": _anywhere(spec), "memory": memory, "compute": compute})
+    if not (_inheriting and IDENTITY in os.environ):
+        os.environ[IDENTITY] = f"{os.getpid()}-{next(_numbers)}"
+    program_path.enter()
+
+
+def forget() -> None:
+    """Let child processes started from now on see no machine."""
+    os.environ.pop(IDENTITY, None)
+    if os.environ.pop(VARIABLE, None) is not None:
+        from fakegpu_lab.nvml import program_path
+
+        program_path.leave()
+
+
+def _anywhere(spec: str) -> str:
+    """The spec with its paths made absolute: a child may start in another folder."""
+    from fakegpu_lab.hardware.catalogue.lookup import is_path
+
+    parts = [part.strip().strip("\"'") for part in spec.split(",")]
+    return ",".join(str(Path(part).expanduser().absolute()) if is_path(part) else part for part in parts)

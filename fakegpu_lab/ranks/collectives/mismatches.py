@@ -1,0 +1,168 @@
+"""Whether the ranks of a group call the same operation: told at once, where NCCL would hang or mix up the numbers.
+
+The words are those of torch's own check, ProcessGroupWrapper (``TORCH_DISTRIBUTED_DEBUG=DETAIL``), and of NCCL for two
+ranks on one device; what follows them is ours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.driver.placement.dtypes import scalar_type
+from fakegpu_lab.ranks.dist import dist
+from fakegpu_lab.ranks.source_lines import told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+    from fakegpu_lab.ranks.collectives.operation import Operation
+
+_ROOTED = frozenset(("BROADCAST", "REDUCE", "GATHER", "SCATTER"))
+_ADVICE = (
+    "All ranks of a group must call the same operations in the same order, with tensors of the same size and dtype. "
+    "On real GPUs this program hangs, or goes on with wrong numbers."
+)
+
+
+def check(operation: Operation, slot: dict[int, Operation]) -> None:
+    """Compare a call with those of other ranks that it would meet.
+
+    Raises
+    ------
+    torch.distributed.DistBackendError
+        They do not fit.
+    """
+    for other in slot.values():
+        _check_devices(operation, other)
+        differs = list(_differences(operation, other))
+        if differs:
+            raise dist.DistBackendError(_mismatch(operation, other, differs))
+
+
+def _check_devices(operation: Operation, other: Operation) -> None:
+    if operation.channel.backend != "nccl" or operation.device is None or operation.device is not other.device:
+        return
+    if operation.rank == other.rank:
+        return
+    device = operation.device
+    first, second = sorted((operation.global_rank, other.global_rank))
+    raise dist.DistBackendError(
+        "NCCL error in: torch/csrc/distributed/c10d/NCCLUtils.cpp, invalid usage (run with NCCL_DEBUG=WARN for "
+        "details)\n"
+        "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
+        f"Duplicate GPU detected : rank {second} and rank {first} both on CUDA device {_bus_id(device.index)}\n\n"
+        f"Ranks {first} and {second} both use cuda:{device.index} ({told(operation.line)}). NCCL wants a device for "
+        "each rank: call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before tensors and models are made, and "
+        'say "cuda", not "cuda:0".'
+    )
+
+
+def _bus_id(index: int) -> str:
+    """As NCCL prints it: the digits of the PCI address, in hexadecimal, without leading zeros."""
+    import torch
+
+    properties: Any = torch.cuda.get_device_properties(index)
+    domain, bus, place = (getattr(properties, f"pci_{part}_id", 0) for part in ("domain", "bus", "device"))
+    return f"{domain << 20 | bus << 12 | place << 4:x}"
+
+
+def _differences(one: Operation, other: Operation) -> Iterator[tuple[str, str, str]]:
+    """In what two calls differ: ``(aspect, one's, the other's)``."""
+    if one.kind in ("SEND", "RECV", "RECVANYSOURCE"):
+        sent, got = other.inputs[0], one.outputs[0]
+        if sent.numel() != got.numel():
+            yield "Tensor Tensor shapes", str(list(got.shape)), str(list(sent.shape))
+        elif sent.dtype != got.dtype:
+            yield "Tensor Tensor dtypes", scalar_type(got.dtype), scalar_type(sent.dtype)
+        return
+    if one.kind != other.kind:
+        yield "Op type", one.kind, other.kind
+        return
+    if one.kind in _ROOTED and one.root != other.root:
+        yield "root", str(one.root), str(other.root)
+    if one.reduce_op is not None and one.reduce_op != other.reduce_op:
+        yield "reduce op", one.reduce_op.op.name, other.reduce_op.op.name
+    mine, theirs = _sizes(one, other)
+    if mine != theirs:
+        yield from _extents(one, other)
+    if _types(one) != _types(other):
+        yield "Tensor Tensor dtypes", ", ".join(_types(one)), ", ".join(_types(other))
+
+
+def _sizes(one: Operation, other: Operation) -> tuple[list[int], list[int]]:
+    """Of two calls, the elements that must be as many: what one has, what the other counts on."""
+    if one.kind == "ALLGATHER":
+        return (
+            [one.inputs[0].numel(), one.outputs[other.rank].numel()],
+            [other.outputs[one.rank].numel(), other.inputs[0].numel()],
+        )
+    if one.kind in ("ALLTOALL", "ALLTOALL_BASE"):
+        (sent, kept), (their_sent, their_kept) = _parts(one), _parts(other)
+        return [sent[other.rank], kept[other.rank]], [their_kept[one.rank], their_sent[one.rank]]
+    if one.kind in ("SCATTER", "GATHER"):
+        return [_tensors(one)[0].numel()], [_tensors(other)[0].numel()]
+    return [tensor.numel() for tensor in one.shown], [tensor.numel() for tensor in other.shown]
+
+
+def _parts(operation: Operation) -> tuple[list[int], list[int]]:
+    """Elements that go to, and come from, each rank."""
+    if operation.kind == "ALLTOALL":
+        return [tensor.numel() for tensor in operation.inputs], [tensor.numel() for tensor in operation.outputs]
+    size = operation.channel.size
+    counts = []
+    for tensor, splits in ((operation.inputs[0], operation.splits[1]), (operation.outputs[0], operation.splits[0])):
+        rows = list(splits) or [tensor.shape[0] // size] * size
+        each = tensor.numel() // tensor.shape[0] if tensor.shape[0] else 0
+        counts.append([count * each for count in rows])
+    return counts[0], counts[1]
+
+
+def _tensors(operation: Operation) -> list[torch.Tensor]:
+    return operation.outputs if operation.kind == "SCATTER" else operation.shown
+
+
+def _types(operation: Operation) -> list[str]:
+    return sorted({scalar_type(tensor.dtype) for tensor in _tensors(operation)})
+
+
+def _shapes(operation: Operation) -> str:
+    return ", ".join(str(list(tensor.shape)) for tensor in _tensors(operation))
+
+
+def fingerprint(operation: Operation) -> str:
+    """As ProcessGroupWrapper prints a CollectiveFingerPrint."""
+    tensors = _tensors(operation)
+    text = f"CollectiveFingerPrint(SequenceNumber={operation.number}, OpType={operation.kind}"
+    if tensors and operation.kind != "BARRIER":
+        device = "cuda" if tensors[0].is_cuda else "cpu"
+        text += (
+            f", TensorShape={_shapes(operation)}, TensorDtypes={scalar_type(tensors[0].dtype)}, "
+            f"TensorDeviceTypes=TensorOptions(dtype=float (default), device={device}, layout=Strided (default), "
+            "requires_grad=false (default), pinned_memory=false (default), memory_format=(nullopt))"
+        )
+    return text + ")"
+
+
+def _extents(one: Operation, other: Operation) -> Iterator[tuple[str, str, str]]:
+    """Where the shapes of the first tensors differ, extent by extent, as ProcessGroupWrapper tells it."""
+    mine, theirs = list(_tensors(one)[0].shape), list(_tensors(other)[0].shape)
+    if len(mine) != len(theirs) or mine == theirs:
+        yield "Tensor Tensor shapes", _shapes(one), _shapes(other)
+        return
+    for extent, another in zip(mine, theirs, strict=True):
+        if extent != another:
+            yield "Tensor Tensor shapes", str(extent), str(another)
+
+
+def _mismatch(one: Operation, other: Operation, differs: list[tuple[str, str, str]]) -> str:
+    aspects = "".join(f"  {aspect}: {mine}vs {theirs}" for aspect, mine, theirs in differs)
+    where = f"operation {one.number} of {one.channel.known_as}" if one.number else one.channel.known_as
+    return (
+        f"Detected mismatch between collectives on ranks. Rank {one.global_rank} is running collective: "
+        f"{fingerprint(one)}, but Rank {other.global_rank} is running collective: {fingerprint(other)}."
+        f"Collectives differ in the following aspects: {aspects}\n\n"
+        f"In {where}, rank {other.global_rank} calls {other} ({told(other.line)}), "
+        f"rank {one.global_rank} {one} ({told(one.line)}). {_ADVICE}"
+    )

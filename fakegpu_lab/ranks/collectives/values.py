@@ -1,0 +1,226 @@
+"""The data of every operation between ranks: what each rank has afterwards.
+
+Values are worked on where they are, in host memory; the simulated devices' memory is not asked for anything. What NCCL
+does with values is copied: sums go around the ring in the tensors' own dtype, AVG multiplies by 1 / n before it adds
+(integers: it divides the sum), the sum of booleans is their "or".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed import ReduceOp
+
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fakegpu_lab.ranks.collectives.operation import Operation
+
+    Parts = list[Operation]
+    Tensor = torch.Tensor
+
+_Op: Any = ReduceOp.RedOpType
+_PIECE = 1 << 15
+"""Elements that are reduced at a time: what a processor's cache holds, so that memory is read and written once."""
+
+_FLOAT8 = frozenset(
+    dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype) and str(dtype).startswith("torch.float8")
+)
+
+
+def inner(tensor: Tensor) -> Tensor:
+    """The values of a tensor: a tensor on the host, without autograd, that shares them."""
+    values = tensor._inner if isinstance(tensor, FakeCudaTensor) else tensor.detach()
+    return torch.view_as_real(values) if values.is_complex() else values
+
+
+def snapshot(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The values as they are now."""
+    with torch.no_grad():
+        return [inner(tensor).clone() for tensor in tensors]
+
+
+def perform(parts: Parts) -> None:
+    """Do what an operation does, given the calls of all ranks of the group, by rank."""
+    with torch.no_grad():
+        _PERFORM[parts[0].kind](parts)
+
+
+def deliver(send: Operation, receive: Operation) -> None:
+    """Put what was sent where it is received."""
+    with torch.no_grad():
+        for target, source in zip(receive.outputs, send.payload, strict=True):
+            put(inner(target), source)
+
+
+def is_meta(operation: Operation) -> bool:
+    """Whether it has shapes only, and no values."""
+    return any(inner(tensor).is_meta for tensor in (*operation.inputs, *operation.outputs))
+
+
+def put(target: Tensor, source: Tensor) -> None:
+    """Copy values as NCCL copies bytes: in memory order, whatever the shape."""
+    target.copy_(source if target.shape == source.shape else source.reshape(target.shape))
+
+
+def reduced(tensors: list[Tensor], op: Any) -> Tensor:
+    """The tensors put together, one rank after the other, as in a ring that begins at rank 0."""
+    first = tensors[0]
+    dtype = first.dtype
+    kind = op.op
+    if dtype is torch.bool:
+        kind = {_Op.SUM: _Op.MAX}.get(kind, kind)
+        tensors = [tensor.to(torch.uint8) for tensor in tensors]
+    elif dtype in _FLOAT8:
+        tensors = [tensor.float() for tensor in tensors]
+    if kind in (_Op.AVG, _Op.PREMUL_SUM) and tensors[0].dtype.is_floating_point:
+        factor = 1 / len(tensors) if kind == _Op.AVG else premultiplier(op)
+        tensors = [tensor * factor for tensor in tensors]
+    combine = _COMBINE[kind]
+    total = tensors[0].clone()
+    for tensor in tensors[1:]:
+        total = combine(total, tensor)
+        if dtype in _FLOAT8:
+            total = total.to(dtype).float()
+    if kind == _Op.AVG and not total.dtype.is_floating_point:
+        total = torch.div(total, len(tensors), rounding_mode="trunc")
+    return total.to(dtype)
+
+
+def premultiplier(op: Any) -> Any:
+    """What ``_make_nccl_premul_sum`` was given: a number or a tensor of one."""
+    factor = op.__getstate__()[1]
+    return inner(factor).reshape(()) if isinstance(factor, torch.Tensor) else factor
+
+
+_COMBINE: dict[Any, Callable[[Tensor, Tensor], Tensor]] = {
+    _Op.SUM: torch.Tensor.add_,
+    _Op.AVG: torch.Tensor.add_,
+    _Op.PREMUL_SUM: torch.Tensor.add_,
+    _Op.PRODUCT: torch.Tensor.mul_,
+    _Op.MIN: torch.minimum,
+    _Op.MAX: torch.maximum,
+    _Op.BAND: torch.bitwise_and,
+    _Op.BOR: torch.bitwise_or,
+    _Op.BXOR: torch.bitwise_xor,
+}
+
+
+def _all_reduce(parts: Parts) -> None:
+    for place in range(len(parts[0].inputs)):
+        sources = [inner(part.inputs[place]) for part in parts]
+        targets = [inner(part.outputs[place]) for part in parts]
+        if not sources[0].is_meta and all(tensor.is_contiguous() for tensor in (*sources, *targets)):
+            pieces = list(zip(*(torch.split(tensor.view(-1), _PIECE) for tensor in (*sources, *targets)), strict=True))
+        else:
+            pieces = [(*sources, *targets)]
+        for piece in pieces:
+            total = reduced(list(piece[: len(parts)]), parts[0].reduce_op)
+            for target in piece[len(parts) :]:
+                put(target, total)
+
+
+def _reduce(parts: Parts) -> None:
+    root = parts[parts[0].root]
+    total = reduced([inner(part.inputs[0]) for part in parts], root.reduce_op)
+    put(inner(root.outputs[0]), total)
+
+
+def _broadcast(parts: Parts) -> None:
+    root = parts[0].root
+    for place, tensor in enumerate(parts[root].inputs):
+        for part in parts:
+            if part.rank != root:
+                put(inner(part.outputs[place]), inner(tensor))
+
+
+def _all_gather(parts: Parts) -> None:
+    values = snapshot([part.inputs[0] for part in parts])  # an input may be one of the outputs
+    for part in parts:
+        for target, source in zip(part.outputs, values, strict=True):
+            put(inner(target), source)
+
+
+def _all_gather_into(parts: Parts) -> None:
+    for place in range(len(parts[0].inputs)):
+        gathered = torch.cat([inner(part.inputs[place]).reshape(-1) for part in parts])
+        for part in parts:
+            put(inner(part.outputs[place]), gathered)
+
+
+def _gather(parts: Parts) -> None:
+    values = snapshot([part.inputs[0] for part in parts])
+    for target, source in zip(parts[parts[0].root].outputs, values, strict=True):
+        put(inner(target), source)
+
+
+def _scatter(parts: Parts) -> None:
+    values = snapshot(parts[parts[0].root].inputs)
+    for part, source in zip(parts, values, strict=True):
+        put(inner(part.outputs[0]), source)
+
+
+def _reduce_scatter(parts: Parts) -> None:
+    results = [
+        reduced([inner(part.inputs[place]) for part in parts], parts[0].reduce_op) for place in range(len(parts))
+    ]
+    for part, result in zip(parts, results, strict=True):
+        put(inner(part.outputs[0]), result)
+
+
+def _reduce_scatter_base(parts: Parts) -> None:
+    for place in range(len(parts[0].inputs)):
+        shares = [inner(part.inputs[place]).reshape(-1).tensor_split(len(parts)) for part in parts]
+        for part in parts:
+            total = reduced([share[part.rank] for share in shares], parts[0].reduce_op)
+            put(inner(part.outputs[place]), total)
+
+
+def _all_to_all(parts: Parts) -> None:
+    values = [snapshot(part.inputs) for part in parts]
+    for part in parts:
+        for source, target in enumerate(part.outputs):
+            put(inner(target), values[source][part.rank])
+
+
+def _all_to_all_single(parts: Parts) -> None:
+    shares = []
+    for part in parts:
+        values = inner(part.inputs[0]).clone()
+        shares.append(portions(values, part.splits[1], len(parts)))
+    for part in parts:
+        for source, target in enumerate(portions(inner(part.outputs[0]), part.splits[0], len(parts))):
+            put(target, shares[source][part.rank])
+
+
+def portions(values: Tensor, splits: Sequence[int], count: int) -> list[Tensor]:
+    """Each rank's part of a tensor: of so many rows as `splits` says, or all of equally many."""
+    sizes = list(splits) or [values.shape[0] // count] * count
+    return list(torch.split(values, sizes))
+
+
+def _nothing(parts: Parts) -> None:
+    """A barrier moves nothing."""
+
+
+_PERFORM: dict[str, Callable[[Parts], None]] = {
+    "ALLREDUCE": _all_reduce,
+    "ALLREDUCE_COALESCED": _all_reduce,
+    "BROADCAST": _broadcast,
+    "REDUCE": _reduce,
+    "ALLGATHER": _all_gather,
+    "_ALLGATHER_BASE": _all_gather_into,
+    "ALLGATHER_COALESCED": _all_gather_into,
+    "GATHER": _gather,
+    "SCATTER": _scatter,
+    "REDUCE_SCATTER": _reduce_scatter,
+    "_REDUCE_SCATTER_BASE": _reduce_scatter_base,
+    "REDUCE_SCATTER_COALESCED": _reduce_scatter_base,
+    "ALLTOALL": _all_to_all,
+    "ALLTOALL_BASE": _all_to_all_single,
+    "BARRIER": _nothing,
+    "MONITORED_BARRIER": _nothing,
+}

@@ -1,0 +1,30 @@
+"""Tracebacks of what a rank was told: they end at the user's own line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.driver.recorder.recording import is_users
+from fakegpu_lab.user_code.environment import DEBUG
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_HERE = str(Path(__file__).parents[1])
+
+
+def end_at_users_line(error: BaseException) -> None:
+    """Take off the frames below the user's last line, if the error was raised by this package."""
+    if DEBUG:
+        return
+    last: TracebackType | None = None
+    users: TracebackType | None = None
+    step = error.__traceback__
+    while step is not None:
+        last = step
+        if is_users(step.tb_frame.f_code.co_filename):
+            users = step
+        step = step.tb_next
+    if last is not None and users is not None and last.tb_frame.f_code.co_filename.startswith(_HERE):
+        users.tb_next = None

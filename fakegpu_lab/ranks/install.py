@@ -1,0 +1,202 @@
+"""How torch.distributed comes to make our process groups: NCCL is there, and groups of ranks are `RankGroup`s.
+
+`install` holds as long as a machine is enabled. A process that is no rank of a run makes its groups as torch does, but
+for those of one member alone (a notebook that calls ``init_process_group("nccl", rank=0, world_size=1, …)``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.ranks.collectives.channel import Channel
+from fakegpu_lab.ranks.dist import c10d, cpp, dist
+from fakegpu_lab.ranks.planning import implied_ranks
+from fakegpu_lab.ranks.process_groups import (
+    assumed_values,
+    ddp_reducer,
+    dtensor,
+    functional_collectives,
+    object_collectives,
+)
+from fakegpu_lab.ranks.process_groups.backends import NCCL_TIMEOUT, RankGloo, RankNccl
+from fakegpu_lab.ranks.process_groups.process_group import RankGroup
+from fakegpu_lab.ranks.scheduling.scheduler import current_rank
+from fakegpu_lab.ranks.torchrun import process_ranks
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.base.patches import Patches
+
+_new_process_group: Any = c10d._new_process_group_helper
+_batch_isend_irecv: Any = c10d.batch_isend_irecv
+_KNOWN = ("nccl", "gloo")
+
+
+def new_process_group(
+    group_size: int,
+    group_rank: int,
+    global_ranks_in_group: list[int],
+    backend: str,
+    store: Any,
+    group_name: str,
+    backend_options: Any = None,
+    timeout: Any = None,
+    pg_tag: str | None = None,
+    device_id: torch.device | None = None,
+    group_desc: str | None = None,
+) -> tuple[Any, Any]:
+    """`distributed_c10d._new_process_group_helper` for ranks of a run."""
+    config = c10d.BackendConfig(c10d.Backend(backend))
+    kinds = {str(device): str(name) for device, name in config.get_device_backend_map().items()}
+    if not all(name in _KNOWN for name in kinds.values()):
+        return _new_process_group(  # type: ignore[no-any-return]
+            group_size, group_rank, global_ranks_in_group, backend, store, group_name,
+            backend_options=backend_options, timeout=timeout, pg_tag=pg_tag, device_id=device_id, group_desc=group_desc,
+        )  # fmt: skip
+    world: Any = c10d._world
+    if group_name in world.pg_names.values():
+        raise ValueError("The specified group name has already been created, please use a different group name")
+    if device_id is not None and (device_id.index is None or device_id.type == "cpu"):
+        raise ValueError("init_process_group device_id parameter must be an accelerator with an index")
+    if pg_tag:
+        existing = c10d._find_pg_by_ranks_and_tag(pg_tag, global_ranks_in_group)
+        if existing:
+            return existing, world.pg_map[existing][1]
+    if global_ranks_in_group:
+        if c10d._get_default_group().rank() not in global_ranks_in_group:
+            return dist.GroupMember.NON_GROUP_MEMBER, None
+        ranks = tuple(global_ranks_in_group)
+    else:
+        ranks = tuple(range(group_size))
+    own_store = dist.PrefixStore(f"{group_name}/", store)
+    description = group_desc or "undefined"
+    group = make_group(kinds, ranks, group_rank, group_name, description, backend_options, own_store, timeout)
+    group.store = own_store
+    if device_id is not None:
+        group.bound_device_id = device_id
+    _register(group, backend, str(config), pg_tag)
+    return group, group.store
+
+
+def make_group(
+    kinds: dict[str, str],
+    ranks: tuple[int, ...],
+    member: int,
+    name: str,
+    description: str,
+    options: Any = None,
+    store: Any = None,
+    timeout: Any = None,
+) -> RankGroup:
+    """A rank's member of a group, on the channels that it shares with the others' members.
+
+    Parameters
+    ----------
+    kinds
+        The backend's name for each device type.
+    ranks
+        The members' global ranks.
+    member
+        The rank in the group.
+    store, timeout
+        The group's own store, and how long to wait for the others, where the members are processes.
+    """
+    rank = current_rank()
+    generations = c10d._world.generations if rank is not None else {}
+    generation = generations[name] = generations.get(name, 0) + 1
+    channels = rank.scheduler.shared.setdefault("channels", {}) if rank is not None else {}
+    backends: dict[str, Any] = {}
+    made: dict[str, Any] = {}
+    for device, kind in kinds.items():
+        if kind not in made:
+            key = (name, ranks, kind, generation)
+            if key not in channels:
+                channels[key] = _channel(name, kind, ranks, description, member, store, timeout)
+            made[kind] = RankNccl(channels[key], member, options) if kind == "nccl" else RankGloo(channels[key], member)
+        backends[device] = made[kind]
+    return RankGroup(backends, member, name, description)
+
+
+def _channel(
+    name: str, kind: str, ranks: tuple[int, ...], description: str, member: int, store: Any, timeout: Any
+) -> Channel:
+    """A channel between ranks of this process, between processes, or to ranks that are only implied."""
+    if (inside := implied_ranks.world()) is not None:
+        return implied_ranks.ImpliedChannel(name, kind, ranks, description, member, implied_ranks.fabric(inside))
+    if current_rank() is None and len(ranks) > 1:
+        return process_ranks.ProcessChannel(name, kind, ranks, description, store, member, timeout or NCCL_TIMEOUT)
+    return Channel(name, kind, ranks, description)
+
+
+def _register(group: RankGroup, backend: str, config: str, tag: str | None) -> None:
+    """As `distributed_c10d._register_pg_in_world`, which 2.10 does not have."""
+    world: Any = c10d._world
+    world.pg_map[group] = (backend, group.store)
+    world.pg_names[group] = group.group_name
+    world.pg_backend_config[group] = config
+    c10d._register_process_group(group.group_name, group)
+    tags = [f"user:{tag}"] if tag else ["", f"ptd:{group.group_name}"]
+    for one in tags:
+        world.tags_to_pg.setdefault(one, []).append(group)
+    world.pg_to_tag[group] = tags[-1]
+
+
+def split_group(
+    self: RankGroup,
+    ranks: list[int],
+    timeout: Any = None,
+    opts: Any = None,
+    group_name: str | None = None,
+    group_desc: str | None = None,
+    device_types: list[torch.device] | None = None,
+) -> RankGroup | None:
+    """`ProcessGroup.split_group`: a group of some of this one's ranks; None for the others."""
+    for backend in self._backends.values():
+        backend.count_split()
+    if self.rank() not in ranks:
+        return None
+    wanted = {torch.device(device).type for device in device_types} if device_types is not None else set(self._backends)
+    kinds = {device: backend.name() for device, backend in self._backends.items() if device in wanted}
+    members = tuple(next(iter(self._backends.values())).channel.ranks[rank] for rank in ranks)
+    name = group_name or f"{self.group_name}:split:{'_'.join(map(str, members))}"
+    store = dist.PrefixStore(f"{name}/", self.store) if self.store is not None else None
+    member = ranks.index(self.rank())
+    group = make_group(kinds, members, member, name, group_desc or "undefined", opts, store, timeout)
+    group.store = store
+    return group
+
+
+def batch_isend_irecv(p2p_op_list: list[Any]) -> list[Any]:
+    """`distributed_c10d.batch_isend_irecv`, which makes one group call for NCCL only in groups of C++'s own type."""
+    first: Any = p2p_op_list[0] if isinstance(p2p_op_list, list) and p2p_op_list else None
+    group = getattr(first, "group", None) or (c10d._get_default_group() if first is not None else None)
+    if not isinstance(group, RankGroup) or group._get_backend(first.tensor.device).channel.backend != "nccl":
+        return _batch_isend_irecv(p2p_op_list)  # type: ignore[no-any-return]
+    c10d._check_p2p_op_list(p2p_op_list)
+    with c10d._coalescing_manager(group, first.tensor.device, async_ops=True) as manager:
+        for each in p2p_op_list:
+            peer = {"group_dst" if each.op is dist.isend else "group_src": each.group_peer}
+            each.op(each.tensor, group=each.group, tag=each.tag, **peer)
+    return list(manager.works)
+
+
+def install(patches: Patches) -> None:
+    """Let torch.distributed have NCCL, and make our groups."""
+    patches.set(c10d, "_NCCL_AVAILABLE", True)
+    patches.set(c10d, "default_pg_nccl_timeout", NCCL_TIMEOUT)
+    for module in (c10d, dist, cpp):
+        if not hasattr(cpp, "ProcessGroupNCCL") or module is not cpp:
+            patches.set(module, "ProcessGroupNCCL", RankNccl)
+    patches.set(c10d, "_new_process_group_helper", new_process_group)
+    patches.set(RankGroup, "split_group", split_group)
+    for module in (c10d, dist):
+        patches.set(module, "batch_isend_irecv", batch_isend_irecv)
+    functional_collectives.install(patches)
+    ddp_reducer.install(patches)
+    dtensor.install(patches)
+    implied_ranks.install(patches)
+    if current.meta():
+        assumed_values.install(patches)
+        object_collectives.install(patches)

@@ -1,0 +1,101 @@
+"""Programs on several ranks of this process, as `session.run_ranks` and ``%%ranks`` run them."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.patches import Patches
+from fakegpu_lab.driver.torch_cuda.devices import current_device, lifecycle
+from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.ranks.diagnosis import hang_messages, program_hints, user_tracebacks
+from fakegpu_lab.ranks.dist import c10d, cpp, dist
+from fakegpu_lab.ranks.scheduling import malloc_trim
+from fakegpu_lab.ranks.scheduling.environment import variables
+from fakegpu_lab.ranks.scheduling.output import Console, RankOutput
+from fakegpu_lab.ranks.scheduling.process_state import ProcessState
+from fakegpu_lab.ranks.scheduling.scheduler import Scheduler, current_rank
+from fakegpu_lab.ranks.scheduling.store import stores
+from fakegpu_lab.ranks.scheduling.world import RankWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+MOST = 64
+"""Ranks that one process runs: each has a thread, and a share of the memory."""
+
+
+def check(world_size: Any) -> int:
+    """The number of ranks; raises FakeGpuError where so many cannot be run here."""
+    if isinstance(world_size, bool) or not isinstance(world_size, int) or not 1 <= world_size <= MOST:
+        raise FakeGpuError(f"The number of ranks must be 1 to {MOST}, and {world_size!r} was asked for.")
+    if current.machine is None:
+        raise FakeGpuError("Ranks need GPUs: enable a machine with one for each rank first, as with %fakegpu a100:4.")
+    if current_rank() is not None:
+        raise FakeGpuError("A rank cannot start ranks of its own: call this outside of the ranks.")
+    return world_size
+
+
+def run_programs(
+    programs: Sequence[Callable[[], Any]],
+    show: Collection[int] | None = None,
+    environment: Callable[[int, int], dict[str, str]] = variables,
+    timeout_like_nccl: bool = False,
+) -> list[Any]:
+    """Run one program a rank; as `session.run_ranks`.
+
+    Parameters
+    ----------
+    environment
+        The variables that a rank has in addition, by its rank and the number of ranks.
+    """
+    __tracebackhide__ = True
+    world_size = check(len(programs))
+    if show is not None and not set(show) <= set(range(world_size)):
+        raise FakeGpuError(f"show={show!r} names ranks that there are not: they are 0 to {world_size - 1}.")
+    malloc_trim.share()
+    console = Console(sys.stdout, set(show) if show is not None else None)
+
+    def process(rank: int) -> ProcessState:
+        return ProcessState(environment(rank, world_size), RankOutput(console, rank))
+
+    outside = ProcessState()
+    scheduler = Scheduler(world_size, process, hang_messages.stuck)
+    scheduler.shared["timeout_like_nccl"] = timeout_like_nccl
+    patches = Patches()
+    hook = sys.excepthook
+    try:
+        _install(patches)
+        results = scheduler.run(programs)
+    except Exception as error:
+        note = hang_messages.note(scheduler)
+        if note and hasattr(error, "add_note"):  # since Python 3.11
+            error.add_note(note)
+        user_tracebacks.end_at_users_line(error)
+        raise
+    finally:
+        patches.undo()
+        cpp._set_global_rank(-1)
+        outside.enter()
+        sys.excepthook = hook
+        malloc_trim.give_back()
+    for line in hang_messages.unreceived(list(scheduler.shared.get("channels", {}).values())):
+        print(line)
+    return results
+
+
+def _install(patches: Patches) -> None:
+    """What is otherwise while ranks run: torch.distributed's state is each rank's own, stores are shared."""
+    patches.set(c10d, "_world", RankWorld(c10d._world))
+    rendezvous = sys.modules["torch.distributed.rendezvous"]  # the package has a function of that name
+    for name, substitute in stores({}).items():
+        patches.set(rendezvous, name, substitute)
+        patches.set(dist, name, substitute)
+    program_hints.install(patches)
+    for module in (lifecycle, current_device):  # one rank's CUDA_VISIBLE_DEVICES would number everybody's devices anew
+        patches.set(module, "look", lambda: None)
+    isolate = cpp._set_thread_isolation_mode
+    isolate(True)
+    patches.later(partial(isolate, False))

@@ -1,0 +1,139 @@
+"""Launchers of processes, called in a notebook: their functions run as ranks of the kernel instead.
+
+A process of its own cannot run what a cell defines: ``spawn`` does not find it, and ``fork`` does not get along with a
+CUDA that is initialised. In scripts, the launchers do what they always do.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch.multiprocessing
+
+from fakegpu_lab.driver.base import current, deferred_patches
+from fakegpu_lab.ranks.scheduling.scheduler import current_rank
+from fakegpu_lab.user_code import environment as surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fakegpu_lab.driver.base.patches import Patches
+
+_module: Any = sys.modules["torch.multiprocessing.spawn"]
+_start_processes: Any = _module.start_processes
+
+
+def in_notebook() -> bool:
+    """Whether this is a kernel (or IPython) with a machine, outside of ranks."""
+    return surroundings.shell() is not None and current.machine is not None and current_rank() is None
+
+
+class _Done:
+    """What `start_processes` returns with ``join=False``: the ranks have run."""
+
+    processes: tuple[Any, ...] = ()
+
+    def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
+        """Nothing to wait for."""
+        return True
+
+
+def start_processes(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    nprocs: int = 1,
+    join: bool = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
+) -> Any:
+    """`torch.multiprocessing.start_processes`."""
+    if not in_notebook():
+        return _start_processes(fn, args, nprocs, join, daemon, start_method)
+    from fakegpu_lab.ranks.launching.in_process import run_programs
+
+    index = -1
+
+    def program(rank: int) -> None:
+        nonlocal index
+        try:
+            fn(rank, *args)
+        except Exception:
+            index = rank
+            raise
+
+    try:
+        run_programs([partial(program, rank) for rank in range(nprocs)], environment=lambda rank, count: {})
+    except Exception as error:
+        if index < 0:
+            raise
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        raise _module.ProcessRaisedException(
+            f"\n\n-- Process {index} terminated with the following error:\n{text}", index, 0
+        ) from error
+    return None if join else _Done()
+
+
+def spawn(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    nprocs: int = 1,
+    join: bool = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
+) -> Any:
+    """`torch.multiprocessing.spawn`."""
+    return start_processes(fn, args, nprocs, join, daemon, start_method)
+
+
+def _accelerate(patches: Patches, module: Any) -> None:
+    real = module.notebook_launcher
+
+    def notebook_launcher(
+        function: Callable[..., Any],
+        args: Sequence[Any] = (),
+        num_processes: int | None = None,
+        mixed_precision: str = "no",
+        use_port: str = "29500",
+        master_addr: str = "127.0.0.1",
+        **more: Any,
+    ) -> Any:
+        if not in_notebook() or num_processes is None or num_processes < 2:
+            return real(function, args, num_processes, mixed_precision, use_port, master_addr, **more)
+        from fakegpu_lab.ranks.launching.in_process import run_programs
+        from fakegpu_lab.ranks.scheduling.environment import variables
+
+        if module.AcceleratorState._shared_state:
+            raise ValueError(
+                "To launch a multi-device training from your notebook, the `Accelerator` should only be initialized "
+                "inside your training function. Restart your notebook and make sure no cells initializes an "
+                "`Accelerator`."
+            )
+
+        def environment(rank: int, count: int) -> dict[str, str]:
+            return {
+                **variables(rank, count),
+                "MASTER_ADDR": master_addr,
+                "MASTER_PORT": str(use_port),
+                "ACCELERATE_MIXED_PRECISION": str(mixed_precision),
+                "FORK_LAUNCHED": "1",
+            }
+
+        print(f"Launching training on {num_processes} GPUs.")
+        run_programs([partial(function, *args)] * num_processes, environment=environment)
+        return None
+
+    patches.set(module, "notebook_launcher", notebook_launcher)
+    package = sys.modules.get("accelerate")
+    if package is not None and hasattr(package, "notebook_launcher"):
+        patches.set(package, "notebook_launcher", notebook_launcher)
+
+
+def install(patches: Patches) -> None:
+    """Patch torch's launchers, and accelerate's when it is imported."""
+    for module in (torch.multiprocessing, _module):
+        patches.set(module, "start_processes", start_processes)
+        patches.set(module, "spawn", spawn)
+    deferred_patches.when_imported("accelerate.launchers", patches, partial(_accelerate, patches))

@@ -1,0 +1,191 @@
+"""What NCCL's and Gloo's process groups refuse, in their words, before anything is sent.
+
+torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp (getNcclDataType, getNcclReduceOp, check_gpu_single_tensor, the head of
+each operation) and Utils.hpp (checkSplitSizes, assertTypeAndSizesMatch).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed import ReduceOp
+
+from fakegpu_lab.driver.placement.dtypes import scalar_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fakegpu_lab.ranks.collectives.operation import Operation
+
+    Tensor = torch.Tensor
+
+_MULTI_DEVICE = (
+    "Expecting one tensor only but got multiple. You are probably using multiple devices under one thread. The support "
+    "for such usage has been deprecated. For details, please refer to "
+    "https://pytorch.org/docs/stable/distributed.html#multi-gpu-collective-functions. ProcessGroupNCCL continues "
+    "supporting multi-process and multi-thread modes."
+)
+_FLOAT8 = ("Float8_e5m2", "Float8_e4m3fn", "Float8_e4m3fnuz", "Float8_e5m2fnuz")
+_TYPES = frozenset(
+    ("Char", "Byte", "Float", "Double", "Int", "Long", "Half", "Bool", "BFloat16", "ComplexFloat", "ComplexDouble")
+) | frozenset(_FLOAT8)
+_REDUCING = frozenset(
+    ("ALLREDUCE", "ALLREDUCE_COALESCED", "REDUCE", "REDUCE_SCATTER", "_REDUCE_SCATTER_BASE", "REDUCE_SCATTER_COALESCED")
+)
+_LOOSE = frozenset(("SEND", "RECV", "ALLTOALL", "ALLTOALL_BASE"))
+_MOVES_ANYTHING = frozenset(("GATHER", "SCATTER"))
+
+
+def check(operation: Operation) -> None:
+    """Refuse what the backend refuses.
+
+    Raises
+    ------
+    TypeError, ValueError, RuntimeError, NotImplementedError
+        In the words of ProcessGroupNCCL.
+    """
+    nccl = operation.channel.backend == "nccl"
+    tensors = [*operation.inputs, *operation.outputs]
+    for tensor in tensors if nccl else ():
+        if operation.kind not in _MOVES_ANYTHING:
+            _check_tensor(tensor, loose=operation.kind in _LOOSE)
+    _check_sizes(operation)
+    for tensor in tensors:
+        if nccl and scalar_type(tensor.dtype) not in _TYPES:
+            raise TypeError(
+                f"Input tensor data type is not supported for NCCL process group: {scalar_type(tensor.dtype)}"
+            )
+    if operation.kind in _REDUCING and nccl:
+        for tensor in operation.inputs:
+            _check_reduction(tensor, operation.reduce_op)
+    elif operation.kind in _REDUCING:
+        _check_gloo(operation)
+
+
+def _check_tensor(tensor: Tensor, loose: bool) -> None:
+    if not tensor.is_cuda or tensor.is_sparse:
+        raise ValueError("Tensors must be CUDA and dense")
+    if not loose and not (
+        tensor.is_contiguous()
+        or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
+        or (tensor.dim() == 5 and tensor.is_contiguous(memory_format=torch.channels_last_3d))
+    ):
+        raise ValueError("Tensors must be contiguous")
+
+
+def _check_reduction(tensor: Tensor, op: Any) -> None:
+    kind = scalar_type(tensor.dtype)
+    if kind in ("Float8_e4m3fnuz", "Float8_e5m2fnuz"):
+        raise RuntimeError("Unsupported Float8 type for NCCL reduction")
+    if kind == "Bool" and op == ReduceOp.AVG:
+        raise TypeError("Cannot use ReduceOp.AVG with boolean inputs")
+    if op == ReduceOp.PREMUL_SUM and kind not in ("Half", "Float", "Double", "BFloat16"):
+        raise TypeError("PreMulSum Data type must be half, float, bfloat16 or double")
+    for name in ("BAND", "BOR", "BXOR"):
+        if op == getattr(ReduceOp, name):
+            raise ValueError(f"Cannot use ReduceOp.{name} with NCCL")
+
+
+def _check_gloo(operation: Operation) -> None:
+    """gloo/algorithms and ProcessGroupGloo.cpp (toFunction, GENERATE_ALL_TYPES)."""
+    op = operation.reduce_op
+    if op in (ReduceOp.AVG, ReduceOp.PREMUL_SUM):
+        name = "AVG" if op == ReduceOp.AVG else "PREMUL_SUM"
+        raise RuntimeError(f"Cannot use ReduceOp.{name} with Gloo")
+    for tensor in operation.inputs:
+        if op in (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR) and tensor.dtype.is_floating_point:
+            raise RuntimeError("Cannot use ReduceOp.BAND with non-integral dtype".replace("BAND", op.op.name))
+
+
+def single(tensors: Sequence[Tensor]) -> Tensor:
+    """The one tensor of a list; NCCL's groups have one device a process."""
+    if len(tensors) != 1:
+        raise RuntimeError(_MULTI_DEVICE)
+    return tensors[0]
+
+
+def _check_sizes(operation: Operation) -> None:
+    kind, size = operation.kind, operation.channel.size
+    if kind in ("_ALLGATHER_BASE", "ALLGATHER_COALESCED"):
+        for output, given in zip(operation.outputs, operation.inputs, strict=True):
+            if given.dtype != output.dtype:
+                raise TypeError("output tensor must have the same type as input tensor")
+            if given.numel() * size != output.numel():
+                raise ValueError("output tensor size must be equal to world_size times input tensor size")
+    elif kind in ("_REDUCE_SCATTER_BASE", "REDUCE_SCATTER_COALESCED"):
+        for output, given in zip(operation.outputs, operation.inputs, strict=True):
+            if given.dtype != output.dtype:
+                raise TypeError("input tensor must be the same type as the output tensor.")
+            if given.numel() != output.numel() * size:
+                raise ValueError("input tensor must be the same size as output size times world size")
+    elif kind in ("GATHER", "SCATTER"):
+        _check_rooted(operation)
+    elif kind == "ALLTOALL_BASE":
+        for splits, tensor in zip(operation.splits, (operation.outputs[0], operation.inputs[0]), strict=True):
+            _check_splits(splits, tensor, size)
+    elif kind in ("ALLGATHER", "REDUCE_SCATTER", "ALLTOALL"):
+        _check_lists(operation)
+
+
+def _check_lists(operation: Operation) -> None:
+    name = operation.kind.lower()
+    size = operation.channel.size
+    many = operation.inputs if operation.kind == "REDUCE_SCATTER" else operation.outputs
+    if len(many) != size:
+        what = "input" if many is operation.inputs else "output"
+        raise ValueError(f"ProcessGroupNCCL::{name}: {what} tensor list must have one tensor a rank: {size}")
+    device = operation.shown[0].device
+    if any(tensor.device != device for tensor in (*operation.inputs, *operation.outputs)):
+        raise RuntimeError("Tensors must be on the same device")
+
+
+def _check_rooted(operation: Operation) -> None:
+    name = f"ProcessGroup{'NCCL' if operation.channel.backend == 'nccl' else 'Gloo'}::{operation.kind.lower()}"
+    size = operation.channel.size
+    if not 0 <= operation.root < size:
+        raise ValueError(f"{name}: invalid root rank: {operation.root}")
+    if operation.kind == "GATHER":
+        many, one, what = operation.outputs, operation.inputs[0], "output"
+    else:
+        many, one, what = operation.inputs, operation.outputs[0], "input"
+    if operation.rank != operation.root:
+        if many:
+            raise ValueError(f"{name}: requires empty {what} on non-root")
+        return
+    if len(many) != size:
+        raise ValueError(
+            f"{name}: Incorrect {what} list size {len(many)}. {what.capitalize()} list size should be {size}, same as "
+            "size of the process group."
+        )
+    for place, tensor in enumerate(many):
+        if tensor.dtype != one.dtype:
+            raise ValueError(
+                f"{name}: invalid tensor type at index {place} (expected {_type(one)}, got {_type(tensor)})"
+            )
+        if tensor.shape != one.shape:
+            raise ValueError(
+                f"{name}: invalid tensor size at index {place} (expected {_sizes(one)}, got {_sizes(tensor)})"
+            )
+
+
+def _type(tensor: Tensor) -> str:
+    """A tensor's type, as C++ prints DeprecatedTypeProperties."""
+    return f"{'CUDA' if tensor.is_cuda else 'CPU'}{scalar_type(tensor.dtype)}Type"
+
+
+def _sizes(tensor: Tensor) -> str:
+    """A tensor's sizes, as C++ prints an IntArrayRef within parentheses."""
+    inside = ", ".join(str(extent) for extent in tensor.shape)
+    return f"({inside})"
+
+
+def _check_splits(splits: Sequence[int], tensor: Tensor, size: int) -> None:
+    if not splits:
+        if tensor.shape[0] % size:
+            raise RuntimeError("Tensor's dim 0 does not divide equally across group size")
+        return
+    if len(splits) != size:
+        raise RuntimeError("Number of tensor splits not equal to group size")
+    if sum(splits) != tensor.shape[0]:
+        raise RuntimeError("Split sizes doesn't match total dim 0 size")

@@ -1,0 +1,47 @@
+"""DTensor, told of what is otherwise than on CUDA: its C++ device, and one op, `linear_backward`.
+
+On a device `aten::linear` is one op (`driver.linear`), so its backward is one too. DTensor has no rule for it; here it
+is taken apart into the products and the sum that CUDA's backward has, for which DTensor has rules.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.base import deferred_patches
+from fakegpu_lab.driver.tensor_api import wrapper_subclasses
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.base.patches import Patches
+
+
+def linear_backward(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The gradients of input, weight and bias, those that the mask asks for."""
+    source, grad, weight, (of_source, of_weight, of_bias) = args
+    rows = grad if grad.dim() == 2 else grad.reshape(-1, grad.shape[-1])
+    results: list[Any] = [None, None, None]
+    if of_source:
+        product = torch.mm(rows, weight)
+        results[0] = product if grad.dim() == 2 else product.view(source.shape)
+    if of_weight:
+        inputs = source if source.dim() == 2 else source.reshape(-1, source.shape[-1])
+        results[1] = torch.mm(rows.t(), inputs)
+    if of_bias:
+        results[2] = rows.sum(0)
+    return tuple(results)
+
+
+def _teach(patches: Patches, module: Any) -> None:
+    handlers = module.DTensor._op_dispatcher._custom_op_handlers
+    patches.set_item(handlers, torch.ops.aten.linear_backward.default, linear_backward)
+    # Made by a C++ function of its own, not by `_make_wrapper_subclass`.
+    patches.set(module.DTensor, "device", property(wrapper_subclasses.device))
+    patches.set(module.DTensor, "is_cuda", property(wrapper_subclasses.is_cuda))
+
+
+def install(patches: Patches) -> None:
+    """Teach it, now or when it is imported."""
+    deferred_patches.when_imported("torch.distributed.tensor._api", patches, partial(_teach, patches))

@@ -1,0 +1,334 @@
+"""The process group of a rank: what torch.distributed, DDP's reducer and functional collectives call.
+
+A Python subclass of `torch.distributed.ProcessGroup`; each method makes an `Operation` and hands it to the channel of
+the tensors' device, where it meets the other ranks' calls.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.ranks.collectives.operation import Operation, user_line
+from fakegpu_lab.ranks.dist import c10d, dist
+from fakegpu_lab.ranks.process_groups import argument_checks, options
+from fakegpu_lab.ranks.process_groups.work_handles import RankWork
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Sequence
+
+    from fakegpu_lab.ranks.process_groups.backends import RankBackend
+
+    Tensor = torch.Tensor
+    Tensors = Sequence[torch.Tensor]
+
+
+class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
+    """One rank's member of a process group.
+
+    Parameters
+    ----------
+    backends
+        The backend for each device type, such as ``{"cuda": …}``.
+    rank
+        The rank in the group.
+    name, description
+        As torch calls the group.
+    """
+
+    def __init__(self, backends: dict[str, RankBackend], rank: int, name: str, description: str) -> None:
+        first = next(iter(backends.values()))
+        super().__init__(rank, first.channel.size)
+        self._backends = backends
+        self._member = rank
+        self._names = (name, description)
+        self._bound: torch.device | None = None
+        self._used_devices: set[int] = set()
+        self._coalescing: list[Operation] | None = None
+        self.store: Any = None
+
+    # ------------------------------------------------------------ what it is
+
+    @property
+    def group_name(self) -> str:
+        """Its name, which is the same on all ranks."""
+        return self._names[0]
+
+    @property
+    def pg_name(self) -> str:
+        """As `group_name`."""
+        return self._names[0]
+
+    @property
+    def group_desc(self) -> str:
+        """What it is for."""
+        return self._names[1]
+
+    def _set_group_name(self, name: str) -> None:
+        self._names = (name, self._names[1])
+
+    def _set_group_desc(self, description: str) -> None:
+        self._names = (self._names[0], description)
+
+    @property
+    def bound_device_id(self) -> torch.device | None:
+        """The device it was bound to by ``init_process_group(device_id=…)``."""
+        return self._bound
+
+    @bound_device_id.setter
+    def bound_device_id(self, device: torch.device | None) -> None:
+        self._bound = device
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device(kind) for kind in self._backends]
+
+    def _get_backend(self, device: torch.device) -> RankBackend:
+        found = self._backends.get(torch.device(device).type)
+        if found is None:
+            raise RuntimeError(f"No backend type associated with device type {torch.device(device).type}")
+        return found
+
+    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+        """``nccl`` or ``gloo``; that of the GPUs, where there are both."""
+        return (self._backends.get("cuda") or next(iter(self._backends.values()))).name()
+
+    name = getBackendName
+
+    def _get_backend_name(self) -> str:
+        return self.getBackendName()
+
+    def get_group_store(self) -> Any:
+        """The store it was made with."""
+        return self.store
+
+    def _has_hooks(self) -> bool:
+        return False
+
+    def _set_sequence_number_for_group(self) -> None:
+        """The numbers are the channel's."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._get_backend(self._device_types[0]).channel.numbers[self._member]
+
+    def set_timeout(self, timeout: dt.timedelta) -> None:
+        """A wait that cannot end is known at once."""
+
+    def shutdown(self) -> None:
+        """Nothing is to be freed."""
+
+    abort = shutdown
+    _wait_for_pending_works = shutdown
+
+    def __repr__(self) -> str:
+        return f"<ProcessGroup {self._names[0]!r} ({self._names[1]}), rank {self._member} of {self.size()}>"
+
+    # --------------------------------------------------------- how one is issued
+
+    def _issue(
+        self,
+        kind: str,
+        inputs: Tensors,
+        outputs: Tensors,
+        opts: Any = None,
+        result: Any = None,
+        device: torch.device | None = None,
+        **more: Any,
+    ) -> Any:
+        tensors = [*inputs, *outputs]
+        map_of: Any = getattr(tensors[0], "_fakegpu_lab_device", None) if kind in ("ALLREDUCE", "BROADCAST") else None
+        where = torch.device("cuda") if map_of is not None else device if device is not None else tensors[0].device
+        backend = self._get_backend(where)
+        operation = Operation(
+            kind,
+            backend.channel,
+            self._member,
+            list(inputs),
+            list(outputs),
+            reduce_op=getattr(opts, "reduceOp", None),
+            asynchronous=getattr(opts, "asyncOp", kind in ("SEND", "RECV", "RECVANYSOURCE")),
+            batch=self._coalescing,
+            bound=self._bound is not None,
+            line=user_line(),
+            **more,
+        )
+        if map_of is None:
+            argument_checks.check(operation)
+        operation.device = map_of
+        for tensor in tensors:
+            if isinstance(tensor, FakeCudaTensor):
+                operation.device = tensor._device
+                self._used_devices.add(tensor._device.index)
+                break
+        work = RankWork([operation], outputs if result is None else result)
+        if self._coalescing is not None:
+            self._coalescing.append(operation)
+        backend.channel.issue(operation)
+        return work
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._coalescing = []
+
+    def _end_coalescing(self, device: torch.device) -> RankWork | None:
+        operations, self._coalescing = self._coalescing, None
+        return RankWork(operations, []) if operations else None
+
+    # ------------------------------------------------------------- reductions
+
+    def allreduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
+        """Reduce a tensor into all ranks'."""
+        tensors = _list(tensors)
+        argument_checks.single(tensors)
+        return self._issue("ALLREDUCE", tensors, tensors, options.reducing(opts, c10d.AllreduceOptions, more))
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
+        """Reduce several tensors in one operation."""
+        opts = options.reducing(opts, c10d.AllreduceCoalescedOptions)
+        return self._issue("ALLREDUCE_COALESCED", tensors, tensors, opts)
+
+    def reduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
+        """Reduce a tensor into the root's."""
+        tensors = _list(tensors)
+        argument_checks.single(tensors)
+        opts = options.reducing(opts, c10d.ReduceOptions, more)
+        root = opts.rootRank + opts.rootTensor
+        return self._issue("REDUCE", tensors, tensors, opts, root=root)
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
+        """Reduce a list of tensors, and give each rank one."""
+        output, given = argument_checks.single(_list(outputs)), _inner_list(inputs)
+        opts = options.reducing(opts, c10d.ReduceScatterOptions, more)
+        return self._issue("REDUCE_SCATTER", given, [output], opts)
+
+    def reduce_scatter_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
+        """Reduce a tensor, and give each rank its part."""
+        return self._issue("_REDUCE_SCATTER_BASE", [given], [output], options.reducing(opts, c10d.ReduceScatterOptions))
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
+        """The same with several tensors in one operation."""
+        opts = options.reducing(opts, c10d.ReduceScatterOptions)
+        return self._issue("REDUCE_SCATTER_COALESCED", inputs, outputs, opts)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    # -------------------------------------------------------- moving things
+
+    def broadcast(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
+        """Give all ranks the root's tensor."""
+        tensors = _list(tensors)
+        argument_checks.single(tensors)
+        opts = options.given(opts, c10d.BroadcastOptions)
+        root = more.get("root", opts.rootRank + opts.rootTensor)
+        return self._issue("BROADCAST", tensors, tensors, opts, root=root)
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
+        """Give all ranks a list of all ranks' tensors."""
+        opts = options.given(opts, c10d.AllgatherOptions)
+        given = argument_checks.single(_list(inputs))
+        return self._issue("ALLGATHER", [given], _inner_list(outputs), opts, result=outputs)
+
+    def all_gather_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
+        """Give all ranks one tensor with all ranks' tensors in it."""
+        return self._issue("_ALLGATHER_BASE", [given], [output], options.given(opts, c10d.AllgatherOptions))
+
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
+        """The same with several tensors in one operation."""
+        return self._issue("ALLGATHER_COALESCED", inputs, outputs, options.given(opts, c10d.AllgatherOptions))
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Give all ranks lists of all ranks' tensors; NCCL has no such thing."""
+        if self._get_backend(inputs[0].device).channel.backend == "nccl":
+            raise NotImplementedError("ProcessGroupNCCL does not support allgather_coalesced")
+        works = [self.allgather([[row[place] for row in outputs]], [given], opts) for place, given in enumerate(inputs)]
+        return RankWork([operation for work in works for operation in work._operations], outputs)
+
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
+        """Give the root a list of all ranks' tensors."""
+        opts = options.given(opts, c10d.GatherOptions)
+        root = more.get("root", opts.rootRank)
+        given = argument_checks.single(_list(inputs))
+        return self._issue("GATHER", [given], _inner_list(outputs), opts, result=outputs, root=root)
+
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
+        """Give each rank one tensor of the root's list."""
+        opts = options.given(opts, c10d.ScatterOptions)
+        root = more.get("root", opts.rootRank)
+        output = argument_checks.single(_list(outputs))
+        return self._issue("SCATTER", _inner_list(inputs), [output], opts, root=root, device=output.device)
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
+        """Give each rank one tensor of everybody's list."""
+        return self._issue("ALLTOALL", inputs, outputs, options.given(opts, c10d.AllToAllOptions))
+
+    def all_to_all_single(
+        self, output: Tensor, given: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
+    ) -> Any:
+        """Give each rank its part of everybody's tensor."""
+        splits = (tuple(output_splits or ()), tuple(input_splits or ()))
+        return self._issue("ALLTOALL_BASE", [given], [output], options.given(opts, c10d.AllToAllOptions), splits=splits)
+
+    alltoall_base = all_to_all_single
+
+    def barrier(self, opts: Any = None, **more: Any) -> Any:
+        """Wait for all ranks."""
+        opts = options.given(opts, c10d.BarrierOptions)
+        kind = next(iter(self._backends)) if len(self._backends) == 1 else opts.device.type if opts.device else "cpu"
+        if kind == "cpu" or self._backends.get("cuda") is None or self._backends["cuda"].channel.backend != "nccl":
+            return self._issue("BARRIER", [], [], opts, device=torch.device("cpu" if "cpu" in self._backends else kind))
+        one = torch.zeros(1, device=self._barrier_device(opts))
+        return self._issue("BARRIER", [one], [one], opts)
+
+    def _barrier_device(self, opts: Any) -> torch.device:
+        """As ProcessGroupNCCL::barrier chooses it."""
+        if opts.device_ids:
+            index = opts.device_ids[0]
+        elif self._bound is not None:
+            index = self._bound.index
+        elif opts.device is not None and opts.device.index is not None and opts.device.type != "cpu":
+            index = opts.device.index
+        elif self._used_devices:
+            index = min(self._used_devices)
+        else:
+            index = dist.get_rank() % torch.cuda.device_count()
+        return torch.device("cuda", index)
+
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        """Wait for all ranks; the diagnosis names those that do not come."""
+        self._issue("MONITORED_BARRIER", [], [], device=torch.device("cpu")).wait()
+
+    # ---------------------------------------------------------- point to point
+
+    def send(self, tensors: Any, peer: int, tag: int = 0) -> Any:
+        """Send a tensor to a rank."""
+        return self._issue("SEND", [argument_checks.single(_list(tensors))], [], peer=peer, tag=tag)
+
+    def recv(self, tensors: Any, peer: int, tag: int = 0) -> Any:
+        """Receive a tensor from a rank."""
+        return self._issue("RECV", [], [argument_checks.single(_list(tensors))], peer=peer, tag=tag)
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
+        """Receive a tensor from whoever sends one; NCCL has no such thing."""
+        tensor = argument_checks.single(_list(tensors))
+        if self._get_backend(tensor.device).channel.backend == "nccl":
+            raise NotImplementedError("ProcessGroupNCCL does not support recvAnysource")
+        return self._issue("RECVANYSOURCE", [], [tensor], tag=tag)
+
+
+def _list(tensors: Any) -> Any:
+    return [tensors] if isinstance(tensors, torch.Tensor) else tensors
+
+
+def _inner_list(tensors: Any) -> Any:
+    """The one list in a list of lists, as C++'s signatures have it; also where the list was given alone."""
+    if len(tensors) and not isinstance(tensors[0], torch.Tensor):
+        return argument_checks.single(tensors)
+    return tensors

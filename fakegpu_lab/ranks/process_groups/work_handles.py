@@ -1,0 +1,98 @@
+"""Handles of operations under way: what ``async_op=True`` returns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.ranks.collectives import cost
+from fakegpu_lab.ranks.dist import cpp
+from fakegpu_lab.ranks.scheduling.scheduler import Waiting, current_rank
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from fakegpu_lab.ranks.collectives.operation import Operation
+
+
+class RankWork(cpp.Work):  # type: ignore[misc]
+    """One rank's part in an operation, or in several that were coalesced.
+
+    As with NCCL, `wait` does not make the host wait: it lets the current stream wait for the operation. But the values
+    have to be there when the rank goes on, so the turn passes until they are.
+    """
+
+    def __init__(self, operations: list[Operation], result: Any) -> None:
+        super().__init__()
+        self._operations = operations
+        self._result = result
+
+    def _done(self) -> bool:
+        return all(operation.done for operation in self._operations)
+
+    def _finish(self) -> None:
+        for operation in self._operations:
+            operation.channel.finish(operation)
+
+    def wait(self, timeout: dt.timedelta | None = None) -> bool:
+        """Wait for the operation; raises what it failed with."""
+        self._finish()
+        for operation in self._operations:
+            cost.wait(operation)
+        return True
+
+    def synchronize(self) -> None:
+        """As `wait`."""
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        """As `wait`."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether it is over; passes the turn, so that a loop that asks comes to its end."""
+        me = current_rank()
+        if me is not None and not self._done():
+            first = next(operation for operation in self._operations if not operation.done)
+            me.give_way(Waiting(lambda: first.done, first))
+        elif me is None:
+            self._finish()
+        return self._done()
+
+    def is_success(self) -> bool:
+        """Whether it is over."""
+        return self._done()
+
+    def exception(self) -> Any:
+        """None: what fails raises in `wait`."""
+        return None
+
+    def result(self) -> Any:
+        """The tensors that were written."""
+        return self._result
+
+    def source_rank(self) -> int:
+        """Who sent what was received."""
+        return self._operations[-1].peer
+
+    _source_rank = source_rank
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """The tensors that will be written, as a future.
+
+        The future is complete: the turn passes here until it is. C++ (DDP's reducer) waits for futures where no turn
+        can pass. What it does to streams is that whoever waits for it waits for the operation.
+        """
+        self._finish()
+        return cost.future(self._operations, self._result)
+
+    def get_future_result(self) -> torch.futures.Future[Any]:
+        """As `get_future`, with 0 for success (WorkResult)."""
+        self._finish()
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        future.set_result(0)
+        return future
+
+    def __repr__(self) -> str:
+        return f"<RankWork {', '.join(map(str, self._operations))}>"

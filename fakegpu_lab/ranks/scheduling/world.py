@@ -1,0 +1,60 @@
+"""torch.distributed's own state, one for each rank: the default group, the groups by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fakegpu_lab.ranks.dist import c10d
+from fakegpu_lab.ranks.scheduling.scheduler import current_rank
+
+
+class State:
+    """What `distributed_c10d._World` keeps."""
+
+    def __init__(self) -> None:
+        self.default_pg: Any = None
+        self.pg_map: dict[Any, Any] = {}
+        self.pg_names: dict[Any, Any] = {}
+        self.pg_group_ranks: dict[Any, Any] = {}
+        self.pg_backend_config: dict[Any, Any] = {}
+        self.group_count = 0
+        self.tags_to_pg: dict[str, list[Any]] = {}
+        self.pg_to_tag: dict[Any, str] = {}
+        self.pg_coalesce_state: dict[Any, list[Any]] = {}
+        self.comms: list[Any] = []
+        self.generations: dict[str, int] = {}
+
+
+def _of_state(name: str) -> property:
+    def read(self: RankWorld) -> Any:
+        return getattr(self.state, name)
+
+    def write(self: RankWorld, value: Any) -> None:
+        setattr(self.state, name, value)
+
+    return property(read, write)
+
+
+class RankWorld(c10d._World):  # type: ignore[misc]
+    """The world of the rank that asks; of a thread that is no rank, the one there was."""
+
+    def __init__(self, outside: Any) -> None:
+        self._outside = State()
+        for name in vars(self._outside):
+            if hasattr(outside, name):
+                setattr(self._outside, name, getattr(outside, name))
+
+    @property
+    def state(self) -> State:
+        """The state of the calling rank."""
+        rank = current_rank()
+        if rank is None:
+            return self._outside
+        found = rank.local.get("world")
+        if found is None:
+            found = rank.local["world"] = State()
+        return found
+
+
+for _name in vars(State()):
+    setattr(RankWorld, _name, _of_state(_name))

@@ -1,0 +1,133 @@
+"""What ranks that are processes tell each other before an operation, and what is said where they do not agree."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.placement.dtypes import scalar_type
+from fakegpu_lab.driver.torch_cuda.build.versions import build
+from fakegpu_lab.ranks.collectives import mismatches
+from fakegpu_lab.ranks.collectives.operation import Operation
+from fakegpu_lab.ranks.diagnosis import nccl_watchdog
+from fakegpu_lab.ranks.dist import dist
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+_DTYPES = {str(scalar_type(dtype)): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
+
+
+def node() -> str:
+    """What tells this process's node from others."""
+    return f"{socket.gethostname()}/{os.environ.get('GROUP_RANK', '0')}"
+
+
+def word(operation: Operation, ready: int) -> bytes:
+    """What the others must know of this rank's call, which can begin at `ready`, ns."""
+    device = operation.device
+    told: dict[str, Any] = {
+        "kind": operation.kind,
+        "number": operation.number,
+        "ready": ready,
+        "root": operation.root,
+        "op": operation.reduce_op.op.name if operation.reduce_op is not None else "",
+        "in": [list(t.shape) for t in operation.inputs],
+        "out": [list(t.shape) for t in operation.outputs],
+        "dtype": str(scalar_type(operation.shown[0].dtype)) if operation.shown else "",
+        "splits": [list(splits) for splits in operation.splits],
+        "nbytes": operation.nbytes,
+        "node": node(),
+        "slot": device.slot if device is not None else -1,
+        "line": operation.line[-200:],
+    }
+    return json.dumps(told).encode()
+
+
+def compare(operation: Operation, told: dict[int, dict[str, Any]]) -> None:
+    """Refuse what the others do not do as well.
+
+    Parameters
+    ----------
+    told
+        The others' words, by their rank in the group.
+
+    Raises
+    ------
+    torch.distributed.DistBackendError
+        Two ranks are on one GPU, or do not call the same operation.
+    """
+    for rank, theirs in told.items():
+        twin = _stand_in(operation, rank, theirs)
+        if operation.kind == "SEND":  # the receive is held against the send
+            mismatches.check(twin, {operation.rank: operation})
+        else:
+            mismatches.check(operation, {rank: twin})
+
+
+@dataclass
+class _Told:
+    """A tensor of another process, as far as it is told of."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    is_cuda: bool
+
+    def numel(self) -> int:
+        return self.shape.numel()
+
+
+def _stand_in(operation: Operation, rank: int, told: dict[str, Any]) -> Operation:
+    """Another rank's call, as far as it told of it."""
+    dtype = _DTYPES.get(told["dtype"], torch.uint8)
+    given, taken = (
+        [_Told(torch.Size(shape), dtype, told["slot"] >= 0) for shape in told[which]] for which in ("in", "out")
+    )
+    twin = Operation(told["kind"], operation.channel, rank, given, taken)  # type: ignore[arg-type]
+    twin.root, twin.number, twin.line, twin.peer = told["root"], told["number"], told["line"], operation.rank
+    twin.splits = (told["splits"][0], told["splits"][1])
+    if operation.device is not None and (told["node"], told["slot"]) == (node(), operation.device.slot):
+        twin.device = operation.device
+    if operation.reduce_op is not None and told["op"]:
+        same = told["op"] == operation.reduce_op.op.name
+        twin.reduce_op = operation.reduce_op if same else dist.ReduceOp(getattr(dist.ReduceOp, told["op"]))
+    return twin
+
+
+def explained(error: BaseException, operation: Operation, timeout: dt.timedelta) -> BaseException:
+    """What NCCL's backend would have said for what gloo said."""
+    text = str(error)
+    nccl = operation.channel.backend == "nccl"
+    if not nccl or isinstance(error, dist.DistBackendError) or not isinstance(error, RuntimeError):
+        return error
+    if "timed out" in text.lower():
+        return _backend_error(nccl_watchdog.caught(operation, int(timeout.total_seconds() * 1000)))
+    if "onnection" in text or "closed" in text:
+        return _backend_error(
+            _nccl_error(
+                "remote process exited or there was a network error",
+                "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
+                f"prematurely.\nLast error:\nanother rank ended while this one was in {operation}"
+                + (f" ({operation.line})" if operation.line else ""),
+            )
+        )
+    return error
+
+
+def _backend_error(text: str) -> RuntimeError:
+    error: RuntimeError = dist.DistBackendError(text)
+    return error
+
+
+def _nccl_error(what: str, text: str) -> str:
+    """NCCLUtils.hpp, `C10D_NCCL_CHECK`."""
+    version = ".".join(map(str, build().nccl))
+    return (
+        "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, "
+        f"{what} (run with NCCL_DEBUG=WARN for details), NCCL version {version}\n{text}"
+    )

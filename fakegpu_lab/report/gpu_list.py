@@ -1,0 +1,71 @@
+"""The catalogue of GPUs and nodes, for people to look through."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.formatting.table import Table
+from fakegpu_lab.hardware.catalogue import lookup
+from fakegpu_lab.hardware.catalogue.sizes import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fakegpu_lab.hardware.catalogue.profile import GpuProfile, NodeProfile
+
+
+def matching(word: str = "") -> tuple[list[GpuProfile], list[NodeProfile]]:
+    """All profiles whose id, name, other names or architecture have `word` in them; all, if it is empty.
+
+    Raises
+    ------
+    FakeGpuError
+        If there is none; the nearest names are suggested.
+    """
+    wanted = lookup.key(word)
+    gpus = [card for card in map(lookup.gpu, lookup.catalogue("gpus")) if _has(wanted, card, card.architecture)]
+    nodes = [node for node in map(lookup.node, lookup.catalogue("nodes")) if _has(wanted, node)]
+    if not gpus and not nodes:
+        lookup.find(word)
+    return gpus, nodes
+
+
+def _has(wanted: str, profile: GpuProfile | NodeProfile, *others: str) -> bool:
+    return any(wanted in lookup.key(name) for name in (profile.id, profile.name, *profile.aliases, *others))
+
+
+def gpu_table(gpus: Sequence[GpuProfile]) -> Table:
+    """One row a kind of GPU: what a student chooses by."""
+    rows = [
+        [
+            card.id,
+            card.name,
+            format_size(card.memory_bytes),
+            "{}.{}".format(*card.compute_capability),
+            f"{card.memory_bandwidth / 1e9:,.0f} GB/s",
+        ]
+        for card in gpus
+    ]
+    headers = ["id", "name", "memory", "compute capability", "bandwidth"]
+    return Table(headers, rows, "GPUs", frozenset({2, 3, 4}))
+
+
+def node_table(nodes: Sequence[NodeProfile]) -> Table:
+    """One row a machine."""
+    rows = [
+        [
+            node.id,
+            node.name,
+            ", ".join(f"{group.count} x {group.gpu}" for group in node.gpus),
+            node.fabric.kind,
+            f"{node.fabric.bandwidth / 1e9:,.0f} GB/s",
+        ]
+        for node in nodes
+    ]
+    return Table(["id", "name", "GPUs", "fabric", "bandwidth a GPU"], rows, "Nodes", frozenset({4}))
+
+
+def tables(word: str = "") -> list[Table]:
+    """The tables of all that `matching` finds, without the empty ones."""
+    gpus, nodes = matching(word)
+    return [table for table in (gpu_table(gpus), node_table(nodes)) if table.rows]

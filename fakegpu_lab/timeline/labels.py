@@ -1,0 +1,57 @@
+"""Shapes and source lines, for people to read."""
+
+from __future__ import annotations
+
+import linecache
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from fakegpu_lab.user_code import environment
+
+
+def shapes(all_: tuple[tuple[int, ...], ...]) -> str:
+    """Write the shapes of an op's tensors; of many, the first.
+
+    >>> shapes(((8, 128), (128,), ()))
+    '8×128, 128, 0-dim'
+    """
+    few = ["×".join(map(str, shape)) or "0-dim" for shape in all_[:4]]
+    return ", ".join([*few, f"{len(all_) - 4} more"] if len(all_) > 4 else few)
+
+
+class Place(NamedTuple):
+    """A line of a program: how it is called, and its text (empty where the file cannot be read)."""
+
+    label: str
+    text: str
+
+
+def place(line: str) -> Place:
+    """Say where a record's `line` (``file:number``) is.
+
+    A notebook's cell is called as its prompt, a file below the current folder by its path from there, another one by
+    its name.
+    """
+    if not line:
+        return Place("", "")
+    name, _, number = line.rpartition(":")
+    text = linecache.getline(name, int(number)).strip()
+    cell = _cell(name)
+    if cell:
+        return Place(f"{cell} line {number}", text)
+    return Place(f"{_short(name, os.getcwd())}:{number}", text)  # noqa: PTH109 - a string, and at once
+
+
+@lru_cache(maxsize=1024)
+def _short(name: str, folder: str) -> str:
+    path = Path(name)
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
+
+
+def _cell(name: str) -> str:
+    """How IPython calls a cell, such as ``In[3]``; empty where the name is no cell's."""
+    shell = environment.shell()
+    found = shell.compile.format_code_name(name) if shell is not None else None
+    return str(found[1]) if found else ""
