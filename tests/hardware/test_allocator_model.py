@@ -154,7 +154,7 @@ def test_peaks_of_two_pools_and_of_both(steps: list[tuple[bool, int]]) -> None:
     for which, value in steps:
         change = value - now[which]
         now[which] = value
-        levels[which].add(change) if change >= 0 else levels[which].take(-change)
+        levels[which].add(change) if change >= 0 else levels[which].subtract(-change)
         peaks[which], both = max(peaks[which], now[which]), max(both, sum(now))
         assert [level.now for level in levels] == now
         assert ([level.peak for level in levels], counters.peak("bytes")) == (peaks, both)

@@ -1,9 +1,9 @@
-"""The allocator's parts: blocks, the segments they are cut from, and the lists of free ones.
+"""Blocks, the segments they are cut from, and the lists of free blocks.
 
-A *segment* is one range got from the device (a cudaMalloc). It is cut into *blocks*, a doubly linked list in
-address order; two free neighbours are always merged into one. Free blocks wait in the *free list* of their
-stream and pool, sorted by size and then address, so that the first one large enough is the best fit
-(BlockComparatorSize in c10/cuda/CUDACachingAllocator.cpp).
+A *segment* is one range of memory taken from the device by cudaMalloc. It is cut into *blocks*, a doubly linked list
+in address order; two free neighbours are always merged into one. Free blocks wait in the *free list* of their stream
+and pool, sorted by size and then address, so that the first one large enough is the best fit (BlockComparatorSize in
+c10/cuda/CUDACachingAllocator.cpp).
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from typing import TYPE_CHECKING, Final
 from fakegpu_lab.hardware.allocator.settings import MIN_BLOCK_BYTES, SMALL_LIMIT_BYTES
 
 if TYPE_CHECKING:
-    from fakegpu_lab.hardware.allocator.expandable_segments import ExpandableRange
+    from fakegpu_lab.hardware.allocator.device_memory import ExpandableRange
     from fakegpu_lab.hardware.allocator.statistics import Counters
 
 PoolId = tuple[int, int]
-"""A memory pool as torch names it (MempoolId_t); (0, 0) is the default pool."""
+"""A memory pool's id in torch (MempoolId_t)."""
 
-# What a block is. Plain integers: the hot path compares them.
+DEFAULT_POOL: Final[PoolId] = (0, 0)
+
+# A block's state. Plain integers: the hot path compares them.
 FREE: Final = 0  # in a free list
 ALLOCATED: Final = 1
 SHARED: Final = 2  # allocated, and used on other streams too (record_stream)
-QUEUED: Final = 3  # freed, but not put back yet (or a handle whose block was merged into a neighbour)
-PENDING: Final = 4  # freed, but other streams have not passed it yet
-UNMAPPED: Final = 5  # address space of an expandable segment with no memory behind it
-NULL: Final = 6  # what a request of zero bytes gets: no memory at all
+QUEUED: Final = 3  # freed, but not in a free list yet (or a handle whose block was merged into a neighbour)
+PENDING: Final = 4  # freed, but other streams may still use it
+UNMAPPED: Final = 5  # addresses of an expandable segment with no memory behind them
+NULL: Final = 6  # the answer to a request of zero bytes: no memory
 
 
 class Block:
@@ -36,16 +38,16 @@ class Block:
     Attributes
     ----------
     address, size
-        Where it lies, in bytes; size is rounded.
+        In bytes; the size is rounded.
     requested
-        The bytes that were asked for.
+        The bytes that the program asked for.
     state
         One of FREE, ALLOCATED, SHARED, QUEUED, PENDING, UNMAPPED, NULL.
     prev, next
         Its neighbours in the segment.
     uses, events, gc_base, frames
-        Only ever set where they mean something (a block used on several streams, garbage collection, a
-        recorded history): filling them at every malloc would cost a tenth of it.
+        Set only where they are needed (blocks used on several streams, garbage collection, a recorded history):
+        setting them at every malloc would make it a tenth slower.
     """
 
     __slots__ = (
@@ -95,7 +97,7 @@ class Block:
         return self.segment.free_list.stream
 
     def is_split(self) -> bool:
-        """Whether its segment holds other blocks too."""
+        """Whether its segment has other blocks, too."""
         return self.prev is not None or self.next is not None
 
     def __repr__(self) -> str:
@@ -103,19 +105,19 @@ class Block:
 
 
 class Segment:
-    """A range of addresses got from the device.
+    """A range of addresses taken from the device.
 
     Attributes
     ----------
     first
         Its first block.
     split_blocks, split_bytes
-        Where its inactive split blocks are counted. Those of an expandable segment are not counted at all:
-        its free pages can always be given back (free_block's comment on inactive_split).
+        The counters of its inactive split blocks. Those of an expandable segment count into a sink that nothing
+        reads: its free pages can always be given back (free_block's comment on inactive_split).
     expandable
-        The address range that it grows in, for an expandable segment.
+        The range that it grows in, if it is expandable; else None.
     frames
-        Who asked for it, while a history is recorded.
+        The stack frames of the call that made it, while a history is recorded.
     """
 
     __slots__ = ("expandable", "first", "frames", "free_list", "split_blocks", "split_bytes")
@@ -145,16 +147,16 @@ class FreeList:
     Attributes
     ----------
     entries
-        (size, address, block), sorted. No two have the same address, so blocks themselves are never compared.
+        (size, address, block), sorted. Addresses are unique, so blocks themselves are never compared.
     unmapped
         (address, block), sorted: ranges of expandable segments that could be mapped.
     blocks, bytes, requested
         The pool's counters.
-    least_rest
-        How many bytes must remain of a block for it to be split (should_split), under default settings.
+    min_remainder
+        A block is split if at least this many bytes remain (should_split), under default settings.
     """
 
-    __slots__ = ("blocks", "bytes", "entries", "least_rest", "pool", "requested", "stream", "unmapped")
+    __slots__ = ("blocks", "bytes", "entries", "min_remainder", "pool", "requested", "stream", "unmapped")
 
     def __init__(self, pool: BlockPool, stream: int) -> None:
         self.pool = pool
@@ -163,35 +165,35 @@ class FreeList:
         self.blocks, self.bytes, self.requested = counters.blocks, counters.bytes, counters.requested
         self.entries: list[tuple[int, int, Block]] = []
         self.unmapped: list[tuple[int, Block]] = []
-        self.least_rest = MIN_BLOCK_BYTES if pool.is_small else SMALL_LIMIT_BYTES + 1
+        self.min_remainder = MIN_BLOCK_BYTES if pool.is_small else SMALL_LIMIT_BYTES + 1
 
     def index(self, block: Block) -> int:
-        """Where a free block stands in `entries`."""
+        """The position of a free block in `entries`."""
         key: tuple[int, int] = (block.size, block.address)
         return bisect_left(self.entries, key)  # a shorter tuple sorts before its extension
 
     def add(self, block: Block) -> None:
-        """Put in a free block."""
+        """Add a free block."""
         block.state = FREE
         block.gc_base = self.pool.gc_calls
         insort(self.entries, (block.size, block.address, block))
 
     def remove(self, block: Block) -> None:
-        """Take a free block out."""
+        """Remove a free block."""
         del self.entries[self.index(block)]
 
     def add_unmapped(self, block: Block) -> None:
-        """Put in a range that could be mapped."""
+        """Add a range that could be mapped."""
         block.state = UNMAPPED
         insort(self.unmapped, (block.address, block))
 
     def remove_unmapped(self, block: Block) -> None:
-        """Take such a range out."""
+        """Remove such a range."""
         del self.unmapped[bisect_left(self.unmapped, (block.address,))]
 
 
 class BlockPool:
-    """Small or large blocks, of the default pool or of a private one; one free list for each stream."""
+    """The small or the large blocks of a pool; one free list for each stream."""
 
     __slots__ = ("counters", "gc_calls", "is_small", "lists", "private")
 
@@ -202,7 +204,12 @@ class BlockPool:
         self.gc_calls = 0  # get_free_blocks_call_count
         self.lists: dict[int, FreeList] = {}
 
-    def of(self, stream: int) -> FreeList:
+    @property
+    def id(self) -> PoolId:
+        """The id of the pool that it belongs to."""
+        return self.private.id if self.private is not None else DEFAULT_POOL
+
+    def free_list(self, stream: int) -> FreeList:
         """The free list of a stream."""
         found = self.lists.get(stream)
         if found is None:
@@ -210,19 +217,19 @@ class BlockPool:
         return found
 
     def free_blocks(self) -> list[Block]:
-        """All free blocks in the order of the C++ set: by stream, size, address."""
+        """All free blocks, in the order of the C++ set: by stream, size, address."""
         return [entry[2] for _, free in sorted(self.lists.items()) for entry in free.entries]
 
 
 class PrivatePool:
-    """A memory pool of its own, as CUDA graphs and torch.cuda.MemPool use them (PrivatePool).
+    """A memory pool of a CUDA graph or of a torch.cuda.MemPool (PrivatePool).
 
     Attributes
     ----------
     users
-        How many graphs or MemPool objects hold it; its segments can be given back once there are none.
+        How many graphs or MemPool objects hold it; its segments can be given back once none does.
     reserved_bytes
-        What its segments hold.
+        The bytes of its segments.
     """
 
     __slots__ = ("id", "large", "reserved_bytes", "small", "users")
@@ -235,5 +242,5 @@ class PrivatePool:
         self.large = BlockPool(is_small=False, counters=large, private=self)
 
     def free_bytes(self) -> int:
-        """What is free in its segments."""
+        """The free bytes in its segments."""
         return sum(block.size for pool in (self.small, self.large) for block in pool.free_blocks())

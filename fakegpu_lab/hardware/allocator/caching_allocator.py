@@ -1,4 +1,4 @@
-"""A GPU's memory as PyTorch hands it out: the caching allocator, in pure Python.
+"""PyTorch's caching allocator in pure Python: the fast paths of malloc and free.
 
 >>> gpu = CachingAllocator(0, 16 * 2**30)
 >>> one = gpu.malloc(1)
@@ -9,16 +9,15 @@
 >>> gpu.reserved_bytes
 0
 
-It does what DeviceCachingAllocator in c10/cuda/CUDACachingAllocator.cpp does, down to which block is taken
-and what is counted; comments name the function there. `malloc` and `free` are on the path of every simulated
-op, so the usual case is written out in one piece here. Whatever is unusual (a recorded history, blocks shared
-between streams, settings other than the defaults) goes through `allocator_unusual` first and then takes the
-same steps; what asks the device for memory is in `allocator_segments`.
+It does what DeviceCachingAllocator in c10/cuda/CUDACachingAllocator.cpp does, down to which block is taken and what is
+counted; comments name the function there. `malloc` and `free` are on the path of every simulated op, so the usual case
+is written out in one piece, the counting included (`Level.add`). Unusual cases (a recorded history, blocks shared
+between streams, settings other than the defaults) go through `slow_path` first and then take the same steps; `segments`
+takes memory from the device.
 
-`free` is called from ``__del__``, which the garbage collector may run in the middle of `malloc`, on this
-thread or on another one. So it only queues the block, and whoever looks at the allocator next puts it back
-first: nobody can tell the difference, no lock is waited for, and no lists are changed under a running
-`malloc`.
+`free` is called from ``__del__``, which the garbage collector may run in the middle of `malloc`, on this thread or on
+another one. So `free` only queues the block, and the next call that reads the allocator puts it back first. The result
+is the same, `free` never waits for a lock, and no list changes during a `malloc`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from fakegpu_lab.hardware.allocator.blocks import ALLOCATED, FREE, QUEUED, Block
 from fakegpu_lab.hardware.allocator.history import merge_snapshots
 from fakegpu_lab.hardware.allocator.out_of_memory import DeviceOutOfMemory
 from fakegpu_lab.hardware.allocator.record_stream import StreamClock
-from fakegpu_lab.hardware.allocator.recycling import ALONE, Recycling
+from fakegpu_lab.hardware.allocator.recycling import UNSHARED, Recycling
 from fakegpu_lab.hardware.allocator.settings import AllocatorSettings
 
 if TYPE_CHECKING:
@@ -53,19 +52,19 @@ class CachingAllocator(Recycling):
     total_bytes
         The card's memory.
     context_bytes
-        What the process holds besides the allocator (the CUDA context); `device_memory.context_bytes` may be
-        changed later.
+        What the process holds outside the allocator (the CUDA context); `device_memory.context_bytes` may change
+        later.
     settings
         PYTORCH_CUDA_ALLOC_CONF; PyTorch's defaults if None.
     clock
-        The simulated streams, which say when a block used on several of them is free. By default every stream
-        has always finished.
+        The simulated streams: they decide when a block used on several of them is free. By default, every stream has
+        always finished.
     """
 
     __slots__ = ()
 
     def malloc(self, nbytes: int, stream: int = 0, pool: PoolId | None = None) -> Block:
-        """Take memory on a stream; zero bytes get a null block at address 0.
+        """Allocate memory on a stream; zero bytes get a null block at address 0.
 
         Raises
         ------
@@ -78,24 +77,24 @@ class CachingAllocator(Recycling):
         try:
             del gate[0]
         except IndexError:
-            self._wait()
+            self._wait_for_gate()
         try:
             queue = self._queue
-            special = self._special
-            if special:
+            slow = self._slow
+            if slow:
                 self._drain()
             elif queue:
                 if len(queue) == 1 and pool is None:
                     block = queue[0]
-                    if block.size == (nbytes + 511) & -512 and self._again(block, nbytes, stream):
+                    if block.size == (nbytes + 511) & -512 and self._reuse(block, nbytes, stream):
                         queue.popleft()
                         return block
                 while queue:
-                    self._settle(queue.popleft())
-            if special or pool is not None:
-                free_list, size, i, least_rest = self.prepare(nbytes, stream, pool)
+                    self._put_back(queue.popleft())
+            if slow or pool is not None:
+                free_list, size, i, min_remainder = self.prepare(nbytes, stream, pool)
                 entries = free_list.entries
-                have, address, block = entries[i]
+                found_size, address, block = entries[i]
             else:
                 size = (nbytes + 511) & -512  # round_size
                 try:
@@ -103,23 +102,22 @@ class CachingAllocator(Recycling):
                 except KeyError:
                     free_list = self.list_for(size, stream)
                 entries = free_list.entries
-                least_rest = free_list.least_rest
+                min_remainder = free_list.min_remainder
                 # Best fit (get_free_block). The first entry is the smallest: if it fits, it is the one.
                 i = 0
                 try:
-                    have, address, block = entries[0]
+                    found_size, address, block = entries[0]
                 except IndexError:
-                    have = 0
-                if have < size:
+                    found_size = 0
+                if found_size < size:
                     i = bisect_left(entries, (size,))
                     if i == len(entries):
                         i = free_list.index(self.grow(free_list, size, nbytes))
-                    have, address, block = entries[i]
+                    found_size, address, block = entries[i]
             before = block.prev
-            rest = have - size
-            if rest >= least_rest:
-                # alloc_found_block, split: the low part is handed out, the block itself stays free with the
-                # rest.
+            remainder = found_size - size
+            if remainder >= min_remainder:
+                # alloc_found_block, split: the low part is handed out, the block itself stays free with the remainder.
                 segment = block.segment
                 if self._spare:
                     given = self._spare.pop()
@@ -133,7 +131,7 @@ class CachingAllocator(Recycling):
                 else:
                     given = Block(address, size, nbytes, before, block, segment)
                 address += size
-                entry = (rest, address, block)
+                entry = (remainder, address, block)
                 if i == 0 or entries[i - 1] < entry:
                     entries[i] = entry
                 else:
@@ -152,22 +150,22 @@ class CachingAllocator(Recycling):
                         if now - level.fallen > level.limit:
                             level.new_high()
                         level = segment.split_bytes
-                        level.risen = now = level.risen + rest
+                        level.risen = now = level.risen + remainder
                         if now - level.fallen > level.limit:
                             level.new_high()
                 block.prev = given
                 block.address = address
-                block.size = rest
+                block.size = remainder
             else:
                 del entries[i]
                 given = block
                 given.requested = nbytes
                 given.state = ALLOCATED
-                size = have
+                size = found_size
                 if before is not None or block.next is not None:
                     segment = block.segment
                     segment.split_blocks.fallen += 1
-                    segment.split_bytes.fallen += have
+                    segment.split_bytes.fallen += found_size
             level = free_list.blocks
             level.risen = now = level.risen + 1
             if now - level.fallen > level.limit:
@@ -180,22 +178,22 @@ class CachingAllocator(Recycling):
             level.risen = now = level.risen + nbytes
             if now - level.fallen > level.limit:
                 level.new_high()
-            if special:
+            if slow:
                 self.finish(given, block)
         finally:
             gate.append(None)
         return given
 
     def free(self, block: Block) -> None:
-        """Give memory back. Never waits, and may be called from ``__del__`` at any moment."""
-        if block.state == ALLOCATED and not self._special:
+        """Free memory. Never waits; ``__del__`` may call it at any moment."""
+        if block.state == ALLOCATED and not self._slow:
             block.state = QUEUED
             self._queue.append(block)
         else:
-            self.free_unusual(block)
+            self.slow_free(block)
 
-    def _settle(self, block: Block) -> None:
-        """free_block: put a block back, as one with its free neighbours."""
+    def _put_back(self, block: Block) -> None:
+        """free_block: put a block into its free list, merged with its free neighbours."""
         segment = block.segment
         free_list = segment.free_list
         size = block.size
@@ -216,15 +214,15 @@ class CachingAllocator(Recycling):
                     further.prev = before
                 del entries[i]
                 insort(entries, (new, before.address, before), i)
-                # two split blocks become one, or none if the segment is whole again
-                segment.split_blocks.take(1)
+                # Two split blocks become one, or none if the segment is whole again.
+                segment.split_blocks.subtract(1)
                 if further is None and before.prev is None:
-                    segment.split_blocks.take(1)
-                    segment.split_bytes.take(new - size)
+                    segment.split_blocks.subtract(1)
+                    segment.split_bytes.subtract(new - size)
                 else:
                     segment.split_bytes.add(size)
                 return
-            # [block after] becomes after; `before` is in use or there is none
+            # [block after] becomes after; `before` is in use or None
             new = after.size + size
             address = block.address
             entry = (new, address, after)
@@ -247,7 +245,7 @@ class CachingAllocator(Recycling):
                 if after.next is None:
                     segment.split_blocks.fallen += 1
                     segment.split_bytes.fallen += new - size
-                    if getrefcount(block) == ALONE:
+                    if getrefcount(block) == UNSHARED:
                         self._spare.append(block)
                     return
         elif before is not None and before.state == FREE:
@@ -284,14 +282,14 @@ class CachingAllocator(Recycling):
         level.risen = now = level.risen + size
         if now - level.fallen > level.limit:
             level.new_high()
-        if getrefcount(block) == ALONE:
+        if getrefcount(block) == UNSHARED:
             self._spare.append(block)
 
-    def _wait(self, entry: int = 1) -> None:
-        """Wait until another thread's call is over, and keep everyone else out.
+    def _wait_for_gate(self, entry: int = 1) -> None:
+        """Wait until another thread's call is over, and take the lock.
 
-        A finalizer that allocates while this very thread is inside the allocator would wait for itself: that is
-        told from the frames above the method that wants in, which is `entry` frames up.
+        A finalizer that allocates while its own thread is inside the allocator would wait forever. The stack shows this
+        case: the allocator's frames stand above the method that needs the lock, which is `entry` frames up.
         """
         frame = sys._getframe(entry + 1)
         while frame is not None:
@@ -299,7 +297,7 @@ class CachingAllocator(Recycling):
                 raise RuntimeError("device memory was asked for by code that ran inside the allocator")
             frame = frame.f_back  # type: ignore[assignment]
         while True:
-            time.sleep(0)  # lets the other thread go on
+            time.sleep(0)  # lets the other thread continue
             with suppress(IndexError):
                 del self._gate[0]
                 return

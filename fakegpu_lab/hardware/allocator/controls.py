@@ -1,4 +1,4 @@
-"""What a program can ask of its device memory besides malloc and free (torch.cuda.memory)."""
+"""The allocator's side of torch.cuda.memory: reading, emptying, limiting and recording device memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.hardware.allocator.blocks import ALLOCATED, NULL, SHARED
 from fakegpu_lab.hardware.allocator.history import ALL, History
-from fakegpu_lab.hardware.allocator.slow_path import UnusualCases
+from fakegpu_lab.hardware.allocator.slow_path import SlowPath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.allocator.settings import AllocatorSettings
 
 
-class Controls(UnusualCases):
-    """See `allocator.CachingAllocator`, which is what to use."""
+class MemoryControls(SlowPath):
+    """Part of `caching_allocator.CachingAllocator`: everything that programs call, except malloc and free."""
 
     __slots__ = ()
 
@@ -27,7 +27,7 @@ class Controls(UnusualCases):
     @property
     def allocated_bytes(self) -> int:
         """torch.cuda.memory_allocated."""
-        self._settle_if_idle()
+        self._drain_if_idle()
         return self.counters.small.bytes.now + self.counters.large.bytes.now
 
     @property
@@ -52,22 +52,22 @@ class Controls(UnusualCases):
         return 1.0 if self.allowed_bytes is None else self.allowed_bytes / total
 
     def memory_info(self) -> tuple[int, int]:
-        """(free, total), as cudaMemGetInfo gives them."""
+        """(free, total) in bytes, as cudaMemGetInfo returns them."""
         return self.device_memory.free_bytes, self.device_memory.total_bytes
 
     def stats(self) -> dict[str, object]:
         """What torch._C._cuda_memoryStats returns."""
-        with self._held():
+        with self._locked():
             return self.counters.as_dict(self._max_split_stat)
 
     def snapshot(self, *, include_traces: bool = True) -> dict[str, Any]:
         """What torch._C._cuda_memorySnapshot returns, for this device alone (see `merge_snapshots`)."""
-        with self._held():
+        with self._locked():
             traces: list[list[dict[str, Any]]] = [[] for _ in range(self.device + 1)]
             if self.history is not None and include_traces:
                 traces[self.device] = self.history.entries()
             snapshot = self.describe() | {"device_traces": traces}
-            if self.history is not None:  # after the traces were taken, as in NativeCachingAllocator::snapshot
+            if self.history is not None:  # after the traces were read, as in NativeCachingAllocator::snapshot
                 active = sum(segment["active_size"] for segment in snapshot["segments"])
                 self.history.record("snapshot", 0, active, 0, (0, 0), None)
             return snapshot
@@ -75,42 +75,42 @@ class Controls(UnusualCases):
     # ------------------------------------------------------------- changing
 
     def empty_cache(self) -> None:
-        """Give every segment with nothing in it back to the device."""
-        with self._held():
+        """Give every empty segment back to the device (torch.cuda.empty_cache)."""
+        with self._locked():
             self.context = self.history.gather(ALL) if self.history else None
             self.release_cached()
             self.context = None
-            self._refresh_special()
+            self._choose_path()
 
     def reset_peak(self) -> None:
         """torch.cuda.reset_peak_memory_stats."""
-        with self._held():
+        with self._locked():
             self.counters.reset_peak()
 
     def reset_accumulated(self) -> None:
         """torch.cuda.reset_accumulated_memory_stats."""
-        with self._held():
+        with self._locked():
             self.counters.reset_accumulated()
 
     def set_memory_fraction(self, fraction: float) -> None:
-        """torch.cuda.set_per_process_memory_fraction; 1.0 too is a limit from then on (set_fraction)."""
+        """torch.cuda.set_per_process_memory_fraction; 1.0 is a limit, too (set_fraction)."""
         if not 0.0 <= fraction <= 1.0:
             raise ValueError(f"invalid fraction: {fraction}. Please set within [0, 1].")
-        with self._held():
+        with self._locked():
             self.allowed_bytes = int(fraction * self.device_memory.total_bytes)
-            self._refresh_special()
+            self._choose_path()
 
     def configure(self, settings: AllocatorSettings) -> None:
-        """Change the settings of a running allocator (torch.cuda.memory._set_allocator_settings)."""
-        with self._held():
+        """Change the settings (torch.cuda.memory._set_allocator_settings)."""
+        with self._locked():
             if settings.per_process_memory_fraction != self.settings.per_process_memory_fraction:
                 self.allowed_bytes = int(settings.per_process_memory_fraction * self.device_memory.total_bytes)
             self.settings = settings
-            self._refresh_special()
+            self._choose_path()
 
     def record_stream(self, block: Block, stream: int) -> None:
-        """The block is used on another stream too: once freed, it waits until that stream has passed."""
-        with self._held():
+        """Note that another stream uses the block, too: once freed, it waits until that stream has passed."""
+        with self._locked():
             if block.state not in (ALLOCATED, SHARED, NULL):
                 raise RuntimeError(f"invalid device pointer: {block.address:#x}")
             if stream == block.stream or block.state == NULL:
@@ -120,7 +120,7 @@ class Controls(UnusualCases):
                 block.uses = set()
                 self._shared += 1
             block.uses.add(stream)
-            self._refresh_special()
+            self._choose_path()
 
     def record_history(
         self,
@@ -136,10 +136,10 @@ class Controls(UnusualCases):
     ) -> None:
         """torch.cuda.memory._record_memory_history.
 
-        `frames` gives the stack of the caller, outermost last, as {"filename", "line", "name"}; `now_us` the
+        `frames` returns the caller's stack, outermost last, as {"filename", "line", "name"}; `now_us` returns the
         simulated time. Stopping (`enabled=None`) forgets the history and the frames of live blocks.
         """
-        with self._held():
+        with self._locked():
             if enabled is None:
                 self.history = None
                 for segment in self.segments.values():
@@ -150,29 +150,29 @@ class Controls(UnusualCases):
                 history = self.history or History()
                 history.configure(enabled, context, stacks, max_entries, clear_history, skip_actions, frames, now_us)
                 self.history = history
-            self._refresh_special()
+            self._choose_path()
 
     def serve_from(self, stream: int, pool: PoolId | None) -> None:
-        """Serve what a stream asks for from a private pool, while a graph is captured on it; as always, for None."""
-        with self._held():
+        """Serve a stream from a private pool, while a graph is captured on it; None ends that."""
+        with self._locked():
             if pool is None:
                 self._captures.pop(stream, None)
             else:
                 self._captures[stream] = pool
-            self._refresh_special()
+            self._choose_path()
 
     def hold_pool(self, pool: PoolId) -> None:
-        """Begin to use a private pool (beginAllocateToPool)."""
-        with self._held():
+        """Add a user to a private pool, which is made if it is new (beginAllocateToPool)."""
+        with self._locked():
             if pool in self.private_pools:
                 self.private_pools[pool].users += 1
             else:
-                self._private(pool)
+                self._private_pool(pool)
 
     def drop_pool(self, pool: PoolId) -> None:
-        """Stop using it (releasePool); once nobody does, its free segments can be given back.
+        """Remove a user of a private pool (releasePool); without users, its free segments can be given back.
 
-        No lock: a graph's finalizer calls this, which may run inside the allocator.
+        Takes no lock: a graph's finalizer calls this, which may run inside the allocator.
         """
         if pool in self.private_pools:
             self.private_pools[pool].users -= 1

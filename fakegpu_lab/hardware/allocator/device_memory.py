@@ -1,4 +1,4 @@
-"""The simulated card behind the allocator: how much memory is left, and at which addresses it lies."""
+"""The card's memory, as cudaMalloc and the virtual memory calls see it: how much is free, and at which addresses."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# Addresses look like a real process's: cudaMalloc's ranges high up, reserved ranges (cuMemAddressReserve)
-# lower; 1 TiB apart for each device, so that no two devices share an address.
+# Addresses look like those of a real process: cudaMalloc's ranges high up, reserved ranges (cuMemAddressReserve)
+# lower. Devices are 1 TiB apart, so that no two share an address.
 _MALLOC_BASE = 0x7F00_0000_0000
 _RESERVE_BASE = 0x0A00_0000_0000
 _DEVICE_STRIDE = 1 << 40
@@ -25,14 +25,14 @@ class DeviceMemory:
     total_bytes
         The card's memory.
     context_bytes
-        What this process holds besides the allocator's segments: the CUDA context, libraries, NCCL's buffers.
+        What this process holds outside the allocator's segments: the CUDA context, libraries, NCCL's buffers.
     other_bytes
         What other processes hold on the same card.
     reserved_bytes
         What the allocator holds.
     on_call
-        Called as (name, bytes) after each of the driver's calls "malloc", "free", "map" and "unmap", which
-        cost host time and, for "free" and "unmap", wait for the device.
+        Called as (name, bytes) after each driver call: "malloc", "free", "map", "unmap". These cost host time, and
+        "free" and "unmap" wait for the device.
     """
 
     __slots__ = ("_holes", "_next_range", "context_bytes", "on_call", "other_bytes", "reserved_bytes", "total_bytes")
@@ -58,14 +58,14 @@ class DeviceMemory:
         return max(0, self.total_bytes - self.other_bytes - self.in_use_bytes)
 
     def malloc(self, nbytes: int) -> int | None:
-        """Give the lowest address that fits, so that freed ones come back, or None if memory is short."""
+        """Return the lowest address that fits, so that freed ones are used again; None if memory is short."""
         if nbytes > self.free_bytes:
             return None
         span = -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         for i, (start, end) in enumerate(self._holes):
             if end - start >= span:
                 self._holes[i : i + 1] = [(start + span, end)] if end - start > span else []
-                self._hold("malloc", nbytes)
+                self._change_reserved("malloc", nbytes)
                 return start
         return None
 
@@ -79,7 +79,7 @@ class DeviceMemory:
             else:
                 holes.append(hole)
         self._holes = holes
-        self._hold("free", -nbytes)
+        self._change_reserved("free", -nbytes)
 
     def reserve(self, nbytes: int) -> int:
         """A range of addresses with no memory behind it (cuMemAddressReserve)."""
@@ -91,14 +91,37 @@ class DeviceMemory:
         """Memory for a part of a reserved range, if there is enough (cuMemCreate, cuMemMap)."""
         if nbytes > self.free_bytes:
             return False
-        self._hold("map", nbytes)
+        self._change_reserved("map", nbytes)
         return True
 
     def unmap(self, nbytes: int) -> None:
         """Take pages back (cuMemUnmap, cuMemRelease)."""
-        self._hold("unmap", -nbytes)
+        self._change_reserved("unmap", -nbytes)
 
-    def _hold(self, call: str, change: int) -> None:
+    def _change_reserved(self, call: str, change: int) -> None:
         self.reserved_bytes += change
         if self.on_call is not None:
             self.on_call(call, abs(change))
+
+
+class ExpandableRange:
+    """The addresses that an expandable segment may grow into; `page` bytes are mapped or unmapped at a time."""
+
+    __slots__ = ("base", "page", "size")
+
+    def __init__(self, memory: DeviceMemory, page: int) -> None:
+        total = memory.total_bytes
+        # 1 1/8 of the card: room to map pages at the end after unmapping some at the front
+        self.size = -(-(total + total // 8) // page) * page
+        self.page = page
+        self.base = memory.reserve(self.size)
+
+    def pages_over(self, address: int, size: int) -> tuple[int, int]:
+        """The whole pages that touch a range: (address, size)."""
+        start, end = (address - self.base) // self.page, -(-(address + size - self.base) // self.page)
+        return self.base + start * self.page, (end - start) * self.page
+
+    def pages_inside(self, address: int, size: int) -> tuple[int, int]:
+        """The whole pages inside a range: (address, size); size 0 if there are none."""
+        start, end = -(-(address - self.base) // self.page), (address + size - self.base) // self.page
+        return self.base + start * self.page, max(0, end - start) * self.page

@@ -1,8 +1,8 @@
-"""Expandable segments: one range of addresses for each stream and pool, mapped page by page as it is needed.
+"""Expandable segments: one range of addresses for each stream and pool, mapped page by page as needed.
 
-c10/cuda/CUDACachingAllocator.cpp, Note [Expandable Segments], `find_expandable_block`, `map_block`,
-`try_allocate_expandable_block`, `unmap_block`. Such a segment's list of blocks always ends in an unmapped
-one, unless the whole range is mapped.
+After `find_expandable_block`, `map_block`, `try_allocate_expandable_block`, `unmap_block` and Note [Expandable
+Segments] in c10/cuda/CUDACachingAllocator.cpp. The last block of such a segment is unmapped, unless the whole range is
+mapped.
 """
 
 from __future__ import annotations
@@ -10,55 +10,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware.allocator.blocks import FREE, UNMAPPED, Block, FreeList, Segment
+from fakegpu_lab.hardware.allocator.device_memory import ExpandableRange
 from fakegpu_lab.hardware.allocator.settings import SMALL_SEGMENT_BYTES
 
 if TYPE_CHECKING:
-    from fakegpu_lab.hardware.allocator.segments import SegmentStore
+    from fakegpu_lab.hardware.allocator.state import AllocatorState
 
 
-class ExpandableRange:
-    """The addresses that a segment may grow into; `page` bytes are mapped or unmapped at a time."""
+def expand(state: AllocatorState, free_list: FreeList, size: int) -> Block | None:
+    """Return a free block of at least `size` bytes, with its pages mapped; None if memory is short.
 
-    __slots__ = ("base", "page", "size")
-
-    def __init__(self, store: SegmentStore, page: int) -> None:
-        total = store.device_memory.total_bytes
-        # 1 1/8 of the card: room to map pages at the end after unmapping some at the front
-        self.size = -(-(total + total // 8) // page) * page
-        self.page = page
-        self.base = store.device_memory.reserve(self.size)
-
-    def pages_over(self, address: int, size: int) -> tuple[int, int]:
-        """The whole pages that touch a range: (address, size)."""
-        start, end = (address - self.base) // self.page, -(-(address + size - self.base) // self.page)
-        return self.base + start * self.page, (end - start) * self.page
-
-    def pages_inside(self, address: int, size: int) -> tuple[int, int]:
-        """The whole pages inside a range; size 0 if there are none."""
-        start, end = -(-(address - self.base) // self.page), (address + size - self.base) // self.page
-        return self.base + start * self.page, max(0, end - start) * self.page
-
-
-def expand(store: SegmentStore, free_list: FreeList, size: int) -> Block | None:
-    """A free block of at least `size` bytes, with pages mapped for it; None if memory is short.
-
-    Pages that were mapped before memory ran out stay mapped, as in try_allocate_expandable_block.
+    Pages mapped before memory ran out stay mapped, as in try_allocate_expandable_block.
     """
-    candidate = _find(store, free_list, size)
-    if candidate.state == UNMAPPED and not _map(store, candidate, min(candidate.size, size)):
+    candidate = _find(state, free_list, size)
+    if candidate.state == UNMAPPED and not _map(state, candidate, min(candidate.size, size)):
         return None
     while candidate.size < size:
-        # a free block and an unmapped one behind it: mapping merges the two
+        # A free block, followed by an unmapped one: mapping merges the two.
         following = candidate.next
         assert following is not None
-        if not _map(store, following, min(size - candidate.size, following.size)):
+        if not _map(state, following, min(size - candidate.size, following.size)):
             return None
         candidate = following
     return candidate
 
 
-def _find(store: SegmentStore, free_list: FreeList, size: int) -> Block:
-    """The lowest address with room for `size` bytes, free or unmapped; else a new range."""
+def _find(state: AllocatorState, free_list: FreeList, size: int) -> Block:
+    """Return the block at the lowest address with room for `size` bytes, free or unmapped; else a new range."""
     for _, block in free_list.unmapped:
         start = block.prev if block.prev is not None and block.prev.state == FREE else block
         room, at = 0, start
@@ -67,21 +45,21 @@ def _find(store: SegmentStore, free_list: FreeList, size: int) -> Block:
             at = at.next  # type: ignore[assignment]
         if room >= size:
             return start
-    page = SMALL_SEGMENT_BYTES if free_list.pool.is_small else store.settings.large_segment_bytes
-    expandable = ExpandableRange(store, page)
-    segment = Segment(free_list, store.counters.sink, expandable)
+    page = SMALL_SEGMENT_BYTES if free_list.pool.is_small else state.settings.large_segment_bytes
+    expandable = ExpandableRange(state.device_memory, page)
+    segment = Segment(free_list, state.counters.sink, expandable)
     block = Block(expandable.base, expandable.size, 0, None, None, segment)
     segment.first = block
-    store.segments[expandable.base] = segment
+    state.segments[expandable.base] = segment
     free_list.add_unmapped(block)
     return block
 
 
-def _map(store: SegmentStore, block: Block, size: int) -> bool:
+def _map(state: AllocatorState, block: Block, size: int) -> bool:
     expandable = block.segment.expandable
     assert expandable is not None
     address, mapped = expandable.pages_over(block.address, size)
-    if not store.device_memory.map(mapped):
+    if not state.device_memory.map(mapped):
         return False
     free_list = block.free_list
     free_list.remove_unmapped(block)
@@ -91,18 +69,18 @@ def _map(store: SegmentStore, block: Block, size: int) -> bool:
         free_list.add_unmapped(rest)
         block.size = mapped
     if block.segment.frames is None:
-        block.segment.frames = store.context
+        block.segment.frames = state.context
     block.state = FREE
     _absorb_neighbours(block, FREE)
     free_list.add(block)
-    store.count_reserved(free_list.pool, mapped)
-    store.counters.num_device_alloc += 1
-    store.trace("segment_map", address, mapped, block)
+    state.count_reserved(free_list.pool, mapped)
+    state.counters.num_device_alloc += 1
+    state.trace("segment_map", address, mapped, block)
     return True
 
 
-def unmap(store: SegmentStore, block: Block) -> None:
-    """Give back the whole pages inside a free block, and the range itself once none of it is mapped."""
+def unmap(state: AllocatorState, block: Block) -> None:
+    """Give back the whole pages inside a free block, and the range itself once no page of it is mapped."""
     expandable = block.segment.expandable
     assert expandable is not None
     address, unmapped = expandable.pages_inside(block.address, block.size)
@@ -127,24 +105,24 @@ def unmap(store: SegmentStore, block: Block) -> None:
     block.address, block.size, block.state = address, unmapped, UNMAPPED
     _absorb_neighbours(block, UNMAPPED)
     free_list.add_unmapped(block)
-    store.device_memory.unmap(unmapped)
-    store.count_reserved(free_list.pool, -unmapped)
-    store.counters.num_device_free += 1
-    store.trace("segment_unmap", address, unmapped, block, segment.frames)
+    state.device_memory.unmap(unmapped)
+    state.count_reserved(free_list.pool, -unmapped)
+    state.counters.num_device_free += 1
+    state.trace("segment_unmap", address, unmapped, block, segment.frames)
     if not block.is_split():
         free_list.remove_unmapped(block)
-        del store.segments[expandable.base]
+        del state.segments[expandable.base]
 
 
 def _link(block: Block, following: Block) -> None:
-    """Put `following`, which knows its place, behind `block`."""
+    """Insert `following` after `block`; its own `prev` and `next` are already set."""
     if block.next is not None:
         block.next.prev = following
     block.next = following
 
 
 def _absorb_neighbours(block: Block, state: int) -> None:
-    """Merge neighbours of the same state into a block that is in no list itself (try_merge_blocks)."""
+    """Merge neighbours of the same state into a block that is in no free list (try_merge_blocks)."""
     free_list = block.free_list
     remove = free_list.remove if state == FREE else free_list.remove_unmapped
     before, after = block.prev, block.next

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Frames = list[dict[str, Any]]
 
-# RecordContext in c10/core/CachingDeviceAllocator.h: of which events the frames are kept.
+# RecordContext in c10/core/CachingDeviceAllocator.h: for which events the frames are kept.
 NEVER, STATE, ALLOC, ALL = range(4)
 _CONTEXTS = {None: NEVER, "state": STATE, "alloc": ALLOC, "all": ALL}
 ACTIONS = (
@@ -36,7 +36,7 @@ ACTIONS = (
 
 
 class History:
-    """A ring of trace entries, with the frames of whoever caused them."""
+    """A ring buffer of trace entries, with the stack frames of the calls that caused them."""
 
     def __init__(self) -> None:
         self._entries: deque[dict[str, Any]] = deque(maxlen=1)
@@ -58,7 +58,7 @@ class History:
         frames: Callable[[], Frames] | None,
         now_us: Callable[[], int] | None,
     ) -> None:
-        """Check and take the options of _record_memory_history."""
+        """Check and apply the options of _record_memory_history."""
         if enabled not in ("state", "all"):
             raise ValueError("expected state to be 'state', 'all', or None")
         if context not in _CONTEXTS:
@@ -72,12 +72,12 @@ class History:
         self._skip = frozenset(skip_actions)
         self._frames = frames
         self._now_us = now_us or self._numbers.__next__
-        # "state" keeps the frames of live blocks and no history worth the name
+        # "state" keeps the frames of live blocks, and of the history only the last entry.
         entries = () if clear_history else self._entries
         self._entries = deque(entries, maxlen=max(1, max_entries) if enabled == "all" else 1)
 
     def gather(self, level: int) -> Frames | None:
-        """The caller's frames, if they are wanted at this level (maybeGatherContext)."""
+        """The caller's frames, if they are recorded at this level (maybeGatherContext)."""
         if self._level < level or self._frames is None:
             return None
         return self._frames()
@@ -96,7 +96,7 @@ class History:
                 "compile_context": "N/A",
                 "user_metadata": "",
                 "pool_id": pool,
-                # always present, so that the visualiser need not ask
+                # Always present: the memory visualizer expects it.
                 "frames": frames if frames is not None and self._level >= ALLOC else [],
             }
         )
@@ -115,11 +115,11 @@ def describe_segments(device: int, segments: Sequence[Segment]) -> list[dict[str
     for segment in segments:
         for is_mapped, group in itertools.groupby(segment.blocks(), lambda block: block.state != b.UNMAPPED):
             if is_mapped:
-                found.append(_describe(device, segment, list(group)))
+                found.append(_describe_range(device, segment, list(group)))
     return sorted(found, key=lambda entry: int(entry["address"]))
 
 
-def _describe(device: int, segment: Segment, blocks: Sequence[b.Block]) -> dict[str, Any]:
+def _describe_range(device: int, segment: Segment, blocks: Sequence[b.Block]) -> dict[str, Any]:
     pool = segment.free_list.pool
     described = [_describe_block(block) for block in blocks]
     active = [block for block in described if block["state"] != "inactive"]
@@ -132,7 +132,7 @@ def _describe(device: int, segment: Segment, blocks: Sequence[b.Block]) -> dict[
         "requested_size": sum(block["requested_size"] for block in active),
         "stream": segment.free_list.stream,
         "segment_type": "small" if pool.is_small else "large",
-        "segment_pool_id": pool.private.id if pool.private else (0, 0),
+        "segment_pool_id": pool.id,
         "is_expandable": segment.expandable is not None,
         "frames": segment.frames or [],
         "blocks": described,
@@ -147,7 +147,7 @@ def _describe_block(block: b.Block) -> dict[str, Any]:
     return {
         "address": block.address,
         "size": block.size,
-        # what a free block was last asked for is nobody's business
+        # A free block keeps its last request, but the snapshot shows none.
         "requested_size": 0 if state == "inactive" else block.requested,
         "state": state,
         "frames": [] if state == "inactive" else getattr(block, "frames", None) or [],
@@ -155,7 +155,7 @@ def _describe_block(block: b.Block) -> dict[str, Any]:
 
 
 def merge_snapshots(snapshots: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One snapshot of a machine from those of its devices, given in the order of their indices."""
+    """Merge the snapshots of a machine's devices, given in the order of their indices, into one."""
     traces: list[list[dict[str, Any]]] = [[] for _ in snapshots]
     for snapshot in snapshots:
         for index, trace in enumerate(snapshot["device_traces"]):

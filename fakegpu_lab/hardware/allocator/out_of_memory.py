@@ -1,4 +1,4 @@
-"""The figures of an out-of-memory error."""
+"""The exception with the figures of an out-of-memory error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class DeviceOutOfMemory(Exception):  # noqa: N818 - what CUDA calls it
-    """The device has no room for a segment. The driver makes torch.OutOfMemoryError's text of these figures.
+    """The device has no room for a segment. The driver turns these figures into torch.OutOfMemoryError's text.
 
     Attributes (all sizes in bytes)
     ----------
@@ -16,9 +16,9 @@ class DeviceOutOfMemory(Exception):  # noqa: N818 - what CUDA calls it
     requested
         What the program asked for.
     segment
-        What was asked of the device for it; CUDA's message says that it "tried to allocate" this.
+        The segment that this needed; CUDA's message says that it "tried to allocate" this.
     total, free
-        The card's memory, and what is left of it, as cudaMemGetInfo tells.
+        The card's memory, and how much of it is free, as cudaMemGetInfo reports them.
     in_use
         What this process holds, "including non-PyTorch memory".
     allowed

@@ -1,4 +1,4 @@
-"""Blocks that were freed while another stream may still use them (record_stream)."""
+"""Freed blocks that another stream may still use (record_stream), and the events that release them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class StreamClock(Protocol):
-    """What the allocator must know of the simulated streams: the three calls on a cudaEvent."""
+    """What the allocator needs from the simulated streams: the three calls on a cudaEvent."""
 
     def record(self, stream: int) -> object:
-        """A mark at the end of what is queued on the stream now (cudaEventRecord)."""
+        """Mark the end of what is queued on the stream now (cudaEventRecord)."""
 
     def passed(self, stream: int, mark: Any) -> bool:
         """Whether the stream has reached the mark (cudaEventQuery)."""
@@ -23,18 +23,18 @@ class StreamClock(Protocol):
 
 
 class FinishedClock:
-    """A device whose streams have always finished: a freed block comes back at the next malloc."""
+    """A clock whose streams have always finished: a freed block is available at the next malloc."""
 
     def record(self, stream: int) -> object:
-        """Nothing needs marking."""
+        """Return no mark: none is needed."""
         return None
 
     def passed(self, stream: int, mark: Any) -> bool:
-        """Always."""
+        """Return True, always."""
         return True
 
     def wait(self, stream: int, mark: Any) -> None:
-        """No need."""
+        """Do nothing."""
 
 
 class EventQueue:
@@ -56,7 +56,7 @@ class EventQueue:
             self._queues.setdefault(stream, deque()).append((self.clock.record(stream), block))
 
     def finished(self) -> list[Block]:
-        """process_events: the blocks that every stream has passed. A late event holds up those behind it."""
+        """process_events: the blocks that every stream has passed. A late event delays those after it in its queue."""
         done: list[Block] = []
         for stream, queue in list(self._queues.items()):
             while queue and self.clock.passed(stream, queue[0][0]):
@@ -66,7 +66,7 @@ class EventQueue:
         return done
 
     def wait(self) -> list[Block]:
-        """synchronize_and_free_events: wait for all of them."""
+        """synchronize_and_free_events: wait for all events, and return their blocks."""
         done: list[Block] = []
         for stream, queue in list(self._queues.items()):
             while queue:

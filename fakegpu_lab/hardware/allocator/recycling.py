@@ -1,4 +1,4 @@
-"""A block that was freed a moment ago and is asked for again: the loop that makes and drops one tensor a step."""
+"""A shortcut of malloc: the block freed last goes straight to a request of the same size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sys import getrefcount
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware.allocator.blocks import ALLOCATED, FREE
-from fakegpu_lab.hardware.allocator.controls import Controls
+from fakegpu_lab.hardware.allocator.controls import MemoryControls
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.allocator.blocks import Block
@@ -17,21 +17,21 @@ def _references(thing: object) -> int:
     return getrefcount(thing)
 
 
-# How many references a function sees to an argument that nobody else holds; it differs between Python
-# versions.
-ALONE = _references(object())
+# How many references a function sees to an argument that nothing else holds; it differs between Python versions.
+UNSHARED = _references(object())
 
 
-class Recycling(Controls):
-    """See `allocator.CachingAllocator`, which is what to use."""
+class Recycling(MemoryControls):
+    """Part of `caching_allocator.CachingAllocator`."""
 
     __slots__ = ()
 
-    def _again(self, block: Block, nbytes: int, stream: int) -> bool:
-        """Give a block that was freed a moment ago to a malloc of the same size, if best fit would choose it.
+    def _reuse(self, block: Block, nbytes: int, stream: int) -> bool:
+        """Give the block freed last to a malloc of the same size, if best fit would choose it; else return False.
 
-        A loop that makes and drops one tensor does this at every step. What is counted is what putting the block
-        back and taking it again counts; the doubtful cases are left to those.
+        A loop that makes and drops one tensor does this at every step. The counters end up as if the block had been put
+        back and taken again; unclear cases are left to that way. Like malloc, this is on the path of every op, so the
+        counting is written out.
         """
         segment = block.segment
         free_list = segment.free_list
@@ -43,30 +43,30 @@ class Recycling(Controls):
         after = block.next
         if before is not None and before.state == FREE:
             return False
-        # The queue, `malloc` and the neighbours hold the block. If somebody else does, a second free of it must
-        # not find it alive again.
-        if getrefcount(block) > ALONE + 3 + (after is not None):
+        # The queue, `malloc` and the neighbours hold the block. If anything else does, that handle could be freed a
+        # second time, which must stay an error.
+        if getrefcount(block) > UNSHARED + 3 + (after is not None):
             return False
         if after is not None and after.state == FREE:
-            # it would join `after` and be split off again, if no other free block fits better
-            rest = after.size
-            if rest < free_list.least_rest or entries[0][2] is not after:
+            # It would merge with `after` and be split off again, if no other free block fits better.
+            remainder = after.size
+            if remainder < free_list.min_remainder or entries[0][2] is not after:
                 return False
-            if len(entries) > 1 and entries[1] < (rest + size, block.address):
+            if len(entries) > 1 and entries[1] < (remainder + size, block.address):
                 return False
             level = segment.split_bytes
             if before is None and after.next is None:
                 segment.split_blocks.fallen += 1
                 segment.split_blocks.risen += 1
-                level.fallen += rest
-                level.risen += rest
+                level.fallen += remainder
+                level.risen += remainder
             else:
                 level.risen = now = level.risen + size
                 if now - level.fallen > level.limit:
                     level.new_high()
                 level.fallen += size
         else:
-            # it would be a hole of just the size
+            # It would be a hole of exactly this size.
             i = bisect_left(entries, (size,))
             if i < len(entries) and entries[i] < (size, block.address):
                 return False

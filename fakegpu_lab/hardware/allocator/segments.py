@@ -1,7 +1,7 @@
-"""Where an allocator's segments come from and go to: everything that asks the device.
+"""Segments: taking memory from the device, and giving it back.
 
-This half is slow and rare; `allocator` holds the fast one. The order in which memory is sought is malloc's
-and alloc_block's in c10/cuda/CUDACachingAllocator.cpp.
+This part is slow and runs rarely; `caching_allocator` has the fast one. Memory is sought in the order of malloc and
+alloc_block in c10/cuda/CUDACachingAllocator.cpp.
 """
 
 from __future__ import annotations
@@ -9,60 +9,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.hardware.allocator import expandable_segments
-from fakegpu_lab.hardware.allocator.blocks import Block, BlockPool, FreeList, PoolId, PrivatePool, Segment
-from fakegpu_lab.hardware.allocator.device_memory import DeviceMemory
+from fakegpu_lab.hardware.allocator.blocks import Block, Segment
+from fakegpu_lab.hardware.allocator.history import describe_segments
 from fakegpu_lab.hardware.allocator.out_of_memory import DeviceOutOfMemory
-from fakegpu_lab.hardware.allocator.settings import UNLIMITED, AllocatorSettings
-from fakegpu_lab.hardware.allocator.statistics import DeviceCounters, change_stat
+from fakegpu_lab.hardware.allocator.settings import UNLIMITED
+from fakegpu_lab.hardware.allocator.state import AllocatorState
+from fakegpu_lab.hardware.allocator.statistics import change_stat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fakegpu_lab.hardware.allocator.history import Frames, History
-
-_DEFAULT_POOL: PoolId = (0, 0)
+    from fakegpu_lab.hardware.allocator.blocks import BlockPool, FreeList
 
 
-class SegmentStore:
-    """The segments of one device, its pools of free blocks, and the ways to get and release memory.
+class SegmentStore(AllocatorState):
+    """Adds to the state the ways to get and release segments.
 
     Nothing here takes the allocator's lock: the caller holds it.
     """
 
-    __slots__ = (
-        "allowed_bytes",
-        "context",
-        "counters",
-        "device",
-        "device_memory",
-        "history",
-        "large",
-        "private_pools",
-        "segments",
-        "settings",
-        "small",
-    )
-
-    def __init__(self, device: int, total_bytes: int, context_bytes: int, settings: AllocatorSettings) -> None:
-        self.device = device
-        self.settings = settings
-        self.device_memory = DeviceMemory(device, total_bytes, context_bytes)
-        self.counters = DeviceCounters()
-        self.small = BlockPool(is_small=True, counters=self.counters.small)
-        self.large = BlockPool(is_small=False, counters=self.counters.large)
-        self.private_pools: dict[PoolId, PrivatePool] = {}
-        self.segments: dict[int, Segment] = {}
-        self.allowed_bytes: int | None = None
-        self.history: History | None = None
-        self.context: Frames | None = None  # whose call this is, while a history is recorded
-
-    def trace(self, action: str, address: int, size: int, block: Block, otherwise: Frames | None = None) -> None:
-        """record_trace, with the frames of this call or else those remembered."""
-        if self.history is not None:
-            private = block.free_list.pool.private
-            pool = private.id if private else _DEFAULT_POOL
-            frames = self.context if self.context is not None else otherwise
-            self.history.record(action, address, size, block.stream, pool, frames)
+    __slots__ = ()
 
     def grow(self, free_list: FreeList, size: int, requested: int) -> Block:
         """A free block for `size` bytes that no cached block has room for.
@@ -70,7 +36,7 @@ class SegmentStore:
         Raises
         ------
         DeviceOutOfMemory
-            If there is none even after all cached segments were given back.
+            If the device has no room even after all cached segments were given back.
         """
         segment = self.settings.segment_size(size)
         if self.collects_garbage:
@@ -89,16 +55,14 @@ class SegmentStore:
         if block is None:
             self.counters.num_ooms += 1
             if self.history is not None:
-                private = free_list.pool.private
-                pool = private.id if private else _DEFAULT_POOL
                 free = self.device_memory.free_bytes
-                self.history.record("oom", free, size, free_list.stream, pool, self.context)
+                self.history.record("oom", free, size, free_list.stream, free_list.pool.id, self.context)
             raise self._out_of_memory(requested, segment)
         return block
 
     @property
     def collects_garbage(self) -> bool:
-        """Whether garbage collection is on: it takes a threshold and a memory fraction."""
+        """Whether garbage collection is on: it needs a threshold and a memory fraction."""
         return self.allowed_bytes is not None and self.settings.garbage_collection_threshold > 0.0
 
     def _over_limit(self, segment: int) -> bool:
@@ -127,24 +91,14 @@ class SegmentStore:
         self.trace("segment_alloc", address, segment_bytes, block)
         return block
 
-    def count_reserved(self, pool: BlockPool, change: int) -> None:
-        """Count bytes got from the device, or given back if negative."""
-        if change > 0:
-            pool.counters.reserved.add(change)
-        else:
-            pool.counters.reserved.take(-change)
-        if pool.private is not None:
-            pool.private.reserved_bytes += change
-            self.counters.count_private(pool.private.id, small=pool.is_small, change=change)
-
     def _release(self, block: Block) -> None:
-        """release_block: give an unsplit free block's segment back (cudaFree)."""
+        """release_block: give the segment of an unsplit free block back (cudaFree)."""
         free_list = block.free_list
         self.counters.num_device_free += 1
         self.trace("segment_free", block.address, block.size, block, block.segment.frames)
         self.device_memory.free(block.address, block.size)
         free_list.remove(block)
-        free_list.pool.counters.segments.take(1)
+        free_list.pool.counters.segments.subtract(1)
         self.count_reserved(free_list.pool, -block.size)
         if block.size >= self.settings.max_split_bytes:
             change_stat(self.counters.oversize_segments, -1)
@@ -163,7 +117,7 @@ class SegmentStore:
                 expandable_segments.unmap(self, block)
 
     def release_cached(self) -> None:
-        """release_cached_blocks: wait for pending blocks, then give back whatever is wholly free."""
+        """release_cached_blocks: wait for pending blocks, then give back every segment that is wholly free."""
         self.finish_pending()
         self._release_pools((self.large, self.small))
         for pool_id, private in list(self.private_pools.items()):
@@ -173,26 +127,26 @@ class SegmentStore:
                     del self.private_pools[pool_id]
 
     def finish_pending(self) -> None:
-        """synchronize_and_free_events; the allocator knows how."""
+        """synchronize_and_free_events; `slow_path` has it."""
         raise NotImplementedError
 
     def _release_oversize(self, free_list: FreeList, size: int) -> bool:
-        """release_available_cached_blocks: just enough of the blocks that may not be split."""
+        """release_available_cached_blocks: just enough of the blocks that must not be split."""
         limit = self.settings.max_split_bytes
         if limit == UNLIMITED:
             return False
-        wanted = max(size, limit)
-        for have, _, block in free_list.entries:
-            if have >= wanted:
+        needed = max(size, limit)
+        for block_size, _, block in free_list.entries:
+            if block_size >= needed:
                 self._release(block)
                 return True
         released = 0
-        for have, _, block in reversed(list(free_list.entries)):
-            if released >= wanted or have < limit:
+        for block_size, _, block in reversed(list(free_list.entries)):
+            if released >= needed or block_size < limit:
                 break
-            released += have
+            released += block_size
             self._release(block)
-        return released >= wanted
+        return released >= needed
 
     def _collect_garbage(self) -> None:
         """garbage_collect_cached_blocks: release old unsplit large blocks until below the threshold."""
@@ -206,7 +160,7 @@ class SegmentStore:
         age = sum(calls - block.gc_base for block in candidates)
         freed = True
         while candidates and freed and reclaimed < target:
-            # older than the average goes, even past the target: collecting often is worse
+            # Releases all blocks older than the average, even past the target: collecting often costs more.
             limit = age / len(candidates)
             old = [block for block in candidates if calls - block.gc_base >= limit]
             freed = bool(old)
@@ -235,8 +189,6 @@ class SegmentStore:
 
     def describe(self) -> dict[str, Any]:
         """The parts of a snapshot that are not history."""
-        from fakegpu_lab.hardware.allocator.history import describe_segments
-
         return {
             "segments": describe_segments(self.device, list(self.segments.values())),
             "allocator_settings": self.settings.as_snapshot(),

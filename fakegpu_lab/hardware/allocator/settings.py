@@ -1,11 +1,11 @@
-"""Settings of the caching allocator, as ``PYTORCH_CUDA_ALLOC_CONF`` / ``PYTORCH_ALLOC_CONF`` spell them.
+"""Settings of the caching allocator, and the parser of ``PYTORCH_CUDA_ALLOC_CONF`` / ``PYTORCH_ALLOC_CONF``.
 
 >>> AllocatorSettings.parse("max_split_size_mb:128,expandable_segments:True").max_split_bytes
 134217728
 
 Grammar, defaults and error texts: c10/core/AllocatorConfig.cpp (keys common to all accelerators) and
-c10/cuda/CUDAAllocatorConfig.cpp (keys of CUDA). Like there, every parse starts from the defaults, a bad value
-is a ValueError, and an unknown key is refused.
+c10/cuda/CUDAAllocatorConfig.cpp (keys of CUDA). As there, every parse starts from the defaults, and a bad value or an
+unknown key is a ValueError.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ MIN_BLOCK_BYTES = 512
 SMALL_LIMIT_BYTES = MIB
 """The largest request served from the small pool (kSmallSize)."""
 SMALL_SEGMENT_BYTES = 2 * MIB
-"""What is asked of the device for the small pool (kSmallBuffer)."""
+"""A segment of the small pool (kSmallBuffer)."""
 LARGE_SEGMENT_BYTES = 20 * MIB
-"""What is asked of the device for a request over 1 MiB and under 10 MiB (kLargeBuffer,
-large_segment_size)."""
+"""A segment for a request over 1 MiB and under 10 MiB (kLargeBuffer, large_segment_size)."""
 MIN_LARGE_BYTES = 10 * MIB
-"""From here on a request gets a segment of its own size (kMinLargeAlloc) ..."""
+"""From here on, a request gets a segment of its own size (kMinLargeAlloc) ..."""
 LARGE_ROUND_BYTES = 2 * MIB
 """... rounded up to a multiple of this (kRoundLarge)."""
 
@@ -40,8 +39,7 @@ UNLIMITED = 2**64 - 1
 _ROUNDUP_INTERVALS = 16  # 1 MiB to 64 GiB, one for each power of two (kRoundUpPowerOfTwoIntervals)
 _NO_ROUNDUP = (0,) * _ROUNDUP_INTERVALS
 
-# Keys that are known and change nothing a simulated device can show: pinned host memory, locking, graph
-# capture.
+# Keys that are accepted, but change nothing in a simulated device: pinned host memory, locking, graph capture.
 _ACCEPTED_BOOL = frozenset(
     {
         "graph_capture_record_stream_reuse",
@@ -65,10 +63,10 @@ _ACCEPTED_INT = frozenset(
 
 @dataclass(frozen=True)
 class AllocatorSettings:
-    """What the allocator can be told; the defaults are PyTorch's."""
+    """The allocator's settings; the defaults are PyTorch's."""
 
     max_split_bytes: int = UNLIMITED
-    """Blocks of this size and more are never split."""
+    """Blocks of at least this size are never split."""
     max_non_split_rounding_bytes: int = LARGE_SEGMENT_BYTES
     """A request of max_split_bytes or more takes a block at most this much larger."""
     large_segment_bytes: int = LARGE_SEGMENT_BYTES
@@ -101,7 +99,7 @@ class AllocatorSettings:
         return cls()
 
     def round_size(self, nbytes: int) -> int:
-        """The block that a request of ``nbytes`` needs (round_size in CUDACachingAllocator.cpp)."""
+        """The size of the block for a request of ``nbytes`` (round_size in CUDACachingAllocator.cpp)."""
         if nbytes < MIN_BLOCK_BYTES:
             return MIN_BLOCK_BYTES
         index = min(max(nbytes.bit_length() - 1 - 20, 0), _ROUNDUP_INTERVALS - 1)
@@ -111,7 +109,7 @@ class AllocatorSettings:
         return (nbytes + MIN_BLOCK_BYTES - 1) & -MIN_BLOCK_BYTES
 
     def segment_size(self, size: int) -> int:
-        """What is asked of the device for a block of ``size`` (get_allocation_size)."""
+        """The size of the segment for a block of ``size`` (get_allocation_size)."""
         if size <= SMALL_LIMIT_BYTES:
             return SMALL_SEGMENT_BYTES
         if size < MIN_LARGE_BYTES:
@@ -144,7 +142,7 @@ def _round_up_to_division(size: int, divisions: int) -> int:
 
 
 class _Parser:
-    """key:value pairs with commas between; a value may be a list in brackets (ConfigTokenizer)."""
+    """Reads key:value pairs separated by commas; a value may be a list in brackets (ConfigTokenizer)."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -152,7 +150,7 @@ class _Parser:
         self._at = 0
 
     def settings(self) -> AllocatorSettings:
-        # large_segment_size_mb comes first wherever it stands: the least max_split_size depends on it
+        # large_segment_size_mb is read first, wherever it stands: the smallest max_split_size depends on it
         # (AcceleratorAllocatorConfig::parseArgs).
         large = LARGE_SEGMENT_BYTES
         while self._at < len(self._tokens):
@@ -216,23 +214,22 @@ class _Parser:
             raise ValueError("CachingAllocator option large_segment_size_mb must be > 10 MB")
         return value * MIB
 
-    def _at_least_a_large_segment(self, key: str, least: int) -> int:
+    def _at_least_a_large_segment(self, key: str, settings: AllocatorSettings) -> int:
+        minimum_mib = settings.large_segment_bytes // MIB
         value = self._int()
-        if value < least // MIB:
-            raise ValueError(f"CachingAllocator option {key} too small, must be >= {least // MIB}")
+        if value < minimum_mib:
+            raise ValueError(f"CachingAllocator option {key} too small, must be >= {minimum_mib}")
         return min(value * MIB, UNLIMITED // MIB * MIB)
 
-    def _large_segment_again(self, settings: AllocatorSettings) -> AllocatorSettings:
-        self._take()  # read before everything else
+    def _skip_large_segment(self, settings: AllocatorSettings) -> AllocatorSettings:
+        self._take()  # already read
         return settings
 
     def _max_split(self, settings: AllocatorSettings) -> AllocatorSettings:
-        least = settings.large_segment_bytes
-        return replace(settings, max_split_bytes=self._at_least_a_large_segment("max_split_size_mb", least))
+        return replace(settings, max_split_bytes=self._at_least_a_large_segment("max_split_size_mb", settings))
 
     def _max_rounding(self, settings: AllocatorSettings) -> AllocatorSettings:
-        least = settings.large_segment_bytes
-        value = self._at_least_a_large_segment("max_non_split_rounding_mb", least)
+        value = self._at_least_a_large_segment("max_non_split_rounding_mb", settings)
         return replace(settings, max_non_split_rounding_bytes=value)
 
     def _gc_threshold(self, settings: AllocatorSettings) -> AllocatorSettings:
@@ -263,12 +260,12 @@ class _Parser:
         if self._at < len(self._tokens) and self._tokens[self._at] == "[":
             self._take()
             divisions = self._roundup_list()
-        else:  # one number for every interval
+        else:  # one number for all intervals
             divisions = (self._power_of_two("For roundups, the divisions has to be power of 2 "),) * 16
         return replace(settings, roundup_power2_divisions=divisions)
 
     def _roundup_list(self) -> tuple[int, ...]:
-        """``[256:1,512:2,1024:4,>:8]``: intervals in MiB; ``>`` is all those above the last one named."""
+        """``[256:1,512:2,1024:4,>:8]``: intervals in MiB; ``>`` stands for all above the last one named."""
         divisions = list(_NO_ROUNDUP)
         last: int | None = None
         while (bound := self._take()) != "]":
@@ -306,7 +303,7 @@ _READERS: dict[str, Callable[[_Parser, AllocatorSettings], AllocatorSettings]] =
     "backend": _Parser._backend,
     "expandable_segments": _Parser._expandable,
     "garbage_collection_threshold": _Parser._gc_threshold,
-    "large_segment_size_mb": _Parser._large_segment_again,
+    "large_segment_size_mb": _Parser._skip_large_segment,
     "max_non_split_rounding_mb": _Parser._max_rounding,
     "max_split_size_mb": _Parser._max_split,
     "per_process_memory_fraction": _Parser._fraction,

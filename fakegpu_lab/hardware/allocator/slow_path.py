@@ -1,7 +1,7 @@
-"""What the allocator does when something is unusual: settings, pools, shared blocks, a recorded history.
+"""The allocator's slow path: settings other than the defaults, private pools, shared blocks, a recorded history.
 
-While one of these holds, `_special` is true, and `allocator.CachingAllocator` calls `prepare`, `finish` and
-`free_unusual` around the steps that it always takes.
+While one of these is in use, `_slow` is true, and `caching_allocator.CachingAllocator` calls `prepare`, `finish` and
+`slow_free` around the steps that it always takes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware.allocator.blocks import (
     ALLOCATED,
+    DEFAULT_POOL,
     FREE,
     NULL,
     PENDING,
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class UnusualCases(SegmentStore):
-    """See `allocator.CachingAllocator`, which is what to use."""
+class SlowPath(SegmentStore):
+    """Part of `caching_allocator.CachingAllocator`."""
 
     __slots__ = (
         "_captures",
@@ -47,9 +48,9 @@ class UnusualCases(SegmentStore):
         "_max_split_stat",
         "_queue",
         "_shared",
+        "_slow",
         "_small_lists",
         "_spare",
-        "_special",
     )
 
     def __init__(
@@ -62,11 +63,10 @@ class UnusualCases(SegmentStore):
         clock: StreamClock | None = None,
     ) -> None:
         super().__init__(device, total_bytes, context_bytes, settings or AllocatorSettings())
-        # A lock: whoever removes the one element may go in. `del gate[0]` cannot be interrupted between
-        # taking it and entering the try block that puts it back, which `lock.acquire()` can, by the Ctrl-C of
-        # a notebook.
+        # A lock: the thread that removes the one element holds it. `del gate[0]` cannot be interrupted between taking
+        # it and entering the try block that puts it back; `lock.acquire()` can, by a notebook's Ctrl-C.
         self._gate: list[None] = [None]
-        self._queue: deque[Block] = deque()  # freed, to be put back before anybody looks
+        self._queue: deque[Block] = deque()  # freed blocks; they are put back before the allocator is next read
         self._spare: list[Block] = []  # Block objects to use again: making one costs a sixth of a malloc
         self._events = EventQueue(clock or FinishedClock())
         self._captures: dict[int, PoolId] = {}  # the pools that serve streams under capture
@@ -79,16 +79,16 @@ class UnusualCases(SegmentStore):
         self._max_split_stat = -1 if limit == UNLIMITED else limit
         if self.settings.per_process_memory_fraction < 1.0:
             self.allowed_bytes = int(self.settings.per_process_memory_fraction * total_bytes)
-        self._special = False
-        self._refresh_special()
+        self._slow = False
+        self._choose_path()
 
     # ------------------------------------------- around the fast path's steps
 
     def prepare(self, nbytes: int, stream: int, pool: PoolId | None) -> tuple[FreeList, int, int, int]:
-        """Go through malloc up to the block it finds.
+        """Go through malloc as far as finding a block.
 
-        Returns the free list, the rounded size, the block's index in the list, and how many bytes must remain of
-        it for it to be split.
+        Returns the free list, the rounded size, the block's index in the list, and how many bytes must remain for it to
+        be split.
         """
         settings = self.settings
         self.context = self.history.gather(STATE) if self.history else None
@@ -101,15 +101,15 @@ class UnusualCases(SegmentStore):
             found = free_list.index(self.grow(free_list, size, nbytes))
         # should_split
         if free_list.pool.is_small or settings.expandable_segments:
-            least_rest = MIN_BLOCK_BYTES
+            min_remainder = MIN_BLOCK_BYTES
         else:
-            least_rest = SMALL_LIMIT_BYTES + 1 if size < settings.max_split_bytes else UNLIMITED
-        return free_list, size, found, least_rest
+            min_remainder = SMALL_LIMIT_BYTES + 1 if size < settings.max_split_bytes else UNLIMITED
+        return free_list, size, found, min_remainder
 
-    def finish(self, given: Block, rest: Block) -> None:
-        """The end of malloc, after `given` was taken from `rest` (or is it)."""
-        if rest is not given:
-            rest.gc_base = rest.free_list.pool.gc_calls
+    def finish(self, given: Block, found: Block) -> None:
+        """End a malloc: `given` was split from `found`, or is the same block."""
+        if found is not given:
+            found.gc_base = found.free_list.pool.gc_calls
         if given.size >= self.settings.max_split_bytes:
             change_stat(self.counters.oversize_allocations, 1)
         if self._events:
@@ -118,29 +118,29 @@ class UnusualCases(SegmentStore):
             given.frames = self.context or []
             self.trace("alloc", given.address, given.requested, given)
             self.context = None
-        self._refresh_special()
+        self._choose_path()
 
-    def free_unusual(self, block: Block) -> None:
-        """free, of a block or at a time that is not usual; it never waits either."""
+    def slow_free(self, block: Block) -> None:
+        """Free a block on the slow path; like the fast one, this never waits."""
         if block.state == NULL:
             return
         if block.state not in (ALLOCATED, SHARED):
             raise RuntimeError(f"invalid device pointer: {block.address:#x}")
         block.state = QUEUED
         self._queue.append(block)
-        self._settle_if_idle()
+        self._drain_if_idle()
 
     def _drain(self) -> None:
-        """Put back what was freed since somebody last looked."""
+        """Put back the blocks freed since this was last called."""
         while self._queue:
             block = self._queue.popleft()
-            if self._special:
-                self._free_specially(block)
+            if self._slow:
+                self._slow_drain(block)
             else:
-                self._settle(block)
+                self._put_back(block)
 
-    def _free_specially(self, block: Block) -> None:
-        """Free in the C++ source."""
+    def _slow_drain(self, block: Block) -> None:
+        """DeviceCachingAllocator::free: put one block back, or let it wait for other streams."""
         uses = getattr(block, "uses", None)
         self.context = self.history.gather(ALL) if self.history else None
         remembered = getattr(block, "frames", None) if self.history else None
@@ -150,58 +150,58 @@ class UnusualCases(SegmentStore):
         if uses:
             block.state = PENDING
             free_list, counters = block.free_list, block.free_list.pool.counters
-            free_list.blocks.take(1)
-            free_list.bytes.take(block.size)
+            free_list.blocks.subtract(1)
+            free_list.bytes.subtract(block.size)
             counters.pending.add(1)
             counters.pending_bytes.add(block.size)
             self._events.add(block)
             block.uses = set()
             self._shared -= 1
         else:
-            self._put_back(block)
+            self._slow_put_back(block)
         self.context = None
 
     def _complete(self, block: Block) -> None:
-        """The end of a free that had to wait for other streams."""
+        """End a free that had to wait for other streams."""
         free_list, counters = block.free_list, block.free_list.pool.counters
-        counters.pending.take(1)
-        counters.pending_bytes.take(block.size)
-        free_list.blocks.fallen -= 1  # counted when it was freed, and again by _settle
+        counters.pending.subtract(1)
+        counters.pending_bytes.subtract(block.size)
+        free_list.blocks.fallen -= 1  # counted when it was freed, and again by _put_back
         free_list.bytes.fallen -= block.size
-        self._put_back(block)
+        self._slow_put_back(block)
 
-    def _put_back(self, block: Block) -> None:
+    def _slow_put_back(self, block: Block) -> None:
         remembered = getattr(block, "frames", None) if self.history else None
         self.trace("free_completed", block.address, block.requested, block, remembered)
         block.frames = []
-        heir = block
+        merged = block
         for neighbour in (block.next, block.prev):
             if neighbour is not None and neighbour.state == FREE:
-                heir = neighbour
-        self._settle(block)
-        heir.gc_base = heir.free_list.pool.gc_calls
+                merged = neighbour
+        self._put_back(block)
+        merged.gc_base = merged.free_list.pool.gc_calls
 
     def finish_pending(self) -> None:
-        """Wait for all streams, and put back what they kept (synchronize_and_free_events)."""
+        """Wait for all streams, and put back the blocks that they used (synchronize_and_free_events)."""
         self._drain()
         self.counters.num_sync_all_streams += 1
         for block in self._events.wait():
             self._complete(block)
 
-    def _settle(self, block: Block) -> None:
+    def _put_back(self, block: Block) -> None:
         raise NotImplementedError
 
-    def _wait(self, entry: int = 1) -> None:
+    def _wait_for_gate(self, entry: int = 1) -> None:
         raise NotImplementedError
 
     # ------------------------------------------------------------- searching
 
     def list_for(self, size: int, stream: int, pool: PoolId | None = None) -> FreeList:
         """The free list that serves a size on a stream (get_pool)."""
-        owner = self if pool is None or pool == (0, 0) else self._private(pool)
-        return (owner.small if size <= SMALL_LIMIT_BYTES else owner.large).of(stream)
+        owner = self if pool is None or pool == DEFAULT_POOL else self._private_pool(pool)
+        return (owner.small if size <= SMALL_LIMIT_BYTES else owner.large).free_list(stream)
 
-    def _private(self, pool: PoolId) -> PrivatePool:
+    def _private_pool(self, pool: PoolId) -> PrivatePool:
         found = self.private_pools.get(pool)
         if found is None:
             found = PrivatePool(pool, self.counters.small, self.counters.large)
@@ -218,30 +218,31 @@ class UnusualCases(SegmentStore):
             return None
         if entries[i][2].segment.expandable is not None:
             if settings.expandable_segments:
-                # the best fit is by the size that a block can grow to
+                # The best fit is the block that grows to the smallest size.
                 while (
                     i + 1 < len(entries)
                     and entries[i][2].segment.expandable is not None
                     and _size_when_grown(entries[i + 1][2]) < _size_when_grown(entries[i][2])
                 ):
                     i += 1
-            else:  # the setting was turned off: such blocks are not to be used any more
+            else:  # the setting was turned off: such blocks are not used any more
                 while i < len(entries) and entries[i][2].segment.expandable is not None:
                     i += 1
                 if i == len(entries):
                     return None
-        have, limit = entries[i][0], settings.max_split_bytes
-        if size < limit <= have:
-            return None  # a block that may not be split, for a request that is not large
-        if size >= limit and have >= size + settings.max_non_split_rounding_bytes:
+        found_size, limit = entries[i][0], settings.max_split_bytes
+        if size < limit <= found_size:
+            return None  # a block that must not be split, for a request that is not large
+        if size >= limit and found_size >= size + settings.max_non_split_rounding_bytes:
             return None  # too much would be wasted
         return i
 
-    def _refresh_special(self) -> None:
+    def _choose_path(self) -> None:
+        """Set `_slow`: whether anything in use needs the slow path."""
         settings = self.settings
         self._expandable_ever = self._expandable_ever or settings.expandable_segments
-        was_collecting = self._special
-        self._special = bool(
+        was_slow = self._slow
+        self._slow = bool(
             self.history is not None
             or self._captures
             or self._shared
@@ -251,41 +252,41 @@ class UnusualCases(SegmentStore):
             or max(settings.roundup_power2_divisions) > 1
             or self.collects_garbage
         )
-        if self._special and not was_collecting:
-            # ages count from here: on the fast path nobody was counting
+        if self._slow and not was_slow:
+            # The blocks' ages count from here: the fast path does not keep them.
             for block in self.large.free_blocks():
                 block.gc_base = self.large.gc_calls
 
     def _null_block(self, nbytes: int, stream: int) -> Block:
-        """What PyTorch gives for zero bytes: a null pointer, and nothing is counted."""
+        """PyTorch's answer to a request of zero bytes: a null pointer; nothing is counted."""
         if nbytes < 0:
             raise ValueError(f"cannot allocate {nbytes} bytes")
-        block = Block(0, 0, 0, None, None, Segment(self.small.of(stream), self.counters.sink))
+        block = Block(0, 0, 0, None, None, Segment(self.small.free_list(stream), self.counters.sink))
         block.state = NULL
         return block
 
     # --------------------------------------------------------------- locking
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
-        """Keep everyone else out, with everything that was freed put back."""
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock, with every freed block put back."""
         try:
             del self._gate[0]
         except IndexError:
-            self._wait(entry=3)  # above this generator: contextlib's __enter__, and whoever says `with`
+            self._wait_for_gate(entry=3)  # above this generator: contextlib's __enter__, then the `with` statement
         try:
             self._drain()
             yield
         finally:
             self._gate.append(None)
 
-    def _settle_if_idle(self) -> None:
+    def _drain_if_idle(self) -> None:
         if not self._queue:
             return
         try:
             del self._gate[0]
         except IndexError:
-            return  # somebody is inside, and will see to it
+            return  # the thread inside, or the next call, will drain the queue
         try:
             self._drain()
         finally:

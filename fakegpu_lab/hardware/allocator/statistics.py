@@ -1,8 +1,8 @@
 """The allocator's counters, and the nested dictionary that torch.cuda.memory_stats flattens.
 
-The hot path keeps only what cannot be derived: for each pool the current value and the total freed.
-``allocated`` is current + freed, ``all`` is small + large, ``active`` is what is allocated or pending. Peaks
-are watched with one comparison: see `Level`.
+The hot path counts only what cannot be derived: for each pool, all increases and all decreases. The current value is
+their difference, ``all`` is small + large, ``active`` is what is allocated or pending. One comparison tracks the peaks:
+see `Level`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ QUANTITIES = (
     "pending_bytes",
 )
 
-# torch's name of each quantity (DeviceStats in c10/core/CachingDeviceAllocator.h) and ours.
-_NAMES = {
+# By their names in torch (DeviceStats in c10/core/CachingDeviceAllocator.h).
+_QUANTITY_BY_NAME = {
     "allocation": "blocks",
     "segment": "segments",
     "inactive_split": "split_blocks",
@@ -48,18 +48,20 @@ class Peak:
 class Level:
     """One quantity of one pool, such as the bytes allocated in the small pool.
 
-    A rise can set a new peak of this pool and of both together. Instead of comparing with both each time,
-    `limit` is kept such that nothing is a new peak up to it: it is at most `peak`, and the limits of the two
-    pools together are at most the peak of both. Only above it `new_high` looks closer, and shares out the
-    room that is left.
+    An increase can set a new peak of this pool and of both pools together. Instead of comparing with both each time,
+    the hot path compares with `limit`, up to which there cannot be a new peak: it is at most `peak`, and the limits of
+    the two pools add up to at most the peak of both. Above it, `new_high` looks closer and divides the remaining room
+    between the two.
 
     Attributes
     ----------
     risen, fallen
-        The totals of all increases and decreases; the current value is their difference. The allocator adds
-        to them directly, and calls `new_high` when the difference exceeds `limit`.
+        The totals of all increases and decreases; the current value is their difference. The hot path adds to them
+        directly, and calls `new_high` when the difference exceeds `limit`.
     risen_base, fallen_base
-        The totals as they were when the accumulated statistics were last reset.
+        The totals when the accumulated statistics were last reset.
+    other, together
+        The same quantity of the other pool, and the peak of both.
     """
 
     __slots__ = ("fallen", "fallen_base", "limit", "other", "peak", "risen", "risen_base", "together")
@@ -76,7 +78,7 @@ class Level:
         return self.risen - self.fallen
 
     def new_high(self) -> None:
-        """Look whether this is a new peak, and set the limits anew."""
+        """Check for new peaks, and set both limits again."""
         other, together = self.other, self.together
         now, theirs = self.risen - self.fallen, other.risen - other.fallen
         both = now + theirs
@@ -94,7 +96,7 @@ class Level:
         if self.risen - self.fallen > self.limit:
             self.new_high()
 
-    def take(self, amount: int) -> None:
+    def subtract(self, amount: int) -> None:
         """decrease_stat."""
         self.fallen += amount
 
@@ -107,21 +109,25 @@ class Level:
         self.risen_base, self.fallen_base = self.risen, self.fallen
 
     def stat(self) -> Stat:
-        """As torch shows it."""
+        """The entry in torch's dictionary."""
         return _stat(self.now, self.peak, self.risen - self.risen_base, self.fallen - self.fallen_base)
 
 
 class Counters:
     """The counters of the small or of the large pool.
 
+    Attributes
+    ----------
     blocks, bytes, requested
-        What is allocated now (requested: until the block is free again, as in free_block).
+        Allocated (requested: until the block is free again, as in free_block).
     split_blocks, split_bytes
         Free, but part of a segment that is in use (inactive_split).
     segments, reserved
-        Got from the device.
+        Taken from the device.
     pending, pending_bytes
         Freed, but waiting for another stream.
+    active_peak, active_bytes_peak
+        The peaks of allocated and pending together; see `DeviceCounters.note_active_peak`.
     """
 
     __slots__ = (*QUANTITIES, "active_bytes_peak", "active_peak")
@@ -171,9 +177,9 @@ class DeviceCounters:
     )
 
     def __init__(self) -> None:
-        self.small, self.large, self._together = _pair()
-        # Where expandable segments count their split blocks: nobody reads it.
-        self.sink = _pair()[0]
+        self.small, self.large, self._together = _pool_counters()
+        # Expandable segments count their split blocks here: nothing reads it.
+        self.sink = _pool_counters()[0]
         self._active_peak = self._active_bytes_peak = 0
         self.private: dict[tuple[int, int], StatArray] = {}
         self.oversize_allocations = _stat()
@@ -186,7 +192,10 @@ class DeviceCounters:
         self.num_device_free = 0
 
     def note_active_peak(self) -> None:
-        """Called at a malloc while blocks are pending; at other times active and allocated are the same."""
+        """Track the peaks of what is active; called at each malloc while blocks are pending.
+
+        At other times active and allocated are the same.
+        """
         blocks = nbytes = 0
         for counters in (self.small, self.large):
             active, active_bytes = counters.active()
@@ -198,13 +207,13 @@ class DeviceCounters:
         self._active_bytes_peak = max(self._active_bytes_peak, nbytes)
 
     def count_private(self, pool_id: tuple[int, int], *, small: bool, change: int) -> None:
-        """Bytes reserved or given back by a private pool (reserved_bytes_by_private_pools)."""
+        """Count bytes reserved or given back by a private pool (reserved_bytes_by_private_pools)."""
         stats = self.private.setdefault(pool_id, {key: _stat() for key in ("all", "small_pool", "large_pool")})
         for key in ("all", "small_pool" if small else "large_pool"):
             change_stat(stats[key], change)
 
     def reset_peak(self) -> None:
-        """Let every peak be the current value (resetPeakStats)."""
+        """Set every peak to the current value (resetPeakStats)."""
         for level in (*self.small.levels(), *self.large.levels()):
             level.reset_peak()
         for name, peak in self._together.items():
@@ -217,7 +226,7 @@ class DeviceCounters:
             stat["peak"] = stat["current"]
 
     def reset_accumulated(self) -> None:
-        """Let every total and counter be 0 (resetAccumulatedStats)."""
+        """Set every total and counter to 0 (resetAccumulatedStats)."""
         for level in (*self.small.levels(), *self.large.levels()):
             level.reset_accumulated()
         for stat in self._plain_stats():
@@ -244,9 +253,9 @@ class DeviceCounters:
             "num_device_alloc": self.num_device_alloc,
             "num_device_free": self.num_device_free,
         }
-        for theirs, ours in _NAMES.items():
-            small, large = getattr(self.small, ours).stat(), getattr(self.large, ours).stat()
-            result[theirs] = _array(small, large, self.peak(ours))
+        for name, quantity in _QUANTITY_BY_NAME.items():
+            small, large = getattr(self.small, quantity).stat(), getattr(self.large, quantity).stat()
+            result[name] = _array(small, large, self.peak(quantity))
         pools = (self.small, self.large)
         small, large = (_active(c.blocks, c.pending, c.active_peak) for c in pools)
         result["active"] = _array(small, large, max(self.peak("blocks"), self._active_peak))
@@ -272,7 +281,7 @@ def _stat(current: int = 0, peak: int = 0, allocated: int = 0, freed: int = 0) -
 
 
 def _active(level: Level, pending: Level, peak: int) -> Stat:
-    """Active is allocated and pending; what is freed is active until it no longer pends."""
+    """Active blocks are allocated or pending; a freed block counts as freed once it is no longer pending."""
     stat = level.stat()
     freed = stat["freed"] - pending.now + pending.risen_base - pending.fallen_base
     return _stat(level.now + pending.now, max(level.peak, peak), stat["allocated"], freed)
@@ -283,7 +292,7 @@ def _array(small: Stat, large: Stat, peak: int) -> StatArray:
     return {"all": both, "small_pool": small, "large_pool": large}
 
 
-def _pair() -> tuple[Counters, Counters, dict[str, Peak]]:
+def _pool_counters() -> tuple[Counters, Counters, dict[str, Peak]]:
     """The counters of a small and a large pool, and the peaks of both together."""
     small, large = Counters(), Counters()
     peaks = {name: Peak() for name in QUANTITIES}
