@@ -178,6 +178,11 @@ class Device:
         """Derived from the card and its place, so that it is the same in every run."""
         return uuid.uuid5(uuid.NAMESPACE_DNS, f"{self.profile.id}.{self.slot}.fakegpu-lab")
 
+    @property
+    def prefixed_uuid(self) -> str:
+        """The UUID with the driver's prefix: ``GPU-…``, or ``MIG-…`` for a slice of a card."""
+        return f"{'MIG' if ' MIG ' in self.profile.name else 'GPU'}-{self.uuid}"
+
     def number(self, index: int) -> None:
         """Give it another CUDA ordinal; only while nobody uses it."""
         self.index = self.allocator.device = self.default_stream.device = index

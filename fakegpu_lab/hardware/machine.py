@@ -57,7 +57,7 @@ class Machine:
         variable
             Its value, or None where it is unset.
         """
-        uuids = [f"{'MIG' if ' MIG ' in card.profile.name else 'GPU'}-{card.uuid}" for card in self.cards]
+        uuids = [card.prefixed_uuid for card in self.cards]
         self.devices = [self.cards[slot] for slot in visible(variable, uuids)]
         for card in self.cards:
             card.number(-1)

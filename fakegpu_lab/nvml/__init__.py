@@ -1,9 +1,13 @@
-"""What NVIDIA's management library knows of the simulated GPUs: for nvidia-smi, pynvml and what is built on them.
+"""NVIDIA's management library for the simulated GPUs: nvidia-smi, pynvml and the tools on top. Start with `view`.
 
-Every process with a machine answers questions about it (`publish`); who asks is shown the machine of its own
-notebook or run, with all its processes (`view`).
+Every process with a machine answers queries about it on a socket (`publish`). A program that queries (`discovery`) gets
+the machine of its own notebook or run, with all its processes, as a `view`; `cards`, `sensors` and `topology` are its
+parts. `smi` is nvidia-smi; `c_library` is libnvidia-ml, which `attach` gives to pynvml; `program_path` lets child
+processes find both.
+
+May import `hardware`, `user_code`.
 """
 
 DRIVER_VERSION = "580.95.05"
 CUDA_VERSION = (13, 0)
-"""The driver that is claimed: of the last branch that drives every card of the catalogue, Maxwell to Blackwell."""
+"""The driver's version: of the last branch that supports every card of the catalogue, Maxwell to Blackwell."""

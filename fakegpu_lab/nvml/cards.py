@@ -1,4 +1,4 @@
-"""What the driver says of a card that does not change: its name, its place on the bus, its limits."""
+"""The constant facts that NVML reports about a card: its name, its place on the PCI bus, its limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 BUSES = (0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD)
-"""PCI buses of a machine's cards: where a DGX A100 has its GPUs."""
+"""The PCI buses of a machine's cards: those of the GPUs in a DGX A100."""
 
 _WITH_MIG = ("a100", "a30", "h100", "h200", "b100", "b200", "b300", "gh200", "gb200")
 _FRAMEBUFFER_MIB = {
@@ -24,7 +24,7 @@ _FRAMEBUFFER_MIB = {
     "rtx4070ti": 12282, "rtx4070ti-super": 16376, "rtx4080": 16376, "rtx4080-super": 16376, "rtx4090": 24564,
     "rtx5060ti": 16311, "rtx5070": 12227, "rtx5070ti": 16303, "rtx5080": 16303, "rtx5090": 32607, "t4": 15360,
 }  # fmt: skip
-"""The memory that nvidia-smi tells, where it is not the label's, in MiB: from people's reports of its output."""
+"""The memory that nvidia-smi reports, in MiB, where it differs from the label: from output that people posted."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,21 @@ class Card:
     Attributes
     ----------
     index
-        As nvidia-smi counts: its place in the machine.
+        nvidia-smi's index: the card's place in the machine.
     uuid
         With its prefix, ``GPU-…``.
     bus_id
         ``00000000:07:00.0``: domain, bus, device, function.
     memory, reserved
-        Bytes of the framebuffer, and of those what the driver keeps for itself.
+        Bytes of the framebuffer, and how many of those the driver keeps for itself.
     clock, memory_clock
-        Highest, MHz.
+        The highest clocks, MHz.
     power_limit
         Watts.
     links, link_version
-        NVLink ports and their generation; 0 where there are none.
+        NVLink ports and their generation; 0 without NVLink.
     passive
-        Without a fan of its own.
+        Whether it has no fan of its own.
     """
 
     index: int
@@ -89,9 +89,29 @@ class Card:
         """The PCI domain."""
         return int(self.bus_id[:8], 16)
 
+    @property
+    def pcie_link_generation(self) -> int:
+        """The PCI Express generation of its link: the slower of card and slot."""
+        return min(self.pcie_generation, self.host_pcie_generation)
+
+    @property
+    def ecc_mode(self) -> str | None:
+        """Whether ECC is on, as nvidia-smi prints it; None for a card without ECC."""
+        if self.ecc:
+            return "Enabled"
+        return "Disabled" if self.segment in ("datacenter", "workstation") else None
+
+    @property
+    def bar1(self) -> int:
+        """The bytes of BAR1: at least 256 MiB, and enough to map all of the memory."""
+        size = 256 * MIB
+        while size < self.memory:
+            size *= 2
+        return size
+
     @classmethod
     def of(cls, device: Device, machine: Machine) -> Card:
-        """Describe a device."""
+        """Read a device."""
         profile = device.profile
         memory = framebuffer(profile)
         node = machine.spec.node
@@ -102,7 +122,7 @@ class Card:
             index=device.slot,
             id=profile.id,
             name=profile.name,
-            uuid=f"{'MIG' if ' MIG ' in profile.name else 'GPU'}-{device.uuid}",
+            uuid=device.prefixed_uuid,
             brand=_brand(profile),
             architecture=profile.architecture,
             segment=profile.segment,
@@ -116,7 +136,7 @@ class Card:
             memory_clock=round(profile.memory_clock_mhz),
             power_limit=profile.power_limit_w,
             sm_count=profile.sm_count,
-            cores=profile.sm_count * _lanes(profile),
+            cores=profile.sm_count * _fp32_lanes(profile),
             ecc=profile.ecc,
             mig=profile.segment == "datacenter" and profile.id.partition("-")[0] in _WITH_MIG,
             passive=profile.segment in ("datacenter", "embedded") and profile.id not in ("a10", "a10g"),
@@ -129,13 +149,13 @@ class Card:
         )
 
     @classmethod
-    def read(cls, told: dict[str, Any]) -> Card:
-        """From what another process told."""
-        return cls(**{**told, "capability": tuple(told["capability"])})
+    def read(cls, facts: dict[str, Any]) -> Card:
+        """Read a card from another process's document."""
+        return cls(**{**facts, "capability": tuple(facts["capability"])})
 
 
 def framebuffer(profile: GpuProfile) -> int:
-    """The bytes of memory that NVML tells: with what the driver keeps. A limit (``memory=``) is the whole."""
+    """The bytes of memory that NVML reports, the driver's part included. A limit (``memory=``) is all there is."""
     label = _FRAMEBUFFER_MIB.get(profile.id, 0) * MIB or profile.memory_bytes
     if profile.total_memory_bytes < 0.85 * profile.memory_bytes or profile.total_memory_bytes > label:
         return profile.total_memory_bytes
@@ -143,7 +163,7 @@ def framebuffer(profile: GpuProfile) -> int:
 
 
 def _brand(profile: GpuProfile) -> str:
-    """NVML's product lines, in nvidia-smi's words."""
+    """NVML's product line, as nvidia-smi prints it."""
     name = profile.name
     for word, brand in (("GeForce", "GeForce"), ("TITAN", "Titan"), ("Quadro", "Quadro"), ("Tesla", "Tesla")):
         if word in name:
@@ -151,6 +171,6 @@ def _brand(profile: GpuProfile) -> str:
     return "NVIDIA RTX" if "RTX" in name else "NVIDIA"
 
 
-def _lanes(profile: GpuProfile) -> int:
+def _fp32_lanes(profile: GpuProfile) -> int:
     """FP32 lanes of a multiprocessor (CUDA C++ Programming Guide, throughput of arithmetic instructions)."""
     return 64 if profile.compute_capability in ((6, 0), (7, 0), (7, 5), (8, 0)) else 128

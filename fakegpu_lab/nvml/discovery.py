@@ -1,4 +1,4 @@
-"""Asking the processes with simulated GPUs about their machines."""
+"""Querying the processes with simulated GPUs about their machines."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_PATIENCE_S = 5.0
-"""How long a process may take to answer; one that was stopped never does."""
+_TIMEOUT_S = 5.0
+"""How long a process may take to answer; a stopped process never does."""
 
-_FRESH_S = 0.1
-"""How long an answer of another process is good for: tools ask sixty things in a row."""
+_CACHE_S = 0.1
+"""How long the answers of other processes are cached: tools make sixty queries in a row."""
 
 _cache: tuple[float, str, list[Document]] | None = None
 
 
 def documents(identity: str = "") -> list[Document]:
-    """What other processes tell of their machines; of that machine alone, if it is named. In the order of their ids."""
-    place = runtime()
-    asked: list[tuple[threading.Thread, list[Document]]] = []
-    for file in sorted(place.glob("*.json")) if place is not None else []:
+    """The documents of other processes, in the order of their ids; only of the named machine, if one is named."""
+    folder = runtime()
+    queries: list[tuple[threading.Thread, list[Document]]] = []
+    for file in sorted(folder.glob("*.json")) if folder is not None else []:
         try:
-            told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # it was taken away, or is no file of ours
+            contact: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # deleted meanwhile, or another program's file
             continue
-        if told.get("pid") == os.getpid() or (identity and told.get("machine") != identity):
+        if contact.get("pid") == os.getpid() or (identity and contact.get("machine") != identity):
             continue
         answers: list[Document] = []
-        thread = threading.Thread(target=_ask, args=(file, told, answers), daemon=True)
+        thread = threading.Thread(target=_query, args=(file, contact, answers), daemon=True)
         thread.start()
-        asked.append((thread, answers))
-    until = time.monotonic() + _PATIENCE_S
-    for thread, _ in asked:
+        queries.append((thread, answers))
+    until = time.monotonic() + _TIMEOUT_S
+    for thread, _ in queries:
         thread.join(max(0.0, until - time.monotonic()))
-    found = [answer for _, answers in asked for answer in answers if answer]
+    found = [answer for _, answers in queries for answer in answers if answer]
     return sorted(found, key=lambda one: int(one["pid"]))
 
 
-def _ask(file: Path, told: dict[str, Any], answers: list[Document]) -> None:
-    address = told["address"]
+def _query(file: Path, contact: dict[str, Any], answers: list[Document]) -> None:
+    address = contact["address"]
     try:
         where = tuple(address) if isinstance(address, list) else address
-        with Client(where, authkey=told["key"].encode()) as connection:
+        with Client(where, authkey=contact["key"].encode()) as connection:
             answers.append(json.loads(connection.recv_bytes()))
     except (FileNotFoundError, ConnectionRefusedError):  # its process is gone
         for left in (file, file.with_suffix(".sock")):
@@ -65,22 +65,22 @@ def _ask(file: Path, told: dict[str, Any], answers: list[Document]) -> None:
 
 
 def machines() -> list[View]:
-    """All machines of this user's processes, those of one notebook or run joined."""
-    families: dict[str, list[Document]] = {}
+    """All machines of this user; the processes of one notebook or run share one."""
+    by_machine: dict[str, list[Document]] = {}
     for one in documents():
-        families.setdefault(one["machine"], []).append(one)
-    return [joined(family) for family in families.values()]
+        by_machine.setdefault(one["machine"], []).append(one)
+    return [joined(group) for group in by_machine.values()]
 
 
 def present() -> bool:
-    """Whether this process has a machine, or was left one."""
+    """Whether this process has a machine, or inherited one."""
     from fakegpu_lab.nvml import publish
 
     return publish.machine is not None or bool(runtime_folder.identity())
 
 
 def current() -> View | None:
-    """The machine of this process and of those that share it; idle before torch is imported; None without one."""
+    """The machine of this process and of those that share it; idle until torch is imported; None without a machine."""
     global _cache
     from fakegpu_lab.nvml import publish
 
@@ -88,7 +88,7 @@ def current() -> View | None:
         return None
     identity = runtime_folder.identity()
     now = time.monotonic()
-    if _cache is None or now - _cache[0] > _FRESH_S or _cache[1] != identity:
+    if _cache is None or now - _cache[0] > _CACHE_S or _cache[1] != identity:
         _cache = (now, identity, documents(identity) if identity else [])
     found = list(_cache[2])
     if publish.machine is not None:
@@ -99,10 +99,10 @@ def current() -> View | None:
 
 
 def _idle(identity: str) -> Document:
-    """The machine of the environment, which nobody has used yet."""
+    """The machine that the environment specifies, not used by any process yet."""
     from fakegpu_lab.hardware.catalogue.spec import parse_spec
     from fakegpu_lab.hardware.machine import Machine
 
     wanted = json.loads(os.environ[environment.MACHINE])
-    told = document(Machine(parse_spec(wanted["spec"], memory=wanted["memory"])), identity, 0)
-    return {**told, "pid": 0}
+    unused = document(Machine(parse_spec(wanted["spec"], memory=wanted["memory"])), identity, 0)
+    return {**unused, "pid": 0}

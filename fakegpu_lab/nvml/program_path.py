@@ -1,7 +1,7 @@
-"""Lets programs that this process starts find nvidia-smi, and pynvml with the simulated GPUs behind it.
+"""PATH and PYTHONPATH of child processes: they find our nvidia-smi, and pynvml with the simulated GPUs.
 
-A folder with a program of that name stands first in ``PATH``, and one with a module `pynvml` (`injected`) first in
-``PYTHONPATH``. Both are taken out again.
+A folder with a program ``nvidia-smi`` is put first in ``PATH``, and one with a module `pynvml` (`injected`) first in
+``PYTHONPATH``; both are removed again.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _entered: list[tuple[str, str]] = []
 
 
 def enter() -> None:
-    """Put the folders first."""
+    """Put both folders first."""
     leave()
     program = programs()
     for variable, folder in (("PATH", program), ("PYTHONPATH", INJECTED)):
         if folder is None:
             continue
-        there = [one for one in os.environ.get(variable, "").split(os.pathsep) if one and one != str(folder)]
-        os.environ[variable] = os.pathsep.join([str(folder), *there])
+        others = [one for one in os.environ.get(variable, "").split(os.pathsep) if one and one != str(folder)]
+        os.environ[variable] = os.pathsep.join([str(folder), *others])
         _entered.append((variable, str(folder)))
 
 
 def leave() -> None:
-    """Take them out; what else was put there meanwhile stays."""
+    """Remove them; whatever else was added meanwhile stays."""
     while _entered:
         variable, folder = _entered.pop()
         rest = [one for one in os.environ.get(variable, "").split(os.pathsep) if one and one != folder]
@@ -58,19 +58,20 @@ def leave() -> None:
 
 
 def programs() -> Path | None:
-    """The folder with nvidia-smi, made if it is missing; None where no program can be put anywhere."""
-    mark = hashlib.sha256(f"{sys.executable}\n{_PACKAGE}".encode()).hexdigest()[:12]
+    """The folder with nvidia-smi, made if it is missing; None if no folder can hold an executable file."""
+    digest = hashlib.sha256(f"{sys.executable}\n{_PACKAGE}".encode()).hexdigest()[:12]
     for place in (runtime(), Path.home() / ".cache" / "fakegpu_lab", Path(tempfile.gettempdir())):
         if place is None:
             continue
         with contextlib.suppress(OSError, RuntimeError):
-            folder = place / f"bin-{mark}"
-            if _made(folder):
+            folder = place / f"bin-{digest}"
+            if _make_program(folder):
                 return folder
     return None
 
 
-def _made(folder: Path) -> bool:
+def _make_program(folder: Path) -> bool:
+    """Write nvidia-smi into a folder, unless it is there; return whether it can be run."""
     script = folder / ("nvidia-smi.py" if os.name == "nt" else "nvidia-smi")
     text = _SCRIPT.format(python=sys.executable.replace("'", "'\"'\"'"), folder=str(_PACKAGE.parent))
     if not script.is_file() or script.read_text(encoding="utf-8") != text:
@@ -83,13 +84,13 @@ def _made(folder: Path) -> bool:
         (folder / "nvidia-smi.cmd").write_text(_BATCH.format(python=sys.executable, script=script), encoding="utf-8")
         _add_launcher(folder)
         return True
-    return os.access(script, os.X_OK)  # not where the file system lets nothing be run
+    return os.access(script, os.X_OK)  # false on a file system mounted noexec
 
 
 def _add_launcher(folder: Path) -> None:
-    """On Windows ``subprocess.run(["nvidia-smi"])`` finds only an .exe: pip's launcher of fakegpu-lab, by another name.
+    """Copy pip's launcher of fakegpu-lab: on Windows, ``subprocess.run(["nvidia-smi"])`` finds only an .exe.
 
-    The command line acts as nvidia-smi when it is called so (`fakegpu_lab.cli.main`).
+    `fakegpu_lab.cli.main` acts as nvidia-smi when it is called by that name.
     """
     launcher = Path(sys.executable).with_name("fakegpu-lab.exe")
     if not launcher.is_file():

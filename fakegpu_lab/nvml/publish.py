@@ -1,6 +1,6 @@
-"""The process answers who asks about its machine: on a local socket, in a thread that waits until somebody does.
+"""Answering queries about this process's machine, on a local socket, in a thread of its own.
 
-A file in the runtime folder says where. Nothing is written or computed while nobody asks.
+A *contact file* in the runtime folder has the socket's address. Nothing is written or computed until a query comes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.hardware.machine import Machine
 
-_LONGEST = 100
-"""Bytes of a Unix socket's address, with some to spare (108 on Linux, 104 on macOS)."""
+_MAX_ADDRESS_BYTES = 100
+"""The longest address of a Unix socket, with some to spare (108 on Linux, 104 on macOS)."""
 
 machine: Machine | None = None
 """The machine of this process."""
@@ -34,24 +34,24 @@ _server: _Server | None = None
 
 
 class _Server:
-    """Answers on a socket, for as long as the process lives; its file is there while there is a machine."""
+    """Answers on a socket until the process ends; its contact file exists while there is a machine."""
 
     def __init__(self, folder: Path) -> None:
         self.process = os.getpid()
         self.file = folder / f"{self.process}.json"
         self.key = secrets.token_hex(16)
         address = str(folder / f"{self.process}.sock")
-        if os.name == "posix" and len(os.fsencode(address)) <= _LONGEST:
+        if os.name == "posix" and len(os.fsencode(address)) <= _MAX_ADDRESS_BYTES:
             with contextlib.suppress(FileNotFoundError):
-                (folder / f"{self.process}.sock").unlink()  # of a process long gone that had our number
+                (folder / f"{self.process}.sock").unlink()  # left by an earlier process with the same id
             self.listener = Listener(address, "AF_UNIX", backlog=8, authkey=self.key.encode())
         else:
             self.listener = Listener(("127.0.0.1", 0), "AF_INET", backlog=8, authkey=self.key.encode())
         threading.Thread(target=self._answer, name="fakegpu-lab nvml", daemon=True).start()
 
-    def tell(self) -> None:
-        """Write the file that says where to ask."""
-        told = {
+    def announce(self) -> None:
+        """Write the contact file."""
+        contact = {
             "version": VERSION,
             "pid": self.process,
             "machine": identity(),
@@ -60,11 +60,11 @@ class _Server:
         }
         draft = self.file.with_suffix(".draft")
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            json.dump(told, file)
+            json.dump(contact, file)
         draft.replace(self.file)
 
-    def hush(self) -> None:
-        """Take the file away."""
+    def withdraw(self) -> None:
+        """Delete the contact file."""
         with contextlib.suppress(OSError):
             self.file.unlink()
 
@@ -72,8 +72,8 @@ class _Server:
         while True:
             try:
                 with self.listener.accept() as connection:
-                    connection.send_bytes(_told())
-            except (AuthenticationError, EOFError, ConnectionError):  # noqa: PERF203 - one who asks must not end it for all
+                    connection.send_bytes(_answer_bytes())
+            except (AuthenticationError, EOFError, ConnectionError):  # noqa: PERF203 - one failed query must not stop it
                 continue
             except OSError:
                 if getattr(self.listener, "_listener", None) is None:
@@ -82,24 +82,24 @@ class _Server:
 
     def close(self) -> None:
         """Stop listening."""
-        self.hush()
+        self.withdraw()
         with contextlib.suppress(OSError):
             self.listener.close()
 
 
-def _told() -> bytes:
-    """The document, read beside a thread that goes on with its work."""
+def _answer_bytes() -> bytes:
+    """The document, read while another thread may use the machine."""
     for _ in range(20):
         found = machine
         if found is None:
             return b"{}"
-        with contextlib.suppress(RuntimeError):  # a table changed its size while it was read
+        with contextlib.suppress(RuntimeError):  # a dictionary changed its size during the read
             return json.dumps(document(found, identity(), clock.latest())).encode()
     return b"{}"
 
 
 def begin(new: Machine) -> None:
-    """Let this process answer for a machine; where it cannot, it does not, and all else works."""
+    """Start to answer queries about a machine; if no socket can be made, there are no answers, and no error."""
     global machine, _server
     machine = new
     forget()
@@ -109,20 +109,20 @@ def begin(new: Machine) -> None:
             if folder is None:
                 return
             _server = _Server(folder)
-        _server.tell()
+        _server.announce()
 
 
 def end() -> None:
-    """There is no machine any more."""
+    """Stop answering: the machine is gone."""
     global machine
     machine = None
     forget()
     if _server is not None:
-        _server.hush()
+        _server.withdraw()
 
 
 def _forked() -> None:
-    """In a forked child: the parent's socket is the parent's."""
+    """In a forked child, close the inherited socket: it is the parent's."""
     global machine, _server
     if _server is not None:
         with contextlib.suppress(OSError, AttributeError):

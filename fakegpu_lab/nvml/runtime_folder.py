@@ -1,4 +1,4 @@
-"""The folder where processes with simulated GPUs find each other: one for each user, in the system's runtime folder."""
+"""The folder in which a user's processes with simulated GPUs find each other, inside the system's runtime folder."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from pathlib import Path
 from fakegpu_lab.user_code.environment import IDENTITY, MACHINE
 
 VARIABLE = "FAKEGPU_LAB_RUNTIME"
-"""Names another folder: for tests, and where the usual ones cannot be written."""
+"""Environment variable with another folder: for tests, and where the usual ones cannot be written."""
 
 
 def identity() -> str:
-    """What all processes of one machine call it; empty without one."""
+    """The name of the machine, the same in all processes that share it; empty without a machine."""
     return os.environ.get(IDENTITY, "") if MACHINE in os.environ else ""
 
 
 def runtime() -> Path | None:
-    """The folder, made if it is missing; None where there is no place for it that is the user's own."""
+    """The folder, made if it is missing; None if there is none that only this user can write to."""
     if VARIABLE in os.environ:
-        places = [Path(os.environ[VARIABLE])]
+        candidates = [Path(os.environ[VARIABLE])]
     else:
-        places = [Path(os.environ["XDG_RUNTIME_DIR"]) / "fakegpu_lab"] if os.environ.get("XDG_RUNTIME_DIR") else []
-        places.append(Path(tempfile.gettempdir()) / f"fakegpu_lab-{_user()}")
-    for place in places:
+        candidates = [Path(os.environ["XDG_RUNTIME_DIR"]) / "fakegpu_lab"] if os.environ.get("XDG_RUNTIME_DIR") else []
+        candidates.append(Path(tempfile.gettempdir()) / f"fakegpu_lab-{_user()}")
+    for folder in candidates:
         with contextlib.suppress(OSError):
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _is_ours(place):
-                return place
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _is_private(folder):
+                return folder
     return None
 
 
@@ -41,9 +41,9 @@ def _user() -> str:
         return "user"
 
 
-def _is_ours(place: Path) -> bool:
-    """Whether nobody else can put files there: in a common folder, another user could have made it."""
+def _is_private(folder: Path) -> bool:
+    """Whether only this user can put files there: in a shared folder, another user could have made it."""
     if not hasattr(os, "getuid"):
-        return os.access(place, os.W_OK)
-    about = place.stat()
-    return about.st_uid == os.getuid() and not about.st_mode & 0o022 and os.access(place, os.W_OK)
+        return os.access(folder, os.W_OK)
+    stat = folder.stat()
+    return stat.st_uid == os.getuid() and not stat.st_mode & 0o022 and os.access(folder, os.W_OK)

@@ -1,4 +1,4 @@
-"""How a machine's cards are joined, in the words of ``nvidia-smi topo -m`` and of NVML's topology levels."""
+"""How a machine's cards are connected: ``nvidia-smi topo -m``, and NVML's topology levels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Machine
 
 LEVELS = {"X": 0, "PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}
-"""``nvmlGpuTopologyLevel_t``; cards with NVLink are, on the PCI bus, in one NUMA node."""
+"""``nvmlGpuTopologyLevel_t``; cards joined by NVLink are in one NUMA node on the PCI bus."""
 
 LEGEND = """
 Legend:
@@ -26,16 +26,16 @@ Legend:
 
 @dataclass(frozen=True)
 class Topology:
-    """A machine's links.
+    """The links between a machine's cards. All lists are by the cards' places in the machine.
 
     Attributes
     ----------
     links
-        By two cards' places: ``X``, ``NV12``, ``PIX``, ``PHB``, ``NODE``, ``SYS``.
+        Of two cards: ``X``, ``NV12``, ``PIX``, ``PHB``, ``NODE``, ``SYS``.
     peers
-        By two cards' places: whether one may read the other's memory.
+        Of two cards: whether one can read the other's memory.
     cpus, numa
-        By a card's place: the CPUs nearest to it (``0-63,128-191``) and their NUMA node.
+        Of a card: the nearest CPUs (``0-63,128-191``) and their NUMA node.
     """
 
     links: list[list[str]] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Topology:
 
     @classmethod
     def of(cls, machine: Machine) -> Topology:
-        """Read a machine. Loose cards sit in one host of 16 threads; cards of other nodes are farthest off."""
+        """Read a machine. Cards without a node sit in one host of 16 threads; other nodes' cards are farthest away."""
         places = range(len(machine.cards))
         return cls(
             [[_between(machine, a, b) for b in places] for a in places],
@@ -92,7 +92,7 @@ def _between(machine: Machine, a: int, b: int) -> str:
 
 
 def matrix(topology: Topology, chosen: list[int]) -> str:
-    """What ``nvidia-smi topo -m`` prints."""
+    """The output of ``nvidia-smi topo -m``."""
     names = [f"GPU{place}" for place in chosen]
     lines = ["\t" + "\t".join([*names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])]
     for place in chosen:

@@ -1,6 +1,7 @@
-"""The machine as NVML shows it: its cards, how busy they are, and which processes are on them.
+"""The machine as NVML shows it: its cards, how busy they are, and which processes use them.
 
-A document is what one process tells of its machine; a view joins the documents of all processes that share one.
+A *document* is one process's description of its machine, as JSON; a *view* joins the documents of all processes that
+share a machine.
 """
 
 from __future__ import annotations
@@ -26,12 +27,17 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Process:
-    """A process on a card: the bytes that it holds there, and for which part of the time its kernels ran."""
+    """A process on a card: the bytes that it holds there, and the fraction of the time in which its kernels ran."""
 
     pid: int
     name: str
     used: int
     busy: float
+
+    @property
+    def utilization(self) -> int:
+        """In percent."""
+        return min(100, round(100 * self.busy))
 
 
 @dataclass(frozen=True)
@@ -49,8 +55,13 @@ class Gpu:
 
     @property
     def free(self) -> int:
-        """Bytes that are left."""
+        """Bytes that nothing holds."""
         return max(0, self.card.memory - self.card.reserved - self.used)
+
+    def memory_utilization(self, process: Process) -> int:
+        """The part of the card's memory utilization that falls to a process, in percent."""
+        busy = sum(one.busy for one in self.processes)
+        return round(self.sensors.memory * (process.busy / busy)) if busy else 0
 
 
 @dataclass(frozen=True)
@@ -62,9 +73,9 @@ class View:
     machine
         Its identity: the same in all its processes.
     spec
-        How it was asked for.
+        The specification that it was made from.
     pids
-        The processes that told of it.
+        The processes that share it.
     """
 
     machine: str
@@ -75,7 +86,7 @@ class View:
 
 
 def document(machine: Machine, identity: str, now: int | None = None) -> Document:
-    """What this process tells of its machine, as JSON: the `Snapshot`, and what does not change."""
+    """Describe this process's machine as JSON: the `Snapshot`, and the facts that do not change."""
     snapshot = machine.snapshot(now=now)
     return {
         "version": VERSION,
@@ -91,28 +102,28 @@ def document(machine: Machine, identity: str, now: int | None = None) -> Documen
 
 @lru_cache(maxsize=1)
 def _facts(machine: Machine) -> Document:
-    """What does not change of a machine."""
+    """The facts about a machine that do not change."""
     cards = [asdict(Card.of(device, machine)) for device in machine.cards]
     return {"cards": cards, "topology": asdict(Topology.of(machine))}
 
 
 def forget() -> None:
-    """Let go of the machine whose facts are remembered."""
+    """Drop the cached facts, and the reference to their machine."""
     _facts.cache_clear()
 
 
 def process_name() -> str:
-    """What nvidia-smi calls this process: the program that it runs."""
+    """The name that nvidia-smi prints for this process: its program."""
     return sys.executable or "python"
 
 
 def joined(documents: Sequence[Document]) -> View:
-    """The view of the processes that share one machine, of which there is one at least."""
+    """The view of one machine, from the documents (at least one) of the processes that share it."""
     first = documents[0]
     documents = [one for one in documents if len(one["cards"]) == len(first["cards"])]
     gpus = []
-    for place, told in enumerate(first["cards"]):
-        card = Card.read(told)
+    for place, facts in enumerate(first["cards"]):
+        card = Card.read(facts)
         processes = []
         for one in documents:
             device = one["snapshot"]["devices"][place]

@@ -1,1 +1,1 @@
-"""A folder that stands first in the PYTHONPATH of programs that a process with simulated GPUs starts."""
+"""The folder that `program_path` puts first in the PYTHONPATH of child processes."""

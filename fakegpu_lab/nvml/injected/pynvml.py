@@ -1,6 +1,6 @@
-"""Stands in front of nvidia-ml-py's `pynvml`: loads it, and gives it the simulated GPUs for a library.
+"""Found before nvidia-ml-py's `pynvml`: loads that module, and attaches the simulated GPUs to it.
 
-Where the program's Python has no fakegpu_lab, or nobody left it a machine, it is nvidia-ml-py and nothing more.
+If the program's Python has no fakegpu_lab, or there is no machine to inherit, it is plain nvidia-ml-py.
 """
 
 import importlib.machinery
@@ -10,7 +10,7 @@ import sys
 
 
 def _load() -> None:
-    ours = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib is slow to import, and any program may come by
+    ours = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib is slow to import, and every child process may load this
     others = [place for place in sys.path if os.path.abspath(place or ".") != ours]  # noqa: PTH100
     spec = importlib.machinery.PathFinder.find_spec("pynvml", others)
     if spec is None or spec.loader is None:

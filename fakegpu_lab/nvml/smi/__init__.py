@@ -1,6 +1,9 @@
-"""nvidia-smi for the simulated GPUs: the same options, the same layout to the column (that of driver 580).
+"""nvidia-smi for the simulated GPUs: the same options and, to the column, the layout of driver 580.
 
-What it asks is `fakegpu_lab.nvml`; what the simulation knows nothing of is told as a card does that lacks it: N/A.
+Start with `options`, which parses the command line and chooses the page: `table` (the default), `details` (``-q``),
+`fields` (``--query-gpu``) or `monitor` (``dmon``, ``pmon``). What is not simulated reads N/A, as on a card without it.
+
+May import everything of `nvml` but `c_library` and `attach`.
 """
 
 from __future__ import annotations
@@ -19,16 +22,16 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> int:
-    """Run nvidia-smi; return its exit status: 2 for a field or an option that is none, 6 where a card is not found."""
+    """Run nvidia-smi and return its exit status: 0; 1 for a mistake, 2 for an unknown field, 6 for an unknown index."""
     try:
-        asked = parse(arguments)
-        if asked.loop is None:
-            return _once(asked.show, asked.out)
+        command = parse(arguments)
+        if command.interval is None:
+            return _once(command.show, command.filename)
         while True:
-            status = _once(asked.show, asked.out)
+            status = _once(command.show, command.filename)
             if status:
                 return status
-            time.sleep(asked.loop)
+            time.sleep(command.interval)
     except UsageError as error:
         print(error.args[0])
         return error.status
@@ -42,10 +45,10 @@ def main(arguments: list[str]) -> int:
         return 0
 
 
-def _once(show: Callable[[], str], out: str | None) -> int:
+def _once(show: Callable[[], str], filename: str | None) -> int:
     text = show()
-    if out is not None:
-        with open(out, "w", encoding="utf-8") as file:  # noqa: PTH123 - as `-f` has it
+    if filename is not None:
+        with open(filename, "w", encoding="utf-8") as file:  # noqa: PTH123 - as `-f` has it
             file.write(text)
     else:
         sys.stdout.write(text)

@@ -1,10 +1,11 @@
-"""``nvidia-smi -q``: everything, in indented lines; ``-d`` chooses sections."""
+"""``nvidia-smi -q``: everything known about the cards, in indented lines; ``-d`` selects sections."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.nvml import CUDA_VERSION, DRIVER_VERSION
+from fakegpu_lab.nvml.cards import MIB
 from fakegpu_lab.nvml.sensors import SHUTDOWN_C, SLOWDOWN_C, TARGET_C
 from fakegpu_lab.nvml.smi.units import NOT_AVAILABLE, mib, now
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     Tree = dict[str, Any]
 
 _COLUMN = 55
-"""Where the colon stands."""
+"""The column of the colon."""
 
 SECTIONS = {
     "MEMORY": ("FB Memory Usage", "BAR1 Memory Usage", "Conf Compute Protected Memory Usage"),
@@ -30,11 +31,11 @@ SECTIONS = {
     "PERFORMANCE": ("Performance State", "Clocks Event Reasons"),
     "ENCODER_STATS": ("Encoder Stats",),
 }
-"""What ``-d`` chooses, and what it shows."""
+"""What ``-d`` selects, and the parts that it shows."""
 
 
 def log(gpus: Sequence[Gpu], sections: Sequence[str], attached: int) -> str:
-    """Return the whole log; of the sections named, if any are."""
+    """Return the whole log, or only the named sections."""
     lines = [
         "", "==============NVSMI LOG==============", "",
         _line("Timestamp", now("long"), 0), _line("Driver Version", DRIVER_VERSION, 0),
@@ -68,7 +69,7 @@ def _lines(tree: Tree, depth: int) -> list[str]:
 
 
 def _process_lines(tree: Tree, depth: int) -> list[str]:
-    """A process, whose colons stand further to the left."""
+    """The lines of a process; their colons stand further to the left."""
     lines = []
     for name, value in tree.items():
         deeper = depth + (name in ("Type", "Name", "Used GPU Memory"))
@@ -79,12 +80,10 @@ def _process_lines(tree: Tree, depth: int) -> list[str]:
 def _tree(gpu: Gpu) -> Tree:
     card, sensors, n_a = gpu.card, gpu.sensors, NOT_AVAILABLE
     errors = "0" if card.ecc else n_a
-    ecc = "Enabled" if card.ecc else ("Disabled" if card.segment in ("datacenter", "workstation") else n_a)
+    ecc = card.ecc_mode or n_a
     mig = "Disabled" if card.mig else n_a
-    generation = str(min(card.pcie_generation, card.host_pcie_generation))
-    bar1 = 256
-    while bar1 < card.memory >> 20:
-        bar1 *= 2
+    generation = str(card.pcie_link_generation)
+    bar1 = card.bar1 // MIB
     limit = f"{card.power_limit:.2f} W"
     return {
         "Product Name": card.name,

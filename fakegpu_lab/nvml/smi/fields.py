@@ -1,4 +1,4 @@
-"""The fields of ``--query-gpu`` and ``--query-compute-apps``, and their CSV."""
+"""The fields of ``--query-gpu`` and ``--query-compute-apps``, and the CSV they make."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Field:
-    """A field: its unit, as the header shows it; how it is read (None is ``[N/A]``); what it is; its other names."""
+    """A field of a card: its unit in the header, its value (None is ``[N/A]``), its help text, its other names."""
 
     unit: str
     read: Callable[[Gpu], Value]
-    said: str
+    help: str
     aliases: tuple[str, ...] = ()
 
 
-def _ecc(gpu: Gpu) -> Value:
+def _ecc_errors(gpu: Gpu) -> Value:
     return 0 if gpu.card.ecc else None
 
 
@@ -35,17 +35,15 @@ def _none(gpu: Gpu) -> Value:
 
 
 def _generation(gpu: Gpu) -> Value:
-    return min(gpu.card.pcie_generation, gpu.card.host_pcie_generation)
+    return gpu.card.pcie_link_generation
 
 
 def _limit(gpu: Gpu) -> Value:
     return float(gpu.card.power_limit)
 
 
-def _mode(gpu: Gpu) -> Value:
-    if gpu.card.segment not in ("datacenter", "workstation"):
-        return None
-    return "Enabled" if gpu.card.ecc else "Disabled"
+def _ecc_mode(gpu: Gpu) -> Value:
+    return gpu.card.ecc_mode
 
 
 def _mig(gpu: Gpu) -> Value:
@@ -61,7 +59,7 @@ def _not_active(gpu: Gpu) -> Value:
 
 
 _count = [0]
-"""The cards of the machine that is being told of."""
+"""How many cards the current machine has."""
 
 GPU_FIELDS: dict[str, Field] = {
     "timestamp": Field("", lambda g: now("short"), "When the question was answered."),
@@ -114,14 +112,14 @@ GPU_FIELDS: dict[str, Field] = {
     "encoder.stats.sessionCount": Field("", lambda g: 0, "Video encoding sessions."),
     "encoder.stats.averageFps": Field("", lambda g: 0, "Their frames a second."),
     "encoder.stats.averageLatency": Field("", lambda g: 0, "Their latency."),
-    "ecc.mode.current": Field("", _mode, "Whether memory errors are corrected."),
-    "ecc.mode.pending": Field("", _mode, "Whether they will be after a restart."),
-    "ecc.errors.corrected.volatile.device_memory": Field("", _ecc, "Errors since the driver was loaded."),
-    "ecc.errors.corrected.volatile.total": Field("", _ecc, "Errors since the driver was loaded."),
-    "ecc.errors.corrected.aggregate.total": Field("", _ecc, "Errors in the card's life."),
-    "ecc.errors.uncorrected.volatile.device_memory": Field("", _ecc, "Errors since the driver was loaded."),
-    "ecc.errors.uncorrected.volatile.total": Field("", _ecc, "Errors since the driver was loaded."),
-    "ecc.errors.uncorrected.aggregate.total": Field("", _ecc, "Errors in the card's life."),
+    "ecc.mode.current": Field("", _ecc_mode, "Whether memory errors are corrected."),
+    "ecc.mode.pending": Field("", _ecc_mode, "Whether they will be after a restart."),
+    "ecc.errors.corrected.volatile.device_memory": Field("", _ecc_errors, "Errors since the driver was loaded."),
+    "ecc.errors.corrected.volatile.total": Field("", _ecc_errors, "Errors since the driver was loaded."),
+    "ecc.errors.corrected.aggregate.total": Field("", _ecc_errors, "Errors in the card's life."),
+    "ecc.errors.uncorrected.volatile.device_memory": Field("", _ecc_errors, "Errors since the driver was loaded."),
+    "ecc.errors.uncorrected.volatile.total": Field("", _ecc_errors, "Errors since the driver was loaded."),
+    "ecc.errors.uncorrected.aggregate.total": Field("", _ecc_errors, "Errors in the card's life."),
     "temperature.gpu": Field("", lambda g: g.sensors.temperature, "°C, by a model of the load."),
     "temperature.memory": Field("", lambda g: "N/A", "°C of the memory: not simulated."),
     "temperature.gpu.tlimit": Field("", lambda g: "N/A", "°C that are left: not simulated."),
@@ -182,11 +180,11 @@ GPU_FIELDS: dict[str, Field] = {
 
 @dataclass(frozen=True)
 class AppField:
-    """A field of a process."""
+    """A field of a process on a card; see `Field`."""
 
     unit: str
     read: Callable[[Gpu, Process], Value]
-    said: str
+    help: str
     aliases: tuple[str, ...] = ()
 
 
@@ -206,10 +204,10 @@ _AnyField = TypeVar("_AnyField", Field, AppField)
 
 
 class UnknownFieldError(Exception):
-    """A name that is no field's: ``args[0]``."""
+    """No field has this name (``args[0]``)."""
 
 
-def _named(name: str, known: dict[str, _AnyField]) -> tuple[str, _AnyField]:
+def _field(name: str, known: dict[str, _AnyField]) -> tuple[str, _AnyField]:
     for full, field in known.items():
         if name == full or name in field.aliases:
             return full, field
@@ -217,16 +215,16 @@ def _named(name: str, known: dict[str, _AnyField]) -> tuple[str, _AnyField]:
 
 
 def gpus_csv(gpus: Sequence[Gpu], names: Sequence[str], *, header: bool, units: bool, count: int) -> str:
-    """One row a card."""
-    fields = [_named(name, GPU_FIELDS) for name in names]
+    """The table of ``--query-gpu``: one row for each card."""
+    fields = [_field(name, GPU_FIELDS) for name in names]
     _count[0] = count
     rows = [[_cell(field, field.read(gpu), units=units) for _, field in fields] for gpu in gpus]
     return _csv(fields, rows, header=header)
 
 
 def apps_csv(gpus: Sequence[Gpu], names: Sequence[str], *, header: bool, units: bool) -> str:
-    """One row a process on a card."""
-    fields = [_named(name, APP_FIELDS) for name in names]
+    """The table of ``--query-compute-apps``: one row for each process on a card."""
+    fields = [_field(name, APP_FIELDS) for name in names]
     rows = [
         [_cell(field, field.read(gpu, process), units=units) for _, field in fields]
         for gpu in gpus
@@ -248,10 +246,10 @@ def _csv(fields: Sequence[tuple[str, Field | AppField]], rows: list[list[str]], 
 
 
 def help_text(switch: str) -> str:
-    """What ``--help-query-gpu`` and ``--help-query-compute-apps`` print."""
+    """The text of ``--help-query-gpu`` and ``--help-query-compute-apps``."""
     known: dict[str, Field] | dict[str, AppField] = GPU_FIELDS if switch == "--query-gpu" else APP_FIELDS
     parts = [f'List of valid properties to query for the switch "{switch}":\n']
     for name, field in known.items():
         names = " or ".join(f'"{one}"' for one in (name, *field.aliases))
-        parts.append(f"{names}\n{field.said or 'A clock.'}\n")
+        parts.append(f"{names}\n{field.help or 'A clock.'}\n")
     return "\n".join(parts) + "\n"

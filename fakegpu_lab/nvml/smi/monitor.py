@@ -1,4 +1,4 @@
-"""``nvidia-smi dmon`` and ``pmon``: a line a card, or a process, every second."""
+"""``nvidia-smi dmon`` and ``pmon``: one line for each card, or for each process, every second."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ DEVICE_METRICS: dict[str, list[Column]] = {
     ],
     "t": [("rxpci", "MB/s", _unused), ("txpci", "MB/s", _unused)],
 }  # fmt: skip
-"""What ``-s`` chooses, in the order of the columns: power, utilisation, clocks, violations, memory, errors, PCIe."""
+"""What ``-s`` selects, in the order of the columns: power, utilisation, clocks, violations, memory, errors, PCIe."""
 
 PROCESS_METRICS = ("u", "m")
 
-_AGAIN = 20
-"""Rounds after which the headers come again."""
+_HEADER_INTERVAL = 20
+"""The headers are repeated after this many rounds."""
 
 
 class Monitor:
-    """One run of it.
+    """One run of dmon or pmon.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Monitor:
     date
         ``-o``: D for the date, T for the time, before each line.
     rounds
-        ``-c``; None for no end.
+        ``-c``; None runs forever.
     """
 
     def __init__(self, metrics: str, *, processes: bool, date: str = "", rounds: int | None = None) -> None:
@@ -67,20 +67,20 @@ class Monitor:
         self.done = 0
 
     def lines(self, gpus: Sequence[Gpu]) -> str:
-        """Return the next lines; ends the program after the last round."""
+        """Return the lines of the next round; end the program after the last one."""
         if self.rounds is not None and self.done >= self.rounds:
             raise KeyboardInterrupt
-        stamp = self._stamp()
-        head = self._heads() if self.done % _AGAIN == 0 else []
-        rows = self._of_processes(gpus) if self.processes else self._of_cards(gpus)
+        stamp = self._timestamp()
+        head = self._headers() if self.done % _HEADER_INTERVAL == 0 else []
+        rows = self._process_rows(gpus) if self.processes else self._card_rows(gpus)
         self.done += 1
         return "".join(f"{line}\n" for line in [*head, *(stamp + row for row in rows)])
 
-    def _stamp(self) -> str:
+    def _timestamp(self) -> str:
         form = " %Y%m%d " * ("D" in self.date) + " %H:%M:%S " * ("T" in self.date)
         return time.strftime(form) if form else ""
 
-    def _heads(self) -> list[str]:
+    def _headers(self) -> list[str]:
         if self.processes:
             memory = "m" in self.metrics
             use = "u" in self.metrics
@@ -101,25 +101,23 @@ class Monitor:
     def _columns(self) -> list[Column]:
         return [column for letter, columns in DEVICE_METRICS.items() if letter in self.metrics for column in columns]
 
-    def _of_cards(self, gpus: Sequence[Gpu]) -> list[str]:
+    def _card_rows(self, gpus: Sequence[Gpu]) -> list[str]:
         columns = self._columns()
         return [f"{gpu.card.index:>5}{_row([read(gpu) for _, _, read in columns])} " for gpu in gpus]
 
-    def _of_processes(self, gpus: Sequence[Gpu]) -> list[str]:
+    def _process_rows(self, gpus: Sequence[Gpu]) -> list[str]:
         rows = []
         for gpu in gpus:
-            rows += [self._process(gpu, process) for process in gpu.processes]
+            rows += [self._process_row(gpu, process) for process in gpu.processes]
             if not gpu.processes:
                 width = 6 * ("u" in self.metrics) + 2 * ("m" in self.metrics)
                 rows.append(f"{gpu.card.index:>5}{'-':>11}{'-':>6}{_row(['-'] * width)}    {'-':<15}")
         return rows
 
-    def _process(self, gpu: Gpu, process: Process) -> str:
-        whole = sum(one.busy for one in gpu.processes)
-        share = process.busy / whole if whole else 0.0
+    def _process_row(self, gpu: Gpu, process: Process) -> str:
         cells: list[object] = []
         if "u" in self.metrics:
-            cells += [min(100, round(100 * process.busy)), round(gpu.sensors.memory * share), "-", "-", "-", "-"]
+            cells += [process.utilization, gpu.memory_utilization(process), "-", "-", "-", "-"]
         if "m" in self.metrics:
             cells += [mib(process.used), 0]
         name = PurePath(process.name).name[:15]

@@ -1,4 +1,4 @@
-"""nvidia-smi's command line."""
+"""nvidia-smi's command line: its options, and the page that they choose."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.nvml.view import Gpu, View
 
-NOBODY = (
+NO_MACHINE = (
     "No simulated GPU is running. In a notebook, %fakegpu a100 enables one; in a terminal, "
     "fakegpu-lab run -d a100 script.py."
 )
@@ -39,26 +39,29 @@ nvidia-smi of fakegpu_lab: the simulated GPUs, in the layout of NVIDIA's tool.
 """
 
 
-class UsageError(Exception):
-    """A command line that nvidia-smi refuses: what it prints, and its exit status."""
+_INVALID = "Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n\n"
 
-    def __init__(self, said: str, status: int = 1) -> None:
-        super().__init__(said)
+
+class UsageError(Exception):
+    """A command line that nvidia-smi rejects: the message that it prints, and its exit status."""
+
+    def __init__(self, message: str, status: int = 1) -> None:
+        super().__init__(message)
         self.status = status
 
 
 @dataclass
-class Asked:
-    """What to do: `show` makes the text of one round; `loop` are the seconds between two, None for one alone."""
+class Command:
+    """What to do: `show` makes the text of one round; `interval` is the seconds between rounds, None for one round."""
 
     show: Callable[[], str]
-    loop: float | None = None
-    out: str | None = None
+    interval: float | None = None
+    filename: str | None = None
 
 
 @dataclass
-class _Words:
-    """The options, and what stood beside them."""
+class _Options:
+    """The options with their values, and the words that are no options (``dmon``, ``topo``)."""
 
     given: dict[str, str] = field(default_factory=dict)
     rest: list[str] = field(default_factory=list)
@@ -73,93 +76,96 @@ _SHORT = {
 }  # fmt: skip
 _WITH_VALUE = {"display", "id", "filename", "select", "count", "options", "query-gpu", "query-compute-apps", "format",
                "delay"}  # fmt: skip
-_MAYBE_VALUE = {"loop", "loop-ms"}
-_BARE = {"list-gpus", "query", "help", "matrix", "version", "help-query-gpu", "help-query-compute-apps"}
+_OPTIONAL_VALUE = {"loop", "loop-ms"}
+_WITHOUT_VALUE = {"list-gpus", "query", "help", "matrix", "version", "help-query-gpu", "help-query-compute-apps"}
 
 
-def _words(arguments: Sequence[str]) -> _Words:
-    words = _Words()
+def _parse_options(arguments: Sequence[str]) -> _Options:
+    options = _Options()
     waiting = list(arguments)
     while waiting:
         word = waiting.pop(0)
         if not word.startswith("-"):
-            words.rest.append(word)
+            options.rest.append(word)
             continue
-        name, equals, value = word.partition("=")
-        full = _SHORT.get(name) or (name[2:] if name.startswith("--") else "")
-        if words.rest[:1] in (["dmon"], ["pmon"]) and name == "-d":
-            full = "delay"
-        if full == "query-gpus":
-            full = "query-gpu"
-        if full not in _WITH_VALUE | _MAYBE_VALUE | _BARE:
-            raise UsageError(f"Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n\n{word}")
-        if not equals and waiting and (full in _WITH_VALUE or (full in _MAYBE_VALUE and waiting[0].isdigit())):
+        short_or_long, equals, value = word.partition("=")
+        name = _option_name(short_or_long, options.rest)
+        if name is None:
+            raise UsageError(f"{_INVALID}{word}")
+        if not equals and waiting and (name in _WITH_VALUE or (name in _OPTIONAL_VALUE and waiting[0].isdigit())):
             value = waiting.pop(0)
-        elif full in _WITH_VALUE and not equals:
+        elif name in _WITH_VALUE and not equals:
             raise UsageError(f"Option {word} is not recognized without a value. Please run 'nvidia-smi -h'.")
-        words.given[full] = value
-    return words
+        options.given[name] = value
+    return options
 
 
-def parse(arguments: Sequence[str]) -> Asked:
-    """Understand a command line.
+def _option_name(text: str, rest: list[str]) -> str | None:
+    """An option's long name without its dashes; None for an unknown option."""
+    if text == "-d" and rest[:1] in (["dmon"], ["pmon"]):
+        return "delay"
+    name = _SHORT.get(text) or (text[2:] if text.startswith("--") else "")
+    name = {"query-gpus": "query-gpu"}.get(name, name)
+    return name if name in _WITH_VALUE | _OPTIONAL_VALUE | _WITHOUT_VALUE else None
+
+
+def parse(arguments: Sequence[str]) -> Command:
+    """Parse a command line.
 
     Raises
     ------
     UsageError
-        It has an option, a field or a section that is none, or options that do not go together.
+        If an option, a field or a section is unknown, or options do not go together.
     """
-    words = _words(arguments)
-    if words.has("help"):
-        return Asked(lambda: HELP)
-    if words.has("version"):
+    options = _parse_options(arguments)
+    if options.has("help"):
+        return Command(lambda: HELP)
+    if options.has("version"):
         cuda = "{}.{}".format(*CUDA_VERSION)
         nvml = DRIVER_VERSION.rpartition(".")[0]
-        return Asked(lambda: f"NVIDIA-SMI version  : {DRIVER_VERSION}\nNVML version        : {nvml}\n"
+        return Command(lambda: f"NVIDIA-SMI version  : {DRIVER_VERSION}\nNVML version        : {nvml}\n"
                              f"DRIVER version      : {DRIVER_VERSION}\nCUDA Version        : {cuda}\n")  # fmt: skip
     for switch in ("query-gpu", "query-compute-apps"):
-        if words.has(f"help-{switch}"):
-            return Asked(lambda switch=switch: fields.help_text(f"--{switch}"))  # type: ignore[misc]
-    if words.rest[:1] == ["topo"]:
-        if not words.has("matrix"):
+        if options.has(f"help-{switch}"):
+            return Command(lambda switch=switch: fields.help_text(f"--{switch}"))  # type: ignore[misc]
+    if options.rest[:1] == ["topo"]:
+        if not options.has("matrix"):
             raise UsageError("nvidia-smi topo shows the matrix here: nvidia-smi topo -m")
-        return Asked(
-            lambda: _shown(words, lambda view, gpus: topology.matrix(view.topology, [g.card.index for g in gpus]))
+        return Command(
+            lambda: _show(options, lambda view, gpus: topology.matrix(view.topology, [g.card.index for g in gpus]))
         )
-    if words.rest[:1] in (["dmon"], ["pmon"]):
-        return _monitored(words)
-    if words.rest:
-        raise UsageError(
-            f"Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n\n{words.rest[0]}"
-        )
-    page = _page(words)
-    return Asked(lambda: _shown(words, page), _loop(words), words.given.get("filename"))
+    if options.rest[:1] in (["dmon"], ["pmon"]):
+        return _monitor(options)
+    if options.rest:
+        raise UsageError(f"{_INVALID}{options.rest[0]}")
+    page = _page(options)
+    return Command(lambda: _show(options, page), _interval(options), options.given.get("filename"))
 
 
-def _page(words: _Words) -> Callable[[View, list[Gpu]], str]:
-    """What makes the text of a machine's cards."""
-    if words.has("list-gpus"):
+def _page(options: _Options) -> Callable[[View, list[Gpu]], str]:
+    """The function that makes the text of a machine's cards."""
+    if options.has("list-gpus"):
         return lambda view, gpus: table.listed(gpus)
     for switch in ("query-gpu", "query-compute-apps"):
-        if words.has(switch):
-            return _csv(words, switch)
-    if words.has("query"):
-        sections = [one.strip().upper() for one in words.given.get("display", "").split(",") if one.strip()]
+        if options.has(switch):
+            return _csv_page(options, switch)
+    if options.has("query"):
+        sections = [one.strip().upper() for one in options.given.get("display", "").split(",") if one.strip()]
         for section in sections:
             if section not in details.SECTIONS:
                 raise UsageError(f'"{section}" is not a valid argument to the -d option, but '
                                  f"{', '.join(details.SECTIONS)} are.")  # fmt: skip
         return lambda view, gpus: details.log(gpus, sections, len(view.gpus))
-    if words.has("display"):
+    if options.has("display"):
         raise UsageError("The -d option goes with -q: nvidia-smi -q -d MEMORY")
     return lambda view, gpus: table.table(gpus)
 
 
-def _csv(words: _Words, switch: str) -> Callable[[View, list[Gpu]], str]:
-    form = [one.strip() for one in words.given.get("format", "").split(",")]
+def _csv_page(options: _Options, switch: str) -> Callable[[View, list[Gpu]], str]:
+    form = [one.strip() for one in options.given.get("format", "").split(",")]
     if "csv" not in form:
         raise UsageError(f"The --{switch} switch needs its format: --format=csv, and with it noheader and nounits.")
-    names = [one.strip() for one in words.given[switch].split(",") if one.strip()]
+    names = [one.strip() for one in options.given[switch].split(",") if one.strip()]
     header, units = "noheader" not in form, "nounits" not in form
     known: dict[str, fields.Field] | dict[str, fields.AppField]
     known = fields.GPU_FIELDS if switch == "query-gpu" else fields.APP_FIELDS
@@ -171,10 +177,10 @@ def _csv(words: _Words, switch: str) -> Callable[[View, list[Gpu]], str]:
     return lambda view, gpus: fields.apps_csv(gpus, names, header=header, units=units)
 
 
-def _loop(words: _Words) -> float | None:
-    if words.has("loop-ms"):
-        return _seconds(words.given["loop-ms"] or "1000", "-lms") / 1000
-    return _seconds(words.given["loop"] or "5", "-l") if words.has("loop") else None
+def _interval(options: _Options) -> float | None:
+    if options.has("loop-ms"):
+        return _seconds(options.given["loop-ms"] or "1000", "-lms") / 1000
+    return _seconds(options.given["loop"] or "5", "-l") if options.has("loop") else None
 
 
 def _seconds(text: str, option: str) -> float:
@@ -187,28 +193,28 @@ def _seconds(text: str, option: str) -> float:
     return value
 
 
-def _monitored(words: _Words) -> Asked:
-    processes = words.rest[0] == "pmon"
-    metrics = words.given.get("select", "u" if processes else "puc")
+def _monitor(options: _Options) -> Command:
+    processes = options.rest[0] == "pmon"
+    metrics = options.given.get("select", "u" if processes else "puc")
     known = monitor.PROCESS_METRICS if processes else monitor.DEVICE_METRICS
     if not metrics or any(letter not in known for letter in metrics):
         raise UsageError(f"-s {metrics}: the metrics are {', '.join(known)}.")
-    count = words.given.get("count")
+    count = options.given.get("count")
     rounds = int(_seconds(count, "-c")) if count is not None else None
-    watch = monitor.Monitor(metrics, processes=processes, date=words.given.get("options", ""), rounds=rounds)
-    delay = _seconds(words.given.get("delay", "1"), "-d")
-    return Asked(lambda: _shown(words, lambda view, gpus: watch.lines(gpus)), delay, words.given.get("filename"))
+    watch = monitor.Monitor(metrics, processes=processes, date=options.given.get("options", ""), rounds=rounds)
+    delay = _seconds(options.given.get("delay", "1"), "-d")
+    return Command(lambda: _show(options, lambda view, gpus: watch.lines(gpus)), delay, options.given.get("filename"))
 
 
-def _shown(words: _Words, page: Callable[[View, list[Gpu]], str]) -> str:
-    """The text of the machine of this process, or of all machines of this user, each under a line that says which."""
+def _show(options: _Options, page: Callable[[View, list[Gpu]], str]) -> str:
+    """The text of this process's machine, or of all machines of this user, each below a line that says which."""
     found = discovery.current()
     views = [found] if found is not None else discovery.machines()
     if not views:
-        raise FakeGpuError(NOBODY)
+        raise FakeGpuError(NO_MACHINE)
     texts = []
     for number, view in enumerate(views, 1):
-        text = page(view, _chosen(view, words.given.get("id")))
+        text = page(view, _selected(view, options.given.get("id")))
         if len(views) > 1:
             pids = ", ".join(map(str, view.pids))
             text = f"# machine {number} of {len(views)}: {view.spec}, of process {pids}\n{text}"
@@ -216,13 +222,13 @@ def _shown(words: _Words, page: Callable[[View, list[Gpu]], str]) -> str:
     return "\n".join(texts)
 
 
-def _chosen(view: View, ids: str | None) -> list[Gpu]:
+def _selected(view: View, ids: str | None) -> list[Gpu]:
     if ids is None:
         return view.gpus
     found = []
     for one in ids.split(","):
         wanted = one.strip()
-        fits = [gpu for gpu in view.gpus if _is(gpu, wanted)]
+        fits = [gpu for gpu in view.gpus if _matches(gpu, wanted)]
         if not fits:
             raise UsageError("No devices were found" if not re.fullmatch(r"\d+", wanted) else
                              f"No devices were found: there is no GPU {wanted}.", 6)  # fmt: skip
@@ -230,7 +236,7 @@ def _chosen(view: View, ids: str | None) -> list[Gpu]:
     return found
 
 
-def _is(gpu: Gpu, wanted: str) -> bool:
+def _matches(gpu: Gpu, wanted: str) -> bool:
     card = gpu.card
     if wanted.isdigit():
         return card.index == int(wanted)

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 _RULE = f"+{'-' * 41}+{'-' * 24}+{'-' * 22}+"
 _WIDE = f"+{'-' * 89}+"
-_NAME, _PROCESS = 27, 36
+_NAME, _PROCESS = 27, 36  # widths
 
 
 def table(gpus: Sequence[Gpu]) -> str:
-    """Return the whole page: the date, a block a card, the processes."""
+    """Return the whole table: the date, a block for each card, the processes."""
     cuda = "{}.{}".format(*CUDA_VERSION)
     lines = [
         f"{now('long')}       ",
@@ -69,5 +69,5 @@ def _processes(gpus: Sequence[Gpu]) -> list[str]:
 
 
 def listed(gpus: Sequence[Gpu]) -> str:
-    """One line a card, as ``nvidia-smi -L``."""
+    """Return the list of ``nvidia-smi -L``: one line for each card."""
     return "".join(f"GPU {gpu.card.index}: {gpu.card.name} (UUID: {gpu.card.uuid})\n" for gpu in gpus)

@@ -1,4 +1,4 @@
-"""How nvidia-smi writes amounts."""
+"""Amounts and times, as nvidia-smi writes them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ NOT_AVAILABLE = "N/A"
 
 
 def mib(nbytes: int) -> int:
-    """Whole MiB, rounded up, as nvidia-smi counts what is used."""
+    """Whole MiB, rounded up, as nvidia-smi counts used memory."""
     return -(-nbytes // MIB)
 
 
 def now(form: str) -> str:
-    """The computer's time, in English whatever its language; ``%e`` as in ``Sat Nov 21``."""
+    """The computer's time, in English in every locale: ``"long"`` with weekday and month, or ``"short"``."""
     moment = time.localtime()
     day = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[moment.tm_wday]
     month = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"][moment.tm_mon - 1]
