@@ -50,7 +50,7 @@ def enable(spec: str = "a100", *, memory: int | str | None = None, compute: Comp
         raise FakeGpuError(f'compute={compute!r} is neither "real" (values) nor "meta" (shapes and memory only).')
     # All that can be wrong with the request is found here, while the old machine still runs.
     new = Machine(parse_spec(spec, memory=memory), compute, _allocator_settings())
-    new.look(os.environ.get(VARIABLE))
+    new.set_visible_devices(os.environ.get(VARIABLE))
     hidden = _hidden()
     _replace(new, f"it was replaced by {spec!r}")
     if hidden is not None and inheritance.VARIABLE not in os.environ:  # a child process's parent has said it
@@ -208,7 +208,7 @@ def reset() -> Machine:
     """
     old = machine()
     new = Machine(old.spec, old.compute, _allocator_settings())
-    new.look(os.environ.get(VARIABLE))
+    new.set_visible_devices(os.environ.get(VARIABLE))
     _replace(new, "it was reset")
     publish.begin(new)
     return new

@@ -27,33 +27,33 @@ class Device:
     Attributes
     ----------
     index
-        Its CUDA ordinal, from 0; -1 where ``CUDA_VISIBLE_DEVICES`` hides it (`Machine.look`).
+        Its CUDA ordinal, from 0; -1 if ``CUDA_VISIBLE_DEVICES`` hides it (`Machine.set_visible_devices`).
     slot
-        Its place in the machine, from 0, as nvidia-smi counts.
+        Its place in the machine, from 0: nvidia-smi's index.
     profile
-        What kind of card it is.
+        The kind of card.
     allocator
-        Its memory, in bytes.
+        Its memory.
     ledger
-        What it did.
+        Its counters.
     links, roofline
-        How long a copy and a kernel take on it.
+        The time of a copy and of a kernel on it.
     load
-        How busy it was of late.
+        Its recent utilization.
     retired
-        Empty while the device can be used; afterwards the sentence that a tensor on it raises (the machine was
+        Empty while the device can be used; afterwards the message that using a tensor on it raises (the machine was
         replaced or switched off, or this is a forked child). The dispatch path tests it at every call.
     default_stream
-        Stream 0; `streams` are all that were used, by id.
+        Stream 0; `streams` has all that were used, by id.
     copy_engines
         When each of its copy engines is free, ns: to the device, to the host.
     timeline
-        Places kernels when several streams are at work or somebody records.
+        Places kernels in time while several streams are in use or during a recording.
     fault
-        What a kernel prints that failed an assert, and nobody waited for yet; empty once it was reported; None while
-        there was none.
+        The output of a kernel whose assert failed, until a call waits for it; empty once it was reported; None if no
+        assert failed.
     workspaces
-        cuBLAS workspaces by stream, held until the machine goes, as PyTorch holds them.
+        cuBLAS workspaces by stream; like PyTorch, the device keeps them until the machine is gone.
     """
 
     __slots__ = (
@@ -105,14 +105,14 @@ class Device:
         return here.host.streams[self].id
 
     def stream_of(self, id_: int, priority: int = 0) -> Stream:
-        """The stream of that id. From the second one on, kernels may run side by side."""
+        """The stream with that id, made if it is new. From the second one on, kernels may run side by side."""
         stream = self.streams.get(id_)
         if stream is None:
             default = self.default_stream
             stream = self.streams[id_] = Stream(self.index, id_, self.ledger, default.overhead, priority)
             if len(self.streams) == 2:
                 self.timeline.several = True
-                self._tell_of_streams()
+                self._mark_several()
                 self.timeline.since, self.timeline.until = here.host.now, default.end
                 self.timeline.occupy(default, here.host.now, default.end)
                 default.watch = self.timeline
@@ -120,16 +120,16 @@ class Device:
         return stream
 
     def record_to(self, recorder: Recorder | None) -> None:
-        """Tell `recorder` of all that happens from now on; nobody, for None."""
+        """Report everything from now on to `recorder`; None ends that."""
         self.timeline.recorder = recorder
-        self._tell_of_streams()
+        self._mark_several()
         watched = recorder is not None or len(self.streams) > 1
         for stream in self.streams.values():
             if stream.capture is None:
                 stream.watch = self.timeline if watched else None
 
     def hold(self, host: Host, until: int, why: str) -> None:
-        """Let a host thread wait for this device until a time, in a call that has its own cost."""
+        """Let a host thread wait for this device until a time; the waiting call has a cost of its own."""
         recorder = self.timeline.recorder
         if recorder is not None:
             recorder.wait(host, self.index, until, why)
@@ -138,7 +138,8 @@ class Device:
         if host.now >= self.load.due:
             self.load.note(host.now, self.ran(host.now))
 
-    def _tell_of_streams(self) -> None:
+    def _mark_several(self) -> None:
+        """Set `several` of all recorders once several streams are in use."""
         recorder = self.timeline.recorder
         while recorder is not None and self.timeline.several:
             recorder.several = True
@@ -146,26 +147,26 @@ class Device:
 
     @property
     def end(self) -> int:
-        """When everything queued on it is done, ns."""
+        """The time at which all queued work is done, ns."""
         return max(stream.end for stream in self.streams.values())
 
     @property
     def busy(self) -> int:
-        """Nanoseconds in which a kernel ran."""
+        """Nanoseconds in which at least one kernel ran, or will, of those launched so far."""
         return sum(stream.busy for stream in self.streams.values()) - self.timeline.overlap
 
     def ran(self, now: int) -> int:
-        """Nanoseconds of kernels that have run by `now`: all that were launched but for what the streams still have."""
+        """Nanoseconds of kernels run by `now`: of all launched kernels, without those still queued."""
         ahead = max((stream.end - now for stream in list(self.streams.values())), default=0)
         return max(0, self.busy - max(0, ahead))
 
     def utilization(self, now: int) -> float:
-        """The part of the last sample period in which a kernel ran, 0 to 1: what nvidia-smi calls GPU-Util."""
+        """The fraction of the last sample period in which a kernel ran, 0 to 1: nvidia-smi's GPU-Util."""
         return self.load.busy(now, self.ran(now))
 
     @property
     def in_use(self) -> bool:
-        """Whether this process has used it, and so has a CUDA context there."""
+        """Whether this process has used it, and so has a CUDA context on it."""
         return self.ledger.kernels > 0 or self.allocator.max_reserved_bytes > 0
 
     def _driver_call(self, name: str, nbytes: int) -> None:
@@ -175,7 +176,7 @@ class Device:
 
     @property
     def uuid(self) -> uuid.UUID:
-        """Derived from the card and its place, so that it is the same in every run."""
+        """The UUID, made from the card and its place, so that it is the same in every run."""
         return uuid.uuid5(uuid.NAMESPACE_DNS, f"{self.profile.id}.{self.slot}.fakegpu-lab")
 
     @property
@@ -183,8 +184,8 @@ class Device:
         """The UUID with the driver's prefix: ``GPU-…``, or ``MIG-…`` for a slice of a card."""
         return f"{'MIG' if ' MIG ' in self.profile.name else 'GPU'}-{self.uuid}"
 
-    def number(self, index: int) -> None:
-        """Give it another CUDA ordinal; only while nobody uses it."""
+    def set_ordinal(self, index: int) -> None:
+        """Change the CUDA ordinal; only before the device is used."""
         self.index = self.allocator.device = self.default_stream.device = index
 
     def __repr__(self) -> str:
@@ -192,7 +193,7 @@ class Device:
 
 
 class _AllocatorClock:
-    """The streams as the allocator asks after them: see `StreamClock`."""
+    """The device's streams, as the allocator needs them: see `StreamClock`."""
 
     __slots__ = ("_device",)
 

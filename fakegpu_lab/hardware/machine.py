@@ -1,4 +1,4 @@
-"""The simulated machine: its devices, and how it was asked for."""
+"""The simulated machine: its devices, and the specification that it was made from."""
 
 from __future__ import annotations
 
@@ -49,25 +49,25 @@ class Machine:
         self.cards = [Device(index, profile, self.links, settings) for index, profile in enumerate(spec.gpus)]
         self.devices = list(self.cards)
 
-    def look(self, variable: str | None) -> None:
-        """Let ``CUDA_VISIBLE_DEVICES`` say which cards are CUDA devices; only before CUDA is initialised.
+    def set_visible_devices(self, variable: str | None) -> None:
+        """Make the cards that ``CUDA_VISIBLE_DEVICES`` names the CUDA devices; only before CUDA is initialised.
 
         Parameters
         ----------
         variable
-            Its value, or None where it is unset.
+            Its value; None if it is unset.
         """
         uuids = [card.prefixed_uuid for card in self.cards]
         self.devices = [self.cards[slot] for slot in visible(variable, uuids)]
         for card in self.cards:
-            card.number(-1)
+            card.set_ordinal(-1)
         for index, device in enumerate(self.devices):
-            device.number(index)
+            device.set_ordinal(index)
 
     def snapshot(self, categories: Mapping[Device, Categories] | None = None, now: int | None = None) -> Snapshot:
-        """The machine's state, as data; with what its memory is for, if that is given.
+        """Return the machine's state as data, with the categories of its memory if they are given.
 
-        `now` is the simulated time, ns, where it is not the calling thread's.
+        `now` is the simulated time, ns; by default, the calling thread's.
         """
         return Snapshot(
             spec=self.spec.text,
@@ -77,7 +77,7 @@ class Machine:
         )
 
     def retire(self, why: str) -> None:
-        """Make every later use of a tensor on this machine raise `why`."""
+        """Make every later use of a tensor of this machine raise an error with the message `why`."""
         for device in self.cards:
             device.retired = why
             device.fault = None

@@ -48,17 +48,17 @@ def test_the_variable_is_read_as_cuda_reads_it(text: str | None, expected: list[
 
 def test_a_machine_numbers_the_cards_that_are_seen() -> None:
     machine = Machine(parse_spec("a100:3"))
-    machine.look("2,0")
+    machine.set_visible_devices("2,0")
     assert [(d.slot, d.index, d.allocator.device) for d in machine.devices] == [(2, 0, 0), (0, 1, 1)]
     assert [d.index for d in machine.cards] == [1, -1, 0]
     assert [(d.slot, d.index) for d in machine.snapshot().devices] == [(0, 1), (1, -1), (2, 0)]
-    machine.look(f"GPU-{machine.cards[1].uuid}")
+    machine.set_visible_devices(f"GPU-{machine.cards[1].uuid}")
     assert [d.slot for d in machine.devices] == [1]
-    machine.look(None)
+    machine.set_visible_devices(None)
     assert machine.devices == machine.cards
 
 
 def test_a_slice_of_a_card_has_a_uuid_of_its_kind() -> None:
     machine = Machine(parse_spec("a100-mig-1g.5gb:2"))
-    machine.look(f"MIG-{machine.cards[1].uuid}")
+    machine.set_visible_devices(f"MIG-{machine.cards[1].uuid}")
     assert [d.slot for d in machine.devices] == [1]

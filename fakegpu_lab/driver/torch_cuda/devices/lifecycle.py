@@ -54,7 +54,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
 def look() -> None:
     """Read ``CUDA_VISIBLE_DEVICES``, which counts until CUDA is initialised; changes after that have no effect."""
     if current.machine is not None and not current.ready:
-        current.machine.look(os.environ.get(VARIABLE))
+        current.machine.set_visible_devices(os.environ.get(VARIABLE))
 
 
 def init() -> None:
