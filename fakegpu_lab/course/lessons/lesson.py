@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from typing_extensions import Self
 
-from fakegpu_lab.hardware.catalogue.validation_errors import first_sentence, no_yaml
+from fakegpu_lab.hardware.catalogue.validation_errors import first_sentence, invalid_yaml
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 FILE = "lesson.yaml"
@@ -119,7 +119,7 @@ def load(folder: str | Path) -> Lesson:
     except OSError:
         raise FakeGpuError(f"There is no lesson in {folder}: it has no {FILE}.") from None
     except yaml.YAMLError as error:
-        raise FakeGpuError(f"{path}: {no_yaml(error)}") from None
+        raise FakeGpuError(f"{path}: {invalid_yaml(error)}") from None
     if not isinstance(told, dict):
         raise FakeGpuError(f"{path} has no fields: a lesson has a title, a goal, minutes.")
     try:

@@ -1,8 +1,8 @@
-"""Profiles of GPUs and machines: found, read, validated. Start with `profile`.
+"""Profiles of GPUs and machines: finding, reading and validating them. Start with `profile`.
 
-`profile` is the pydantic model that validates a YAML file, and `validation_errors` turns its complaints into one
-sentence; `lookup` finds a file by the name people write; `spec` parses "a100:2,t4"; `sizes` parses "2GiB";
-`visible_devices` applies CUDA_VISIBLE_DEVICES.
+`profile` has the pydantic models that validate a YAML file, `validation_errors` turns their errors into one sentence;
+`lookup` finds a file by a name as people write it; `spec` parses "a100:2,t4", `sizes` parses "2GiB"; `visible_devices`
+applies CUDA_VISIBLE_DEVICES.
 
 Imports nothing else of `hardware` but `errors`.
 """

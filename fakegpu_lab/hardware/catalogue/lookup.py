@@ -1,12 +1,12 @@
-"""Find a GPU or a node by the name people write, and read its YAML.
+"""Finding a GPU or a node by name, and reading its YAML file.
 
 >>> gpu("A100-80GB").name
 'NVIDIA A100-SXM4-80GB'
 >>> gpu("rtx 4090").id
 'rtx4090'
 
-Only the file that is asked for is read: its name is the id. The names inside the files are looked through
-once, when no file name fits.
+A file's name is the id, so only the requested file is read. If no file name fits, the names inside the files are
+searched; they are read once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import yaml
 from pydantic import ValidationError
 
 from fakegpu_lab.hardware.catalogue.profile import GpuProfile, NodeProfile
-from fakegpu_lab.hardware.catalogue.validation_errors import first_sentence, no_yaml
+from fakegpu_lab.hardware.catalogue.validation_errors import first_sentence, invalid_yaml
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -40,12 +40,12 @@ def profiles_dir() -> Path:
 
 
 def is_path(name: str) -> bool:
-    """Tell a path to a profile of one's own from a name in the catalogue."""
+    """Whether this is the path of a user's own profile, rather than a name in the catalogue."""
     return name.lower().endswith(_SUFFIXES) or "/" in name or "\\" in name
 
 
 def key(name: str) -> str:
-    """Reduce a name to what tells cards apart: "NVIDIA GeForce RTX 4090" and "rtx-4090" are one."""
+    """Reduce a name to what distinguishes cards: "NVIDIA GeForce RTX 4090" and "rtx-4090" give the same key."""
     words = re.findall(r"[a-z0-9]+", name.lower())
     return "".join(word for word in words if word not in _NOISE)
 
@@ -58,7 +58,7 @@ def _files(kind: str) -> dict[str, Path]:
 
 @lru_cache(maxsize=2)
 def _names(kind: str) -> dict[str, Path]:
-    """Bundled files by the key of every name in their heads, which end at the first blank line."""
+    """Bundled files by the key of every name in the file's head, which ends at the first blank line."""
     found: dict[str, Path] = {}
     for path in _files(kind).values():
         head = yaml.load(path.read_text(encoding="utf-8").split("\n\n", 1)[0], Loader=_Loader)
@@ -81,13 +81,13 @@ def catalogue(kind: str = "gpus") -> list[str]:
 def gpu(name: str) -> GpuProfile:
     """Find a GPU by id, by another name of it, or by the path of a YAML file.
 
-    A file of one's own may begin from a known GPU: ``based_on: a100`` takes from there all that it leaves
-    out.
+    A user's own file can start from a known GPU: ``based_on: a100`` takes everything that the file leaves out from
+    there.
 
     Raises
     ------
     FakeGpuError
-        If there is no such GPU (the nearest names are suggested) or its file does not fit.
+        If no GPU has this name (the nearest names are suggested), or the file is invalid.
     """
     found = _load(name, ["gpus"])
     if not isinstance(found, GpuProfile):
@@ -104,7 +104,7 @@ def node(name: str) -> NodeProfile:
 
 
 def find(name: str) -> GpuProfile | NodeProfile:
-    """Find what a name or path stands for, be it a GPU or a node."""
+    """Find the GPU or the node of a name or path."""
     return _load(name, ["gpus", "nodes"])
 
 
@@ -126,19 +126,25 @@ def _bundled(path: Path) -> GpuProfile | NodeProfile:
 
 
 def _unknown(name: str, kinds: list[str]) -> str:
-    """Say that a name is unknown, and which ones come nearest."""
+    """Make the message that a name is unknown, with the nearest names."""
     places = {known: path.stem for kind in kinds for known, path in _names(kind).items()}
     close = difflib.get_close_matches(key(name), list(places), n=8, cutoff=0.6)
     near = list(dict.fromkeys(places[known] for known in close))[:3]
     what = " or ".join({"gpus": "GPU", "nodes": "node"}[kind] for kind in kinds)
     among = " and ".join(f"{len(catalogue(kind))} {kind.replace('gpus', 'GPUs')}" for kind in kinds)
     names = ", ".join(repr(known) for known in near or [one for kind in kinds for one in _FAVOURITES[kind]])
-    said = f"the nearest of {among} are {names}" if near else f"among {among} there are {names}"
-    return f"No {what} is called {name.strip()!r}: {said}; or give the path of a YAML file of your own."
+    suggestion = f"the nearest of {among} are {names}" if near else f"among {among} there are {names}"
+    return f"No {what} is called {name.strip()!r}: {suggestion}; or give the path of a YAML file of your own."
 
 
 def _mapping(path: Path) -> dict[str, Any]:
-    """Read a file's fields, and say plainly why it has none."""
+    """Read a file's fields.
+
+    Raises
+    ------
+    FakeGpuError
+        If it cannot be read, is not valid YAML, or has no fields.
+    """
     if path.suffix.lower() not in _SUFFIXES:
         raise FakeGpuError(f"{path} does not end in .yaml: a profile of your own is a YAML file, such as my-gpu.yaml.")
     try:
@@ -151,7 +157,7 @@ def _mapping(path: Path) -> dict[str, Any]:
             f"{path} cannot be read ({error}): check that it is a YAML file, saved as UTF-8 text."
         ) from None
     except yaml.YAMLError as error:
-        raise FakeGpuError(f"{path.name}: {no_yaml(error)}") from None
+        raise FakeGpuError(f"{path.name}: {invalid_yaml(error)}") from None
     if not isinstance(data, dict):
         raise FakeGpuError(
             f"{path.name} holds {'nothing' if data is None else f'a {type(data).__name__}'}, not fields: "
@@ -174,13 +180,13 @@ def _build(path: Path, data: dict[str, Any]) -> GpuProfile | NodeProfile:
 
 
 def _based_on(path: Path, data: dict[str, Any]) -> dict[str, Any]:
-    """Fill a file's gaps from the GPU it names."""
+    """Take the fields that a file leaves out from the GPU that it is based on."""
     name = str(data["based_on"])
     base = _files("gpus").get(key(name)) or _names("gpus").get(key(name))
     if base is None:
         raise FakeGpuError(f"{path.name}: based_on: {_unknown(name, ['gpus'])}")
-    taken = _mapping(base)
-    taken.pop("aliases", None)
+    inherited = _mapping(base)
+    inherited.pop("aliases", None)
     if "memory" in data:
-        taken.pop("total_memory")
-    return taken | {field: value for field, value in data.items() if field != "based_on"}
+        inherited.pop("total_memory")
+    return inherited | {field: value for field, value in data.items() if field != "based_on"}

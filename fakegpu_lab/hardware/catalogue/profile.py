@@ -1,8 +1,8 @@
-"""What is known about a kind of GPU, and about a machine that holds several.
+"""The pydantic models that a GPU's or a node's YAML file must fit.
 
-The figures live in ``profiles/gpus/*.yaml`` and ``profiles/nodes/*.yaml``; `fakegpu_lab.hardware.catalogue.lookup`
-finds and reads them. Here are the models that a file must fit. In YAML, sizes carry their unit (``memory: 80
-GiB``); in Python every number is in base units: bytes, bytes per second, FLOP/s.
+The figures are in ``profiles/gpus/*.yaml`` and ``profiles/nodes/*.yaml``; `fakegpu_lab.hardware.catalogue.lookup` finds
+and reads them. In YAML, sizes have a unit (``memory: 80 GiB``); in Python, every number is in base units: bytes, bytes
+per second, FLOP/s.
 """
 
 from __future__ import annotations
@@ -72,11 +72,10 @@ class _Model(BaseModel):
 
 
 class PeakFlops(_Model):
-    """Peak arithmetic by number format, FLOP/s (OP/s for integers); None where the card has no such unit.
+    """Peak arithmetic by number format, FLOP/s (OP/s for integers); None if the card has no such unit.
 
-    fp64 and fp32 are of the ordinary cores, the rest of the tensor cores where there are any. fp16, bf16 and
-    fp8 are with fp32 accumulation, as PyTorch multiplies matrices: on GeForce cards half of the marketed
-    figure.
+    fp64 and fp32 are for the CUDA cores, the others for the tensor cores if there are any. fp16, bf16 and fp8 are with
+    fp32 accumulation, as PyTorch multiplies matrices: half of the marketed figure on GeForce cards.
     """
 
     fp64: Flops | None = Field(default=None, examples=["9.7 TFLOP/s"])
@@ -90,7 +89,7 @@ class PeakFlops(_Model):
     int8: Flops | None = Field(default=None, examples=["624 TOP/s"])
 
     def given(self) -> dict[str, float]:
-        """Return the formats that have a figure, with it."""
+        """Return the figures by format, without those that are None."""
         return {name: value for name, value in self if value is not None}
 
 
@@ -119,13 +118,13 @@ class Nvlink(_Model):
 
 
 class GpuProfile(_Model):
-    """A kind of GPU. The YAML key is the field's name, or its alias where it has one.
+    """A kind of GPU. The YAML key is the field's name, or its alias if it has one.
 
-    Where no source was found, ``estimated`` names the key and these rules hold. ``total_memory``: what cards
-    of that size and ECC setting are known to report, else 98 % of the label. ``context``: (1.3 + 1.3 x
-    threads an SM / 1024) MiB an SM, for a context keeps local memory for every thread that can be resident;
-    at least 60 MiB. The limits of an SM (shared memory, threads, blocks) are those of its compute capability
-    in the CUDA C++ Programming Guide.
+    If no source was found for a figure, ``estimated`` names its key, and these rules apply. ``total_memory``: the value
+    that cards of that size and ECC setting are known to report, else 98 % of the label. ``context``: (1.3 + 1.3 x
+    threads per SM / 1024) MiB for each SM, because a context keeps local memory for every thread that can be resident;
+    at least 60 MiB. The limits of an SM (shared memory, threads, blocks) are those of its compute capability in the
+    CUDA C++ Programming Guide.
     """
 
     id: str = Field(description="the name in the catalogue: the file's name without .yaml")
@@ -196,9 +195,9 @@ class GpuProfile(_Model):
         return self
 
     def peak(self, dtype: str) -> float:
-        """Dense peak of a format, FLOP/s.
+        """The dense peak of a format, FLOP/s.
 
-        A format that the card has no units for is computed in fp32, as cuBLAS does for bf16 on a T4.
+        A format without hardware units is computed in fp32, as cuBLAS does for bf16 on a T4.
 
         Parameters
         ----------
@@ -209,19 +208,19 @@ class GpuProfile(_Model):
         return given.get(dtype, given["fp32"])
 
     def with_memory(self, total_memory_bytes: int) -> GpuProfile:
-        """Return this card with only so many bytes for CUDA to report."""
+        """Return this card with another size of memory, in bytes, for CUDA to report."""
         return self.model_copy(update={"total_memory_bytes": total_memory_bytes})
 
 
 class NodeGpus(_Model):
-    """So many GPUs of one kind in a node."""
+    """A number of GPUs of one kind in a node."""
 
     gpu: str = Field(description="an id of the catalogue, or a path", examples=["a100"])
     count: int = Field(default=1, ge=1, le=16, examples=[8])
 
 
 class Fabric(_Model):
-    """How a node's GPUs reach each other."""
+    """The links between a node's GPUs."""
 
     kind: Literal["nvswitch", "nvlink-mesh", "pcie"] = Field(examples=["nvswitch"])
     bandwidth: BytesPerSecond = Field(
@@ -258,7 +257,7 @@ class Host(_Model):
 
 
 class NodeProfile(_Model):
-    """A machine: its GPUs, how they are linked, and what is around them."""
+    """A machine: its GPUs, the links between them, and its host."""
 
     id: str
     name: str = Field(examples=["NVIDIA DGX A100"])
@@ -273,5 +272,5 @@ class NodeProfile(_Model):
 
     @property
     def gpu_count(self) -> int:
-        """GPUs in the node."""
+        """The number of GPUs in the node."""
         return sum(group.count for group in self.gpus)

@@ -1,4 +1,4 @@
-"""Sizes as people write them ("2GiB") and as PyTorch prints them ("2.00 GiB").
+"""Sizes in bytes: parsing them as people write them ("2GiB"), and writing them as PyTorch does ("2.00 GiB").
 
 >>> parse_size("2GiB")
 2147483648
@@ -30,7 +30,7 @@ _UNITS = {
 _SIZE = re.compile(
     r"\s*(?P<sign>[+-]?)(?P<number>\d{1,20}(?:\.\d{1,20})?)\s*(?P<unit>[a-z]*)\s*", re.ASCII | re.IGNORECASE
 )
-_HOW = "write a whole number of bytes, or a number with a unit, such as 512MiB, 2GiB or 80GB"
+_FIX = "write a whole number of bytes, or a number with a unit, such as 512MiB, 2GiB or 80GB"
 
 
 def parse_size(text: str | int) -> int:
@@ -45,20 +45,20 @@ def parse_size(text: str | int) -> int:
     Raises
     ------
     FakeGpuError
-        If the text is no size, or one of zero bytes or fewer.
+        If the text is not a size, or is not above zero.
     """
     if isinstance(text, bool) or not isinstance(text, (str, int)):
-        raise FakeGpuError(f"{text!r} is not a size: {_HOW}.")
+        raise FakeGpuError(f"{text!r} is not a size: {_FIX}.")
     match = _SIZE.fullmatch(str(text))
     if match is None:
-        raise FakeGpuError(f"{text!r} is not a size: {_HOW}.")
+        raise FakeGpuError(f"{text!r} is not a size: {_FIX}.")
     unit = match["unit"].lower() or "b"
     if unit not in _UNITS:
         known = "B, KiB, MiB, GiB, TiB, KB, MB, GB and TB"
-        raise FakeGpuError(f"{text!r} has the unit {match['unit']!r}, which is none of {known}: {_HOW}.")
+        raise FakeGpuError(f"{text!r} has the unit {match['unit']!r}, which is none of {known}: {_FIX}.")
     size = round(Fraction(match["number"]) * _UNITS[unit])
     if match["sign"] == "-" or size < 1:
-        raise FakeGpuError(f"{text!r} is not above zero bytes: {_HOW}.")
+        raise FakeGpuError(f"{text!r} is not above zero bytes: {_FIX}.")
     return size
 
 

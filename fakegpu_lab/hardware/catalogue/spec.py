@@ -1,4 +1,4 @@
-"""What machine is asked for: "a100:2,t4", "dgx-h100 x2", "./my-gpu.yaml:4".
+"""Parsing a machine's specification: "a100:2,t4", "dgx-h100 x2", "./my-gpu.yaml:4".
 
 >>> [card.id for card in parse_spec("a100:2, t4").gpus]
 ['a100', 'a100', 't4']
@@ -17,15 +17,15 @@ from fakegpu_lab.hardware.catalogue.sizes import format_size, parse_size
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 MAX_DEVICES = 64
-"""GPUs in a simulated machine, all nodes together.
+"""The most GPUs in a simulated machine, all nodes together.
 
-PyTorch keeps a device's index in a signed byte (``c10::DeviceIndex``), so 128 could not be passed; 64 is
-eight DGX systems, and each GPU costs memory of the one process that simulates it.
+PyTorch keeps a device's index in a signed byte (``c10::DeviceIndex``), so there could be at most 128; 64 is eight DGX
+systems, and each GPU costs memory of the one process that simulates it.
 """
 
-_HOW = "write a name and a count, such as 'a100:2', 'a100:1,t4:2' or 'dgx-h100 x2'"
+_FIX = "write a name and a count, such as 'a100:2', 'a100:1,t4:2' or 'dgx-h100 x2'"
 _AFTER = re.compile(r"(?P<name>.*\S)(?:\s*:\s*|\s+[x×*]\s*)(?P<count>[^:/\\\s]*)", re.IGNORECASE | re.DOTALL)
-_QUOTED = re.compile(r"\s*([\"'])([^\"']*[^\"'\s][^\"']*)\1\s*")  # something, between quotation marks
+_QUOTED = re.compile(r"\s*([\"'])([^\"']*[^\"'\s][^\"']*)\1\s*")  # text in quotation marks
 _BEFORE = re.compile(r"(?P<count>\d+)\s*[x×*]\s*(?P<name>\S.*)", re.IGNORECASE | re.DOTALL)
 
 
@@ -36,11 +36,11 @@ class MachineSpec:
     Attributes
     ----------
     text
-        The words it was asked for in.
+        The specification as it was written.
     gpus
-        One profile a device, in the order of their indices; with several nodes, node by node.
+        A profile for each device, in the order of their indices; with several nodes, node by node.
     node
-        The node's profile, if a node was asked for rather than single GPUs.
+        The node's profile, if the specification names a node rather than single GPUs.
     nodes
         How many such nodes; 1 for single GPUs.
     """
@@ -52,7 +52,7 @@ class MachineSpec:
 
     @property
     def gpus_per_node(self) -> int:
-        """Devices of one node."""
+        """The devices of one node."""
         return len(self.gpus) // self.nodes
 
 
@@ -66,23 +66,22 @@ def parse_spec(text: str, memory: str | int | None = None) -> MachineSpec:
         file, with a count after it (``a100:2``, ``a100 x2``) or before it (``2x a100``); or one node, with
         the number of nodes in the same way.
     memory
-        Limits every device to so many bytes ("2GiB"), to run out of memory early.
+        Limits every device to this size ("2GiB"), to run out of memory early.
 
     Raises
     ------
     FakeGpuError
-        If a name is unknown, a count is not from 1 to 64, or ``memory`` is no size or more than the cards
-        have.
+        If a name is unknown, a count is not from 1 to 64, or ``memory`` is not a size or more than the cards have.
     """
     if not isinstance(text, str) or not text.strip():
-        raise FakeGpuError(f"{text!r} names no GPU: {_HOW}.")
-    if quoted := _QUOTED.fullmatch(text):  # %fakegpu "dgx-h100 x2": IPython leaves the marks
+        raise FakeGpuError(f"{text!r} names no GPU: {_FIX}.")
+    if quoted := _QUOTED.fullmatch(text):  # %fakegpu "dgx-h100 x2": IPython keeps the marks
         text = quoted[2]
     gpus: list[GpuProfile] = []
     parts = text.split(",")
     for part in parts:
         if not part.strip():
-            raise FakeGpuError(f"{text!r} has a comma with no GPU beside it: {_HOW}.")
+            raise FakeGpuError(f"{text!r} has a comma with no GPU beside it: {_FIX}.")
         name, count = _split(part)
         found = find(name)
         if isinstance(found, NodeProfile):
@@ -98,14 +97,14 @@ def parse_spec(text: str, memory: str | int | None = None) -> MachineSpec:
 
 
 def _split(part: str) -> tuple[str, int]:
-    """Take the count off a part of a specification."""
+    """Split a part of a specification into name and count."""
     part = part.strip().strip("\"'")
     match = (None if is_path(part) else _BEFORE.fullmatch(part)) or _AFTER.fullmatch(part)
     if match is None or (is_path(part) and not is_path(match["name"])):
         return part, 1  # the colon of C:\gpu.yaml belongs to the path
     count = match["count"]
     if not re.fullmatch(r"-?[0-9]{1,18}", count):
-        raise FakeGpuError(f"{part!r} has {count!r} for a count, which is no whole number: {_HOW}.")
+        raise FakeGpuError(f"{part!r} has {count!r} for a count, which is no whole number: {_FIX}.")
     if int(count) < 1 or int(count) > MAX_DEVICES:
         raise FakeGpuError(
             f"{part!r} asks for {int(count):,} devices, and a simulated machine has 1 to {MAX_DEVICES}: "

@@ -1,4 +1,4 @@
-"""Turn what yaml and pydantic report of a file into one sentence that names the line or field and the remedy."""
+"""Turning the errors of yaml and pydantic into one sentence that names the line or the field, and a fix."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from yaml import YAMLError
 
 
-def no_yaml(error: YAMLError) -> str:
-    """Tell where a text is no YAML, and how it is written."""
+def invalid_yaml(error: YAMLError) -> str:
+    """Say where a text is not valid YAML, and how to write it."""
     mark = getattr(error, "problem_mark", None)
     line = f"line {mark.line + 1}" if mark else "the file"
     problem = getattr(error, "problem", None) or "unreadable"
@@ -31,21 +31,21 @@ def no_yaml(error: YAMLError) -> str:
 def first_sentence(
     error: ValidationError, model: type[BaseModel], elsewhere: str = "what the bundled profiles have there"
 ) -> str:
-    """Tell the first problem in full, and name the other fields that have one.
+    """Explain the first problem in full, and name the other fields that have one.
 
     Parameters
     ----------
     error
         What pydantic raised.
     model
-        The model that the file was to fit.
+        The model that the file should fit.
     elsewhere
-        What would do for a field that has no example.
+        Where to look for a valid value of a field without an example.
     """
     first, *others = sorted(error.errors(include_url=False), key=lambda one: one["type"] == "missing")
-    # total_memory is filled in from memory, so the same bad value must not be told twice.
-    new = [other for other in others if other["type"] == "missing" or other["input"] is not first["input"]]
-    also = list(dict.fromkeys(_dotted(other) for other in new if _dotted(other) != _dotted(first)))
+    # total_memory is filled in from memory: the same bad value must not be reported twice.
+    distinct = [other for other in others if other["type"] == "missing" or other["input"] is not first["input"]]
+    also = list(dict.fromkeys(_dotted(other) for other in distinct if _dotted(other) != _dotted(first)))
     if not also:
         return _sentence(first, model, elsewhere)
     more = f" and {len(also) - 3} more" if len(also) > 3 else ""
@@ -65,12 +65,12 @@ def _sentence(problem: ErrorDetails, model: type[BaseModel], elsewhere: str) -> 
         or_else = ", or take what you leave out from a known GPU with `based_on: a100`" if model is GpuProfile else ""
         return f"{field} is missing: add {example}{or_else}."
     raised = problem.get("ctx", {}).get("error")
-    if raised is not None:  # one of our own validators, whose message is already a remedy
+    if raised is not None:  # one of our own validators, whose message already has a fix
         return f"{field + ': ' if field else ''}{str(raised).rstrip('.')}."
-    wanted = problem["msg"].replace("Input should", "it should").replace("a valid tuple", "a list")
-    wanted = re.sub(r"a valid dictionary.*", "a group of fields", wanted)
-    wanted = re.sub(r"Tuple should (.*) after validation.*", r"it should \1", wanted)
-    return f"{field} is {problem['input']!r}, but {wanted}: write, for example, {example}."
+    expected = problem["msg"].replace("Input should", "it should").replace("a valid tuple", "a list")
+    expected = re.sub(r"a valid dictionary.*", "a group of fields", expected)
+    expected = re.sub(r"Tuple should (.*) after validation.*", r"it should \1", expected)
+    return f"{field} is {problem['input']!r}, but {expected}: write, for example, {example}."
 
 
 def _unknown_field(problem: ErrorDetails, model: type[BaseModel]) -> str:
@@ -78,12 +78,12 @@ def _unknown_field(problem: ErrorDetails, model: type[BaseModel]) -> str:
     owner = _owner(parents, model)
     known = [_key(field, info) for field, info in owner.model_fields.items()]
     near = difflib.get_close_matches(str(name), known, n=1)
-    remedy = f"did you mean `{near[0]}`?" if near else f"take it out; the fields are {', '.join(known)}."
-    return f"{_dotted(problem)} is not a field: {remedy}"
+    fix = f"did you mean `{near[0]}`?" if near else f"take it out; the fields are {', '.join(known)}."
+    return f"{_dotted(problem)} is not a field: {fix}"
 
 
 def _example(problem: ErrorDetails, model: type[BaseModel]) -> str:
-    """Write a line of YAML that would do; empty if the field has no example."""
+    """Write a valid line of YAML; empty if the field has no example."""
     names = [part for part in problem["loc"] if isinstance(part, str)]
     owner = _owner(names[:-1], model)
     for field, info in owner.model_fields.items():
@@ -97,7 +97,7 @@ def _key(field: str, info: FieldInfo) -> str:
 
 
 def _owner(parents: list[Any], model: type[BaseModel]) -> type[BaseModel]:
-    """Walk down to the nested model that a field belongs to."""
+    """Find the nested model that a field belongs to."""
     for parent in parents:
         for field, info in model.model_fields.items():
             if _key(field, info) == parent:

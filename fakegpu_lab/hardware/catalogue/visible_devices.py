@@ -1,8 +1,8 @@
 """``CUDA_VISIBLE_DEVICES``: which of a machine's cards a process sees, and in which order.
 
-The rules are those of the CUDA driver as PyTorch knows them (torch/cuda/__init__.py, `_parse_visible_devices`,
-`_transform_uuid_to_ordinals` and `_device_count_nvml`). ``CUDA_DEVICE_ORDER`` changes nothing: a simulated machine's
-cards stand in the order in which they were asked for, which is that of their PCI buses.
+The rules are those of the CUDA driver as PyTorch repeats them (torch/cuda/__init__.py, `_parse_visible_devices`,
+`_transform_uuid_to_ordinals` and `_device_count_nvml`). ``CUDA_DEVICE_ORDER`` changes nothing: the cards of a simulated
+machine have the order of its specification, which is also that of their PCI buses.
 
 >>> visible("1,0", ["GPU-aaaa", "GPU-bbbb"]), visible("GPU-b", ["GPU-aaaa", "GPU-bbbb"]), visible("0,7,1", ["", ""])
 ([1, 0], [1], [0])
@@ -22,14 +22,14 @@ _NUMBER = re.compile(r"\s*([-+]?\d+)", re.ASCII)
 
 
 def visible(text: str | None, uuids: Sequence[str]) -> list[int]:
-    """The cards that the variable's `text` lets through, in its order; all of them where it is unset.
+    """The cards that the variable's `text` makes visible, in its order; all of them if it is unset.
 
-    The list ends before the first entry that names no card; one that names a card twice lets none through.
+    The list ends before the first entry that names no card; if a card is named twice, none is visible.
 
     Parameters
     ----------
     uuids
-        Of the machine's cards, as ``GPU-…``, or ``MIG-…`` for a slice of one.
+        The UUIDs of the machine's cards: ``GPU-…``, or ``MIG-…`` for a slice of a card.
     """
     if text is None:
         return list(range(len(uuids)))
@@ -41,7 +41,7 @@ def visible(text: str | None, uuids: Sequence[str]) -> list[int]:
 
 
 def _by_number(text: str) -> list[int]:
-    """The leading number of every entry, as C's strtol reads it; the first entry without one ends the list."""
+    """The leading number of each entry, as C's strtol reads it; the first entry without a number ends the list."""
     numbers = []
     for entry in text.split(","):
         match = _NUMBER.match(entry)
@@ -52,11 +52,11 @@ def _by_number(text: str) -> list[int]:
 
 
 def _by_uuid(text: str, uuids: Sequence[str]) -> list[int]:
-    """The card whose UUID begins with each entry; one that fits none, or several, ends the list."""
+    """The card whose UUID starts with each entry; an entry that fits no card, or several, ends the list."""
     numbers = []
     for entry in text.split(","):
-        fitting = [number for number, uuid in enumerate(uuids) if uuid.startswith(entry)]
-        if not entry.startswith(_UUID_PREFIXES) or len(fitting) != 1:
+        matches = [number for number, uuid in enumerate(uuids) if uuid.startswith(entry)]
+        if not entry.startswith(_UUID_PREFIXES) or len(matches) != 1:
             break
-        numbers.append(fitting[0])
+        numbers.append(matches[0])
     return numbers
