@@ -1,4 +1,4 @@
-"""The bytes that one tensor storage holds on a device, freed when the last tensor over them dies."""
+"""The device memory of one tensor storage, freed with the last tensor that uses it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 class Buffer:
     """Device memory behind one storage; every tensor that shares the storage shares the Buffer.
 
-    Reference counting *is* the storage's reference count: when the last tensor goes (a tensor saved for
-    backward is one of them), `__del__` hands the block back, at the same moment as CUDA's deleter would.
+    Python's reference count stands for the storage's: when the last tensor dies (tensors saved for backward included),
+    `__del__` frees the block, at the moment at which CUDA's deleter would.
 
     Attributes
     ----------
     device
-        The device that the bytes are on.
+        The device that has the memory.
     block
         The allocator's block.
     nbytes
         The size of the storage in bytes; the block's size is this, rounded.
     kind
-        "input" where it was filled from the host; else not set.
+        "input" if it was filled from the host; else not set.
     uses
-        By which streams, while somebody records and several are at work; else not set.
+        Its uses by streams, during a recording with several streams; else not set.
     """
 
     __slots__ = ("allocator", "block", "device", "kind", "nbytes", "uses")
@@ -51,7 +51,7 @@ class Buffer:
             self.allocator.free(block)
 
     def resize(self, nbytes: int) -> None:
-        """Give the storage `nbytes` bytes: like CUDA's `resize_bytes`, the new block is taken before the old goes."""
+        """Resize the storage: as in CUDA's `resize_bytes`, the new block is allocated before the old is freed."""
         old = self.block
         self.block = self.allocator.malloc(nbytes, old.stream if old is not None else 0)
         self.nbytes = nbytes
@@ -60,7 +60,7 @@ class Buffer:
 
 
 @atexit.register
-def _nobody_counts_any_more() -> None:
-    """While Python ends, the names that `__del__` needs go before the last tensors do (from 3.13 on)."""
-    for kind in (Buffer, *Buffer.__subclasses__()):
-        setattr(kind, "__del__", lambda self: None)  # noqa: B010 - which mypy would not have otherwise
+def _stop_freeing() -> None:
+    """Make `__del__` do nothing when Python ends: from 3.13 on, the names that it needs die before the last tensors."""
+    for cls in (Buffer, *Buffer.__subclasses__()):
+        setattr(cls, "__del__", lambda self: None)  # noqa: B010 - mypy rejects an assignment

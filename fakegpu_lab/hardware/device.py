@@ -11,7 +11,7 @@ from fakegpu_lab.hardware.time.concurrent_kernels import Timeline
 from fakegpu_lab.hardware.time.happens_before import merge
 from fakegpu_lab.hardware.time.ledger import Ledger
 from fakegpu_lab.hardware.time.roofline import Roofline
-from fakegpu_lab.hardware.time.utilization import Load
+from fakegpu_lab.hardware.time.utilization import UtilizationSamples
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.allocator.settings import AllocatorSettings
@@ -91,7 +91,7 @@ class Device:
         )
         self.allocator.device_memory.on_call = self._driver_call
         self.ledger = Ledger()
-        self.load = Load()
+        self.load = UtilizationSamples()
         self.roofline = Roofline(profile)
         self.timeline = Timeline()
         self.workspaces: dict[int, object] = {}

@@ -1,4 +1,4 @@
-"""What device memory is for: the categories that a snapshot, a panel and a post-mortem tell it by."""
+"""The categories of device memory that snapshots, the panel and post-mortems show: parameters, gradients, ..."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Categories(BaseModel):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum of all categories, in bytes."""
         return sum(self.model_dump().values())
 
 
 NAMES: Final = tuple(Categories.model_fields)
-"""In the order in which all show them, from what stays to what comes and goes: a figure of them is calm below."""
+"""In the order in which everything shows them: first what stays allocated, so that the bottom of a figure is calm."""
 
 
 def spoken(name: str) -> str:
-    """How people call a category.
+    """A category's name in a sentence.
 
     >>> spoken("optimizer_state")
     'optimizer state'

@@ -1,4 +1,4 @@
-"""Snapshot: the machine's state as data. What panels, the extension and reports read, and all that they read."""
+"""Snapshot: the machine's state as data, which panels, the extension and reports read, and nothing else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Memory(_Frozen):
 
 
 class Counters(_Frozen):
-    """What a device did; see `Ledger`."""
+    """A device's counters; see `Ledger`."""
 
     kernels: int
     h2d_count: int
@@ -112,5 +112,5 @@ class Snapshot(_Frozen):
 
     @property
     def done_ns(self) -> int:
-        """When the host was there, and all that was queued on devices is done: how long the program took so far."""
+        """The time at which the host and all queued work are done: how long the program took so far."""
         return max([self.now_ns, *(device.time.done_ns for device in self.devices)])

@@ -1,7 +1,7 @@
-"""How the GPUs of a machine reach each other, and how long a collective of some of them takes.
+"""The time of a collective on a machine: its links, as NCCL sees them.
 
-A group's place in the machine (which nodes, which links) becomes `nccl.Paths`; NCCL's model says the rest. The figures
-come from the node's profile, so a YAML file of one's own changes them:
+A group's place in the machine (which nodes, which links) becomes `nccl.Paths`; NCCL's model does the rest. The figures
+come from the node's profile, so your own YAML file can change them:
 
 >>> from fakegpu_lab.hardware.catalogue.spec import parse_spec
 >>> cost = Fabric(parse_spec("dgx-a100")).cost("all_reduce", range(8), 1 << 30)
@@ -11,6 +11,7 @@ come from the node's profile, so a YAML file of one's own changes them:
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
 
 _NVLINK_DATA = {(8, 6): 12.0 / 14.0625, (9, 0): 20.6 / 25.0, (10, 0): 40.1 / 50.0}
 _NVLINK_DATA_ELSE = 20.0 / 25.0
-"""Of NVLink's bytes one way, what NCCL counts on (src/graph/topo.h), by compute capability."""
+"""The fraction of NVLink's bandwidth one way that NCCL assumes (src/graph/topo.h), by compute capability."""
 
 PCIE_DATA = 12.0 / 15.76
-"""The same of PCI Express's: 12 GB/s on sixteen lanes of generation 3 (ncclTopoAddPci)."""
+"""The same for PCI Express: 12 GB/s on sixteen lanes of generation 3 (ncclTopoAddPci)."""
 
 _LOCAL_BYTES = 2.0
-"""Of a group of one rank: a collective is a copy on the device, which reads and writes each byte."""
+"""Memory traffic for each byte in a group of one rank: the collective is a copy, which reads and writes each byte."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,12 @@ class Cost:
     Attributes
     ----------
     ns
-        Nanoseconds from the moment at which the last rank is ready.
+        Nanoseconds from when the last rank is ready.
     algorithm, protocol
-        What NCCL takes: ``"ring"``, ``"tree"``, ``"nvls"``, ``"nvls_tree"`` or ``"p2p"``, with ``"LL"``, ``"LL128"`` or
+        NCCL's choice: ``"ring"``, ``"tree"``, ``"nvls"``, ``"nvls_tree"`` or ``"p2p"``, with ``"LL"``, ``"LL128"`` or
         ``"Simple"``; ``"copy"`` in a group of one.
     bandwidth, bus_bandwidth
-        Bytes per second as nccl-tests reports them: of the collective's size, and of what the links carried.
+        Bytes per second as nccl-tests reports them: of the collective's size, and of the links' traffic.
     """
 
     ns: int
@@ -62,13 +63,14 @@ class Fabric:
     Parameters
     ----------
     spec
-        Its cards. Loose ones with NVLink are joined as on NVIDIA's boards: SXM modules by NVSwitch (from Hopper on one
-        that adds), cards that take a bridge two and two. Through more than two of those, a ring goes over PCI Express.
+        Its cards. Outside a node, cards with NVLink are joined as on NVIDIA's boards: SXM modules by NVSwitch (from
+        Hopper on with in-network reduction), cards with a bridge in pairs. A ring through more than two of those goes
+        over PCI Express.
     """
 
     def __init__(self, spec: MachineSpec) -> None:
         self.spec = spec
-        self._known: dict[tuple[int, ...], nccl.Paths] = {}
+        self._paths: dict[tuple[int, ...], nccl.Paths] = {}
         self._costs: dict[tuple[str, tuple[int, ...], int], Cost] = {}
 
     def cost(self, operation: nccl.Operation, slots: Iterable[int], nbytes: int) -> Cost:
@@ -81,7 +83,7 @@ class Fabric:
         slots
             The devices' places in the machine; for send and recv, the two.
         nbytes
-            As NCCL counts a collective's size: of the larger of a rank's input and output. A barrier has 4.
+            The collective's size, as NCCL counts it: the larger of a rank's input and output. A barrier has 4.
         """
         group = tuple(slots)
         key = (operation, group, nbytes)
@@ -89,16 +91,16 @@ class Fabric:
         if found is None:
             if len(self._costs) > 10_000:
                 self._costs.clear()
-            found = self._costs[key] = self._work_out(operation, group, nbytes)
+            found = self._costs[key] = self._compute(operation, group, nbytes)
         return found
 
-    def _work_out(self, operation: nccl.Operation, group: tuple[int, ...], nbytes: int) -> Cost:
+    def _compute(self, operation: nccl.Operation, group: tuple[int, ...], nbytes: int) -> Cost:
         if len(group) < 2:
             rate = self.spec.gpus[group[0]].memory_bandwidth / _LOCAL_BYTES
             ns = 2_000 + round(nbytes / rate * 1e9)
             return Cost(ns, "copy", "", nbytes / ns * 1e9, 0.0)
         paths = self.paths(group)
-        line = nccl.quickest(operation, paths, nbytes)
+        line = nccl.fastest(operation, paths, nbytes)
         ns = round(line.us(nbytes) * 1e3)
         rate = nbytes / ns * 1e9
         return Cost(ns, line.algorithm, line.protocol, rate, rate * nccl.bus_factor(operation, paths.ranks))
@@ -106,11 +108,11 @@ class Fabric:
     def paths(self, slots: Sequence[int]) -> nccl.Paths:
         """How these devices reach each other."""
         group = tuple(slots)
-        if group not in self._known:
-            self._known[group] = self._find(group)
-        return self._known[group]
+        if group not in self._paths:
+            self._paths[group] = self._find_paths(group)
+        return self._paths[group]
 
-    def _find(self, group: tuple[int, ...]) -> nccl.Paths:
+    def _find_paths(self, group: tuple[int, ...]) -> nccl.Paths:
         spec, node = self.spec, self.spec.node
         per_node = spec.gpus_per_node
         cards = [spec.gpus[slot] for slot in group]
@@ -122,13 +124,7 @@ class Fabric:
         oldest = min(card.compute_capability for card in cards)
         generation = _generation(oldest)
         nvlink = self._nvlink(most, cards) * _NVLINK_DATA.get(oldest, _NVLINK_DATA_ELSE)
-        nic, nics = 0.0, 0
-        if nodes > 1:
-            if node is not None and node.nics is not None:
-                nic = node.nics.bandwidth / 1e9
-                nics = max(round(node.nics.count * len(most) / per_node), 1)
-            else:  # nothing is known of the network: 100 Gb/s, as NCCL takes it
-                nic, nics = 12.0, 1
+        nic, nics = self._nics(len(most)) if nodes > 1 else (0.0, 0)
         factor = node.fabric.latency_factor if node is not None else None
         return nccl.Paths(
             ranks=len(group),
@@ -139,19 +135,26 @@ class Fabric:
             nic=nic,
             nics=nics,
             switched=node is None or node.fabric.kind != "nvlink-mesh",
-            nvls=bool(nvlink) and self._adds(cards),
+            nvls=bool(nvlink) and self._has_nvls(cards),
             amd=node is not None and "AMD" in node.host.cpu,
             latency_factor=factor if factor is not None else nccl.latency_factor(generation),
         )
 
+    def _nics(self, ranks: int) -> tuple[float, int]:
+        """GB/s of a network card, and how many cards a node has for that many of its ranks."""
+        node = self.spec.node
+        if node is None or node.nics is None:  # nothing is known about the network: 100 Gb/s, NCCL's figure
+            return 12.0, 1
+        return node.nics.bandwidth / 1e9, max(round(node.nics.count * ranks / self.spec.gpus_per_node), 1)
+
     def _nvlink(self, slots: Sequence[int], cards: Sequence[GpuProfile]) -> float:
-        """NVLink's bytes per second one way from a GPU to the others of the group on its node; 0 without it."""
+        """NVLink's bytes per second one way from a GPU to the others of the group on its node; 0 without NVLink."""
         node = self.spec.node
         if node is not None:
             if node.fabric.kind == "pcie":
                 return 0.0
             one_way = node.fabric.bandwidth / 2
-            if node.fabric.kind == "nvlink-mesh":  # only the links to the group's GPUs are of use
+            if node.fabric.kind == "nvlink-mesh":  # only the links to the group's GPUs are used
                 others = max(self.spec.gpus_per_node - 1, 1)
                 return one_way * (max(len(slots) - 1, 1) / others)
             return one_way
@@ -163,8 +166,8 @@ class Fabric:
     def _pcie(self, slots: Sequence[int]) -> float:
         """PCI Express's bytes per second one way, of the slowest GPU of a group on one node.
 
-        Where GPUs may not copy to each other, all goes by way of host memory, and those behind one switch share its
-        link to the processor; else a ring enters and leaves a switch once.
+        Where GPUs cannot copy to each other directly, everything goes through host memory, and GPUs behind one switch
+        share its link to the processor; otherwise a ring enters and leaves each switch once.
         """
         node = self.spec.node
         slot = node.pcie if node is not None else None
@@ -174,14 +177,11 @@ class Fabric:
         if node.fabric.kind == "pcie":
             rate = min(rate, node.fabric.bandwidth / 2 * PCIE_DATA)
         if not node.pcie.peer_to_peer:
-            together: dict[int, int] = {}
-            for index in slots:
-                switch = index // node.pcie.gpus_per_switch
-                together[switch] = together.get(switch, 0) + 1
-            rate /= max(together.values())
+            rate /= max(Counter(index // node.pcie.gpus_per_switch for index in slots).values())
         return rate
 
-    def _adds(self, cards: Sequence[GpuProfile]) -> bool:
+    def _has_nvls(self, cards: Sequence[GpuProfile]) -> bool:
+        """Whether the switches add up values (NVLink SHARP)."""
         node = self.spec.node
         if node is not None:
             return node.fabric.in_network_reduction
@@ -191,6 +191,7 @@ class Fabric:
 
 
 def _generation(capability: tuple[int, int]) -> int:
+    """The generation of NCCL's tables."""
     if capability >= (10, 0):
         return nccl.BLACKWELL
     if capability >= (9, 0):

@@ -1,4 +1,4 @@
-"""How long a copy takes: over PCI Express between host and card, over NVLink or PCI Express between cards."""
+"""The time of a copy: over PCI Express between host and card, over NVLink or PCI Express between cards."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.catalogue.spec import MachineSpec
 
 PCIE_EFFICIENCY = 0.82
-"""Of the bytes on the wire, those that are data: 25.7 of 31.5 GB/s on an A100 with pinned memory, 12.9 of 15.8 on
-PCIe 3 (NVIDIA's bandwidthTest, many cards alike; the rest is packet headers and flow control)."""
+"""The fraction of data among the bytes on the wire: 25.7 of 31.5 GB/s on an A100 with pinned memory, 12.9 of 15.8 on
+PCIe 3 (NVIDIA's bandwidthTest, similar on many cards; the rest is packet headers and flow control)."""
 
 PAGEABLE_TO_DEVICE = 10.0e9
 PAGEABLE_TO_HOST = 10.8e9
-"""Bytes a second of a copy from or to pageable memory: one host thread copies through a pinned buffer, and that is
-slower than the link (bandwidthTest on an A100-SXM4 server). A slower link decides itself."""
+"""Bytes per second of a copy from or to pageable memory: one host thread copies through a pinned buffer, which is
+slower than the link (bandwidthTest on an A100-SXM4 server). A link slower than this is the limit."""
 
 NVLINK_EFFICIENCY = 0.80
-"""Of NVLink's bytes one way (p2pBandwidthLatencyTest: 240 to 275 of 300 GB/s between two A100)."""
+"""The fraction of NVLink's bandwidth one way that copies get (p2pBandwidthLatencyTest: 240 to 275 of 300 GB/s between
+two A100)."""
 
 COPY_LATENCY_NS = 1_500
 """Between the start of a copy by a copy engine and its first byte."""
@@ -30,20 +31,20 @@ PEER_LATENCY_HOST_NS = 10_000
 """The same between two cards, directly and by way of host memory."""
 
 STAGED_BYTES = 64 * 1024
-"""A copy from pageable memory up to this size is staged whole, and the call returns ("API synchronization behavior" in
-the CUDA Runtime API)."""
+"""A copy from pageable memory of at most this size is staged as a whole before the call returns ("API synchronization
+behavior" in the CUDA Runtime API)."""
 
 
 def slower(card: Pcie, slot: Pcie | None) -> float:
-    """Bytes per second one way on the wire between a card and its host."""
+    """Bytes per second one way on the wire between a card and its host: those of the slower of card and slot."""
     return min(card.bandwidth, slot.bandwidth) if slot is not None else card.bandwidth
 
 
 def bridged(spec: MachineSpec, slots: Iterable[int]) -> bool:
-    """Whether NVLink joins these loose cards, all of one kind, which have it.
+    """Whether NVLink joins these cards outside a node, which are of one kind and have it.
 
-    A bridge joins two cards: of four A100 PCIe the first two, and the other two. What has to come from one pair to the
-    next goes over PCI Express, and so does a ring through more than two.
+    A bridge joins two cards: of four A100 PCIe the first two, and the other two. Traffic between the pairs goes over
+    PCI Express, and so does a ring through more than two cards.
     """
     pairs = set()
     for slot in slots:
@@ -60,8 +61,8 @@ class Links:
     Parameters
     ----------
     spec
-        Its cards. Loose cards that have NVLink are taken to be joined by it with all their links: SXM modules all to
-        all, cards that take a bridge two and two (see `bridged`).
+        Its cards. Outside a node, cards with NVLink are joined with all their links: SXM modules all to all, cards with
+        a bridge in pairs (see `bridged`).
     """
 
     def __init__(self, spec: MachineSpec) -> None:
@@ -70,14 +71,14 @@ class Links:
         self._host = [slower(card.pcie, slot) * PCIE_EFFICIENCY for card in spec.gpus]
 
     def host_ns(self, device: int, nbytes: int, *, to_device: bool, pinned: bool) -> int:
-        """Nanoseconds that a copy of `nbytes` between host memory and a device takes."""
+        """Nanoseconds of a copy of `nbytes` between host memory and a device."""
         rate = self._host[device]
         if not pinned:
             rate = min(rate, PAGEABLE_TO_DEVICE if to_device else PAGEABLE_TO_HOST)
         return COPY_LATENCY_NS + round(nbytes / rate * 1e9)
 
     def peer_ns(self, source: int, target: int, nbytes: int) -> int:
-        """Nanoseconds that a copy between two devices takes."""
+        """Nanoseconds of a copy between two devices."""
         rate, latency = self.peer(source, target)
         return latency + round(nbytes / rate * 1e9)
 
@@ -97,20 +98,19 @@ class Links:
         return rate, PEER_LATENCY_NS if direct and a.id == b.id else PEER_LATENCY_HOST_NS
 
     def nvlink(self, source: int, target: int) -> float:
-        """NVLink's bytes per second between two devices, both directions together; 0 without it."""
+        """NVLink's bytes per second between two devices, both directions together; 0 without NVLink."""
         return self._nvlink(self.spec.gpus[source], self.spec.gpus[target], source, target)
 
     def direct(self, source: int, target: int) -> bool:
-        """Whether a copy between two devices need not go by way of host memory."""
+        """Whether a copy between two devices bypasses host memory."""
         return source == target or self.peer(source, target)[1] == PEER_LATENCY_NS
 
     def _nvlink(self, a: GpuProfile, b: GpuProfile, source: int, target: int) -> float:
-        """NVLink's bytes per second between two devices, both directions together; 0 without it."""
         node = self.spec.node
         if node is not None:
             if node.fabric.kind == "pcie" or source // self.spec.gpus_per_node != target // self.spec.gpus_per_node:
                 return 0.0
-            if node.fabric.kind == "nvlink-mesh":  # every pair has its part of the links
+            if node.fabric.kind == "nvlink-mesh":  # every pair has a part of the links
                 return node.fabric.bandwidth / max(self.spec.gpus_per_node - 1, 1)
             return node.fabric.bandwidth
         if a.nvlink is None or b.nvlink is None or a.id != b.id or not bridged(self.spec, (source, target)):

@@ -1,11 +1,12 @@
-"""NCCL's model of a collective's time: latency and bandwidth of each algorithm and protocol; the quickest is taken.
+"""NCCL's model of a collective's time: latency and bandwidth of each algorithm and protocol; it takes the fastest.
 
 After ncclTopoTuneModel and ncclTopoGetAlgoTime (src/graph/tuning.cc) and the search for channels (src/graph/search.cc)
-of NCCL 2.27; the tables are that file's. NCCL uses them to choose, and chooses well. As times they need two changes,
-`latency_factor` and `NVLS_START`, which were fitted to all rows of two measured tables together
-(tests/fidelity/all_reduce_8x*.csv). CollNet and PAT are left out: they need switches that add, or one GPU a node.
+of NCCL 2.27; the tables are from tuning.cc. NCCL uses them to choose, and chooses well. To serve as times they need two
+changes, `latency_factor` and `NVLS_START`, which were fitted to all rows of two measured tables together
+(tests/fidelity/all_reduce_8x*.csv). CollNet and PAT are left out: they need switches that add up values, or one GPU for
+each node.
 
-Latencies are microseconds and bandwidths GB/s here, as there.
+As in NCCL, latencies are in microseconds and bandwidths in GB/s.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ Operation = Literal[
 Algorithm = Literal["ring", "tree", "nvls", "nvls_tree", "p2p"]
 Protocol = Literal["LL", "LL128", "Simple"]
 
+_TWO_PASSES = ("all_reduce", "barrier")  # they reduce, then spread the result
+
 VOLTA, AMPERE, HOPPER, BLACKWELL = range(4)
-"""Generations, as NCCL's tables count them: older ones are taken for Volta."""
+"""Generations, as in NCCL's tables; older cards count as Volta."""
 
 _BASE: dict[str, dict[Protocol, float]] = {
     "tree": {"LL": 6.8, "LL128": 14.0, "Simple": 8.4},
@@ -44,12 +47,12 @@ _HOP: dict[str, dict[str, dict[Protocol, float]]] = {
 }
 _NVLS_TREE_NETWORK = 20.9
 
-# By generation; for one node, two, and more.
-_LL_MOST = ((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (282.0, 90.0, 70.0))
-_RING_LL128_MOST = ((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (40.0,) * 3)
-_TREE_LL128_MOST = ((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
-_TREE_MOST = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0))
-_NVLS_TREE_MOST = ((0.0,) * 3, (0.0,) * 3, (0.0, 57.7, 45.5), (0.0, 96.0, 80.0))
+# By generation; for one node, two nodes, and more.
+_MAX_LL = ((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (282.0, 90.0, 70.0))
+_MAX_RING_LL128 = ((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (40.0,) * 3)
+_MAX_TREE_LL128 = ((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
+_MAX_TREE = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0))
+_MAX_NVLS_TREE = ((0.0,) * 3, (0.0,) * 3, (0.0, 57.7, 45.5), (0.0, 96.0, 80.0))
 _NVLS_EFFICIENCY = (0.0, 0.0, 0.85, 0.74)
 
 # Trees at medium sizes, by powers of two from 64 bytes.
@@ -72,43 +75,43 @@ _SPEEDS_INTER: tuple[tuple[float, ...], ...] = (
     (48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12),
     (96, 48, 45.1, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12),
 )
-_MOST_CHANNELS = 16
-"""A search's channels; NCCL doubles them later, without a change of the sum."""
+_MAX_CHANNELS = 16
+"""Channels in a search; NCCL doubles them later, without changing the sum."""
 
 NVLS_START = 60.0
-"""Microseconds until NVLS runs at its bandwidth. NCCL's table says 25, and that is enough to choose by; 8 H100 need
-this much at 4 to 256 MiB, while the switches' pipeline fills."""
+"""Microseconds until NVLS runs at its bandwidth. NCCL's table says 25, which is enough for choosing; 8 H100 need this
+long at 4 to 256 MiB, while the switches' pipeline fills."""
 
 RING_LL_BYTES = 512 * 8
-"""Bytes a rank and channel below which a ring of LL leaves channels out: NCCL_LL_MAX_NTHREADS threads with
-NCCL_LL_THREAD_THRESHOLD bytes each (enqueue.cc)."""
+"""Below this many bytes for each rank and channel, a ring with LL uses fewer channels: NCCL_LL_MAX_NTHREADS threads
+with NCCL_LL_THREAD_THRESHOLD bytes each (enqueue.cc)."""
 
 
 def latency_factor(generation: int) -> float:
-    """How much longer than NCCL's table latencies are on cards of a generation: measured on A100 and on H100."""
+    """How much longer latencies are than in NCCL's table, by generation: measured on A100 and H100."""
     return 1.0 if generation >= HOPPER else 1.3
 
 
 @dataclass(frozen=True)
 class Paths:
-    """What a communicator is made of, as NCCL's search finds it.
+    """A communicator's ranks and the links between them, as NCCL's search finds them.
 
     Attributes
     ----------
     ranks, nodes
-        How many; the ranks are spread evenly.
+        Their numbers; the ranks are spread evenly.
     hardware
         ``"nvlink"`` or ``"pcie"``: how ranks of one node reach each other.
     generation
         `VOLTA` to `BLACKWELL`, of the oldest card.
     intra
-        GB/s, one way, that a GPU has to the others of its node.
+        GB/s, one way, from a GPU to the others of its node.
     nic
-        GB/s of one network card; `nics` how many of a node's cards the ranks have. 0 on one node.
+        GB/s of one network card; `nics` is the number of a node's network cards for these ranks. Both 0 on one node.
     switched
-        Whether all pairs of GPUs are alike, so that all rings are.
+        Whether all pairs of GPUs are linked alike, so that all rings are equal.
     nvls
-        Whether the switches add (NVLink SHARP).
+        Whether the switches add up values (NVLink SHARP).
     amd
         Whether the hosts' processors are AMD's.
     latency_factor
@@ -129,17 +132,17 @@ class Paths:
 
     @property
     def local(self) -> float:
-        """Ranks of one node."""
+        """The ranks of one node."""
         return self.ranks / self.nodes
 
     @property
     def scale(self) -> int:
-        """The column of NCCL's tables: one node, two, or more."""
+        """The column of NCCL's tables: one node, two nodes, or more."""
         return min(self.nodes, 3) - 1
 
 
 class Line(NamedTuple):
-    """Time as a line over the size: so many microseconds, and bytes at so many GB/s (the algorithm's bandwidth)."""
+    """Time as a linear function of the size: latency in microseconds, and the algorithm's bandwidth in GB/s."""
 
     algorithm: Algorithm
     protocol: Protocol
@@ -147,22 +150,22 @@ class Line(NamedTuple):
     bandwidth: float
 
     def us(self, nbytes: int) -> float:
-        """Microseconds for so many bytes."""
+        """Microseconds for `nbytes` bytes."""
         return self.latency + nbytes / (1e3 * self.bandwidth)
 
 
 def steps(operation: Operation, ranks: int) -> int:
-    """Steps of a ring."""
-    if operation in ("all_reduce", "barrier"):
+    """The steps of a ring."""
+    if operation in _TWO_PASSES:
         return 2 * (ranks - 1)
     return ranks - 1 if operation in ("all_gather", "reduce_scatter") else ranks
 
 
 def bus_factor(operation: Operation, ranks: int) -> float:
-    """Bus bandwidth over the algorithm's: what the links carry for each byte (PERFORMANCE.md of nccl-tests)."""
+    """Bus bandwidth divided by the algorithm's: the links' traffic for each byte (PERFORMANCE.md of nccl-tests)."""
     if ranks < 2:
         return 1.0
-    if operation in ("all_reduce", "barrier"):
+    if operation in _TWO_PASSES:
         return 2 * (ranks - 1) / ranks
     if operation in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
         return (ranks - 1) / ranks
@@ -170,7 +173,7 @@ def bus_factor(operation: Operation, ranks: int) -> float:
 
 
 def channels(total: float, generation: int) -> tuple[int, float]:
-    """How many channels of which speed a GPU's links give: the most together, and of equals the fewest (search.cc).
+    """The number and speed of the channels on a GPU's links: the highest total, then the fewest channels (search.cc).
 
     >>> channels(240.0, AMPERE), channels(370.8, HOPPER)
     ((12, 20.0), (12, 30.0))
@@ -178,75 +181,85 @@ def channels(total: float, generation: int) -> tuple[int, float]:
     best, speed = 1, total
     most = 0.0
     for candidate in _SPEEDS_INTRA[max(generation - 1, 0)]:
-        count = min(int(total / candidate + 0.01), _MOST_CHANNELS)
+        count = min(int(total / candidate + 0.01), _MAX_CHANNELS)
         if count * candidate > most:
             best, speed, most = count, float(candidate), count * candidate
     few = generation <= AMPERE or speed >= 50 or best <= 4
     if most and speed >= 25 and few:  # ncclTopoDupChannels
-        twice = min(2 * best, _MOST_CHANNELS)
+        twice = min(2 * best, _MAX_CHANNELS)
         best, speed = twice, speed * best / twice
     return best, speed
 
 
 def _fitting(speeds: tuple[tuple[float, ...], ...], generation: int, most: float) -> float:
+    """The highest of NCCL's channel speeds that is at most `most`."""
     return next((speed for speed in speeds[max(generation - 1, 0)] if speed <= most + 1e-9), most)
 
 
 def _network(paths: Paths) -> float:
-    """GB/s between nodes, one way: all network cards together, each at the speed that NCCL would give a channel."""
+    """GB/s between nodes, one way: of all network cards, each at the speed that NCCL would give a channel."""
     return paths.nics * _fitting(_SPEEDS_INTER, paths.generation, paths.nic)
 
 
 def lines(operation: Operation, paths: Paths, nbytes: int) -> list[Line]:
-    """What NCCL can choose from, for so many bytes: of the whole result, or of all that a rank gives."""
+    """NCCL's candidates for a collective of `nbytes` bytes: of the whole result, or of a rank's whole input."""
     if operation in ("all_to_all", "gather", "scatter", "send", "recv"):
         return _direct(operation, paths)
     found: list[Line] = []
     protocols: tuple[Protocol, ...] = ("LL", "LL128", "Simple") if paths.hardware == "nvlink" else ("LL", "Simple")
     for protocol in protocols:
         found.append(_ring(operation, paths, protocol, nbytes))
-        if operation in ("all_reduce", "barrier"):
+        if operation in _TWO_PASSES:
             found.append(_tree(paths, protocol, nbytes))
     nvls = _nvls(operation, paths)
     return [*found, nvls] if nvls is not None else found
 
 
-def _ll_most(paths: Paths) -> float:
+def _max_ll(paths: Paths) -> float:
     row = paths.generation if paths.nodes == 1 else AMPERE if paths.amd else VOLTA
-    return _LL_MOST[row][paths.scale]
+    return _MAX_LL[row][paths.scale]
 
 
 def _ring(operation: Operation, paths: Paths, protocol: Protocol, nbytes: int) -> Line:
+    bus, count = _ring_bus(paths, protocol, nbytes)
+    latency = _BASE["ring"][protocol] + _ring_hops(operation, paths, protocol)
+    twice = operation in _TWO_PASSES
+    if protocol == "Simple" and paths.nodes > 1 and twice and nbytes / (2 * count * paths.ranks) >= 64:
+        latency *= 1.4 if paths.generation >= AMPERE else 1.9  # the plateau of rings
+    bandwidth = bus * paths.ranks / steps(operation, paths.ranks)
+    return Line("ring", protocol, latency * paths.latency_factor, bandwidth)
+
+
+def _ring_bus(paths: Paths, protocol: Protocol, nbytes: int) -> tuple[float, int]:
+    """A ring's bus bandwidth, and its channels."""
     count, speed = channels(paths.intra, paths.generation)
     bus = count * speed
     if paths.nodes > 1:
         count = max(paths.nics, 1)
         bus = min(bus, _network(paths))
     if protocol == "LL":
-        bus = min(_ll_most(paths), bus * 0.5)
+        bus = min(_max_ll(paths), bus * 0.5)
         used = max(nbytes / (RING_LL_BYTES * paths.ranks), 1.0)
         bus *= min(used / (2 * count), 1.0)
     elif protocol == "LL128":
-        bus = min(bus * 0.92, count * _RING_LL128_MOST[paths.generation][paths.scale])
+        bus = min(bus * 0.92, count * _MAX_RING_LL128[paths.generation][paths.scale])
+    return bus, count
+
+
+def _ring_hops(operation: Operation, paths: Paths, protocol: Protocol) -> float:
+    """The latency of a ring's hops."""
     number = steps(operation, paths.ranks)
-    hop = _HOP[paths.hardware]["ring"][protocol]
-    network = _HOP["network"]["tree" if paths.local == 1 else "ring"][protocol]
     if operation in ("broadcast", "reduce"):
         where = "network" if paths.nodes > 1 else paths.hardware
         if paths.switched:
-            latency = _HOP[where]["ring"][protocol]
-        else:
-            latency = number * _HOP[where]["tree" if protocol == "Simple" else "ring"][protocol]
-    else:
-        inter = (2 if operation in ("all_reduce", "barrier") else 1) * (paths.nodes - 1)
-        if paths.nodes > 1:
-            hop = max(hop, (2.0 if paths.amd else 1.0) * (3 if protocol == "Simple" else 1))  # posting to the network
-        latency = (number - inter) * hop + inter * network
-    latency += _BASE["ring"][protocol]
-    twice = operation in ("all_reduce", "barrier")
-    if protocol == "Simple" and paths.nodes > 1 and twice and nbytes / (2 * count * paths.ranks) >= 64:
-        latency *= 1.4 if paths.generation >= AMPERE else 1.9  # the plateau of rings
-    return Line("ring", protocol, latency * paths.latency_factor, bus * paths.ranks / number)
+            return _HOP[where]["ring"][protocol]
+        return number * _HOP[where]["tree" if protocol == "Simple" else "ring"][protocol]
+    inter = (2 if operation in _TWO_PASSES else 1) * (paths.nodes - 1)
+    hop = _HOP[paths.hardware]["ring"][protocol]
+    if paths.nodes > 1:
+        hop = max(hop, (2.0 if paths.amd else 1.0) * (3 if protocol == "Simple" else 1))  # posting to the network
+    network = _HOP["network"]["tree" if paths.local == 1 else "ring"][protocol]
+    return (number - inter) * hop + inter * network
 
 
 def _tree(paths: Paths, protocol: Protocol, nbytes: int) -> Line:
@@ -256,12 +269,12 @@ def _tree(paths: Paths, protocol: Protocol, nbytes: int) -> Line:
         count = max(paths.nics, 1)
         # Of two trees, each with half of the bytes, every node is inside one: up once and down twice. Two nodes: once.
         bus = min(bus, _network(paths) * (2 if paths.nodes == 2 else 1))
-    bus = min(bus * 0.92, count * _TREE_MOST[paths.generation][paths.scale])
+    bus = min(bus * 0.92, count * _MAX_TREE[paths.generation][paths.scale])
     if protocol == "LL":
-        bus = min(bus / 3.8, _ll_most(paths))
+        bus = min(bus / 3.8, _max_ll(paths))
     elif protocol == "LL128":
         part = 7 / 9 if paths.nodes == 1 else 120 / 128
-        bus = min(bus * part, count * _TREE_LL128_MOST[paths.generation][paths.scale])
+        bus = min(bus * part, count * _MAX_TREE_LL128[paths.generation][paths.scale])
     bus *= _corrected(protocol, nbytes)
     hops = (paths.local - 1) * _HOP[paths.hardware]["tree"][protocol]
     hops += (paths.nodes.bit_length() - 1) * _HOP["network"]["tree"][protocol]
@@ -269,7 +282,7 @@ def _tree(paths: Paths, protocol: Protocol, nbytes: int) -> Line:
 
 
 def _corrected(protocol: Protocol, nbytes: int) -> float:
-    """NCCL's correction of a tree's bandwidth; between its sizes on a line, so that more bytes never take less time."""
+    """NCCL's correction of a tree's bandwidth, interpolated between sizes, so that more bytes never take less time."""
     table = _TREE_CORRECTION[protocol]
     size = min(max(log2(max(nbytes, 1) / 64), 0.0), len(table) - 1.0)
     below = min(int(size), len(table) - 2)
@@ -277,21 +290,21 @@ def _corrected(protocol: Protocol, nbytes: int) -> float:
 
 
 def _nvls(operation: Operation, paths: Paths) -> Line | None:
-    """The switches add, or spread; between nodes a tree for all-reduce alone. Not for barriers: they are too small."""
+    """NVLS: the switches add up or spread values; between nodes a tree, for all-reduce only. Barriers are too small."""
     efficiency = _NVLS_EFFICIENCY[paths.generation]
     several = paths.nodes > 1
     possible = operation == "all_reduce" or (operation in ("all_gather", "reduce_scatter") and not several)
     heads = int(paths.local)
     if not (paths.nvls and efficiency and possible) or heads < 3:
         return None
-    # Each GPU is the head of one channel; its own counts twice (ncclTopoSearchTryNvls).
+    # Each GPU is the head of one channel, which counts twice for it (ncclTopoSearchTryNvls).
     speed = _fitting(_SPEEDS_INTRA, paths.generation, paths.intra / (heads + 1))
     channel = speed * efficiency * (heads - 1) / heads
     channel *= 2 if operation == "all_reduce" else (heads - 1) / heads
     latency = NVLS_START
     if several:
         between = _fitting(_SPEEDS_INTER, paths.generation, paths.nic) * paths.nics / heads
-        most = _NVLS_TREE_MOST[paths.generation][paths.scale]
+        most = _MAX_NVLS_TREE[paths.generation][paths.scale]
         channel = min(channel, most, between * (2 if paths.nodes == 2 else 1))
         latency += 2 * (paths.nodes.bit_length() - 1) * _NVLS_TREE_NETWORK
     bandwidth = heads * channel * paths.ranks / steps(operation, paths.ranks)
@@ -299,16 +312,16 @@ def _nvls(operation: Operation, paths: Paths) -> Line | None:
 
 
 def _direct(operation: Operation, paths: Paths) -> list[Line]:
-    """Sends and receives: NCCL has no model of them. A hop each, all at once; the busiest link is what takes the time.
+    """Sends and receives, for which NCCL has no model: one hop each, all at once; the busiest link decides the time.
 
-    That link is a rank's own, or the network of its node. (That a GPU sends to many peers a little at a time, which is
-    slower for small messages, is not modelled.)
+    That link is a rank's own, or the network of its node. (A GPU sends to many peers a little at a time, which is
+    slower for small messages; this is not modelled.)
     """
     ranks, local = paths.ranks, paths.local
     away = (ranks - local) / ranks
     if operation == "all_to_all":
         inside, outside = (ranks - 1) / ranks, local * away
-    elif operation in ("gather", "scatter"):  # all of it passes through the root
+    elif operation in ("gather", "scatter"):  # everything passes through the root
         inside, outside = (ranks - 1) / ranks, away
     else:
         inside, outside = 1.0, 1.0 if paths.nodes > 1 else 0.0
@@ -324,6 +337,6 @@ def _direct(operation: Operation, paths: Paths) -> list[Line]:
     return found
 
 
-def quickest(operation: Operation, paths: Paths, nbytes: int) -> Line:
-    """What NCCL takes."""
+def fastest(operation: Operation, paths: Paths, nbytes: int) -> Line:
+    """NCCL's choice: the fastest candidate."""
     return min(lines(operation, paths, nbytes), key=lambda line: line.us(nbytes))

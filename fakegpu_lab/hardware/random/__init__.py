@@ -1,7 +1,7 @@
-"""Philox 4×32-10, the random numbers of CUDA. Start with `philox`.
+"""Philox 4×32-10, the random number generator of CUDA. Start with `philox`.
 
-`philox` gives what cuRAND gives to each thread of a kernel, `philox_words` the 32-bit words underneath. What torch
-makes of them is in `driver.random`.
+`philox` has the numbers that cuRAND gives to each thread of a kernel, `philox_words` the 32-bit words underneath.
+`driver.random` has torch's use of them.
 
 Imports nothing of the package.
 """

@@ -4,9 +4,10 @@ A CUDA thread starts at ``curand_init(seed, thread, offset)``: key = seed, count
 call of `curand4` adds one to the counter's first half and gives four 32-bit words (curand_philox4x32_x.h). PyTorch's
 kernels stride over a tensor with a grid that the card's size caps (`Grid`), so a large tensor depends on the card.
 
-Reproduced digit for digit: the words, and what follows from them by exact or correctly rounded arithmetic (uniform
-numbers, integers). Normal numbers go through a logarithm, a sine and a cosine: a card takes the last two for float32
-from its approximate units (`__sincosf`, absolute error about 2^-21), so the last digits may differ from a real card's.
+The words are reproduced exactly, and so is everything computed from them by exact or correctly rounded arithmetic
+(uniform numbers, integers). Normal numbers need a logarithm, a sine and a cosine: for float32, a card computes the last
+two in its approximate units (`__sincosf`, absolute error about 2^-21), so the last digits may differ from a real
+card's.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ class Grid(NamedTuple):
     Attributes
     ----------
     threads
-        Of the whole grid.
+        The threads of the whole grid.
     lanes
-        Numbers that a thread makes from one `curand4`: 4, or 2 where each takes 64 bits.
+        Numbers that a thread makes from one `curand4`: 4, or 2 if each takes 64 bits.
     increment
-        By how much the generator's offset advances.
+        The advance of the generator's offset.
     """
 
     threads: int
@@ -62,17 +63,17 @@ def grid(numel: int, lanes: int, sm_count: int, max_threads_per_sm: int) -> Grid
 
 
 class Sink(Protocol):
-    """Where numbers go: an array, or what converts them on their way into one. Threads write to it at once."""
+    """The destination of numbers: an array, or an object that converts them first. Threads write to it concurrently."""
 
     def __len__(self) -> int:
-        """How many numbers there are."""
+        """The number of elements."""
 
     def __setitem__(self, where: slice, numbers: Array, /) -> None:
-        """Take the numbers of these elements; may write over the array that it was given."""
+        """Take the numbers of these elements; may overwrite the given array."""
 
 
 class _Piece(NamedTuple):
-    """Some neighbouring threads' part of a kernel: which words, and where the first thread's first number goes."""
+    """The part of a kernel that some neighbouring threads compute: their words, and their first element."""
 
     counter: int
     first: int
@@ -89,10 +90,10 @@ def fill(out: Array | Sink, seed: int, offset: int, launch: Grid, lanes: Lanes, 
     Parameters
     ----------
     lanes
-        Turns the words of many threads into their numbers: called with the words and how many lanes are wanted, it
-        returns those arrays.
+        Turns the words of many threads into their numbers: called with the words and the number of lanes, it returns
+        an array for each lane.
     workers
-        Threads of the host that may share the work.
+        The number of host threads that may share the work.
     """
     numel = len(out)
     threads = launch.threads
@@ -139,7 +140,7 @@ def interleaved(out: Array | Sink, seed: int, offset: int, lanes: Lanes, per_thr
 
 
 def _share(work: Callable[[Iterable[_Piece]], None], pieces: list[_Piece], workers: int) -> None:
-    """Let several threads work where there is enough for each: NumPy computes outside the interpreter's lock."""
+    """Share the work among several threads if there is enough: NumPy computes outside the interpreter's lock."""
     workers = min(workers, len(pieces) // 2)
     if workers < 2:
         work(pieces)
@@ -149,7 +150,7 @@ def _share(work: Callable[[Iterable[_Piece]], None], pieces: list[_Piece], worke
     def share(mine: Iterable[_Piece]) -> None:
         try:
             work(mine)
-        except BaseException as error:  # told by the thread that waits
+        except BaseException as error:  # raised by the thread that waits
             failures.append(error)
 
     others = [threading.Thread(target=share, args=(islice(pieces, k, None, workers),)) for k in range(1, workers)]
@@ -232,18 +233,18 @@ def normal_double(drawn: Words, wanted: int) -> list[Array]:
 
 
 def bits32(drawn: Words, wanted: int) -> list[Array]:
-    """`curand4`: the words."""
+    """`curand4`: the words themselves."""
     return list(drawn[:wanted])
 
 
 def bits64(drawn: Words, wanted: int) -> list[Array]:
-    """Words in pairs, the first one above (DistributionTemplates.h: random_from_to_kernel)."""
+    """Words in pairs, the first as the upper half (DistributionTemplates.h: random_from_to_kernel)."""
     pairs = ((drawn[0], drawn[1]), (drawn[2], drawn[3]))[:wanted]
     return [(high.astype(np.uint64) << np.uint64(32)) | low for high, low in pairs]
 
 
 def below(bound: float) -> Lanes:
-    """Whether `curand_uniform4`'s number is below `bound`, a float32 or float64: booleans, straight from the words."""
+    """Whether `curand_uniform4`'s number is below `bound`, a float32 or float64: booleans, directly from the words."""
     count = _words_below(bound)
     if count == 0:
         return lambda drawn, wanted: [np.zeros(word.shape, np.bool_) for word in drawn[:wanted]]
@@ -253,7 +254,7 @@ def below(bound: float) -> Lanes:
 
 @lru_cache(maxsize=256)
 def _words_below(bound: float) -> int:
-    """How many words give a uniform number below `bound`: the numbers do not fall as the words rise."""
+    """How many words give a uniform number below `bound`: the numbers never fall as the words rise."""
     low, high = 0, 2**32
     while low < high:
         middle = (low + high) // 2

@@ -1,6 +1,6 @@
-"""Philox 4×32-10: the 32-bit words of many threads at once, of few threads for several calls at once.
+"""Philox 4×32-10: the 32-bit words, for many threads at once, or for few threads and several calls at once.
 
-Constants and rounds are those of curand_philox4x32_x.h; `philox` makes numbers of the words.
+Constants and rounds are those of curand_philox4x32_x.h; `philox` turns the words into numbers.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ Array = np.ndarray[Any, Any]
 Words = tuple[Array, Array, Array, Array]
 
 CHUNK = 16384
-"""Threads at a time: the arrays of one round stay in the processor's cache."""
+"""Threads computed at a time: the arrays of one round stay in the processor's cache."""
 
-_FEW = 256  # threads whose words are made for several calls at once
-_AHEAD = 4096  # counters at most that are computed ahead
+_FEW = 256  # up to this many threads, words are made for several calls at once
+_AHEAD = 4096  # the most counters computed ahead
 _MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], dtype=np.uint64)
 _WEYL = 0x9E3779B9, 0xBB67AE85
 _MASK = 0xFFFFFFFF
 
 
 class _Workspace(threading.local):
-    """Arrays that every call reuses."""
+    """Arrays that all calls reuse."""
 
     def __init__(self) -> None:
         self.even = np.empty((2, CHUNK), dtype=np.uint32)
@@ -57,11 +57,11 @@ def rounds(even: Array, odd: Array, seed: int) -> Words:
 
     Returns
     -------
-    The four words, uint32 of shape (n,): views of room that the next call overwrites.
+    The four words, uint32 of shape (n,): views of arrays that the next call overwrites.
     """
     multiply, xor = np.multiply, np.bitwise_xor
     count = even.shape[1]
-    # The halves of a product are views of it; the two that a thread multiplies change places.
+    # The halves of a product are views of it; they are swapped between a thread's two products.
     one, other = (
         (product, halves[::-1, 0::2], halves[::-1, 1::2])
         for product in (product[:, :count] for product in _workspace.products)
@@ -93,7 +93,7 @@ _ahead: dict[int, _Ahead] = {}
 def words(seed: int, counter: int, first: int, count: int) -> Words:
     """The four words of threads `first` … `first + count - 1` (at most 16384) at that counter (offset / 4 + calls).
 
-    They are read-only, or live in room that the next call overwrites.
+    They are read-only, or views of arrays that the next call overwrites.
     """
     if count <= _FEW and first == 0:
         known = _ahead.get(seed)
@@ -114,9 +114,9 @@ def words(seed: int, counter: int, first: int, count: int) -> Words:
 
 
 def _look_ahead(seed: int, counter: int, count: int, known: _Ahead | None) -> _Ahead:
-    """Compute what a program that goes on drawing a few numbers will ask for: most of the time is the calls of NumPy.
+    """Compute the words of the next calls for a program that keeps drawing few numbers: NumPy's calls cost the most.
 
-    Twice as many calls each time that they were all asked for.
+    Each time that all of them were used, twice as many calls are computed.
     """
     calls = max(1, _FEW // 2 // count)
     if known is not None and counter == known.counter + known.calls:

@@ -1,21 +1,20 @@
 """Simulated time: host threads that launch, streams that queue, events that order them.
 
 Every time is a whole number of nanoseconds since the machine was enabled. Nothing reads the wall clock: a host thread's
-clock moves only by what its calls cost and by what they wait for, so the same program gives the same times on every
-laptop.
+clock moves only by the cost of its calls and by waiting, so the same program gives the same times on every laptop.
 
 >>> from fakegpu_lab.hardware.time.ledger import Ledger
 >>> host, stream = Host(), Stream(0, 0, Ledger(), overhead=5_000)
 >>> launch(host, stream, 20_000)
 >>> launch(host, stream, 20_000)
->>> host.now, stream.end  # two launches later the first kernel is still at work
+>>> host.now, stream.end  # after two launches the first kernel is still running
 (10000, 45000)
 >>> host.wait(stream.end)
 >>> host.now
 45000
 
-`launch` is on the path of every simulated op: what only some programs need (several streams at work on one card,
-somebody recording) is behind one flag, `Stream.watch`.
+`launch` is on the path of every simulated op: what only some programs need (several streams on one card, a recording)
+is behind one attribute, `Stream.watch`.
 """
 
 from __future__ import annotations
@@ -30,37 +29,37 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.time.ledger import Ledger
 
 CALL_NS = 1_000
-"""What a call to the CUDA runtime costs that launches nothing: recording, querying or awaiting an event."""
+"""The cost of a call to the CUDA runtime that launches nothing: recording, querying or awaiting an event."""
 
 
 class Watch(Protocol):
-    """Whoever places kernels in time instead of `launch`, because there is more to see to; see `Timeline`."""
+    """Places kernels in time when `launch` alone cannot; see `Timeline`."""
 
     def kernel(self, host: Host, stream: Stream, ns: int, share: float, flops: int, nbytes: int) -> None:
-        """A kernel of `ns` nanoseconds on a `share` of the card was launched at ``host.now``."""
+        """Place a kernel of `ns` nanoseconds on a `share` of the card, launched at ``host.now``."""
 
 
 class Stream:
-    """One queue of a device: what is launched on it runs in order.
+    """One queue of a device: work launched on it runs in order.
 
     Attributes
     ----------
     device, id
         The device's ordinal, and PyTorch's stream id; 0 is the default stream.
     end
-        When all that was queued is done, ns. Work launched next starts no earlier.
+        When all queued work is done, ns. Work launched next starts no earlier.
     busy
         Nanoseconds of kernels run on it.
     overhead
-        Host nanoseconds that a launch costs.
+        Host nanoseconds for a launch.
     priority
         0 is the lowest, -3 the highest.
     seen
-        How far it knows other streams to have come (`happens_before`).
+        How far other streams are known to have come (`happens_before`).
     watch
-        Who places its kernels; None while nobody has to.
+        Places its kernels instead of `launch`; None if `launch` does.
     capture
-        The graph being captured on it, as the driver knows it: kernels are noted for later and do not run. Else None.
+        The driver's graph that is being captured on it: kernels are noted for later and do not run. Else None.
     """
 
     __slots__ = (
@@ -80,7 +79,7 @@ class Stream:
         self.capture: Any = None
 
     def reached(self, now: int) -> bool:
-        """Whether everything queued is done at `now`."""
+        """Whether all queued work is done at `now`."""
         return self.end <= now
 
     def __repr__(self) -> str:
@@ -88,7 +87,7 @@ class Stream:
 
 
 class CurrentStreams(dict[Any, Stream]):
-    """A thread's current stream on each device: the default one where none was set."""
+    """A thread's current stream on each device; the default stream if none was set."""
 
     __slots__ = ()
 
@@ -99,7 +98,7 @@ class CurrentStreams(dict[Any, Stream]):
 
 
 class Host:
-    """A host thread: its clock, its current streams, and what it is doing.
+    """A host thread: its clock, its current streams, and the op that it runs.
 
     Attributes
     ----------
@@ -108,11 +107,11 @@ class Host:
     streams
         Its current stream on each device.
     seen
-        How far it knows streams to have come (`happens_before`).
+        How far streams are known to have come (`happens_before`).
     op
-        The op being run, as the driver knows it while somebody records; else None.
+        The running op, as the driver represents it, during a recording; else None.
     note
-        The place among the recorders' notes of what is known of that op, once it has been looked up; else None.
+        The index of that op's `Note` in the recorder's notes, once it has been looked up; else None.
     """
 
     __slots__ = ("__weakref__", "name", "note", "now", "op", "seen", "streams")
@@ -126,24 +125,24 @@ class Host:
         self.seen: dict[Any, int] = {}
 
     def wait(self, until: int) -> None:
-        """Let the thread wait until a time; does nothing if that is past."""
+        """Let the thread wait until a time; do nothing if that is past."""
         if until > self.now:
             self.now = until
 
     def work(self, ns: int) -> None:
-        """Let the thread be busy with something that is not CUDA's."""
+        """Let the thread spend time outside CUDA."""
         self.now += ns
 
 
 class _Here(threading.local):
-    """The calling thread's `Host`. A thread begins at the time, and with the knowledge, of the one that started it."""
+    """The calling thread's `Host`. A thread starts with the time and the knowledge of the thread that started it."""
 
     def __init__(self) -> None:
         thread = threading.current_thread()
         now, seen = vars(thread).get("_fakegpu_lab_parent", (0, {}))
         self.host = Host(now, thread.name)
         self.host.seen.update(seen)
-        vars(thread)["_fakegpu_lab_host"] = self.host  # for whoever joins it
+        vars(thread)["_fakegpu_lab_host"] = self.host  # for the thread that joins it
         _hosts.add(self.host)
 
 
@@ -152,7 +151,7 @@ here = _Here()
 
 
 def reset() -> None:
-    """Begin anew at time 0, on the default streams, in every thread."""
+    """Return every thread to time 0 and the default streams."""
     for host in list(_hosts):
         host.now = 0
         host.op = host.note = None
@@ -161,15 +160,15 @@ def reset() -> None:
 
 
 def latest() -> int:
-    """The time of the host thread that is farthest on, ns: now, for one who looks on from outside."""
+    """The time of the host thread that is furthest ahead, ns: the time for an outside observer."""
     return max((host.now for host in _hosts.copy()), default=0)
 
 
 def launch(host: Host, stream: Stream, ns: int, share: float = 1.0, flops: int = 0, nbytes: int = 0) -> None:
     """Queue a kernel.
 
-    The host pays the launch; the kernel starts when the launch has reached the card and the stream is free. (A real
-    driver's queue holds some thousand launches and then lets the host wait; this one has no end.)
+    The host pays for the launch; the kernel starts when the launch has reached the card and the stream is free. (A real
+    driver's queue holds about a thousand launches, then the host waits; this one has no limit.)
 
     Parameters
     ----------
@@ -178,7 +177,7 @@ def launch(host: Host, stream: Stream, ns: int, share: float = 1.0, flops: int =
     share
         The part of the card's multiprocessors that it fills; only kernels whose shares fit together run at once.
     flops, nbytes
-        What it computes and moves, for the record.
+        Floating-point operations, and bytes read and written: for a recorder.
     """
     host.now = now = host.now + stream.overhead
     stream.ledger.kernels += 1
@@ -194,9 +193,9 @@ def launch(host: Host, stream: Stream, ns: int, share: float = 1.0, flops: int =
 
 
 class Mark:
-    """A point in a stream's queue, as an event holds it: `time` is when the stream reaches it, ns.
+    """A point in a stream's queue, for an event: `time` is when the stream reaches it, ns.
 
-    `seen` is how far other streams have come then, by order.
+    `seen` is how far other streams are known to have come by then.
     """
 
     __slots__ = ("seen", "stream", "time")
@@ -211,14 +210,14 @@ def record(host: Host, stream: Stream) -> Mark:
     """Mark the end of what is queued on a stream now (cudaEventRecord)."""
     host.now += CALL_NS
     mark = Mark(stream, max(stream.end, host.now))
-    # It stands for all of the stream so far, and for what that had waited for.
+    # The mark covers all of the stream so far, and everything that the stream had waited for.
     merge(stream.seen, host.seen)
     mark.seen = {**stream.seen, stream: mark.time}
     return mark
 
 
 def query(host: Host, mark: Mark) -> bool:
-    """Whether the stream has reached the mark (cudaEventQuery, without its cost); a host that knows has waited."""
+    """Whether the stream has reached the mark (cudaEventQuery, without its cost); if so, the host has synchronised."""
     if mark.time > host.now:
         return False
     merge(host.seen, mark.seen)
@@ -226,7 +225,7 @@ def query(host: Host, mark: Mark) -> bool:
 
 
 def await_mark(host: Host, stream: Stream, mark: Mark) -> None:
-    """Let what is queued on `stream` from now on start after the mark (cudaStreamWaitEvent)."""
+    """Let work queued on `stream` from now on start after the mark (cudaStreamWaitEvent)."""
     host.now += CALL_NS
     merge(stream.seen, mark.seen)
     if mark.time > stream.end:
@@ -234,7 +233,7 @@ def await_mark(host: Host, stream: Stream, mark: Mark) -> None:
 
 
 def synchronised(host: Host, streams: list[Stream]) -> None:
-    """A host thread has waited for all that was queued on some streams."""
+    """Note that a host thread has waited for all work queued on some streams."""
     for stream in streams:
         merge(host.seen, stream.seen)
         host.seen[stream] = max(host.seen.get(stream, -1), stream.end)

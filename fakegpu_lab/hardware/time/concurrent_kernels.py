@@ -1,4 +1,4 @@
-"""Kernels of several streams at work on one card, and telling a recorder what was placed where."""
+"""Placing the kernels of several streams on one card, and reporting them to a recorder."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ _FULL = 1.0 + 1e-9
 
 
 class Timeline:
-    """Places a device's kernels in time when `clock.launch` alone cannot: it is every stream's `watch` then.
+    """Places a device's kernels in time when `clock.launch` alone cannot; it is then every stream's `watch`.
 
-    Kernels of different streams run side by side as long as the shares of the card that they fill add up to no more
-    than all of it; else the one launched later waits until enough is free. That is what CUDA's block scheduler comes
-    to for kernels of many equal blocks. Not modelled: that a kernel slows its neighbour by using the same memory, and
-    that blocks of a high-priority stream go first.
+    Kernels of different streams run side by side while the shares of the card that they fill add up to at most all of
+    it; otherwise the one launched later waits until enough is free. CUDA's block scheduler has the same effect for
+    kernels of many equal blocks. Not modelled: kernels that slow each other by using the same memory, and blocks of a
+    high-priority stream that go first.
 
     Attributes
     ----------
     several
-        Whether more than one stream is in use: `since` that host time, when the first had work `until` that time.
+        Whether more than one stream is in use. It became so at host time `since`; the default stream had work until
+        `until`.
     overlap
         Nanoseconds in which more than one kernel ran, counted once for each beyond the first.
     recorder
-        Who is told of every kernel, copy and wait; None if nobody records.
+        Gets every kernel, copy and wait; None outside a recording.
     """
 
     __slots__ = ("_running", "overlap", "recorder", "several", "since", "until")
@@ -40,24 +41,24 @@ class Timeline:
         self.recorder: Recorder | None = None
 
     def occupy(self, stream: Stream, start: int, end: int, share: float = 1.0) -> None:
-        """Note work that was placed without `kernel`."""
+        """Note work that something other than `kernel` has placed."""
         if end > start:
             insort(self._running, (start, end, share, stream.id))
 
     def collective(self, stream: Stream, start: int, end: int) -> None:
-        """Note a collective: other kernels run beside it. That it takes some of their multiprocessors is left out."""
+        """Note a collective: other kernels run beside it. The multiprocessors that it uses are not modelled."""
         if self.several:
             self._count_overlap(start, end)
             self.occupy(stream, start, end, 0.0)
 
     def kernel(self, host: Host, stream: Stream, ns: int, share: float, flops: int, nbytes: int) -> None:
-        """Place a kernel that was launched at ``host.now``."""
+        """Place a kernel launched at ``host.now``."""
         before = start = stream.end
         now = host.now
         if start < now:
             start = now
         if self.several:
-            start = self._room(now, start, ns, share)
+            start = self._earliest_start(now, start, ns, share)
             self._count_overlap(start, start + ns)
             insort(self._running, (start, start + ns, share, stream.id))
         stream.end = start + ns
@@ -65,8 +66,8 @@ class Timeline:
         if self.recorder is not None:
             self.recorder.kernel(host, stream, before, start, share, flops, nbytes)
 
-    def _room(self, now: int, ready: int, ns: int, share: float) -> int:
-        """The earliest time from `ready` at which a share of the card is free for so long."""
+    def _earliest_start(self, now: int, ready: int, ns: int, share: float) -> int:
+        """The earliest time, not before `ready`, from which a share of the card is free for `ns` nanoseconds."""
         running = self._running
         if running and running[0][1] <= now:
             self._running = running = [entry for entry in running if entry[1] > now]

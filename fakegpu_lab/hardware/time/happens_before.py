@@ -1,8 +1,8 @@
-"""What happens before what: which work of one stream is known to be over when another stream, or the host, goes on.
+"""The happens-before relation: which work of a stream is known to be over when another stream, or the host, continues.
 
-For each stream and each host thread there is a record of how far it has come *by order* in every other stream: through
-`wait_stream`, events and synchronising calls, not through luck with the times. What a stream has not waited for is
-unordered, also where the clock says that it was over: on another card it might not have been.
+Each stream and each host thread records how far every other stream is known to have come: through `wait_stream`, events
+and synchronising calls, not through lucky timing. Work that a stream has not waited for is unordered, even if it was
+over by the clock: on another card it might not have been.
 
 Two uses of the same memory on different streams, at least one of them a write, are a race if they are unordered.
 """
@@ -20,7 +20,7 @@ Seen = dict[Any, int]
 
 
 def merge(into: Seen, other: Seen) -> None:
-    """Let `into` know what `other` knows."""
+    """Add to `into` what `other` knows."""
     for stream, time in other.items():
         if time > into.get(stream, -1):
             into[stream] = time
@@ -47,12 +47,12 @@ class Race:
     ----------
     kind
         ``"read after write"``, ``"write after read"``, ``"write after write"``, or ``"memory used again"``: the tensor
-        was freed, and its memory given to another one, while a stream that PyTorch did not know of might use it.
+        was freed, and its memory given to another one, while a stream unknown to PyTorch might still use it.
     device
         The ordinal.
     first, second
-        The ops, ``first_line`` and ``second_line`` the lines that launched them, ``first_stream`` and
-        ``second_stream`` where.
+        The ops; ``first_line`` and ``second_line`` are the lines that launched them, ``first_stream`` and
+        ``second_stream`` the ids of their streams.
     """
 
     kind: str
@@ -71,25 +71,27 @@ class Race:
             "write after write": ("wrote", "overwrites"),
             "memory used again": ("used", "now writes, as the memory of a new tensor,"),
         }
-        was, now = verbs[self.kind]
+        past, present = verbs[self.kind]
         if self.kind == "memory used again":
-            cure = "call tensor.record_stream(stream) for the stream that used it"
+            fix = "call tensor.record_stream(stream) for the stream that used it"
         elif self.first.startswith("nccl:"):
-            cure = f"call wait() on the work that {self.first[5:]} returned before the tensor is used"
+            fix = f"call wait() on the work that {self.first[5:]} returned before the tensor is used"
         else:
-            cure = "let the second stream wait: second.wait_stream(first), or an event"
+            fix = "let the second stream wait: second.wait_stream(first), or an event"
         return (
-            f"Race on cuda:{self.device}: {self.second} ({self.second_line}, {_name(self.second_stream)}) {now} what "
-            f"{self.first} ({self.first_line}, {_name(self.first_stream)}) {was}, and nothing orders the two: {cure}."
+            f"Race on cuda:{self.device}: "
+            f"{self.second} ({self.second_line}, {_stream_name(self.second_stream)}) {present} what "
+            f"{self.first} ({self.first_line}, {_stream_name(self.first_stream)}) {past}, "
+            f"and nothing orders the two: {fix}."
         )
 
 
-def _name(stream: int) -> str:
+def _stream_name(stream: int) -> str:
     return "the default stream" if stream == 0 else f"stream {stream}"
 
 
 class Uses:
-    """Who used some memory last: one write, and the reads since."""
+    """The last uses of some memory: one write, and the reads since."""
 
     __slots__ = ("reads", "write")
 
@@ -98,7 +100,7 @@ class Uses:
         self.reads: dict[Any, Use] = {}
 
     def read(self, use: Use) -> list[tuple[str, Use]]:
-        """Note a read; what it races with."""
+        """Note a read; return the kinds and uses that it races with."""
         races = []
         if self.write is not None and not ordered(self.write, use):
             races.append(("read after write", self.write))
@@ -106,7 +108,7 @@ class Uses:
         return races
 
     def written(self, use: Use) -> list[tuple[str, Use]]:
-        """Note a write; what it races with."""
+        """Note a write; return the kinds and uses that it races with."""
         races = []
         if self.write is not None and not ordered(self.write, use):
             races.append(("write after write", self.write))
@@ -116,12 +118,12 @@ class Uses:
         return races
 
     def last(self) -> list[Use]:
-        """Every use that nothing came after."""
+        """The uses that no later use has replaced."""
         return [*self.reads.values(), *([self.write] if self.write is not None else [])]
 
 
 def ordered(first: Use, second: Use) -> bool:
-    """Whether `first` is known to be over when `second` begins."""
+    """Whether `first` is known to be over when `second` starts."""
     if first.stream is second.stream:
         return True
     return bool(second.stream.seen.get(first.stream, -1) >= first.end)

@@ -1,4 +1,4 @@
-"""What a device did, counted: kernels launched and bytes moved."""
+"""A device's counters: kernels launched and bytes moved."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from dataclasses import dataclass, field
 class Ledger:
     """Counters of one device since the machine was enabled (a reset is a new machine).
 
-    Transfers are counted where a driver counts them: a host-to-device copy on the receiving device, a
-    device-to-host copy on the sending one, a peer copy on both ends (`p2p_sent`, `p2p_received`).
-    Collectives are counted on every device that takes part, with their size as NCCL counts it, and with the time for
-    which the device waited for the others.
+    Transfers are counted where a driver counts them: a host-to-device copy on the receiving device, a device-to-host
+    copy on the sending one, a peer copy on both (`p2p_sent`, `p2p_received`). Collectives are counted on every device
+    that takes part, with their size as NCCL counts it, and the time that the device waited for the others.
 
     Attributes
     ----------
     h2d_ns, d2h_ns, p2p_sent_ns
-        How long the copies took, together, in nanoseconds.
+        The total time of the copies, in nanoseconds.
     p2p_sent_to
-        By the receiving card's slot, the bytes sent to it.
+        The bytes sent, by the receiving card's slot.
     """
 
     kernels: int = 0
@@ -50,7 +49,7 @@ class Ledger:
         self.d2h_bytes += nbytes
 
     def peer_to_peer(self, receiver: Ledger, nbytes: int) -> None:
-        """Count one copy of `nbytes` bytes from this device to the one that keeps `receiver`."""
+        """Count one copy of `nbytes` bytes from this device to the device whose ledger is `receiver`."""
         self.p2p_sent_count += 1
         self.p2p_sent_bytes += nbytes
         receiver.p2p_received_count += 1

@@ -1,4 +1,4 @@
-"""The one who is told of all that happens while somebody records, and keeps it: see `records`."""
+"""The recorder: collects what the devices report during a recording, and turns it into `records`."""
 
 from __future__ import annotations
 
@@ -17,51 +17,52 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.time.records import Note
 
 
-def _place(note: Note) -> str:
+def _line(note: Note) -> str:
     """The user's line as ``file:number``."""
     return f"{note[2].co_filename}:{note[3]}" if note[2] is not None else ""
 
 
 _KERNEL, _ALLOCATION = 10, 9
-"""Entries of a kernel and of an allocation in the flat lists."""
+"""The number of entries of a kernel and of an allocation in the flat lists."""
 
 RACES = 100
-"""Races kept: who has more has the same one many times over."""
+"""The most races kept: a program with more has the same one many times."""
 
 
 class Recorder:
     """Collects what a machine's devices report.
 
-    It is on the path of every op while it records, so it only appends numbers to flat lists (objects would keep
-    Python's garbage collector busy); they become records when somebody looks.
+    During a recording it is on the path of every op, so it only appends numbers to flat lists (objects would keep
+    Python's garbage collector busy), which become records when they are read. The clock, the copies and the driver's
+    storages report to it; `note` adds what only the driver knows (an op's name, the user's line, the module).
 
     Parameters
     ----------
     note
-        What tells about the op that a host thread is running: the place of its note among `notes`.
+        Returns the index, among `notes`, of the note about the op that a host thread is running.
     began_ns
-        The recording host's time at the beginning.
+        The recording host's time at the start.
 
     Attributes
     ----------
     several
-        Whether more than one stream is in use on a device, so that there can be races.
+        Whether more than one stream is in use on a device, so that races are possible.
     outer
-        Who recorded before this one began, and is told of everything too.
+        The recorder that was already active when this one started; everything is passed on to it.
     host_work
         In order.
     dropped
-        How many records of a kind were not kept for want of room.
+        The number of records of each kind beyond the limit.
     sent
-        Tells `Transfer.content` of what a host thread is sending; the driver knows it.
+        Set by the driver; returns `Transfer.content` for what a host thread is sending.
     last_ns
-        The latest time at which something recorded ended.
+        The latest end of anything recorded.
     peaks
-        By device, the most bytes that tensors held.
+        The most bytes that tensors held, by device.
     races
         Uses of the same memory that nothing orders, once for each pair of lines.
     orphans
-        By address, the last uses of memory that was freed.
+        The last uses of freed memory, by address.
     """
 
     def __init__(
@@ -92,12 +93,12 @@ class Recorder:
         self._beyond: dict[tuple[int, str], Total] = {}
         self._live: dict[int, int] = {}
 
-    # ------------------------------------------------------------ being told
+    # ------------------------------------------------------------- reporting
 
     def kernel(
         self, host: Host, stream: Stream, before: int, start: int, share: float, flops: int, nbytes: int
     ) -> None:
-        """A kernel was placed, from `start` to the stream's end; the stream had been busy until `before`."""
+        """Record a kernel, from `start` to the stream's end; the stream had been busy until `before`."""
         if self.outer is not None:
             self.outer.kernel(host, stream, before, start, share, flops, nbytes)
         self.launches = number = self.launches + 1
@@ -125,7 +126,7 @@ class Recorder:
         *,
         pinned: bool | None,
     ) -> None:
-        """A copy was placed; None stands for the host."""
+        """Record a copy; None stands for the host."""
         if self.outer is not None:
             self.outer.copy(host, stream, source, target, nbytes, start, end, pinned=pinned)
         self.launches += 1
@@ -144,14 +145,14 @@ class Recorder:
         note = self.notes[self.note(host)]
         self._transfers.append(
             Transfer(
-                name, stream.device, stream.id, start, end, host.name, _place(note), note[4], kind=kind,
+                name, stream.device, stream.id, start, end, host.name, _line(note), note[4], kind=kind,
                 source=source, target=target, nbytes=nbytes, pinned=pinned, launched_ns=host.now,
                 correlation=self.launches, content=self.sent(host) if source is None else 0,
             )
         )  # fmt: skip
 
     def collective(self, record: Collective, note: int) -> None:
-        """A device's part in a collective was placed."""
+        """Record a device's part in a collective."""
         if self.outer is not None:
             self.outer.collective(record, note)
         self.launches += 1
@@ -161,11 +162,11 @@ class Recorder:
             self._beyond_limit(record.device, record.name, record.end_ns - record.start_ns, 0, record.nbytes)
             return
         known = self.notes[note] if 0 <= note < len(self.notes) else None
-        line, module = (_place(known), known[4]) if known is not None else ("", "")
+        line, module = (_line(known), known[4]) if known is not None else ("", "")
         self._collectives.append(replace(record, line=line, module=module, correlation=self.launches))
 
     def wait(self, host: Host, device: int, until: int, why: str) -> None:
-        """A host thread will wait until a time; nothing is kept if that is past."""
+        """Record that a host thread will wait until a time; nothing is kept if that is past."""
         if self.outer is not None:
             self.outer.wait(host, device, until, why)
         self.last_ns = max(self.last_ns, host.now)
@@ -175,10 +176,10 @@ class Recorder:
             self.dropped["waits"] += 1
             return
         note = self.notes[self.note(host)]
-        self._waits.append(Wait(why, device, 0, host.now, until, host.name, _place(note), note[4]))
+        self._waits.append(Wait(why, device, 0, host.now, until, host.name, _line(note), note[4]))
 
     def worked(self, host: Host, start: int, name: str) -> None:
-        """A host thread was busy from `start` until now."""
+        """Record that a host thread was busy from `start` until now."""
         if self.outer is not None:
             self.outer.worked(host, start, name)
         self.last_ns = max(self.last_ns, host.now)
@@ -186,10 +187,10 @@ class Recorder:
             self.dropped["host work"] += 1
             return
         note = self.notes[self.note(host)]
-        self.host_work.append(HostWork(name, -1, 0, start, host.now, host.name, _place(note), note[4]))
+        self.host_work.append(HostWork(name, -1, 0, start, host.now, host.name, _line(note), note[4]))
 
     def allocated(self, host: Host, device: int, stream: int, address: int, nbytes: int, block: int, held: int) -> None:
-        """A block of so many bytes was taken; tensors now hold `held` bytes of the device."""
+        """Record an allocation of `nbytes` in a block of `block` bytes; tensors now hold `held` bytes of the device."""
         if self.outer is not None:
             self.outer.allocated(host, device, stream, address, nbytes, block, held)
         if held > self.peaks.get(device, 0):
@@ -206,7 +207,7 @@ class Recorder:
         self._raw_allocations += (device, stream, host.name, host.now, address, nbytes, block, held, note)
 
     def freed(self, host: Host, address: int, uses: Uses | None = None) -> None:
-        """A block was given back, after these uses by streams."""
+        """Record that a block was freed, after these uses by streams."""
         if self.outer is not None:
             self.outer.freed(host, address, uses)
         if uses is not None:
@@ -216,7 +217,7 @@ class Recorder:
             self._freed_at[place] = host.now
 
     def born(self, address: int) -> tuple[int, int, Note] | None:
-        """On which stream, when and by which op memory in use was taken; None if that was before the recording."""
+        """Return an allocation's stream, time and op; None if it was made before the recording."""
         place = self._live.get(address)
         if place is None:
             return None
@@ -225,10 +226,10 @@ class Recorder:
         return stream, now, self.notes[index]
 
     def race(self, kind: str, device: int, first: Use, second: Use) -> None:
-        """Two uses of the same memory are not ordered."""
+        """Record a race between two uses of the same memory."""
         race = Race(
             kind, device,
-            first.note[0], _place(first.note), first.stream.id, second.note[0], _place(second.note), second.stream.id,
+            first.note[0], _line(first.note), first.stream.id, second.note[0], _line(second.note), second.stream.id,
         )  # fmt: skip
         key = (kind, device, race.first_line, race.second_line, race.first, race.second)
         if key not in self._known_races and len(self.races) < RACES:
@@ -236,7 +237,7 @@ class Recorder:
             self.races.append(race)
 
     def finish(self, now: int) -> None:
-        """End the recording: what still lives, lives until now."""
+        """End the recording: memory that is still allocated counts as allocated until now."""
         self.last_ns = max(self.last_ns, now)
         self._live.clear()
 
@@ -244,7 +245,7 @@ class Recorder:
 
     @property
     def kernels(self) -> list[Kernel]:
-        """In the order of their launch."""
+        """In the order of launch."""
         raw, known = self._raw_kernels, len(self._kernels)
         others: list[Any] = [*self._transfers, *self._collectives] if len(raw) > known * _KERNEL else []
         copies = {other.correlation for other in others}
@@ -258,7 +259,7 @@ class Recorder:
             waited = "" if start <= launched else "the stream" if before >= start else "the card"
             self._kernels.append(
                 Kernel(
-                    note[0], stream.device, stream.id, start, end, thread, _place(note), note[4], launched_ns=launched,
+                    note[0], stream.device, stream.id, start, end, thread, _line(note), note[4], launched_ns=launched,
                     flops=flops, nbytes=nbytes, share=share, shapes=tuple(tuple(shape) for shape in note[1]),
                     backward=note[5], correlation=number, waited_for=waited,
                 )
@@ -267,23 +268,23 @@ class Recorder:
 
     @property
     def transfers(self) -> list[Transfer]:
-        """In the order of their launch."""
+        """In the order of launch."""
         return self._transfers
 
     @property
     def collectives(self) -> list[Collective]:
-        """In the order in which all their ranks had come, by rank."""
+        """In the order in which their last ranks were ready; then by rank."""
         return self._collectives
 
     @property
     def allocations(self) -> list[Allocation]:
-        """In order; those that still live end where the recording does, so far."""
+        """In order; those not freed end where the recording ends, so far."""
         raw = self._raw_allocations
         for i in range(len(self._allocations) * _ALLOCATION, len(raw), _ALLOCATION):
             device, stream, thread, now, address, nbytes, block, held, index = raw[i : i + _ALLOCATION]
             note = self.notes[index]
             self._allocations.append(Allocation(
-                note[0], device, stream, now, now, thread, _place(note), note[4], address=address, nbytes=nbytes,
+                note[0], device, stream, now, now, thread, _line(note), note[4], address=address, nbytes=nbytes,
                 block_bytes=block, held=held,
             ))  # fmt: skip
         for record, freed_at in zip(self._allocations, self._freed_at, strict=True):
@@ -298,7 +299,7 @@ class Recorder:
 
     @property
     def totals(self) -> dict[tuple[int, str], Total]:
-        """Kernels, copies and collectives by (device, name): exact, however many there were."""
+        """Kernels, copies and collectives by (device, name): exact, without a limit."""
         totals = {key: replace(total) for key, total in self._beyond.items()}
         raw = self._raw_kernels
         for i in range(0, len(raw), _KERNEL):

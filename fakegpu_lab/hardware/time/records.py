@@ -1,8 +1,7 @@
-"""What happened on a machine while somebody recorded: kernels, copies, allocations, waits, with time and place.
+"""The records of a recording: kernels, copies, collectives, allocations and waits, with their times and source lines.
 
-Times are seconds of simulated time since the machine was enabled. `Recorder` is told by the clock, the copy engines and
-the driver's storages; what it cannot know itself (an op's name, the user's line, the module) the driver tells it.
-Details are bounded: beyond `LIMIT` records of a kind only the totals go on, and `dropped` says so.
+Times are seconds of simulated time since the machine was enabled. The number of records is limited: beyond `LIMIT` of a
+kind only the totals are kept, and `Recorder.dropped` counts the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
 Note: TypeAlias = "tuple[str, Sequence[Sequence[int]], CodeType | None, int, str, bool]"
-"""What the driver knows of the op that a kernel, a copy or an allocation belongs to: its name and shapes, the user's
+"""What the driver knows about the op that a kernel, a copy or an allocation belongs to: its name and shapes, the user's
 code and line, the module's path, whether autograd runs it."""
 
 LIMIT = 200_000
@@ -27,12 +26,13 @@ Shapes = tuple[tuple[int, ...], ...]
 
 @dataclass(slots=True)
 class Record:
-    """Something that took time on a machine.
+    """Something that took simulated time.
 
     Attributes
     ----------
     name
-        The op, as ``aten::mm``; ``Memcpy HtoD (Pageable -> Device)``, as profilers call copies; the call that waited.
+        The op, such as ``aten::mm``; a copy's name in profilers, such as ``Memcpy HtoD (Pageable -> Device)``; or the
+        call that waited.
     device
         The CUDA ordinal.
     stream
@@ -44,7 +44,7 @@ class Record:
     line
         The user's line, as ``file:number``; empty if none was found.
     module
-        The path of the `nn.Module` whose forward (or whose backward) it belongs to; empty outside modules.
+        The path of the `nn.Module` whose forward or backward pass it belongs to; empty outside modules.
     """
 
     name: str
@@ -79,17 +79,19 @@ class Kernel(Record):
     Attributes
     ----------
     launched_ns
-        When the host had launched it. It started later if the stream was busy (`queued`) or the card was.
+        When the host had launched it. It starts later if the stream or the card was busy (`waited_for`).
     flops, nbytes
         Floating-point operations; bytes read and written.
     share
-        The part of the card that it fills.
+        The fraction of the card that it fills.
     shapes
-        Of the op's tensors.
+        The shapes of the op's tensors.
     backward
         Whether autograd ran it.
     correlation
-        Ties it to its launch: the number of the launch in this recording.
+        The number of its launch in this recording.
+    waited_for
+        ``"the stream"`` or ``"the card"`` if it did not start when it was launched; else empty.
     """
 
     launched_ns: int = 0
@@ -111,11 +113,12 @@ class Transfer(Record):
     kind
         ``"h2d"``, ``"d2h"`` or ``"p2p"``.
     source, target
-        Ordinals; None is the host.
+        The devices' ordinals; None is the host.
     pinned
-        Whether the host's side was pinned memory; None between devices.
+        Whether the host memory was pinned; None between devices.
     content
-        Names the host tensor that was sent, and its state: the same number, the same unchanged tensor; else 0.
+        A number for the host tensor that was sent and its version: equal numbers mean the same unchanged tensor; 0 if
+        unknown.
     """
 
     kind: str = ""
@@ -135,7 +138,7 @@ class Transfer(Record):
 
 @dataclass(slots=True)
 class Collective(Record):
-    """An operation of several ranks, as one of their devices saw it: its kernel runs from `start` to `end`.
+    """One rank's part in a collective: its kernel runs from `start` to `end`.
 
     From `start` until `joined` it waits for the slowest rank, as NCCL's kernels do; then the bytes move.
 
@@ -144,15 +147,15 @@ class Collective(Record):
     group
         The process group's name.
     rank, ranks
-        Whose part this is, and who took part, by their global ranks.
+        The global rank of this part, and those of all parts.
     number
-        The group's how manieth operation, from 1: the same on all ranks.
+        The operation's number in its group, from 1: the same on all ranks.
     nbytes
-        As NCCL counts a collective's size: of the larger of a rank's input and output.
+        The collective's size, as NCCL counts it: the larger of a rank's input and output.
     algorithm, protocol
         Such as ``"ring"``, ``"tree"`` or ``"nvls"``, with ``"LL"``, ``"LL128"`` or ``"Simple"``.
     bus_bandwidth
-        Bytes per second, as nccl-tests count it: what the links carried, whatever the number of ranks.
+        Bytes per second, as nccl-tests computes it: the traffic of the links, comparable between numbers of ranks.
     """
 
     group: str = ""
@@ -174,25 +177,25 @@ class Collective(Record):
 
     @property
     def joined(self) -> float:
-        """When the last rank had come, seconds."""
+        """When the last rank was ready, seconds."""
         return self.joined_ns / 1e9
 
     @property
     def waited(self) -> float:
-        """For how long it waited for the others, seconds."""
+        """How long it waited for the others, seconds."""
         return (self.joined_ns - self.start_ns) / 1e9
 
 
 @dataclass(slots=True)
 class Allocation(Record):
-    """Device memory that was taken, until it was given back (or until recording ended: `freed` is False).
+    """A block of device memory, from its allocation until it was freed or the recording ended (`freed` is False).
 
     Attributes
     ----------
     address, nbytes
-        Where it lies, and the bytes asked for; `block_bytes` with rounding.
+        The block's address, and the bytes requested; `block_bytes` is the rounded size.
     held
-        The bytes that all tensors of the device held with it.
+        The bytes that all tensors of the device held after it.
     """
 
     address: int = 0
@@ -204,17 +207,17 @@ class Allocation(Record):
 
 @dataclass(slots=True)
 class Wait(Record):
-    """A host thread that waited for a device; `name` says in which call."""
+    """A host thread's wait for a device; `name` is the call."""
 
 
 @dataclass(slots=True)
 class HostWork(Record):
-    """Host-side work that `host_work` stood for; it is on no device: `device` is -1."""
+    """Work on the host that the program stated with `host_work`; on no device: `device` is -1."""
 
 
 @dataclass(slots=True)
 class Total:
-    """All kernels, copies or collectives of one name on one device: exact, however many there were."""
+    """The sum over all kernels, copies or collectives of one name on one device: exact, without a limit."""
 
     count: int = 0
     ns: int = 0

@@ -1,7 +1,7 @@
-"""How busy a device was of late: what NVML calls utilisation, from what the clock knows when hosts wait.
+"""How busy a device was recently: NVML's utilization, from samples taken when hosts wait.
 
 NVML samples a card over "between 1 second and 1/6 second, depending on the product" (nvmlDeviceGetUtilizationRates).
-Here it is the last sixth of a second of simulated time, or all of it where the machine is younger.
+Here the period is the last sixth of a second of simulated time, or the machine's whole life if that is shorter.
 """
 
 from __future__ import annotations
@@ -11,42 +11,42 @@ from collections import deque
 WINDOW_NS = 1_000_000_000 // 6
 """The sample period."""
 
-_GRAIN_NS = WINDOW_NS // 64
+_SAMPLE_INTERVAL_NS = WINDOW_NS // 64
 
 
-class Load:
-    """Points of a device's past: how long kernels had run by then.
+class UtilizationSamples:
+    """Samples of a device's past: how many nanoseconds of kernels had run by then.
 
-    A point is noted when a host waits for the device, at most every 1/64 of the sample period; between two points the
-    device is taken to have been busy evenly.
+    A sample is taken when a host waits for the device, at most every 1/64 of the sample period; between two samples the
+    device counts as evenly busy.
     """
 
-    __slots__ = ("_points", "due")
+    __slots__ = ("_samples", "due")
 
     def __init__(self) -> None:
-        self._points: deque[tuple[int, int]] = deque([(0, 0)], maxlen=256)
+        self._samples: deque[tuple[int, int]] = deque([(0, 0)], maxlen=256)
         self.due = 0
-        """From when on the next point is worth noting, ns."""
+        """The time from which the next sample is worth taking, ns."""
 
     def note(self, now: int, ran: int) -> None:
-        """Remember that kernels had run for `ran` ns by `now`; called after a wait, once that is `due`."""
-        self.due = now + _GRAIN_NS
-        self._points.append((now, ran))
+        """Add a sample: kernels had run for `ran` ns by `now`. Called after a wait, once a sample is `due`."""
+        self.due = now + _SAMPLE_INTERVAL_NS
+        self._samples.append((now, ran))
 
     def busy(self, now: int, ran: int) -> float:
-        """The part of the sample period that ends `now` in which a kernel ran: 0 to 1."""
+        """The fraction of the sample period ending `now` in which a kernel ran, 0 to 1."""
         began = max(0, now - WINDOW_NS)
         if now <= began:
             return 0.0
-        points = [*self._points, (now, ran)]
-        return min(1.0, max(0.0, (ran - _at(points, began)) / (now - began)))
+        samples = [*self._samples, (now, ran)]
+        return min(1.0, max(0.0, (ran - _ran_by(samples, began)) / (now - began)))
 
 
-def _at(points: list[tuple[int, int]], when: int) -> float:
-    """Nanoseconds of kernels that had run at a time, between the points before and after it."""
-    for place in range(len(points) - 2, -1, -1):
-        time, done = points[place]
+def _ran_by(samples: list[tuple[int, int]], when: int) -> float:
+    """Nanoseconds of kernels run by a time, interpolated between the samples before and after it."""
+    for place in range(len(samples) - 2, -1, -1):
+        time, done = samples[place]
         if time <= when:
-            later, more = points[place + 1]
+            later, more = samples[place + 1]
             return done + (more - done) * (when - time) / max(later - time, 1)
-    return float(points[0][1])
+    return float(samples[0][1])

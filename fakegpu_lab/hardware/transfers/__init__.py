@@ -1,7 +1,7 @@
-"""What moves between host and devices, and between devices, in simulated time. Start with `copies`.
+"""Copies and collectives in simulated time. Start with `copies`.
 
-`copies` has what a transfer is charged (pageable and pinned, peer to peer); `collectives` puts each device's part of a
-collective on a stream of its own.
+`copies` charges transfers (pageable and pinned, peer to peer); `collectives` runs each device's part of a collective on
+a stream of its own.
 
 May import everything of `hardware` but `machine`.
 """

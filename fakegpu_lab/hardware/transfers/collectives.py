@@ -1,7 +1,7 @@
 """Collectives in simulated time: each device's part runs on a stream of its own, and all end together.
 
-A part's kernel starts when its launch has reached the card and its stream is free, as NCCL's does; there it waits for
-the others, and keeps the stream busy. When the last has come, the bytes move for as long as `Fabric` says.
+Like NCCL's, a part's kernel starts when its launch has reached the card and its stream is free; it waits for the
+others, which keeps the stream busy. When the last part has started, the bytes move for the time that `Fabric` computes.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Part:
     Attributes
     ----------
     rank
-        Whose it is, by its global rank.
+        The global rank that it belongs to.
     thread
         The host thread that launched it.
     launched_ns
-        When it had been launched.
+        When the launch had reached the card.
     ready_ns
-        When its stream was free for it: known when it runs.
+        When its stream was free for it; set by `run`.
     note
-        The place of the recorder's note of it; -1 if nobody recorded.
+        The index of the recorder's note about it; -1 outside a recording.
     """
 
     device: Device
@@ -48,7 +48,7 @@ class Part:
 
 
 def launch(host: Host, device: Device, stream: Stream, rank: int = 0) -> Part:
-    """Launch a part: the host pays for it and goes on."""
+    """Launch a part: the host pays for the launch and continues."""
     host.now += stream.overhead
     recorder = device.timeline.recorder
     note = recorder.note(host) if recorder is not None else -1
@@ -66,7 +66,7 @@ def run(
     number: int = 0,
     elsewhere: Sequence[tuple[int, int]] = (),
 ) -> tuple[int, int]:
-    """All parts are launched: place the collective on all their streams.
+    """Place a collective, whose parts are all launched, on their streams.
 
     Parameters
     ----------
@@ -75,14 +75,14 @@ def run(
     nbytes
         Its size, as NCCL counts it.
     group, number
-        Of the process group, and the how manieth of its operations this is.
+        The process group's name, and the operation's number in it.
     elsewhere
-        Ranks on machines that other processes simulate, and when each was ready, ns.
+        Ranks that other processes simulate, and when each was ready, ns.
 
     Returns
     -------
     tuple
-        When the last part had come, and when all ended, ns.
+        When the last part was ready, and when all ended, ns.
     """
     for part in parts:
         part.ready_ns = max(part.launched_ns, part.stream.end)

@@ -1,8 +1,8 @@
-"""Copies between host memory and devices and between devices, in simulated time and in the ledgers.
+"""Copies between host and device and between devices: their simulated time, and their counts in the ledgers.
 
-A device has one copy engine to it and one from it, so copies in one direction queue behind each other, copies in both
-directions and kernels of other streams go on side by side. What the host waits for is what the CUDA Runtime API says
-under "API synchronization behavior", and PyTorch's own synchronisation after it (aten/src/ATen/native/cuda/Copy.cu).
+A device has one copy engine for each direction: copies in the same direction queue behind each other; copies in
+opposite directions and kernels of other streams run at the same time. The host waits as "API synchronization behavior"
+in the CUDA Runtime API describes, and for PyTorch's own synchronisation after it (aten/src/ATen/native/cuda/Copy.cu).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def to_device(host: Host, device: Device, nbytes: int, *, pinned: bool = False, non_blocking: bool = False) -> None:
-    """A copy of `nbytes` bytes from host memory, on the current stream.
+    """Copy `nbytes` bytes from host memory, on the current stream.
 
-    From pinned memory with `non_blocking` the host goes on at once. Else it waits for the copy; a small one from
-    pageable memory with `non_blocking` only until it is staged.
+    With pinned memory and `non_blocking`, the host continues at once. Otherwise it waits for the copy; for a small one
+    from pageable memory with `non_blocking`, only until it is staged.
     """
     device.ledger.host_to_device(nbytes)
-    end, staged = _by_engine(host, device, "h2d", nbytes, pinned)
+    end, staged = _queue_copy(host, device, "h2d", nbytes, pinned)
     if not non_blocking:
         _wait(host, device, end, "the copy to the device, which is not non_blocking")
     elif not pinned:
@@ -34,15 +34,15 @@ def to_device(host: Host, device: Device, nbytes: int, *, pinned: bool = False, 
 
 
 def to_host(host: Host, device: Device, nbytes: int, *, pinned: bool = False, non_blocking: bool = False) -> None:
-    """A copy of `nbytes` bytes to host memory, on the current stream; only pinned and `non_blocking` does not wait."""
+    """Copy `nbytes` bytes to host memory, on the current stream; only pinned and `non_blocking` does not wait."""
     device.ledger.device_to_host(nbytes)
-    end, _ = _by_engine(host, device, "d2h", nbytes, pinned)
+    end, _ = _queue_copy(host, device, "d2h", nbytes, pinned)
     if not (pinned and non_blocking):
         _wait(host, device, end, "the copy to the host")
 
 
 def to_peer(host: Host, source: Device, target: Device, nbytes: int) -> None:
-    """A copy to another device: after what both current streams have queued, and before what they queue next."""
+    """Copy to another device, after all work queued on both current streams and before what they queue next."""
     ledger = source.ledger
     ledger.peer_to_peer(target.ledger, nbytes)
     ledger.p2p_sent_to[target.slot] = ledger.p2p_sent_to.get(target.slot, 0) + nbytes
@@ -61,8 +61,8 @@ def to_peer(host: Host, source: Device, target: Device, nbytes: int) -> None:
         recorder.copy(host, from_, source.index, target.index, nbytes, start, end, pinned=None)
 
 
-def _by_engine(host: Host, device: Device, direction: str, nbytes: int, pinned: bool) -> tuple[int, int]:
-    """Queue a copy; when it ends, and when the host has staged it if it has to."""
+def _queue_copy(host: Host, device: Device, direction: str, nbytes: int, pinned: bool) -> tuple[int, int]:
+    """Queue a copy on its engine; return when it ends, and when the host has staged it (if it must)."""
     stream = host.streams[device]
     host.now += stream.overhead
     to = direction == "h2d"
