@@ -1,7 +1,7 @@
-"""Sizes, times and tables, written for people to read. Start with `units`.
+"""Sizes, times and tables, written for people. Start with `units`.
 
-`units` writes bytes, durations, rates and counts; `table` is a small table that reads well in a terminal, a notebook
-and a file. Everything that shows a number uses these two, so that one figure looks the same everywhere.
+`units` writes bytes, durations, rates and counts; `table` is a small table for a terminal, a notebook or a file.
+Everything that shows numbers uses these two, so that a number looks the same everywhere.
 
 Imports nothing of the package.
 """

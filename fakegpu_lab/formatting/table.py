@@ -1,4 +1,4 @@
-"""A small table that reads well in a terminal, in a notebook and in a file.
+"""A small table for a terminal, a notebook or a file.
 
 >>> print(Table(["card", "memory"], [["a100", "80 GiB"], ["t4", "16 GiB"]]))
 card  memory
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headers: text where it is printed, HTML in a notebook, coloured where rich prints it.
+    """Rows under headers: text when printed, HTML in a notebook, coloured when rich prints it.
 
     Attributes
     ----------
     headers
-        One a column.
+        One for each column.
     rows
-        As many cells each as there are headers.
+        Each with as many cells as there are headers.
     title
         A line above the table; may be empty.
     numbers
-        The columns, by position, that are flush right.
+        The indices of the right-aligned columns.
     note
         A line below the table; may be empty.
     """

@@ -1,7 +1,7 @@
-"""What parent and child processes hand each other. Start with `inheritance`.
+"""What parent and child processes pass to each other. Start with `inheritance`.
 
-`inheritance` leaves the machine in the environment for child processes (`fakegpu_lab.autoload` picks it up there);
-`run_reports` collects what each process of a ``fakegpu-lab run`` did into one report.
+`inheritance` puts the machine into the environment of child processes, where `fakegpu_lab.autoload` reads it;
+`run_reports` collects the reports of all processes of a ``fakegpu-lab run``.
 
 May import `nvml`, `hardware`, `user_code`.
 """

@@ -1,4 +1,4 @@
-"""How child processes get the parent's machine: an environment variable, which `fakegpu_lab.autoload` reads."""
+"""How child processes get the parent's machine: through an environment variable, which `fakegpu_lab.autoload` reads."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 __all__ = ["IDENTITY", "REPORTS", "VARIABLE", "WORLD", "forget", "inheriting", "leave"]
 
 WORLD = "FAKEGPU_LAB_WORLD"
-"""``size:rank:ranks a node`` of the world that is implied for this process (``fakegpu-lab plan``)."""
+"""``size:rank:ranks per node`` of the world implied for this process by ``fakegpu-lab plan``."""
 REPORTS = "FAKEGPU_LAB_REPORTS"
-"""The process id of a ``fakegpu-lab run``, and the folder where its children report what they did (`run_reports`)."""
+"""The process id of a ``fakegpu-lab run``, and the folder for its children's reports (`run_reports`)."""
 _numbers = itertools.count(1)
 _inheriting = False
 
 
 @contextlib.contextmanager
 def inheriting() -> Iterator[None]:
-    """Within it, a machine that is enabled is the parent's, and keeps the parent's name."""
+    """Inside the ``with`` block, an enabled machine is the parent's, and keeps the parent's name."""
     global _inheriting
     _inheriting = True
     try:
@@ -37,17 +37,17 @@ def inheriting() -> Iterator[None]:
 
 
 def leave(spec: str, memory: int | str | None, compute: str) -> None:
-    """Let child processes started from now on find this machine, and nvidia-smi."""
+    """Let child processes started from now on inherit this machine, and find nvidia-smi."""
     from fakegpu_lab.nvml import program_path
 
-    os.environ[VARIABLE] = json.dumps({"spec": _anywhere(spec), "memory": memory, "compute": compute})
+    os.environ[VARIABLE] = json.dumps({"spec": _absolute(spec), "memory": memory, "compute": compute})
     if not (_inheriting and IDENTITY in os.environ):
         os.environ[IDENTITY] = f"{os.getpid()}-{next(_numbers)}"
     program_path.enter()
 
 
 def forget() -> None:
-    """Let child processes started from now on see no machine."""
+    """Let child processes started from now on inherit no machine."""
     os.environ.pop(IDENTITY, None)
     if os.environ.pop(VARIABLE, None) is not None:
         from fakegpu_lab.nvml import program_path
@@ -55,8 +55,8 @@ def forget() -> None:
         program_path.leave()
 
 
-def _anywhere(spec: str) -> str:
-    """The spec with its paths made absolute: a child may start in another folder."""
+def _absolute(spec: str) -> str:
+    """The specification with absolute paths: a child may start in another folder."""
     from fakegpu_lab.hardware.catalogue.lookup import is_path
 
     parts = [part.strip().strip("\"'") for part in spec.split(",")]

@@ -1,7 +1,7 @@
-"""What the processes of a run tell the ``fakegpu-lab run`` that started them: one report for all ranks.
+"""The reports that the processes of a ``fakegpu-lab run`` leave for it.
 
-`run` leaves a folder in the environment. A process that was started there and used its GPUs writes a file into it when
-it ends; one that takes part in collectives writes now and then, so that something is known of it if it is killed.
+`run` names a folder in the environment. Each process that used its GPUs writes a file into it when it ends. A process
+that takes part in collectives also writes from time to time, so that there is a report even if it is killed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Machine
 
 _REFRESH_SECONDS = 0.5
-"""Between two files of a process that is at work, by the wall clock: it decides only how old is what a killed one
-leaves."""
+"""Wall-clock time between two reports of a running process: it decides only how old a killed process's report is."""
 
 
 class ProcessReport(BaseModel):
-    """One process of a run, as it was at its end."""
+    """One process of a run, at its end."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -42,25 +41,25 @@ class ProcessReport(BaseModel):
 
     @property
     def devices(self) -> tuple[DeviceSnapshot, ...]:
-        """Those that it used."""
+        """The devices that it used."""
         return used(self.snapshot)
 
 
 def used(snapshot: Snapshot) -> tuple[DeviceSnapshot, ...]:
-    """The devices on which something was done."""
+    """The devices with memory or counters in use."""
     return tuple(
         device for device in snapshot.devices if device.memory.peak_reserved or any(dict(device.counters).values())
     )
 
 
 class _Reporter:
-    """What the calling process leaves."""
+    """Writes the report of the calling process."""
 
     def __init__(self, folder: str, machine: Callable[[], Machine | None]) -> None:
         self.path = Path(folder) / f"{os.getpid()}.json"
         self.machine = machine
         self.process = os.getpid()
-        self.wrote = 0.0
+        self.last_write = 0.0
 
     def write(self, *, ended: bool) -> None:
         if os.getpid() != self.process:  # a forked child runs its parent's exit handlers
@@ -71,7 +70,7 @@ class _Reporter:
         snapshot = machine.snapshot()
         if not used(snapshot) and identity.rank is None:
             return
-        told = ProcessReport(
+        report = ProcessReport(
             name=multiprocessing.current_process().name if identity.rank is None else f"rank {identity.rank}",
             rank=identity.rank,
             world_size=identity.world_size,
@@ -80,20 +79,20 @@ class _Reporter:
             snapshot=snapshot,
         )
         new = self.path.with_suffix(".new")
-        with contextlib.suppress(OSError):  # the run has gone, or its disk is full
-            new.write_text(told.model_dump_json(), encoding="utf-8")
+        with contextlib.suppress(OSError):  # the run is over, or its disk is full
+            new.write_text(report.model_dump_json(), encoding="utf-8")
             new.replace(self.path)
 
 
 class _Identity:
-    """Which rank this process is, if it is one."""
+    """The rank of this process, if it has one."""
 
     def __init__(self) -> None:
         self.rank: int | None = None
         self.world_size: int | None = None
 
     def guess(self) -> None:
-        """A process of torchrun's is the rank that its environment says; what it starts itself is not."""
+        """Take the rank from torchrun's environment variables, unless this process is itself a child of a rank."""
         rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
         if rank.isdigit() and size.isdigit() and multiprocessing.parent_process() is None:
             self.rank, self.world_size = int(rank), int(size)
@@ -104,7 +103,7 @@ _reporter: _Reporter | None = None
 
 
 def report_to(folder: str, machine: Callable[[], Machine | None]) -> None:
-    """Let this process leave its report in `folder` when it ends."""
+    """Let this process write its report to `folder` when it ends."""
     global _reporter
     if _reporter is None:
         identity.guess()
@@ -113,14 +112,14 @@ def report_to(folder: str, machine: Callable[[], Machine | None]) -> None:
 
 
 def progress() -> None:
-    """Leave how far this process has come, if the last time was a while ago."""
-    if _reporter is not None and time.monotonic() - _reporter.wrote > _REFRESH_SECONDS:
+    """Write an intermediate report, unless the last one is recent."""
+    if _reporter is not None and time.monotonic() - _reporter.last_write > _REFRESH_SECONDS:
         _reporter.write(ended=False)
-        _reporter.wrote = time.monotonic()
+        _reporter.last_write = time.monotonic()
 
 
 def collect(folder: Path) -> tuple[ProcessReport, ...]:
-    """What was left in a folder: ranks in their order, then others; of a rank that was started again, the last."""
+    """Read a folder's reports: first the ranks in order (of a restarted rank, the last attempt), then the others."""
     found: list[ProcessReport] = []
     for path in sorted(folder.glob("*.json")):
         with contextlib.suppress(OSError, ValidationError):

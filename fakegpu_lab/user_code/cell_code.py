@@ -1,4 +1,4 @@
-"""A notebook's cell as a cell magic gets it, made into code whose errors point at the cell's own lines."""
+"""Compiling and running the body of a cell magic, so that errors point at the cell's own lines."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Cell(NamedTuple):
     Attributes
     ----------
     name
-        The file name by which tracebacks and `linecache` find it.
+        The file name under which tracebacks and `linecache` find it.
     tree
-        Its statements. The first line below the magic is line 2, as the notebook counts.
+        Its statements. The first line below the magic is line 2, as in the notebook.
     source
-        Its text as Python, with an empty line for the magic's.
+        Its text as Python, with an empty line in place of the magic.
     """
 
     name: str
@@ -25,12 +25,12 @@ class Cell(NamedTuple):
 
 
 def parse(shell: Any, text: str) -> Cell:
-    """Read the text below a cell magic.
+    """Parse the text below a cell magic.
 
     Raises
     ------
     SyntaxError
-        Of the text's own, with its line.
+        If the text is not valid Python; with the cell's own line.
     """
     __tracebackhide__ = True
     source = "\n" + shell.transform_cell(text)
@@ -40,7 +40,7 @@ def parse(shell: Any, text: str) -> Cell:
 
 
 def run(shell: Any, cell: Cell, names: dict[str, Any]) -> Any:
-    """Run a cell and return the value of its last line, if that is an expression."""
+    """Run a cell; return the value of its last statement if that is an expression, else None."""
     __tracebackhide__ = True
     body, last = cell.tree.body, None
     if body and isinstance(body[-1], ast.Expr):

@@ -1,4 +1,4 @@
-"""Where the user's code runs: whether IPython is there, whether to show our own frames, which variables we read."""
+"""Where the user's code runs: IPython's shell if there is one, and the environment variables of this package."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import sys
 from typing import Any
 
 DEBUG = os.environ.get("FAKEGPU_LAB_DEBUG") == "1"
-"""Whether tracebacks show the frames of this package, too."""
+"""Whether tracebacks also show the frames of this package."""
 
 MACHINE = "FAKEGPU_LAB_MACHINE"
-"""Environment variable with the spec of the machine, as JSON; `fakegpu_lab.processes.inheritance` writes it."""
+"""Environment variable with the machine's specification, as JSON; `fakegpu_lab.processes.inheritance` writes it."""
 IDENTITY = "FAKEGPU_LAB_ID"
-"""Environment variable that names the machine: the same in all processes of a notebook or a run."""
+"""Environment variable with the machine's name: the same in all processes of a notebook or a run."""
 
 
 def shell() -> Any:
-    """IPython's shell, of a notebook or of its prompt; None without one. Imports nothing."""
+    """Return IPython's shell, of a notebook or of its prompt; None without IPython, which is not imported."""
     ipython: Any = sys.modules.get("IPython")
     return ipython.get_ipython() if ipython is not None else None

@@ -1,8 +1,8 @@
-"""Tracebacks end at the user's own line: without the frames of cell magics and of this package.
+"""Tracebacks without the frames of cell magics and of this package, so that they end at the user's own line.
 
-What is left is what the same error shows on a real GPU: the cell's lines, those of libraries in between, and CUDA's
-message. While there is a machine they are trimmed where they are shown, in IPython and by `sys.excepthook`.
-``FAKEGPU_LAB_DEBUG=1`` leaves all frames in.
+The rest is what the same error shows on a real GPU: the cell's lines, those of libraries in between, and CUDA's
+message. While a machine is enabled, IPython and `sys.excepthook` trim the tracebacks that they show.
+``FAKEGPU_LAB_DEBUG=1`` keeps all frames.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _MAGICS = frozenset({"run_cell_magic", "run_line_magic"})
 
 
 def trim(error: BaseException) -> None:
-    """Take out of an error's traceback, and of those it was raised from, the frames that are not the user's concern.
+    """Remove the frames of magics and of this package from the tracebacks of an error and of its causes.
 
-    One that would have no frame left stays whole: it is an error of ours.
+    A traceback that would have no frame left stays whole: the error is ours.
     """
     seen: set[int] = set()
     one: BaseException | None = error
@@ -37,25 +37,36 @@ def trim(error: BaseException) -> None:
 
 
 def _trimmed(traceback: TracebackType | None) -> TracebackType | None:
-    frames = list(_steps(traceback))
-    for place, step in enumerate(frames):
-        code = step.tb_frame.f_code
-        if code.co_name in _MAGICS and code.co_filename.endswith(_SHELL):
-            frames = frames[place + 1 :]  # the line that calls the magic is Jupyter's, not the user's
-            break
-    files = [step.tb_frame.f_code.co_filename for step in frames]
-    last = max((place for place, file in enumerate(files) if not (_is_hidden(file) or _is_torchs(file))), default=-1)
-    for place, file in enumerate(files):
-        if place > last and file.startswith(_OURS):  # from here on all stands for C++, torch's own frames as well
-            frames = frames[:place]
-            break
-    kept = [step for step in frames if not _is_hidden(step.tb_frame.f_code.co_filename)]
+    steps = _without_our_end(_below_magic(list(_steps(traceback))))
+    kept = [step for step in steps if not _is_hidden(_file(step))]
     if not kept:
         return traceback
-    found = None
+    trimmed = None
     for step in reversed(kept):
-        found = TracebackType(found, step.tb_frame, step.tb_lasti, step.tb_lineno)
-    return found
+        trimmed = TracebackType(trimmed, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    return trimmed
+
+
+def _below_magic(steps: list[TracebackType]) -> list[TracebackType]:
+    """The steps after IPython's call of a magic: the line that calls it is Jupyter's, not the user's."""
+    for place, step in enumerate(steps):
+        if step.tb_frame.f_code.co_name in _MAGICS and _file(step).endswith(_SHELL):
+            return steps[place + 1 :]
+    return steps
+
+
+def _without_our_end(steps: list[TracebackType]) -> list[TracebackType]:
+    """The steps before our first frame after the user's last: from there on, all frames (torch's too) stand for C++."""
+    files = [_file(step) for step in steps]
+    last = max((place for place, file in enumerate(files) if not (_is_hidden(file) or _is_torchs(file))), default=-1)
+    for place, file in enumerate(files):
+        if place > last and file.startswith(_OURS):
+            return steps[:place]
+    return steps
+
+
+def _file(step: TracebackType) -> str:
+    return step.tb_frame.f_code.co_filename
 
 
 def _is_hidden(file: str) -> bool:
@@ -74,14 +85,14 @@ def _steps(traceback: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def show(shell: Any, error: Exception) -> None:
-    """Show an error as IPython does, trimmed."""
+    """Show an error as IPython does, with a trimmed traceback."""
     if not environment.DEBUG:
         trim(error)
     shell.showtraceback((type(error), error, error.__traceback__), tb_offset=0)
 
 
 def watch() -> Callable[[], None]:
-    """Trim what is shown from now on; returns what ends that."""
+    """Trim every traceback shown from now on; return the function that ends this."""
     if environment.DEBUG:
         return lambda: None
     before = sys.excepthook
