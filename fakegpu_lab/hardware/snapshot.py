@@ -1,4 +1,4 @@
-"""Snapshot: the machine's state as data, which panels, the extension and reports read, and nothing else."""
+"""The machine's state as data. Panels, the extension and reports read a `Snapshot`, and nothing else."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class CachingAllocator(Recycling):
             if remainder >= min_remainder:
                 # alloc_found_block, split: the low part is handed out, the block itself stays free with the remainder.
                 segment = block.segment
-                if self._spare:
+                if self._spare:  # what Block() does, written out
                     given = self._spare.pop()
                     given.address = address
                     given.size = size

@@ -78,10 +78,6 @@ class Stream:
         self.watch: Watch | None = None
         self.capture: Any = None
 
-    def reached(self, now: int) -> bool:
-        """Whether all queued work is done at `now`."""
-        return self.end <= now
-
     def __repr__(self) -> str:
         return f"<Stream {self.id}, done at {self.end / 1e3:.3f} µs>"
 

@@ -58,13 +58,10 @@ def _not_active(gpu: Gpu) -> Value:
     return "Not Active"
 
 
-_count = [0]
-"""How many cards the current machine has."""
-
 GPU_FIELDS: dict[str, Field] = {
     "timestamp": Field("", lambda g: now("short"), "When the question was answered."),
     "driver_version": Field("", lambda g: DRIVER_VERSION, "The version of the driver."),
-    "count": Field("", lambda g: _count[0], "How many GPUs the machine has."),
+    "count": Field("", _none, "How many GPUs the machine has."),
     "name": Field("", lambda g: g.card.name, "The card's name.", ("gpu_name",)),
     "serial": Field("", _none, "The board's serial number.", ("gpu_serial",)),
     "uuid": Field("", lambda g: g.card.uuid, "The card's UUID; the same in every run.", ("gpu_uuid",)),
@@ -207,24 +204,35 @@ class UnknownFieldError(Exception):
     """No field has this name (``args[0]``)."""
 
 
-def _field(name: str, known: dict[str, _AnyField]) -> tuple[str, _AnyField]:
+def named(names: Sequence[str], known: dict[str, _AnyField]) -> list[tuple[str, _AnyField]]:
+    """Find fields by their names or aliases.
+
+    Raises
+    ------
+    UnknownFieldError
+        If no field has one of the names.
+    """
+    return [_named(name, known) for name in names]
+
+
+def _named(name: str, known: dict[str, _AnyField]) -> tuple[str, _AnyField]:
     for full, field in known.items():
         if name == full or name in field.aliases:
             return full, field
     raise UnknownFieldError(name)
 
 
-def gpus_csv(gpus: Sequence[Gpu], names: Sequence[str], *, header: bool, units: bool, count: int) -> str:
-    """The table of ``--query-gpu``: one row for each card."""
-    fields = [_field(name, GPU_FIELDS) for name in names]
-    _count[0] = count
-    rows = [[_cell(field, field.read(gpu), units=units) for _, field in fields] for gpu in gpus]
+def gpus_csv(gpus: Sequence[Gpu], fields: Sequence[tuple[str, Field]], *, header: bool, units: bool, count: int) -> str:
+    """The table of ``--query-gpu``: one row for each card. `count` is the number of cards in the machine."""
+    rows = [
+        [_cell(field, count if name == "count" else field.read(gpu), units=units) for name, field in fields]
+        for gpu in gpus
+    ]
     return _csv(fields, rows, header=header)
 
 
-def apps_csv(gpus: Sequence[Gpu], names: Sequence[str], *, header: bool, units: bool) -> str:
+def apps_csv(gpus: Sequence[Gpu], fields: Sequence[tuple[str, AppField]], *, header: bool, units: bool) -> str:
     """The table of ``--query-compute-apps``: one row for each process on a card."""
-    fields = [_field(name, APP_FIELDS) for name in names]
     rows = [
         [_cell(field, field.read(gpu, process), units=units) for _, field in fields]
         for gpu in gpus

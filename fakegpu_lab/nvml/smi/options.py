@@ -167,14 +167,14 @@ def _csv_page(options: _Options, switch: str) -> Callable[[View, list[Gpu]], str
         raise UsageError(f"The --{switch} switch needs its format: --format=csv, and with it noheader and nounits.")
     names = [one.strip() for one in options.given[switch].split(",") if one.strip()]
     header, units = "noheader" not in form, "nounits" not in form
-    known: dict[str, fields.Field] | dict[str, fields.AppField]
-    known = fields.GPU_FIELDS if switch == "query-gpu" else fields.APP_FIELDS
-    for name in names:
-        if not any(name == full or name in one.aliases for full, one in known.items()):
-            raise UsageError(f'Field "{name}" is not a valid field to query.\n', 2)
-    if switch == "query-gpu":
-        return lambda view, gpus: fields.gpus_csv(gpus, names, header=header, units=units, count=len(view.gpus))
-    return lambda view, gpus: fields.apps_csv(gpus, names, header=header, units=units)
+    try:
+        if switch == "query-gpu":
+            of_gpus = fields.named(names, fields.GPU_FIELDS)
+            return lambda view, gpus: fields.gpus_csv(gpus, of_gpus, header=header, units=units, count=len(view.gpus))
+        of_apps = fields.named(names, fields.APP_FIELDS)
+        return lambda view, gpus: fields.apps_csv(gpus, of_apps, header=header, units=units)
+    except fields.UnknownFieldError as error:
+        raise UsageError(f'Field "{error.args[0]}" is not a valid field to query.\n', 2) from None
 
 
 def _interval(options: _Options) -> float | None:
