@@ -1,6 +1,6 @@
 """Segments: taking memory from the device, and giving it back.
 
-This part is slow and runs rarely; `caching_allocator` has the fast one. Memory is sought in the order of malloc and
+This part is slow and runs rarely; `caching_allocator` has the fast one. Its attempts have the order of malloc and
 alloc_block in c10/cuda/CUDACachingAllocator.cpp.
 """
 
