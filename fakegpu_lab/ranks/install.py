@@ -1,7 +1,7 @@
-"""How torch.distributed comes to make our process groups: NCCL is there, and groups of ranks are `RankGroup`s.
+"""The patches of torch.distributed while a machine is enabled: NCCL is available, and process groups are `RankGroup`s.
 
-`install` holds as long as a machine is enabled. A process that is no rank of a run makes its groups as torch does, but
-for those of one member alone (a notebook that calls ``init_process_group("nccl", rank=0, world_size=1, …)``).
+A group's operations run on a communicator: a `Channel` between ranks of this process, a `ProcessChannel` between
+processes, an `ImpliedChannel` where one rank of a large job runs alone.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from fakegpu_lab.ranks.torchrun import process_ranks
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.ranks.collectives.operation import Communicator
 
 _new_process_group: Any = c10d._new_process_group_helper
 _batch_isend_irecv: Any = c10d.batch_isend_irecv
@@ -90,7 +91,7 @@ def make_group(
     store: Any = None,
     timeout: Any = None,
 ) -> RankGroup:
-    """A rank's member of a group, on the channels that it shares with the others' members.
+    """A rank's process group, on the communicators that it shares with the other ranks' groups.
 
     Parameters
     ----------
@@ -101,7 +102,7 @@ def make_group(
     member
         The rank in the group.
     store, timeout
-        The group's own store, and how long to wait for the others, where the members are processes.
+        The group's own store, and how long to wait for the other members: where these are processes.
     """
     rank = current_rank()
     generations = c10d._world.generations if rank is not None else {}
@@ -121,17 +122,17 @@ def make_group(
 
 def _channel(
     name: str, kind: str, ranks: tuple[int, ...], description: str, member: int, store: Any, timeout: Any
-) -> Channel:
-    """A channel between ranks of this process, between processes, or to ranks that are only implied."""
-    if (inside := implied_ranks.world()) is not None:
-        return implied_ranks.ImpliedChannel(name, kind, ranks, description, member, implied_ranks.fabric(inside))
+) -> Communicator:
+    """A communicator between ranks of this process, between processes, or to ranks that are only implied."""
+    if (world := implied_ranks.world()) is not None:
+        return implied_ranks.ImpliedChannel(name, kind, ranks, description, member, implied_ranks.fabric(world))
     if current_rank() is None and len(ranks) > 1:
         return process_ranks.ProcessChannel(name, kind, ranks, description, store, member, timeout or NCCL_TIMEOUT)
     return Channel(name, kind, ranks, description)
 
 
 def _register(group: RankGroup, backend: str, config: str, tag: str | None) -> None:
-    """As `distributed_c10d._register_pg_in_world`, which 2.10 does not have."""
+    """As `distributed_c10d._register_pg_in_world`, which torch 2.10 does not have."""
     world: Any = c10d._world
     world.pg_map[group] = (backend, group.store)
     world.pg_names[group] = group.group_name
@@ -152,7 +153,7 @@ def split_group(
     group_desc: str | None = None,
     device_types: list[torch.device] | None = None,
 ) -> RankGroup | None:
-    """`ProcessGroup.split_group`: a group of some of this one's ranks; None for the others."""
+    """`ProcessGroup.split_group`: a group of some of this group's ranks; None on the others."""
     for backend in self._backends.values():
         backend.count_split()
     if self.rank() not in ranks:
@@ -169,7 +170,7 @@ def split_group(
 
 
 def batch_isend_irecv(p2p_op_list: list[Any]) -> list[Any]:
-    """`distributed_c10d.batch_isend_irecv`, which makes one group call for NCCL only in groups of C++'s own type."""
+    """`distributed_c10d.batch_isend_irecv`, whose NCCL group call torch makes only in groups of C++'s own type."""
     first: Any = p2p_op_list[0] if isinstance(p2p_op_list, list) and p2p_op_list else None
     group = getattr(first, "group", None) or (c10d._get_default_group() if first is not None else None)
     if not isinstance(group, RankGroup) or group._get_backend(first.tensor.device).channel.backend != "nccl":
@@ -183,7 +184,7 @@ def batch_isend_irecv(p2p_op_list: list[Any]) -> list[Any]:
 
 
 def install(patches: Patches) -> None:
-    """Let torch.distributed have NCCL, and make our groups."""
+    """Make NCCL available in torch.distributed, and let it create our groups."""
     patches.set(c10d, "_NCCL_AVAILABLE", True)
     patches.set(c10d, "default_pg_nccl_timeout", NCCL_TIMEOUT)
     for module in (c10d, dist, cpp):
