@@ -44,7 +44,7 @@ _TRACE = ("Trace", "clock", "host_work", "record")
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy, because torch imports this package at its own start (see `autoload`) and must not wait for it.
+    # Lazy, because torch imports this package during its own import (see `autoload`), which must stay fast.
     if name == "FakeGpuError":
         from fakegpu_lab.hardware.errors import FakeGpuError
 

@@ -12,6 +12,7 @@ import torch
 from torch.distributed import ReduceOp
 
 from fakegpu_lab.driver.placement.dtypes import scalar_type
+from fakegpu_lab.ranks.collectives.kinds import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,9 +31,7 @@ _FLOAT8 = ("Float8_e5m2", "Float8_e4m3fn", "Float8_e4m3fnuz", "Float8_e5m2fnuz")
 _TYPES = frozenset(
     ("Char", "Byte", "Float", "Double", "Int", "Long", "Half", "Bool", "BFloat16", "ComplexFloat", "ComplexDouble")
 ) | frozenset(_FLOAT8)
-_REDUCING = frozenset(
-    ("ALLREDUCE", "ALLREDUCE_COALESCED", "REDUCE", "REDUCE_SCATTER", "_REDUCE_SCATTER_BASE", "REDUCE_SCATTER_COALESCED")
-)
+_REDUCING = frozenset(name for name, kind in KINDS.items() if kind.model in ("all_reduce", "reduce", "reduce_scatter"))
 _ALLOWS_STRIDES = frozenset(("SEND", "RECV", "ALLTOALL", "ALLTOALL_BASE"))
 _UNCHECKED = frozenset(("GATHER", "SCATTER"))
 
