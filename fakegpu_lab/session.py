@@ -79,7 +79,7 @@ def _allocator_settings() -> AllocatorSettings:
 def _replace(new: Machine, farewell: str) -> None:
     """Replace the machine by `new`; if that fails, the old one stays and works."""
     global _machine, _latest
-    from fakegpu_lab.driver import install  # imports torch: not before it is needed
+    from fakegpu_lab.driver import install  # imports torch, so only here
 
     old = _machine
     if old is not None:
@@ -161,7 +161,7 @@ def run_ranks(
         What the first rank to fail raised; the others were stopped.
     """
     __tracebackhide__ = True
-    from fakegpu_lab.ranks.launching import in_process  # imports torch: not before it is needed
+    from fakegpu_lab.ranks.launching import in_process  # imports torch, so only here
 
     programs = [partial(fn, *args)] * in_process.check(world_size)
     return in_process.run_programs(programs, show, timeout_like_nccl=timeout_like_nccl)

@@ -35,7 +35,7 @@ class Trace:
         if limit < 0:
             raise FakeGpuError(f"record(limit={limit}): the records to keep cannot be fewer than none.")
         self.machine = machine
-        from fakegpu_lab.driver.recorder import recording  # imports torch: not before it is needed
+        from fakegpu_lab.driver.recorder import recording  # imports torch, so only here
 
         self._recorder = Recorder(recording.note, recording.notes, here.host.now, limit)
         self._ended: int | None = None

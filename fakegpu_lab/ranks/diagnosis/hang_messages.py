@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.ranks.collectives import start_conditions
+from fakegpu_lab.ranks.collectives.channel import Channel
 from fakegpu_lab.ranks.collectives.kinds import P2P
 from fakegpu_lab.ranks.collectives.operation import Operation
 from fakegpu_lab.ranks.diagnosis import nccl_watchdog
@@ -16,7 +17,6 @@ from fakegpu_lab.ranks.dist import dist
 from fakegpu_lab.ranks.source_lines import described
 
 if TYPE_CHECKING:
-    from fakegpu_lab.ranks.collectives.channel import Channel
     from fakegpu_lab.ranks.collectives.operation import Communicator
     from fakegpu_lab.ranks.scheduling.scheduler import Rank, Scheduler
 
@@ -106,12 +106,13 @@ def note(scheduler: Scheduler) -> str:
     return "\n".join(lines)
 
 
-def unreceived(channels: list[Channel]) -> list[str]:
+def unreceived(communicators: list[Communicator]) -> list[str]:
     """Warnings at the end of a run about sends that no rank received."""
     return [
         f"Rank {send.global_rank}'s {send} ({described(send.line)}) was never received: on real GPUs the program hangs "
         "when it next waits for the GPU, or ends."
-        for channel in channels
+        for channel in communicators
+        if isinstance(channel, Channel)  # implied ranks receive everything
         for queue in channel.sends.values()
         for send in queue
     ]

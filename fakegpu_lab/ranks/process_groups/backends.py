@@ -80,11 +80,11 @@ class RankBackend:
         return self._splits
 
     def count_split(self) -> None:
-        """Count one more."""
+        """Count a group that was split from it."""
         self._splits += 1
 
     def _set_sequence_number_for_group(self) -> None:
-        """The numbers are the channel's."""
+        """Nothing to do: the communicator counts."""
 
     def _set_default_timeout(self, timeout: dt.timedelta) -> None:
         self.options._timeout = timeout

@@ -55,7 +55,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     @property
     def group_name(self) -> str:
-        """Its name, which is the same on all ranks."""
+        """The group's name, the same on all ranks."""
         return self._names[0]
 
     @property
@@ -65,7 +65,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     @property
     def group_desc(self) -> str:
-        """What it is for."""
+        """Its description."""
         return self._names[1]
 
     def _set_group_name(self, name: str) -> None:

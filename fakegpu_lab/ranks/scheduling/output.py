@@ -35,7 +35,7 @@ class RankOutput(io.TextIOBase):
         self._in_line = False
 
     def writable(self) -> bool:
-        """Always."""
+        """True."""
         return True
 
     def write(self, text: str) -> int:

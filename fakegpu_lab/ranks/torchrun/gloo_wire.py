@@ -100,13 +100,13 @@ def _stripped(message: Tensor) -> bytes:
     return bytes(message.tolist()).rstrip()
 
 
-def flat(values: Tensor) -> Tensor:
+def as_bytes(values: Tensor) -> Tensor:
     """A tensor's bytes: a view if it is contiguous, else a copy."""
     return values.contiguous().reshape(-1).view(torch.uint8)
 
 
-def like(part: Tensor, values: Tensor) -> Tensor:
-    """Bytes as elements of the dtype of `values`."""
+def as_elements(part: Tensor, values: Tensor) -> Tensor:
+    """Bytes as a flat tensor of the dtype of `values`."""
     return part.clone().view(values.dtype) if part.storage_offset() % values.element_size() else part.view(values.dtype)
 
 
@@ -124,35 +124,35 @@ def _all_reduce(operation: Operation, wire: Wire) -> None:
 
 def _reduced_for_all(values: Tensor, op: Any, wire: Wire) -> Tensor:
     if values.nbytes <= _SMALL:
-        parts = wire.all_to_all([flat(values)] * wire.size, [values.nbytes] * wire.size)
-        return reduced([like(part, values) for part in parts], op)
+        parts = wire.all_to_all([as_bytes(values)] * wire.size, [values.nbytes] * wire.size)
+        return reduced([as_elements(part, values) for part in parts], op)
     shares = values.tensor_split(wire.size)
     mine = _reduced_for_me(shares, op, wire)
-    parts = wire.all_to_all([flat(mine)] * wire.size, [share.nbytes for share in shares])
-    return torch.cat([like(part, values) for part in parts])
+    parts = wire.all_to_all([as_bytes(mine)] * wire.size, [share.nbytes for share in shares])
+    return torch.cat([as_elements(part, values) for part in parts])
 
 
 def _reduced_for_me(shares: Sequence[Tensor], op: Any, wire: Wire) -> Tensor:
     """The reduction of this rank's share of what all have."""
     mine = shares[wire.rank]
-    parts = wire.all_to_all([flat(share) for share in shares], [mine.nbytes] * wire.size)
-    return reduced([like(part, mine).reshape(mine.shape) for part in parts], op)
+    parts = wire.all_to_all([as_bytes(share) for share in shares], [mine.nbytes] * wire.size)
+    return reduced([as_elements(part, mine).reshape(mine.shape) for part in parts], op)
 
 
 def _reduce(operation: Operation, wire: Wire) -> None:
     values = inner(operation.inputs[0])
     nothing = torch.empty(0, dtype=torch.uint8)
     at_root = wire.rank == operation.root
-    sent = [flat(values) if rank == operation.root else nothing for rank in range(wire.size)]
+    sent = [as_bytes(values) if rank == operation.root else nothing for rank in range(wire.size)]
     parts = wire.all_to_all(sent, [values.nbytes if at_root else 0] * wire.size)
     if at_root:
-        total = reduced([like(part, values).reshape(values.shape) for part in parts], operation.reduce_op)
+        total = reduced([as_elements(part, values).reshape(values.shape) for part in parts], operation.reduce_op)
         put(inner(operation.outputs[0]), total)
 
 
 def _broadcast(operation: Operation, wire: Wire) -> None:
     for given, target in zip(operation.inputs, operation.outputs, strict=True):
-        values = flat(inner(given)).clone()
+        values = as_bytes(inner(given)).clone()
         wire.broadcast(values, operation.root)
         if wire.rank != operation.root:
             _fill(target, values)
@@ -160,13 +160,13 @@ def _broadcast(operation: Operation, wire: Wire) -> None:
 
 def _fill(target: Tensor, part: Tensor) -> None:
     values = inner(target)
-    put(values, like(part, values))
+    put(values, as_elements(part, values))
 
 
 def _gather_to(given: Sequence[Tensor], targets: Sequence[Tensor], wire: Wire) -> None:
     """Send rank i the tensor ``given[i]``, and fill ``targets[i]`` with what it sends; either list may be empty."""
     nothing = torch.empty(0, dtype=torch.uint8)
-    sent = [flat(inner(tensor)) for tensor in given] or [nothing] * wire.size
+    sent = [as_bytes(inner(tensor)) for tensor in given] or [nothing] * wire.size
     sizes = [inner(tensor).nbytes for tensor in targets] or [0] * wire.size
     parts = wire.all_to_all(sent, sizes)
     for target, part in zip(targets, parts, strict=False):
@@ -179,13 +179,13 @@ def _all_gather(operation: Operation, wire: Wire) -> None:
 
 def _all_gather_into_tensor(operation: Operation, wire: Wire) -> None:
     for given, target in zip(operation.inputs, operation.outputs, strict=True):
-        values = flat(inner(given))
+        values = as_bytes(inner(given))
         _fill(target, torch.cat(wire.all_to_all([values] * wire.size, [values.numel()] * wire.size)))
 
 
 def _gather(operation: Operation, wire: Wire) -> None:
     nothing = torch.empty(0, dtype=torch.uint8)
-    values = flat(inner(operation.inputs[0]))
+    values = as_bytes(inner(operation.inputs[0]))
     sizes = [values.numel() if wire.rank == operation.root else 0] * wire.size
     parts = wire.all_to_all([values if rank == operation.root else nothing for rank in range(wire.size)], sizes)
     for target, part in zip(operation.outputs, parts, strict=False):
@@ -195,7 +195,7 @@ def _gather(operation: Operation, wire: Wire) -> None:
 def _scatter(operation: Operation, wire: Wire) -> None:
     nothing = torch.empty(0, dtype=torch.uint8)
     target = inner(operation.outputs[0])
-    sent = [flat(inner(tensor)) for tensor in operation.inputs] or [nothing] * wire.size
+    sent = [as_bytes(inner(tensor)) for tensor in operation.inputs] or [nothing] * wire.size
     sizes = [target.nbytes if rank == operation.root else 0 for rank in range(wire.size)]
     _fill(operation.outputs[0], wire.all_to_all(sent, sizes)[operation.root])
 
@@ -220,9 +220,9 @@ def _all_to_all_single(operation: Operation, wire: Wire) -> None:
     taking, giving = operation.splits
     given = portions(inner(operation.inputs[0]), giving, wire.size)
     targets = portions(inner(operation.outputs[0]), taking, wire.size)
-    parts = wire.all_to_all([flat(share) for share in given], [target.nbytes for target in targets])
+    parts = wire.all_to_all([as_bytes(share) for share in given], [target.nbytes for target in targets])
     for target, part in zip(targets, parts, strict=True):
-        put(target, like(part, target))
+        put(target, as_elements(part, target))
 
 
 _CARRY: dict[str, Callable[[Operation, Wire], None]] = by_kind(

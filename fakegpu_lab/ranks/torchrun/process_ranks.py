@@ -218,14 +218,14 @@ class ProcessChannel(Communicator):
             messages.compare(operation, pending.announced)
             if sends:
                 payload = operation.payload[0]
-                return None if payload.is_meta else gloo_wire.flat(payload)
+                return None if payload.is_meta else gloo_wire.as_bytes(payload)
             return buffer
 
         transfer = self._wire.send if sends else self._wire.receive
         announcement = messages.announcement(operation, pending.ready_ns)
         transfer(announcement, to_send_or_fill, operation.peer, operation.number)
         if buffer is not None and target is not None:
-            values.put(target, gloo_wire.like(buffer, target))
+            values.put(target, gloo_wire.as_elements(buffer, target))
 
     # ------------------------------------------------------------ the end
 
