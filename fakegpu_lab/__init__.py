@@ -44,7 +44,7 @@ _TRACE = ("Trace", "clock", "host_work", "record")
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy, because torch imports this package at its own start (see `autoload`) and must not wait for it.
+    # Lazy, because torch imports this package during its own import (see `autoload`), which must stay fast.
     if name == "FakeGpuError":
         from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -73,7 +73,7 @@ def __getattr__(name: str) -> Any:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """What ``%load_ext fakegpu_lab`` calls."""
+    """Load the magics: called by ``%load_ext fakegpu_lab``."""
     from fakegpu_lab.course import magics as course
     from fakegpu_lab.notebook import magics
 
@@ -82,7 +82,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """What ``%unload_ext fakegpu_lab`` calls."""
+    """Unload the magics: called by ``%unload_ext fakegpu_lab``."""
     from fakegpu_lab.course import magics as course
     from fakegpu_lab.notebook import magics
 

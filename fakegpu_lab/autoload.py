@@ -1,7 +1,7 @@
 """Enables the parent's machine in a child process.
 
 `torch` imports this module at the end of its own import (the ``torch.backends`` entry point), in every process of an
-environment where the package is installed. Without the variable it does nothing, and imports next to nothing.
+environment that has the package. Without the environment variable it does nothing, and imports next to nothing.
 """
 
 from __future__ import annotations

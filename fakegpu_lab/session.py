@@ -1,4 +1,4 @@
-"""enable / disable: one machine at a time, in this process and in the processes it starts."""
+"""`enable`, `disable` and the rest of a session: one machine at a time, in this process and in those it starts."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ _machine: Machine | None = None
 _latest: Machine | None = None
 
 on_change: list[Callable[[Machine | None], object]] = []
-"""Called with the machine that was enabled, or with None when it was switched off."""
+"""Functions to call with the machine that was enabled, or with None when it was disabled."""
 
 
 def enable(spec: str = "a100", *, memory: int | str | None = None, compute: Compute = "real") -> Machine:
-    """Give torch a machine with the GPUs of `spec`, in place of the machine there may be.
+    """Give torch a machine with the GPUs of `spec`; it replaces the machine that is enabled, if any.
 
     Parameters
     ----------
     spec
         ``"a100:2"``, ``"a100:1,t4:2"``, a node such as ``"dgx-a100"``, or the path of a profile.
     memory
-        Limits every card to so many bytes; ``"2GiB"`` is understood.
+        Limits every card to this many bytes; a string such as ``"2GiB"`` works too.
     compute
         ``"real"``: values are computed, on the CPU. ``"meta"``: shapes and memory only.
 
     Raises
     ------
     FakeGpuError
-        The spec names no known card or an impossible count, the memory no size, the profile is malformed.
+        The spec names an unknown card or an impossible count, `memory` is not a size, or the profile is malformed.
     """
     if compute not in ("real", "meta"):
         raise FakeGpuError(f'compute={compute!r} is neither "real" (values) nor "meta" (shapes and memory only).')
-    # All that can be wrong with the request is found here, while the old machine still runs.
+    # Everything that can be wrong with the request is found here, while the old machine still runs.
     new = Machine(parse_spec(spec, memory=memory), compute, _allocator_settings())
     new.set_visible_devices(os.environ.get(VARIABLE))
-    hidden = _hidden()
+    notice = _hidden_gpus_notice()
     _replace(new, f"it was replaced by {spec!r}")
-    if hidden is not None and inheritance.VARIABLE not in os.environ:  # a child process's parent has said it
-        print(hidden)
+    if notice is not None and inheritance.VARIABLE not in os.environ:  # in a child process, the parent has printed it
+        print(notice)
     inheritance.leave(spec, memory, compute)
     publish.begin(new)
     return new
 
 
-def _hidden() -> str | None:
-    # Not before it is needed; in a child process it enables the parent's machine (`autoload`).
+def _hidden_gpus_notice() -> str | None:
+    # Imported late; in a child process this enables the parent's machine (`autoload`).
     import_module("torch")
     from fakegpu_lab.driver.base import real_gpus
 
@@ -77,9 +77,9 @@ def _allocator_settings() -> AllocatorSettings:
 
 
 def _replace(new: Machine, farewell: str) -> None:
-    """Put `new` where the machine is; if that fails, the old one stays, and works."""
+    """Replace the machine by `new`; if that fails, the old one stays and works."""
     global _machine, _latest
-    from fakegpu_lab.driver import install  # imports torch: not before it is needed
+    from fakegpu_lab.driver import install  # imports torch, so only here
 
     old = _machine
     if old is not None:
@@ -93,27 +93,27 @@ def _replace(new: Machine, farewell: str) -> None:
     _machine = _latest = new
     if old is not None:
         _retire(old, farewell)
-    _tell(new)
+    _notify(new)
 
 
-def _tell(machine: Machine | None) -> None:
+def _notify(machine: Machine | None) -> None:
     for call in on_change:
         call(machine)
 
 
 def _install(machine: Machine) -> None:
     from fakegpu_lab.driver import install
-    from fakegpu_lab.ranks import install as registration
+    from fakegpu_lab.ranks import install as ranks_install
     from fakegpu_lab.ranks.launching import launchers
 
     install.install(machine)
-    registration.install(install.patches)
+    ranks_install.install(install.patches)
     launchers.install(install.patches)
     install.patches.later(tracebacks.watch())
 
 
 def disable() -> None:
-    """Take the machine away: torch is again as it was before `enable`. Without a machine, does nothing."""
+    """Remove the machine: torch is as it was before `enable`. Does nothing without a machine."""
     global _machine
     old, _machine = _machine, None
     inheritance.forget()
@@ -121,7 +121,7 @@ def disable() -> None:
     if old is not None:
         from fakegpu_lab.driver import install
 
-        _tell(None)
+        _notify(None)
         _retire(old, "it was switched off")
         install.uninstall()
 
@@ -140,7 +140,7 @@ def run_ranks(
     show: Collection[int] | None = None,
     timeout_like_nccl: bool = False,
 ) -> list[Any]:
-    """Run ``fn(*args)`` on `world_size` ranks of this process, and return what each returned.
+    """Run ``fn(*args)`` on `world_size` ranks of this process, and return the results by rank.
 
     Each rank has its own ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT``, its own current
     device, random states and process groups; its output is labelled. One rank runs at a time, in an order that is the
@@ -151,36 +151,36 @@ def run_ranks(
     show
         The ranks whose output is shown; by default all.
     timeout_like_nccl
-        Whether ranks that can never go on are told as NCCL's watchdog tells it, and no more.
+        Whether the error of a program that hangs has only the messages of NCCL's watchdog.
 
     Raises
     ------
     FakeGpuError
-        There is no machine, or the number of ranks is not one that can be run.
+        No machine is enabled, or that many ranks cannot be run.
     Exception
         What the first rank to fail raised; the others were stopped.
     """
     __tracebackhide__ = True
-    from fakegpu_lab.ranks.launching import in_process  # imports torch: not before it is needed
+    from fakegpu_lab.ranks.launching import in_process  # imports torch, so only here
 
     programs = [partial(fn, *args)] * in_process.check(world_size)
     return in_process.run_programs(programs, show, timeout_like_nccl=timeout_like_nccl)
 
 
 def machine() -> Machine:
-    """The enabled machine; raises FakeGpuError where there is none."""
+    """The enabled machine; raises FakeGpuError if there is none."""
     if _machine is None:
         raise FakeGpuError('No simulated GPU is enabled: call fakegpu_lab.enable("a100") or run %fakegpu a100 first.')
     return _machine
 
 
 def enabled() -> bool:
-    """Whether there is a machine."""
+    """Whether a machine is enabled."""
     return _machine is not None
 
 
 def latest() -> Machine | None:
-    """The enabled machine or, where it was switched off, the last one that was: what a report tells of."""
+    """The machine that was enabled last, also after `disable`: reports describe it."""
     return _latest
 
 
@@ -190,21 +190,21 @@ def snapshot(*, categories: bool = False) -> Snapshot:
     Parameters
     ----------
     categories
-        Also tell what the memory is for (parameters, gradients, …): ``devices[0].memory.categories``. All live
-        objects are looked at for it, which takes a twentieth of a second.
+        Also find what the memory is for (parameters, gradients, …): ``devices[0].memory.categories``. This looks at
+        all live objects, which takes a twentieth of a second.
     """
     now = machine()
     if not categories:
         return now.snapshot()
-    from fakegpu_lab.driver.memory_report import categories as holdings  # imports torch
+    from fakegpu_lab.driver.memory_report.categories import by_category  # imports torch
 
-    return now.snapshot(holdings.by_category(now))
+    return now.snapshot(by_category(now))
 
 
 def reset() -> Machine:
-    """Switch the machine off and on: a new machine of the same kind, with empty memory and counters at 0.
+    """Replace the machine by a new one of the same kind, with empty memory and counters at 0.
 
-    Cures a device-side assert, after which a real GPU cannot be used until the process ends.
+    This also helps after a device-side assert, after which a real GPU cannot be used until the process ends.
     """
     old = machine()
     new = Machine(old.spec, old.compute, _allocator_settings())

@@ -1,4 +1,4 @@
-"""`record()`: what happened on the simulated GPUs, to look at or to assert on."""
+"""`record()`: a recording of what happened on the simulated GPUs, to look at or to assert on."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 
 class Trace:
-    """What happened between the start and the end of a recording. Made by `record`.
+    """Everything that happened between the start and the end of a recording. Made by `record`.
 
-    Times are seconds of simulated time. At the end, nothing is waited for: what was launched and has not run is in
-    the trace, at the time at which it will run.
+    Times are seconds of simulated time. The end of a recording waits for nothing: a kernel that was launched and has
+    not run yet is in the trace, at the time at which it will run.
     """
 
     def __init__(self, machine: Machine, limit: int = LIMIT) -> None:
         if limit < 0:
             raise FakeGpuError(f"record(limit={limit}): the records to keep cannot be fewer than none.")
         self.machine = machine
-        from fakegpu_lab.driver.recorder import recording  # imports torch: not before it is needed
+        from fakegpu_lab.driver.recorder import recording  # imports torch, so only here
 
         self._recorder = Recorder(recording.note, recording.notes, here.host.now, limit)
         self._ended: int | None = None
@@ -69,12 +69,12 @@ class Trace:
 
     @property
     def collectives(self) -> list[Collective]:
-        """Every operation of several ranks, once for each rank that took part."""
+        """Every operation between ranks, once for each rank that took part."""
         return self._recorder.collectives
 
     @property
     def allocations(self) -> list[Allocation]:
-        """Every block of device memory taken while recording."""
+        """Every block of device memory that was allocated while recording."""
         return self._recorder.allocations
 
     @property
@@ -84,31 +84,31 @@ class Trace:
 
     @property
     def races(self) -> list[Race]:
-        """Uses of the same memory by two streams that nothing orders, for want of a `wait_stream` or an event.
+        """Uses of the same memory by two streams without a `wait_stream` or an event that orders them.
 
-        ``print(trace.races[0])`` names both lines. Found by order, not by time: also where the simulated times happen
-        to be harmless.
+        ``print(trace.races[0])`` names both lines. Races are found by order, not by time, so also where the simulated
+        times happen to be harmless.
         """
         return self._recorder.races
 
     @property
     def host_work(self) -> list[HostWork]:
-        """Every time that a host thread was busy with what `host_work` stands for."""
+        """Every time that a host thread was busy, as with `host_work`."""
         return self._recorder.host_work
 
     @property
     def totals(self) -> dict[tuple[int, str], Total]:
-        """Kernels, copies and collectives by (device, name), exact also where records were dropped."""
+        """Totals of kernels, copies and collectives by (device, name), exact even if records were dropped."""
         return self._recorder.totals
 
     @property
     def dropped(self) -> Counter[str]:
-        """How many records of a kind were not kept, because a recording is bounded."""
+        """The number of records of each kind that were dropped because the recording was full."""
         return self._recorder.dropped
 
     @property
     def elapsed(self) -> float:
-        """Seconds from the start of the recording until the host ended it and every device had done its work."""
+        """Seconds from the start of the recording until the host had ended it and every device had done its work."""
         return (self.ended_ns - self.began_ns) / 1e9
 
     @property
@@ -130,9 +130,9 @@ class Trace:
         return here.host.now if self._ended is None else self._ended
 
     def busy(self, device: int = 0) -> float:
-        """Seconds in which at least one kernel ran on a device, or a collective; one that waits for others counts."""
+        """Seconds in which a kernel or a collective ran on a device; a collective that waits for other ranks counts."""
         self._check(device)
-        total, until = 0, self.began_ns  # a rank that was behind may have launched for the time before
+        total, until = 0, self.began_ns  # a rank that was behind may have launched before that
         for kernel in sorted((*self.kernels, *self.collectives), key=lambda k: k.start_ns):
             if kernel.device == device and kernel.end_ns > until:
                 total += kernel.end_ns - max(kernel.start_ns, until)
@@ -140,7 +140,7 @@ class Trace:
         return total / 1e9
 
     def peak_memory(self, device: int = 0) -> int:
-        """The most bytes that tensors held on a device while recording (as torch.cuda.max_memory_allocated counts)."""
+        """The most bytes that tensors held on a device while recording, as torch.cuda.max_memory_allocated counts."""
         self._check(device)
         return self._recorder.peaks.get(device, 0)
 
@@ -151,29 +151,29 @@ class Trace:
             raise FakeGpuError(f"There is no device {device}: the machine {self.machine.spec.text!r} has {last}.")
 
     def summary(self, sort_by: str = "time", top: int | None = 20) -> Table:
-        """Tell what ran on the devices: one row a kernel's or copy's name, like ``key_averages`` of torch's profiler.
+        """What ran on the devices: one row per name of a kernel or copy, like ``key_averages`` of torch's profiler.
 
-        The figures are exact, also where records were dropped.
+        The figures are exact even if records were dropped.
 
         Parameters
         ----------
         sort_by
             ``"time"``, ``"mean"``, ``"calls"``, ``"flops"``, ``"bytes"``, ``"bandwidth"`` or ``"name"``.
         top
-            How many rows a device; the others are put together in one. None: all.
+            How many rows per device; one more row sums up the others. None: all.
         """
         from fakegpu_lab.timeline import tables
 
         return tables.summary(self, self.described(), sort_by, top)
 
     def by_line(self, top: int | None = 20) -> Table:
-        """Tell which source lines took most: the devices' time, and how long the host waited in them."""
+        """The source lines that took most of the devices' time, and how long the host waited in them."""
         from fakegpu_lab.timeline import tables
 
         return tables.by_line(self, top)
 
     def by_module(self, depth: int | None = None, top: int | None = 20) -> Table:
-        """Tell which modules took most, forward and backward, by their paths; by `depth` components of them."""
+        """The modules that took most of the time, forward and backward; `depth` limits the parts of their paths."""
         from fakegpu_lab.timeline import tables
 
         return tables.by_module(self, depth, top)
@@ -186,11 +186,11 @@ class Trace:
         Parameters
         ----------
         device
-            Draw this one only.
+            Draw only this device.
         start, end
-            Draw this part only: seconds since the recording began, as the figure's axis shows.
+            Draw only this part: seconds since the recording began, as the figure's axis shows.
         theme
-            ``"light"`` or ``"dark"``; by default as plotly's default template is.
+            ``"light"`` or ``"dark"``; by default as plotly's default template.
 
         Returns
         -------
@@ -212,7 +212,7 @@ class Trace:
         return chrome.write(self, path)
 
     def described(self) -> str:
-        """Say in one line how long it took, how busy the devices were, and for how long the host waited."""
+        """One line: how long the recording took, how busy the devices were, how long the host waited."""
         parts = [f"{duration(self.ended_ns - self.began_ns)} of simulated time"]
         used = sorted({device for device, _ in self.totals})
         for device in used:
@@ -225,7 +225,7 @@ class Trace:
         return "; ".join(parts)
 
     def _counted(self) -> str:
-        """The counts, exact."""
+        """The number of records of each kind; dropped ones count too, except collectives."""
         copies = sum(total.count for (_, name), total in self.totals.items() if name.startswith("Memcpy"))
         parts = len(self.collectives) + self.dropped["collectives"]
         together = len({(part.group, part.number, part.joined_ns) for part in self.collectives})
@@ -255,18 +255,18 @@ def record(limit: int = LIMIT) -> Trace:
     Parameters
     ----------
     limit
-        How many records of a kind (kernels, transfers, …) are kept; beyond them only the totals go on, exactly.
+        How many records of each kind (kernels, transfers, …) are kept; the totals stay exact beyond that.
 
     Raises
     ------
     FakeGpuError
-        There is no machine.
+        No machine is enabled.
     """
     return Trace(session.machine(), limit)
 
 
 def host_work(seconds: float) -> None:
-    """Let the calling thread be busy for so many seconds of simulated time, as with a slow data loader."""
+    """Keep the calling thread busy for this many seconds of simulated time, as a slow data loader would."""
     if not seconds >= 0:
         raise FakeGpuError(f"host_work({seconds!r}): the seconds must be 0 or more.")
     host = here.host
@@ -282,14 +282,14 @@ def host_work(seconds: float) -> None:
 def clock() -> float:
     """The calling thread's simulated time: seconds since the machine was enabled.
 
-    What ``time.perf_counter()`` would show on a machine with such GPUs, for what is simulated: launches, copies and
-    waits take time, Python and the host's own arithmetic take none (`host_work` stands for them). Without
-    ``torch.cuda.synchronize()`` between, the difference of two readings is the launches' alone.
+    It replaces ``time.perf_counter()`` on a machine with such GPUs: launches, copies and waits take time; Python and
+    the host's own arithmetic take none (`host_work` stands for them). Without ``torch.cuda.synchronize()`` in between,
+    the difference of two readings is only the time of the launches.
 
     Raises
     ------
     FakeGpuError
-        There is no machine.
+        No machine is enabled.
     """
     session.machine()
     return here.host.now / 1e9

@@ -1,6 +1,9 @@
-"""`advise(trace)`: what a recording shows that could be better, with evidence, and what to do.
+"""`advise(trace)`: what could be better in a recorded program, with evidence and a remedy.
 
-Each rule is a function of a recording, and of what is alive where it needs that; it returns its findings.
+A rule is a function of a recording that returns its findings; some rules also look at live tensors and optimizers.
+Rules by subject: `kernels`, `transfers`, `memory`, `training`. `finding` shows the findings.
+
+May import `timeline`, `session`, `driver.memory_report` and everything below them.
 """
 
 from __future__ import annotations
@@ -30,22 +33,22 @@ RULES = (
     sync_each_step, tiny_transfers, same_again, pageable_non_blocking, unpinned_loader, launch_bound, gpu_idle,
     data_parallel, all_reduce_alone,
 )  # fmt: skip
-"""Those that need the recording alone."""
+"""The rules that need only the recording."""
 
 
 def advise(trace: Recorded) -> Advice:
-    """Look through a recording for what commonly makes programs slow or large.
+    """Look in a recording for common reasons why programs are slow or need much memory.
 
     Parameters
     ----------
     trace
-        What `record` made.
+        The recording that `record` made.
 
     Returns
     -------
     Advice
-        The findings; it shows itself as cards in a notebook, as text elsewhere. What holds memory, and what optimizers
-        hold, is looked up now: right after the recording that is told best.
+        The findings: cards in a notebook, text elsewhere. The objects that hold memory, and the optimizers, are looked
+        up now, so call it right after the recording.
     """
     findings = [finding for rule in RULES for finding in rule(trace)]
     if session.enabled() and session.machine() is trace.machine:

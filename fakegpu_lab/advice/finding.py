@@ -1,4 +1,4 @@
-"""A finding: what was seen, where, what it costs, and what to do."""
+"""A finding (what was seen, where, what it costs, what to do), and the list of findings that shows itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 OFTEN = 4
-"""How many times a line does something before it is called a habit."""
+"""How many times a line must do something to be reported."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,15 @@ class Finding:
     rule
         The rule's name, such as ``sync_each_step``.
     title
-        In a few words.
+        The finding in a few words.
     text
-        What was seen: with numbers.
+        What was seen, with numbers.
     remedy
         What to do.
     line
-        Where, as ``file:number``; empty if it is no line's.
+        Where, as ``file:number``; empty if it belongs to no line.
     cost_ns
-        The time that it took, or kept a device waiting, as far as that is known: the findings stand in its order.
+        The time that it took or kept a device waiting, as far as known. Findings are sorted by it.
     """
 
     rule: str
@@ -51,14 +51,14 @@ class Finding:
 
 
 class Advice:
-    """The findings about a recording, the dearest first: a sequence that shows itself.
+    """The findings about a recording, the most expensive first: a sequence that shows itself.
 
     Parameters
     ----------
     findings
         In any order.
     unread
-        What could not be looked at, in one sentence; else empty.
+        A sentence about records that were dropped and not looked at; else empty.
     """
 
     def __init__(self, findings: Sequence[Finding], unread: str = "") -> None:
@@ -107,5 +107,5 @@ def _card(finding: Finding) -> str:
 
 
 def _marked(text: str) -> str:
-    """As HTML, with names in backquotes set as code."""
+    """The text as HTML, with names in backquotes set as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))

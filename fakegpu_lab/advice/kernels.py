@@ -1,4 +1,4 @@
-"""Rules about what devices do, and what they wait for."""
+"""Rules about kernels and collectives: short kernels, idle devices, communication that nothing hides."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _by_device(recorded: Recorded) -> dict[int, list[Kernel]]:
 
 
 def launch_bound(recorded: Recorded) -> list[Finding]:
-    """Kernels shorter than their launch: the device waits for the host after each."""
+    """Kernels are shorter than their launch: the device waits for the host after each."""
     found = []
     whole = recorded.ended_ns - recorded.began_ns
     for device, kernels in _by_device(recorded).items():
@@ -46,7 +46,7 @@ def launch_bound(recorded: Recorded) -> list[Finding]:
 
 
 def gpu_idle(recorded: Recorded) -> list[Finding]:
-    """The device has nothing to do while the host prepares data, or while data is on its way."""
+    """The device is idle while the host prepares data, or while data is on its way."""
     found = []
     whole = recorded.ended_ns - recorded.began_ns
     for device, kernels in _by_device(recorded).items():
@@ -95,13 +95,13 @@ def data_parallel(recorded: Recorded) -> list[Finding]:
 
 
 def all_reduce_alone(recorded: Recorded) -> list[Finding]:
-    """Gradients are added up after backward, and not beside it."""
+    """Gradients are reduced after backward instead of during it."""
     found = []
     whole = recorded.ended_ns - recorded.began_ns
     kernels = _by_device(recorded)
-    sums = ("all_reduce", "reduce_scatter")
+    reductions = ("all_reduce", "reduce_scatter")
     for device in sorted({part.device for part in recorded.collectives}):
-        parts = [c for c in recorded.collectives if c.device == device and c.operation in sums]
+        parts = [c for c in recorded.collectives if c.device == device and c.operation in reductions]
         moving = spans.merged((c.joined_ns or c.start_ns, c.end_ns) for c in parts)
         alone = spans.length(moving) - spans.shared(moving, spans.of(kernels.get(device, [])))
         if len(parts) < 2 or alone < 0.8 * spans.length(moving) or alone < 0.05 * whole:
@@ -114,5 +114,5 @@ def all_reduce_alone(recorded: Recorded) -> list[Finding]:
             "async_op=True and wait for it when its result is needed.",
             parts[0].line, alone,
         ))  # fmt: skip
-        break  # the ranks of one program do the same
+        break  # all ranks of one program do the same
     return found

@@ -1,4 +1,4 @@
-"""Rules about memory that grows."""
+"""Rules about memory that grows from step to step."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     Holder = Callable[[Iterable[int]], str]
 
 _LEAST_BYTES = 4 * 512
-"""Less than this is not worth a word: four blocks of the allocator."""
+"""Less than this, four blocks of the allocator, is not reported."""
 
 
 def growing(recorded: Recorded) -> dict[str, list[Allocation]]:
-    """By line, the memory that it took again and again through the recording, and that nobody gave back."""
+    """By line, the blocks that it allocated again and again throughout the recording and that were not freed."""
     lines: dict[str, list[Allocation]] = defaultdict(list)
     for allocation in recorded.allocations:
         if not allocation.freed and allocation.line:
@@ -38,8 +38,8 @@ def growing(recorded: Recorded) -> dict[str, list[Allocation]]:
 
 
 def kept_activations(recorded: Recorded, holder: Holder) -> list[Finding]:
-    """Results of modules stay alive: a loss that was stored with its graph holds all that its backward needs."""
-    return _told(
+    """Results of modules stay alive: a loss that is stored with its graph keeps everything that its backward needs."""
+    return _growth(
         recorded, holder, in_modules=True, rule="kept_activations", title="Activations stay alive, step after step",
         why="They belong to the forward of modules: something keeps the graphs of past steps, a stored loss or output",
         remedy="Store loss.detach() or loss.item(), and evaluate under torch.no_grad().",
@@ -47,8 +47,8 @@ def kept_activations(recorded: Recorded, holder: Holder) -> list[Finding]:
 
 
 def leak(recorded: Recorded, holder: Holder) -> list[Finding]:
-    """Memory grows in each step, outside modules."""
-    return _told(
+    """Memory outside modules grows in each step."""
+    return _growth(
         recorded, holder, in_modules=False, rule="leak", title="Memory grows in each step",
         why="Each time round the line takes memory that stays taken",
         remedy="Keep what is needed on the host (.cpu(), .item()), detach it, or let go of it (del, a list that is "
@@ -56,13 +56,13 @@ def leak(recorded: Recorded, holder: Holder) -> list[Finding]:
     )  # fmt: skip
 
 
-def _told(
+def _growth(
     recorded: Recorded, holder: Holder, *, in_modules: bool, rule: str, title: str, why: str, remedy: str
 ) -> list[Finding]:
     lines = growing(recorded)
     modules = any(allocation.module for kept in lines.values() for allocation in kept)
     if modules is not in_modules:
-        return []  # with its activations, a loss itself stays alive, too: one finding for both
+        return []  # a stored loss also stays alive outside modules: one finding for both
     every = [allocation for kept in lines.values() for allocation in kept]
     nbytes = sum(allocation.block_bytes for allocation in every)
     if nbytes < _LEAST_BYTES:
@@ -80,7 +80,7 @@ def _told(
 
 
 def _steps(kept: Sequence[Allocation]) -> int:
-    """How many times the line was come by: as often as most of its ops left something."""
+    """How many times the line ran: the median number of blocks that its ops left."""
     counts: dict[tuple[str, str], int] = defaultdict(int)
     for allocation in kept:
         counts[allocation.name, allocation.module] += 1

@@ -10,7 +10,7 @@ from fakegpu_lab.formatting.units import duration, percent, several, size
 from fakegpu_lab.hardware.network.links import STAGED_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from fakegpu_lab.hardware.time.records import Record, Transfer
     from fakegpu_lab.timeline.recorded import Recorded
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 _TO_DEVICE = "the copy to the device"
 _PAGEABLE = "the copy to the device from pageable memory"
 _TINY_BYTES = 16 * 1024
-_MANY = 16
+"""Copies smaller than this on average take mostly latency."""
+
+_MANY_COPIES = 16
 _SCALAR_BYTES = 8
 
 
@@ -36,7 +38,7 @@ def _ns(records: Iterable[Record]) -> int:
 
 
 def sync_each_step(recorded: Recorded) -> list[Finding]:
-    """A line in a loop lets the host wait for the device: ``loss.item()``, ``print(loss)``, ``.cpu()``, a condition."""
+    """A line in a loop makes the host wait for the device: ``loss.item()``, ``print(loss)``, ``.cpu()``, an ``if``."""
     found = []
     whole = recorded.ended_ns - recorded.began_ns
     for line, waits in _by_line(w for w in recorded.waits if not w.name.startswith(_TO_DEVICE)).items():
@@ -54,7 +56,7 @@ def sync_each_step(recorded: Recorded) -> list[Finding]:
 
 
 def tiny_transfers(recorded: Recorded) -> list[Finding]:
-    """Many small copies at one line, which cost their latency and not their bytes; reading one number is not meant."""
+    """One line makes many small copies, whose time is latency; reading single numbers does not count."""
     found = []
     groups: dict[tuple[str, str], list[Transfer]] = defaultdict(list)
     for copy in recorded.transfers:
@@ -63,7 +65,7 @@ def tiny_transfers(recorded: Recorded) -> list[Finding]:
     links = recorded.machine.links
     for (line, kind), copies in groups.items():
         nbytes = sum(copy.nbytes for copy in copies)
-        if len(copies) < _MANY or nbytes / len(copies) >= _TINY_BYTES:
+        if len(copies) < _MANY_COPIES or nbytes / len(copies) >= _TINY_BYTES:
             continue
         slot = recorded.machine.devices[copies[0].device].slot
         at_once = links.host_ns(slot, nbytes, to_device=kind == "h2d", pinned=bool(copies[0].pinned))
@@ -82,7 +84,7 @@ def tiny_transfers(recorded: Recorded) -> list[Finding]:
 
 
 def same_again(recorded: Recorded) -> list[Finding]:
-    """A host tensor that did not change is sent to the same device again."""
+    """An unchanged host tensor is sent to the same device again."""
     found = []
     groups: dict[tuple[int, int, str], list[Transfer]] = defaultdict(list)
     for copy in recorded.transfers:
@@ -108,7 +110,7 @@ def same_again(recorded: Recorded) -> list[Finding]:
 
 
 def pageable_non_blocking(recorded: Recorded) -> list[Finding]:
-    """``non_blocking=True`` on memory that is not pinned: the copy is staged, and the host waits all the same."""
+    """``non_blocking=True`` on memory that is not pinned: the copy is staged, and the host waits anyway."""
     found = []
     for line, waits in _by_line(w for w in recorded.waits if w.name == _PAGEABLE).items():
         found.append(Finding(
@@ -124,20 +126,14 @@ def pageable_non_blocking(recorded: Recorded) -> list[Finding]:
 def unpinned_loader(recorded: Recorded) -> list[Finding]:
     """Batch after batch is copied from pageable memory, while the host waits."""
     found = []
-    asked = {wait.line for wait in recorded.waits if wait.name == _PAGEABLE}
+    non_blocking = {wait.line for wait in recorded.waits if wait.name == _PAGEABLE}  # `pageable_non_blocking` has them
     whole = recorded.ended_ns - recorded.began_ns
     copies = (c for c in recorded.transfers if c.kind == "h2d" and c.pinned is False and c.nbytes > STAGED_BYTES)
     for line, batches in _by_line(copies).items():
-        if line in asked or len(batches) < OFTEN or len({c.content or -n for n, c in enumerate(batches)}) < OFTEN:
-            continue
-        machine = recorded.machine
-        pinned = sum(
-            machine.links.host_ns(machine.devices[c.device].slot, c.nbytes, to_device=True, pinned=True)
-            for c in batches
-        )
         spent = _ns(batches)
-        if spent < 0.02 * whole:
+        if line in non_blocking or _distinct(batches) < OFTEN or spent < 0.02 * whole:
             continue
+        pinned = _pinned_ns(recorded, batches)
         found.append(Finding(
             "unpinned_loader", "Batches come from pageable memory",
             f"{len(batches):,} copies of {size(sum(c.nbytes for c in batches) // len(batches))} each took "
@@ -147,3 +143,15 @@ def unpinned_loader(recorded: Recorded) -> list[Finding]:
             line, spent,
         ))  # fmt: skip
     return found
+
+
+def _distinct(copies: Sequence[Transfer]) -> int:
+    """The number of different contents; a copy of unknown content counts as different."""
+    return len({copy.content or -number for number, copy in enumerate(copies)})
+
+
+def _pinned_ns(recorded: Recorded, copies: Iterable[Transfer]) -> int:
+    """The time that copies to devices would take from pinned memory."""
+    machine = recorded.machine
+    slots = ((machine.devices[copy.device].slot, copy.nbytes) for copy in copies)
+    return sum(machine.links.host_ns(slot, nbytes, to_device=True, pinned=True) for slot, nbytes in slots)

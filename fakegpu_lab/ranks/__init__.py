@@ -1,9 +1,9 @@
 """Several ranks in one process or in many: scheduling, process groups, collectives, hangs. Start with `launching`.
 
-Rooms, from top to bottom: `install` (what torch.distributed gets while a machine is enabled), `launching` (ranks as
+Rooms, from top to bottom: `install` (patches of torch.distributed while a machine is enabled), `launching` (ranks as
 threads of this process), `torchrun` (ranks that are real processes) and `planning` (ranks that are only implied),
-`process_groups` (what torch calls), `diagnosis` (what is said of a hang), `collectives` (data and cost), `scheduling`
-(one rank at a time). `dist` is torch.distributed untyped, `source_lines` a line of the user's program.
+`process_groups` (what torch calls), `diagnosis` (messages about hangs), `collectives` (data and cost), `scheduling`
+(one rank at a time). `dist` is torch.distributed without types, `source_lines` finds lines of the user's program.
 
 May import `driver`, `processes`, `hardware`.
 """

@@ -1,4 +1,4 @@
-"""torch.distributed without types: its stubs know only a part of it, and of another version perhaps."""
+"""torch.distributed without types: its stubs cover only a part of it, perhaps of another version."""
 
 from __future__ import annotations
 

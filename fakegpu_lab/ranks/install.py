@@ -1,7 +1,7 @@
-"""How torch.distributed comes to make our process groups: NCCL is there, and groups of ranks are `RankGroup`s.
+"""The patches of torch.distributed while a machine is enabled: NCCL is available, and process groups are `RankGroup`s.
 
-`install` holds as long as a machine is enabled. A process that is no rank of a run makes its groups as torch does, but
-for those of one member alone (a notebook that calls ``init_process_group("nccl", rank=0, world_size=1, …)``).
+A group's operations run on a communicator: a `Channel` between ranks of this process, a `ProcessChannel` between
+processes, an `ImpliedChannel` where one rank of a large job runs alone.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from fakegpu_lab.ranks.torchrun import process_ranks
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.ranks.collectives.operation import Communicator
 
 _new_process_group: Any = c10d._new_process_group_helper
 _batch_isend_irecv: Any = c10d.batch_isend_irecv
-_KNOWN = ("nccl", "gloo")
+_OURS = ("nccl", "gloo")
 
 
 def new_process_group(
@@ -47,10 +48,10 @@ def new_process_group(
     device_id: torch.device | None = None,
     group_desc: str | None = None,
 ) -> tuple[Any, Any]:
-    """`distributed_c10d._new_process_group_helper` for ranks of a run."""
+    """`distributed_c10d._new_process_group_helper`; torch's own makes groups with other backends than ours."""
     config = c10d.BackendConfig(c10d.Backend(backend))
-    kinds = {str(device): str(name) for device, name in config.get_device_backend_map().items()}
-    if not all(name in _KNOWN for name in kinds.values()):
+    backend_names = {str(device): str(name) for device, name in config.get_device_backend_map().items()}
+    if not all(name in _OURS for name in backend_names.values()):
         return _new_process_group(  # type: ignore[no-any-return]
             group_size, group_rank, global_ranks_in_group, backend, store, group_name,
             backend_options=backend_options, timeout=timeout, pg_tag=pg_tag, device_id=device_id, group_desc=group_desc,
@@ -72,7 +73,7 @@ def new_process_group(
         ranks = tuple(range(group_size))
     own_store = dist.PrefixStore(f"{group_name}/", store)
     description = group_desc or "undefined"
-    group = make_group(kinds, ranks, group_rank, group_name, description, backend_options, own_store, timeout)
+    group = make_group(backend_names, ranks, group_rank, group_name, description, backend_options, own_store, timeout)
     group.store = own_store
     if device_id is not None:
         group.bound_device_id = device_id
@@ -81,7 +82,7 @@ def new_process_group(
 
 
 def make_group(
-    kinds: dict[str, str],
+    backend_names: dict[str, str],
     ranks: tuple[int, ...],
     member: int,
     name: str,
@@ -90,48 +91,49 @@ def make_group(
     store: Any = None,
     timeout: Any = None,
 ) -> RankGroup:
-    """A rank's member of a group, on the channels that it shares with the others' members.
+    """A rank's process group, on the communicators that it shares with the other ranks' groups.
 
     Parameters
     ----------
-    kinds
-        The backend's name for each device type.
+    backend_names
+        The name of the backend for each device type.
     ranks
         The members' global ranks.
     member
         The rank in the group.
     store, timeout
-        The group's own store, and how long to wait for the others, where the members are processes.
+        The group's own store, and how long to wait for the other members: where these are processes.
     """
     rank = current_rank()
     generations = c10d._world.generations if rank is not None else {}
     generation = generations[name] = generations.get(name, 0) + 1
     channels = rank.scheduler.shared.setdefault("channels", {}) if rank is not None else {}
     backends: dict[str, Any] = {}
-    made: dict[str, Any] = {}
-    for device, kind in kinds.items():
-        if kind not in made:
-            key = (name, ranks, kind, generation)
+    by_name: dict[str, Any] = {}
+    for device, backend in backend_names.items():
+        if backend not in by_name:
+            key = (name, ranks, backend, generation)
             if key not in channels:
-                channels[key] = _channel(name, kind, ranks, description, member, store, timeout)
-            made[kind] = RankNccl(channels[key], member, options) if kind == "nccl" else RankGloo(channels[key], member)
-        backends[device] = made[kind]
+                channels[key] = _channel(name, backend, ranks, description, member, store, timeout)
+            channel = channels[key]
+            by_name[backend] = RankNccl(channel, member, options) if backend == "nccl" else RankGloo(channel, member)
+        backends[device] = by_name[backend]
     return RankGroup(backends, member, name, description)
 
 
 def _channel(
-    name: str, kind: str, ranks: tuple[int, ...], description: str, member: int, store: Any, timeout: Any
-) -> Channel:
-    """A channel between ranks of this process, between processes, or to ranks that are only implied."""
-    if (inside := implied_ranks.world()) is not None:
-        return implied_ranks.ImpliedChannel(name, kind, ranks, description, member, implied_ranks.fabric(inside))
+    name: str, backend: str, ranks: tuple[int, ...], description: str, member: int, store: Any, timeout: Any
+) -> Communicator:
+    """A communicator between ranks of this process, between processes, or to ranks that are only implied."""
+    if (world := implied_ranks.world()) is not None:
+        return implied_ranks.ImpliedChannel(name, backend, ranks, description, member, implied_ranks.fabric(world))
     if current_rank() is None and len(ranks) > 1:
-        return process_ranks.ProcessChannel(name, kind, ranks, description, store, member, timeout or NCCL_TIMEOUT)
-    return Channel(name, kind, ranks, description)
+        return process_ranks.ProcessChannel(name, backend, ranks, description, store, member, timeout or NCCL_TIMEOUT)
+    return Channel(name, backend, ranks, description)
 
 
 def _register(group: RankGroup, backend: str, config: str, tag: str | None) -> None:
-    """As `distributed_c10d._register_pg_in_world`, which 2.10 does not have."""
+    """As `distributed_c10d._register_pg_in_world`, which torch 2.10 does not have."""
     world: Any = c10d._world
     world.pg_map[group] = (backend, group.store)
     world.pg_names[group] = group.group_name
@@ -152,24 +154,24 @@ def split_group(
     group_desc: str | None = None,
     device_types: list[torch.device] | None = None,
 ) -> RankGroup | None:
-    """`ProcessGroup.split_group`: a group of some of this one's ranks; None for the others."""
+    """`ProcessGroup.split_group`: a group of some of this group's ranks; None on the others."""
     for backend in self._backends.values():
         backend.count_split()
     if self.rank() not in ranks:
         return None
     wanted = {torch.device(device).type for device in device_types} if device_types is not None else set(self._backends)
-    kinds = {device: backend.name() for device, backend in self._backends.items() if device in wanted}
+    backend_names = {device: backend.name() for device, backend in self._backends.items() if device in wanted}
     members = tuple(next(iter(self._backends.values())).channel.ranks[rank] for rank in ranks)
     name = group_name or f"{self.group_name}:split:{'_'.join(map(str, members))}"
     store = dist.PrefixStore(f"{name}/", self.store) if self.store is not None else None
     member = ranks.index(self.rank())
-    group = make_group(kinds, members, member, name, group_desc or "undefined", opts, store, timeout)
+    group = make_group(backend_names, members, member, name, group_desc or "undefined", opts, store, timeout)
     group.store = store
     return group
 
 
 def batch_isend_irecv(p2p_op_list: list[Any]) -> list[Any]:
-    """`distributed_c10d.batch_isend_irecv`, which makes one group call for NCCL only in groups of C++'s own type."""
+    """`distributed_c10d.batch_isend_irecv`, whose NCCL group call torch makes only in groups of C++'s own type."""
     first: Any = p2p_op_list[0] if isinstance(p2p_op_list, list) and p2p_op_list else None
     group = getattr(first, "group", None) or (c10d._get_default_group() if first is not None else None)
     if not isinstance(group, RankGroup) or group._get_backend(first.tensor.device).channel.backend != "nccl":
@@ -183,7 +185,7 @@ def batch_isend_irecv(p2p_op_list: list[Any]) -> list[Any]:
 
 
 def install(patches: Patches) -> None:
-    """Let torch.distributed have NCCL, and make our groups."""
+    """Make NCCL available in torch.distributed, and let it create our groups."""
     patches.set(c10d, "_NCCL_AVAILABLE", True)
     patches.set(c10d, "default_pg_nccl_timeout", NCCL_TIMEOUT)
     for module in (c10d, dist, cpp):

@@ -1,14 +1,28 @@
-"""Lines of the user's program, as a diagnosis tells them."""
+"""Lines of the user's program: the one that runs, and how messages quote them."""
 
 from __future__ import annotations
 
 import ast
 import linecache
+import sys
 from pathlib import Path
+from typing import Any
+
+from fakegpu_lab.driver.recorder.recording import is_users
 
 
-def told(line: str) -> str:
-    """A line given as ``file:number``, as people read it: its number, its text."""
+def user_line() -> str:
+    """The innermost line of the user's program on the calling thread's stack, as ``file:number``; or empty."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def described(line: str) -> str:
+    """A line given as ``file:number``, as messages quote it: its number and its text."""
     file, _, number = line.rpartition(":")
     if not file:
         return "not in your program"
@@ -18,22 +32,32 @@ def told(line: str) -> str:
     return f"{where}: {text}" if text else where
 
 
-def condition(line: str) -> tuple[int, str] | None:
-    """The innermost ``if`` around a line that asks for the rank: its line number and its text; or None."""
+def rank_condition(line: str) -> tuple[int, str] | None:
+    """The innermost ``if`` around a line whose condition mentions a rank, as line number and condition; or None."""
     file, _, number = line.rpartition(":")
     if not file:
         return None
-    source = "".join(linecache.getlines(file))
     try:
-        tree = ast.parse(source)
+        tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:  # a notebook's cell with magics, a file that has changed
         return None
-    found: ast.If | ast.IfExp | None = None
-    wanted = int(number)
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.If, ast.IfExp)) and node.lineno <= wanted <= (node.end_lineno or 0):
-            within_test = node.test.lineno <= wanted <= (node.test.end_lineno or 0) and node.lineno == wanted
-            inline = isinstance(node, ast.If) and node.body[0].lineno == wanted
-            if (not within_test or inline) and "rank" in ast.unparse(node.test).lower():
-                found = node if found is None or node.lineno >= found.lineno else found
-    return (found.lineno, ast.unparse(found.test)) if found is not None else None
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.If, ast.IfExp))
+        and _governs(node, int(number))
+        and "rank" in ast.unparse(node.test).lower()
+    ]
+    if not found:
+        return None
+    innermost = max(reversed(found), key=lambda node: node.lineno)
+    return innermost.lineno, ast.unparse(innermost.test)
+
+
+def _governs(node: ast.If | ast.IfExp, line: int) -> bool:
+    """Whether an ``if`` decides if a line runs; a line in the condition itself always runs."""
+    if not node.lineno <= line <= (node.end_lineno or 0):
+        return False
+    in_condition = node.lineno == line and node.test.lineno <= line <= (node.test.end_lineno or 0)
+    inline = isinstance(node, ast.If) and node.body[0].lineno == line
+    return inline or not in_condition

@@ -1,7 +1,7 @@
-"""What a run did and which GPUs there are, as tables and JSON. Start with `run_tables`.
+"""The results of a run, and the catalogue of GPUs, as tables and JSON. Start with `run_tables`.
 
-`run_tables` is what ``fakegpu-lab run`` prints, `plan_table` what ``fakegpu-lab plan`` prints, `gpu_list` the catalogue
-as ``fakegpu-lab profiles`` lists it. They read a `Snapshot` and nothing else of the machine.
+`run_tables` is printed by ``fakegpu-lab run``, `plan_table` by ``fakegpu-lab plan``, `gpu_list` by
+``fakegpu-lab profiles``. Of the machine they read a `Snapshot` and nothing else.
 
 May import `ranks.planning`, `processes`, `hardware`, `formatting`.
 """

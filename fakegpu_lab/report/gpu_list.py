@@ -1,4 +1,4 @@
-"""The catalogue of GPUs and nodes, for people to look through."""
+"""The tables of the catalogue: the GPUs and nodes that ``fakegpu-lab profiles`` lists."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def matching(word: str = "") -> tuple[list[GpuProfile], list[NodeProfile]]:
-    """All profiles whose id, name, other names or architecture have `word` in them; all, if it is empty.
+    """All profiles whose id, name, aliases or architecture contain `word`; all profiles if it is empty.
 
     Raises
     ------
     FakeGpuError
-        If there is none; the nearest names are suggested.
+        No profile contains it; the message suggests the nearest names.
     """
     wanted = lookup.key(word)
     gpus = [card for card in map(lookup.gpu, lookup.catalogue("gpus")) if _has(wanted, card, card.architecture)]
@@ -35,7 +35,7 @@ def _has(wanted: str, profile: GpuProfile | NodeProfile, *others: str) -> bool:
 
 
 def gpu_table(gpus: Sequence[GpuProfile]) -> Table:
-    """One row a kind of GPU: what a student chooses by."""
+    """One row for each kind of GPU, with the figures to choose by."""
     rows = [
         [
             card.id,
@@ -51,7 +51,7 @@ def gpu_table(gpus: Sequence[GpuProfile]) -> Table:
 
 
 def node_table(nodes: Sequence[NodeProfile]) -> Table:
-    """One row a machine."""
+    """One row for each node."""
     rows = [
         [
             node.id,
@@ -66,6 +66,6 @@ def node_table(nodes: Sequence[NodeProfile]) -> Table:
 
 
 def tables(word: str = "") -> list[Table]:
-    """The tables of all that `matching` finds, without the empty ones."""
+    """The tables of everything that `matching` finds, without empty ones."""
     gpus, nodes = matching(word)
     return [table for table in (gpu_table(gpus), node_table(nodes)) if table.rows]

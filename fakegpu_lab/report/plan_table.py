@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def summary(snapshot: Snapshot, plan: Plan) -> Table:
-    """Tell of a rank's memory and time, and of what it did together with the others."""
+    """A rank's memory and time in the title, its collectives in the rows."""
     device = max(snapshot.devices, key=lambda device: device.memory.peak_reserved)
     memory = device.memory
     nodes = (

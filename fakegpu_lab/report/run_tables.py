@@ -1,4 +1,4 @@
-"""What a machine did, for people to read (tables) and for programs (JSON). Reads nothing but a `Snapshot`."""
+"""The results of a run: tables for people, a report in JSON for programs. Reads nothing but a `Snapshot`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RunReport(BaseModel):
-    """What ``fakegpu-lab run --report`` writes."""
+    """The file that ``fakegpu-lab run --report`` writes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,25 +30,18 @@ class RunReport(BaseModel):
 
 
 def summary(snapshot: Snapshot, processes: tuple[ProcessReport, ...] = ()) -> Table:
-    """Tell of a finished run: one row a device. A copy between two devices is counted where it started.
+    """The table of a finished run: one row per device. A copy between two devices is counted at its source.
 
-    With `processes`, one row for each of them and device that it used.
+    With `processes`, one row for each process and device that it used.
     """
     if processes:
         return _of_processes(snapshot, processes)
     devices = snapshot.devices
     mixed = len({device.id for device in devices}) > 1
-    several = len(devices) > 1
-    headers = ["device", "allocated", "reserved", "H2D", "D2H", *(["P2P"] if several else []), "kernels", "busy"]
+    peers = len(devices) > 1
+    headers = ["device", "allocated", "reserved", "H2D", "D2H", *(["P2P"] if peers else []), "kernels", "busy"]
     rows = [
-        [
-            f"{_ordinal(device)} {device.id}" if mixed else _ordinal(device),
-            size(device.memory.peak_allocated),
-            size(device.memory.peak_reserved),
-            *_copies(device.counters, peers=several),
-            f"{device.counters.kernels:,}",
-            duration(device.time.busy_ns),
-        ]
+        [f"{_ordinal(device)} {device.id}" if mixed else _ordinal(device), *_device_cells(device, peers=peers)]
         for device in devices
     ]
     elapsed = duration(snapshot.done_ns)
@@ -57,38 +50,52 @@ def summary(snapshot: Snapshot, processes: tuple[ProcessReport, ...] = ()) -> Ta
 
 
 def _of_processes(main: Snapshot, processes: tuple[ProcessReport, ...]) -> Table:
-    tellers = [(report.name, report.devices, report.snapshot.done_ns) for report in processes]
+    used_devices = [(report.name, report.devices) for report in processes]
+    elapsed_ns = [report.snapshot.done_ns for report in processes]
     if used(main):
-        tellers.insert(0, ("main", used(main), main.done_ns))
-    together = any(device.counters.collective_count for _, devices, _ in tellers for device in devices)
+        used_devices.insert(0, ("main", used(main)))
+        elapsed_ns.append(main.done_ns)
+    collectives = any(device.counters.collective_count for _, devices in used_devices for device in devices)
     headers = ["process", "device", "allocated", "reserved", "H2D", "D2H", "kernels", "busy"]
-    headers += ["collectives", "waited"] if together else []
+    headers += ["collectives", "waited"] if collectives else []
     rows = [
         [
             name,
             _ordinal(device),
-            size(device.memory.peak_allocated),
-            size(device.memory.peak_reserved),
-            *_copies(device.counters, peers=False),
-            f"{device.counters.kernels:,}",
-            duration(device.time.busy_ns),
-            *(_together(device.counters) if together else []),
+            *_device_cells(device, peers=False),
+            *(_collective_cells(device.counters) if collectives else []),
         ]
-        for name, devices, _ in tellers
+        for name, devices in used_devices
         for device in devices
     ]
-    rows += [[name, "none", *["0"] * (len(headers) - 2)] for name, devices, _ in tellers if not devices]
-    elapsed = max(done for _, _, done in tellers)
-    ranks = sum(report.rank is not None for report in processes)
-    who = several(ranks, "rank") if ranks else several(len(tellers), "process", "processes")
-    title = f"fakegpu-lab {_machine(main)}: {who}, each one's peak memory in {duration(elapsed)} of simulated time"
+    rows += [[name, "none", *["0"] * (len(headers) - 2)] for name, devices in used_devices if not devices]
+    elapsed = duration(max(elapsed_ns))
+    what = _counted(processes, len(used_devices))
+    title = f"fakegpu-lab {_machine(main)}: {what}, each one's peak memory in {elapsed} of simulated time"
     killed = [report.name for report in processes if not report.ended]
     note = f"Killed, and told of as at one of the last collectives: {', '.join(killed)}." if killed else ""
     return Table(headers, rows, title, frozenset(range(2, len(headers))), note)
 
 
+def _counted(processes: tuple[ProcessReport, ...], count: int) -> str:
+    """The number of ranks, or of processes if none is a rank."""
+    ranks = sum(report.rank is not None for report in processes)
+    return several(ranks, "rank") if ranks else several(count, "process", "processes")
+
+
+def _device_cells(device: DeviceSnapshot, *, peers: bool) -> list[str]:
+    """What a run did on a device, as cells of a row: peak memory, copies, kernels, busy time."""
+    return [
+        size(device.memory.peak_allocated),
+        size(device.memory.peak_reserved),
+        *_copies(device.counters, peers=peers),
+        f"{device.counters.kernels:,}",
+        duration(device.time.busy_ns),
+    ]
+
+
 def status(snapshot: Snapshot) -> Table:
-    """Tell of the machine as it is now: one row a device."""
+    """The table of the machine as it is now: one row per device."""
     headers = ["device", "name", "total", "allocated", "peak", "reserved", "H2D", "D2H", "kernels"]
     rows = [
         [
@@ -108,12 +115,12 @@ def status(snapshot: Snapshot) -> Table:
 
 
 def _ordinal(device: DeviceSnapshot) -> str:
-    """What CUDA calls it; a card that ``CUDA_VISIBLE_DEVICES`` hides has no name there."""
+    """CUDA's name of a device; a card that ``CUDA_VISIBLE_DEVICES`` hides has none."""
     return f"cuda:{device.index}" if device.index >= 0 else f"hidden (GPU {device.slot})"
 
 
 def _machine(snapshot: Snapshot) -> str:
-    """How the machine was asked for, without the folders of its files."""
+    """The specification of the machine, without the folders of its files."""
     parts = [part.replace("\\", "/").rsplit("/", 1)[-1] for part in snapshot.spec.split(",")]
     return ",".join(parts) + (", shapes and memory only" if snapshot.compute == "meta" else "")
 
@@ -125,7 +132,7 @@ def _copies(counters: Counters, *, peers: bool) -> list[str]:
     return [_count(count, nbytes) for count, nbytes in pairs]
 
 
-def _together(counters: Counters) -> list[str]:
+def _collective_cells(counters: Counters) -> list[str]:
     return [_count(counters.collective_count, counters.collective_bytes), duration(counters.collective_wait_ns)]
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.hardware.time.records import Collective, Kernel, Transfer
 from fakegpu_lab.timeline.kernel_classes import class_of
-from fakegpu_lab.timeline.memory import held
-from fakegpu_lab.timeline.recorded import note_of_dropped, on_devices
+from fakegpu_lab.timeline.memory import memory_curve
+from fakegpu_lab.timeline.recorded import device_records, note_of_dropped
 
 if TYPE_CHECKING:
     from fakegpu_lab.timeline.recorded import Recorded
@@ -29,15 +29,15 @@ def write(recorded: Recorded, path: str | Path) -> Path:
     """Write the file, compressed if its name ends in ``.gz``; return its path."""
     path = Path(path)
     text = json.dumps(as_dict(recorded), ensure_ascii=False, separators=(",", ":")).encode()
-    # no time and no name in the compressed file's head: the same recording is the same file
+    # no time and no name in the compressed file's header: the same recording gives the same file
     path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
     return path
 
 
 def as_dict(recorded: Recorded) -> dict[str, Any]:
-    """What the file holds."""
+    """The content of the file."""
     threads = _Threads()
-    events = [*_on_devices(recorded, threads), *_on_host(recorded, threads), *_memory(recorded)]
+    events = [*_device_events(recorded, threads), *_host_events(recorded, threads), *_memory_events(recorded)]
     events.sort(key=lambda event: event["ts"])
     other = {"producer": "fakegpu_lab", "machine": recorded.machine.spec.text, "time": "simulated"}
     note = note_of_dropped(recorded)
@@ -48,7 +48,7 @@ def as_dict(recorded: Recorded) -> dict[str, Any]:
 
 
 class _Threads:
-    """Numbers for threads, each one used once in the whole file: viewers differ on whether a process has its own."""
+    """Thread numbers, unique in the file: viewers differ on whether each process has its own."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, object], int] = {}
@@ -79,9 +79,9 @@ def _us(ns: int) -> float:
     return ns / 1000
 
 
-def _on_devices(recorded: Recorded, threads: _Threads) -> list[dict[str, Any]]:
+def _device_events(recorded: Recorded, threads: _Threads) -> list[dict[str, Any]]:
     events = []
-    for record in on_devices(recorded):
+    for record in device_records(recorded):
         pid = 2 + record.device
         name = "stream 0 (default)" if record.stream == 0 else f"stream {record.stream}"
         tid = threads.number(pid, record.stream, name)
@@ -113,12 +113,12 @@ def _args(record: Kernel | Transfer | Collective) -> dict[str, Any]:
     return {"correlation": record.correlation} | {key: value for key, value in args.items() if value not in ("", None)}
 
 
-def _on_host(recorded: Recorded, threads: _Threads) -> list[dict[str, Any]]:
-    """Launches, waits and host work of each thread; slices do not overlap, as the format wants it of a thread."""
+def _host_events(recorded: Recorded, threads: _Threads) -> list[dict[str, Any]]:
+    """Launches, waits and host work of each thread; its slices do not overlap, as the format requires."""
     overheads = {device.index: device.default_stream.overhead for device in recorded.machine.devices}
     slices: list[tuple[str, int, int, str, str, str, list[int]]] = []
     launches: dict[tuple[str, int], int] = {}
-    for record in on_devices(recorded):
+    for record in device_records(recorded):
         found = launches.get((record.thread, record.launched_ns))
         if found is not None:  # one launch of many kernels
             slices[found][-1].append(record.correlation)
@@ -147,10 +147,10 @@ def _on_host(recorded: Recorded, threads: _Threads) -> list[dict[str, Any]]:
     return events
 
 
-def _memory(recorded: Recorded) -> list[dict[str, Any]]:
+def _memory_events(recorded: Recorded) -> list[dict[str, Any]]:
     return [
         {"ph": "C", "name": "memory held by tensors", "pid": 2 + device.index, "tid": 0,
          "ts": _us(when - recorded.began_ns), "args": {"bytes": nbytes}}
         for device in recorded.machine.devices
-        for when, nbytes in held(recorded, device.index)
+        for when, nbytes in memory_curve(recorded, device.index)
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a bar of the figure says when the mouse is over it, in the HTML that plotly understands."""
+"""The hover texts of a figure's bars, in the HTML that plotly understands."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.time.records import HostWork, Record, Wait
 
 _TEXT = 70
-"""Characters of a source line that are shown."""
+"""The most characters of a source line that are shown."""
 
 
 def ran(record: Kernel | Transfer | Collective, before: Record | None) -> str:
-    """Tell of a kernel, copy or collective; `before` is what was on the same stream before it."""
+    """Describe a kernel, copy or collective; `before` is the previous record on the same stream."""
     ns = record.end_ns - record.start_ns
     facts = [duration(ns)]
     lines = [_bold(record.name)]
@@ -46,7 +46,7 @@ def ran(record: Kernel | Transfer | Collective, before: Record | None) -> str:
 
 
 def why(record: Kernel | Transfer | Collective, before: Record | None) -> str:
-    """Say what it waited for: its launch, its stream, an event, the card or the copy engine."""
+    """What a record waited for: its launch, its stream, an event, the card or the copy engine."""
     waited = record.start_ns - record.launched_ns
     if waited <= 0:
         idle = record.start_ns - before.end_ns if before is not None else 0
@@ -62,34 +62,34 @@ def why(record: Kernel | Transfer | Collective, before: Record | None) -> str:
 
 
 def launch(record: Kernel | Transfer | Collective) -> str:
-    """Tell of a launch by what it launched."""
+    """Describe a launch by what it launched."""
     return "<br>".join([f"launches {_bold(record.name)} on cuda:{record.device} stream {record.stream}",
                         *_where(record)])  # fmt: skip
 
 
 def wait(record: Wait) -> str:
-    """Tell of a wait, and why."""
+    """Describe a wait of the host, and its reason."""
     lines = [f"<b>the host waits</b> {duration(record.end_ns - record.start_ns)} for cuda:{record.device}"]
     return "<br>".join([*lines, html.escape(record.name), *_where(record)])
 
 
 def host_work(record: HostWork) -> str:
-    """Tell of work on the host."""
+    """Describe work on the host."""
     return "<br>".join([f"{_bold(record.name)} {duration(record.end_ns - record.start_ns)}", *_where(record)])
 
 
 def module(path: str, kind: str) -> str:
-    """Begin to tell of a module's span."""
+    """The first line for a module's span."""
     return f"{_bold(path)} ({kind})<br>"
 
 
 def lasting(ns: int, kernels: int) -> str:
-    """Tell how long a span is."""
+    """The second line for a module's span: how long it is."""
     return f"{duration(ns)}, {several(kernels, 'kernel')}"
 
 
 def together(count: int, ns: int, names: Counter[str]) -> str:
-    """Tell of bars that are drawn as one."""
+    """Describe bars that are drawn as one."""
     most = ", ".join(f"{number:,} × {html.escape(name)}" for name, number in names.most_common(3))
     return f"<b>{count:,} together</b> in {duration(ns)}<br>{most}<br>figure(start=…, end=…) shows them apart"
 

@@ -1,4 +1,4 @@
-"""The class of a kernel: what a person looks for in a timeline before any name."""
+"""The class of a kernel, which colours it in a timeline: matmul, elementwise, copy and others."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _BY_PATTERN = [
 
 @functools.lru_cache(maxsize=4096)
 def class_of(name: str) -> str:
-    """Sort a kernel by its op's name: one of `CLASSES`.
+    """The class of a kernel, by its op's name: one of `CLASSES`.
 
     >>> class_of("aten::addmm"), class_of("aten::gelu_backward"), class_of("aten::native_layer_norm")
     ('matmul', 'elementwise', 'normalisation')

@@ -1,4 +1,4 @@
-"""Shapes and source lines, for people to read."""
+"""Shapes and source lines, written for people to read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fakegpu_lab.user_code import environment
 
 
 def shapes(all_: tuple[tuple[int, ...], ...]) -> str:
-    """Write the shapes of an op's tensors; of many, the first.
+    """Write the shapes of an op's tensors, at most four of them.
 
     >>> shapes(((8, 128), (128,), ()))
     '8×128, 128, 0-dim'
@@ -22,16 +22,16 @@ def shapes(all_: tuple[tuple[int, ...], ...]) -> str:
 
 
 class Place(NamedTuple):
-    """A line of a program: how it is called, and its text (empty where the file cannot be read)."""
+    """A line of a program: its name for people, and its text (empty if the file cannot be read)."""
 
     label: str
     text: str
 
 
 def place(line: str) -> Place:
-    """Say where a record's `line` (``file:number``) is.
+    """Where a record's `line` (``file:number``) is.
 
-    A notebook's cell is called as its prompt, a file below the current folder by its path from there, another one by
+    A notebook's cell is called by its prompt, a file below the current folder by its path from there, any other file by
     its name.
     """
     if not line:
@@ -41,7 +41,7 @@ def place(line: str) -> Place:
     cell = _cell(name)
     if cell:
         return Place(f"{cell} line {number}", text)
-    return Place(f"{_short(name, os.getcwd())}:{number}", text)  # noqa: PTH109 - a string, and at once
+    return Place(f"{_short(name, os.getcwd())}:{number}", text)  # noqa: PTH109 - a string, and faster
 
 
 @lru_cache(maxsize=1024)
@@ -51,7 +51,7 @@ def _short(name: str, folder: str) -> str:
 
 
 def _cell(name: str) -> str:
-    """How IPython calls a cell, such as ``In[3]``; empty where the name is no cell's."""
+    """IPython's name of a cell, such as ``In[3]``; empty if the file is not a cell."""
     shell = environment.shell()
     found = shell.compile.format_code_name(name) if shell is not None else None
     return str(found[1]) if found else ""

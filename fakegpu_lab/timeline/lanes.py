@@ -10,7 +10,7 @@ from fakegpu_lab.formatting.units import size
 from fakegpu_lab.hardware.time.records import Collective, Kernel, Transfer
 from fakegpu_lab.timeline import hover
 from fakegpu_lab.timeline.kernel_classes import class_of
-from fakegpu_lab.timeline.recorded import on_devices
+from fakegpu_lab.timeline.recorded import device_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,16 +18,15 @@ if TYPE_CHECKING:
     from fakegpu_lab.timeline.recorded import Recorded
 
 MODULES = 30
-"""Spans in a lane of modules; with more, the modules' paths are cut shorter."""
-
+"""Spans in a lane of modules; with more, the modules' paths are shortened."""
 
 IDLE_NS = 50_000
-"""A module's span ends where its device idles longer: ten launches long."""
+"""A module's span ends where its device is idle for longer: ten launches long."""
 
 
 @dataclass(slots=True)
 class Bar:
-    """One bar; `kind` gives its colour, `count` how many were put together in it."""
+    """One bar; `kind` decides its colour, `count` is the number of records merged into it."""
 
     start_ns: int
     end_ns: int
@@ -39,18 +38,18 @@ class Bar:
 
 @dataclass
 class Lane:
-    """Bars that are drawn in one row, in the order of their start."""
+    """The bars of one row, in the order of their start."""
 
     label: str
     bars: list[Bar] = field(default_factory=list)
 
 
 def lanes(recorded: Recorded, device: int | None, start_ns: int, end_ns: int, *, hovers: bool = True) -> list[Lane]:
-    """All that was going on at some time from `start_ns` to `end_ns`, on one device or on all.
+    """Everything that was going on between `start_ns` and `end_ns`, on one device or on all.
 
-    Without `hovers` the bars of kernels and launches have no text to hover: it is most of the work.
+    Without `hovers` the bars of kernels and launches have no hover texts, which are most of the work.
     """
-    records = on_devices(recorded)
+    records = device_records(recorded)
     found = _by_rank([*_host(recorded, records, device, hovers), *_devices(records, device, hovers)], recorded)
     for lane in found:
         lane.bars = [bar for bar in lane.bars if bar.end_ns >= start_ns and bar.start_ns <= end_ns]
@@ -59,7 +58,7 @@ def lanes(recorded: Recorded, device: int | None, start_ns: int, end_ns: int, *,
 
 
 def _by_rank(found: list[Lane], recorded: Recorded) -> list[Lane]:
-    """Where each host thread has a device of its own, as ranks have, let the thread stand with the device."""
+    """Put each host thread beside its device, if each has a device of its own, as ranks have."""
     devices: dict[str, set[int]] = {}
     for part in recorded.collectives:
         devices.setdefault(part.thread, set()).add(part.device)
@@ -91,7 +90,7 @@ def _host(
         if device not in (None, record.device):
             continue
         key = (record.thread, record.launched_ns)
-        if key in launches:  # one launch of many kernels
+        if key in launches:  # one launch for several kernels
             launches[key].count += 1
             continue
         start = record.launched_ns - overheads.get(record.device, 0)
@@ -107,41 +106,51 @@ def _host(
     return list(threads.values())
 
 
+_MODULES, _STREAM, _COPY_IN, _COPY_OUT = range(4)  # the order of a device's lanes
+_Key = tuple[int, int, int]  # device, kind of lane, stream
+
+
 def _devices(records: Sequence[Kernel | Transfer | Collective], device: int | None, hovers: bool) -> list[Lane]:
-    found: dict[tuple[int, int, int], Lane] = {}
-    before: dict[tuple[int, int], Kernel | Transfer | Collective] = {}
-
-    def lane(index: int, order: int, stream: int, label: str) -> list[Bar]:
-        return found.setdefault((index, order, stream), Lane(f"cuda:{index} {label}")).bars
-
-    for record in records:
-        place = (record.device, record.stream)
-        text = hover.ran(record, before.get(place)) if hovers else ""
-        before[place] = record
-        if isinstance(record, Transfer):
-            bar = Bar(record.start_ns, record.end_ns, "copy", size(record.nbytes), text)
-            for index, order, label in ((record.target, 2, "copy in"), (record.source, 3, "copy out")):
-                if index is not None and device in (None, index):
-                    lane(index, order, 0, label).append(bar)
-        elif device in (None, record.device):
-            bars = lane(record.device, 1, record.stream, f"stream {record.stream}")
-            if isinstance(record, Kernel):
-                label = record.name.rpartition("::")[2]
-                bars.append(Bar(record.start_ns, record.end_ns, class_of(record.name), label, text))
-            else:
-                bars += _collective(record, text)
-    for index in {record.device for record in records if device in (None, record.device)}:
+    found: dict[_Key, Lane] = {}
+    for record, text in zip(records, _hover_texts(records, hovers), strict=True):
+        for key, label, bars in _placed(record, text):
+            if device in (None, key[0]):
+                found.setdefault(key, Lane(f"cuda:{key[0]} {label}")).bars.extend(bars)
+    for index in {index for index, _, _ in found}:
         spans = _modules([record for record in records if isinstance(record, Kernel) and record.device == index])
         if spans:
-            lane(index, 0, 0, "modules").extend(spans)
+            found[index, _MODULES, 0] = Lane(f"cuda:{index} modules", spans)
     for (index, order, stream), entry in found.items():
-        if order == 1 and all(bar.kind in ("collective", "waits for ranks") for bar in entry.bars):
+        if order == _STREAM and all(bar.kind in ("collective", "waits for ranks") for bar in entry.bars):
             entry.label = f"cuda:{index} NCCL, stream {stream}"
     return [found[key] for key in sorted(found)]
 
 
-def _collective(record: Collective, text: str) -> list[Bar]:
-    """Its wait for the other ranks, and the moving of bytes."""
+def _hover_texts(records: Sequence[Kernel | Transfer | Collective], hovers: bool) -> list[str]:
+    if not hovers:
+        return [""] * len(records)
+    texts = []
+    before: dict[tuple[int, int], Kernel | Transfer | Collective] = {}
+    for record in records:
+        stream = (record.device, record.stream)
+        texts.append(hover.ran(record, before.get(stream)))
+        before[stream] = record
+    return texts
+
+
+def _placed(record: Kernel | Transfer | Collective, text: str) -> list[tuple[_Key, str, list[Bar]]]:
+    """The lanes in which a record is drawn: their keys, their labels, and its bars there."""
+    if isinstance(record, Transfer):
+        bar = Bar(record.start_ns, record.end_ns, "copy", size(record.nbytes), text)
+        ends = ((record.target, _COPY_IN, "copy in"), (record.source, _COPY_OUT, "copy out"))
+        return [((index, order, 0), label, [bar]) for index, order, label in ends if index is not None]
+    return [((record.device, _STREAM, record.stream), f"stream {record.stream}", _stream_bars(record, text))]
+
+
+def _stream_bars(record: Kernel | Collective, text: str) -> list[Bar]:
+    """A kernel's bar; for a collective, one for the wait for other ranks and one for the moving of bytes."""
+    if isinstance(record, Kernel):
+        return [Bar(record.start_ns, record.end_ns, class_of(record.name), record.name.rpartition("::")[2], text)]
     bars = [Bar(record.joined_ns, record.end_ns, "collective", f"{record.operation} {size(record.nbytes)}", text)]
     if record.joined_ns > record.start_ns:
         bars.insert(0, Bar(record.start_ns, record.joined_ns, "waits for ranks", "", text))
@@ -149,7 +158,7 @@ def _collective(record: Collective, text: str) -> list[Bar]:
 
 
 def bands(recorded: Recorded, device: int | None, start_ns: int, end_ns: int) -> list[tuple[int, int]]:
-    """From when to when bytes moved between several devices that are drawn, in the order of their start."""
+    """The times in which bytes moved between several devices, in the order of their start; none for one device."""
     if device is not None:
         return []
     found = {
@@ -161,7 +170,7 @@ def bands(recorded: Recorded, device: int | None, start_ns: int, end_ns: int) ->
 
 
 def _modules(kernels: list[Kernel]) -> list[Bar]:
-    """Spans of kernels of one module; the paths are as long as lets there be no more than `MODULES`."""
+    """The spans of a device's modules; the paths are shortened until there are no more than `MODULES` spans."""
     if not any(kernel.module for kernel in kernels):
         return []
     kernels.sort(key=lambda kernel: kernel.start_ns)
@@ -178,7 +187,7 @@ def _spans(kernels: Iterable[Kernel], depth: int) -> list[Bar]:
     path, waiting = "", 0
     for kernel in kernels:
         kind = "backward" if kernel.backward else "forward"
-        if not kernel.module:  # a residual's sum, say: it belongs to a span only if that goes on after it
+        if not kernel.module:  # a residual sum, say: it belongs to a span only if the span continues after it
             waiting += 1
             continue
         here = ".".join(kernel.module.split(".")[:depth])
@@ -187,8 +196,8 @@ def _spans(kernels: Iterable[Kernel], depth: int) -> list[Bar]:
             spans[-1].end_ns = max(spans[-1].end_ns, kernel.end_ns)
             spans[-1].count += 1 + waiting
         else:
-            short = here.partition(".")[2].removeprefix("module.")  # DDP's and DataParallel's name for what they wrap
-            short = here if short.isdigit() or not short else short  # of a Sequential alone, "0" says too little
+            short = here.partition(".")[2].removeprefix("module.")  # DDP's and DataParallel's name of the model
+            short = here if short.isdigit() or not short else short  # "0", within a Sequential, says too little
             spans.append(Bar(kernel.start_ns, kernel.end_ns, kind, short, ""))
             path = here
             spans[-1].hover = hover.module(here, kind)
@@ -199,9 +208,9 @@ def _spans(kernels: Iterable[Kernel], depth: int) -> list[Bar]:
 
 
 def thinned(all_lanes: Sequence[Lane], limit: int) -> int:
-    """Put short neighbours together until there are no more than `limit` bars; return how many were put together.
+    """Merge short neighbours until there are no more than `limit` bars; return how many were merged.
 
-    The grid is as fine as `limit` allows: what is put together would not be told apart in a picture of that width.
+    Bars are merged within steps as fine as `limit` allows: they could not be distinguished in a figure of that width.
     """
     bars = [bar for lane in all_lanes for bar in lane.bars]
     if len(bars) <= limit:

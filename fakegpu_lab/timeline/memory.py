@@ -1,4 +1,4 @@
-"""The memory that a device's tensors held, over the time of a recording."""
+"""The curve of the memory that a device's tensors held during a recording."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from fakegpu_lab.timeline.recorded import Recorded
 
 
-def held(recorded: Recorded, device: int) -> list[tuple[int, int]]:
+def memory_curve(recorded: Recorded, device: int) -> list[tuple[int, int]]:
     """The bytes held, as (ns, bytes) wherever they change.
 
-    The host takes and gives back, so the times are the host's, and several changes may fall into one moment: then its
-    highest and its last state are told.
+    The host allocates and frees, so the times are the host's. Where several changes have the same time, the curve has
+    the highest and the last value.
 
-    A block that was there before the recording and was given back during it is not recorded: the curve learns of it
-    at the next block that is taken.
+    The freeing of a block that was allocated before the recording is not recorded: the curve falls at the next
+    allocation instead.
     """
-    changes: list[tuple[int, int, int]] = []  # when, bytes more, all that is held then (0: not said)
+    changes: list[tuple[int, int, int]] = []  # when, bytes more, bytes held afterwards (0: not recorded)
     for block in recorded.allocations:
         if block.device == device:
             changes.append((block.start_ns, block.block_bytes, block.held))
@@ -32,11 +32,11 @@ def held(recorded: Recorded, device: int) -> list[tuple[int, int]]:
     changes.sort(key=lambda change: change[0])
     for when, group in groupby(changes, key=lambda change: change[0]):
         together = list(group)
-        most = max(said for _, _, said in together)
+        most = max(after for _, _, after in together)
         now += sum(change for _, change, _ in together)
-        if all(said for _, _, said in together):  # nothing given back at this moment: the last one said how it stands
+        if all(after for _, _, after in together):  # only allocations: the last one recorded the bytes held
             now = together[-1][2]
-        if most > now:  # taken and given back in one moment
+        if most > now:  # allocated and freed at the same time
             curve.append((when, most))
         if now != curve[-1][1]:
             curve.append((when, now))

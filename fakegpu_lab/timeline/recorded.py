@@ -1,4 +1,4 @@
-"""What the timeline reads of a recording."""
+"""The protocol of a recording, as the timeline and the advice read it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Recorded(Protocol):
     Attributes
     ----------
     began_ns, ended_ns
-        When it began, and when the host had ended it and all that was launched was done.
+        When it began, and when the host had ended it and the devices had done all their work.
     """
 
     machine: Machine
@@ -53,13 +53,13 @@ class Recorded(Protocol):
     def dropped(self) -> Mapping[str, int]: ...
 
 
-def on_devices(recorded: Recorded) -> list[Kernel | Transfer | Collective]:
-    """All that ran on a device, in the order of launch."""
+def device_records(recorded: Recorded) -> list[Kernel | Transfer | Collective]:
+    """Everything that ran on a device, in the order of launch."""
     return sorted((*recorded.kernels, *recorded.transfers, *recorded.collectives), key=lambda r: r.correlation)
 
 
 def note_of_dropped(recorded: Recorded) -> str:
-    """Tell in one sentence that details are missing; empty if none are."""
+    """A sentence about records that were dropped; empty if none were."""
     missing = [f"{number:,} {kind}" for kind, number in recorded.dropped.items() if number]
     if not missing:
         return ""

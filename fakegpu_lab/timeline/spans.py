@@ -1,4 +1,4 @@
-"""Stretches of time, each from its start to its end, ns: put together, and compared."""
+"""Stretches of time, each from its start to its end in ns: merged, intersected, measured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Span = tuple[int, int]
 
 
 def of(records: Iterable[Record]) -> list[Span]:
-    """The times in which at least one record ran."""
+    """The times at which at least one record ran."""
     return merged((record.start_ns, record.end_ns) for record in records)
 
 

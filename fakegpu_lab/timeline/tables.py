@@ -1,4 +1,4 @@
-"""A recording in tables: by the kernels' names, by source lines, by modules."""
+"""The tables of a recording: by kernel, by source line, by module."""
 
 from __future__ import annotations
 
@@ -10,50 +10,55 @@ from fakegpu_lab.formatting.units import amount, duration, percent, rate, size
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time.records import Kernel, Total
 from fakegpu_lab.timeline.labels import place
-from fakegpu_lab.timeline.recorded import note_of_dropped, on_devices
+from fakegpu_lab.timeline.recorded import device_records, note_of_dropped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fakegpu_lab.timeline.recorded import Recorded
 
-_ORDERS: dict[str, Callable[[tuple[int, str], Total], object]] = {
-    "time": lambda key, total: -total.ns,
-    "mean": lambda key, total: -total.ns / total.count,
-    "calls": lambda key, total: -total.count,
-    "flops": lambda key, total: -total.flops,
-    "bytes": lambda key, total: -total.nbytes,
-    "bandwidth": lambda key, total: -total.nbytes / max(total.ns, 1),
-    "name": lambda key, total: key[1],
+_ORDERS: dict[str, Callable[[str, Total], object]] = {
+    "time": lambda name, total: -total.ns,
+    "mean": lambda name, total: -total.ns / total.count,
+    "calls": lambda name, total: -total.count,
+    "flops": lambda name, total: -total.flops,
+    "bytes": lambda name, total: -total.nbytes,
+    "bandwidth": lambda name, total: -total.nbytes / max(total.ns, 1),
+    "name": lambda name, total: name,
 }
 
 
 def summary(recorded: Recorded, title: str, sort_by: str = "time", top: int | None = 20) -> Table:
-    """One row a name and device, as ``key_averages`` of torch's profiler: all that ran on devices, dropped or not."""
+    """One row for each device and name, as ``key_averages`` of torch's profiler; dropped records count too."""
     order = _ORDERS.get(sort_by)
     if order is None:
         raise FakeGpuError(f"A summary cannot be sorted by {sort_by!r}, but by {_listed(list(_ORDERS))}.")
     _check_top(top)
-    totals = sorted(recorded.totals.items(), key=lambda item: (item[0][0], order(*item), item[0][1]))
-    times: dict[int, int] = {}
-    for (device, _), total in totals:
-        times[device] = times.get(device, 0) + total.ns
-    rows = []
-    for device in sorted(times):
-        here = [(name, total) for (where, name), total in totals if where == device]
-        rows += [_row(device, name, total, times[device]) for name, total in here[:top]]
-        if top is not None and len(here) > top:
-            rest = [total for _, total in here[top:]]
-            left = Total(sum(t.count for t in rest), sum(t.ns for t in rest), sum(t.flops for t in rest),
-                          sum(t.nbytes for t in rest))  # fmt: skip
-            rows.append(_row(device, f"({len(rest)} more)", left, times[device]))
+    devices = sorted({device for device, _ in recorded.totals})
+    rows: list[list[str]] = []
+    for device in devices:
+        totals = [(name, total) for (where, name), total in recorded.totals.items() if where == device]
+        totals.sort(key=lambda item: (order(*item), item[0]))
+        rows += _device_rows(device, totals, top)
     headers = ["name", "calls", "total", "mean", "% of time", "FLOPs", "FLOP/s", "bytes", "bandwidth"]
-    if len(times) > 1:
+    if len(devices) > 1:
         headers.insert(0, "device")
     else:
         rows = [row[1:] for row in rows]
-    texts = 1 + (len(times) > 1)
+    texts = 1 + (len(devices) > 1)
     return Table(headers, rows, title, frozenset(range(texts, len(headers))), note_of_dropped(recorded))
+
+
+def _device_rows(device: int, totals: Sequence[tuple[str, Total]], top: int | None) -> list[list[str]]:
+    """The first `top` names of a device, and one row for the sum of the others."""
+    whole = sum(total.ns for _, total in totals)
+    rows = [_row(device, name, total, whole) for name, total in totals[:top]]
+    if top is not None and len(totals) > top:
+        rest = [total for _, total in totals[top:]]
+        left = Total(sum(t.count for t in rest), sum(t.ns for t in rest), sum(t.flops for t in rest),
+                      sum(t.nbytes for t in rest))  # fmt: skip
+        rows.append(_row(device, f"({len(rest)} more)", left, whole))
+    return rows
 
 
 def _row(device: int, name: str, total: Total, whole: int) -> list[str]:
@@ -73,7 +78,7 @@ def _row(device: int, name: str, total: Total, whole: int) -> list[str]:
 
 @dataclass
 class _Sum:
-    """What was done for one line or module, ns."""
+    """The sums for one line or module."""
 
     calls: int = 0
     ns: int = 0
@@ -83,7 +88,7 @@ class _Sum:
 
 
 def by_line(recorded: Recorded, top: int | None = 20) -> Table:
-    """One row a line of the user's program: what the devices did for it, how long the host waited in it."""
+    """One row for each line of the user's program: the devices' time for it, and the host's waits in it."""
     sums = line_sums(recorded)
     whole = sum(entry.ns for entry in sums.values())
     rows = []
@@ -99,9 +104,9 @@ def by_line(recorded: Recorded, top: int | None = 20) -> Table:
 
 
 def line_sums(recorded: Recorded) -> dict[str, _Sum]:
-    """What was done for each line, those first that took the devices longest, then those that let the host wait."""
+    """The sums for each line: the longest device time first, then the longest wait of the host."""
     sums: dict[str, _Sum] = {}
-    for record in on_devices(recorded):
+    for record in device_records(recorded):
         entry = sums.setdefault(record.line, _Sum())
         entry.calls += 1
         entry.ns += record.end_ns - record.start_ns
@@ -111,11 +116,11 @@ def line_sums(recorded: Recorded) -> dict[str, _Sum]:
 
 
 def by_module(recorded: Recorded, depth: int | None = None, top: int | None = 20) -> Table:
-    """One row an `nn.Module`, by the path of the innermost one that ran; `depth` components of it, if given."""
+    """One row for each `nn.Module`, by the path of the innermost one; by its first `depth` components, if given."""
     if depth is not None and depth < 1:
         raise FakeGpuError(f"by_module(depth={depth}): the depth must be 1 (the outermost modules) or more.")
     sums: dict[str, _Sum] = {}
-    for record in on_devices(recorded):
+    for record in device_records(recorded):
         path = record.module if depth is None else ".".join(record.module.split(".")[:depth])
         entry = sums.setdefault(path, _Sum())
         entry.calls += 1

@@ -1,4 +1,4 @@
-"""Channels: where the calls of a group's ranks meet.
+"""The channel of a group of ranks in one process, where their calls meet.
 
 A channel is one backend of one process group, common to all its ranks. Collectives meet by their number: the third of
 one rank with the third of every other. Sends and receives meet by sender and receiver, in order.
@@ -12,67 +12,39 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.hardware.network.fabric import Cost
 from fakegpu_lab.ranks.collectives import cost, mismatches, start_conditions, values
-from fakegpu_lab.ranks.collectives.operation import P2P
-from fakegpu_lab.ranks.collectives.price import by_gloo, price
+from fakegpu_lab.ranks.collectives.kinds import P2P
+from fakegpu_lab.ranks.collectives.operation import Communicator
 from fakegpu_lab.ranks.scheduling.scheduler import Waiting, current_rank
 
 if TYPE_CHECKING:
     from fakegpu_lab.ranks.collectives.operation import Operation
 
 
-class Channel:
-    """One backend of a process group.
-
-    Parameters
-    ----------
-    name
-        The group's name: ``"0"`` for the default group.
-    backend
-        ``"nccl"`` or ``"gloo"``.
-    ranks
-        The members' global ranks, by their rank in the group.
-    description
-        What torch says of the group, such as ``default_pg``.
+class Channel(Communicator):
+    """A communicator whose members are ranks of this process.
 
     Attributes
     ----------
-    numbers
-        How many collectives each member has called.
-    history
-        By member, its latest collectives.
     open
-        The collectives that not all members have called yet, by number, each by member.
+        The collectives that some members have not called yet, by number; each call by member.
+    sends, receives
+        Those without a partner yet, by sender, receiver and tag.
+    receives_any
+        Receives from any rank that have no sender yet, by receiver and tag.
+    tails
+        By rank and stream, the calls that were queued there last (`start_conditions`).
     """
 
     def __init__(self, name: str, backend: str, ranks: tuple[int, ...], description: str = "") -> None:
-        self.name = name
-        self.backend = backend
-        self.ranks = ranks
-        self.description = description
-        self.numbers = [0] * len(ranks)
-        self.history: list[deque[Operation]] = [deque(maxlen=64) for _ in ranks]
+        super().__init__(name, backend, ranks, description)
         self.open: dict[int, dict[int, Operation]] = {}
         self.sends: defaultdict[tuple[int, int, int], deque[Operation]] = defaultdict(deque)
         self.receives: defaultdict[tuple[int, int, int], deque[Operation]] = defaultdict(deque)
-        self.anywhere: defaultdict[tuple[int, int], deque[Operation]] = defaultdict(deque)
-        self.streams: dict[Any, Any] = {}
+        self.receives_any: defaultdict[tuple[int, int], deque[Operation]] = defaultdict(deque)
         self.tails: dict[Any, list[Operation]] = {}
 
-    @property
-    def known_as(self) -> str:
-        """What people call the group."""
-        if self.description == "default_pg":
-            return "the default group"
-        inside = ", ".join(map(str, self.ranks))
-        return f"group {self.name!r} of ranks {inside}"
-
-    @property
-    def size(self) -> int:
-        """How many members there are."""
-        return len(self.ranks)
-
     def issue(self, operation: Operation) -> None:
-        """A member calls an operation; the last one to call completes it for all."""
+        """A member calls an operation; the last member to call completes it for all."""
         if operation.kind in P2P:
             self._point_to_point(operation)
             return
@@ -87,28 +59,28 @@ class Channel:
         slot[member] = operation
         if len(slot) == self.size:
             del self.open[operation.number]
-            _perform([slot[rank] for rank in range(self.size)])
+            _perform(self, [slot[rank] for rank in range(self.size)])
 
     def finish(self, operation: Operation) -> None:
-        """Wait until an operation is over; for a send of NCCL's, only while others have something to do."""
+        """Wait until an operation is done; for a send of NCCL's, only while other ranks can run."""
         me = current_rank()
         if me is None:
             return
-        over = Waiting(lambda: operation.done, operation)
+        done = Waiting(lambda: operation.done, operation)
         if operation.kind == "SEND" and self.backend == "nccl":
-            me.wait_idly(over)
+            me.wait_idly(done)
         else:
-            me.wait(over)
+            me.wait(done)
 
-    def price(self, parts: list[Operation]) -> Cost:
-        """What an operation costs that these ranks called together."""
+    def cost_of(self, parts: list[Operation]) -> Cost:
+        """The cost of an operation on devices, given its ranks' calls."""
         assert current.machine is not None
         slots = [part.device.slot for part in parts if part.device is not None]
         nbytes = max(part.nbytes for part in parts)
         if self.backend != "gloo":
-            return price(parts[0].kind, nbytes, current.machine.fabric, slots)
+            return cost.nccl_cost(parts[0].kind, nbytes, current.machine.fabric, slots)
         links = current.machine.links  # to host memory, and back
-        ns = by_gloo(parts[0].kind, nbytes, len(slots))
+        ns = cost.gloo_ns(parts[0].kind, nbytes, len(slots))
         ns += sum(max(links.host_ns(at, nbytes, to_device=back, pinned=True) for at in slots) for back in (False, True))
         return Cost(ns, "gloo", "", nbytes / ns * 1e9, 0.0)
 
@@ -120,7 +92,7 @@ class Channel:
         if operation.kind == "SEND":
             operation.payload = values.snapshot(operation.inputs)
             key = (operation.rank, operation.peer, tag)
-            receiver = self._oldest(self.receives[key], self.anywhere[operation.peer, tag])
+            receiver = self._oldest(self.receives[key], self.receives_any[operation.peer, tag])
             if receiver is not None:
                 self._deliver(operation, receiver)
             else:
@@ -137,35 +109,39 @@ class Channel:
             if receiver_rank == operation.rank and sent_tag == tag and queue:
                 self._deliver(queue.popleft(), operation)
                 return
-        self.anywhere[operation.rank, tag].append(operation)
+        self.receives_any[operation.rank, tag].append(operation)
 
     @staticmethod
-    def _oldest(queue: deque[Operation], anywhere: deque[Operation]) -> Operation | None:
-        if queue:
-            return queue.popleft()
-        return anywhere.popleft() if anywhere else None
+    def _oldest(receives: deque[Operation], receives_any: deque[Operation]) -> Operation | None:
+        if receives:
+            return receives.popleft()
+        return receives_any.popleft() if receives_any else None
 
     def _deliver(self, send: Operation, receive: Operation) -> None:
         receive.peer = send.rank
         mismatches.check(receive, {send.rank: send})
-        _perform([send, receive])
+        _perform(self, [send, receive])
 
 
-def _perform(parts: list[Operation]) -> None:
-    """All that take part have called: do it, and what waited for it; later, if one of them cannot start yet."""
+def _perform(channel: Channel, parts: list[Operation]) -> None:
+    """Do an operation that all ranks have called, and others that waited for it; later, if it cannot start yet."""
     me = current_rank()
-    held: list[list[Operation]] = me.scheduler.shared.setdefault("held", []) if me is not None else []
-    held.append(parts)
-    able: list[Operation] | None = parts
+    complete: list[tuple[Channel, list[Operation]]]
+    complete = me.scheduler.shared.setdefault("complete", []) if me is not None else []
+    complete.append((channel, parts))
+    able = None if _blocked(parts) else (channel, parts)
     while able is not None:
-        if any(start_conditions.behind(part) for part in able):
-            return
-        held.remove(able)
-        if able[0].kind == "SEND":
-            values.deliver(*able)
+        complete.remove(able)
+        channel, parts = able
+        if parts[0].kind == "SEND":
+            values.deliver(*parts)
         else:
-            values.perform(able)
-        cost.charge(able)
-        for part in able:
+            values.perform(parts)
+        cost.charge(parts, channel.cost_of(parts) if parts[0].device is not None else None)
+        for part in parts:
             part.finish()
-        able = next((one for one in held if not any(start_conditions.behind(part) for part in one)), None)
+        able = next((each for each in complete if not _blocked(each[1])), None)
+
+
+def _blocked(parts: list[Operation]) -> bool:
+    return any(start_conditions.blocker(part) for part in parts)

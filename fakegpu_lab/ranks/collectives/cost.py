@@ -1,37 +1,51 @@
-"""What operations between ranks cost in simulated time.
+"""The simulated time of operations between ranks.
 
-As ProcessGroupNCCL does it: an operation with ``async_op=True`` runs on a stream of the group's own, after what the
-current stream has queued; else on the current stream. It starts when it can start on every rank, and ends on all at
-once. To wait for it lets the current stream wait, not the host (but for a barrier).
+As in ProcessGroupNCCL, an operation with ``async_op=True`` runs on a stream of the communicator's own, after the work
+queued on the current stream; otherwise it runs on the current stream. It starts when it can start on every rank, and
+ends on all at once. Waiting for it makes the current stream wait, not the host (except for a barrier).
 
-`charge` is told of every operation when all ranks have called it; how long it takes, the channel says, which asks the
-machine's fabric (`price`).
+`launch` runs at each rank's call, `charge` once all ranks have called, `wait` where a rank waits for the result.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from fakegpu_lab.driver.recorder import races
 from fakegpu_lab.driver.torch_cuda.streams import from_pool
+from fakegpu_lab.hardware.network import nccl
 from fakegpu_lab.hardware.time.clock import Mark, await_mark, here, record, synchronised
 from fakegpu_lab.hardware.transfers import collectives
 from fakegpu_lab.ranks.collectives import start_conditions
-from fakegpu_lab.ranks.collectives.operation import P2P
-from fakegpu_lab.ranks.collectives.price import FABRICS_NAMES, by_gloo
+from fakegpu_lab.ranks.collectives.kinds import KINDS, P2P
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fakegpu_lab.hardware.network.fabric import Cost
+    from fakegpu_lab.hardware.network.fabric import Cost, Fabric
     from fakegpu_lab.ranks.collectives.operation import Operation
+
+GLOO_STEP_NS = 25_000
+"""A step of Gloo's between two processes of a host: an estimate, of TCP over loopback."""
+
+GLOO_RATE = 2.0e9
+"""Gloo's bytes per second between two processes of a host: an estimate, of TCP over loopback."""
+
+
+def gloo_ns(kind: str, nbytes: int, ranks: int) -> int:
+    """Nanoseconds that Gloo takes between hosts' memories: its rings have the steps of NCCL's."""
+    name = KINDS[kind].model
+    number = 1 if name in ("send", "recv") else nccl.steps(name, ranks)
+    return number * GLOO_STEP_NS + round(nbytes * nccl.bus_factor(name, ranks) / GLOO_RATE * 1e9)
+
+
+def nccl_cost(kind: str, nbytes: int, links: Fabric, slots: Sequence[int]) -> Cost:
+    """The cost of an operation of NCCL's between devices in these slots of the fabric."""
+    return links.cost(KINDS[kind].model, slots, max(nbytes, 4))
 
 
 def launch(operation: Operation) -> None:
-    """A rank calls an operation: its host pays for the call, its stream is chosen."""
+    """A rank calls an operation: charge its host for the call, and choose its stream."""
     host = here.host
     device = operation.device
     if device is None:
@@ -44,28 +58,28 @@ def launch(operation: Operation) -> None:
         mark = record(host, current)
         await_mark(host, stream, mark)
     operation.part = collectives.launch(host, device, stream, operation.global_rank)
-    reads, writes = (operation.inputs, operation.outputs) if _writes(operation) else (operation.shown, [])
+    reads, writes = (operation.inputs, operation.outputs) if _writes(operation) else (operation.main_tensors, [])
     operation.use = races.collective(operation.part, _name(operation), reads, writes)
     operation.stream = stream
     operation.launched_ns = operation.after_ns = host.now
 
 
 def _writes(operation: Operation) -> bool:
-    """Whether a rank's tensors are written to: those of whoever broadcasts, or gives to another one, are not."""
+    """Whether the caller's tensors are written: not the root's in a broadcast, only the root's in a reduce."""
     if operation.kind == "BROADCAST":
         return operation.rank != operation.root
     return operation.kind != "REDUCE" or operation.rank == operation.root
 
 
 def _name(operation: Operation) -> str:
-    return f"{operation.channel.backend}:{FABRICS_NAMES.get(operation.kind, operation.kind.lower())}"
+    return f"{operation.channel.backend}:{KINDS[operation.kind].model}"
 
 
 def _own_stream(operation: Operation) -> Any:
-    """The stream on which a channel's operations of one rank run, taken from the device's pool at the first.
+    """The stream on which a communicator's operations of one rank run; the first takes it from the device's pool.
 
-    Sends and receives have a stream for each other rank and direction (NCCL joins those of one group call in one
-    kernel, where they do not wait for each other either).
+    Sends and receives have a stream for each peer and direction (NCCL joins those of one group call in one kernel,
+    where they do not wait for each other either).
     """
     streams, device = operation.channel.streams, operation.device
     key: tuple[Any, ...] = (device, operation.rank)
@@ -78,28 +92,28 @@ def _own_stream(operation: Operation) -> Any:
 
 
 def charge(
-    parts: list[Operation], price: Cost | None = None, nbytes: int = 0, elsewhere: Sequence[tuple[int, int]] = ()
+    parts: list[Operation], cost: Cost | None = None, nbytes: int = 0, elsewhere: Sequence[tuple[int, int]] = ()
 ) -> None:
     """All ranks have called an operation: place it in time on each of their streams.
 
     Parameters
     ----------
-    price, nbytes
-        What it costs and its size, where the channel does not see that from the parts.
+    cost
+        What it costs between devices; None between CPUs.
+    nbytes
+        Its size, where it is larger than that of the parts.
     elsewhere
         Global ranks that are other processes, and when each was ready, ns.
     """
     first = parts[0]
-    if first.part is None:
+    nbytes = max([nbytes, *(part.nbytes for part in parts)])
+    if cost is None:
         start = max([*(part.after_ns for part in parts), *(ready for _, ready in elsewhere)])
-        nbytes = max([nbytes, *(part.nbytes for part in parts)])
-        end = start + by_gloo(first.kind, nbytes, len(parts) + len(elsewhere))
+        end = start + gloo_ns(first.kind, nbytes, len(parts) + len(elsewhere))
     else:
-        price = price or first.channel.price(parts)
-        nbytes = max([nbytes, *(part.nbytes for part in parts)])
         start, end = collectives.run(
-            _name(first), [part.part for part in parts if part.part is not None], price, nbytes,
-            group=first.channel.name, number=first.number, elsewhere=elsewhere,
+            _name(first), [part.part for part in parts if part.part is not None],
+            cost, nbytes, group=first.channel.name, number=first.number, elsewhere=elsewhere,
         )  # fmt: skip
     for part in parts:
         part.start_ns, part.end_ns = start, end
@@ -110,15 +124,15 @@ def charge(
 
 
 def wait(operation: Operation) -> None:
-    """The calling rank waits for an operation that is complete."""
+    """The calling rank waits for an operation."""
     host, device, stream = here.host, operation.device, operation.stream
     if device is None or stream is None:
         host.wait(operation.end_ns)
         return
     current = host.streams[device]
-    if not operation.done:  # a send whose receiver has not come: what is queued until then is placed too early
+    if not operation.done:  # a send that is not received yet: work queued until then is placed too early
         operation.waiting.append(current)
-        start_conditions.block(operation, current)
+        start_conditions.block_stream(operation, current)
     elif current is not stream:
         mark = Mark(stream, operation.end_ns)
         mark.seen = {**stream.seen, stream: operation.end_ns}
@@ -126,32 +140,3 @@ def wait(operation: Operation) -> None:
     if operation.kind == "BARRIER":
         synchronised(host, [stream])
         device.hold(host, operation.end_ns, "torch.distributed.barrier")
-
-
-class RankFuture(torch.futures.Future[Any]):
-    """A future of an operation: to wait for it lets the current stream wait."""
-
-    _operations: list[Operation]
-
-    def wait(self) -> Any:
-        """The tensors."""
-        for operation in self._operations:
-            wait(operation)
-        return super().wait()
-
-
-def future(operations: list[Operation], result: Any) -> torch.futures.Future[Any]:
-    """A complete future of operations that are complete."""
-    made = RankFuture()
-    made._operations = operations
-    made.set_result(result)
-    if torch._C._current_graph_task_id() != -1:
-        # DDP's reducer waits for it in C++, in a callback of the same backward that runs after this one.
-        engine: Any = torch.autograd.Variable._execution_engine
-        engine.queue_callback(partial(_wait_for_all, operations))
-    return made
-
-
-def _wait_for_all(operations: list[Operation]) -> None:
-    for operation in operations:
-        wait(operation)

@@ -1,7 +1,7 @@
-"""Whether the ranks of a group call the same operation: told at once, where NCCL would hang or mix up the numbers.
+"""Errors where the ranks of a group call different operations: raised at once, where NCCL would hang or mix up numbers.
 
-The words are those of torch's own check, ProcessGroupWrapper (``TORCH_DISTRIBUTED_DEBUG=DETAIL``), and of NCCL for two
-ranks on one device; what follows them is ours.
+The messages begin as those of torch's own check, ProcessGroupWrapper (``TORCH_DISTRIBUTED_DEBUG=DETAIL``), or as NCCL's
+for two ranks on one device; the end is ours.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.placement.dtypes import scalar_type
+from fakegpu_lab.ranks.collectives.kinds import P2P
 from fakegpu_lab.ranks.dist import dist
-from fakegpu_lab.ranks.source_lines import told
+from fakegpu_lab.ranks.source_lines import described
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,7 @@ def check(operation: Operation, slot: dict[int, Operation]) -> None:
     Raises
     ------
     torch.distributed.DistBackendError
-        They do not fit.
+        They differ, or two ranks use one GPU.
     """
     for other in slot.values():
         _check_devices(operation, other)
@@ -53,14 +54,14 @@ def _check_devices(operation: Operation, other: Operation) -> None:
         "details)\n"
         "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
         f"Duplicate GPU detected : rank {second} and rank {first} both on CUDA device {_bus_id(device.index)}\n\n"
-        f"Ranks {first} and {second} both use cuda:{device.index} ({told(operation.line)}). NCCL wants a device for "
-        "each rank: call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before tensors and models are made, and "
-        'say "cuda", not "cuda:0".'
+        f"Ranks {first} and {second} both use cuda:{device.index} ({described(operation.line)}). NCCL wants a device "
+        "for each rank: call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before tensors and models are made, "
+        'and say "cuda", not "cuda:0".'
     )
 
 
 def _bus_id(index: int) -> str:
-    """As NCCL prints it: the digits of the PCI address, in hexadecimal, without leading zeros."""
+    """A device's PCI address as NCCL prints it: hexadecimal digits without leading zeros."""
     import torch
 
     properties: Any = torch.cuda.get_device_properties(index)
@@ -69,8 +70,8 @@ def _bus_id(index: int) -> str:
 
 
 def _differences(one: Operation, other: Operation) -> Iterator[tuple[str, str, str]]:
-    """In what two calls differ: ``(aspect, one's, the other's)``."""
-    if one.kind in ("SEND", "RECV", "RECVANYSOURCE"):
+    """The differences between two calls: ``(aspect, one's, the other's)``."""
+    if one.kind in P2P:
         sent, got = other.inputs[0], one.outputs[0]
         if sent.numel() != got.numel():
             yield "Tensor Tensor shapes", str(list(got.shape)), str(list(sent.shape))
@@ -92,7 +93,7 @@ def _differences(one: Operation, other: Operation) -> Iterator[tuple[str, str, s
 
 
 def _sizes(one: Operation, other: Operation) -> tuple[list[int], list[int]]:
-    """Of two calls, the elements that must be as many: what one has, what the other counts on."""
+    """Numbers of elements that must be the same in two calls: what one has, what the other expects."""
     if one.kind == "ALLGATHER":
         return (
             [one.inputs[0].numel(), one.outputs[other.rank].numel()],
@@ -103,11 +104,11 @@ def _sizes(one: Operation, other: Operation) -> tuple[list[int], list[int]]:
         return [sent[other.rank], kept[other.rank]], [their_kept[one.rank], their_sent[one.rank]]
     if one.kind in ("SCATTER", "GATHER"):
         return [_tensors(one)[0].numel()], [_tensors(other)[0].numel()]
-    return [tensor.numel() for tensor in one.shown], [tensor.numel() for tensor in other.shown]
+    return [tensor.numel() for tensor in one.main_tensors], [tensor.numel() for tensor in other.main_tensors]
 
 
 def _parts(operation: Operation) -> tuple[list[int], list[int]]:
-    """Elements that go to, and come from, each rank."""
+    """Numbers of elements that go to each rank, and that come from each."""
     if operation.kind == "ALLTOALL":
         return [tensor.numel() for tensor in operation.inputs], [tensor.numel() for tensor in operation.outputs]
     size = operation.channel.size
@@ -120,7 +121,7 @@ def _parts(operation: Operation) -> tuple[list[int], list[int]]:
 
 
 def _tensors(operation: Operation) -> list[torch.Tensor]:
-    return operation.outputs if operation.kind == "SCATTER" else operation.shown
+    return operation.outputs if operation.kind == "SCATTER" else operation.main_tensors
 
 
 def _types(operation: Operation) -> list[str]:
@@ -132,7 +133,7 @@ def _shapes(operation: Operation) -> str:
 
 
 def fingerprint(operation: Operation) -> str:
-    """As ProcessGroupWrapper prints a CollectiveFingerPrint."""
+    """A call as ProcessGroupWrapper prints its CollectiveFingerPrint."""
     tensors = _tensors(operation)
     text = f"CollectiveFingerPrint(SequenceNumber={operation.number}, OpType={operation.kind}"
     if tensors and operation.kind != "BARRIER":
@@ -146,7 +147,7 @@ def fingerprint(operation: Operation) -> str:
 
 
 def _extents(one: Operation, other: Operation) -> Iterator[tuple[str, str, str]]:
-    """Where the shapes of the first tensors differ, extent by extent, as ProcessGroupWrapper tells it."""
+    """The differences between the first tensors' shapes, dimension by dimension, as ProcessGroupWrapper prints them."""
     mine, theirs = list(_tensors(one)[0].shape), list(_tensors(other)[0].shape)
     if len(mine) != len(theirs) or mine == theirs:
         yield "Tensor Tensor shapes", _shapes(one), _shapes(other)
@@ -163,6 +164,6 @@ def _mismatch(one: Operation, other: Operation, differs: list[tuple[str, str, st
         f"Detected mismatch between collectives on ranks. Rank {one.global_rank} is running collective: "
         f"{fingerprint(one)}, but Rank {other.global_rank} is running collective: {fingerprint(other)}."
         f"Collectives differ in the following aspects: {aspects}\n\n"
-        f"In {where}, rank {other.global_rank} calls {other} ({told(other.line)}), "
-        f"rank {one.global_rank} {one} ({told(one.line)}). {_ADVICE}"
+        f"In {where}, rank {other.global_rank} calls {other} ({described(other.line)}), "
+        f"rank {one.global_rank} {one} ({described(one.line)}). {_ADVICE}"
     )

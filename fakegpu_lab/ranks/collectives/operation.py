@@ -1,14 +1,15 @@
-"""One rank's call of an operation: what it gave, where in its program, and how far it has come."""
+"""One rank's call of an operation, and the communicator that carries it."""
 
 from __future__ import annotations
 
-import sys
+from abc import ABC, abstractmethod
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.recorder.recording import is_users
+from fakegpu_lab.ranks.collectives.kinds import KINDS, P2P
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,29 +18,26 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.time.clock import Stream
     from fakegpu_lab.hardware.time.happens_before import Use
     from fakegpu_lab.hardware.transfers.collectives import Part
-    from fakegpu_lab.ranks.collectives.channel import Channel
 
 Tensors = list[torch.Tensor]
-
-P2P = frozenset(("SEND", "RECV", "RECVANYSOURCE"))
 
 
 @dataclass(eq=False)
 class Operation:
-    """A call by one rank, on one channel.
+    """A call by one rank, on one communicator.
 
     Attributes
     ----------
     kind
-        As `OpType` names it: ``"ALLREDUCE"``, ``"_ALLGATHER_BASE"``, ``"SEND"``, …
+        As `OpType` names it: ``"ALLREDUCE"``, ``"_ALLGATHER_BASE"``, ``"SEND"``, … (see `kinds`).
     channel
-        The backend of a group that carries it.
+        The communicator that carries it.
     rank
-        Who called, by its rank in the group.
+        The caller's rank in the group.
     inputs, outputs
-        The tensors; which of them there are, and how many, depends on the kind.
+        The tensors; their number depends on the kind.
     reduce_op
-        How values are put together, or None.
+        How values are combined, or None.
     root, peer
         The root of a rooted operation; the other end of a send or receive. Ranks in the group; else -1.
     splits
@@ -47,27 +45,33 @@ class Operation:
     tag
         Of a send or receive; NCCL has none.
     asynchronous
-        Whether it was called with ``async_op=True``: then it runs on a stream of its own.
+        Whether it was called with ``async_op=True``: then it runs on a stream of the communicator.
     batch, bound
-        The calls that were made as one with it (NCCL's group call); whether its group is bound to a device.
+        The calls that one NCCL group call made together; whether the process group is bound to a device.
     before
-        What must be over before it can start (`queues`).
+        Operations that must finish before it can start (`start_conditions`).
     number
-        Its sequence number: the how manieth of the group's, from 1, by this rank.
+        Its sequence number among this rank's collectives of the group, from 1.
     line
         The line of the user's program, as ``file:number``.
     done
-        Whether the data is there.
+        Whether the data has arrived.
     device
-        The simulated device that the tensors are on; None for the CPU.
-    stream, part, after_ns, start_ns, end_ns, waiting, use
-        What `cost` keeps: the stream it runs on, the earliest time at which it can start as far as this rank is
-        concerned, when it started and ended, streams that wait for it though nobody knows yet when it ends,
-        its use of memory for whoever looks for races.
+        The simulated device of the tensors; None for the CPU.
+    stream, part, use
+        Set by `cost`: the stream it runs on, its part in the simulated collective, its use of memory (for races).
+    after_ns, launched_ns, start_ns, end_ns
+        Set by `cost`: the earliest start as far as this rank is concerned, its launch, its start and end.
+    waiting
+        Streams that wait for it while its end is not known yet.
+    payload
+        What a send sends, as it was at the call.
+    description
+        What `str` returns after the tensors were released.
     """
 
     kind: str
-    channel: Channel
+    channel: Communicator
     rank: int
     inputs: Tensors
     outputs: Tensors
@@ -93,22 +97,22 @@ class Operation:
     waiting: list[Stream] = field(default_factory=list)
     use: Use | None = None
     payload: Tensors = field(default_factory=list)
-    told: str = ""
+    description: str = ""
 
     def finish(self) -> None:
-        """The data is there: let go of the tensors, and keep only what is told of them."""
-        self.told = str(self)
+        """Mark it as done: release the tensors, keep their description."""
+        self.description = str(self)
         self.done = True
         self.inputs, self.outputs, self.payload, self.before = [], [], [], []
 
     @property
     def global_rank(self) -> int:
-        """Who called, by its rank in the world."""
+        """The caller's rank in the world."""
         return self.channel.ranks[self.rank]
 
     @property
-    def shown(self) -> Tensors:
-        """The tensors by which people know it."""
+    def main_tensors(self) -> Tensors:
+        """The tensors that messages describe: the inputs, or the outputs where there are no inputs."""
         return self.inputs or self.outputs
 
     @property
@@ -116,55 +120,72 @@ class Operation:
         """Its size as NCCL counts it: the larger of what goes in and what comes out, in bytes."""
         return max(sum(t.nbytes for t in self.inputs), sum(t.nbytes for t in self.outputs))
 
-    @property
-    def shapes(self) -> list[list[int]]:
-        """The shapes of its tensors."""
-        return [list(tensor.shape) for tensor in self.shown]
-
     def __str__(self) -> str:
         """As ``all_reduce of [1024] float32``."""
-        if self.told:
-            return self.told
-        shapes = ", ".join(str(shape) for shape in self.shapes[:3]) + (", …" if len(self.shapes) > 3 else "")
-        dtype = f" {str(self.shown[0].dtype).removeprefix('torch.')}" if self.shown else ""
-        of = f" of {shapes}{dtype}" if self.shown and self.kind != "BARRIER" else ""
-        where = f" with rank {self.channel.ranks[self.peer]}" if self.kind in P2P and self.peer >= 0 else ""
-        if self.kind == "SEND":
-            where = where.replace("with", "to")
-        elif self.kind == "RECV":
-            where = where.replace("with", "from")
-        return f"{NAMES.get(self.kind, self.kind.lower())}{of}{where}"
+        if self.description:
+            return self.description
+        text = KINDS[self.kind].function
+        tensors = self.main_tensors
+        if tensors and self.kind != "BARRIER":
+            shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors[:3])
+            more = ", …" if len(tensors) > 3 else ""
+            text += f" of {shapes}{more} {str(tensors[0].dtype).removeprefix('torch.')}"
+        if self.kind in P2P and self.peer >= 0:
+            preposition = {"SEND": "to", "RECV": "from"}.get(self.kind, "with")
+            text += f" {preposition} rank {self.channel.ranks[self.peer]}"
+        return text
 
 
-NAMES = {
-    "ALLREDUCE": "all_reduce",
-    "ALLREDUCE_COALESCED": "all_reduce (coalesced)",
-    "BROADCAST": "broadcast",
-    "REDUCE": "reduce",
-    "ALLGATHER": "all_gather",
-    "_ALLGATHER_BASE": "all_gather_into_tensor",
-    "ALLGATHER_COALESCED": "all_gather_into_tensor (coalesced)",
-    "GATHER": "gather",
-    "SCATTER": "scatter",
-    "REDUCE_SCATTER": "reduce_scatter",
-    "_REDUCE_SCATTER_BASE": "reduce_scatter_tensor",
-    "REDUCE_SCATTER_COALESCED": "reduce_scatter_tensor (coalesced)",
-    "ALLTOALL": "all_to_all",
-    "ALLTOALL_BASE": "all_to_all_single",
-    "BARRIER": "barrier",
-    "MONITORED_BARRIER": "monitored_barrier",
-    "SEND": "send",
-    "RECV": "recv",
-    "RECVANYSOURCE": "recv from any rank",
-}
-"""What the functions of torch.distributed are called, by kind."""
+class Communicator(ABC):
+    """One backend of a process group: its members, and what each of them has called.
 
+    Parameters
+    ----------
+    name
+        The group's name: ``"0"`` for the default group.
+    backend
+        ``"nccl"`` or ``"gloo"``.
+    ranks
+        The members' global ranks, by their rank in the group.
+    description
+        torch's description of the group, such as ``default_pg``.
 
-def user_line() -> str:
-    """The innermost line of the user's program that the calling thread is in, as ``file:number``; or empty."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if is_users(frame.f_code.co_filename):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
+    Attributes
+    ----------
+    numbers
+        How many collectives each member has called.
+    history
+        By member, its latest operations.
+    streams
+        The communicator's own streams, for `cost`.
+    """
+
+    def __init__(self, name: str, backend: str, ranks: tuple[int, ...], description: str = "") -> None:
+        self.name = name
+        self.backend = backend
+        self.ranks = ranks
+        self.description = description
+        self.numbers = [0] * len(ranks)
+        self.history: list[deque[Operation]] = [deque(maxlen=64) for _ in ranks]
+        self.streams: dict[Any, Stream] = {}
+
+    @property
+    def known_as(self) -> str:
+        """What messages call the group."""
+        if self.description == "default_pg":
+            return "the default group"
+        inside = ", ".join(map(str, self.ranks))
+        return f"group {self.name!r} of ranks {inside}"
+
+    @property
+    def size(self) -> int:
+        """The number of members."""
+        return len(self.ranks)
+
+    @abstractmethod
+    def issue(self, operation: Operation) -> None:
+        """A member calls an operation."""
+
+    @abstractmethod
+    def finish(self, operation: Operation) -> None:
+        """Wait until an operation is done."""

@@ -1,13 +1,13 @@
-"""What keeps an operation between ranks from starting: sends that nobody receives yet, and the streams behind them.
+"""What keeps an operation between ranks from starting: sends that no rank has received, and streams behind them.
 
-NCCL's send is a kernel that is over when it is received. The host goes on at once; what waits is the current stream
-(from `Work.wait`, which is in `dist.send`) and what comes later on the stream of NCCL's that carries the send: one for
-each pair of ranks, or one for the whole group where the calls were batched or the group is bound to a device
-(ProcessGroupNCCL::pointToPoint). A host that waits for such a stream hangs, and with it the program.
+NCCL's send is a kernel that ends when the data is received. The host continues at once. What waits is the current
+stream (from `Work.wait`, which `dist.send` calls) and later work on NCCL's stream that carries the send: one stream for
+each pair of ranks, or one for the whole group if the calls were batched or the group is bound to a device
+(ProcessGroupNCCL::pointToPoint). A host that waits for such a stream hangs, and the program with it.
 
-Simplified: a small message waits like a large one (NCCL promises nothing else), making a communicator for two ranks
-does not wait for the other one, events do not carry the wait from stream to stream, and what a stream computes between
-the send and its receipt is placed before it.
+Simplified: a small message waits like a large one (NCCL promises nothing else); creating a communicator for two ranks
+does not wait for the other rank; events do not carry the wait from stream to stream; what a stream computes between the
+send and its receipt is placed before the receipt.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.hardware.time.clock import Host, here
-from fakegpu_lab.ranks.collectives.operation import P2P
+from fakegpu_lab.ranks.collectives.kinds import P2P
 from fakegpu_lab.ranks.scheduling.scheduler import Waiting, current_rank
 
 if TYPE_CHECKING:
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from fakegpu_lab.ranks.collectives.operation import Operation
 
 
-def _blocked() -> dict[Stream, list[Operation]]:
-    """The calling rank's streams that wait for sends."""
+def _blocked_streams() -> dict[Stream, list[Operation]]:
+    """The calling rank's streams that wait for sends, each with the sends."""
     rank = current_rank()
     return rank.local.setdefault("blocked", {}) if rank is not None else {}
 
 
 def enqueue(operation: Operation, tails: dict[Any, list[Operation]]) -> None:
-    """Note what must be over before an operation that is called now can start.
+    """Record what must finish before an operation that is being called can start.
 
     Parameters
     ----------
     tails
-        The channel's: by rank and stream, the calls that were queued there last.
+        The channel's latest queued calls, by rank and stream.
     """
     if operation.device is None or operation.channel.backend != "nccl":
         return
     stream = here.host.streams[operation.device]
-    operation.before = [send for send in _blocked().get(stream, ()) if not send.done]
+    operation.before = [send for send in _blocked_streams().get(stream, ()) if not send.done]
     if not (operation.asynchronous or operation.kind in P2P):
         return  # runs on the current stream
     pair = (min(operation.rank, operation.peer), max(operation.rank, operation.peer))
@@ -55,31 +55,31 @@ def enqueue(operation: Operation, tails: dict[Any, list[Operation]]) -> None:
     tails[key] = [operation]
 
 
-def behind(operation: Operation) -> Operation | None:
-    """What keeps an operation from starting, in the end; None if nothing does."""
+def blocker(operation: Operation) -> Operation | None:
+    """The operation at the start of the chain that an operation waits for; None if it can start."""
     for earlier in operation.before:
         if not earlier.done:
-            return behind(earlier) or earlier
+            return blocker(earlier) or earlier
     return None
 
 
-def block(operation: Operation, stream: Stream) -> None:
-    """Let a stream wait for a send that is not over."""
-    _blocked().setdefault(stream, []).append(operation)
-    here.host.__class__ = _Blocked
+def block_stream(operation: Operation, stream: Stream) -> None:
+    """Let a stream wait for a send that is not done."""
+    _blocked_streams().setdefault(stream, []).append(operation)
+    here.host.__class__ = _BlockedHost
 
 
-class _Blocked(Host):
-    """A host thread of which a stream waits for a send: if it waits for its device, it waits for that, too."""
+class _BlockedHost(Host):
+    """A host thread with a stream that waits for a send: a wait for the device also waits for the send."""
 
     __slots__ = ()
 
     def wait(self, until: int) -> None:
-        """Let the thread wait until a time, and until what it sent was received."""
+        """Let the thread wait until a time, and until its sends are received."""
         self.__class__ = Host  # type: ignore[assignment]
         rank = current_rank()
-        sends = [send for found in _blocked().values() for send in found]
-        _blocked().clear()
+        sends = [send for found in _blocked_streams().values() for send in found]
+        _blocked_streams().clear()
         for send in sends:
             if rank is not None:
                 rank.wait(Waiting(lambda send=send: send.done, send))  # type: ignore[misc]

@@ -1,8 +1,8 @@
-"""The data of every operation between ranks: what each rank has afterwards.
+"""The values that each rank has after an operation between ranks.
 
-Values are worked on where they are, in host memory; the simulated devices' memory is not asked for anything. What NCCL
-does with values is copied: sums go around the ring in the tensors' own dtype, AVG multiplies by 1 / n before it adds
-(integers: it divides the sum), the sum of booleans is their "or".
+Values are computed where they are, in host memory; no simulated device memory is allocated. NCCL's arithmetic is
+copied: sums go around the ring in the tensors' own dtype, AVG multiplies by 1 / n before it adds (integers: it divides
+the sum), the sum of booleans is their "or".
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from torch.distributed import ReduceOp
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.ranks.collectives.kinds import by_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _Op: Any = ReduceOp.RedOpType
 _PIECE = 1 << 15
-"""Elements that are reduced at a time: what a processor's cache holds, so that memory is read and written once."""
+"""Elements reduced at a time: they fit into a processor's cache, so that memory is read and written once."""
 
 _FLOAT8 = frozenset(
     dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype) and str(dtype).startswith("torch.float8")
@@ -32,42 +33,42 @@ _FLOAT8 = frozenset(
 
 
 def inner(tensor: Tensor) -> Tensor:
-    """The values of a tensor: a tensor on the host, without autograd, that shares them."""
+    """A tensor on the host that shares a tensor's values, without autograd; complex numbers as pairs of reals."""
     values = tensor._inner if isinstance(tensor, FakeCudaTensor) else tensor.detach()
     return torch.view_as_real(values) if values.is_complex() else values
 
 
 def snapshot(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The values as they are now."""
+    """A copy of the tensors' values."""
     with torch.no_grad():
         return [inner(tensor).clone() for tensor in tensors]
 
 
 def perform(parts: Parts) -> None:
-    """Do what an operation does, given the calls of all ranks of the group, by rank."""
+    """Move an operation's data, given the calls of all ranks of the group, by rank."""
     with torch.no_grad():
         _PERFORM[parts[0].kind](parts)
 
 
 def deliver(send: Operation, receive: Operation) -> None:
-    """Put what was sent where it is received."""
+    """Copy what was sent into the receiver's tensors."""
     with torch.no_grad():
         for target, source in zip(receive.outputs, send.payload, strict=True):
             put(inner(target), source)
 
 
 def is_meta(operation: Operation) -> bool:
-    """Whether it has shapes only, and no values."""
+    """Whether its tensors have shapes only, and no values."""
     return any(inner(tensor).is_meta for tensor in (*operation.inputs, *operation.outputs))
 
 
 def put(target: Tensor, source: Tensor) -> None:
-    """Copy values as NCCL copies bytes: in memory order, whatever the shape."""
+    """Copy values as NCCL copies bytes: in memory order, regardless of the shape."""
     target.copy_(source if target.shape == source.shape else source.reshape(target.shape))
 
 
 def reduced(tensors: list[Tensor], op: Any) -> Tensor:
-    """The tensors put together, one rank after the other, as in a ring that begins at rank 0."""
+    """The reduction of the ranks' tensors, one rank after the other, as in a ring that begins at rank 0."""
     first = tensors[0]
     dtype = first.dtype
     kind = op.op
@@ -91,7 +92,7 @@ def reduced(tensors: list[Tensor], op: Any) -> Tensor:
 
 
 def premultiplier(op: Any) -> Any:
-    """What ``_make_nccl_premul_sum`` was given: a number or a tensor of one."""
+    """The argument of ``_make_nccl_premul_sum``: a number or a tensor with one element."""
     factor = op.__getstate__()[1]
     return inner(factor).reshape(()) if isinstance(factor, torch.Tensor) else factor
 
@@ -144,7 +145,7 @@ def _all_gather(parts: Parts) -> None:
             put(inner(target), source)
 
 
-def _all_gather_into(parts: Parts) -> None:
+def _all_gather_into_tensor(parts: Parts) -> None:
     for place in range(len(parts[0].inputs)):
         gathered = torch.cat([inner(part.inputs[place]).reshape(-1) for part in parts])
         for part in parts:
@@ -171,7 +172,7 @@ def _reduce_scatter(parts: Parts) -> None:
         put(inner(part.outputs[0]), result)
 
 
-def _reduce_scatter_base(parts: Parts) -> None:
+def _reduce_scatter_tensor(parts: Parts) -> None:
     for place in range(len(parts[0].inputs)):
         shares = [inner(part.inputs[place]).reshape(-1).tensor_split(len(parts)) for part in parts]
         for part in parts:
@@ -197,30 +198,22 @@ def _all_to_all_single(parts: Parts) -> None:
 
 
 def portions(values: Tensor, splits: Sequence[int], count: int) -> list[Tensor]:
-    """Each rank's part of a tensor: of so many rows as `splits` says, or all of equally many."""
+    """Each rank's rows of a tensor: as many as `splits` says, or the same number for all."""
     sizes = list(splits) or [values.shape[0] // count] * count
     return list(torch.split(values, sizes))
 
 
-def _nothing(parts: Parts) -> None:
-    """A barrier moves nothing."""
-
-
-_PERFORM: dict[str, Callable[[Parts], None]] = {
-    "ALLREDUCE": _all_reduce,
-    "ALLREDUCE_COALESCED": _all_reduce,
-    "BROADCAST": _broadcast,
-    "REDUCE": _reduce,
-    "ALLGATHER": _all_gather,
-    "_ALLGATHER_BASE": _all_gather_into,
-    "ALLGATHER_COALESCED": _all_gather_into,
-    "GATHER": _gather,
-    "SCATTER": _scatter,
-    "REDUCE_SCATTER": _reduce_scatter,
-    "_REDUCE_SCATTER_BASE": _reduce_scatter_base,
-    "REDUCE_SCATTER_COALESCED": _reduce_scatter_base,
-    "ALLTOALL": _all_to_all,
-    "ALLTOALL_BASE": _all_to_all_single,
-    "BARRIER": _nothing,
-    "MONITORED_BARRIER": _nothing,
-}
+_PERFORM: dict[str, Callable[[Parts], None]] = by_kind(
+    all_reduce=_all_reduce,
+    broadcast=_broadcast,
+    reduce=_reduce,
+    all_gather=_all_gather,
+    all_gather_into_tensor=_all_gather_into_tensor,
+    gather=_gather,
+    scatter=_scatter,
+    reduce_scatter=_reduce_scatter,
+    reduce_scatter_tensor=_reduce_scatter_tensor,
+    all_to_all=_all_to_all,
+    all_to_all_single=_all_to_all_single,
+    barrier=lambda parts: None,
+)

@@ -1,7 +1,8 @@
-"""What is said when ranks hang or disagree. Start with `hang_messages`.
+"""Messages about programs that hang, fail, or do needless work. Start with `hang_messages`.
 
-`hang_messages` says who waits where, what the others did instead, and the likely cause; `nccl_watchdog` has NCCL's own
-words; `program_hints` what is wrong with a program that does run; `user_tracebacks` ends errors at the user's line.
+`hang_messages` reports which rank waits where, what the others did instead, and the likely cause (`hang_causes`);
+`nccl_watchdog` has NCCL's own message, `program_hints` finds mistakes in programs that do run, `user_tracebacks` ends
+errors at the user's line.
 
 May import `ranks.collectives`, `ranks.scheduling`.
 """

@@ -1,4 +1,4 @@
-"""What NCCL's watchdog says of an operation that does not end (ProcessGroupNCCL.cpp, `WorkNCCL::checkTimeout`)."""
+"""The message of NCCL's watchdog for an operation that times out (ProcessGroupNCCL.cpp, `WorkNCCL::checkTimeout`)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from fakegpu_lab.ranks.collectives.operation import Operation
 
 
-def caught(operation: Operation, milliseconds: int = 600_000) -> str:
-    """Its sentence for a rank's call, after so long; a barrier is an all-reduce to it."""
+def timeout_message(operation: Operation, milliseconds: int = 600_000) -> str:
+    """The watchdog's sentence for a rank's call; it sees a barrier as an all-reduce."""
     numel_in = sum(tensor.numel() for tensor in operation.inputs) or sum(t.numel() for t in operation.outputs)
     numel_out = sum(tensor.numel() for tensor in operation.outputs) or numel_in
     kind = "ALLREDUCE" if operation.kind == "BARRIER" else operation.kind

@@ -1,4 +1,4 @@
-"""What is wrong with a program that runs: said once, by rank 0, in one line."""
+"""Hints about common mistakes in programs that run: printed once, by rank 0, in one line."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DistributedSampler
 
-from fakegpu_lab.ranks.collectives.operation import user_line
 from fakegpu_lab.ranks.dist import cpp
 from fakegpu_lab.ranks.scheduling.scheduler import current_rank
-from fakegpu_lab.ranks.source_lines import told
+from fakegpu_lab.ranks.source_lines import described, user_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fakegpu_lab.driver.base.patches import Patches
 
-_NEEDLESS = "find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters"
-"""reducer.cpp, `search_unused_parameters`; once in a process, on the process's stderr."""
+_NO_UNUSED = "find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters"
+"""The warning of reducer.cpp, `search_unused_parameters`: once in a process, on the process's stderr."""
 
 
 def _hint(key: str, text: str) -> None:
@@ -33,7 +32,7 @@ def _hint(key: str, text: str) -> None:
 
 
 def _without_stderr(call: Callable[[], None]) -> str:
-    """Call, and return what C++ wrote to the process's stderr meanwhile."""
+    """Run a call, and return what C++ wrote to the process's stderr during it."""
     with tempfile.TemporaryFile() as file:
         before = os.dup(2)
         try:
@@ -48,14 +47,14 @@ def _without_stderr(call: Callable[[], None]) -> str:
 
 def _prepare_for_backward(self: Any, outputs: Any) -> None:
     """`Reducer.prepare_for_backward`, which warns of a needless search on stderr."""
-    global _told
+    global _search_hint_given
     module = sys._getframe(1).f_locals.get("self")
-    if _told or not getattr(module, "find_unused_parameters", False):
-        _prepare(self, outputs)
+    if _search_hint_given or not getattr(module, "find_unused_parameters", False):
+        _real_prepare(self, outputs)
         return
-    for line in _without_stderr(lambda: _prepare(self, outputs)).splitlines(keepends=True):
-        if _NEEDLESS in line:
-            _told = True
+    for line in _without_stderr(lambda: _real_prepare(self, outputs)).splitlines(keepends=True):
+        if _NO_UNUSED in line:
+            _search_hint_given = True
             print(
                 "hint: find_unused_parameters=True, and every parameter was used: leave it out, it has DDP walk "
                 "through the graph in every iteration."
@@ -64,16 +63,16 @@ def _prepare_for_backward(self: Any, outputs: Any) -> None:
             os.write(2, line.encode())
 
 
-_prepare: Any = cpp.Reducer.prepare_for_backward
-_told = False
+_real_prepare: Any = cpp.Reducer.prepare_for_backward
+_search_hint_given = False
 
 
 def install(patches: Patches) -> None:
-    """Look out for what is easily forgotten, while ranks run."""
+    """Look for common mistakes while ranks run."""
     iterate: Any = DistributedSampler.__iter__
     forward: Any = DistributedDataParallel._pre_forward
 
-    def iterate_and_look(self: Any) -> Any:
+    def iterate_and_check_epoch(self: Any) -> Any:
         if self.shuffle and vars(self).get("_fakegpu_lab_epoch") == self.epoch:
             _hint(
                 "set_epoch",
@@ -86,22 +85,22 @@ def install(patches: Patches) -> None:
     def count_and_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         rank = current_rank()
         if rank is not None and self.require_backward_grad_sync and self.training:
-            counts = rank.local.setdefault("reduced", {})
+            counts = rank.local.setdefault("reductions", {})
             counts[id(self)] = count = counts.get(id(self), 0) + 1
-            if count == 3:  # two backwards have been through; a third begins
+            if count == 3:  # two backward passes are done; a third begins
                 _hint(
                     "no_sync",
-                    f"gradients were reduced 2 times since the last optimizer.step() ({told(user_line())}): to "
+                    f"gradients were reduced 2 times since the last optimizer.step() ({described(user_line())}): to "
                     "accumulate them, put `with ddp.no_sync():` around forward and backward of all but the last batch.",
                 )
         return forward(self, *args, **kwargs)
 
-    def stepped(*_: Any) -> None:
+    def reset_counts(*_: Any) -> None:
         rank = current_rank()
         if rank is not None:
-            rank.local.pop("reduced", None)
+            rank.local.pop("reductions", None)
 
-    patches.set(DistributedSampler, "__iter__", iterate_and_look)
+    patches.set(DistributedSampler, "__iter__", iterate_and_check_epoch)
     patches.set(DistributedDataParallel, "_pre_forward", count_and_forward)
     patches.set(cpp.Reducer, "prepare_for_backward", _prepare_for_backward)
-    patches.later(register_optimizer_step_post_hook(stepped).remove)
+    patches.later(register_optimizer_step_post_hook(reset_counts).remove)

@@ -1,4 +1,4 @@
-"""Tracebacks of what a rank was told: they end at the user's own line."""
+"""Tracebacks of errors that this package raises in a rank: they end at the user's own line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HERE = str(Path(__file__).parents[1])
 
 
 def end_at_users_line(error: BaseException) -> None:
-    """Take off the frames below the user's last line, if the error was raised by this package."""
+    """Remove the frames below the user's last line, if this package raised the error."""
     if DEBUG:
         return
     last: TracebackType | None = None

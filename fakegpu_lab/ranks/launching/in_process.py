@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
 MOST = 64
-"""Ranks that one process runs: each has a thread, and a share of the memory."""
+"""Ranks that one process can run: each has a thread and takes memory."""
 
 
 def check(world_size: Any) -> int:
-    """The number of ranks; raises FakeGpuError where so many cannot be run here."""
+    """The number of ranks; raises FakeGpuError if that many cannot be run here."""
     if isinstance(world_size, bool) or not isinstance(world_size, int) or not 1 <= world_size <= MOST:
         raise FakeGpuError(f"The number of ranks must be 1 to {MOST}, and {world_size!r} was asked for.")
     if current.machine is None:
@@ -44,12 +44,12 @@ def run_programs(
     environment: Callable[[int, int], dict[str, str]] = variables,
     timeout_like_nccl: bool = False,
 ) -> list[Any]:
-    """Run one program a rank; as `session.run_ranks`.
+    """Run one program per rank; as `session.run_ranks`.
 
     Parameters
     ----------
     environment
-        The variables that a rank has in addition, by its rank and the number of ranks.
+        A rank's additional variables, given its rank and the number of ranks.
     """
     __tracebackhide__ = True
     world_size = check(len(programs))
@@ -87,14 +87,14 @@ def run_programs(
 
 
 def _install(patches: Patches) -> None:
-    """What is otherwise while ranks run: torch.distributed's state is each rank's own, stores are shared."""
+    """Patch what differs while ranks run: each rank has its own state of torch.distributed, stores are shared."""
     patches.set(c10d, "_world", RankWorld(c10d._world))
     rendezvous = sys.modules["torch.distributed.rendezvous"]  # the package has a function of that name
     for name, substitute in stores({}).items():
         patches.set(rendezvous, name, substitute)
         patches.set(dist, name, substitute)
     program_hints.install(patches)
-    for module in (lifecycle, current_device):  # one rank's CUDA_VISIBLE_DEVICES would number everybody's devices anew
+    for module in (lifecycle, current_device):  # else one rank's CUDA_VISIBLE_DEVICES would renumber all ranks' devices
         patches.set(module, "look", lambda: None)
     isolate = cpp._set_thread_isolation_mode
     isolate(True)

@@ -1,38 +1,38 @@
-"""Launchers of processes, called in a notebook: their functions run as ranks of the kernel instead.
+"""Launchers of processes in a notebook: the launched functions run as ranks of the kernel's own process instead.
 
-A process of its own cannot run what a cell defines: ``spawn`` does not find it, and ``fork`` does not get along with a
-CUDA that is initialised. In scripts, the launchers do what they always do.
+A new process cannot run functions of a cell: ``spawn`` does not find them, and ``fork`` fails once CUDA is initialised.
+In scripts the launchers are unchanged.
 """
 
 from __future__ import annotations
 
 import sys
 import traceback
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import torch.multiprocessing
 
 from fakegpu_lab.driver.base import current, deferred_patches
 from fakegpu_lab.ranks.scheduling.scheduler import current_rank
-from fakegpu_lab.user_code import environment as surroundings
+from fakegpu_lab.user_code.environment import shell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fakegpu_lab.driver.base.patches import Patches
 
-_module: Any = sys.modules["torch.multiprocessing.spawn"]
-_start_processes: Any = _module.start_processes
+_spawn_module: Any = sys.modules["torch.multiprocessing.spawn"]
+_start_processes: Any = _spawn_module.start_processes
 
 
 def in_notebook() -> bool:
-    """Whether this is a kernel (or IPython) with a machine, outside of ranks."""
-    return surroundings.shell() is not None and current.machine is not None and current_rank() is None
+    """Whether this is a kernel (or IPython) with a machine, outside ranks."""
+    return shell() is not None and current.machine is not None and current_rank() is None
 
 
-class _Done:
-    """What `start_processes` returns with ``join=False``: the ranks have run."""
+class _Finished:
+    """What `start_processes` returns with ``join=False``: the ranks have already run."""
 
     processes: tuple[Any, ...] = ()
 
@@ -54,41 +54,35 @@ def start_processes(
         return _start_processes(fn, args, nprocs, join, daemon, start_method)
     from fakegpu_lab.ranks.launching.in_process import run_programs
 
-    index = -1
+    failed = -1
 
     def program(rank: int) -> None:
-        nonlocal index
+        nonlocal failed
         try:
             fn(rank, *args)
         except Exception:
-            index = rank
+            failed = rank
             raise
 
     try:
         run_programs([partial(program, rank) for rank in range(nprocs)], environment=lambda rank, count: {})
     except Exception as error:
-        if index < 0:
+        if failed < 0:
             raise
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        raise _module.ProcessRaisedException(
-            f"\n\n-- Process {index} terminated with the following error:\n{text}", index, 0
+        raise _spawn_module.ProcessRaisedException(
+            f"\n\n-- Process {failed} terminated with the following error:\n{text}", failed, 0
         ) from error
-    return None if join else _Done()
+    return None if join else _Finished()
 
 
-def spawn(
-    fn: Callable[..., Any],
-    args: Sequence[Any] = (),
-    nprocs: int = 1,
-    join: bool = True,
-    daemon: bool = False,
-    start_method: str = "spawn",
-) -> Any:
-    """`torch.multiprocessing.spawn`."""
-    return start_processes(fn, args, nprocs, join, daemon, start_method)
+@wraps(_spawn_module.spawn)
+def spawn(*args: Any, **kwargs: Any) -> Any:
+    """`torch.multiprocessing.spawn`, which takes the same arguments."""
+    return start_processes(*args, **kwargs)
 
 
-def _accelerate(patches: Patches, module: Any) -> None:
+def _patch_accelerate(patches: Patches, module: Any) -> None:
     real = module.notebook_launcher
 
     def notebook_launcher(
@@ -133,7 +127,7 @@ def _accelerate(patches: Patches, module: Any) -> None:
 
 def install(patches: Patches) -> None:
     """Patch torch's launchers, and accelerate's when it is imported."""
-    for module in (torch.multiprocessing, _module):
+    for module in (torch.multiprocessing, _spawn_module):
         patches.set(module, "start_processes", start_processes)
         patches.set(module, "spawn", spawn)
-    deferred_patches.when_imported("accelerate.launchers", patches, partial(_accelerate, patches))
+    deferred_patches.when_imported("accelerate.launchers", patches, partial(_patch_accelerate, patches))

@@ -1,6 +1,6 @@
-"""A world of which one rank runs, and what that rank needs: the figures of ``fakegpu-lab plan``.
+"""The memory, time and operations of one rank in an implied world: the figures of ``fakegpu-lab plan``.
 
-`ranks.implied` counts them.
+`implied_ranks` fills them in.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ASSUMED = (
 
 
 MOST = 1 << 17
-"""Ranks of an implied world: more than any job that was told of."""
+"""Ranks of an implied world: more than any published job has had."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class World:
     Attributes
     ----------
     size, rank
-        Of the world, and of the process.
+        Of the world; of this process.
     local_size
         Ranks on one node.
     """
@@ -40,17 +40,17 @@ class World:
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return -(-self.size // self.local_size)
 
 
 def checked(size: int, rank: int, local_size: int) -> World:
-    """The world that was asked for.
+    """A world with these numbers.
 
     Raises
     ------
     FakeGpuError
-        There cannot be such a world, or no such rank in it.
+        The size is impossible, or the rank is not in it.
     """
     if not 1 <= size <= MOST:
         raise FakeGpuError(f"A world has 1 to {MOST:,} ranks, and {size:,} were asked for.")
@@ -59,11 +59,11 @@ def checked(size: int, rank: int, local_size: int) -> World:
     return World(size, rank, local_size)
 
 
-class _Told(BaseModel):
+class _Figures(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Operations(_Told):
+class Operations(_Figures):
     """Operations of one kind, in groups of one size."""
 
     name: str
@@ -75,7 +75,7 @@ class Operations(_Told):
     algorithms: dict[str, int] = Field(default={}, description="how often NCCL would take which")
 
 
-class Step(_Told):
+class Step(_Figures):
     """From the end of one optimizer step to the end of the next."""
 
     ns: int
@@ -85,11 +85,11 @@ class Step(_Told):
 
     @property
     def exposed_ns(self) -> int:
-        """In which collectives ran beside no kernel."""
+        """Nanoseconds in which collectives ran and no kernel did."""
         return max(self.busy_ns - self.kernels_ns, 0)
 
 
-class Plan(_Told):
+class Plan(_Figures):
     """A rank of an implied world."""
 
     world_size: int
@@ -100,7 +100,7 @@ class Plan(_Told):
 
     @property
     def nodes(self) -> int:
-        """How many nodes the world has."""
+        """The number of nodes."""
         return -(-self.world_size // self.local_size)
 
 

@@ -1,10 +1,10 @@
-"""Scale on paper: one rank's program in a world whose other ranks are implied.
+"""One rank's program in a world whose other ranks are implied: ``fakegpu-lab plan``.
 
-The program of one rank runs as it would under torchrun on a thousand GPUs; the others do not run. What is assumed of
-them: each calls the same operations at the same time with tensors of the same shapes, and, where values are computed,
-with the same values. So an all-reduce multiplies by the number of ranks, an all-gather repeats, and what would be
-received from another rank stays as it is. Memory is this rank's, exactly; time is the model's (`hardware.fabric`), with
-every rank on a node like this one, and none slower than this one.
+The program of one rank runs as it would under torchrun on a thousand GPUs; the others do not run. Each is assumed to
+call the same operations at the same time with tensors of the same shapes and, where values are computed, with the same
+values. So an all-reduce multiplies by the number of ranks, an all-gather repeats, and a tensor that would be
+received from another rank stays as it is. Memory is this rank's, exactly; time is the model's
+(`hardware.network.fabric`), with every rank on a node like this one, and none slower than this one.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from fakegpu_lab.driver.base import current
 from fakegpu_lab.hardware.network.fabric import Fabric
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.ranks.collectives import cost
-from fakegpu_lab.ranks.collectives import values as collectives
-from fakegpu_lab.ranks.collectives.channel import Channel
-from fakegpu_lab.ranks.collectives.operation import NAMES, P2P
-from fakegpu_lab.ranks.collectives.price import price
+from fakegpu_lab.ranks.collectives.kinds import KINDS, P2P, by_kind
+from fakegpu_lab.ranks.collectives.operation import Communicator
+from fakegpu_lab.ranks.collectives.values import inner, is_meta, portions, premultiplier, put
 from fakegpu_lab.ranks.dist import c10d, dist
 from fakegpu_lab.ranks.planning import figures
 from fakegpu_lab.ranks.scheduling.environment import variables
@@ -50,15 +49,15 @@ def world() -> World | None:
 
 
 def fabric(wanted: World) -> Fabric:
-    """The links of all its nodes, each one like this machine's first."""
+    """The links of all nodes of a world, each like the first node of this machine."""
     assert current.machine is not None
     spec = current.machine.spec
     node = spec.gpus[: wanted.local_size]
     return Fabric(replace(spec, gpus=node * wanted.nodes, nodes=wanted.nodes))
 
 
-class ImpliedChannel(Channel):
-    """A backend of a group of which only one member is there."""
+class ImpliedChannel(Communicator):
+    """A communicator of which only one member runs."""
 
     def __init__(
         self, name: str, backend: str, ranks: tuple[int, ...], description: str, member: int, links: Fabric
@@ -68,31 +67,34 @@ class ImpliedChannel(Channel):
         self.links = links
 
     def issue(self, operation: Operation) -> None:
-        """The member calls an operation, and with it all the others do."""
+        """The member calls an operation, and all others are assumed to call it too."""
         if operation.kind not in P2P:
             self.numbers[self.member] += 1
             operation.number = self.numbers[self.member]
         cost.launch(operation)
         with torch.no_grad():
-            if operation.kind in _FILL and not collectives.is_meta(operation):
+            if operation.kind in _FILL and not is_meta(operation):
                 _FILL[operation.kind](operation, self.size)
-        price = self.price([operation]) if operation.device is not None else None
-        cost.charge([operation], price)
-        _count(operation, price.algorithm if price is not None else "")
+        charged = self._cost_of(operation) if operation.device is not None else None
+        cost.charge([operation], charged)
+        _count(operation, charged.algorithm if charged is not None else "")
         operation.finish()
 
-    def price(self, parts: list[Operation]) -> Cost:
-        """What an operation costs among all members: rank r is the r-th device of the implied nodes."""
-        operation = parts[0]
+    def finish(self, operation: Operation) -> None:
+        """Nothing to wait for: an operation is done when it was issued."""
+
+    def _cost_of(self, operation: Operation) -> Cost:
+        """The cost of an operation among all members: rank r is the r-th device of the implied nodes."""
         both = (self.ranks[self.member], self.ranks[operation.peer])
-        return price(operation.kind, operation.nbytes, self.links, both if operation.kind in P2P else self.ranks)
+        slots = both if operation.kind in P2P else self.ranks
+        return cost.nccl_cost(operation.kind, operation.nbytes, self.links, slots)
 
 
 def _reduced(values: Tensor, op: Any, count: int) -> Tensor:
     """The reduction of `count` equal tensors."""
     kind = op.op
     if kind == ReduceOp.RedOpType.PREMUL_SUM:
-        values = values * collectives.premultiplier(op)
+        values = values * premultiplier(op)
     if kind in (ReduceOp.RedOpType.SUM, ReduceOp.RedOpType.PREMUL_SUM) and values.dtype is not torch.bool:
         return values * count
     if kind == ReduceOp.RedOpType.PRODUCT:
@@ -104,86 +106,83 @@ def _reduced(values: Tensor, op: Any, count: int) -> Tensor:
 
 def _reduce(operation: Operation, count: int) -> None:
     for given, target in zip(operation.inputs, operation.outputs, strict=True):
-        collectives.put(collectives.inner(target), _reduced(collectives.inner(given), operation.reduce_op, count))
+        put(inner(target), _reduced(inner(given), operation.reduce_op, count))
 
 
-def _repeat(operation: Operation, count: int) -> None:
+def _all_gather_into_tensor(operation: Operation, count: int) -> None:
     for given, target in zip(operation.inputs, operation.outputs, strict=True):
-        values = collectives.inner(target)
-        values.view(count, -1).copy_(collectives.inner(given).reshape(1, -1))
+        values = inner(target)
+        values.view(count, -1).copy_(inner(given).reshape(1, -1))
 
 
-def _same(operation: Operation, count: int) -> None:
-    given = collectives.inner(operation.inputs[0]).clone()
+def _all_gather(operation: Operation, count: int) -> None:
+    given = inner(operation.inputs[0]).clone()
     for target in operation.outputs:
-        values = collectives.inner(target)
+        values = inner(target)
         if values.numel() == given.numel():
-            collectives.put(values, given)
+            put(values, given)
 
 
-def _share(operation: Operation, count: int) -> None:
-    mine = collectives.inner(operation.inputs[operation.rank])
-    collectives.put(collectives.inner(operation.outputs[0]), _reduced(mine, operation.reduce_op, count))
+def _reduce_scatter(operation: Operation, count: int) -> None:
+    mine = inner(operation.inputs[operation.rank])
+    put(inner(operation.outputs[0]), _reduced(mine, operation.reduce_op, count))
 
 
-def _shares(operation: Operation, count: int) -> None:
+def _reduce_scatter_tensor(operation: Operation, count: int) -> None:
     for given, target in zip(operation.inputs, operation.outputs, strict=True):
-        mine = collectives.inner(given).reshape(count, -1)[operation.rank]
-        collectives.put(collectives.inner(target), _reduced(mine, operation.reduce_op, count))
+        mine = inner(given).reshape(count, -1)[operation.rank]
+        put(inner(target), _reduced(mine, operation.reduce_op, count))
 
 
 def _scatter(operation: Operation, count: int) -> None:
     if operation.inputs:
-        collectives.put(collectives.inner(operation.outputs[0]), collectives.inner(operation.inputs[operation.rank]))
+        put(inner(operation.outputs[0]), inner(operation.inputs[operation.rank]))
 
 
-def _exchange(operation: Operation, count: int) -> None:
-    mine = collectives.inner(operation.inputs[operation.rank]).clone()
+def _all_to_all(operation: Operation, count: int) -> None:
+    mine = inner(operation.inputs[operation.rank]).clone()
     for target in operation.outputs:
-        values = collectives.inner(target)
+        values = inner(target)
         if values.numel() == mine.numel():
-            collectives.put(values, mine)
+            put(values, mine)
 
 
-def _exchange_parts(operation: Operation, count: int) -> None:
+def _all_to_all_single(operation: Operation, count: int) -> None:
     taking, giving = operation.splits
-    given = collectives.portions(collectives.inner(operation.inputs[0]), giving, count)
+    given = portions(inner(operation.inputs[0]), giving, count)
     mine = given[operation.rank].clone()
-    for values in collectives.portions(collectives.inner(operation.outputs[0]), taking, count):
+    for values in portions(inner(operation.outputs[0]), taking, count):
         if values.shape == mine.shape:
             values.copy_(mine)
 
 
-_FILL: dict[str, Callable[[Operation, int], None]] = {
-    "ALLREDUCE": _reduce,
-    "ALLREDUCE_COALESCED": _reduce,
-    "REDUCE": _reduce,
-    "ALLGATHER": _same,
-    "GATHER": _same,
-    "_ALLGATHER_BASE": _repeat,
-    "ALLGATHER_COALESCED": _repeat,
-    "SCATTER": _scatter,
-    "REDUCE_SCATTER": _share,
-    "_REDUCE_SCATTER_BASE": _shares,
-    "REDUCE_SCATTER_COALESCED": _shares,
-    "ALLTOALL": _exchange,
-    "ALLTOALL_BASE": _exchange_parts,
-}
-"""What this rank has afterwards. A broadcast and what is received leave its tensor as it is."""
+_FILL: dict[str, Callable[[Operation, int], None]] = by_kind(
+    all_reduce=_reduce,
+    reduce=_reduce,
+    all_gather=_all_gather,
+    gather=_all_gather,
+    all_gather_into_tensor=_all_gather_into_tensor,
+    scatter=_scatter,
+    reduce_scatter=_reduce_scatter,
+    reduce_scatter_tensor=_reduce_scatter_tensor,
+    all_to_all=_all_to_all,
+    all_to_all_single=_all_to_all_single,
+)
+"""What this rank has after an operation. A broadcast and a receive leave its tensor as it is."""
 
 
-# ------------------------------------------------------------------------- what it did
+# ------------------------------------------------------------------------- counting
 
 
 def _count(operation: Operation, algorithm: str) -> None:
-    told = figures.current
-    if told is None:
+    plan = figures.current
+    if plan is None:
         return
-    name, ranks = NAMES.get(operation.kind, operation.kind.lower()), operation.channel.size
-    found = next((one for one in told.operations if (one.name, one.ranks) == (name, ranks)), None)
+    name, ranks = KINDS[operation.kind].function, operation.channel.size
+    found = next((one for one in plan.operations if (one.name, one.ranks) == (name, ranks)), None)
     if found is None:
         found = figures.Operations(name=name, ranks=ranks, on_device=operation.device is not None)
-        told.operations.append(found)
+        plan.operations.append(found)
     found.calls += 1
     found.nbytes += operation.nbytes
     found.ns += operation.end_ns - operation.start_ns
@@ -191,27 +190,27 @@ def _count(operation: Operation, algorithm: str) -> None:
 
 
 class _Steps:
-    """Notes the end of every optimizer step."""
+    """Records the times of every optimizer step in a plan."""
 
-    def __init__(self, told: figures.Plan) -> None:
-        self.told = told
+    def __init__(self, plan: figures.Plan) -> None:
+        self.plan = plan
         self.before = (0, 0, 0, 0)
 
     def __call__(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         device = current.device()
         work = sum(stream.busy for stream in device.streams.values())
-        together = sum(one.ns for one in self.told.operations if one.on_device)
+        together = sum(one.ns for one in self.plan.operations if one.on_device)
         now = (max(device.end, here.host.now), work, together, device.busy)
         ns, work, together, busy = (new - old for new, old in zip(now, self.before, strict=True))
         self.before = now
-        self.told.steps.append(figures.Step(ns=ns, kernels_ns=work - together, collectives_ns=together, busy_ns=busy))
+        self.plan.steps.append(figures.Step(ns=ns, kernels_ns=work - together, collectives_ns=together, busy_ns=busy))
 
 
-# ------------------------------------------------------------------------- the way in
+# ------------------------------------------------------------------------- entering and leaving
 
 
 def enter(wanted: World) -> None:
-    """Let this process be a rank of an implied world, from now on."""
+    """Make this process a rank of an implied world."""
     global _world
     leave()
     _world = wanted
@@ -221,7 +220,7 @@ def enter(wanted: World) -> None:
 
 
 def leave() -> None:
-    """Let it be the process it was, but for its environment."""
+    """Undo `enter`, except for the environment variables."""
     global _world
     _world = None
     while _hooks:
@@ -232,16 +231,16 @@ _hooks: list[Any] = []
 
 
 def install(patches: Patches) -> None:
-    """Patch what would wait for the other ranks, or read from them what is only implied."""
+    """Patch functions that would wait for the other ranks or read what they sent."""
 
     def rendezvous(url: str, rank: int = -1, world_size: int = -1, **options: Any) -> Any:
-        inside = world()
-        if inside is None:
-            yield from meet(url, rank, world_size, **options)
+        implied = world()
+        if implied is None:
+            yield from real_rendezvous(url, rank, world_size, **options)
             return
-        yield dist.HashStore(), inside.rank if rank < 0 else rank, inside.size if world_size < 0 else world_size
+        yield dist.HashStore(), implied.rank if rank < 0 else rank, implied.size if world_size < 0 else world_size
 
-    meet: Any = c10d.rendezvous
+    real_rendezvous: Any = c10d.rendezvous
     patches.set(c10d, "rendezvous", rendezvous)
     for name, instead in _INSTEAD.items():
         patches.set(c10d, name, _unless_implied(getattr(c10d, name), instead))
@@ -258,7 +257,7 @@ def _unless_implied(function: Any, instead: Any) -> Any:
 
 
 def _no_barrier(*args: Any, **kwargs: Any) -> None:
-    """`_store_based_barrier`: the others are there."""
+    """`_store_based_barrier`: the others are assumed to have come."""
 
 
 def _all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
@@ -276,7 +275,7 @@ def _scatter_object_list(output: list[Any], given: list[Any] | None = None, *arg
 
 
 def _broadcast_object_list(object_list: list[Any], *args: Any, **kwargs: Any) -> None:
-    """The root's objects are taken to be this rank's."""
+    """The root's objects are assumed to equal this rank's."""
 
 
 _INSTEAD = {
@@ -286,4 +285,4 @@ _INSTEAD = {
     "scatter_object_list": _scatter_object_list,
     "broadcast_object_list": _broadcast_object_list,
 }
-"""Objects would need values on the device to travel (`c10d._object_to_tensor`)."""
+"""torch sends objects as values on the device (`c10d._object_to_tensor`), which other ranks do not send here."""

@@ -1,4 +1,4 @@
-"""What NCCL's and Gloo's process groups refuse, in their words, before anything is sent.
+"""Checks of a call's tensors and options, with the errors of NCCL's and Gloo's process groups.
 
 torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp (getNcclDataType, getNcclReduceOp, check_gpu_single_tensor, the head of
 each operation) and Utils.hpp (checkSplitSizes, assertTypeAndSizesMatch).
@@ -12,6 +12,7 @@ import torch
 from torch.distributed import ReduceOp
 
 from fakegpu_lab.driver.placement.dtypes import scalar_type
+from fakegpu_lab.ranks.collectives.kinds import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,26 +31,24 @@ _FLOAT8 = ("Float8_e5m2", "Float8_e4m3fn", "Float8_e4m3fnuz", "Float8_e5m2fnuz")
 _TYPES = frozenset(
     ("Char", "Byte", "Float", "Double", "Int", "Long", "Half", "Bool", "BFloat16", "ComplexFloat", "ComplexDouble")
 ) | frozenset(_FLOAT8)
-_REDUCING = frozenset(
-    ("ALLREDUCE", "ALLREDUCE_COALESCED", "REDUCE", "REDUCE_SCATTER", "_REDUCE_SCATTER_BASE", "REDUCE_SCATTER_COALESCED")
-)
-_LOOSE = frozenset(("SEND", "RECV", "ALLTOALL", "ALLTOALL_BASE"))
-_MOVES_ANYTHING = frozenset(("GATHER", "SCATTER"))
+_REDUCING = frozenset(name for name, kind in KINDS.items() if kind.model in ("all_reduce", "reduce", "reduce_scatter"))
+_ALLOWS_STRIDES = frozenset(("SEND", "RECV", "ALLTOALL", "ALLTOALL_BASE"))
+_UNCHECKED = frozenset(("GATHER", "SCATTER"))
 
 
 def check(operation: Operation) -> None:
-    """Refuse what the backend refuses.
+    """Raise what the backend raises for wrong tensors or options.
 
     Raises
     ------
-    TypeError, ValueError, RuntimeError, NotImplementedError
-        In the words of ProcessGroupNCCL.
+    TypeError, ValueError, RuntimeError
+        With the messages of ProcessGroupNCCL or ProcessGroupGloo.
     """
     nccl = operation.channel.backend == "nccl"
     tensors = [*operation.inputs, *operation.outputs]
     for tensor in tensors if nccl else ():
-        if operation.kind not in _MOVES_ANYTHING:
-            _check_tensor(tensor, loose=operation.kind in _LOOSE)
+        if operation.kind not in _UNCHECKED:
+            _check_tensor(tensor, allows_strides=operation.kind in _ALLOWS_STRIDES)
     _check_sizes(operation)
     for tensor in tensors:
         if nccl and scalar_type(tensor.dtype) not in _TYPES:
@@ -63,10 +62,10 @@ def check(operation: Operation) -> None:
         _check_gloo(operation)
 
 
-def _check_tensor(tensor: Tensor, loose: bool) -> None:
+def _check_tensor(tensor: Tensor, allows_strides: bool) -> None:
     if not tensor.is_cuda or tensor.is_sparse:
         raise ValueError("Tensors must be CUDA and dense")
-    if not loose and not (
+    if not allows_strides and not (
         tensor.is_contiguous()
         or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
         or (tensor.dim() == 5 and tensor.is_contiguous(memory_format=torch.channels_last_3d))
@@ -99,7 +98,7 @@ def _check_gloo(operation: Operation) -> None:
 
 
 def single(tensors: Sequence[Tensor]) -> Tensor:
-    """The one tensor of a list; NCCL's groups have one device a process."""
+    """The one tensor of a list; NCCL's groups have one device per process."""
     if len(tensors) != 1:
         raise RuntimeError(_MULTI_DEVICE)
     return tensors[0]
@@ -135,7 +134,7 @@ def _check_lists(operation: Operation) -> None:
     if len(many) != size:
         what = "input" if many is operation.inputs else "output"
         raise ValueError(f"ProcessGroupNCCL::{name}: {what} tensor list must have one tensor a rank: {size}")
-    device = operation.shown[0].device
+    device = operation.main_tensors[0].device
     if any(tensor.device != device for tensor in (*operation.inputs, *operation.outputs)):
         raise RuntimeError("Tensors must be on the same device")
 

@@ -1,7 +1,7 @@
-"""``compute="meta"``: what torch's distributed code reads of device tensors, and is told instead.
+"""``compute="meta"``: assumed values, where torch's distributed code reads device tensors.
 
-DTensor keeps the random state of a device in a tensor on it, and compares rank 0's with its own: it stays on the host,
-and all ranks' are taken to be equal. (Of DDP, `reducer` tells.)
+DTensor keeps the random state of a device in a tensor on it, and compares rank 0's with its own. Here the state stays
+on the host, and all ranks' states are assumed to be equal. (For DDP see `ddp_reducer`.)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
 
 
-def _tracker(patches: Patches, module: Any) -> None:
+def _patch_tracker(patches: Patches, module: Any) -> None:
     tracker = module.OffsetBasedRNGTracker
     initialise = tracker.__init__
 
@@ -32,5 +32,5 @@ def _tracker(patches: Patches, module: Any) -> None:
 
 
 def install(patches: Patches) -> None:
-    """Patch those places; for a machine that computes no values."""
-    when_imported("torch.distributed.tensor._random", patches, lambda module: _tracker(patches, module))
+    """Patch DTensor when it is imported; for a machine that computes no values."""
+    when_imported("torch.distributed.tensor._random", patches, lambda module: _patch_tracker(patches, module))

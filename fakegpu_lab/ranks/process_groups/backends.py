@@ -1,4 +1,4 @@
-"""The backends of a rank's process group, as torch's Python code asks after them."""
+"""The backends of a rank's process group, as torch's Python code sees them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fakegpu_lab.ranks.collectives.channel import Channel
+    from fakegpu_lab.ranks.collectives.operation import Communicator
 
 NCCL_TIMEOUT = dt.timedelta(minutes=10)
 """torch.distributed.constants.default_pg_nccl_timeout, of a build with NCCL."""
 
 
 class NcclConfig:
-    """``ProcessGroupNCCL.NCCLConfig``: what ncclConfig_t can be told. Kept, without effect."""
+    """``ProcessGroupNCCL.NCCLConfig``: the settings of ncclConfig_t. Kept, without effect."""
 
     def __init__(self) -> None:
         self.blocking = self.cga_cluster_size = self.min_ctas = self.max_ctas = self.split_share = 0
@@ -43,12 +43,12 @@ class Options:
 
 
 class RankBackend:
-    """One backend of one rank's group: a channel, and what torch wants to know of it."""
+    """One backend of one rank's group: a communicator, and what torch asks of it."""
 
     supports_coalescing = True
     supports_time_estimate = False
 
-    def __init__(self, channel: Channel, rank: int, options: Options | None = None) -> None:
+    def __init__(self, channel: Communicator, rank: int, options: Options | None = None) -> None:
         self.channel = channel
         self._rank = rank
         self.options = options or Options()
@@ -60,7 +60,7 @@ class RankBackend:
         return self.channel.backend == "nccl"
 
     def supports_tensor_alloc(self, device: Any) -> bool:
-        """Whether it has memory of its own to allocate tensors from."""
+        """Whether it can allocate tensors in memory of its own."""
         return False
 
     def name(self) -> str:
@@ -72,19 +72,19 @@ class RankBackend:
         return self._rank
 
     def size(self) -> int:
-        """How many ranks the group has."""
+        """The number of ranks in the group."""
         return self.channel.size
 
     def comm_split_count(self) -> int:
-        """How many groups were split from it."""
+        """The number of groups that were split from it."""
         return self._splits
 
     def count_split(self) -> None:
-        """Count one more."""
+        """Count a group that was split from it."""
         self._splits += 1
 
     def _set_sequence_number_for_group(self) -> None:
-        """The numbers are the channel's."""
+        """Nothing to do: the communicator counts."""
 
     def _set_default_timeout(self, timeout: dt.timedelta) -> None:
         self.options._timeout = timeout
@@ -92,7 +92,7 @@ class RankBackend:
     set_timeout = _add_ephemeral_timeout = _set_default_timeout
 
     def perform_nocolor_split(self, device: Any) -> None:
-        """A rank that is in no part of a split has nothing to do here."""
+        """Nothing to do for a rank that is in no part of a split."""
 
     def eager_connect_single_device(self, device: Any) -> None:
         """Connections cost nothing."""
@@ -106,7 +106,7 @@ class RankBackend:
         return True
 
     def abort(self) -> None:
-        """Nothing is to be freed."""
+        """Nothing to free."""
 
     shutdown = _group_start = _group_end = abort
 

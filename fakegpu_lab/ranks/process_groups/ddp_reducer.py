@@ -1,4 +1,4 @@
-"""DDP's C++ reducer and logger, told of what PrivateUse1 cannot do."""
+"""DDP's C++ reducer and logger, adapted to what PrivateUse1 cannot do."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ if TYPE_CHECKING:
 
 
 def _with_map_on_host(real: Callable[..., Any]) -> Callable[..., Any]:
-    """What makes the reducer's map of used parameters, which stays on the host (`kernels.on_host`)."""
+    """Call what creates the reducer's map of used parameters so that the map stays on the host.
+
+    `driver.dispatch.registered_kernels` keeps it there.
+    """
 
     @functools.wraps(real, assigned=("__name__", "__doc__"), updated=())
-    def make(*args: Any, **kwargs: Any) -> Any:
+    def with_map_on_host(*args: Any, **kwargs: Any) -> Any:
         reducer.under_construction = True
         try:
             return real(*args, **kwargs)
         finally:
             reducer.under_construction = False
 
-    return make
+    return with_map_on_host
 
 
 def _without_timer(real: Callable[[Any], None]) -> Callable[[Any], None]:
-    """`Logger.set_runtime_stats_and_log`: it has no timer for the device type behind ours, and says so on stderr."""
+    """`Logger.set_runtime_stats_and_log` has no timer for the device type PrivateUse1, and warns on stderr."""
 
     def set_runtime_stats_and_log(self: Any) -> None:
         module = sys._getframe(1).f_locals.get("self")
@@ -43,7 +46,7 @@ def _without_timer(real: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def _register_builtin_comm_hook(reducer: Any, kind: Any) -> None:
-    """The built-in hooks: C++'s that compresses wants its future's value as a C++ list, and gets Python's twin."""
+    """The built-in hooks; C++'s compressing hook needs a C++ list in its future, so Python's version replaces it."""
     if kind != cpp.BuiltinCommHookType.FP16_COMPRESS:
         cpp._register_builtin_comm_hook(reducer, kind)
         return
@@ -54,7 +57,7 @@ def _register_builtin_comm_hook(reducer: Any, kind: Any) -> None:
 
 
 def _verify_params_across_processes(group: Any, parameters: Any, logger: Any = None) -> None:
-    """DDP's comparison of the ranks' parameters, which reads values: ``compute="meta"`` has none to read."""
+    """DDP's comparison of the ranks' parameters, which reads values: skipped under ``compute="meta"``."""
     if not current.meta():
         cpp._verify_params_across_processes(group, parameters, logger)
 
@@ -63,7 +66,7 @@ def install(patches: Patches) -> None:
     """Patch what DDP calls."""
     patches.set(dist, "Reducer", _with_map_on_host(cpp.Reducer))
     patches.set(cpp.Reducer, "_set_static_graph", _with_map_on_host(cpp.Reducer._set_static_graph))
-    if current.meta():  # the order of the buckets, which rank 0 tells all, is read
+    if current.meta():  # it reads the order of the buckets, which rank 0 broadcasts
         patches.set(cpp.Reducer, "_rebuild_buckets", _with_map_on_host(cpp.Reducer._rebuild_buckets))
     patches.set(dist, "_verify_params_across_processes", _verify_params_across_processes)
     patches.set(dist, "_register_builtin_comm_hook", _register_builtin_comm_hook)

@@ -1,7 +1,7 @@
-"""DTensor, told of what is otherwise than on CUDA: its C++ device, and one op, `linear_backward`.
+"""DTensor, adapted where the simulation differs from CUDA: its C++ device, and the op `linear_backward`.
 
-On a device `aten::linear` is one op (`driver.linear`), so its backward is one too. DTensor has no rule for it; here it
-is taken apart into the products and the sum that CUDA's backward has, for which DTensor has rules.
+On a simulated device `aten::linear` is one op (`driver.ops.linear`), so its backward is one too. DTensor has no rule
+for it; here it is split into the products and the sum of CUDA's backward, for which DTensor has rules.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def linear_backward(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The gradients of input, weight and bias, those that the mask asks for."""
+    """The gradients of input, weight and bias that the mask asks for."""
     source, grad, weight, (of_source, of_weight, of_bias) = args
     rows = grad if grad.dim() == 2 else grad.reshape(-1, grad.shape[-1])
     results: list[Any] = [None, None, None]
@@ -34,14 +34,14 @@ def linear_backward(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return tuple(results)
 
 
-def _teach(patches: Patches, module: Any) -> None:
+def _patch_dtensor(patches: Patches, module: Any) -> None:
     handlers = module.DTensor._op_dispatcher._custom_op_handlers
     patches.set_item(handlers, torch.ops.aten.linear_backward.default, linear_backward)
-    # Made by a C++ function of its own, not by `_make_wrapper_subclass`.
+    # A DTensor is made by its own C++ function, not by `_make_wrapper_subclass`.
     patches.set(module.DTensor, "device", property(wrapper_subclasses.device))
     patches.set(module.DTensor, "is_cuda", property(wrapper_subclasses.is_cuda))
 
 
 def install(patches: Patches) -> None:
-    """Teach it, now or when it is imported."""
-    deferred_patches.when_imported("torch.distributed.tensor._api", patches, partial(_teach, patches))
+    """Patch DTensor, now or when it is imported."""
+    deferred_patches.when_imported("torch.distributed.tensor._api", patches, partial(_patch_dtensor, patches))

@@ -1,7 +1,7 @@
-"""Functional collectives on device tensors: what DTensor and tensor parallel are made of.
+"""Functional collectives on device tensors, on which DTensor and tensor parallelism are built.
 
 ``torch.ops._c10d_functional``, torch/csrc/distributed/c10d/Functional.cpp: each makes a new tensor and starts the
-operation; `wait_tensor` waits for it. CPU tensors take C++'s own kernels, which call the same process groups.
+operation; `wait_tensor` waits for it. CPU tensors use C++'s own kernels, which call the same process groups.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-_outside: dict[int, list[Any]] = {}
+_outside_ranks: dict[int, list[Any]] = {}
 
 
 def _pending() -> dict[int, list[Any]]:
-    """The works that nobody waited for, by their tensor's storage."""
+    """The work handles that nothing has waited for, by the storage of their tensor."""
     rank = current_rank()
-    return _outside if rank is None else rank.local.setdefault("pending", {})
+    return _outside_ranks if rank is None else rank.local.setdefault("pending", {})
 
 
 def _key(tensor: Any) -> int:
-    return id(tensor._buffer)  # lives as long as the work, which holds the tensor
+    return id(tensor._buffer)  # the entry holds the tensor, so the buffer outlives it
 
 
 def _under_way(tensor: Tensor, work: Any) -> Tensor:
@@ -78,7 +78,7 @@ def all_reduce_coalesced(tensors: list[Tensor], op: str, group: Any) -> list[Ten
     return all_reduce_coalesced_([tensor.clone() for tensor in tensors], op, group)
 
 
-def _times(tensor: Tensor, size: int) -> Tensor:
+def _empty_gathered(tensor: Tensor, size: int) -> Tensor:
     return tensor.new_empty((tensor.shape[0] * size, *tensor.shape[1:]))
 
 
@@ -89,17 +89,17 @@ def all_gather_into_tensor_out(tensor: Tensor, size: int, group: Any, *, out: Te
 
 def all_gather_into_tensor(tensor: Tensor, size: int, group: Any) -> Tensor:
     """Gather."""
-    return all_gather_into_tensor_out(tensor.contiguous(), size, group, out=_times(tensor, size))
+    return all_gather_into_tensor_out(tensor.contiguous(), size, group, out=_empty_gathered(tensor, size))
 
 
 def all_gather_into_tensor_coalesced(tensors: list[Tensor], size: int, group: Any) -> list[Tensor]:
     """Gather several."""
-    outputs = [_times(tensor, size) for tensor in tensors]
+    outputs = [_empty_gathered(tensor, size) for tensor in tensors]
     work = _group(group).allgather_into_tensor_coalesced(outputs, tensors)
     return [_under_way(output, work) for output in outputs]
 
 
-def _shared(tensor: Tensor, size: int) -> Tensor:
+def _empty_scattered(tensor: Tensor, size: int) -> Tensor:
     if tensor.shape[0] % size:
         raise RuntimeError(f"input dim 0 ({tensor.shape[0]}) must be divisible by group_size ({size})")
     return tensor.new_empty((tensor.shape[0] // size, *tensor.shape[1:]))
@@ -113,19 +113,19 @@ def reduce_scatter_tensor_out(tensor: Tensor, op: str, size: int, group: Any, *,
 
 def reduce_scatter_tensor(tensor: Tensor, op: str, size: int, group: Any) -> Tensor:
     """Reduce and scatter."""
-    return reduce_scatter_tensor_out(tensor.contiguous(), op, size, group, out=_shared(tensor, size))
+    return reduce_scatter_tensor_out(tensor.contiguous(), op, size, group, out=_empty_scattered(tensor, size))
 
 
 def reduce_scatter_tensor_coalesced(tensors: list[Tensor], op: str, size: int, group: Any) -> list[Tensor]:
     """Reduce and scatter several."""
-    outputs = [_shared(tensor, size) for tensor in tensors]
+    outputs = [_empty_scattered(tensor, size) for tensor in tensors]
     opts = _reducing(c10d.ReduceScatterOptions, op)
     work = _group(group).reduce_scatter_tensor_coalesced(outputs, tensors, opts)
     return [_under_way(output, work) for output in outputs]
 
 
 def all_to_all_single(tensor: Tensor, outputs: Sequence[int], inputs: Sequence[int], group: Any) -> Tensor:
-    """Give everybody a part."""
+    """Give each rank a part."""
     output = tensor.new_empty((sum(outputs), *tensor.shape[1:])) if outputs else torch.empty_like(tensor)
     work = _group(group).alltoall_base(output, tensor.contiguous(), list(outputs), list(inputs))
     return _under_way(output, work)
@@ -171,7 +171,7 @@ KERNELS: tuple[Callable[..., Any], ...] = (
 
 
 def install(patches: Patches) -> None:
-    """Register the kernels for device tensors (`driver.custom_ops` finds them)."""
+    """Register the kernels for device tensors (`driver.dispatch.custom_ops` finds them)."""
     known = set(torch._C._dispatch_get_all_op_names())
     for namespace, kernels in (("_c10d_functional", KERNELS), ("_dtensor", (shard_dim_alltoall,))):
         library: Any = torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]

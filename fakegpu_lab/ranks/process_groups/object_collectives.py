@@ -1,6 +1,6 @@
-"""Object collectives under ``compute="meta"``: between ranks of this process, objects go from hand to hand.
+"""Object collectives under ``compute="meta"``: ranks of this process exchange objects directly.
 
-As tensors on a device, which is how torch sends them, they would have no values. They take no simulated time here.
+torch sends objects as tensors on a device, which would have no values. They take no simulated time here.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def _exchange(name: str, value: Any, group: Any) -> list[Any]:
-    """All members' values, by their rank in the group; pickled, so that each rank has its own."""
+    """All members' values, by their rank in the group; pickled, so that each rank gets its own copy."""
     me = current_rank()
     assert me is not None
     group = group or c10d._get_default_group()
     counts = me.local.setdefault("objects", {})
     number = counts[group.group_name] = counts.get(group.group_name, 0) + 1
     members = tuple(dist.get_process_group_ranks(group))
-    board = me.scheduler.shared.setdefault("objects", {}).setdefault((group.group_name, members, number), {})
-    board[group.rank()] = pickle.dumps(value)
-    me.wait(Waiting(lambda: len(board) == len(members), f"{name}, of ranks {', '.join(map(str, members))}"))
-    return [pickle.loads(board[member]) for member in range(len(members))]
+    values = me.scheduler.shared.setdefault("objects", {}).setdefault((group.group_name, members, number), {})
+    values[group.rank()] = pickle.dumps(value)
+    me.wait(Waiting(lambda: len(values) == len(members), f"{name}, of ranks {', '.join(map(str, members))}"))
+    return [pickle.loads(values[member]) for member in range(len(members))]
 
 
 def _root(group: Any, rank: int | None, in_group: int | None) -> int:
@@ -89,7 +89,7 @@ def _between_ranks(function: Callable[..., None], instead: Callable[..., None]) 
 
 
 def install(patches: Patches) -> None:
-    """Patch torch's; for a machine that computes no values."""
+    """Patch torch's functions; for a machine that computes no values."""
     for instead in (all_gather_object, gather_object, broadcast_object_list, scatter_object_list):
         either = _between_ranks(getattr(c10d, instead.__name__), instead)
         for module in (c10d, dist):

@@ -1,4 +1,4 @@
-"""Options of operations between ranks, as the methods of `torch.distributed.ProcessGroup` take them."""
+"""The options that methods of `torch.distributed.ProcessGroup` take."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from torch.distributed import ReduceOp
 
 
 def given(opts: Any, kind: Any) -> Any:
-    """The options that were given, or new ones."""
+    """The caller's options, or new ones."""
     return opts if opts is not None else kind()
 
 
 def reducing(opts: Any, kind: Any, more: dict[str, Any] | None = None) -> Any:
-    """The options; where only a ReduceOp was given, as the short forms of the methods take it, options with it."""
+    """The options of a reduction; the short forms of the methods take a ReduceOp instead, which is put into options."""
     op = (more or {}).get("op")
     if opts is None or isinstance(opts, (ReduceOp, ReduceOp.RedOpType)):
         op = opts if opts is not None else op

@@ -1,7 +1,7 @@
 """The process group of a rank: what torch.distributed, DDP's reducer and functional collectives call.
 
-A Python subclass of `torch.distributed.ProcessGroup`; each method makes an `Operation` and hands it to the channel of
-the tensors' device, where it meets the other ranks' calls.
+A Python subclass of `torch.distributed.ProcessGroup`; each method makes an `Operation` and issues it on the
+communicator of the tensors' device, where it meets the other ranks' calls.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.ranks.collectives.operation import Operation, user_line
+from fakegpu_lab.ranks.collectives.operation import Operation
 from fakegpu_lab.ranks.dist import c10d, dist
 from fakegpu_lab.ranks.process_groups import argument_checks, options
 from fakegpu_lab.ranks.process_groups.work_handles import RankWork
+from fakegpu_lab.ranks.source_lines import user_line
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -50,11 +51,11 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._coalescing: list[Operation] | None = None
         self.store: Any = None
 
-    # ------------------------------------------------------------ what it is
+    # ------------------------------------------------ name, backends, settings
 
     @property
     def group_name(self) -> str:
-        """Its name, which is the same on all ranks."""
+        """The group's name, the same on all ranks."""
         return self._names[0]
 
     @property
@@ -64,7 +65,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     @property
     def group_desc(self) -> str:
-        """What it is for."""
+        """Its description."""
         return self._names[1]
 
     def _set_group_name(self, name: str) -> None:
@@ -93,7 +94,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         return found
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
-        """``nccl`` or ``gloo``; that of the GPUs, where there are both."""
+        """``nccl`` or ``gloo``; the GPUs' backend, where there are both."""
         return (self._backends.get("cuda") or next(iter(self._backends.values()))).name()
 
     name = getBackendName
@@ -102,23 +103,23 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self.getBackendName()
 
     def get_group_store(self) -> Any:
-        """The store it was made with."""
+        """The store it was created with."""
         return self.store
 
     def _has_hooks(self) -> bool:
         return False
 
     def _set_sequence_number_for_group(self) -> None:
-        """The numbers are the channel's."""
+        """Nothing to do: the communicator counts."""
 
     def _get_sequence_number_for_group(self) -> int:
         return self._get_backend(self._device_types[0]).channel.numbers[self._member]
 
     def set_timeout(self, timeout: dt.timedelta) -> None:
-        """A wait that cannot end is known at once."""
+        """No effect: a wait that cannot end is reported at once."""
 
     def shutdown(self) -> None:
-        """Nothing is to be freed."""
+        """Nothing to free."""
 
     abort = shutdown
     _wait_for_pending_works = shutdown
@@ -126,7 +127,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
     def __repr__(self) -> str:
         return f"<ProcessGroup {self._names[0]!r} ({self._names[1]}), rank {self._member} of {self.size()}>"
 
-    # --------------------------------------------------------- how one is issued
+    # -------------------------------------------------------------- issuing
 
     def _issue(
         self,
@@ -139,6 +140,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         **more: Any,
     ) -> Any:
         tensors = [*inputs, *outputs]
+        # DDP's map of used parameters stays on the host, and its operations count as the device's.
         map_of: Any = getattr(tensors[0], "_fakegpu_lab_device", None) if kind in ("ALLREDUCE", "BROADCAST") else None
         where = torch.device("cuda") if map_of is not None else device if device is not None else tensors[0].device
         backend = self._get_backend(where)
@@ -179,7 +181,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
     # ------------------------------------------------------------- reductions
 
     def allreduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
-        """Reduce a tensor into all ranks'."""
+        """Reduce the ranks' tensors, and give all ranks the result."""
         tensors = _list(tensors)
         argument_checks.single(tensors)
         return self._issue("ALLREDUCE", tensors, tensors, options.reducing(opts, c10d.AllreduceOptions, more))
@@ -190,7 +192,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._issue("ALLREDUCE_COALESCED", tensors, tensors, opts)
 
     def reduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
-        """Reduce a tensor into the root's."""
+        """Reduce the ranks' tensors, and give the root the result."""
         tensors = _list(tensors)
         argument_checks.single(tensors)
         opts = options.reducing(opts, c10d.ReduceOptions, more)
@@ -216,7 +218,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    # -------------------------------------------------------- moving things
+    # ------------------------------------------------------- moving data
 
     def broadcast(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
         """Give all ranks the root's tensor."""
@@ -233,7 +235,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._issue("ALLGATHER", [given], _inner_list(outputs), opts, result=outputs)
 
     def all_gather_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
-        """Give all ranks one tensor with all ranks' tensors in it."""
+        """Give all ranks one tensor that contains all ranks' tensors."""
         return self._issue("_ALLGATHER_BASE", [given], [output], options.given(opts, c10d.AllgatherOptions))
 
     _allgather_base = all_gather_single
@@ -245,7 +247,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Give all ranks lists of all ranks' tensors; NCCL has no such thing."""
+        """Give all ranks lists of all ranks' tensors; NCCL does not have it."""
         if self._get_backend(inputs[0].device).channel.backend == "nccl":
             raise NotImplementedError("ProcessGroupNCCL does not support allgather_coalesced")
         works = [self.allgather([[row[place] for row in outputs]], [given], opts) for place, given in enumerate(inputs)]
@@ -266,13 +268,13 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._issue("SCATTER", _inner_list(inputs), [output], opts, root=root, device=output.device)
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
-        """Give each rank one tensor of everybody's list."""
+        """Give each rank one tensor of every rank's list."""
         return self._issue("ALLTOALL", inputs, outputs, options.given(opts, c10d.AllToAllOptions))
 
     def all_to_all_single(
         self, output: Tensor, given: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
     ) -> Any:
-        """Give each rank its part of everybody's tensor."""
+        """Give each rank its part of every rank's tensor."""
         splits = (tuple(output_splits or ()), tuple(input_splits or ()))
         return self._issue("ALLTOALL_BASE", [given], [output], options.given(opts, c10d.AllToAllOptions), splits=splits)
 
@@ -288,7 +290,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._issue("BARRIER", [one], [one], opts)
 
     def _barrier_device(self, opts: Any) -> torch.device:
-        """As ProcessGroupNCCL::barrier chooses it."""
+        """The device that ProcessGroupNCCL::barrier chooses."""
         if opts.device_ids:
             index = opts.device_ids[0]
         elif self._bound is not None:
@@ -302,7 +304,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         return torch.device("cuda", index)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """Wait for all ranks; the diagnosis names those that do not come."""
+        """Wait for all ranks; the report of a hang names those that are missing."""
         self._issue("MONITORED_BARRIER", [], [], device=torch.device("cpu")).wait()
 
     # ---------------------------------------------------------- point to point
@@ -316,7 +318,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._issue("RECV", [], [argument_checks.single(_list(tensors))], peer=peer, tag=tag)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
-        """Receive a tensor from whoever sends one; NCCL has no such thing."""
+        """Receive a tensor from any rank; NCCL does not have it."""
         tensor = argument_checks.single(_list(tensors))
         if self._get_backend(tensor.device).channel.backend == "nccl":
             raise NotImplementedError("ProcessGroupNCCL does not support recvAnysource")
@@ -328,7 +330,7 @@ def _list(tensors: Any) -> Any:
 
 
 def _inner_list(tensors: Any) -> Any:
-    """The one list in a list of lists, as C++'s signatures have it; also where the list was given alone."""
+    """The one list in a list of lists, as C++'s signatures have it; a plain list is returned as it is."""
     if len(tensors) and not isinstance(tensors[0], torch.Tensor):
         return argument_checks.single(tensors)
     return tensors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 class RankWork(cpp.Work):  # type: ignore[misc]
     """One rank's part in an operation, or in several that were coalesced.
 
-    As with NCCL, `wait` does not make the host wait: it lets the current stream wait for the operation. But the values
-    have to be there when the rank goes on, so the turn passes until they are.
+    As with NCCL, `wait` does not make the host wait: it makes the current stream wait for the operation. But the values
+    have to be there when the rank continues, so other ranks run until they are.
     """
 
     def __init__(self, operations: list[Operation], result: Any) -> None:
@@ -38,8 +39,7 @@ class RankWork(cpp.Work):  # type: ignore[misc]
     def wait(self, timeout: dt.timedelta | None = None) -> bool:
         """Wait for the operation; raises what it failed with."""
         self._finish()
-        for operation in self._operations:
-            cost.wait(operation)
+        _wait_for_all(self._operations)
         return True
 
     def synchronize(self) -> None:
@@ -51,7 +51,7 @@ class RankWork(cpp.Work):  # type: ignore[misc]
         self.wait()
 
     def is_completed(self) -> bool:
-        """Whether it is over; passes the turn, so that a loop that asks comes to its end."""
+        """Whether it is done; lets other ranks run first, so that a loop that polls it ends."""
         me = current_rank()
         if me is not None and not self._done():
             first = next(operation for operation in self._operations if not operation.done)
@@ -61,11 +61,11 @@ class RankWork(cpp.Work):  # type: ignore[misc]
         return self._done()
 
     def is_success(self) -> bool:
-        """Whether it is over."""
+        """Whether it is done."""
         return self._done()
 
     def exception(self) -> Any:
-        """None: what fails raises in `wait`."""
+        """None: errors are raised in `wait`."""
         return None
 
     def result(self) -> Any:
@@ -73,7 +73,7 @@ class RankWork(cpp.Work):  # type: ignore[misc]
         return self._result
 
     def source_rank(self) -> int:
-        """Who sent what was received."""
+        """The rank that sent what was received."""
         return self._operations[-1].peer
 
     _source_rank = source_rank
@@ -81,11 +81,18 @@ class RankWork(cpp.Work):  # type: ignore[misc]
     def get_future(self) -> torch.futures.Future[Any]:
         """The tensors that will be written, as a future.
 
-        The future is complete: the turn passes here until it is. C++ (DDP's reducer) waits for futures where no turn
-        can pass. What it does to streams is that whoever waits for it waits for the operation.
+        The future is complete: other ranks run here until it is, since C++ (DDP's reducer) waits for futures where no
+        other rank can run. Waiting for it makes the current stream wait for the operation.
         """
         self._finish()
-        return cost.future(self._operations, self._result)
+        future = RankFuture()
+        future._operations = self._operations
+        future.set_result(self._result)
+        if torch._C._current_graph_task_id() != -1:
+            # DDP's reducer waits for it in C++, in a callback of the same backward that runs after this one.
+            engine: Any = torch.autograd.Variable._execution_engine
+            engine.queue_callback(partial(_wait_for_all, self._operations))
+        return future
 
     def get_future_result(self) -> torch.futures.Future[Any]:
         """As `get_future`, with 0 for success (WorkResult)."""
@@ -96,3 +103,19 @@ class RankWork(cpp.Work):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"<RankWork {', '.join(map(str, self._operations))}>"
+
+
+class RankFuture(torch.futures.Future[Any]):
+    """A complete future of operations: waiting for it makes the current stream wait for them."""
+
+    _operations: list[Operation]
+
+    def wait(self) -> Any:
+        """The tensors."""
+        _wait_for_all(self._operations)
+        return super().wait()
+
+
+def _wait_for_all(operations: list[Operation]) -> None:
+    for operation in operations:
+        cost.wait(operation)

@@ -1,8 +1,9 @@
 """Ranks as threads, of which one runs at a time. Start with `scheduler`.
 
-Whenever the turn passes, what a process would own is swapped: `process_state` (environment, random states, CUDA's
-state), `world` (torch.distributed's own), `output` (labels on printed lines). `store` is the key-value store by which
-ranks find each other, `environment` has torchrun's variables, `malloc_trim` gives the C library's memory back.
+When the turn passes, everything is swapped that a process would own: `process_state` (environment, random states,
+CUDA's state, for NumPy `numpy_state`), `world` (torch.distributed's state), `output` (labels on printed lines). `store`
+is the key-value store by which ranks find each other, `environment` has torchrun's variables, `malloc_trim` returns
+memory to the system.
 
 May import `driver`, and `dist` and `source_lines` of `ranks`.
 """

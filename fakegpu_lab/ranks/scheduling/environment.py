@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def variables(rank: int, world_size: int, local_size: int = 0) -> dict[str, str]:
-    """Those of a rank, with `local_size` ranks on every node; by default, all on one."""
+    """The variables of a rank, with `local_size` ranks on each node; by default, all on one."""
     local_size = local_size or world_size
     return {
         "RANK": str(rank),

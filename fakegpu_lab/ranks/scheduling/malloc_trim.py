@@ -1,7 +1,7 @@
-"""The C library's heap while ranks run: one for all, since one rank runs at a time, and given back afterwards.
+"""glibc's heap while ranks run: one arena for all, since one rank runs at a time, and trimmed after the run.
 
-glibc gives each thread an arena of its own, and what one frees the others cannot use: eight ranks of a small GPT took
-150 MiB and 4 % of the processor's time more. Elsewhere (macOS, Windows, musl) nothing is done.
+glibc gives each thread an arena of its own, and memory that one frees the others cannot use: eight ranks of a small GPT
+took 150 MiB and 4 % of the processor's time more. With other C libraries (macOS, Windows, musl) this does nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 _M_ARENA_MAX = -8
-"""malloc.h."""
+"""From malloc.h."""
 
 
 @cache
@@ -25,12 +25,12 @@ def _glibc() -> Any:
 
 @cache
 def share() -> None:
-    """Let threads that start from now on share the arenas there are; glibc knows no way back, nor is one needed."""
+    """Let new threads share the existing arenas; glibc has no way to undo this, and none is needed."""
     if (library := _glibc()) is not None:
         library.mallopt(_M_ARENA_MAX, 1)
 
 
 def give_back() -> None:
-    """Return what is free to the system: after a run that is most of what it took."""
+    """Return free memory to the system: after a run, most of what the run took."""
     if (library := _glibc()) is not None:
         library.malloc_trim(0)

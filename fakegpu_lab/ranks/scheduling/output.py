@@ -1,4 +1,4 @@
-"""What ranks print: whole lines, each with the rank's label, as torchrun's ``--tee`` shows them."""
+"""The output of ranks: whole lines, each with the rank's label, as torchrun's ``--tee`` shows them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 class Console:
-    """Where all ranks' lines end up.
+    """The stream that shows all ranks' lines.
 
     Parameters
     ----------
     target
-        The stream that is shown: stdout as it was before the run.
+        stdout as it was before the run.
     show
         The ranks whose output is shown; None: all.
     """
@@ -24,7 +24,7 @@ class Console:
 
 
 class RankOutput(io.TextIOBase):
-    """One rank's stdout, or its stderr: shown on stdout, for what is on stderr counts as a failure in a notebook."""
+    """One rank's stdout and stderr. Both go to stdout, since output on stderr counts as a failure in a notebook."""
 
     encoding = "utf-8"
 
@@ -32,10 +32,10 @@ class RankOutput(io.TextIOBase):
         self._console = console
         self._number = number
         self._label = f"[rank{number}] "
-        self._midway = False
+        self._in_line = False
 
     def writable(self) -> bool:
-        """Always."""
+        """True."""
         return True
 
     def write(self, text: str) -> int:
@@ -44,17 +44,17 @@ class RankOutput(io.TextIOBase):
         if not text or (console.show is not None and self._number not in console.show):
             return len(text)
         if console.writer is not self:
-            if console.writer is not None and console.writer._midway:  # another rank's line is not at its end
+            if console.writer is not None and console.writer._in_line:  # another rank's line has not ended
                 console.target.write("\n")
-                console.writer._midway = False
+                console.writer._in_line = False
             console.writer = self
         pieces = []
         for line in text.splitlines(keepends=True):
-            pieces.append(line if self._midway else self._label + line)
-            self._midway = not line.endswith(("\n", "\r"))
+            pieces.append(line if self._in_line else self._label + line)
+            self._in_line = not line.endswith(("\n", "\r"))
         console.target.write("".join(pieces))
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream that is shown."""
+        """Flush the console's stream."""
         self._console.target.flush()

@@ -1,8 +1,8 @@
-"""What a rank would own if it were a process: swapped whenever the turn passes.
+"""The state that a rank would own if it were a process: swapped whenever the turn passes.
 
 The environment, the random states of torch, NumPy and Python, the state of CUDA (initialised or not, the generators of
-the devices), torch's default dtype, stdout and stderr. What belongs to a thread anyway is the rank's own already: the
-current device, streams, gradient mode, autocast.
+the devices), torch's default dtype, stdout and stderr. State that belongs to a thread needs no swap: the current
+device, streams, gradient mode, autocast.
 """
 
 from __future__ import annotations
@@ -22,28 +22,27 @@ from fakegpu_lab.ranks.scheduling.scheduler import ProcessLike
 if TYPE_CHECKING:
     from fakegpu_lab.ranks.scheduling.output import RankOutput
 
-_environment: Any = getattr(os.environ, "_data", None)  # its plain dict, where CPython has one: quick to compare
+_environment: Any = getattr(os.environ, "_data", None)  # CPython's plain dict behind it: quick to compare
 
-
-_OWNED = (
+_PROCESS_WIDE = (
     ("accelerate.state", "PartialState", "_shared_state"),
     ("accelerate.state", "AcceleratorState", "_shared_state"),
     ("accelerate.state", "GradientState", "_shared_state"),
     ("torch._subclasses.fake_tensor", "FakeTensorMode", "cache"),  # results for "cuda", which is each rank's own
 )
-"""Dicts that classes keep once for a process: module, class, attribute."""
+"""Dicts that classes keep once per process: module, class, attribute."""
 
 
 def _class_dicts() -> dict[tuple[Any, str], Any]:
-    """Those of them that are there by now."""
-    owners = [(getattr(sys.modules.get(module), name, None), attribute) for module, name, attribute in _OWNED]
+    """The `_PROCESS_WIDE` dicts of the modules imported so far."""
+    owners = [(getattr(sys.modules.get(module), name, None), attribute) for module, name, attribute in _PROCESS_WIDE]
     return {(owner, attribute): getattr(owner, attribute) for owner, attribute in owners if owner is not None}
 
 
 class ProcessState(ProcessLike):
-    """One process's state, as it was when it was left.
+    """One process's state, as it was when its rank gave up the turn.
 
-    A new one is a copy of the calling thread's, as of a process that was started just now: the same environment but for
+    A new one is a copy of the calling thread's state, as if a process had been started now: the same environment plus
     `variables`, the same random states, CUDA not initialised.
     """
 
@@ -67,14 +66,14 @@ class ProcessState(ProcessLike):
             self._dicts = {place: type(found)() for place, found in _class_dicts().items()}
 
     def leave(self) -> None:
-        """Take everything from where torch, Python and NumPy keep it."""
+        """Save the state from where torch, Python and NumPy keep it."""
         cuda: Any = torch.cuda
         if self._raw is None or _environment != self._raw:
             self._environ = dict(os.environ)
             self._raw = dict(_environment) if _environment is not None else None
         self._torch = torch.random.get_rng_state()
         self._python = random.getstate()
-        self._numpy = numpy_state.take(self._numpy)
+        self._numpy = numpy_state.save(self._numpy)
         self._dtype = torch.get_default_dtype()
         self._streams = (sys.stdout, sys.stderr)
         self._generators = device_random.generators()
@@ -83,24 +82,24 @@ class ProcessState(ProcessLike):
         self._dicts = _class_dicts()
 
     def enter(self) -> None:
-        """Put everything where torch, Python and NumPy look for it."""
+        """Restore the state where torch, Python and NumPy look for it."""
         cuda: Any = torch.cuda
         if self._raw is None or _environment != self._raw:
             self._restore_environment()
         torch.random.set_rng_state(self._torch)
         random.setstate(self._python)
         if self._numpy is not None:
-            numpy_state.put(self._numpy)
+            numpy_state.restore(self._numpy)
         if torch.get_default_dtype() is not self._dtype:
             torch.set_default_dtype(self._dtype)
         sys.stdout, sys.stderr = self._streams
         device_random.use(self._generators)
         cuda._initialized, cuda._queued_calls, cuda._lazy_seed_tracker, cuda.default_generators = self._cuda
         current.ready = self._ready
-        for place, found in _class_dicts().items():
-            if place not in self._dicts:  # imported by another rank meanwhile
-                self._dicts[place] = type(found)()
-            setattr(*place, self._dicts[place])
+        for owner_and_name, found in _class_dicts().items():
+            if owner_and_name not in self._dicts:  # another rank has imported the module meanwhile
+                self._dicts[owner_and_name] = type(found)()
+            setattr(*owner_and_name, self._dicts[owner_and_name])
 
     def _restore_environment(self) -> None:
         for name in [name for name in os.environ if name not in self._environ]:

@@ -1,8 +1,8 @@
-"""Ranks as threads of which one runs at a time.
+"""Ranks as threads, of which one runs at a time.
 
 The turn passes only where a rank must wait for another one, and always to the next rank (by number, round and round)
-that can go on. So the same program has the same interleaving in every run, and a program that can never go on is
-known at once: nobody is left to run.
+that can run. So the same program has the same interleaving in every run, and a program that hangs is detected at once:
+no rank can run.
 
 >>> ranks = Scheduler(2)
 >>> arrived = []
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 STACK_BYTES = 64 << 20
-"""A rank's stack: as deep as a main thread's (macOS gives others 512 KiB). Only pages that are used take memory."""
+"""A rank's stack: as deep as a main thread's (macOS gives other threads 512 KiB). Only used pages take memory."""
 
 PATIENCE = 1_000
-"""How often a rank may ask in vain whether something is over, with nobody else to make it so."""
+"""How often a rank may poll something in vain while no other rank can run."""
 
 _READY, _RUNNING, _WAITING, _DONE = "ready", "running", "waiting", "done"
 
 
 class RankStopped(BaseException):
-    """Raised in a rank that has to end because another one failed, or because the user interrupted."""
+    """Raised in a rank that must end because another one failed or the user interrupted the run."""
 
 
 class Waiting:
-    """What a rank waits for.
+    """A condition that a rank waits for.
 
     Parameters
     ----------
     ready
-        Whether it may go on.
+        Whether the rank can run again.
     what
-        What it waits for, for the diagnosis: an operation, a key of a store.
+        What it waits for, for messages about hangs: an operation, a key of a store.
     """
 
     __slots__ = ("idle", "ready", "what")
@@ -59,13 +59,13 @@ class Waiting:
 
 
 class ProcessLike:
-    """What a rank would own if it were a process; `process_state` swaps it with the turn."""
+    """The state that a rank would own if it were a process; `process_state` has the real one."""
 
     def enter(self) -> None:
-        """The rank goes on."""
+        """The rank gets the turn."""
 
     def leave(self) -> None:
-        """Another rank goes on."""
+        """The rank gives up the turn."""
 
 
 class Rank:
@@ -80,9 +80,11 @@ class Rank:
     waiting
         What it waits for, or waited for when it was stopped.
     result, error
-        What its program returned, or raised.
+        What its program returned or raised.
+    pending
+        An error to raise when it gets the turn.
     local
-        What other modules keep for it (its process groups, what it did).
+        What other modules store for it (its process groups, its pending operations).
     """
 
     def __init__(self, number: int, scheduler: Scheduler, process: ProcessLike) -> None:
@@ -97,7 +99,7 @@ class Rank:
         self.local: dict[str, Any] = {}
         self.thread: threading.Thread | None = None
         self._turn = threading.Semaphore(0)
-        self._asked = 0
+        self._polls = 0
 
     @property
     def done(self) -> bool:
@@ -105,14 +107,14 @@ class Rank:
         return self.state == _DONE
 
     def wait(self, waiting: Waiting) -> None:
-        """Let other ranks run until `waiting` is over; at once if it is already.
+        """Let other ranks run until `waiting` is ready; returns at once if it is.
 
         Raises
         ------
         RankStopped
-            The run is at its end: another rank failed.
+            Another rank failed, or the run was interrupted.
         Exception
-            No rank can go on, and this is the one that is told.
+            No rank can run, and this one raises the error.
         """
         if self.scheduler.stopping:
             raise RankStopped
@@ -132,36 +134,35 @@ class Rank:
         self.waiting = None
 
     def give_way(self, waiting: Waiting) -> None:
-        """Let every other rank that can go on run once: a rank asks whether `waiting` is over, and will ask again.
+        """Let the other ranks that can run do so once, because this rank polls `waiting` and will poll again.
 
-        A rank that asks for the `PATIENCE`-th time, and nobody else can go on, waits for it instead: it would ask for
-        ever.
+        A rank that polls for the `PATIENCE`-th time while no other rank can run waits instead: it would poll forever.
         """
         others = [other for other in self.scheduler.ranks if other is not self]
         if any(other.able for other in others):
-            self._asked = 0
-            asked = iter((False, True))
-            self.wait(Waiting(lambda: next(asked, True), waiting.what))
+            self._polls = 0
+            answers = iter((False, True))
+            self.wait(Waiting(lambda: next(answers, True), waiting.what))
             return
-        self._asked += 1
-        if self._asked >= PATIENCE:
-            self._asked = 0
+        self._polls += 1
+        if self._polls >= PATIENCE:
+            self._polls = 0
             self.wait(waiting)
 
     def wait_idly(self, waiting: Waiting) -> None:
-        """Let other ranks run until `waiting` is over, or none of them can go on without this one."""
-        over = waiting.ready
+        """Let other ranks run until `waiting` is ready, or until none of them can run without this one."""
+        ready = waiting.ready
         waiting.idle = True
         waiting.ready = lambda: (
-            over()
+            ready()
             or not any(other.able for other in self.scheduler.ranks if other.waiting is None or not other.waiting.idle)
         )
-        if not over():
+        if not ready():
             self.wait(waiting)
 
     @property
     def able(self) -> bool:
-        """Whether it could go on if it had the turn."""
+        """Whether it could run if it had the turn."""
         return self.state == _READY or (self.state == _WAITING and self.waiting is not None and self.waiting.ready())
 
     def _main(self, program: Callable[[], Any]) -> None:
@@ -196,7 +197,7 @@ here = _Here()
 
 
 def current_rank() -> Rank | None:
-    """The rank that the calling thread is; None outside of a run."""
+    """The rank that runs in the calling thread; None outside a run."""
     return here.rank
 
 
@@ -206,20 +207,20 @@ class Scheduler:
     Parameters
     ----------
     world_size
-        How many ranks there are.
+        The number of ranks.
     process
-        Makes what a rank owns, by its number.
+        Makes a rank's state, given its number.
     stuck
-        Told when no rank can go on: whose exception is raised, and which one. Raises nothing itself.
+        Called when no rank can run; returns the rank that raises an error, and the error.
 
     Attributes
     ----------
     failed
         The first rank that raised.
     stopping
-        Whether all ranks are to end.
+        Whether all ranks must end.
     shared
-        What other modules keep for all ranks.
+        What other modules store for all ranks.
     """
 
     def __init__(
@@ -236,7 +237,7 @@ class Scheduler:
         self._ended = threading.Event()
 
     def run(self, programs: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Run one program a rank until all have ended.
+        """Run one program per rank until all have ended.
 
         Returns
         -------
@@ -246,7 +247,7 @@ class Scheduler:
         Raises
         ------
         BaseException
-            What the first rank to fail raised. KeyboardInterrupt: the ranks were stopped.
+            What the first rank to fail raised, or KeyboardInterrupt.
         """
         __tracebackhide__ = True
         for rank, program in zip(self.ranks, programs, strict=True):
@@ -269,7 +270,7 @@ class Scheduler:
             for rank in self.ranks:
                 if rank.state == _RUNNING:
                     rank.interrupt()
-            self._wait()  # a second Ctrl-C leaves a rank alone that is deep in a computation
+            self._wait()  # a second Ctrl-C abandons a rank that is deep in a computation
             raise
         for rank in self.ranks:
             if rank.thread is not None:
@@ -285,21 +286,20 @@ class Scheduler:
             pass
 
     def fail(self, rank: Rank, error: BaseException) -> None:
-        """Stop all ranks, because one raised; only the first counts."""
+        """Stop all ranks because one raised; only the first failure is kept."""
         if self.failed is None and not self.stopping:
             self.failed = rank
         self.stopping = True
 
     def pass_on(self, rank: Rank) -> None:
-        """Give the turn to the next rank that can go on."""
+        """Give the turn to the next rank that can run."""
         following = self._next(rank)
         if following is None and any(not other.done for other in self.ranks):
             try:
-                told, error = self._stuck(self)
-            except Exception as failure:  # nobody would be told of it, and all would wait for ever
-                told, error = next(other for other in self.ranks if not other.done), failure
-            told.pending = error
-            following = told
+                following, error = self._stuck(self)
+            except Exception as failure:  # else no rank would raise it, and all would wait forever
+                following, error = next(other for other in self.ranks if not other.done), failure
+            following.pending = error
         if following is None:
             self._ended.set()
         else:

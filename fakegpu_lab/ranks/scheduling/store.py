@@ -1,7 +1,7 @@
 """The key-value stores by which ranks find each other, for ranks of one process.
 
-A `torch.distributed.Store` in Python, so that who waits for a key passes the turn. TCPStore, FileStore and HashStore
-are this one while ranks run: those with the same address, or the same file, share their keys.
+A `torch.distributed.Store` in Python: a rank that waits for a key lets other ranks run. It replaces TCPStore and
+FileStore while ranks run; stores with the same address or the same file share their keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEFAULT_TIMEOUT = dt.timedelta(seconds=300)
 
 
 class KeyWait:
-    """A wait for keys of a store, as the diagnosis tells it."""
+    """A wait for keys of a store, as messages about hangs describe it."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         self.keys = tuple(keys)
@@ -33,7 +33,7 @@ def _bytes(value: Any) -> bytes:
 
 
 class RankStore(dist.Store):  # type: ignore[misc]
-    """A store that ranks of one process share; `data` is common to all stores of one address."""
+    """A store that ranks of one process share; all stores of one address have the same `data`."""
 
     def __init__(self, data: dict[str, bytes]) -> None:
         super().__init__()
@@ -45,18 +45,18 @@ class RankStore(dist.Store):  # type: ignore[misc]
         self._data[key] = _bytes(value)
 
     def get(self, key: str) -> bytes:
-        """The key's value, once it is there."""
+        """The key's value; waits until the key is set."""
         self.wait([key])
         return self._data[key]
 
     def add(self, key: str, value: int) -> int:
-        """Add to a counter; its new value."""
+        """Add to a counter, and return its new value."""
         total = int(self._data.get(key, b"0")) + value
         self._data[key] = str(total).encode()
         return total
 
     def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
-        """Set a key if it has the value that is expected; what it has then."""
+        """Set a key if it has the expected value; return its value afterwards."""
         wanted, new = _bytes(expected), _bytes(desired)
         found = self._data.get(key)
         if (found is None and not wanted) or found == wanted:
@@ -65,7 +65,7 @@ class RankStore(dist.Store):  # type: ignore[misc]
         return wanted if found is None else found
 
     def check(self, keys: list[str]) -> bool:
-        """Whether all keys are there; passes the turn if not, so that a loop that asks comes to its end."""
+        """Whether all keys are set; if not, lets other ranks run first, so that a loop that polls it ends."""
         me = current_rank()
         if me is not None and not self._has(keys):
             me.give_way(Waiting(lambda: self._has(keys), KeyWait(keys)))
@@ -75,7 +75,7 @@ class RankStore(dist.Store):  # type: ignore[misc]
         return all(key in self._data for key in keys)
 
     def wait(self, keys: list[str], timeout: dt.timedelta | None = None) -> None:
-        """Wait until all keys are there."""
+        """Wait until all keys are set."""
         if self._has(keys):
             return
         me = current_rank()
@@ -84,11 +84,11 @@ class RankStore(dist.Store):  # type: ignore[misc]
         me.wait(Waiting(lambda: self._has(keys), KeyWait(keys)))
 
     def delete_key(self, key: str) -> bool:
-        """Delete a key; whether it was there."""
+        """Delete a key; return whether it was set."""
         return self._data.pop(key, None) is not None
 
     def num_keys(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         return len(self._data)
 
     def list_keys(self) -> list[str]:
@@ -100,7 +100,7 @@ class RankStore(dist.Store):  # type: ignore[misc]
         self._data[key] = self._data.get(key, b"") + _bytes(value)
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
-        """The values of several keys, once they are there."""
+        """The values of several keys; waits until all are set."""
         self.wait(keys)
         return [self._data[key] for key in keys]
 
@@ -110,16 +110,16 @@ class RankStore(dist.Store):  # type: ignore[misc]
             self.set(key, value)
 
     def has_extended_api(self) -> bool:
-        """Whether there are `append`, `multi_get` and `multi_set`."""
+        """True: `append`, `multi_get` and `multi_set` exist."""
         return True
 
     def set_timeout(self, timeout: dt.timedelta) -> None:
-        """Keep the timeout, for whoever asks: a wait that cannot end is known at once."""
+        """Keep the timeout, without effect: a wait that cannot end is reported at once."""
         self._timeout = timeout
 
     @property
     def timeout(self) -> dt.timedelta:
-        """As set."""
+        """The timeout that was set."""
         return self._timeout
 
     def clone(self) -> RankStore:
@@ -128,12 +128,12 @@ class RankStore(dist.Store):  # type: ignore[misc]
 
 
 def substitute(real: Any, data_of: Callable[..., dict[str, bytes]]) -> Any:
-    """Make the class that stands for the store class `real` while ranks run.
+    """The class that replaces the store class `real` while ranks run.
 
     Parameters
     ----------
     data_of
-        The keys that a rank's store has, from the arguments of its construction.
+        Finds a store's keys from the arguments of its constructor.
     """
 
     class Substitute(real):  # type: ignore[misc]
@@ -148,7 +148,7 @@ def substitute(real: Any, data_of: Callable[..., dict[str, bytes]]) -> Any:
 
 
 def stores(data: dict[Any, dict[str, bytes]]) -> dict[str, Any]:
-    """The substitutes by name, for one run, whose stores keep their keys in `data`, by address."""
+    """The substitutes of one run, by name; their stores keep their keys in `data`, by address."""
 
     def tcp(host_name: str, port: int, *args: Any, **kwargs: Any) -> dict[str, bytes]:
         return data.setdefault((host_name, port), {})

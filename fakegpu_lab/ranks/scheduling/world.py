@@ -1,4 +1,4 @@
-"""torch.distributed's own state, one for each rank: the default group, the groups by name."""
+"""torch.distributed's own state, one per rank: the default group, the groups by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fakegpu_lab.ranks.scheduling.scheduler import current_rank
 
 
 class State:
-    """What `distributed_c10d._World` keeps."""
+    """The attributes of `distributed_c10d._World`."""
 
     def __init__(self) -> None:
         self.default_pg: Any = None
@@ -25,7 +25,7 @@ class State:
         self.generations: dict[str, int] = {}
 
 
-def _of_state(name: str) -> property:
+def _state_attribute(name: str) -> property:
     def read(self: RankWorld) -> Any:
         return getattr(self.state, name)
 
@@ -36,20 +36,20 @@ def _of_state(name: str) -> property:
 
 
 class RankWorld(c10d._World):  # type: ignore[misc]
-    """The world of the rank that asks; of a thread that is no rank, the one there was."""
+    """The calling rank's world; for a thread that is not a rank, the world that was there before the run."""
 
-    def __init__(self, outside: Any) -> None:
-        self._outside = State()
-        for name in vars(self._outside):
-            if hasattr(outside, name):
-                setattr(self._outside, name, getattr(outside, name))
+    def __init__(self, before: Any) -> None:
+        self._outside_ranks = State()
+        for name in vars(self._outside_ranks):
+            if hasattr(before, name):
+                setattr(self._outside_ranks, name, getattr(before, name))
 
     @property
     def state(self) -> State:
         """The state of the calling rank."""
         rank = current_rank()
         if rank is None:
-            return self._outside
+            return self._outside_ranks
         found = rank.local.get("world")
         if found is None:
             found = rank.local["world"] = State()
@@ -57,4 +57,4 @@ class RankWorld(c10d._World):  # type: ignore[misc]
 
 
 for _name in vars(State()):
-    setattr(RankWorld, _name, _of_state(_name))
+    setattr(RankWorld, _name, _state_attribute(_name))

@@ -1,4 +1,4 @@
-"""What ranks that are processes tell each other before an operation, and what is said where they do not agree."""
+"""What processes announce to each other before an operation, and errors where they disagree or a process is lost."""
 
 from __future__ import annotations
 
@@ -24,55 +24,55 @@ _DTYPES = {str(scalar_type(dtype)): dtype for dtype in vars(torch).values() if i
 
 
 def node() -> str:
-    """What tells this process's node from others."""
+    """The name of this process's node; it differs between nodes."""
     return f"{socket.gethostname()}/{os.environ.get('GROUP_RANK', '0')}"
 
 
-def word(operation: Operation, ready: int) -> bytes:
-    """What the others must know of this rank's call, which can begin at `ready`, ns."""
+def announcement(operation: Operation, ready_ns: int) -> bytes:
+    """What other ranks must know of this rank's call, which can begin at `ready_ns`."""
     device = operation.device
-    told: dict[str, Any] = {
+    announced: dict[str, Any] = {
         "kind": operation.kind,
         "number": operation.number,
-        "ready": ready,
+        "ready": ready_ns,
         "root": operation.root,
         "op": operation.reduce_op.op.name if operation.reduce_op is not None else "",
         "in": [list(t.shape) for t in operation.inputs],
         "out": [list(t.shape) for t in operation.outputs],
-        "dtype": str(scalar_type(operation.shown[0].dtype)) if operation.shown else "",
+        "dtype": str(scalar_type(operation.main_tensors[0].dtype)) if operation.main_tensors else "",
         "splits": [list(splits) for splits in operation.splits],
         "nbytes": operation.nbytes,
         "node": node(),
         "slot": device.slot if device is not None else -1,
         "line": operation.line[-200:],
     }
-    return json.dumps(told).encode()
+    return json.dumps(announced).encode()
 
 
-def compare(operation: Operation, told: dict[int, dict[str, Any]]) -> None:
-    """Refuse what the others do not do as well.
+def compare(operation: Operation, announced: dict[int, dict[str, Any]]) -> None:
+    """Compare this rank's call with those of the others.
 
     Parameters
     ----------
-    told
-        The others' words, by their rank in the group.
+    announced
+        The other ranks' announcements, by their rank in the group.
 
     Raises
     ------
     torch.distributed.DistBackendError
         Two ranks are on one GPU, or do not call the same operation.
     """
-    for rank, theirs in told.items():
+    for rank, theirs in announced.items():
         twin = _stand_in(operation, rank, theirs)
-        if operation.kind == "SEND":  # the receive is held against the send
+        if operation.kind == "SEND":  # a receive is compared with its send
             mismatches.check(twin, {operation.rank: operation})
         else:
             mismatches.check(operation, {rank: twin})
 
 
 @dataclass
-class _Told:
-    """A tensor of another process, as far as it is told of."""
+class _AnnouncedTensor:
+    """What is known of another process's tensor."""
 
     shape: torch.Size
     dtype: torch.dtype
@@ -82,31 +82,33 @@ class _Told:
         return self.shape.numel()
 
 
-def _stand_in(operation: Operation, rank: int, told: dict[str, Any]) -> Operation:
-    """Another rank's call, as far as it told of it."""
-    dtype = _DTYPES.get(told["dtype"], torch.uint8)
+def _stand_in(operation: Operation, rank: int, announced: dict[str, Any]) -> Operation:
+    """Another rank's call, as far as it was announced."""
+    dtype = _DTYPES.get(announced["dtype"], torch.uint8)
     given, taken = (
-        [_Told(torch.Size(shape), dtype, told["slot"] >= 0) for shape in told[which]] for which in ("in", "out")
+        [_AnnouncedTensor(torch.Size(shape), dtype, announced["slot"] >= 0) for shape in announced[which]]
+        for which in ("in", "out")
     )
-    twin = Operation(told["kind"], operation.channel, rank, given, taken)  # type: ignore[arg-type]
-    twin.root, twin.number, twin.line, twin.peer = told["root"], told["number"], told["line"], operation.rank
-    twin.splits = (told["splits"][0], told["splits"][1])
-    if operation.device is not None and (told["node"], told["slot"]) == (node(), operation.device.slot):
+    twin = Operation(announced["kind"], operation.channel, rank, given, taken)  # type: ignore[arg-type]
+    twin.root, twin.number, twin.line = announced["root"], announced["number"], announced["line"]
+    twin.peer = operation.rank
+    twin.splits = (announced["splits"][0], announced["splits"][1])
+    if operation.device is not None and (announced["node"], announced["slot"]) == (node(), operation.device.slot):
         twin.device = operation.device
-    if operation.reduce_op is not None and told["op"]:
-        same = told["op"] == operation.reduce_op.op.name
-        twin.reduce_op = operation.reduce_op if same else dist.ReduceOp(getattr(dist.ReduceOp, told["op"]))
+    if operation.reduce_op is not None and announced["op"]:
+        same = announced["op"] == operation.reduce_op.op.name
+        twin.reduce_op = operation.reduce_op if same else dist.ReduceOp(getattr(dist.ReduceOp, announced["op"]))
     return twin
 
 
-def explained(error: BaseException, operation: Operation, timeout: dt.timedelta) -> BaseException:
-    """What NCCL's backend would have said for what gloo said."""
+def as_nccl_error(error: BaseException, operation: Operation, timeout: dt.timedelta) -> BaseException:
+    """The error of NCCL's backend for an error of gloo's."""
     text = str(error)
     nccl = operation.channel.backend == "nccl"
     if not nccl or isinstance(error, dist.DistBackendError) or not isinstance(error, RuntimeError):
         return error
     if "timed out" in text.lower():
-        return _backend_error(nccl_watchdog.caught(operation, int(timeout.total_seconds() * 1000)))
+        return _backend_error(nccl_watchdog.timeout_message(operation, int(timeout.total_seconds() * 1000)))
     if "onnection" in text or "closed" in text:
         return _backend_error(
             _nccl_error(

@@ -1,12 +1,12 @@
-"""Ranks that are real processes, as torchrun starts them: "nccl" between them is carried by gloo.
+"""Process groups of ranks that are real processes, as torchrun starts them: gloo carries what they send by "nccl".
 
-A process has a simulated machine of its own (`autoload`), with its own memory and its own clock. The clocks meet in
-collectives: each rank tells from when it could begin, all begin with the slowest, and all know the cost, so that every
-rank's times are the same in every run, however fast the real processes are.
+A process has its own simulated machine (`autoload`), with its own memory and its own clock. The clocks meet in
+collectives: each rank announces from when it could begin, all begin with the slowest, and all know the cost. So every
+rank's times are the same in every run, regardless of the real processes' speed.
 
-Each group has one thread that carries its collectives in order, and one for each direction to each other rank for
-sends and receives: what a program leaves under way goes on while it computes, as with NCCL's streams. The program's own
-thread waits where it asks for the result, and there the operation is placed in simulated time.
+Each group has one thread that carries its collectives in order, and one for each peer and direction for sends and
+receives: operations under way continue while the program computes, as on NCCL's streams. The program's own thread waits
+where it asks for the result, and there the operation is placed in simulated time.
 
 Two torchrun agents on one computer (``--nnodes 2``) are two nodes; agents on several computers are, too.
 """
@@ -27,11 +27,9 @@ import torch
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.hardware.network.fabric import Fabric
 from fakegpu_lab.processes import run_reports
-from fakegpu_lab.ranks.collectives import cost
-from fakegpu_lab.ranks.collectives import values as collectives
-from fakegpu_lab.ranks.collectives.channel import Channel
-from fakegpu_lab.ranks.collectives.operation import P2P
-from fakegpu_lab.ranks.collectives.price import price
+from fakegpu_lab.ranks.collectives import cost, values
+from fakegpu_lab.ranks.collectives.kinds import P2P
+from fakegpu_lab.ranks.collectives.operation import Communicator
 from fakegpu_lab.ranks.dist import dist
 from fakegpu_lab.ranks.torchrun import gloo_wire, messages
 
@@ -45,12 +43,12 @@ if TYPE_CHECKING:
 
 
 def across(spec: MachineSpec, nodes: int) -> Fabric:
-    """The links between so many machines, each one like this."""
+    """The links between `nodes` machines like this one."""
     return Fabric(replace(spec, gpus=spec.gpus * nodes, nodes=spec.nodes * nodes))
 
 
-class _Lane:
-    """A thread that does one thing after the other."""
+class _Worker:
+    """A thread that runs jobs in order."""
 
     def __init__(self, name: str) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -76,31 +74,31 @@ class _Lane:
 class _Pending:
     """An operation under way."""
 
-    def __init__(self, operation: Operation, ready: int) -> None:
+    def __init__(self, operation: Operation, ready_ns: int) -> None:
         self.operation = operation
-        self.ready = ready
-        self.over = threading.Event()
+        self.ready_ns = ready_ns
+        self.done = threading.Event()
         self.error: BaseException | None = None
-        self.told: dict[int, dict[str, Any]] = {}
+        self.announced: dict[int, dict[str, Any]] = {}  # by rank in the group
 
     def wait(self) -> None:
-        while not self.over.wait(1.0):  # in steps: Ctrl-C must get through everywhere
+        while not self.done.wait(1.0):  # in steps: Ctrl-C must get through everywhere
             pass
         if self.error is not None:
-            raise self.error.with_traceback(None) from None  # the lane's frames tell nobody anything
+            raise self.error.with_traceback(None) from None  # the worker's frames mean nothing to the user
 
 
-class ProcessChannel(Channel):
-    """A backend of a group whose members are processes.
+class ProcessChannel(Communicator):
+    """A communicator whose members are processes.
 
     Parameters
     ----------
     store
-        The group's own, through which its processes find each other.
+        The group's own store, through which its processes find each other.
     member
         This process's rank in the group.
     timeout
-        How long, by the wall clock, it waits for the others.
+        How long it waits for the others, by the wall clock.
     """
 
     def __init__(
@@ -111,7 +109,7 @@ class ProcessChannel(Channel):
         self.member = member
         self.timeout = timeout
         self._wire = gloo_wire.Wire(dist.PrefixStore(f"{backend}/", store), member, len(ranks), timeout)
-        self._lanes: dict[Any, _Lane] = {}
+        self._workers: dict[Any, _Worker] = {}
         self._pending: defaultdict[Any, deque[_Pending]] = defaultdict(deque)
         self._ends: defaultdict[Any, int] = defaultdict(int)
         self._transfers: defaultdict[Any, int] = defaultdict(int)
@@ -121,7 +119,7 @@ class ProcessChannel(Channel):
     # ------------------------------------------------- the program's thread
 
     def issue(self, operation: Operation) -> None:
-        """Let an operation that this process calls be on its way."""
+        """Start an operation that this process calls."""
         key = _key(operation)
         if operation.kind not in P2P:
             self.numbers[self.member] += 1
@@ -133,18 +131,18 @@ class ProcessChannel(Channel):
             self._transfers[key] += 1
         self.history[self.member].append(operation)
         cost.launch(operation)
-        ready = max(operation.after_ns, operation.stream.end if operation.stream is not None else 0)
-        pending = _Pending(operation, ready)
+        ready_ns = max(operation.after_ns, operation.stream.end if operation.stream is not None else 0)
+        pending = _Pending(operation, ready_ns)
         if operation.kind == "SEND":
-            operation.payload = collectives.snapshot(operation.inputs)
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = _Lane(f"group {self.name} {key}")
+            operation.payload = values.snapshot(operation.inputs)
+        worker = self._workers.get(key)
+        if worker is None:
+            worker = self._workers[key] = _Worker(f"group {self.name} {key}")
         self._pending[key].append(pending)
-        lane.put(lambda: self._run(pending))
+        worker.put(lambda: self._run(pending))
 
     def finish(self, operation: Operation) -> None:
-        """Wait until an operation is over, and place it in time; raises what it failed with."""
+        """Wait until an operation is done, and place it in time; raises its error."""
         key = _key(operation)
         waiting = self._pending[key]
         while waiting and not operation.done:
@@ -154,25 +152,26 @@ class ProcessChannel(Channel):
     def _place(self, key: Any, pending: _Pending) -> None:
         pending.wait()
         operation = pending.operation
-        begin = max(pending.ready, self._ends[key])
+        begin = max(pending.ready_ns, self._ends[key])
         operation.after_ns = begin
         stream = operation.stream
         later = stream.end if stream is not None else 0
         if stream is not None:
-            stream.end = begin  # as it was at the launch: what was queued on it since comes after
-        others = [(self.ranks[rank], max(word["ready"], self._ends[key])) for rank, word in pending.told.items()]
-        nbytes = max([operation.nbytes, *(word["nbytes"] for word in pending.told.values())])
-        cost.charge([operation], self._price(pending, nbytes) if operation.device else None, nbytes, others)
+            stream.end = begin  # as at the launch: work queued on it since then comes after
+        announced = pending.announced
+        others = [(self.ranks[rank], max(theirs["ready"], self._ends[key])) for rank, theirs in announced.items()]
+        nbytes = max([operation.nbytes, *(theirs["nbytes"] for theirs in announced.values())])
+        cost.charge([operation], self._cost_of(pending, nbytes) if operation.device else None, nbytes, others)
         if stream is not None:
             stream.end = max(stream.end, later)
         self._ends[key] = operation.end_ns
         operation.finish()
 
-    def _price(self, pending: _Pending, nbytes: int) -> Cost:
-        """What an operation costs between the places that its ranks told."""
-        operation, told = pending.operation, pending.told
+    def _cost_of(self, pending: _Pending, nbytes: int) -> Cost:
+        """The cost of an operation between the nodes and cards that its ranks announced."""
+        operation = pending.operation
         assert operation.device is not None
-        places = {rank: (str(word["node"]), int(word["slot"])) for rank, word in told.items()}
+        places = {rank: (str(theirs["node"]), int(theirs["slot"])) for rank, theirs in pending.announced.items()}
         places[self.member] = (messages.node(), operation.device.slot)
         nodes: dict[str, int] = {}
         for rank in sorted(places):
@@ -186,9 +185,9 @@ class ProcessChannel(Channel):
                 self._fabrics[len(nodes)] = across(machine.spec, len(nodes))
             links = self._fabrics[len(nodes)]
         slots = [nodes[where] * cards + slot for where, slot in (places[rank] for rank in sorted(places))]
-        return price(operation.kind, nbytes, links, slots)
+        return cost.nccl_cost(operation.kind, nbytes, links, slots)
 
-    # ----------------------------------------------------- the lane's thread
+    # ----------------------------------------------------- the worker's thread
 
     def _run(self, pending: _Pending) -> None:
         try:
@@ -197,53 +196,54 @@ class ProcessChannel(Channel):
             else:
                 self._collective(pending)
         except BaseException as error:
-            pending.error = messages.explained(error, pending.operation, self.timeout)
-        pending.over.set()
+            pending.error = messages.as_nccl_error(error, pending.operation, self.timeout)
+        pending.done.set()
 
     def _collective(self, pending: _Pending) -> None:
         operation = pending.operation
-        heard = self._wire.tell(messages.word(operation, pending.ready))
-        pending.told = {rank: json.loads(word) for rank, word in enumerate(heard) if rank != self.member}
-        messages.compare(operation, pending.told)
-        if not collectives.is_meta(operation):
+        received = self._wire.exchange(messages.announcement(operation, pending.ready_ns))
+        pending.announced = {rank: json.loads(text) for rank, text in enumerate(received) if rank != self.member}
+        messages.compare(operation, pending.announced)
+        if not values.is_meta(operation):
             gloo_wire.carry(operation, self._wire)
 
     def _transfer(self, pending: _Pending) -> None:
         operation = pending.operation
         sends = operation.kind == "SEND"
-        target = collectives.inner(operation.outputs[0]) if operation.outputs else None
+        target = values.inner(operation.outputs[0]) if operation.outputs else None
         buffer = torch.empty(target.nbytes, dtype=torch.uint8) if target is not None and not target.is_meta else None
 
-        def values(word: bytes) -> torch.Tensor | None:
-            pending.told = {operation.peer: json.loads(word)}
-            messages.compare(operation, pending.told)
+        def to_send_or_fill(announcement: bytes) -> torch.Tensor | None:
+            pending.announced = {operation.peer: json.loads(announcement)}
+            messages.compare(operation, pending.announced)
             if sends:
                 payload = operation.payload[0]
-                return None if payload.is_meta else gloo_wire.flat(payload)
+                return None if payload.is_meta else gloo_wire.as_bytes(payload)
             return buffer
 
-        exchange = self._wire.send if sends else self._wire.receive
-        exchange(messages.word(operation, pending.ready), values, operation.peer, operation.number)
+        transfer = self._wire.send if sends else self._wire.receive
+        announcement = messages.announcement(operation, pending.ready_ns)
+        transfer(announcement, to_send_or_fill, operation.peer, operation.number)
         if buffer is not None and target is not None:
-            collectives.put(target, gloo_wire.like(buffer, target))
+            values.put(target, gloo_wire.as_elements(buffer, target))
 
-    # ------------------------------------------------------------ its end
+    # ------------------------------------------------------------ the end
 
     def close(self) -> None:
         """End the threads."""
-        for lane in self._lanes.values():
-            lane.close()
-        self._lanes.clear()
+        for worker in self._workers.values():
+            worker.close()
+        self._workers.clear()
 
     def leave(self) -> None:
-        """The process ends: nothing may be in C++ any more when Python goes."""
-        lanes = list(self._lanes.values())
-        busy = any(not pending.over.is_set() for waiting in self._pending.values() for pending in waiting)
+        """The process ends: no thread may be in C++ when Python shuts down."""
+        workers = list(self._workers.values())
+        busy = any(not pending.done.is_set() for waiting in self._pending.values() for pending in waiting)
         self.close()
         if busy and hasattr(self._wire.gloo, "abort"):
             self._wire.gloo.abort()
-        for lane in lanes:
-            lane.join(1.0)
+        for worker in workers:
+            worker.join(1.0)
 
 
 _channels: weakref.WeakSet[ProcessChannel] = weakref.WeakSet()
@@ -256,5 +256,5 @@ def _leave() -> None:
 
 
 def _key(operation: Operation) -> Any:
-    """What is in order with each other: collectives, or transfers in one direction between two ranks."""
+    """Operations with the same key run in order: collectives, or transfers in one direction between two ranks."""
     return (operation.kind, operation.peer) if operation.kind in P2P else "collectives"

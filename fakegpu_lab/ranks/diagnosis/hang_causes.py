@@ -1,0 +1,129 @@
+"""The likely cause of a hang, from where each rank waits and what it has called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.ranks.collectives import start_conditions
+from fakegpu_lab.ranks.collectives.kinds import P2P
+from fakegpu_lab.ranks.collectives.operation import Operation
+from fakegpu_lab.ranks.source_lines import described, rank_condition
+
+if TYPE_CHECKING:
+    from fakegpu_lab.ranks.collectives.operation import Communicator
+    from fakegpu_lab.ranks.scheduling.scheduler import Rank
+
+
+def awaited(rank: Rank) -> Any:
+    """What a rank waits for: an `Operation`, a key of a store, …; None if it does not wait."""
+    return rank.waiting.what if rank.waiting is not None else None
+
+
+def likely_cause(ranks: list[Rank], first: Rank) -> str:
+    """The likely cause in one sentence or two; empty if none is known.
+
+    Parameters
+    ----------
+    first
+        The waiting rank whose call raises the error.
+    """
+    operation = awaited(first)
+    if not isinstance(operation, Operation):
+        return ""
+    waited = [each for each in map(awaited, ranks) if _waits_for_send(each)]
+    if waited:
+        return _of_send(ranks, start_conditions.blocker(waited[0]) or waited[0])
+    if operation.kind in P2P:
+        return _of_receive(ranks, operation)
+    channel = operation.channel
+    members = (rank for rank in ranks if rank.number in channel.ranks)
+    absentee = next((rank for rank in members if _calls(rank, channel) < operation.number), None)
+    if absentee is None:
+        return ""
+    if absentee.done:
+        return _of_ended_rank(absentee, first, operation)
+    return _of_rank_elsewhere(absentee, first, operation)
+
+
+def _calls(rank: Rank, channel: Communicator) -> int:
+    return channel.numbers[channel.ranks.index(rank.number)]
+
+
+def _of_ended_rank(absentee: Rank, first: Rank, operation: Operation) -> str:
+    """`first` waits in a collective, and `absentee` has ended without calling it."""
+    channel = operation.channel
+    text = f"rank {absentee.number} has ended without {_ordinal(operation.number)} {_function(operation)}"
+    condition = rank_condition(operation.line)
+    if condition is not None:
+        return (
+            f"{text}: {described(operation.line)} is inside `if {condition[1]}` (line {condition[0]}), where not every "
+            "rank comes. Take it out of there: all ranks of a group must call it."
+        )
+    if any(past.line == operation.line for past in channel.history[channel.ranks.index(absentee.number)]):
+        return (
+            f"{text}: it came by {described(operation.line)} less often than rank {first.number}. Have all ranks "
+            "equally many batches? DistributedSampler sees to that; DDP's join() helps where they cannot be."
+        )
+    return (
+        f"{text} (it called {_calls(absentee, channel)}, rank {first.number} {operation.number}): is it inside "
+        "`if rank == …`?"
+    )
+
+
+def _of_rank_elsewhere(absentee: Rank, first: Rank, operation: Operation) -> str:
+    """`first` waits in a collective, and `absentee` waits in something else."""
+    other = awaited(absentee)
+    if not isinstance(other, Operation):
+        return f"rank {absentee.number} waits for {other} and does not come to {_function(operation)}."
+    condition = rank_condition(other.line) or rank_condition(operation.line)
+    hint = f" One of the lines is inside `if {condition[1]}` (line {condition[0]})." if condition is not None else ""
+    return (
+        f"rank {first.number} waits for rank {absentee.number} in {_function(operation)}, and rank {absentee.number} "
+        f"waits in {_function(other)} for others: the ranks call operations in different orders, or one of them is "
+        f"called by some ranks only.{hint}"
+    )
+
+
+def _of_receive(ranks: list[Rank], receive: Operation) -> str:
+    if receive.peer < 0:
+        return "no rank sends to it."
+    me, peer = receive.global_rank, receive.channel.ranks[receive.peer]
+    other = awaited(ranks[peer])
+    if ranks[peer].done:
+        return f"rank {peer} has ended and has sent nothing more to rank {me}: every recv needs a send."
+    if isinstance(other, Operation) and other.kind in P2P:
+        return (
+            f"rank {me} receives from rank {peer} while rank {peer} waits in {other}: one of two ranks has to send "
+            "first, or both calls go into one batch_isend_irecv."
+        )
+    return f"rank {peer} waits in {other} and does not come to its send."
+
+
+def _waits_for_send(what: Any) -> bool:
+    """Whether a rank waits until a send is received: in the send, or in an operation behind it."""
+    return isinstance(what, Operation) and (start_conditions.blocker(what) or what).kind == "SEND"
+
+
+def _of_send(ranks: list[Rank], send: Operation) -> str:
+    me, peer = send.global_rank, send.channel.ranks[send.peer]
+    other = awaited(ranks[peer])
+    text = f"rank {me}'s {send} ({described(send.line)}) is not over before rank {peer} receives it, and "
+    if ranks[peer].done:
+        return f"{text}rank {peer} has ended: every send needs a recv."
+    if other is None:
+        return f"{text}does not."
+    if not _waits_for_send(other):
+        return f"{text}rank {peer} waits in {other} ({described(other.line)})."
+    return (
+        f"{text}rank {peer} first waits for what it sends itself: let one of the two receive before it sends, or give "
+        "both calls to batch_isend_irecv. (Gloo's send waits in the call; NCCL's lets the GPU wait, and with it what "
+        "comes after it.)"
+    )
+
+
+def _function(operation: Operation) -> str:
+    return str(operation).split(" of ")[0]
+
+
+def _ordinal(number: int) -> str:
+    return "the " + {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth"}.get(number, f"{number}th")
