@@ -196,9 +196,9 @@ def snapshot(*, categories: bool = False) -> Snapshot:
     now = machine()
     if not categories:
         return now.snapshot()
-    from fakegpu_lab.driver.memory_report import categories as holdings  # imports torch
+    from fakegpu_lab.driver.memory_report.categories import by_category  # imports torch
 
-    return now.snapshot(holdings.by_category(now))
+    return now.snapshot(by_category(now))
 
 
 def reset() -> Machine:
