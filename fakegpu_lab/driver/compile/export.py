@@ -16,7 +16,7 @@ from torch._subclasses import fake_tensor
 
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.tensor_api.conversion import cpp
+from fakegpu_lab.driver.tensor_api.conversion import cpp_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ def _torch_dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def torch_dispatch(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = original(func, types, args, kwargs or {})
-        return cpp(result) if func is _device else result
+        return cpp_device(result) if func is _device else result
 
     return torch_dispatch
 
@@ -86,7 +86,7 @@ def install(patches: Patches) -> None:
     """Patch FakeTensor's answers, and the dispatch of higher-order operators."""
     handlers: dict[Any, Any] = fake_tensor._DISPATCH_META_HANDLERS
     answer = handlers[_device]
-    patches.set_item(handlers, _device, lambda args: cpp(answer(args)))
+    patches.set_item(handlers, _device, lambda args: cpp_device(answer(args)))
     dispatch = _torch_dispatch(fake_tensor.FakeTensor.__torch_dispatch__)
     patches.set(fake_tensor.FakeTensor, "__torch_dispatch__", staticmethod(dispatch))
     patches.set(fake_tensor.FakeTensor, "is_cuda", property(lambda self: self.device.type == "cuda"))

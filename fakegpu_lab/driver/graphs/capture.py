@@ -209,7 +209,7 @@ def begin(device: Device, stream: Stream, pool: PoolId) -> GraphCapture:
         )
     capture = GraphCapture(device, stream, pool)
     graph_capture.underway.append(capture)
-    recording.front(run)
+    recording.intercept(run)
     return capture
 
 
@@ -219,7 +219,7 @@ def end(capture: GraphCapture) -> None:
     capture.leave()
     capture.put_back()
     if not graph_capture.underway:
-        recording.front(None)
+        recording.intercept(None)
     if not capture.valid:
         raise graph_capture.invalidated()
     if unjoined:

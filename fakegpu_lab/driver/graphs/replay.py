@@ -65,7 +65,7 @@ def _launch(capture: GraphCapture, stream: Stream) -> None:
 
     def belongs(note: Note) -> None:
         if recorded:
-            host.op, host.note = (None, (), None), recording.told(note)
+            host.op, host.note = (None, (), None), recording.index_of(note)
 
     try:
         for state, drawn in capture.offsets.items():

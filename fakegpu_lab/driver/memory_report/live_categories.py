@@ -89,7 +89,7 @@ class Watch:
     def start(self) -> None:
         """Begin to watch; one watch at a time."""
         self._scan()
-        recording.watch_by(self._around)
+        recording.wrap_dispatch(self._around)
         vars(conversion)["become"] = self._become
         self._hooks = [
             register_optimizer_step_pre_hook(self._before_step),
@@ -100,7 +100,7 @@ class Watch:
 
     def stop(self) -> None:
         """End watching."""
-        recording.watch_by(None)
+        recording.wrap_dispatch(None)
         vars(conversion)["become"] = _become
         while self._hooks:
             self._hooks.pop().remove()

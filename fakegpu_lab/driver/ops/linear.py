@@ -146,7 +146,7 @@ def unreachable(*args: Any) -> Any:
     raise NotImplementedError("aten::linear on a tensor of a simulated GPU that does not know its machine")
 
 
-def shown_grad_fn(tensor: torch.Tensor, name: str) -> str:
+def cuda_grad_fn_name(tensor: torch.Tensor, name: str) -> str:
     """The name of a grad_fn as CUDA shows it, where the last op of `linear` is `addmm`, `mm` or a view of one."""
     if name != "LinearBackward0":
         return name

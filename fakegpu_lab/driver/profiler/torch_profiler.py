@@ -62,7 +62,7 @@ def _begin(session: Session) -> None:
     _end()  # Kineto runs one profiler at a time: a second one takes over, and the first one has no results
     assert session.machine is not None
     recording.start(session.machine, session)
-    recording.run_by(run)
+    recording.record_through(run)
     _session = session
     session.mark()
 
@@ -73,7 +73,7 @@ def _end() -> Session | None:
     if session is not None:
         assert session.machine is not None
         recording.stop(session.machine, session)
-        recording.run_by(None)
+        recording.record_through(None)
     return session
 
 

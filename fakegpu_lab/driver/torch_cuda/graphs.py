@@ -109,7 +109,7 @@ class CudaGraph:
             self._underway.put_back()
             self._underway = None
             if not graph_capture.underway:
-                recording.front(None)
+                recording.intercept(None)
         self._held = None
         self._instantiated = False
 
@@ -205,4 +205,4 @@ def _abandon() -> None:
     """Forget captures that were not ended."""
     for capture in list(graph_capture.underway):
         capture.leave()
-    recording.front(None)
+    recording.intercept(None)
