@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fakegpu_lab.driver.torch_cuda import accelerator, comm, facades, generators, graphs, history, memory, streams
-from fakegpu_lab.driver.torch_cuda.build import cudart, flags, unsupported, versions
+from fakegpu_lab.driver.torch_cuda.cuda_build import cudart, flags, unsupported, versions
 from fakegpu_lab.driver.torch_cuda.devices import (
     current_device,
     default_type,

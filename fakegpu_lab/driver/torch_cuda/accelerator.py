@@ -11,7 +11,7 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.cost import work
 from fakegpu_lab.driver.torch_cuda import memory, streams
-from fakegpu_lab.driver.torch_cuda.build import cudart
+from fakegpu_lab.driver.torch_cuda.cuda_build import cudart
 from fakegpu_lab.driver.torch_cuda.devices import current_device
 
 if TYPE_CHECKING:
