@@ -1,7 +1,7 @@
-"""NCCL over several devices of one process, without ranks: what `torch.cuda.nccl` and `comm` call.
+"""NCCL over several devices of one process, without ranks, for `torch.cuda.nccl` and `comm`.
 
-torch/csrc/cuda/nccl.cpp and python_nccl.cpp: the checks in their words; each device's part runs on its current stream,
-or on the stream that was given. Collectives of several processes are another matter (torch.distributed).
+Follows torch/csrc/cuda/nccl.cpp and python_nccl.cpp, with the sentences of their checks. Each device's part runs on its
+current stream, or on the stream that was given. Collectives between ranks are in `fakegpu_lab.ranks`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _AVG = 4
 
 
 def is_available(tensors: Sequence[Tensor]) -> bool:
-    """Whether NCCL can work on them: dense, contiguous, on GPUs, on one each."""
+    """Whether NCCL can work on the tensors: dense, contiguous, each on a GPU of its own."""
     devices = [tensor.get_device() for tensor in tensors if tensor.is_cuda]
     fit = all(tensor.is_cuda and not tensor.is_sparse and tensor.is_contiguous() for tensor in tensors)
     return fit and len(set(devices)) == len(tensors)
@@ -68,7 +68,7 @@ def _check(inputs: Sequence[Tensor], outputs: Sequence[Tensor | None], in_times:
 
 
 def _values(tensor: Tensor) -> Tensor:
-    """The values of a tensor, flat: what is done to them here costs the simulated devices nothing."""
+    """The values of a tensor, flat; operations on them cost the simulated devices nothing."""
     inner: Tensor = usable(tensor)._inner
     return (torch.view_as_real(inner) if inner.is_complex() else inner).view(-1)
 
@@ -94,7 +94,7 @@ def _reduced(inputs: Sequence[Tensor], op: int) -> Tensor:
 
 
 def reduce(inputs: Sequence[Tensor], output: Tensor, root: int, op: int, streams: Any, comms: Any) -> None:
-    """Reduce the inputs, one a device, into a tensor on the root's device."""
+    """Reduce the inputs, one on each device, into a tensor on the root's device."""
     _check(inputs, [output if place == root else None for place in range(len(inputs))], 1, 1)
     with torch.no_grad():
         _values(output).copy_(_reduced(inputs, op))
@@ -122,7 +122,7 @@ def broadcast(inputs: Sequence[Tensor], root: int, streams: Any = None, comms: A
 
 
 def all_gather(inputs: Sequence[Tensor], outputs: Sequence[Tensor], streams: Any, comms: Any) -> None:
-    """Put all inputs, one after the other, into an output on every device."""
+    """Concatenate all inputs into an output on every device."""
     _check(inputs, outputs, len(inputs), 1)
     with torch.no_grad():
         whole = torch.cat([_values(tensor) for tensor in inputs])
