@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
 
 _compile = torch.compile
-_announced: list[bool] = []
+_said: list[bool] = []
 
 
 @functools.wraps(_compile)
 def compile_eagerly(*args: Any, **kwargs: Any) -> Any:
     """`torch.compile`, run eagerly."""
-    if not _announced:
-        _announced.append(True)
+    if not _said:
+        _said.append(True)
         # To stdout: what is written to stderr looks like an error in a notebook.
         print("fakegpu_lab: torch.compile runs eagerly on simulated GPUs: right results and memory, kernels not fused.")
     torch.compiler.set_stance("force_eager")

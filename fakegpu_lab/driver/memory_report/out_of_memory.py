@@ -103,20 +103,17 @@ _STATE_COPIES = {"Adam": 2, "AdamW": 2, "RAdam": 2, "NAdam": 2, "Adamax": 2, "RM
 
 def _foresee_step(facts: Facts, device: Device, live: Live) -> None:
     """Fill in what a whole step of training will still take: gradients and optimizer state."""
-    trainable = [
-        tensor
-        for tensor in live.tensors
-        if tensor._device.index == facts.device
-        and tensor.requires_grad
-        and tensor.is_leaf
-        and not tensor._device.retired
-    ]
+    here = [t for t in live.tensors if t._device.index == facts.device and not t._device.retired]
+    trainable = [tensor for tensor in here if tensor.requires_grad and tensor.is_leaf]
     facts.wanting_gradients = sum(tensor.nbytes for tensor in trainable if tensor.grad is None)
-    for optimizer in live.optimizers:
-        copies = _state_copies(optimizer)
-        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.__class__ is FakeCudaTensor]
-        here = [p for p in parameters if p._device is device and p.requires_grad]
-        facts.wanting_state += sum(copies * p.nbytes for p in here if not optimizer.state.get(p))
+    facts.wanting_state = sum(_missing_state(device, optimizer) for optimizer in live.optimizers)
+
+
+def _missing_state(device: Device, optimizer: torch.optim.Optimizer) -> int:
+    """The bytes of state that an optimizer will still allocate for parameters on a device."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.__class__ is FakeCudaTensor]
+    here = [p for p in parameters if p._device is device and p.requires_grad]
+    return _state_copies(optimizer) * sum(p.nbytes for p in here if not optimizer.state.get(p))
 
 
 def _state_copies(optimizer: torch.optim.Optimizer) -> int:

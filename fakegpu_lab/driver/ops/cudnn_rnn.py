@@ -9,27 +9,32 @@ backward.
 
 from __future__ import annotations
 
-import warnings
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fakegpu_lab.driver.asserts import device_asserts
-from fakegpu_lab.driver.base.device_memory import new, take, take_bytes
-from fakegpu_lab.driver.base.metadata import sync_metadata
+from fakegpu_lab.driver.base.device_memory import new, take_bytes
 from fakegpu_lab.driver.base.privateuse1 import NAME
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, share, wrap, wrap_view
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap, wrap_view
 from fakegpu_lab.driver.copies import transfer
 from fakegpu_lab.driver.cost.products import product
 from fakegpu_lab.driver.cost.work import Work, kernel
 from fakegpu_lab.driver.ops import cudnn_rnn_values as values
 from fakegpu_lab.driver.ops.cudnn_rnn_values import GRU, LSTM, RELU, TANH, Call
-from fakegpu_lab.driver.placement import device_check, dtypes
+from fakegpu_lab.driver.ops.cudnn_rnn_weights import (
+    check_attributes,
+    flat_weights,
+    flatten,
+    weight_gradients,
+    weight_offsets,
+)
+from fakegpu_lab.driver.placement import device_check
 from fakegpu_lab.driver.random.generators import draw_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from fakegpu_lab.driver.cost.op import Op
     from fakegpu_lab.hardware.buffer import Buffer
@@ -44,11 +49,6 @@ _DROPOUT_STATE = 2 * 1024 * 1024 + 64 * 1024
 _DROPOUT_KEY = -1
 """Its key in `Device.workspaces`."""
 
-_SCATTERED = (
-    "RNN module weights are not part of single contiguous chunk of memory. This means they need to be compacted at "
-    "every call, possibly greatly increasing memory usage. To compact weights again call flatten_parameters()."
-)
-
 
 def acceptable(tensor: Tensor) -> bool:
     """``at::cudnn_is_acceptable``."""
@@ -60,98 +60,9 @@ def acceptable(tensor: Tensor) -> bool:
     )
 
 
-def _weight_offsets(weights: Sequence[Tensor], per_layer: int, biased: bool) -> tuple[list[int], int]:
-    """Where each weight begins in the buffer, in elements, and the buffer's length: matrices first, then biases.
-
-    cuDNN's layers always have two biases; for a layer without biases they are zeros at the end.
-    """
-    bias = {i for i in range(len(weights)) if biased and i % per_layer in (2, 3)}
-    offsets, end = [0] * len(weights), 0
-    for i in [*(i for i in range(len(weights)) if i not in bias), *sorted(bias)]:
-        offsets[i] = end
-        end += weights[i].numel()
-    if not biased:
-        end += sum(2 * w.shape[0] for w in weights[::per_layer])
-    return offsets, end
-
-
-def _common_buffer(weights: Sequence[Any], per_layer: int, biased: bool) -> FakeCudaTensor | None:
-    """The buffer, flat, of which all weights are views, or None (try_get_weight_buf)."""
-    first = weights[0]
-    offsets, length = _weight_offsets(weights, per_layer, biased)
-    if first.__class__ is not FakeCudaTensor:
-        return None
-    whole = first._buffer
-    if any(
-        w.__class__ is not FakeCudaTensor
-        or w._buffer is not whole
-        or w.dtype is not first.dtype
-        or w.storage_offset() != at
-        or not w.is_contiguous()
-        for w, at in zip(weights, offsets, strict=True)
-    ):
-        return None
-    if whole.nbytes < length * first.element_size():
-        return None
-    return wrap_view(first._inner.detach().as_strided((length,), (1,), 0), first._device, whole, first)
-
-
-def _check_attributes(source: Tensor, weights: Sequence[Tensor], hidden: Sequence[Tensor | None]) -> None:
-    """``check_attributes`` of aten/src/ATen/native/RNN.h, with `check_dtype`: hidden states first, then weights.
-
-    Raises
-    ------
-    RuntimeError
-        A tensor is on another device than the input, or has another dtype.
-    """
-    named = [("hidden", tensor) for tensor in hidden if tensor is not None]
-    named += [("parameter", weight) for weight in weights]
-    for name, tensor in named:
-        if tensor.device != source.device:
-            raise RuntimeError(
-                f"Input and {name} tensors are not at the same device, found input tensor at {source.device} and "
-                f"{name} tensor at {tensor.device}"
-            )
-        if tensor.dtype is not source.dtype:
-            raise RuntimeError(
-                f"Input and {name} tensors are not the same dtype, found input tensor with "
-                f"{dtypes.scalar_type(source.dtype)} and {name} tensor with {dtypes.scalar_type(tensor.dtype)}"
-            )
-
-
-def flatten(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``_cudnn_rnn_flatten_weight``: turn the weights into views of one new buffer."""
-    weights, per_layer = args[0], args[1]
-    proj = args[5] if len(args) > 5 else kwargs.get("proj_size", 0)
-    biased = per_layer - bool(proj) == 4
-    offsets, length = _weight_offsets(weights, per_layer, biased)
-    first = weights[0]
-    device = first._device
-    if device.retired:
-        raise device_asserts.gone(device)
-    buffer = take_bytes(device, length * first.element_size())
-    whole = torch.zeros(length, dtype=first.dtype, device=first._inner.device)
-    flat = wrap(whole, device, buffer)
-    for _ in (None, *weights):  # one kernel fills the buffer with zeros, the others copy
-        kernel(device)
-    for weight, at in zip(weights, offsets, strict=True):
-        view = whole[at : at + weight.numel()].view(weight.shape)
-        view.copy_(weight._inner)
-        weight._inner = view
-        weight._buffer = buffer
-        sync_metadata(weight)
-        share(weight, flat)
-    return flat
-
-
 def layer(mode: int, args: tuple[Any, ...]) -> Any:
     """``aten::lstm``, ``gru``, ``rnn_tanh`` and ``rnn_relu`` by cuDNN; `args` in the order of their schemas."""
-    if isinstance(args[1], torch.Tensor) and isinstance(args[3], (list, tuple)):  # packed sequences
-        source, batch_sizes, hidden, weights, biased, layers, dropout, train, both = args
-        batch_first = False
-    else:
-        source, hidden, weights, biased, layers, dropout, train, both, batch_first = args
-        batch_sizes = None
+    source, hidden, weights, biased, layers, dropout, train, both, batch_first, batch_sizes = _layer_arguments(args)
     h, c = hidden if mode == LSTM else (hidden, None)
     per_layer = len(weights) // (layers * (2 if both else 1))
     if train and dropout:
@@ -163,7 +74,7 @@ def layer(mode: int, args: tuple[Any, ...]) -> Any:
         weights = [w.half() for w in weights]
         flat = None
     else:
-        flat = _flat_weights(source, weights, (h, c), per_layer, biased)
+        flat = flat_weights(source, weights, (h, c), per_layer, biased)
     if batch_first:
         source = source.transpose(0, 1)
     width = (c if c is not None else h).shape[2]
@@ -177,15 +88,12 @@ def layer(mode: int, args: tuple[Any, ...]) -> Any:
     return (out, hy, cy) if mode == LSTM else (out, hy)
 
 
-def _flat_weights(
-    source: Tensor, weights: Sequence[Tensor], hidden: Sequence[Tensor | None], per_layer: int, biased: bool
-) -> FakeCudaTensor | None:
-    """The buffer of the weights, or None after a warning if they do not share one."""
-    flat = _common_buffer(weights, per_layer, biased)
-    if flat is None:
-        _check_attributes(source, weights, hidden)
-        warnings.warn(_SCATTERED, UserWarning, stacklevel=3)  # the caller of `layer`
-    return flat
+def _layer_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of either schema: of packed sequences, which have batch sizes, or of others."""
+    if isinstance(args[1], torch.Tensor) and isinstance(args[3], (list, tuple)):
+        source, batch_sizes, *rest = args
+        return source, *rest, False, batch_sizes
+    return *args, None
 
 
 def _dropout_state(device: Device) -> None:
@@ -197,7 +105,7 @@ def _device_and_arguments(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any])
     named = dict(zip(op.arguments, args, strict=False)) | kwargs
     tensors = [(name, value) for name, value in named.items() if isinstance(value, torch.Tensor)]
     tensors += [("weight", weight) for weight in named["weight"]]
-    _check_attributes(named["input"], named["weight"], (named["hx"], named.get("cx")))
+    check_attributes(named["input"], named["weight"], (named["hx"], named.get("cx")))
     device = device_check.resolve(op, tensors, args)
     assert device is not None
     if device.retired:
@@ -234,7 +142,7 @@ def forward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     call = Call.of(named)
     flat = named.get("weight_buf")
     if flat is None:
-        _, length = _weight_offsets(named["weight"], named["weight_stride0"], call.biased)
+        _, length = weight_offsets(named["weight"], named["weight_stride0"], call.biased)
         inner = torch.empty(length, dtype=call.source.dtype, device=call.source.device)
         flat = new(inner, device)
         for _ in named["weight"]:  # each is copied
@@ -285,7 +193,7 @@ def backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     del missing, copied, buffers
     wrapped_weights: list[Any] = [None] * len(weights)
     if mask[3]:
-        wrapped_weights = _weight_gradients(device, named, call, grad_weights)
+        wrapped_weights = weight_gradients(device, named, call, grad_weights)
     del workspace
     return (*wrapped, wrapped_weights)
 
@@ -303,22 +211,6 @@ def _missing_gradients(device: Device, call: Call, grads: list[Any]) -> list[Buf
 def _saved_seed(call: Call, reserve: Tensor) -> int:
     """Dropout's seed, which forward kept in the reserve space."""
     return int(reserve[:8].view(torch.int64)) if call.drops and not reserve.is_meta else 0
-
-
-def _weight_gradients(
-    device: Device, named: dict[str, Any], call: Call, grads: Sequence[Tensor]
-) -> list[FakeCudaTensor]:
-    offsets, length = _weight_offsets(named["weight"], named["weight_stride0"], call.biased)
-    buffer = take_bytes(device, length * call.source.element_size())
-    if not call.biased:  # cuDNN's layer has biases, torch's has none: each gradient is copied out
-        return [wrap(grad.contiguous(), device, take(device, grad)) for grad in grads]
-    whole = torch.empty(length, dtype=call.source.dtype, device=call.source.device)
-    views = []
-    for grad, at in zip(grads, offsets, strict=True):
-        view = whole[at : at + grad.numel()].view(grad.shape)
-        view.copy_(grad)
-        views.append(wrap_view(view, device, buffer))
-    return views
 
 
 def _by_name(mode: int) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:

@@ -31,8 +31,9 @@ from fakegpu_lab.driver.ops.attention.kernels import (
 from fakegpu_lab.driver.ops.attention.values import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from fakegpu_lab.driver.base.tensor import FakeCudaTensor
     from fakegpu_lab.driver.cost.op import Op
     from fakegpu_lab.hardware.buffer import Buffer
     from fakegpu_lab.hardware.device import Device
@@ -85,9 +86,14 @@ def _flash_like_backward(
     workspace = flash_workspace(device, batch * heads * rounded(length, 128), heads, width, (key, value), 1)
     *grads, _ = values.backward(grad_out, query, key, value, bias, out, rows, settings)
     del workspace
-    return tuple(
-        wrap(laid_out(like, grad), device, buffer) for like, grad, buffer in zip(likes, grads, buffers, strict=True)
-    )
+    return tuple(_wrap_like(device, likes, grads, buffers))
+
+
+def _wrap_like(
+    device: Device, likes: list[Tensor], grads: Sequence[Any], buffers: list[Buffer]
+) -> list[FakeCudaTensor]:
+    """The gradients as device tensors in their buffers, in the memory layouts of `likes`."""
+    return [wrap(laid_out(like, grad), device, b) for like, grad, b in zip(likes, grads, buffers, strict=True)]
 
 
 def flash_backward(
@@ -155,7 +161,7 @@ def efficient_backward(
         stacked = torch.stack([grad.transpose(1, 2) for grad in grads], 2)  # batch, length, which, heads, width
         wrapped = [wrap_view(stacked.select(2, i).transpose(1, 2), device, buffers[i]) for i in range(3)]
     else:
-        wrapped = [wrap(laid_out(t, g), device, b) for t, g, b in zip(likes, grads, buffers, strict=True)]
+        wrapped = _wrap_like(device, likes, grads, buffers)
     needed = [grad if wanted else None for grad, wanted in zip(wrapped, grad_input_mask, strict=False)]
     del copied, workspace
     return (*needed, wrap_view(grad_mask, device, bias_buffer) if grad_mask is not None else None)
