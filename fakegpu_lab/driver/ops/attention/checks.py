@@ -1,10 +1,8 @@
 """The conditions of each fused kernel of scaled dot-product attention, on its arguments and on the card.
 
 The conditions, their order and their sentences are those of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and
-sdp_utils_cpp.h. Left out: strided nested tensors, FlashAttention-3 and -4, and tracing with symbolic sizes. A warning
-does not name the line of C++ that it comes from.
-
-A condition takes the `Params` and `debug`; if it fails it returns False, and with `debug` it warns with the reason.
+sdp_utils_cpp.h. With `debug`, a condition that fails warns with the reason. Left out: strided nested tensors,
+FlashAttention-3 and -4, tracing with symbolic sizes; a warning does not name the line of C++ that it comes from.
 """
 
 from __future__ import annotations
@@ -25,8 +23,7 @@ MATH, FLASH, EFFICIENT, CUDNN, OVERRIDEABLE = range(5)
 """``torch.nn.attention.SDPBackend``."""
 
 _SM80, _SM121 = (8, 0), (12, 1)
-_CUDNN_MOST = 65535
-"""cuDNN's largest batch size, and number of heads."""
+_CUDNN_MOST = 65535  # batch size, and number of heads
 
 
 class Params(NamedTuple):
