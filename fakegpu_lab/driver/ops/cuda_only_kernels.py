@@ -140,7 +140,7 @@ def _nansum(call: Kernel) -> Kernel:
 
 
 def _mm(self: torch.Tensor, mat2: torch.Tensor, out_dtype: torch.dtype, out: torch.Tensor | None = None) -> Any:
-    _matrices(("self", self), ("mat2", mat2))
+    _check_matrices(("self", self), ("mat2", mat2))
     if self.dtype is not mat2.dtype:
         raise RuntimeError("input dtypes must be the same")
     _check_result(self.dtype, out_dtype, out)
@@ -157,7 +157,7 @@ def _addmm(
     alpha: complex = 1,
     out: torch.Tensor | None = None,
 ) -> Any:
-    _matrices(("mat1", mat1), ("mat2", mat2))
+    _check_matrices(("mat1", mat1), ("mat2", mat2))
     if mat1.dtype is not mat2.dtype:
         one, other = (str(tensor.dtype) for tensor in (mat1, mat2))
         raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {one} and {other}")
@@ -169,7 +169,7 @@ def _addmm(
 
 
 def _bmm(self: torch.Tensor, mat2: torch.Tensor, out_dtype: torch.dtype, out: torch.Tensor | None = None) -> Any:
-    _batches(self, mat2)
+    _check_batches(self, mat2)
     _check_result(self.dtype, out_dtype, out)
     return torch.bmm(self.to(out_dtype), mat2.to(out_dtype), out=out)
 
@@ -186,7 +186,7 @@ def _baddbmm(
 ) -> Any:
     if self.dtype not in (out_dtype, batch1.dtype):
         raise RuntimeError("self dtype must match either out_dtype or batch1 dtype")
-    _batches(batch1, batch2)
+    _check_batches(batch1, batch2)
     _check_result(batch1.dtype, out_dtype, out)
     product = torch.baddbmm(self.to(out_dtype), batch1.to(out_dtype), batch2.to(out_dtype), beta=beta, alpha=alpha)
     return product if out is None else _into(out, product)
@@ -198,7 +198,7 @@ def _into(out: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
     return out.copy_(result)
 
 
-def _matrices(left: tuple[str, torch.Tensor], right: tuple[str, torch.Tensor]) -> None:
+def _check_matrices(left: tuple[str, torch.Tensor], right: tuple[str, torch.Tensor]) -> None:
     for name, tensor in (left, right):
         if tensor.dim() != 2:
             raise RuntimeError(f"{name} must be a matrix, got {tensor.dim()}-D tensor")
@@ -207,7 +207,7 @@ def _matrices(left: tuple[str, torch.Tensor], right: tuple[str, torch.Tensor]) -
         raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({m}x{k} and {rows}x{n})")
 
 
-def _batches(batch1: torch.Tensor, batch2: torch.Tensor) -> None:
+def _check_batches(batch1: torch.Tensor, batch2: torch.Tensor) -> None:
     for name, tensor in (("batch1", batch1), ("batch2", batch2)):
         if tensor.dim() != 3:
             raise RuntimeError(f"{name} must be a 3D tensor")

@@ -122,7 +122,7 @@ def _mish_backward(device: Device, grad: Tensor, source: Tensor) -> FakeCudaTens
 
 
 def _unreachable(*args: Any, **kwargs: Any) -> Any:
-    """Keeps torch from decomposing the op by its place in torch's table; device tensors reach `dispatch` first."""
+    """Keeps torch from decomposing the op by its place in torch's table; device tensors reach `dispatcher` first."""
     raise NotImplementedError("an op of a simulated GPU on a tensor that does not know its machine")
 
 

@@ -76,7 +76,7 @@ def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def linear_backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The gradients of input, weight and bias, as far as the mask asks for them."""
+    """The gradients of input, weight and bias that the mask selects."""
     source, grad, weight, (needs_source, needs_weight, needs_bias) = args
     if not all(tensor.__class__ is FakeCudaTensor for tensor in (source, grad, weight)):
         return NotImplemented  # a wrapper subclass around device tensors unwraps itself
@@ -142,7 +142,7 @@ def _shape_of_bias() -> list[int] | None:
 
 
 def unreachable(*args: Any) -> Any:
-    """Keeps torch from decomposing the op by its place in torch's table; device tensors reach `dispatch` first."""
+    """Keeps torch from decomposing the op by its place in torch's table; device tensors reach `dispatcher` first."""
     raise NotImplementedError("aten::linear on a tensor of a simulated GPU that does not know its machine")
 
 

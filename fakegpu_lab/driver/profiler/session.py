@@ -1,4 +1,4 @@
-"""What one run of the profiler collects, and CUDA's names for it: kernels, runtime calls, ops that arrive whole."""
+"""Collects the kernels, copies, waits and memory of one profiler run, under CUDA's names."""
 
 from __future__ import annotations
 

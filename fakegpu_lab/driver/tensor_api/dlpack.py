@@ -18,7 +18,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
 
-_C: Any = torch._C  # its stubs know little of these
+_C: Any = torch._C  # its stubs have few of these
 _to = {name: getattr(_C, name) for name in ("_to_dlpack", "_to_dlpack_versioned")}
 _from: Any = _C._from_dlpack
 _export: Any = torch.Tensor.__dlpack__

@@ -1,4 +1,4 @@
-"""torch.accelerator: the functions whose names do not say CUDA, with the results of CUDA's."""
+"""torch.accelerator: functions without CUDA in their names, with the results of CUDA's."""
 
 from __future__ import annotations
 

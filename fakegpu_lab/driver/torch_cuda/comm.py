@@ -42,11 +42,11 @@ def _dimension(tensor: Tensor, dim: int) -> int:
     return dim % max(tensor.dim(), 1)
 
 
-def _check_cuda(tensor: Tensor, what: str, place: int) -> None:
+def _check_cuda(tensor: Tensor, what: str, i: int) -> None:
     if not tensor.is_cuda:
         kind, one = ("input", "tensor") if what == "input" else ("output", "output tensor")
         raise RuntimeError(
-            f"Expected all {kind} tensors to be CUDA tensors, but {one} at index {place} has device '{tensor.device}'"
+            f"Expected all {kind} tensors to be CUDA tensors, but {one} at index {i} has device '{tensor.device}'"
         )
 
 
@@ -110,14 +110,14 @@ def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buffe
     return outputs
 
 
-def _on(streams: Any, place: int, index: int) -> Any:
+def _on(streams: Any, i: int, index: int) -> Any:
     """A context in which the stream given for a copy, if there is one, is current."""
-    stream = streams[place] if streams is not None and place < len(streams) else None
+    stream = streams[i] if streams is not None and i < len(streams) else None
     if stream is None:
         return nullcontext()
     if stream.device_index != index:
         raise RuntimeError(
-            f"Expected the device associated with the stream at index {place} (was {stream.device_index}) to match the "
+            f"Expected the device associated with the stream at index {i} (was {stream.device_index}) to match the "
             f"device supplied at that index (expected {index})"
         )
     return torch.cuda.stream(_Stream(stream_id=stream.stream_id, device_index=index, device_type=1))
@@ -137,9 +137,9 @@ def scatter(
     dim = _dimension(tensor, dim)
     chunks = tensor.chunk(len(devices), dim) if chunk_sizes is None else torch.split(tensor, list(chunk_sizes), dim)
     parts = []
-    for place, (chunk, index) in enumerate(zip(chunks, devices, strict=False)):
+    for i, (chunk, index) in enumerate(zip(chunks, devices, strict=False)):
         if index != _index(tensor):
-            with _on(streams, place, index):
+            with _on(streams, i, index):
                 chunk = chunk.to(_cuda(index), non_blocking=True)  # noqa: PLW2901
         parts.append(chunk)
     return tuple(parts)
@@ -164,8 +164,8 @@ def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: An
             f"Total size for output tensors along scatter dim {dim} does not match the source tensor size at dim {dim}."
             f" Expected {tensor.size(dim)}, but got total size {sum(sizes)}"
         )
-    for place, (output, chunk) in enumerate(zip(outputs, torch.split(tensor, sizes, dim), strict=True)):
-        with _on(streams, place, _index(output)):
+    for i, (output, chunk) in enumerate(zip(outputs, torch.split(tensor, sizes, dim), strict=True)):
+        with _on(streams, i, _index(output)):
             output.copy_(chunk, non_blocking=True)
     return tuple(outputs)
 

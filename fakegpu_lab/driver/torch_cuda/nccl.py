@@ -78,9 +78,9 @@ def _take_time(operation: Operation, tensors: Sequence[Tensor], nbytes: int, str
     if machine is None or not nbytes or len(tensors) < 2:
         return
     parts = []
-    for place, tensor in enumerate(tensors):
+    for position, tensor in enumerate(tensors):
         device = usable(tensor)._device
-        given = streams[place] if streams is not None else None
+        given = streams[position] if streams is not None else None
         stream = host.streams[device] if given is None else device.stream_of(given.stream_id)
         parts.append(collectives.launch(host, device, stream, device.index))
     cost = machine.fabric.cost(operation, [part.device.slot for part in parts], nbytes)
@@ -95,7 +95,7 @@ def _reduced(inputs: Sequence[Tensor], op: int) -> Tensor:
 
 def reduce(inputs: Sequence[Tensor], output: Tensor, root: int, op: int, streams: Any, comms: Any) -> None:
     """Reduce the inputs, one on each device, into a tensor on the root's device."""
-    _check(inputs, [output if place == root else None for place in range(len(inputs))], 1, 1)
+    _check(inputs, [output if position == root else None for position in range(len(inputs))], 1, 1)
     with torch.no_grad():
         _values(output).copy_(_reduced(inputs, op))
     _take_time("reduce", inputs, output.nbytes, streams)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.driver.base.patches import Patches
 
-_C: Any = torch._C  # its stubs know half of these
+_C: Any = torch._C  # its stubs have half of these
 
 # getter and setter of a switch, without arguments
 _SWITCHES = (
