@@ -1,7 +1,7 @@
 """Mixed precision: what ``torch.autocast("cuda")`` does. Start with `regions`, then `casts`.
 
-`regions` follows where a region begins and ends, `casts` registers the kernels that cast, `op_lists` has CUDA's lists;
-`recurrent` and `scripted_regions` are the two special cases.
+`regions` follows where a region begins and ends, `casts` makes the kernels that cast, `op_lists` has CUDA's lists.
+`recurrent` and `scripted_regions` are two special cases: whole recurrent layers, and regions in TorchScript.
 
 May import `driver.cost`, `driver.base`.
 """

@@ -1,12 +1,12 @@
-"""Mixed precision: what ``torch.autocast("cuda")`` does to the ops on a device.
+"""The kernels with which ``torch.autocast("cuda")`` casts the arguments of ops on a device.
 
 As on CUDA, a region turns a dispatch key on for its thread, and the kernels registered for that key cast the arguments
-and call the op again with the key off: above autograd, so that the casts are differentiated, and that what is saved for
-backward is already in the lower precision. The key here is AutocastPrivateUse1 (see `privateuse1`); it follows the
-state of ``cuda``, which is torch's own. Outside a region nothing of this is reached.
+and call the op again with the key off. This happens above autograd, so that the casts are differentiated and tensors
+saved for backward already have the lower precision. The key here is AutocastPrivateUse1 (see `base.privateuse1`); it
+follows the state of ``cuda``, which is torch's own. Outside a region none of this code runs.
 
 Follows aten/src/ATen/autocast_mode.{h,cpp} of PyTorch 2.14 (whose cast of a weight under `no_grad`, unlike that of
-2.12 and older, can still be differentiated when it is found in the cache).
+2.12 and older, can still be differentiated when it comes from the cache).
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ _FLOAT = torch.float32
 _FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32))
 
 cached: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
-"""Weights and their casts, by the weight's id: of all threads, until one of them leaves its outermost region."""
+"""Weights and their casts, by the weight's id, for all threads, until one of them leaves its outermost region."""
 
 
 def eligible(value: Any) -> bool:
-    """Whether autocast casts `value` at all: a floating-point tensor on a device, but no double."""
+    """Whether autocast casts `value` at all: floating-point tensors on a device, except doubles."""
     if value.__class__ is FakeCudaTensor and value.dtype in _FLOATS:
         return True
     return (
-        isinstance(value, torch.Tensor)  # of float8, or a wrapper of functorch's
+        isinstance(value, torch.Tensor)  # float8, or a wrapper of functorch's
         and value.device.type in ("cuda", NAME)
         and value.is_floating_point()
         and value.dtype is not torch.float64
@@ -62,12 +62,12 @@ def eligible(value: Any) -> bool:
 
 
 def lower_precision(tensor: torch.Tensor) -> torch.dtype:
-    """The dtype in which an op of the list LOWER_PRECISION_FP sees `tensor`, inside a region or not."""
+    """The dtype in which an op on the list LOWER_PRECISION_FP sees `tensor`, inside or outside a region."""
     return _region_dtype("cuda") if torch.is_autocast_enabled("cuda") and eligible(tensor) else tensor.dtype
 
 
 def cast(value: Any, dtype: torch.dtype) -> Any:
-    """`value` in `dtype` if it is an eligible tensor (``cached_cast``): a weight's cast is kept for its next use."""
+    """`value` in `dtype` if it is an eligible tensor (``cached_cast``); a weight's cast is cached for its next use."""
     was = value.dtype
     if was is dtype or not eligible(value):
         return value
@@ -92,7 +92,7 @@ def cast(value: Any, dtype: torch.dtype) -> Any:
 
 
 def widest(values: list[Any]) -> torch.dtype:
-    """The dtype that the policy ``promote`` casts to (``promote_type``), from the op's tensors."""
+    """The dtype that the policy ``promote`` casts an op's tensors to (``promote_type``)."""
     lower = current = _region_dtype("cuda")
     for value in values:
         if current is torch.float64:
@@ -108,7 +108,7 @@ def widest(values: list[Any]) -> torch.dtype:
 
 
 def _arguments(func: Any) -> Cast:
-    """What casts the tensors among an op's positional arguments; no op on the lists has any elsewhere."""
+    """A function that casts the tensors among an op's positional arguments; no op on the lists has others."""
     types = [str(a.type) for a in func._schema.arguments]
     tensors = tuple(i for i, t in enumerate(types) if t in ("Tensor", "Optional[Tensor]"))
     lists = tuple(i for i, t in enumerate(types) if t == "List[Tensor]")
@@ -141,11 +141,11 @@ def _to_fp32(func: Any, call: Kernel) -> Body:
 
 def _to_widest(func: Any, call: Kernel) -> Body:
     cast_all = _arguments(func)
-    # optional tensors (a bias) are cast, but not asked for their dtype
-    asked = [i for i, a in enumerate(func._schema.arguments) if str(a.type) == "Tensor"]
+    # optional tensors (a bias) are cast, but do not take part in the choice of the dtype
+    deciding = [i for i, a in enumerate(func._schema.arguments) if str(a.type) == "Tensor"]
 
     def body(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return call(*cast_all(args, widest([args[i] for i in asked])), **kwargs)
+        return call(*cast_all(args, widest([args[i] for i in deciding])), **kwargs)
 
     return body
 
@@ -169,7 +169,7 @@ def _with_appended_dtype(func: Any, call: Kernel) -> Body:
     defaults = [a.default_value for a in func._schema.arguments]
 
     def body(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        filled = (*args, *defaults[len(args) :])  # torch leaves out what has its default value
+        filled = (*args, *defaults[len(args) :])  # torch omits arguments that have their default value
         dtype = _FLOAT if eligible(args[0]) else args[0].dtype
         return call(*filled, **kwargs, dtype=dtype)
 
@@ -195,7 +195,7 @@ def _kernel(body: Body) -> Kernel:
                 with _no_function_modes():  # the inner call is not the user's
                     return body(args, kwargs)
             return body(args, kwargs)
-        except Exception as error:  # the traceback ends at the user's line, and holds no casts: see `dispatch.run`
+        except Exception as error:  # the traceback ends at the user's line and holds no casts: see `dispatcher.run`
             if DEBUG:
                 raise
             raise error.with_traceback(None) from None
@@ -212,7 +212,7 @@ def _overload(name: str) -> Any:
 
 
 def _call(func: Any) -> Kernel:
-    """The cheapest way to call an overload again."""
+    """The cheapest function that calls an overload again."""
     op = Op(func)
     if op.call is func._op and hasattr(torch._C._nn, op.name) and "reduction" not in op.arguments:
         return getattr(torch._C._nn, op.name)  # type: ignore[no-any-return]
@@ -229,10 +229,10 @@ _POLICIES: tuple[tuple[list[str], Callable[[Any, Kernel], Body]], ...] = (
 
 @cache
 def kernels() -> dict[str, Kernel]:
-    """The kernels by overload: those of CUDA's lists that this torch has, for the lists differ between versions."""
+    """The kernels by overload, for those on CUDA's lists that the installed torch has (versions differ)."""
     bodies: dict[str, Body] = {}
     for names, policy in _POLICIES:
-        for name in filter(_listed, names):
+        for name in filter(_has_cuda_kernel, names):
             func = _overload(name)
             bodies[name] = policy(func, _call(func))
     for name, target in lists.FP32_APPEND_DTYPE.items():
@@ -242,5 +242,5 @@ def kernels() -> dict[str, Kernel]:
     return {name: _kernel(body) for name, body in bodies.items()}
 
 
-def _listed(name: str) -> bool:
+def _has_cuda_kernel(name: str) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCUDA")

@@ -1,7 +1,7 @@
-"""CUDA's autocast lists: what dtype each op runs in, by policy.
+"""CUDA's autocast lists: the dtype in which each op runs, by policy.
 
 From aten/src/ATen/autocast_mode.h (``AT_FORALL_LOWER_PRECISION_FP`` and the lists after it) and the registrations of
-aten/src/ATen/autocast_mode.cpp, overload by overload. An op that is on no list runs in the dtypes it is given.
+aten/src/ATen/autocast_mode.cpp, overload by overload. An op that is on no list runs in the dtypes of its arguments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOWER_PRECISION_FP = _overloads("""
     _thnn_fused_gru_cell  _thnn_fused_lstm_cell  gru_cell  lstm_cell  rnn_relu_cell  rnn_tanh_cell
     _scaled_dot_product_flash_attention  scaled_dot_product_attention
 """)
-"""Every floating-point argument is cast to the region's dtype: float16, unless it says otherwise."""
+"""Every floating-point argument is cast to the region's dtype, float16 by default."""
 
 FP32 = _overloads("""
     acos  asin  cosh  erfinv  exp  expm1  log  log10  log1p  log2  reciprocal  rsqrt  sinh  softplus  tan
@@ -40,10 +40,10 @@ FP32_SET_OPT_DTYPE = _overloads("""
     cumprod  cumsum  linalg_matrix_norm  linalg_matrix_norm.str_ord  linalg_vector_norm  log_softmax.int  prod
     prod.dim_int  softmax.int  sum  sum.dim_IntList
 """)
-"""``dtype`` is set to float32 if the call leaves it open: the op casts as it computes, and no copy is made."""
+"""``dtype`` is set to float32 if the call leaves it out: the op casts as it computes, without a copy."""
 
 FP32_APPEND_DTYPE = {"norm.Scalar": "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype"}
-"""Overloads without a ``dtype``, and the ones with it that are called with float32 instead."""
+"""Overloads without a ``dtype``, and those that are called instead, with float32."""
 
 PROMOTE = _overloads("""
     addcdiv  addcmul  atan2  bilinear  cross  dot  grid_sampler  index_put  scatter_add  tensordot  vdot
@@ -59,4 +59,4 @@ BANNED = {
         "safe to autocast."
     )
 }
-"""Ops that are refused in a region, and why."""
+"""Ops that are refused in a region, with the reason."""

@@ -1,8 +1,9 @@
-"""Whole recurrent layers in a region: cuDNN's run in float16, also where the region's dtype is bfloat16.
+"""Whole recurrent layers in a region: cuDNN runs them in float16, even if the region's dtype is bfloat16.
 
-The autocast kernel of ``_cudnn_rnn`` casts to ``at::kHalf`` and does not ask for the region's dtype
-(aten/src/ATen/cudnn/AutocastRNN.cpp). Here a layer runs cell by cell, so the region's dtype is float16 for as long as
-the layer runs. Simplified: the weights' casts are kept in the weight cache; cuDNN's are one flat copy for each call.
+The autocast kernel of ``_cudnn_rnn`` casts to ``at::kHalf`` whatever the region's dtype is
+(aten/src/ATen/cudnn/AutocastRNN.cpp). So the region's dtype is float16 while the layer runs, by cuDNN or cell by cell.
+Simplified: if it runs cell by cell, the casts of the weights are kept in the weight cache; cuDNN makes one flat copy
+for each call.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type
 
 
 def _by_cudnn(source: torch.Tensor) -> bool:
-    """Whether CUDA would take cuDNN (`cudnn_is_acceptable`): it is not asked for what autocast leaves alone."""
+    """Whether CUDA would take cuDNN (`cudnn_is_acceptable`), for dtypes that autocast casts."""
     return torch._C._get_cudnn_enabled() and source.numel() > 0 and source.dtype is not torch.float64
 
 

@@ -1,7 +1,8 @@
-"""Where regions begin and end: autocast's state for ``cuda``, followed by the dispatch key that acts on our tensors.
+"""Turns the autocast dispatch key of our tensors on and off where a region begins and ends.
 
-The state is torch's own, per thread: `torch.is_autocast_enabled("cuda")` and `torch.get_autocast_dtype("cuda")` need no
-change, nor does what is built on them (`torch.amp`, `torch.utils.checkpoint`, `DataParallel`).
+The key follows autocast's state for ``cuda``, which is torch's own, per thread: `torch.is_autocast_enabled("cuda")` and
+`torch.get_autocast_dtype("cuda")` need no change, nor does code built on them (`torch.amp`, `torch.utils.checkpoint`,
+`DataParallel`).
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _libraries: list[Any] = []
 
 
 def set_autocast_enabled(*args: Any, **kwargs: Any) -> None:
-    """`torch.set_autocast_enabled`; CUDA's state turns the key of our tensors on and off with it."""
+    """`torch.set_autocast_enabled`; the key of our tensors follows CUDA's state."""
     _set_enabled(*args, **kwargs)
     _follow()
 
 
 def clear_autocast_cache() -> None:
-    """`torch.clear_autocast_cache`, of the casts of device weights as well."""
+    """`torch.clear_autocast_cache`, also for the casts of device weights."""
     casts.cached.clear()
     _clear_cache()
 
@@ -45,7 +46,7 @@ def _follow() -> None:
 
 
 def _register() -> None:
-    _pass_others_on()
+    _register_fallthrough()
     library: Any = torch.library.Library
     _libraries.append(library("aten", "IMPL"))
     for name, kernel in casts.kernels().items():
@@ -54,8 +55,8 @@ def _register() -> None:
 
 
 @cache
-def _pass_others_on() -> None:
-    """Let every op without a kernel pass, as CUDA's key does; for the rest of the process, as the key itself."""
+def _register_fallthrough() -> None:
+    """Let every op without a kernel fall through, as CUDA's key does; this stays for the rest of the process."""
     library: Any = torch.library.Library
     fallback = library("_", "IMPL")
     fallback.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
@@ -66,7 +67,7 @@ _keep_alive: list[Any] = []
 
 
 def install(patches: Patches) -> None:
-    """Follow CUDA's state, also where a region is open already."""
+    """Follow CUDA's state, also in a region that is already open."""
     for owner in (torch, torch._C):
         patches.set(owner, "set_autocast_enabled", set_autocast_enabled)
         patches.set(owner, "clear_autocast_cache", clear_autocast_cache)
@@ -74,7 +75,7 @@ def install(patches: Patches) -> None:
 
 
 def uninstall() -> None:
-    """Turn the key off, also within a region, and take the kernels out."""
+    """Turn the key off, also within a region, and remove the kernels."""
     _set_enabled(NAME, False)
     casts.cached.clear()
     while _libraries:

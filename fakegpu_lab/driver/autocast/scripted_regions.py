@@ -1,7 +1,7 @@
-"""Regions within TorchScript: the casts that its compiler writes into a scripted function.
+"""Regions within TorchScript: the casts that its compiler inserts into a scripted function.
 
-``with torch.autocast("cuda")`` in a scripted function is no call: torch/csrc/jit/passes/autocast.cpp inserts two ops,
-which in C++ look for a CUDA device (aten/src/ATen/native/TensorConversions.cpp). On a device they arrive here.
+For ``with torch.autocast("cuda")`` in a scripted function, torch/csrc/jit/passes/autocast.cpp inserts two ops, which
+look for a CUDA device in C++ (aten/src/ATen/native/TensorConversions.cpp). For tensors on a device this file has them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = dict
 
 
 def register() -> list[Any]:
-    """Register the kernels above autograd; they last until the library returned is destroyed."""
+    """Register the kernels above autograd; they last until the returned library is destroyed."""
     make: Any = torch.library.Library
     library = make("aten", "IMPL")
     for name, kernel in KERNELS.items():

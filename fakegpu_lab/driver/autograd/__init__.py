@@ -1,4 +1,5 @@
 """Backward and optimizers on device tensors. Start with `backward`.
 
-May import `driver.base`.
+Both only adapt torch's own code: `backward` runs the engine in the calling thread and checks the devices of gradients;
+`optimizers` adapts the lists of devices that torch.optim knows. May import `driver.base`.
 """

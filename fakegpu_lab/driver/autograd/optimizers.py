@@ -1,7 +1,7 @@
-"""torch.optim and the gradient clippers: which devices they know, and under which name they group tensors.
+"""Makes torch.optim and the gradient clippers know our devices, and group tensors under the device's CUDA name.
 
 Everything else about optimizers is torch's own Python over ATen ops. On CUDA the default is foreach; C++ groups the
-lists by the tensors' C++ devices, and the lists of devices with such kernels end in the name of PrivateUse1.
+lists by the tensors' C++ devices, and the lists of devices that have foreach kernels end in PrivateUse1's name.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _LISTS = (
     "_get_fused_kernels_supported_devices",
     "_get_capturable_supported_devices",
 )
-"""Functions whose lists end in PrivateUse1's name, and are printed in refusals (torch/utils/_foreach_utils.py)."""
+"""Functions whose lists end in PrivateUse1's name; refusals print them (torch/utils/_foreach_utils.py)."""
 
 
 def _grouped(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch._C._group_tensors_by_device_and_dtype`: the groups' keys are compared with `Tensor.device`."""
+    """`torch._C._group_tensors_by_device_and_dtype` with CUDA devices as keys, which callers compare."""
 
     @functools.wraps(original)
     def group(tensor_lists: Any, with_indices: bool = False) -> dict[Any, Any]:

@@ -1,4 +1,5 @@
 """TorchScript, torch.export and torch.compile with device tensors. Start with `torch_compile`.
 
-May import `driver.tensor_api` and everything below it.
+`export` has FakeTensors and higher-order operators, `torchscript` saving and loading, `graph_printing` the texts of
+TorchScript's graphs. May import `driver.dispatch` and everything below it.
 """

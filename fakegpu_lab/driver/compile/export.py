@@ -1,8 +1,8 @@
-"""FakeTensors and higher-order operators: what `torch.export`, `make_fx` and FlexAttention trace with.
+"""FakeTensors and higher-order operators, with which `torch.export`, `make_fx` and FlexAttention trace.
 
-A FakeTensor has a meta tensor's C++ half and answers for its device itself. Python code is shown ``cuda``; C++, which
-would look for CUDA's device guard and end the process, is told our own device. A higher-order operator (`cond`,
-`flex_attention`) on device tensors runs its plain kernel, op by op, as it does on CUDA where nothing is compiled.
+A FakeTensor has a meta tensor's C++ half and returns its device itself. Python code sees ``cuda``; C++, which would
+look for CUDA's device guard and abort the process, gets our own device. A higher-order operator (`cond`,
+`flex_attention`) on device tensors runs its plain kernel, op by op, as it does on CUDA without compilation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch._subclasses import fake_tensor
 
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.tensor_api.conversion import cpp
+from fakegpu_lab.driver.tensor_api.conversion import cpp_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,13 +33,13 @@ def _torch_dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def torch_dispatch(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = original(func, types, args, kwargs or {})
-        return cpp(result) if func is _device else result
+        return cpp_device(result) if func is _device else result
 
     return torch_dispatch
 
 
 def _shown(device: Any) -> torch.device:
-    """A device as Python is shown it; a backward formula hands over C++'s."""
+    """A device as Python sees it; a backward formula passes C++'s."""
     given: torch.device = torch.device(device)
     if given.type != NAME:
         return given
@@ -47,7 +47,7 @@ def _shown(device: Any) -> torch.device:
 
 
 def _normalized(original: Callable[..., torch.device]) -> Callable[..., torch.device]:
-    """`FakeTensor._normalize_fake_device`, given C++'s options by a backward formula."""
+    """`FakeTensor._normalize_fake_device`, to which a backward formula passes C++'s device."""
     return lambda device: original(_shown(device))
 
 
@@ -62,7 +62,7 @@ def _new(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check_for_subclass_arg(original: Callable[..., Any]) -> Callable[..., bool]:
-    """Whether a FakeTensorMode lets a tensor's own class go first: not for ours, which are plain tensors on CUDA."""
+    """Whether a FakeTensorMode tries a tensor's own class first: not for ours, which are plain tensors on CUDA."""
 
     def check_for_subclass_arg(x: object) -> bool:
         return type(x) is not FakeCudaTensor and original(x)
@@ -71,7 +71,7 @@ def _check_for_subclass_arg(original: Callable[..., Any]) -> Callable[..., bool]
 
 
 def _dispatch(original: Callable[..., Any], patches: Patches) -> Callable[..., Any]:
-    """`HigherOrderOperator.dispatch`, where device tensors have no rule of their own."""
+    """`HigherOrderOperator.dispatch`, with the plain kernel as the rule for device tensors."""
 
     @functools.wraps(original)
     def dispatch(self: Any, dispatch_key: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -83,10 +83,10 @@ def _dispatch(original: Callable[..., Any], patches: Patches) -> Callable[..., A
 
 
 def install(patches: Patches) -> None:
-    """Patch FakeTensor's answers, and the dispatch of higher-order operators."""
+    """Patch FakeTensor's device, and the dispatch of higher-order operators."""
     handlers: dict[Any, Any] = fake_tensor._DISPATCH_META_HANDLERS
     answer = handlers[_device]
-    patches.set_item(handlers, _device, lambda args: cpp(answer(args)))
+    patches.set_item(handlers, _device, lambda args: cpp_device(answer(args)))
     dispatch = _torch_dispatch(fake_tensor.FakeTensor.__torch_dispatch__)
     patches.set(fake_tensor.FakeTensor, "__torch_dispatch__", staticmethod(dispatch))
     patches.set(fake_tensor.FakeTensor, "is_cuda", property(lambda self: self.device.type == "cuda"))

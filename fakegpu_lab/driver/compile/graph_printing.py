@@ -1,4 +1,4 @@
-"""What C++ prints of TorchScript's graphs, with ``cuda`` where it would print the name of our C++ device."""
+"""The texts of TorchScript's graphs, with ``cuda`` in place of the name of our C++ device."""
 
 from __future__ import annotations
 

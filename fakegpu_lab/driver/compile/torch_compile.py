@@ -1,8 +1,8 @@
-"""torch.compile: a compiled model runs eagerly.
+"""torch.compile, which runs a model eagerly, and torch.export.
 
 A real card would run generated Triton kernels, for which there is no compiler here. `torch.compile` returns a module or
-function that runs eagerly (torch's own ``set_stance("force_eager")``): right results, and every kernel and byte is
-simulated, though not the fewer kernels that fusing would leave. It says so once.
+function that runs eagerly (torch's own ``set_stance("force_eager")``): the results are right and every kernel and byte
+is simulated, but kernels are not fused. A message says so once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _export = torch.export.export
 
 @functools.wraps(_export)
 def export(mod: torch.nn.Module, args: Any, *rest: Any, **kwargs: Any) -> Any:
-    """`torch.export.export`, which refuses to trace with Dynamo what lives on a device."""
+    """`torch.export.export`, which refuses to trace modules on a device with Dynamo."""
     if kwargs.get("strict"):
         tensors = [*tree_leaves((args, kwargs.get("kwargs"))), *mod.parameters(), *mod.buffers()]
         if any(tensor.__class__ is FakeCudaTensor for tensor in tensors):
@@ -53,9 +53,9 @@ def export(mod: torch.nn.Module, args: Any, *rest: Any, **kwargs: Any) -> Any:
 
 
 def leave_alone(code: Any) -> None:
-    """Have Dynamo run a function, and all that it calls, as it is: it would try to compile the driver.
+    """Make Dynamo run a function and everything that it calls as they are, or it would try to compile the driver.
 
-    Torch keeps this with the code object. Where it is not done, `torch._dynamo.explain` recurses without end.
+    Torch keeps this with the code object. Without it, `torch._dynamo.explain` recurses without end.
     """
     frames: Any = torch._C._dynamo.eval_frame
     skip = frames._FrameAction.SKIP
@@ -70,7 +70,7 @@ def install(patches: Patches) -> None:
 
 
 def restore_stance() -> None:
-    """Let `torch.compile` compile again, if it was used while the machine was there."""
+    """Let `torch.compile` compile again, if it was used while the machine was enabled."""
     eval_frame: Any = sys.modules.get("torch._dynamo.eval_frame")
     if eval_frame is not None and eval_frame._stance.stance == "force_eager":
         torch.compiler.set_stance("default")

@@ -1,8 +1,8 @@
 """TorchScript: `torch.jit.save` and `torch.jit.load` of models on a device, and moving them.
 
-C++ writes the files. It names our C++ device where a CUDA machine's file says ``cuda``, and reads the tensors' C++
-halves, which have no values; so it is shown the values while it saves, and the records are corrected afterwards. When
-it loads, it makes C++ halves over the storages of tensors that it moved to the device; they get their values after.
+C++ writes the files. It writes the name of our C++ device where a CUDA machine writes ``cuda``, and reads the tensors'
+C++ halves, which have no values. So it gets the values while it saves, and the records are corrected afterwards. When
+it loads, it makes C++ halves on the storages of tensors that it moved to the device; they get their values afterwards.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _own_storage = torch._C.TensorBase.untyped_storage
 
 
 def _shadows() -> dict[int, FakeCudaTensor]:
-    """All device tensors by the storages of their C++ halves: the only way to the constants in a graph."""
+    """All device tensors by the storages of their C++ halves, the only way to find the constants in a graph."""
     tensors = [tensor for tensor in live_objects.live([FakeCudaTensor]) if tensor.layout is torch.strided]
     return {_own_storage(tensor)._cdata: tensor for tensor in tensors}
 
 
 def _renamed(name: str, record: bytes) -> bytes:
-    """A record with ``cuda:1`` for our C++ device's name."""
+    """A record of the archive, with ``cuda:1`` in place of our C++ device's name."""
     ours = NAME.encode()
-    if name.endswith(".pkl"):  # BINUNICODE: the length is in front
+    if name.endswith(".pkl"):  # BINUNICODE: the length precedes the text
 
         def string(match: re.Match[bytes]) -> bytes:
             device = b"cuda" + match[1]
             return b"X" + len(device).to_bytes(4, "little") + device
 
         return re.sub(rb"X[\x07-\x0a]\x00\x00\x00" + ours + rb"(:\d+|)", string, record)
-    if name.endswith(".py"):  # of the same length: the debug records count its bytes
+    if name.endswith(".py"):  # padded to the same length, because the debug records count its bytes
         return re.sub(rb'"' + ours + rb'(:\d+|)"\)', rb'"cuda\1")' + b" " * (len(ours) - len("cuda")), record)
     return record
 
@@ -90,16 +90,18 @@ def _to_file(save_to_buffer: Callable[..., bytes]) -> Callable[..., None]:
     return save
 
 
-class _Filling(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _FillValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Gives values to the device tensors that the unpickler makes (rebuildTensor in torch/csrc/jit/serialization).
 
-    It moves a flat tensor with a storage's values to the device, then sets storage, sizes and strides of empty tensors
-    in C++, below the dispatcher, and detaches them. The storage tells which flat tensor has the values.
+    The unpickler moves a flat tensor with a storage's values to the device, then sets storage, sizes and strides of
+    empty tensors in C++, below the dispatcher, and detaches them. The storage identifies the flat tensor.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._flat: dict[int, FakeCudaTensor] = {}  # by the address of the C++ half's storage, which it keeps in use
+        self._flat: dict[
+            int, FakeCudaTensor
+        ] = {}  # by the address of the C++ half's storage, which the tensor keeps alive
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if args and type(args[0]) is FakeCudaTensor:
@@ -121,14 +123,14 @@ def _loaded(load: Callable[..., Any]) -> Callable[..., Any]:
     """An ``import_ir_module`` whose device tensors have values."""
 
     def import_ir_module(*args: Any, **kwargs: Any) -> Any:
-        with _Filling():
+        with _FillValues():
             return load(*args, **kwargs)
 
     return import_ir_module
 
 
 def apply(self: Any, fn: Any, recurse: bool = True) -> Any:
-    """`ScriptModule._apply`: a moved parameter has another C++ tensor (`conversion.become`), which C++ must be told."""
+    """`ScriptModule._apply`, which gives C++ the new C++ tensor of a moved parameter (`conversion.become`)."""
     parameters = list(self._parameters.items())
     _apply(self, fn, recurse)  # type: ignore[no-untyped-call]
     for name, parameter in parameters:
@@ -140,7 +142,7 @@ _apply = torch.nn.Module._apply
 
 
 def validate_map_location(map_location: Any = None) -> Any:
-    """`torch.jit`'s check, and the index of ``cuda``, which C++ would ask the missing CUDA device guard for."""
+    """`torch.jit`'s check, with an index for ``cuda``, for which C++ would call the missing CUDA device guard."""
     return with_index(_validate_map_location(map_location))  # type: ignore[no-untyped-call]
 
 

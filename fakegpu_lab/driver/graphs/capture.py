@@ -1,12 +1,11 @@
-"""Capturing a CUDA graph: each op that launches a kernel on a captured stream is kept with its arguments.
+"""Captures a CUDA graph: keeps each op that launches a kernel on a captured stream, with its arguments.
 
-While a capture is underway, `run` stands in front of the dispatch path. On CUDA an op does not run then. Here it is
-computed, because whatever comes next in the capture may look at its result; at the end of the capture all memory from
-before is put back as it was, and memory that the capture allocated is set to zero (on a card it holds whatever was
-there).
+During a capture, `run` stands in front of the dispatch path. On CUDA, ops do not run during a capture. Here they are
+computed, because the code that follows may look at their results; at the end of the capture, memory from before gets
+its old values back, and memory allocated in the capture is set to zero (on a card its values are undefined).
 
-Simplified: memory that was freed in the capture and serves another tensor of the pool keeps its values here: nothing
-is overwritten.
+Simplified: if memory is freed in the capture and reused for another tensor of the pool, the first tensor keeps its
+values.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _WRITES_UNDECLARED = frozenset(("running_mean", "running_var"))
 
 
 class BorrowedMemory(Buffer):
-    """The place of a storage, without holding it: a graph's ops do not keep memory alive, nor do replays take any."""
+    """Refers to device memory without owning it: a graph's ops do not keep memory alive, and replays take none."""
 
     __slots__ = ()
 
@@ -52,7 +51,7 @@ class BorrowedMemory(Buffer):
         pass
 
     def resize(self, nbytes: int) -> None:
-        """Nothing to take."""
+        """Note the size; nothing is allocated."""
         self.nbytes = nbytes
 
 
@@ -69,7 +68,7 @@ class Step(NamedTuple):
 
 
 class GraphCapture(Capture):
-    """A capture, with the ops behind its nodes."""
+    """A capture with the ops of its nodes."""
 
     def __init__(self, device: Device, origin: Stream, pool: PoolId) -> None:
         super().__init__(device, origin, pool, lambda host: recording.notes[recording.note(host)])
@@ -118,13 +117,13 @@ class GraphCapture(Capture):
             if value.__class__ is FakeCudaTensor:
                 if value._inner.layout is not torch.strided:
                     raise RuntimeError("Capturing sparse tensors into a CUDA graph is not part of the simulation.")
-                place = BorrowedMemory(value._device, value._buffer.nbytes)
-                place.block = value._buffer.block
-                return wrap_view(torch.ops.aten.alias.default(value._inner), value._device, place)
+                memory = BorrowedMemory(value._device, value._buffer.nbytes)
+                memory.block = value._buffer.block
+                return wrap_view(torch.ops.aten.alias.default(value._inner), value._device, memory)
             if op.name in _COPIES or not _has_values(value):
                 return value
             if value.untyped_storage().data_ptr() in self._made:
-                return value  # what the simulation keeps on the host: an attention's seed
+                return value  # a result that the simulation keeps on the host, such as the seed of attention
             return value.clone()
         if isinstance(value, dict):
             return {name: self._borrow(op, item, given) for name, item in value.items()}
@@ -134,7 +133,7 @@ class GraphCapture(Capture):
         return value
 
     def _save(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Remember what is in memory that the op will write to, unless the capture made it."""
+        """Save the values of memory that the op will write to, unless the capture allocated it."""
         for name, value in [*zip(op.arguments, args, strict=False), *kwargs.items()]:
             if name in op.written or name in _WRITES_UNDECLARED:
                 for tensor in tensors_of(value):
@@ -146,7 +145,7 @@ class GraphCapture(Capture):
                         self._before[address] = storage, _clone(storage)
 
     def put_back(self) -> None:
-        """Undo what was computed."""
+        """Undo the computations of the capture."""
         for storage in self._made.values():
             _fill(storage, 0)
         for storage, content in self._before.values():
@@ -209,17 +208,17 @@ def begin(device: Device, stream: Stream, pool: PoolId) -> GraphCapture:
         )
     capture = GraphCapture(device, stream, pool)
     graph_capture.underway.append(capture)
-    recording.front(run)
+    recording.intercept(run)
     return capture
 
 
 def end(capture: GraphCapture) -> None:
-    """End a capture; raises if something prohibited was done in it, or a stream was not joined."""
+    """End a capture; raises if a prohibited call was made in it, or a stream was not joined."""
     unjoined = capture.unjoined()
     capture.leave()
     capture.put_back()
     if not graph_capture.underway:
-        recording.front(None)
+        recording.intercept(None)
     if not capture.valid:
         raise graph_capture.invalidated()
     if unjoined:

@@ -1,6 +1,6 @@
-"""Replaying a CUDA graph: its ops are computed in order on the inner tensors, then all its kernels launch at once.
+"""Replays a CUDA graph: computes its ops in order on the inner tensors, then launches all its kernels at once.
 
-Results are written where the captured results are. A replay allocates nothing: the graph's private pool has it already.
+Results are written to the captured results. A replay allocates nothing: the memory is in the graph's private pool.
 
 Simplified: branches of a graph (several captured streams) run one after the other.
 """
@@ -55,28 +55,28 @@ _FILLED: Note = ("aten::fill_", (), None, 0, "", False)
 
 
 def _launch(capture: GraphCapture, stream: Stream) -> None:
-    """Let the graph take its time: one launch for the host, and its nodes one after the other on the stream.
+    """Launch the nodes in simulated time: one launch for the host, and one node after the other on the stream.
 
-    Before it a generator's seed and offset are filled in, for graphs that draw numbers (`setup_for_replay`).
+    Graphs that draw random numbers first fill in a generator's seed and offset (`setup_for_replay`).
     """
     host, device = here.host, capture.device
     recorded = device.timeline.recorder is not None
     outer = host.op, host.note
 
-    def belongs(note: Note) -> None:
+    def note_op(note: Note) -> None:
         if recorded:
-            host.op, host.note = (None, (), None), recording.told(note)
+            host.op, host.note = (None, (), None), recording.index_of(note)
 
     try:
         for state, drawn in capture.offsets.items():
             if current.meta():
                 state.offset = (state.offset + drawn) % 2**64
-            belongs(_FILLED)
+            note_op(_FILLED)
             for _ in range(2 if drawn else 0):
                 launch(host, stream, device.roofline.floor, device.roofline.one_block, 0, 8)
         before = host.now
         for node in capture.nodes:
-            belongs(node.note)
+            note_op(node.note)
             host.now = before  # one launch overhead, for all
             if node.kind == "kernel":
                 launch(host, stream, node.ns, node.share, node.flops, node.nbytes)
@@ -89,7 +89,7 @@ def _launch(capture: GraphCapture, stream: Stream) -> None:
 
 
 def _compute(capture: GraphCapture) -> None:
-    """Do the arithmetic of a replay."""
+    """Compute the values of a replay."""
     host, device = here.host, capture.device
     stream, ordinal, now = host.streams[device], current.thread.index, host.now
     streams: dict[int, Stream] = {}
@@ -101,7 +101,7 @@ def _compute(capture: GraphCapture) -> None:
                 if silent is None:
                     silent = streams[step.stream] = Stream(device.index, step.stream, Ledger(), 0)
                 host.streams[device] = silent
-                if step.inference:  # its tensors may be written to nowhere else
+                if step.inference:  # inference tensors may only be written to in inference mode
                     with torch.inference_mode():
                         _do(step)
                 else:
@@ -113,7 +113,7 @@ def _compute(capture: GraphCapture) -> None:
 
 
 def _do(step: Step) -> None:
-    """Compute one op of a graph, and put its results where the captured ones are."""
+    """Compute one op of a graph, and write its results to the captured ones."""
     result = dispatcher.run(step.func, step.types, step.args, dict(step.kwargs))
     if not step.results:
         return
@@ -127,7 +127,7 @@ def _do(step: Step) -> None:
 
 @contextmanager
 def _no_memory(device: Device) -> Iterator[None]:
-    """Let this thread's ops take no device memory, make no copies in time, and tell no recorder or mode."""
+    """Within this context, this thread's ops take no device memory and no time, and reach no recorder or mode."""
     host = here.host
     before = vars(device_memory)["Buffer"]
 

@@ -1,13 +1,13 @@
-"""What device memory is for, found out when somebody asks: nothing is noted while a program runs.
+"""Sorts device memory by what it is for, from the objects alive at the moment; a running program records nothing.
 
-The live tensors, modules and optimizers of the process are looked up in Python's garbage collector, and a block of
-memory is what the tensors over it say: the parameter of a module, the ``.grad`` of a leaf, an entry of an optimizer's
-state, the result of a copy from the host, the result of an op with a ``grad_fn``. A tensor that no Python object refers
-to is held by C++ alone: autograd saved it for backward (a dropout's mask). The model is
-torch.profiler's `_memory_profiler.Category`; it decides from a record, this from what there is.
+The live tensors, modules and optimizers of the process come from Python's garbage collector. Each tensor *claims* a
+category for its block: the parameter of a module, the ``.grad`` of a leaf, an entry of an optimizer's state, the result
+of a copy from the host, the result of an op with a ``grad_fn``. A tensor that no Python object refers to is held by C++
+alone: autograd saved it for backward (a dropout mask). The categories are those of torch.profiler's
+`_memory_profiler.Category`, which takes them from a record instead.
 
 Simplified: a tensor that both Python and autograd hold, and that is none of the above, is "other"; gradients on their
-way through backward count as activations, unless somebody watched them being made (`watching`).
+way through backward count as activations, unless `live_categories` saw them being made.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.machine import Machine
 
-# What a tensor says of its memory, the strongest word first; of several tensors over one block, the strongest counts.
+# Claims, the strongest first. If several tensors lie in one block, the strongest claim counts.
 WORKSPACE, PARAMETER, GRADIENT, STATE, INPUT, RESULT, LEAF, KEPT, PASSING, UNKNOWN = range(10)
 CATEGORY = (
     memory_categories.WORKSPACE,
@@ -42,25 +42,25 @@ CATEGORY = (
     memory_categories.GRADIENTS,
     memory_categories.OTHER,
 )
-"""Of what it says, the category."""
+"""The category by claim."""
 
 INPUT_KIND = "input"
 """`Buffer.kind` of memory that was filled from the host."""
 
 
-class Found(NamedTuple):
-    """The live objects that matter."""
+class Live(NamedTuple):
+    """Live device tensors, modules and optimizers."""
 
     tensors: list[FakeCudaTensor]
     modules: list[torch.nn.Module]
     optimizers: list[torch.optim.Optimizer]
 
 
-def live() -> Found:
+def live() -> Live:
     """All live device tensors, modules and optimizers."""
     tensors, modules = {FakeCudaTensor, SparseCudaTensor}, live_objects.subclasses(torch.nn.Module)
     optimizers = live_objects.subclasses(torch.optim.Optimizer)
-    found = Found([], [], [])
+    found = Live([], [], [])
     for thing in live_objects.live(tensors | modules | optimizers):
         cls = type(thing)
         (found.tensors if cls in tensors else found.modules if cls in modules else found.optimizers).append(thing)
@@ -68,7 +68,7 @@ def live() -> Found:
 
 
 def parts(value: Any) -> Iterator[FakeCudaTensor]:
-    """The device tensors in a value: itself, those of a list, those that a wrapper subclass (a DTensor) is made of."""
+    """The device tensors in a value: itself, those in a list, those inside a wrapper subclass (a DTensor)."""
     if value.__class__ is FakeCudaTensor:
         yield value
     elif isinstance(value, (list, tuple)):
@@ -80,94 +80,94 @@ def parts(value: Any) -> Iterator[FakeCudaTensor]:
             yield from parts(getattr(value, name, None))
 
 
-class Words:
-    """What is said of each block of a machine's devices: by device, by address, (word, bytes)."""
+class Claims:
+    """The strongest claim to each block of a machine's devices: by device, by address, (claim, bytes)."""
 
     def __init__(self, machine: Machine) -> None:
-        self.said: dict[Device, dict[int, tuple[int, int]]] = {device: {} for device in machine.cards}
-        for device, said in self.said.items():
+        self.by_block: dict[Device, dict[int, tuple[int, int]]] = {device: {} for device in machine.cards}
+        for device, blocks in self.by_block.items():
             for buffer in list(device.workspaces.values()):
                 block = getattr(buffer, "block", None)
                 if block is not None:
-                    said[block.address] = (WORKSPACE, block.size)
+                    blocks[block.address] = (WORKSPACE, block.size)
 
-    def say(self, tensor: FakeCudaTensor, word: int) -> None:
-        """`tensor` says something of the memory that it lies in."""
+    def add(self, tensor: FakeCudaTensor, claim: int) -> None:
+        """Add a claim to the block that `tensor` lies in."""
         buffer = tensor._buffer
         block = buffer.block
-        said = self.said.get(buffer.device)  # None: the device of a machine that is gone
-        if block is None or said is None or not block.size:
+        blocks = self.by_block.get(buffer.device)  # None: the device of a machine that is gone
+        if block is None or blocks is None or not block.size:
             return
-        before = said.get(block.address)
-        if before is None or word < before[0]:
-            said[block.address] = (word, block.size)
+        before = blocks.get(block.address)
+        if before is None or claim < before[0]:
+            blocks[block.address] = (claim, block.size)
 
-    def roots(self, modules: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        """Modules say which tensors are parameters, optimizers which are their state."""
+    def add_roots(self, modules: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        """Claim the parameters of modules, and the state of optimizers."""
         for module in modules:
             for table in (vars(module).get("_parameters"), vars(module).get("_buffers")):
                 for value in list((table or {}).values()):
                     for tensor in parts(value):
-                        self.say(tensor, PARAMETER)
+                        self.add(tensor, PARAMETER)
         for optimizer in optimizers:
             for entry in list(getattr(optimizer, "state", {}).values()):
                 for value in list(entry.values()) if isinstance(entry, dict) else ():
                     for tensor in parts(value):
-                        self.say(tensor, STATE)
+                        self.add(tensor, STATE)
 
-    def tensor(self, tensor: FakeCudaTensor, word: int = UNKNOWN) -> None:
-        """A tensor says what it is, at least `word`."""
+    def add_tensor(self, tensor: FakeCudaTensor, claim: int = UNKNOWN) -> None:
+        """Add the claims that a tensor's own attributes make, `claim` at least."""
         if getattr(tensor._buffer, "kind", "") == INPUT_KIND:
-            word = min(word, INPUT)
+            claim = min(claim, INPUT)
         if tensor.requires_grad:
             if not tensor.is_leaf:
-                word = min(word, RESULT if tensor._base is None else KEPT)  # w.t(), of a leaf w, is a result, too
+                claim = min(claim, RESULT if tensor._base is None else KEPT)  # w.t(), of a leaf w, is a result, too
             else:
-                word = min(word, LEAF)
+                claim = min(claim, LEAF)
                 for grad in parts(tensor.grad):
-                    self.say(grad, GRADIENT)
-        self.say(tensor, word)
+                    self.add(grad, GRADIENT)
+        self.add(tensor, claim)
 
     def sums(self, device: Device) -> Categories:
-        """The device's bytes by category; of what nobody spoke, they are "other"."""
+        """The device's bytes by category; unclaimed ones are "other"."""
         found = dict.fromkeys(NAMES, 0)
-        for word, nbytes in self.said[device].values():
-            found[CATEGORY[word]] += nbytes
+        for claim, nbytes in self.by_block[device].values():
+            found[CATEGORY[claim]] += nbytes
         found[memory_categories.OTHER] += device.allocator.allocated_bytes - sum(found.values())
         return Categories(**found)
 
-    def unsaid(self, device: Device) -> int:
-        """The allocated bytes of which nobody spoke."""
-        return device.allocator.allocated_bytes - sum(nbytes for _, nbytes in self.said[device].values())
+    def unclaimed(self, device: Device) -> int:
+        """The allocated bytes without a claim."""
+        return device.allocator.allocated_bytes - sum(nbytes for _, nbytes in self.by_block[device].values())
 
 
-def _references(tensors: list[Any]) -> list[int]:
+def _reference_counts(tensors: list[Any]) -> list[int]:
     return [sys.getrefcount(tensor) for tensor in tensors]
 
 
-_ALONE = _references([torch.empty(0)])[0]
-"""Of a tensor that only a list holds; it differs between Python versions."""
+_ONLY_IN_LIST = _reference_counts([torch.empty(0)])[0]
+"""The reference count of a tensor that only a list holds; it differs between Python versions."""
 
 
 def kept_by_autograd(tensors: list[Any]) -> list[bool]:
-    """Of tensors that a list holds, and nobody else who is not named here: whether only C++ holds them besides."""
+    """For each tensor: whether, apart from this list, only C++ holds it. No other variable may refer to the tensors."""
     return [
-        count == _ALONE + 1 and tensor._use_count() > 1
-        for tensor, count in zip(tensors, _references(tensors), strict=True)
+        count == _ONLY_IN_LIST + 1 and tensor._use_count() > 1
+        for tensor, count in zip(tensors, _reference_counts(tensors), strict=True)
     ]
 
 
-def words(machine: Machine, found: Found) -> Words:
-    """What is said of the memory of `machine` by what was found alive."""
+def claims(machine: Machine, found: Live) -> Claims:
+    """The claims of the objects `found` to the memory of `machine`."""
     kept = kept_by_autograd(found.tensors)
-    said = Words(machine)
-    said.roots(found.modules, found.optimizers)
+    made = Claims(machine)
+    made.add_roots(found.modules, found.optimizers)
     for tensor, saved in zip(found.tensors, kept, strict=True):
-        said.tensor(tensor, KEPT if saved else UNKNOWN)
-    return said
+        made.add_tensor(tensor, KEPT if saved else UNKNOWN)
+    return made
 
 
 def by_category(machine: Machine) -> dict[Device, Categories]:
-    """The allocated bytes of every card by what they are for; they add up to ``memory_allocated``."""
-    said = words(machine, live())
-    return {device: said.sums(device) for device in machine.cards}
+    """The allocated bytes of every card by category; they add up to ``memory_allocated``."""
+    found = claims(machine, live())
+    return {device: found.sums(device) for device in machine.cards}

@@ -1,7 +1,7 @@
-"""Watching what memory is for while a program runs, for whoever shows it live. Nobody pays for it else.
+"""Follows what memory is for while a program runs, for a live display. It costs nothing unless it is used.
 
-While it watches, it stands around the dispatch path and keeps a weak reference to each result; every now and then it
-asks the live ones what they are (`holdings`). How often, depends on what that costs: at most `SHARE` of the time.
+While it watches, it wraps the dispatch path and keeps a weak reference to each result. From time to time it sorts the
+live ones into categories (`categories`), so often that it takes at most `SHARE` of the program's time.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch.nn.modules import module as modules
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.memory_report import categories as holdings
-from fakegpu_lab.driver.memory_report.categories import KEPT, PASSING, UNKNOWN, Words
+from fakegpu_lab.driver.memory_report import categories
+from fakegpu_lab.driver.memory_report.categories import KEPT, PASSING, UNKNOWN, Claims
 from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.driver.tensor_api import conversion
 from fakegpu_lab.hardware.time.clock import here
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.memory_categories import Categories
 
 SHARE = 0.005
-"""Of the program's time, what looking at memory may take: by the wall clock, and by the processor's where others use it
-as well and the wall clock says little."""
+"""The part of the program's time that looks may take: by the wall clock, and by processor time, because other processes
+may delay the program."""
 
 EAGER_SHARE = 0.05
-"""The same of a cell's first looks, for most cells are short, and a figure of two points tells nothing …"""
+"""The same for a cell's first looks, because most cells are short and a curve needs more than two points …"""
 
 EAGER_SECONDS = 0.02
 """… until they have taken this long."""
 
 SCAN_SHARE = 0.002
-"""The same of looking through all of Python's objects, where some memory nobody spoke for."""
+"""The same for going through all of Python's objects, if some memory has no claim."""
 
 LEAST_SECONDS = 0.005
-"""Between two looks."""
+"""The least time between two looks."""
 
 PENDING = 2_000
-"""Looks kept until somebody takes them; of more, every other one goes."""
+"""Looks kept until `take`; if there are more, every other one is dropped."""
 
 _become = conversion.become
 _current_node: Any = torch._C._current_autograd_node
@@ -53,7 +53,7 @@ _grad_enabled: Any = torch.is_grad_enabled
 
 
 class Look(NamedTuple):
-    """What memory was for at one moment of simulated time, ns: one `Categories` a card, and the bytes reserved."""
+    """What memory was for at one moment of simulated time (ns): for each card its `Categories` and reserved bytes."""
 
     now_ns: int
     categories: tuple[Categories, ...]
@@ -66,9 +66,9 @@ class Watch:
     Attributes
     ----------
     on_step
-        Called in the thread that trains, after each step of an optimizer, with the number of steps so far.
+        Called in the training thread after each step of an optimizer, with the number of steps so far.
     steps
-        Optimizer steps so far, each with its time: (ns, number); taken with the looks.
+        Optimizer steps since the last `take`, each as (time in ns, number).
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -78,10 +78,10 @@ class Watch:
         self._count = 0
         self._leader: int | None = None
         self._looks: list[Look] = []
-        self._made: dict[int, list[Any]] = {}  # by id: the weak reference, what the tensor said last
+        self._made: dict[int, list[Any]] = {}  # by id: a weak reference, and the tensor's last claim
         self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self._next = self._pause = self._worked = self._next_scan = 0.0
+        self._next = self._pause = self._looked_at = self._next_scan = 0.0
         self._eager = EAGER_SECONDS
         self._busy = threading.Lock()
         self._hooks: list[Any] = []
@@ -89,18 +89,18 @@ class Watch:
     def start(self) -> None:
         """Begin to watch; one watch at a time."""
         self._scan()
-        recording.watch_by(self._around)
+        recording.wrap_dispatch(self._around)
         vars(conversion)["become"] = self._become
         self._hooks = [
-            register_optimizer_step_pre_hook(self._steps),
-            register_optimizer_step_post_hook(self._stepped),
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
             modules.register_module_parameter_registration_hook(self._registered),
             modules.register_module_buffer_registration_hook(self._registered),
         ]
 
     def stop(self) -> None:
         """End watching."""
-        recording.watch_by(None)
+        recording.wrap_dispatch(None)
         vars(conversion)["become"] = _become
         while self._hooks:
             self._hooks.pop().remove()
@@ -113,24 +113,24 @@ class Watch:
         return looks, steps
 
     def begin(self) -> None:
-        """Another program begins: another thread may count the steps, and the first looks are close together."""
+        """Prepare for another program: another thread may count the steps, and the first looks are close together."""
         self._leader = None
         self._eager = EAGER_SECONDS
         self._next = 0.0
 
     def look(self, *, thorough: bool = False) -> None:
-        """Look now; `thorough`: also for what was made behind the dispatch path's back."""
+        """Look now; `thorough`: also for tensors that were not made on the dispatch path."""
         if not self._busy.acquire(blocking=False):
             return
         try:
             began = thread_time()
-            said = self._words()
-            unsaid = max(said.unsaid(device) for device in self.machine.cards)
-            if unsaid and (thorough or began >= self._next_scan):
+            claims = self._claims()
+            unclaimed = max(claims.unclaimed(device) for device in self.machine.cards)
+            if unclaimed and (thorough or began >= self._next_scan):
                 self._scan()
                 began = thread_time()
-                said = self._words()
-            sums = tuple(said.sums(device) for device in self.machine.cards)
+                claims = self._claims()
+            sums = tuple(claims.sums(device) for device in self.machine.cards)
             reserved = tuple(device.allocator.reserved_bytes for device in self.machine.cards)
             self._looks.append(Look(here.host.now, sums, reserved))
             if len(self._looks) > PENDING:
@@ -139,12 +139,12 @@ class Watch:
             self._pause = took / (EAGER_SHARE if self._eager > 0 else SHARE)
             self._eager -= took
             now = perf_counter()
-            self._next, self._worked = now + max(self._pause, LEAST_SECONDS), process_time()
+            self._next, self._looked_at = now + max(self._pause, LEAST_SECONDS), process_time()
         finally:
             self._busy.release()
 
     def _around(self, way: Any) -> Any:
-        """The dispatch path, watched. A look comes before an op: what ops gave before has its grad_fn by then."""
+        """Wrap the dispatch path. A look comes before an op, when the results of earlier ops have their grad_fn."""
         made = self._made
         reference = weakref.ref
 
@@ -152,7 +152,7 @@ class Watch:
             __tracebackhide__ = True
             now = perf_counter()
             if now >= self._next:
-                early = self._pause - (process_time() - self._worked)
+                early = self._pause - (process_time() - self._looked_at)
                 if early <= 0:
                     self.look()
                 else:
@@ -174,9 +174,9 @@ class Watch:
 
         return watched
 
-    def _words(self) -> Words:
-        said = Words(self.machine)
-        said.roots(self._modules, self._optimizers)
+    def _claims(self) -> Claims:
+        claims = Claims(self.machine)
+        claims.add_roots(self._modules, self._optimizers)
         tensors: list[Any] = []
         entries: list[list[Any]] = []
         tensor: Any = None
@@ -189,19 +189,19 @@ class Watch:
                 tensors.append(tensor)
                 entries.append(entry)
         tensor = None  # only the list may hold it
-        kept = holdings.kept_by_autograd(tensors)
+        kept = categories.kept_by_autograd(tensors)
         for tensor, entry, saved in zip(tensors, entries, kept, strict=True):
             if tensor.__class__ is not FakeCudaTensor:
-                continue  # it went to the host (`conversion.become`)
+                continue  # it moved to the host (`conversion.become`)
             if saved and entry[1] == UNKNOWN:
-                entry[1] = KEPT  # and stays it while backward has it in its hands
-            said.tensor(tensor, entry[1])
-        return said
+                entry[1] = KEPT  # also while backward refers to it
+            claims.add_tensor(tensor, entry[1])
+        return claims
 
     def _scan(self) -> None:
         """Look for tensors that no op returned (parameters that `module.to` moved), for modules and optimizers."""
         began = thread_time()
-        found = holdings.live()
+        found = categories.live()
         for tensor in found.tensors:
             known = self._made.get(id(tensor))
             if known is None or known[0]() is not tensor:
@@ -212,7 +212,7 @@ class Watch:
         self._next_scan = ended + (ended - began) / SCAN_SHARE
 
     def _become(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """`conversion.become`: a module's parameter that moves to a device is no op's result."""
+        """`conversion.become`, which moves a module's parameter to a device without an op."""
         _become(target, source)
         if target.__class__ is FakeCudaTensor:
             self._made[id(target)] = [weakref.ref(target), UNKNOWN]
@@ -220,14 +220,14 @@ class Watch:
     def _registered(self, module: torch.nn.Module, name: str, value: Any) -> None:
         self._modules.add(module)
 
-    def _steps(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self._optimizers.add(optimizer)
 
-    def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         leader = self._leader
         if leader is None:
             self._leader = leader = threading.get_ident()
-        if leader != threading.get_ident():  # of several ranks, the first one to step counts the steps
+        if leader != threading.get_ident():  # of several ranks, only the first to step counts
             return
         self._count += 1
         self.steps.append((here.host.now, self._count))

@@ -1,4 +1,4 @@
-"""Who holds device memory: the variables and containers by which a program keeps tensors alive."""
+"""Names the variables and containers that hold device memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 
 _FEW = 64
-"""Tensors whose holders are looked for."""
+"""At most this many tensors' holders are looked up."""
 
 
 def training() -> tuple[list[torch.optim.Optimizer], list[torch.Tensor]]:
-    """All optimizers that are alive, and the device tensors that have gradients."""
+    """All live optimizers, and the device tensors that have gradients."""
     found = categories.live()
     return found.optimizers, [t for t in found.tensors if t.requires_grad and t.is_leaf and t.grad is not None]
 
@@ -30,8 +30,8 @@ def training() -> tuple[list[torch.optim.Optimizer], list[torch.Tensor]]:
 def holder(addresses: Iterable[int]) -> str:
     """Name what holds the memory at these addresses, such as ``the list `losses```; empty if it is not found.
 
-    Memory that no tensor of Python's lies in is held by autograd: then those tensors are looked at whose graphs may
-    hold it, non-leaves that a program keeps.
+    Memory without a Python tensor is held by autograd: then tensors whose graphs may hold it are looked up, which are
+    the non-leaves that a program keeps.
     """
     wanted = set(addresses)
     tensors = categories.live().tensors
@@ -43,11 +43,11 @@ def holder(addresses: Iterable[int]) -> str:
     return ""
 
 
-def _named(tensor: FakeCudaTensor, ours: tuple[Any, ...]) -> str:
-    """The variable or container that refers to a tensor."""
-    mine = {id(one) for one in ours}
+def _named(tensor: FakeCudaTensor, own_lists: tuple[Any, ...]) -> str:
+    """The variable or container that refers to a tensor, other than this module's own lists."""
+    own = {id(one) for one in own_lists}
     for referrer in gc.get_referrers(tensor):
-        if id(referrer) in mine:
+        if id(referrer) in own:
             continue
         if isinstance(referrer, (list, deque, tuple, set)):
             name = _variable(referrer)
@@ -65,7 +65,7 @@ def _named(tensor: FakeCudaTensor, ours: tuple[Any, ...]) -> str:
 
 
 def _variable(thing: object) -> str:
-    """The name by which a frame that runs, or the main program, knows a thing."""
+    """The variable of the main program, the notebook or a running frame that is `thing`; empty if there is none."""
     frame = sys._getframe(1)
     spaces: list[dict[str, Any]] = [vars(sys.modules["__main__"])]
     shell = environment.shell()

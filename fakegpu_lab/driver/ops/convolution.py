@@ -1,4 +1,4 @@
-"""cuDNN's convolutions under their own names (`torch.cudnn_convolution`): `aten::convolution` without a bias."""
+"""cuDNN's convolutions under their own names, such as `torch.cudnn_convolution`: `aten::convolution` without a bias."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _convolution: Callable[..., torch.Tensor] = torch.ops.aten.convolution.default
 
 
 def cudnn_convolution(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    """``aten::cudnn_convolution``; its choices of an algorithm do not change the result."""
+    """``aten::cudnn_convolution``; its arguments about algorithms do not change the result."""
     source, weight, padding, stride, dilation, groups = args[:6]
     return _convolution(source, weight, None, stride, padding, dilation, False, [0] * len(padding), groups)
 

@@ -1,7 +1,7 @@
-"""What CUDA's kernels compute and the CPU's cannot: dtypes that only CUDA has, products with another dtype's result.
+"""Kernels that only CUDA has: ops in dtypes that the CPU lacks, products with results of another dtype.
 
-Which these are was read off torch's operator database (`dtypesIfCUDA` without `dtypes`). CUDA computes half precision
-in `acc_type` (float32) and rounds once; so is it done here, with the CPU's float32 kernel.
+The list comes from torch's operator database (`dtypesIfCUDA` without `dtypes`). CUDA computes half precision in
+`acc_type` (float32) and rounds once; this file does the same with the CPU's float32 kernel.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _FLOAT16 = (torch.float16,)
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
+# By name, or name.overload: the dtypes that are widened, and the dtype in which the CPU computes them.
 _WIDENED = {
     "_upsample_bicubic2d_aa": (HALVES, torch.float32),
     "_upsample_bicubic2d_aa_backward": (HALVES, torch.float32),
@@ -42,12 +43,12 @@ _WIDENED = {
     "round_.decimals": (_FLOAT16, torch.float32),
 }
 
-# Their kernels make conjugate views within, and leave it to the dispatcher to compute them.
-_CONJUGATE = ("linalg_", "_linalg_", "cholesky_", "triangular_solve", "ormqr", "geqrf", "lu_")
+# Prefixes of ops whose CPU kernels make conjugate views and rely on the dispatcher to resolve them.
+_MAKE_CONJUGATE_VIEWS = ("linalg_", "_linalg_", "cholesky_", "triangular_solve", "ormqr", "geqrf", "lu_")
 
 
 def kernel(op: Op, call: Kernel) -> Kernel:
-    """What computes `op` in place of `call`; `call` itself for most ops."""
+    """The function that computes `op` in place of `call`; `call` itself for most ops."""
     overload = op.schema.overload_name
     if overload.startswith("dtype") and op.name in _PRODUCTS:
         return _PRODUCTS[op.name]
@@ -56,8 +57,8 @@ def kernel(op: Op, call: Kernel) -> Kernel:
     if op.name == "nansum":
         return _nansum(call)
     if op.name == "new_empty_strided":
-        return _strided(call)
-    if op.name.startswith(_CONJUGATE):
+        return _without_layout(call)
+    if op.name.startswith(_MAKE_CONJUGATE_VIEWS):
         return _conjugating(call)
     name = op.name if overload in ("", "out") else f"{op.name}.{overload.removesuffix('_out')}"
     widened = _WIDENED.get(name)
@@ -65,9 +66,9 @@ def kernel(op: Op, call: Kernel) -> Kernel:
 
 
 def _conjugating(call: Kernel) -> Kernel:
-    """`call`, with the dispatcher's fallbacks for conjugate and negative views on.
+    """`call`, with the dispatcher's fallbacks for conjugate and negative views switched on.
 
-    Above `__torch_dispatch__` they have run already and are off, for the op and for all that its kernel calls.
+    They run above `__torch_dispatch__` and are then off for the op and everything that its kernel calls.
     """
     guard, keys = torch._C._SetExcludeDispatchKeyGuard, torch._C.DispatchKey
 
@@ -83,7 +84,7 @@ def _resolved(value: Any) -> Any:
 
 
 def _widening(call: Kernel, written: tuple[str, ...], narrow: Collection[torch.dtype], wide: torch.dtype) -> Kernel:
-    """`call`, with operands of the dtypes `narrow` widened and results rounded back."""
+    """`call`, with operands of the dtypes `narrow` widened to `wide` and results rounded back."""
 
     def widening(*args: Any, **kwargs: Any) -> Any:
         operands = [v for v in (*args, *kwargs.values()) if isinstance(v, torch.Tensor) and v.dtype in narrow]
@@ -109,8 +110,8 @@ def _widening(call: Kernel, written: tuple[str, ...], narrow: Collection[torch.d
     return widening
 
 
-def _strided(call: Kernel) -> Kernel:
-    """`new_empty_strided` of a strided gradient, asked for in the layout of its compressed sparse leaf.
+def _without_layout(call: Kernel) -> Kernel:
+    """`new_empty_strided` of a strided gradient, called with the layout of its compressed sparse leaf.
 
     accumulate_grad.h takes such a gradient as it is, but does not see that the leaf is compressed.
     """
@@ -122,7 +123,7 @@ def _strided(call: Kernel) -> Kernel:
 
 
 def _nansum(call: Kernel) -> Kernel:
-    """Complex numbers, too (cuda/ReduceSumProdKernel.cu, nansum_kernel_cuda)."""
+    """`nansum` that also takes complex numbers (cuda/ReduceSumProdKernel.cu, nansum_kernel_cuda)."""
 
     def nansum(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if not self.is_complex():
@@ -133,12 +134,13 @@ def _nansum(call: Kernel) -> Kernel:
     return nansum
 
 
-# cuda/Blas.cpp, _mm_dtype_out_cuda, _addmm_dtype_out_cuda and baddbmm_bmm_out_dtype_checks: products of half-precision
-# matrices whose float32 sums are the result.
+# Products of half-precision matrices with a float32 result: _mm_dtype_out_cuda, _addmm_dtype_out_cuda and
+# baddbmm_bmm_out_dtype_checks in cuda/Blas.cpp. The parameters are those of the schemas. `_addmm` and `_baddbmm` look
+# alike, but check their arguments in different orders, which decides the error that a user sees.
 
 
 def _mm(self: torch.Tensor, mat2: torch.Tensor, out_dtype: torch.dtype, out: torch.Tensor | None = None) -> Any:
-    _matrices(("self", self), ("mat2", mat2))
+    _check_matrices(("self", self), ("mat2", mat2))
     if self.dtype is not mat2.dtype:
         raise RuntimeError("input dtypes must be the same")
     _check_result(self.dtype, out_dtype, out)
@@ -155,7 +157,7 @@ def _addmm(
     alpha: complex = 1,
     out: torch.Tensor | None = None,
 ) -> Any:
-    _matrices(("mat1", mat1), ("mat2", mat2))
+    _check_matrices(("mat1", mat1), ("mat2", mat2))
     if mat1.dtype is not mat2.dtype:
         one, other = (str(tensor.dtype) for tensor in (mat1, mat2))
         raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {one} and {other}")
@@ -167,7 +169,7 @@ def _addmm(
 
 
 def _bmm(self: torch.Tensor, mat2: torch.Tensor, out_dtype: torch.dtype, out: torch.Tensor | None = None) -> Any:
-    _batches(self, mat2)
+    _check_batches(self, mat2)
     _check_result(self.dtype, out_dtype, out)
     return torch.bmm(self.to(out_dtype), mat2.to(out_dtype), out=out)
 
@@ -184,7 +186,7 @@ def _baddbmm(
 ) -> Any:
     if self.dtype not in (out_dtype, batch1.dtype):
         raise RuntimeError("self dtype must match either out_dtype or batch1 dtype")
-    _batches(batch1, batch2)
+    _check_batches(batch1, batch2)
     _check_result(batch1.dtype, out_dtype, out)
     product = torch.baddbmm(self.to(out_dtype), batch1.to(out_dtype), batch2.to(out_dtype), beta=beta, alpha=alpha)
     return product if out is None else _into(out, product)
@@ -196,7 +198,7 @@ def _into(out: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
     return out.copy_(result)
 
 
-def _matrices(left: tuple[str, torch.Tensor], right: tuple[str, torch.Tensor]) -> None:
+def _check_matrices(left: tuple[str, torch.Tensor], right: tuple[str, torch.Tensor]) -> None:
     for name, tensor in (left, right):
         if tensor.dim() != 2:
             raise RuntimeError(f"{name} must be a matrix, got {tensor.dim()}-D tensor")
@@ -205,7 +207,7 @@ def _matrices(left: tuple[str, torch.Tensor], right: tuple[str, torch.Tensor]) -
         raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({m}x{k} and {rows}x{n})")
 
 
-def _batches(batch1: torch.Tensor, batch2: torch.Tensor) -> None:
+def _check_batches(batch1: torch.Tensor, batch2: torch.Tensor) -> None:
     for name, tensor in (("batch1", batch1), ("batch2", batch2)):
         if tensor.dim() != 3:
             raise RuntimeError(f"{name} must be a 3D tensor")

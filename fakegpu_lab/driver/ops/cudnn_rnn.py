@@ -1,33 +1,40 @@
 """LSTM, GRU and RNN layers as cuDNN runs them: one op, one buffer of weights, a reserve space kept for backward.
 
-After aten/src/ATen/native/cudnn/RNN.cpp. With cuDNN switched off, or for dtypes that it does not take, a layer runs
-cell by cell (`recurrent`). The numbers are those of torch's CPU layers; backward runs the forward again. cuDNN does not
-say how large its spaces are, so these are estimates: the reserve space has every gate, the cell and the output of
-every step of every layer; the workspace has the gates of every step of one layer, forward, and twice that, backward.
+Follows aten/src/ATen/native/cudnn/RNN.cpp. With cuDNN switched off, or for dtypes that it does not take, a layer runs
+cell by cell (`recurrent_cells`). torch's CPU layers compute the values; backward runs the forward again. The sizes of
+cuDNN's spaces are not documented, so these are estimates: the reserve space has every gate, the cell and the output of
+every step of every layer; the workspace has the gates of every step of one layer in forward, and twice that in
+backward.
 """
 
 from __future__ import annotations
 
-import warnings
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fakegpu_lab.driver.asserts import device_asserts
-from fakegpu_lab.driver.base.device_memory import new, take, take_bytes
-from fakegpu_lab.driver.base.metadata import sync_metadata
+from fakegpu_lab.driver.base.device_memory import new, take_bytes
 from fakegpu_lab.driver.base.privateuse1 import NAME
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, share, wrap, wrap_view
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap, wrap_view
 from fakegpu_lab.driver.copies import transfer
 from fakegpu_lab.driver.cost.products import product
 from fakegpu_lab.driver.cost.work import Work, kernel
-from fakegpu_lab.driver.ops import cudnn_rnn_values as numbers
-from fakegpu_lab.driver.placement import device_check, dtypes
+from fakegpu_lab.driver.ops import cudnn_rnn_values as values
+from fakegpu_lab.driver.ops.cudnn_rnn_values import GRU, LSTM, RELU, TANH, Call
+from fakegpu_lab.driver.ops.cudnn_rnn_weights import (
+    check_attributes,
+    flat_weights,
+    flatten,
+    weight_gradients,
+    weight_offsets,
+)
+from fakegpu_lab.driver.placement import device_check
 from fakegpu_lab.driver.random.generators import draw_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from fakegpu_lab.driver.cost.op import Op
     from fakegpu_lab.hardware.buffer import Buffer
@@ -38,14 +45,9 @@ if TYPE_CHECKING:
 _aten: Any = torch.ops.aten
 _DTYPES = (torch.float16, torch.float32, torch.float64)
 _DROPOUT_STATE = 2 * 1024 * 1024 + 64 * 1024
-"""Bytes of the state of cuDNN's dropout: "slightly over 2MB", says RNN.cpp."""
+"""Bytes of cuDNN's dropout state, "slightly over 2MB" according to RNN.cpp."""
 _DROPOUT_KEY = -1
-"""Where `Device.workspaces` keeps it."""
-
-_SCATTERED = (
-    "RNN module weights are not part of single contiguous chunk of memory. This means they need to be compacted at "
-    "every call, possibly greatly increasing memory usage. To compact weights again call flatten_parameters()."
-)
+"""Its key in `Device.workspaces`."""
 
 
 def acceptable(tensor: Tensor) -> bool:
@@ -58,124 +60,40 @@ def acceptable(tensor: Tensor) -> bool:
     )
 
 
-def _places(weights: Sequence[Tensor], per_layer: int, biased: bool) -> tuple[list[int], int]:
-    """Where each weight begins in the buffer, in elements, and the buffer's length: matrices first, then biases.
-
-    cuDNN's layers always have two biases; those of a layer without are zeros at the end.
-    """
-    bias = {i for i in range(len(weights)) if biased and i % per_layer in (2, 3)}
-    offsets, end = [0] * len(weights), 0
-    for i in [*(i for i in range(len(weights)) if i not in bias), *sorted(bias)]:
-        offsets[i] = end
-        end += weights[i].numel()
-    if not biased:
-        end += sum(2 * w.shape[0] for w in weights[::per_layer])
-    return offsets, end
-
-
-def _together(weights: Sequence[Any], per_layer: int, biased: bool) -> FakeCudaTensor | None:
-    """The one buffer that all weights are views of, or None (try_get_weight_buf)."""
-    first = weights[0]
-    offsets, length = _places(weights, per_layer, biased)
-    if first.__class__ is not FakeCudaTensor:
-        return None
-    whole = first._buffer
-    if any(
-        w.__class__ is not FakeCudaTensor
-        or w._buffer is not whole
-        or w.dtype is not first.dtype
-        or w.storage_offset() != at
-        or not w.is_contiguous()
-        for w, at in zip(weights, offsets, strict=True)
-    ):
-        return None
-    if whole.nbytes < length * first.element_size():
-        return None
-    return wrap_view(first._inner.detach().as_strided((length,), (1,), 0), first._device, whole, first)
-
-
-def _check_attributes(source: Tensor, weights: Sequence[Tensor], hidden: Sequence[Tensor | None]) -> None:
-    """``check_attributes`` of aten/src/ATen/native/RNN.h, with `check_dtype`: hidden states first, then weights.
-
-    Raises
-    ------
-    RuntimeError
-        A tensor is on another device than the input, or has another dtype.
-    """
-    named = [("hidden", tensor) for tensor in hidden if tensor is not None]
-    named += [("parameter", weight) for weight in weights]
-    for name, tensor in named:
-        if tensor.device != source.device:
-            raise RuntimeError(
-                f"Input and {name} tensors are not at the same device, found input tensor at {source.device} and "
-                f"{name} tensor at {tensor.device}"
-            )
-        if tensor.dtype is not source.dtype:
-            raise RuntimeError(
-                f"Input and {name} tensors are not the same dtype, found input tensor with "
-                f"{dtypes.scalar_type(source.dtype)} and {name} tensor with {dtypes.scalar_type(tensor.dtype)}"
-            )
-
-
-def flatten(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``_cudnn_rnn_flatten_weight``: the weights become views of one new buffer."""
-    weights, per_layer = args[0], args[1]
-    proj = args[5] if len(args) > 5 else kwargs.get("proj_size", 0)
-    biased = per_layer - bool(proj) == 4
-    offsets, length = _places(weights, per_layer, biased)
-    first = weights[0]
-    device = first._device
-    if device.retired:
-        raise device_asserts.gone(device)
-    buffer = take_bytes(device, length * first.element_size())
-    whole = torch.zeros(length, dtype=first.dtype, device=first._inner.device)
-    flat = wrap(whole, device, buffer)
-    for _ in (None, *weights):  # zeros, and copies
-        kernel(device)
-    for weight, at in zip(weights, offsets, strict=True):
-        view = whole[at : at + weight.numel()].view(weight.shape)
-        view.copy_(weight._inner)
-        weight._inner = view
-        weight._buffer = buffer
-        sync_metadata(weight)
-        share(weight, flat)
-    return flat
-
-
 def layer(mode: int, args: tuple[Any, ...]) -> Any:
     """``aten::lstm``, ``gru``, ``rnn_tanh`` and ``rnn_relu`` by cuDNN; `args` in the order of their schemas."""
-    packed = isinstance(args[1], torch.Tensor) and isinstance(args[3], (list, tuple))
-    if packed:
-        source, batch_sizes, hidden, weights, biased, layers, dropout, train, both = args
-        batch_first = False
-    else:
-        source, hidden, weights, biased, layers, dropout, train, both, batch_first = args
-        batch_sizes = None
-    h, c = hidden if mode == numbers.LSTM else (hidden, None)
+    source, hidden, weights, biased, layers, dropout, train, both, batch_first, batch_sizes = _layer_arguments(args)
+    h, c = hidden if mode == LSTM else (hidden, None)
+    per_layer = len(weights) // (layers * (2 if both else 1))
     if train and dropout:
         _dropout_state(source._device)
     if torch.is_autocast_enabled(NAME) and source.dtype is not torch.float64:
-        # autocast/rnn.cpp: to half, and flattened anew.
+        # autocast/rnn.cpp: cast to half, and flattened in `forward`
         source, h = source.half(), h.half()
         c = None if c is None else c.half()
         weights = [w.half() for w in weights]
         flat = None
     else:
-        flat = _together(weights, len(weights) // (layers * (2 if both else 1)), biased)
-        if flat is None:
-            _check_attributes(source, weights, (h, c))
-            warnings.warn(_SCATTERED, UserWarning, stacklevel=2)
+        flat = flat_weights(source, weights, (h, c), per_layer, biased)
     if batch_first:
         source = source.transpose(0, 1)
     width = (c if c is not None else h).shape[2]
     proj = h.shape[2] if h.shape[2] != width else 0
     out, hy, cy, _, _ = _aten._cudnn_rnn(
-        source, list(weights), len(weights) // (layers * (2 if both else 1)), flat, h, c, mode, width, proj, layers,
+        source, list(weights), per_layer, flat, h, c, mode, width, proj, layers,
         False, dropout, train, both, [] if batch_sizes is None else batch_sizes.tolist(), None,
     )  # fmt: skip
     if batch_first:
         out = out.transpose(0, 1)
-    return (out, hy, cy) if mode == numbers.LSTM else (out, hy)
+    return (out, hy, cy) if mode == LSTM else (out, hy)
+
+
+def _layer_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of either schema: of packed sequences, which have batch sizes, or of others."""
+    if isinstance(args[1], torch.Tensor) and isinstance(args[3], (list, tuple)):
+        source, batch_sizes, *rest = args
+        return source, *rest, False, batch_sizes
+    return *args, None
 
 
 def _dropout_state(device: Device) -> None:
@@ -183,11 +101,11 @@ def _dropout_state(device: Device) -> None:
         device.workspaces[_DROPOUT_KEY] = take_bytes(device, _DROPOUT_STATE)
 
 
-def _named(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Device, dict[str, Any]]:
+def _device_and_arguments(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Device, dict[str, Any]]:
     named = dict(zip(op.arguments, args, strict=False)) | kwargs
     tensors = [(name, value) for name, value in named.items() if isinstance(value, torch.Tensor)]
     tensors += [("weight", weight) for weight in named["weight"]]
-    _check_attributes(named["input"], named["weight"], (named["hx"], named.get("cx")))
+    check_attributes(named["input"], named["weight"], (named["hx"], named.get("cx")))
     device = device_check.resolve(op, tensors, args)
     assert device is not None
     if device.retired:
@@ -195,15 +113,15 @@ def _named(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Devic
     return device, named
 
 
-def _spaces(call: numbers.Call) -> tuple[int, int]:
+def _spaces(call: Call) -> tuple[int, int]:
     """The reserve space and the forward workspace, in bytes."""
     step = call.steps * call.gates * call.width * call.source.element_size()
     units = call.steps * call.width * call.source.element_size()
     return call.layers * call.directions * (step + 2 * units), call.directions * step
 
 
-def _work(device: Device, call: numbers.Call) -> Work:
-    """A product for the inputs of all steps of a layer, then one small product a step."""
+def _work(device: Device, call: Call) -> Work:
+    """One product for the inputs of all steps of a layer, then one small product for each step."""
     dtype, columns = call.source.dtype, call.gates * call.width
     sequence = len(call.batch_sizes) or call.source.shape[0]
     batch = call.batch_sizes[0] if call.batch_sizes else call.source.shape[1]
@@ -220,14 +138,14 @@ def _work(device: Device, call: numbers.Call) -> Work:
 
 def forward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``_cudnn_rnn``."""
-    device, named = _named(op, args, kwargs)
-    call = numbers.Call.of(named)
+    device, named = _device_and_arguments(op, args, kwargs)
+    call = Call.of(named)
     flat = named.get("weight_buf")
     if flat is None:
-        _, length = _places(named["weight"], named["weight_stride0"], call.biased)
+        _, length = weight_offsets(named["weight"], named["weight_stride0"], call.biased)
         inner = torch.empty(length, dtype=call.source.dtype, device=call.source.device)
         flat = new(inner, device)
-        for _ in named["weight"]:  # copied
+        for _ in named["weight"]:  # each is copied
             kernel(device)
     copied = None if call.source.is_contiguous() else take_bytes(device, call.source.nbytes)
     shapes = call.shapes()
@@ -239,7 +157,7 @@ def forward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     seed = draw_seed(device, 4) if call.drops else 0
     if call.drops and not inner_reserve.is_meta:
         inner_reserve[:8].view(torch.int64).fill_(seed)
-    results = numbers.forward(call, seed)
+    results = values.forward(call, seed)
     kernel(device, _work(device, call))
     del workspace, copied
     out, hy, cy = (
@@ -249,57 +167,50 @@ def forward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``_cudnn_rnn_backward``: the weights' gradients are views of one buffer, as the weights are."""
-    device, named = _named(op, args, kwargs)
-    call = numbers.Call.of(named)
+    """``_cudnn_rnn_backward``: the gradients of the weights are views of one buffer, as the weights are."""
+    device, named = _device_and_arguments(op, args, kwargs)
+    call = Call.of(named)
     weights, mask = named["weight"], named["output_mask"]
     grads = [named.get(name) for name in ("grad_output", "grad_hy", "grad_cy")]
     if all(grad is None for grad in grads):
         return None, None, None, [None] * len(weights)
     if not call.train:
         raise RuntimeError("cudnn RNN backward can only be called in training mode")
-    element = call.source.element_size()
-    missing: list[Buffer] = [
-        take_bytes(device, count * element)
-        for grad, count in zip(grads, map(prod, call.shapes()), strict=True)
-        if grad is None and count
-    ]
+    missing = _missing_gradients(device, call, grads)
     copied = None if call.source.is_contiguous() else take_bytes(device, call.source.nbytes)
     outer: list[Tensor | None] = [call.source, call.hidden, call.cell]
     buffers = [take_bytes(device, t.nbytes) if t is not None else None for t in outer]
     workspace = take_bytes(device, 2 * _spaces(call)[1])
-    reserve = named["reserve"]._inner
-    seed = int(reserve[:8].view(torch.int64)) if call.drops and not reserve.is_meta else 0
+    seed = _saved_seed(call, named["reserve"]._inner)
     inner = [None if grad is None else grad._inner for grad in grads]
-    of_inputs, of_weights = numbers.backward(call, seed, inner)
-    for _ in range(1 + bool(mask[3])):  # of the input and of the weights: each costs what forward does
+    grad_inputs, grad_weights = values.backward(call, seed, inner)
+    for _ in range(1 + bool(mask[3])):  # gradients of the input, and of the weights: each costs as much as forward
         kernel(device, _work(device, call))
     wrapped: list[Any] = [
         wrap(grad.contiguous(), device, buffer) if wanted and grad is not None and buffer is not None else None
-        for grad, buffer, wanted in zip(of_inputs, buffers, mask, strict=False)
+        for grad, buffer, wanted in zip(grad_inputs, buffers, mask, strict=False)
     ]
     del missing, copied, buffers
-    shown: list[Any] = [None] * len(weights)
+    wrapped_weights: list[Any] = [None] * len(weights)
     if mask[3]:
-        shown = _weight_gradients(device, named, call, of_weights)
+        wrapped_weights = weight_gradients(device, named, call, grad_weights)
     del workspace
-    return (*wrapped, shown)
+    return (*wrapped, wrapped_weights)
 
 
-def _weight_gradients(
-    device: Device, named: dict[str, Any], call: numbers.Call, grads: Sequence[Tensor]
-) -> list[FakeCudaTensor]:
-    offsets, length = _places(named["weight"], named["weight_stride0"], call.biased)
-    buffer = take_bytes(device, length * call.source.element_size())
-    if not call.biased:  # cuDNN's layer has biases and torch's has not: each gradient is copied out
-        return [wrap(grad.contiguous(), device, take(device, grad)) for grad in grads]
-    whole = torch.empty(length, dtype=call.source.dtype, device=call.source.device)
-    views = []
-    for grad, at in zip(grads, offsets, strict=True):
-        view = whole[at : at + grad.numel()].view(grad.shape)
-        view.copy_(grad)
-        views.append(wrap_view(view, device, buffer))
-    return views
+def _missing_gradients(device: Device, call: Call, grads: list[Any]) -> list[Buffer]:
+    """Memory for zeros in place of the gradients that autograd did not pass."""
+    element = call.source.element_size()
+    return [
+        take_bytes(device, count * element)
+        for grad, count in zip(grads, map(prod, call.shapes()), strict=True)
+        if grad is None and count
+    ]
+
+
+def _saved_seed(call: Call, reserve: Tensor) -> int:
+    """Dropout's seed, which forward kept in the reserve space."""
+    return int(reserve[:8].view(torch.int64)) if call.drops and not reserve.is_meta else 0
 
 
 def _by_name(mode: int) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:
@@ -311,7 +222,7 @@ def _by_name(mode: int) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:
     return run
 
 
-_MODES = {"lstm": numbers.LSTM, "gru": numbers.GRU, "rnn_tanh": numbers.TANH, "rnn_relu": numbers.RELU}
+_MODES = {"lstm": LSTM, "gru": GRU, "rnn_tanh": TANH, "rnn_relu": RELU}
 
 transfer.HANDLERS.update(
     {
@@ -324,7 +235,7 @@ transfer.HANDLERS.update(
 
 
 def register(library: Any) -> None:
-    """Register the layers above autograd: C++ would take them apart into cells."""
+    """Register the layers above autograd, where C++ would decompose them into cells."""
 
     def layer_kernel(mode: int, composite: Any) -> Callable[..., Any]:
         def run(*args: Any) -> Any:

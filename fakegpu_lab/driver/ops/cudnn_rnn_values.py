@@ -1,4 +1,4 @@
-"""The numbers of a recurrent layer, forward and backward, by torch's CPU layers."""
+"""Computes the values of a recurrent layer, forward and backward, with torch's CPU layers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GATES = {RELU: 1, TANH: 1, LSTM: 4, GRU: 3}
 
 @dataclass
 class Call:
-    """One call of a layer, by inner tensors, time first (or packed)."""
+    """One call of a layer, with inner tensors, time first (or packed)."""
 
     mode: int
     source: Tensor
@@ -61,7 +61,7 @@ class Call:
 
     @property
     def gates(self) -> int:
-        """Matrices a step."""
+        """Gates of a cell."""
         return _GATES[self.mode]
 
     @property
@@ -75,7 +75,7 @@ class Call:
         return self.train and self.dropout > 0 and self.layers > 1
 
     def shapes(self) -> list[tuple[int, ...]]:
-        """Of the output, the last hidden states and the last cells; (0,) for no cells."""
+        """The shapes of the output, the last hidden states and the last cells, which are (0,) if there are none."""
         out = (*self.source.shape[:-1], (self.projected or self.width) * self.directions)
         return [out, tuple(self.hidden.shape), (0,) if self.cell is None else tuple(self.cell.shape)]
 
@@ -86,7 +86,7 @@ def _run(call: Call, source: Tensor, hidden: Tensor, cell: Tensor | None, weight
     states = (hidden, cell) if cell is not None else hidden
     rest = (call.biased, call.layers, call.dropout, call.train, call.bidirectional)
     with warnings.catch_warnings():
-        if call.projected:  # the host's fast path does not take projections, and says so
+        if call.projected:  # the CPU's fast path does not support projections, and warns
             warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
         if call.batch_sizes:
             return tuple(function(source, torch.tensor(call.batch_sizes), states, weights, *rest))
@@ -95,7 +95,7 @@ def _run(call: Call, source: Tensor, hidden: Tensor, cell: Tensor | None, weight
 
 @contextmanager
 def _seeded(call: Call, seed: int) -> Iterator[None]:
-    """Dropout's mask from `seed`; the host's generator as it was afterwards."""
+    """Draw dropout's mask from `seed`, and restore the host's generator afterwards."""
     if not call.drops:
         yield
         return
@@ -121,7 +121,7 @@ def backward(call: Call, seed: int, grads: list[Tensor | None]) -> tuple[list[Te
     outer = [call.source, call.hidden, *([] if call.cell is None else [call.cell])]
     if call.source.is_meta:
         return [*(torch.empty_like(t) for t in outer), None][:3], [torch.empty_like(w) for w in call.weights]
-    # This runs below autograd, which keeps its keys out of dispatch; the recomputation is plain autograd on the host.
+    # Below autograd its dispatch keys are excluded; the recomputation needs them, for plain autograd on the host.
     excluded = torch._C._dispatch_tls_local_exclude_set()
     for key in (torch._C.DispatchKey.AutogradCPU, torch._C.DispatchKey.ADInplaceOrView):
         excluded = excluded - torch._C.DispatchKeySet(key)

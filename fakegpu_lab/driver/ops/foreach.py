@@ -1,7 +1,7 @@
-"""foreach ops over tensors of several devices: CUDA leaves its fused kernels and takes them one by one.
+"""foreach ops over tensors of several devices, which CUDA runs one by one and not with its fused kernels.
 
-See `can_use_fast_route` and the slow kernels in aten/src/ATen/native/ForeachUtils.h and ForeachOpsKernels.cpp. Each
-tensor then meets the rules of the plain op.
+See `can_use_fast_route` and the slow kernels in aten/src/ATen/native/ForeachUtils.h and ForeachOpsKernels.cpp. The
+rules of the plain op then apply to each tensor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def one_by_one(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a foreach op on each place of its lists."""
+    """Run a foreach op on each position of its lists."""
     count = next(len(a) for a in args if isinstance(a, (list, tuple)))
     if op.name == "_foreach_copy_":
         for target, source in zip(args[0], args[1], strict=True):
@@ -27,7 +27,7 @@ def one_by_one(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return [result[0] for result in results]
 
 
-def _at(argument: Any, place: int, count: int) -> Any:
+def _at(argument: Any, position: int, count: int) -> Any:
     if isinstance(argument, (list, tuple)) and len(argument) == count:
-        return [argument[place]]
+        return [argument[position]]
     return argument

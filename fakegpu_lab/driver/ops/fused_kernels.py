@@ -1,8 +1,8 @@
-"""Ops that CUDA has a kernel for, and torch takes apart on the device types that it does not know.
+"""Ops that are one kernel on CUDA, and that torch decomposes on device types that it does not know.
 
-`silu_backward`, `mish_backward` and `_fused_rms_norm` have composite fallbacks in native_functions.yaml: by these a
-SiLU's backward would take four kernels and five times its memory. With a kernel for PrivateUse1 they stay whole.
-`embedding_dense_backward` stays whole anyway; here it is given the buffers that CUDA's takes while it runs.
+`silu_backward`, `mish_backward` and `_fused_rms_norm` have composite fallbacks in native_functions.yaml, by which the
+backward of a SiLU would take four kernels and five times its memory. With a kernel for PrivateUse1 they stay whole.
+`embedding_dense_backward` is not decomposed; this file adds the buffers that CUDA's kernel takes while it runs.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _LONG = 8
 
 
 def _kernel(compute: Callable[..., Any]) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:
-    """`compute`, of a device and inner tensors, as one kernel."""
+    """A handler that runs `compute`, on a device and inner tensors, as one kernel."""
 
     def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         values = [*args, *kwargs.values()]
         for value in values:
             if value.__class__ is not FakeCudaTensor and isinstance(value, torch.Tensor) and _dispatches(value):
-                return NotImplemented  # a wrapper subclass takes itself apart (AsyncCollectiveTensor, DTensor)
+                return NotImplemented  # a wrapper subclass unwraps itself (AsyncCollectiveTensor, DTensor)
         named = zip((*op.arguments, *kwargs), values, strict=False)
         device = device_check.resolve(op, [(n, v) for n, v in named if isinstance(v, torch.Tensor)], args)
         assert device is not None
@@ -57,7 +57,7 @@ def _dispatches(tensor: Tensor) -> bool:
 
 
 def rms_norm(device: Device, source: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> Any:
-    """``_fused_rms_norm``: the output, and one float a row for backward (cuda/layer_norm_kernel.cu)."""
+    """``_fused_rms_norm``: the output, and one float for each row, for backward (cuda/layer_norm_kernel.cu)."""
     dims = list(range(-len(shape), 0))
     wide = widened(source)
     scale = (wide.square().mean(dims, keepdim=True) + (torch.finfo(wide.dtype).eps if eps is None else eps)).rsqrt()
@@ -73,18 +73,18 @@ def rms_norm_backward(
 ) -> Any:  # fmt: skip
     """``_fused_rms_norm_backward``."""
     dims = list(range(-len(shape), 0))
-    wide, given = widened(source), widened(grad)
+    wide, grad = widened(source), widened(grad)
     normal = wide * scale
-    of_normal = given if weight is None else given * widened(weight)
-    of_source = of_weight = None
+    grad_normal = grad if weight is None else grad * widened(weight)
+    grad_source = grad_weight = None
     if mask[0]:
-        inner = scale * (of_normal - normal * (of_normal * normal).mean(dims, keepdim=True))
-        of_source = new(inner.to(source.dtype), device)
+        inner = scale * (grad_normal - normal * (grad_normal * normal).mean(dims, keepdim=True))
+        grad_source = new(inner.to(source.dtype), device)
     if mask[1] and weight is not None:
         rows = list(range(source.dim() - len(shape)))
-        total = (given * normal).sum(rows) if rows else given * normal
-        of_weight = new(total.to(weight.dtype), device)
-    return of_source, of_weight
+        total = (grad * normal).sum(rows) if rows else grad * normal
+        grad_weight = new(total.to(weight.dtype), device)
+    return grad_source, grad_weight
 
 
 def embedding_backward(
@@ -92,15 +92,15 @@ def embedding_backward(
 ) -> FakeCudaTensor:
     """``embedding_dense_backward``.
 
-    More than 3072 indices are sorted first, and equal ones are summed ten at a time into a buffer
-    of partial sums (cuda/Embedding.cu, embedding_dense_backward_cuda; cuda/EmbeddingBackwardKernel.cu). What cub's
-    sort takes for itself is left out.
+    More than 3072 indices are sorted first, and equal ones are summed ten at a time into a buffer of partial sums
+    (cuda/Embedding.cu, embedding_dense_backward_cuda; cuda/EmbeddingBackwardKernel.cu). The memory that cub's sort
+    takes is left out.
     """
     count, width = indices.numel(), grad.shape[-1]
     held = []
     sorts = count > 3072 or (by_count and count > 0)
     if sorts:
-        held = [take_bytes(device, count * indices.element_size()) for _ in range(2)]  # sorted, and where they were
+        held = [take_bytes(device, count * indices.element_size()) for _ in range(2)]  # sorted, and their positions
     inner = _aten.embedding_dense_backward(grad, indices, rows, padding, by_count)
     result = new(inner, device)
     if sorts:
@@ -122,7 +122,7 @@ def _mish_backward(device: Device, grad: Tensor, source: Tensor) -> FakeCudaTens
 
 
 def _unreachable(*args: Any, **kwargs: Any) -> Any:
-    """Stands in torch's table so that it does not take the op apart: device tensors go to `dispatch` before it."""
+    """Keeps torch from decomposing the op by its place in torch's table; device tensors reach `dispatcher` first."""
     raise NotImplementedError("an op of a simulated GPU on a tensor that does not know its machine")
 
 
@@ -142,6 +142,6 @@ transfer.HANDLERS.update(
 
 
 def register(library: Any) -> None:
-    """Register the ops that would be taken apart."""
+    """Register the ops that torch would decompose."""
     for name in _WHOLE:
         library.impl(name, _unreachable, "PrivateUse1")

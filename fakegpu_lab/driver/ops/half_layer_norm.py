@@ -1,6 +1,6 @@
-"""Layer norm of half-precision operands: CUDA computes it, and keeps its statistics, in float32.
+"""Layer norm of half-precision operands, which CUDA computes in float32, statistics included.
 
-cuda/layer_norm_kernel.cu (`acc_type`); torch's CPU kernel would keep them in half precision.
+cuda/layer_norm_kernel.cu (`acc_type`); torch's CPU kernel would keep the statistics in half precision.
 """
 
 from __future__ import annotations
@@ -51,4 +51,4 @@ CALLS: dict[str, Callable[..., Any]] = {
     "native_layer_norm": layer_norm,
     "native_layer_norm_backward": layer_norm_backward,
 }
-"""What computes an op on inner tensors, where it is not torch's own kernel."""
+"""Functions that compute an op on inner tensors in place of torch's CPU kernel."""

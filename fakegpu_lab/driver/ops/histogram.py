@@ -1,4 +1,4 @@
-"""``torch.histc`` of whole numbers, which CUDA counts and torch's CPU kernel refuses: mixtures of experts need it."""
+"""``torch.histc`` of integers, which CUDA computes and torch's CPU kernel refuses; mixture-of-experts models use it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _histc: Callable[..., torch.Tensor] = torch.ops.aten.histc.default
-_WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def histc(source: torch.Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> torch.Tensor:  # noqa: A002 (torch's)
@@ -19,11 +19,11 @@ def histc(source: torch.Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> 
         raise RuntimeError("HalfTensor is not supported")
     if source.dtype is torch.bfloat16:
         raise NotImplementedError("\"histc\" not implemented for 'BFloat16'")
-    if source.dtype not in _WHOLE or source.is_meta:
+    if source.dtype not in _INTEGERS or source.is_meta:
         return _histc(source, bins, min, max)
     if bins <= 0:
         raise RuntimeError("bins must be > 0")
-    values = source.flatten().long()  # the bounds of whole numbers are int64, and so is the division
+    values = source.flatten().long()  # for integers, bounds and division are int64
     low, high = int(min), int(max)
     if low == high and values.numel():
         low, high = int(values.min()), int(values.max())
@@ -37,4 +37,4 @@ def histc(source: torch.Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> 
 
 
 CALLS: dict[str, Callable[..., Any]] = {"histc": histc}
-"""What computes an op on inner tensors, where it is not torch's own kernel."""
+"""Functions that compute an op on inner tensors in place of torch's CPU kernel."""

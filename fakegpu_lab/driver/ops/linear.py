@@ -1,9 +1,11 @@
-"""`aten::linear` as one op.
+"""`aten::linear` as one op, forward and backward.
 
-torch decomposes it, for device types it does not know, into views, a transpose and `addmm`, and backward into six more:
-each would come through Python by itself. With a kernel for PrivateUse1, torch's own formula (LinearBackward0) calls
-`linear` and `linear_backward` once. What is computed, held and counted is what `addmm`, `mm` and `sum` do on CUDA, in
-that order; `methods` prints the grad_fn that CUDA shows.
+For device types that it does not know, torch decomposes it into views, a transpose and `addmm`, and its backward into
+six more ops, each of which would come through Python by itself. With a kernel for PrivateUse1, torch's own formula
+(LinearBackward0) calls `linear` and `linear_backward` once. They compute, allocate and count what `addmm`, `mm` and
+`sum` do on CUDA, in that order; `tensor_api.methods` prints the grad_fn that CUDA shows.
+
+`linear` and `linear_backward` run for every layer of a model, so each is one function, without calls of helpers.
 """
 
 from __future__ import annotations
@@ -48,11 +50,11 @@ def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         and (bias is None or (bias.__class__ is FakeCudaTensor and bias._device is device))
         and not (source._unusual or weight._unusual)
     ):
-        # by the ops that torch would call: they tell which tensor is on the wrong device
+        # by the ops that torch would call: their errors name the tensor on the wrong device
         return op.decomposed(args, kwargs)
     if bias is not None and bias.dim() != 1:
         _Seen.wide_bias = True
-    bound = source.nbytes * weight.shape[0]  # of the result, times the features: enough to see whether it is small
+    bound = source.nbytes * weight.shape[0]  # bytes of the result times the features: shows cheaply that it is small
     buffer = None
     if bound > HARMLESS and source.dim():
         numel = source.numel() // max(source.shape[-1], 1) * weight.shape[0]
@@ -74,10 +76,10 @@ def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def linear_backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The gradients of input, weight and bias, those that the mask asks for."""
-    source, grad, weight, (of_source, of_weight, of_bias) = args
+    """The gradients of input, weight and bias that the mask selects."""
+    source, grad, weight, (needs_source, needs_weight, needs_bias) = args
     if not all(tensor.__class__ is FakeCudaTensor for tensor in (source, grad, weight)):
-        return NotImplemented  # a wrapper subclass around device tensors takes itself apart
+        return NotImplemented  # a wrapper subclass around device tensors unwraps itself
     device = grad._device
     if device.retired:
         raise device_asserts.gone(device)
@@ -87,17 +89,17 @@ def linear_backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     outputs = kernel_shape[0] if len(kernel_shape) == 2 else 1
     count = prod(shape[:-1])
     dtype, size = inputs.dtype, inputs.element_size()
-    bias_shape = _shape_of_bias() if of_bias else None
-    # All that the card has to do and hold, then all that the host computes: a large product leaves nothing of this
-    # code in the processor's cache.
+    bias_shape = _shape_of_bias() if needs_bias else None
+    # First the card's kernels and memory, then the host's products: a large product would evict this code from the
+    # processor's cache.
     buffers = []
-    if of_source:
+    if needs_source:
         buffers.append(take_bytes(device, count * features * size))
         kernel(device, products.product(device, dtype, count, features, outputs))
-    if of_weight:
+    if needs_weight:
         buffers.append(take_bytes(device, outputs * features * size))
         kernel(device, products.product(device, dtype, outputs, features, count))
-    if of_bias:
+    if needs_bias:
         produced = (prod(bias_shape) if bias_shape else outputs) * size
         buffers.append(take_bytes(device, produced))
         moved = count * outputs * size + produced
@@ -110,28 +112,28 @@ def linear_backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if matrix.dim() != 2:
         matrix = matrix.reshape(outputs, features)
     results: list[torch.Tensor | None] = [None, None, None]
-    if of_source:
+    if needs_source:
         product = _mm(rows, matrix.conj() if matrix.is_complex() else matrix)
         results[0] = product if len(shape) == 2 else product.view(shape)
-    if of_weight:
+    if needs_weight:
         if len(shape) != 2:
             inputs = inputs.reshape(count, features)
         product = _mm(rows.t(), inputs.conj() if inputs.is_complex() else inputs)
         results[1] = product if len(kernel_shape) == 2 else product.view(kernel_shape)
-    if of_bias:
+    if needs_bias:
         results[2] = grad._inner.sum_to_size(bias_shape) if bias_shape else rows.sum(0)
     taken = iter(buffers)
     return tuple([None if result is None else wrap(result, device, next(taken)) for result in results])
 
 
 class _Seen:
-    """Whether a bias with other than one dimension has been seen: until then no backward asks for its shape."""
+    """Whether a bias has occurred that does not have one dimension; until then backward need not look up its shape."""
 
     wide_bias = False
 
 
 def _shape_of_bias() -> list[int] | None:
-    """The shape of the bias whose gradient is wanted, where it is not the usual one: torch's formula does not say."""
+    """The shape of the bias whose gradient is computed, if it is unusual; torch's formula does not pass it."""
     node: Any = torch._C._current_autograd_node() if _Seen.wide_bias else None
     if node is None or node.name() != "LinearBackward0" or len(node.next_functions) < 3:
         return None
@@ -140,12 +142,12 @@ def _shape_of_bias() -> list[int] | None:
 
 
 def unreachable(*args: Any) -> Any:
-    """Stands in torch's table so that it does not decompose the op: device tensors go to `dispatch` before it."""
+    """Keeps torch from decomposing the op by its place in torch's table; device tensors reach `dispatcher` first."""
     raise NotImplementedError("aten::linear on a tensor of a simulated GPU that does not know its machine")
 
 
-def shown_grad_fn(tensor: torch.Tensor, name: str) -> str:
-    """The name of a grad_fn as CUDA shows it: there, `linear` ends in `addmm`, `mm` or a view of one."""
+def cuda_grad_fn_name(tensor: torch.Tensor, name: str) -> str:
+    """The name of a grad_fn as CUDA shows it, where the last op of `linear` is `addmm`, `mm` or a view of one."""
     if name != "LinearBackward0":
         return name
     node: Any = tensor.grad_fn
@@ -161,15 +163,15 @@ HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
 }
 
 
-def _fakes(mode: TorchDispatchMode) -> bool:
-    """Whether a mode works on fake or functional tensors, which are not ours; tracing enters them for every op."""
+def _is_tracing(mode: TorchDispatchMode) -> bool:
+    """Whether a mode works on fake or functional tensors, which are not ours; tracing enters it for every op."""
     return getattr(mode, "_mode_key", None) in (_ModeKey.FAKE, _ModeKey.FUNCTIONAL)
 
 
 class Registration:
-    """The kernel in torch's table, taken out where others look.
+    """The kernel in torch's table, removed where the decomposed ops are needed.
 
-    Forward-mode AD has no formula for `linear`; and a user's TorchDispatchMode (FlopCounterMode) sees the ops of CUDA.
+    Forward-mode AD has no formula for `linear`, and a user's TorchDispatchMode (FlopCounterMode) must see CUDA's ops.
     """
 
     def __init__(self) -> None:
@@ -177,20 +179,20 @@ class Registration:
         self._levels = 0
 
     def enable(self) -> None:
-        """Put the kernel in."""
+        """Register the kernel."""
         if self._library is None:
             library: Any = torch.library.Library
             self._library = library("aten", "IMPL")
             self._library.impl("linear", unreachable, "PrivateUse1")
 
     def disable(self) -> None:
-        """Take it out: torch decomposes the op again."""
+        """Remove the kernel, so that torch decomposes the op again."""
         if self._library is not None:
             self._library._destroy()
             self._library = None
 
     def install(self, patches: Patches) -> None:
-        """Put the kernel in, and watch forward-mode AD."""
+        """Register the kernel, and follow forward-mode AD and dispatch modes."""
         self.enable()
         enter: Any = forward_ad.enter_dual_level
         leave: Any = forward_ad.exit_dual_level
@@ -207,7 +209,7 @@ class Registration:
                 self.enable()
 
         def enter_mode(mode: Any) -> Any:
-            if not _fakes(mode):
+            if not _is_tracing(mode):
                 self.disable()
                 self._levels += 1
             return enter_dispatch(mode)
@@ -216,7 +218,7 @@ class Registration:
             try:
                 return leave_dispatch(mode, *error)
             finally:
-                if not _fakes(mode):
+                if not _is_tracing(mode):
                     self._levels -= 1
                     if not self._levels:
                         self.enable()

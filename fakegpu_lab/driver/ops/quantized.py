@@ -1,4 +1,4 @@
-"""Quantized tensors on a device: their quantizer is the inner tensor's; C++ cannot pass a scheme through Python."""
+"""Quantized tensors on a device, whose quantizer is the inner tensor's; C++ cannot pass a scheme through Python."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def qscheme(self: FakeCudaTensor) -> Any:
 
 
 def suffixes(tensor: FakeCudaTensor) -> list[str]:
-    """What `torch._tensor_str._str_intern` writes of a quantized tensor, after its device."""
+    """The parts that `torch._tensor_str._str_intern` prints for a quantized tensor, after its device."""
     scheme = qscheme(tensor)
     texts = [f"size={tuple(tensor.shape)}", f"dtype={tensor.dtype}", f"quantization_scheme={scheme}"]
     if scheme in _PER_TENSOR:
@@ -41,7 +41,7 @@ def suffixes(tensor: FakeCudaTensor) -> list[str]:
 
 
 def _factory(name: str) -> Callable[..., FakeCudaTensor]:
-    """A factory of quantized tensors without values, made on the host's side."""
+    """A factory of empty quantized tensors, which makes them on the host's side."""
     overload = getattr(torch.ops.aten, name).default
 
     def factory(*args: Any, device: torch.device | None = None, **kwargs: Any) -> FakeCudaTensor:
@@ -64,7 +64,7 @@ _PLAIN = torch._C.DispatchKey.CompositeExplicitAutograd
 def to_copy(source: torch.Tensor, *, device: torch.device | None = None, **options: Any) -> torch.Tensor:
     """``aten::_to_copy`` of a quantized tensor on the host.
 
-    C++ would write the quantizer into the result, which it takes for a QTensorImpl.
+    C++ would write the quantizer into the result, assuming it to be a QTensorImpl.
     """
     if device is None or not current.is_ours(device):
         return _to_copy._op_dk(_PLAIN, source, device=device, **options)  # type: ignore[no-any-return]
@@ -82,8 +82,8 @@ def to_copy(source: torch.Tensor, *, device: torch.device | None = None, **optio
 
 
 def register(library: Any) -> None:
-    """Register what moves a quantized tensor to a device, and the factories that load one from a file."""
-    for key in ("QuantizedCUDA", "QuantizedPrivateUse1"):  # to which the target device counts, too
+    """Register the move of a quantized tensor to a device, and the factories that load one from a file."""
+    for key in ("QuantizedCUDA", "QuantizedPrivateUse1"):  # the target device is part of the key, too
         library.impl("_to_copy", to_copy, key)
     for name in ("_empty_affine_quantized", "_empty_per_channel_affine_quantized"):
         for key in ("QuantizedCUDA", "QuantizedPrivateUse1", "CUDA", "PrivateUse1"):

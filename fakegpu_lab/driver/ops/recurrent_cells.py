@@ -1,7 +1,7 @@
-"""The fused cells of LSTM and GRU, which torch calls on a device and has no CPU kernel for.
+"""The fused cells of LSTM and GRU, for which torch has no CPU kernel.
 
-Formulas, workspaces and their order are those of aten/src/ATen/native/cuda/RNN.cu. (A card runs whole LSTM and GRU
-layers through cuDNN; here they run cell by cell.)
+Formulas, workspaces and their order are those of aten/src/ATen/native/cuda/RNN.cu. Cells and layers that do not go
+through cuDNN (`cudnn_rnn`) use them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _kernel(compute: Callable[..., tuple[Any, ...]]) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:
-    """`compute`, of inner tensors, as one kernel on a device."""
+    """A handler that runs `compute`, on inner tensors, as one kernel."""
 
     def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         named = zip(op.arguments, args, strict=False)
@@ -45,6 +45,7 @@ def _kernel(compute: Callable[..., tuple[Any, ...]]) -> Callable[[Op, tuple[Any,
 def _gates(
     from_input: Tensor, from_hidden: Tensor, input_bias: Tensor | None, hidden_bias: Tensor | None, count: int
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Each gate's product with the input, and with the hidden state, biases added."""
     if input_bias is not None and hidden_bias is not None:
         from_input, from_hidden = from_input + input_bias, from_hidden + hidden_bias
     return from_input.chunk(count, 1), from_hidden.chunk(count, 1)
@@ -57,39 +58,42 @@ def _lstm(
     input_bias: Tensor | None = None,
     hidden_bias: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    ours, theirs = _gates(from_input, from_hidden, input_bias, hidden_bias, 4)
-    enter, forget, new, leave = (a + b for a, b in zip(ours, theirs, strict=True))
-    enter, forget, new, leave = enter.sigmoid(), forget.sigmoid(), new.tanh(), leave.sigmoid()
-    next_cell = forget * cell + enter * new
-    return leave * next_cell.tanh(), next_cell, torch.cat((enter, forget, new, leave), 1)
+    by_input, by_hidden = _gates(from_input, from_hidden, input_bias, hidden_bias, 4)
+    sums = [a + b for a, b in zip(by_input, by_hidden, strict=True)]
+    input_gate, forget_gate, candidate, output_gate = (
+        sums[0].sigmoid(), sums[1].sigmoid(), sums[2].tanh(), sums[3].sigmoid(),
+    )  # fmt: skip
+    next_cell = forget_gate * cell + input_gate * candidate
+    return output_gate * next_cell.tanh(), next_cell, torch.cat((input_gate, forget_gate, candidate, output_gate), 1)
 
 
 def _lstm_backward(
-    of_hidden: Tensor | None,
-    of_next_cell: Tensor | None,
+    grad_hidden: Tensor | None,
+    grad_next_cell: Tensor | None,
     cell: Tensor,
     next_cell: Tensor,
     workspace: Tensor,
     has_bias: bool,
 ) -> tuple[Tensor | None, ...]:
-    enter, forget, new, leave = workspace.chunk(4, 1)
-    squashed = next_cell.tanh()
-    of_hidden = torch.zeros_like(cell) if of_hidden is None else of_hidden
-    of_cell = of_hidden * leave * (1 - squashed * squashed)
-    if of_next_cell is not None:
-        of_cell = of_cell + of_next_cell
-    of_gates = torch.cat(
+    input_gate, forget_gate, candidate, output_gate = workspace.chunk(4, 1)
+    tanh_cell = next_cell.tanh()
+    grad_hidden = torch.zeros_like(cell) if grad_hidden is None else grad_hidden
+    grad_cell = grad_hidden * output_gate * (1 - tanh_cell * tanh_cell)
+    if grad_next_cell is not None:
+        grad_cell = grad_cell + grad_next_cell
+    grad_gates = torch.cat(
         (
-            of_cell * new * enter * (1 - enter),
-            of_cell * cell * forget * (1 - forget),
-            of_cell * enter * (1 - new * new),
-            of_hidden * squashed * leave * (1 - leave),
+            grad_cell * candidate * input_gate * (1 - input_gate),
+            grad_cell * cell * forget_gate * (1 - forget_gate),
+            grad_cell * input_gate * (1 - candidate * candidate),
+            grad_hidden * tanh_cell * output_gate * (1 - output_gate),
         ),
         1,
     )
-    return of_gates, of_cell * forget, of_gates.sum(0) if has_bias else None
+    return grad_gates, grad_cell * forget_gate, grad_gates.sum(0) if has_bias else None
 
 
+# The parameters are those of the schemas: `_lstm` has nearly the same.
 def _gru(
     from_input: Tensor,
     from_hidden: Tensor,
@@ -97,21 +101,21 @@ def _gru(
     input_bias: Tensor | None = None,
     hidden_bias: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    ours, theirs = _gates(from_input, from_hidden, input_bias, hidden_bias, 3)
-    reset, update = (ours[0] + theirs[0]).sigmoid(), (ours[1] + theirs[1]).sigmoid()
-    new = (ours[2] + reset * theirs[2]).tanh()
-    return new + update * (hidden - new), torch.cat((reset, update, new, hidden, theirs[2]), 1)
+    by_input, by_hidden = _gates(from_input, from_hidden, input_bias, hidden_bias, 3)
+    reset, update = (by_input[0] + by_hidden[0]).sigmoid(), (by_input[1] + by_hidden[1]).sigmoid()
+    candidate = (by_input[2] + reset * by_hidden[2]).tanh()
+    return candidate + update * (hidden - candidate), torch.cat((reset, update, candidate, hidden, by_hidden[2]), 1)
 
 
-def _gru_backward(of_hidden: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Tensor | None, ...]:
-    reset, update, new, hidden, linear = workspace.chunk(5, 1)
-    of_update = of_hidden * (hidden - new) * update * (1 - update)
-    of_new = of_hidden * (1 - update) * (1 - new * new)
-    of_reset = of_new * linear * reset * (1 - reset)
-    of_input = torch.cat((of_reset, of_update, of_new), 1)
-    of_linear = torch.cat((of_reset, of_update, of_new * reset), 1)
-    biases = (of_input.sum(0), of_linear.sum(0)) if has_bias else (None, None)
-    return of_input, of_linear, of_hidden * update, *biases
+def _gru_backward(grad_hidden: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Tensor | None, ...]:
+    reset, update, candidate, hidden, linear = workspace.chunk(5, 1)
+    grad_update = grad_hidden * (hidden - candidate) * update * (1 - update)
+    grad_candidate = grad_hidden * (1 - update) * (1 - candidate * candidate)
+    grad_reset = grad_candidate * linear * reset * (1 - reset)
+    grad_input = torch.cat((grad_reset, grad_update, grad_candidate), 1)
+    grad_linear = torch.cat((grad_reset, grad_update, grad_candidate * reset), 1)
+    biases = (grad_input.sum(0), grad_linear.sum(0)) if has_bias else (None, None)
+    return grad_input, grad_linear, grad_hidden * update, *biases
 
 
 HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {

@@ -1,6 +1,6 @@
-"""The ops of SyncBatchNorm, which only CUDA has (aten/src/ATen/native/cuda/Normalization.cuh), on the inner tensors.
+"""The ops of SyncBatchNorm, which only CUDA has, on inner tensors (aten/src/ATen/native/cuda/Normalization.cuh).
 
-Statistics are float32 for half-precision inputs, as everywhere on CUDA.
+Statistics are float32 for half-precision inputs, as elsewhere on CUDA.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 
-def _others(tensor: Tensor) -> list[int]:
-    """All dimensions but the channels'."""
+def _all_but_channels(tensor: Tensor) -> list[int]:
+    """All dimensions except the channels'."""
     return [dim for dim in range(tensor.dim()) if dim != 1]
 
 
 def _channels(values: Tensor, like: Tensor) -> Tensor:
+    """One value for each channel, shaped to broadcast over `like`."""
     return widened(values).view([-1 if dim == 1 else 1 for dim in range(like.dim())])
 
 
 def stats(source: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """``batch_norm_stats``: mean and 1 / deviation of each channel."""
-    variance, mean = torch.var_mean(widened(source), _others(source), correction=0)
+    variance, mean = torch.var_mean(widened(source), _all_but_channels(source), correction=0)
     return mean, torch.rsqrt(variance + eps)
 
 
@@ -42,7 +43,7 @@ def gather_stats_with_counts(
     eps: float,
     counts: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """``batch_norm_gather_stats_with_counts``: of all ranks' statistics those of the whole batch."""
+    """``batch_norm_gather_stats_with_counts``: the statistics of the whole batch, from those of all ranks."""
     weights = counts.view(-1, 1).to(mean.dtype)
     count = weights.sum()
     total = (mean * weights).sum(0) / count
@@ -72,20 +73,20 @@ def backward_reduce(
     mean: Tensor,
     invstd: Tensor,
     weight: Tensor | None,
-    of_input: bool,
-    of_weight: bool,
-    of_bias: bool,
+    needs_input: bool,
+    needs_weight: bool,
+    needs_bias: bool,
 ) -> tuple[Tensor | None, ...]:
     """``batch_norm_backward_reduce``: the sums that go to all ranks, and the gradients of weight and bias."""
     wide = widened(grad)
-    total = wide.sum(_others(grad))
-    product = (wide * (widened(source) - _channels(mean, source))).sum(_others(grad))
+    total = wide.sum(_all_but_channels(grad))
+    product = (wide * (widened(source) - _channels(mean, source))).sum(_all_but_channels(grad))
     dtype = weight.dtype if weight is not None else total.dtype
     return (
-        total if of_input else None,
-        product if of_input else None,
-        (product * invstd).to(dtype) if of_weight else None,
-        total.to(dtype) if of_bias else None,
+        total if needs_input else None,
+        product if needs_input else None,
+        (product * invstd).to(dtype) if needs_weight else None,
+        total.to(dtype) if needs_bias else None,
     )
 
 

@@ -1,12 +1,12 @@
 """`torch.utils.benchmark.Timer` in simulated time, for statements that use a device.
 
-Its timer synchronises and reads the clock. Here it reads a clock that moved by simulated time if something was launched
-or copied since it was last read, and by the wall clock if nothing was: a statement on the host's own tensors is
-measured, as ever.
+torch's timer synchronises and reads the clock. Here it reads a clock that advances by simulated time if something was
+launched or copied since the last reading, and by the wall clock otherwise: a statement on CPU tensors is measured as
+usual.
 
-The autoranges run a statement until enough time has been measured to average out noise. Simulated time has none, and a
-microsecond of it takes the host much longer: they take small blocks, and few (`BLOCKS`) of them. ``timeit(n)`` runs the
-statement `n` times, as asked.
+The autoranges run a statement until enough time has been measured to average out noise. Simulated time has no noise,
+and a microsecond of it takes the host much longer, so they measure a few (`BLOCKS`) small blocks. ``timeit(n)`` still
+runs the statement `n` times.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
 
 LARGEST_BLOCK = 100
-"""Runs between two readings at most."""
+"""At most this many runs between two readings."""
 
 WORTH_SECONDS = 3e-4
-"""Simulated time that a block should take, so that the last launch and synchronisation are no more than 2 % of it."""
+"""Simulated time that a block should take, so that its last launch and synchronisation are at most 2 % of it."""
 
 BLOCKS = 5
-"""Blocks that an autorange measures: enough for a median and quartiles."""
+"""Blocks that an autorange measures, enough for a median and quartiles."""
 
 
 class _Clock:
-    """Seconds that move by simulated time where a device was used, else by the wall clock."""
+    """Seconds that advance by simulated time where a device was used, else by the wall clock."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -66,14 +66,14 @@ def _launches() -> int:
 clock = _Clock()
 
 
-def _read() -> float:  # its code is put into torch's `timer`, which does not know this module's names
+def _read() -> float:  # its code replaces that of torch's `timer`, which does not see this module's globals
     from fakegpu_lab.driver.profiler.benchmark_timer import clock
 
     return clock.read()
 
 
 def install(patches: Patches) -> None:
-    """Patch the timer function and the autoranges, when they are imported."""
+    """Patch the timer function and the autoranges once they are imported."""
     when_imported("torch.utils.benchmark.utils.timer", patches, lambda module: _patch(patches, module))
 
 

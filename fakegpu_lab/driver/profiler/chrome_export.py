@@ -1,4 +1,4 @@
-"""The profiler's Chrome trace, in the form that Kineto writes (libkineto/src/output_json.cpp): Perfetto opens it."""
+"""Writes the profiler's Chrome trace, for Perfetto, as Kineto does (libkineto/src/output_json.cpp)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.profiler.events import Event
 
 _HOST = 0
-"""The host's process. (Devices follow as 1, 2, …: Kineto takes the real process id, which differs on every run.)"""
+"""Process number of the host; devices are 1, 2, … (Kineto uses the real process id, which differs in every run.)"""
 
 
 def save(events: list[Event], path: str, began_ns: int, metadata: dict[str, str]) -> None:
-    """Write `events` as JSON, compressed if `path` ends in ``.gz``; `metadata` has JSON texts by name."""
+    """Write `events` as JSON, compressed if `path` ends in ``.gz``; `metadata` maps names to JSON texts."""
     trace = {
         "schemaVersion": 1,
         "deviceProperties": [_properties(i) for i in range(torch.cuda.device_count())],
@@ -42,8 +42,8 @@ def _properties(index: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _where(event: Event) -> tuple[int, int]:
-    """Process and thread: the host and its thread, or a device and its stream."""
+def _process_and_thread(event: Event) -> tuple[int, int]:
+    """The host and its thread, or a device and its stream."""
     if event.device_type() == DeviceType.CPU:
         return _HOST, event.start_thread_id()
     return 1 + event.device_index(), event.device_resource_id()
@@ -55,8 +55,8 @@ def _us(ns: float) -> float:
 
 def _trace_events(events: list[Event], began_ns: int) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
-    places = sorted({_where(event) for event in events})
-    for process in sorted({process for process, _ in places}):
+    tracks = sorted({_process_and_thread(event) for event in events})
+    for process in sorted({process for process, _ in tracks}):
         label = f"GPU {process - 1}" if process else "CPU"
         for name, arguments in (
             ("process_name", {"name": "python"}),
@@ -64,11 +64,11 @@ def _trace_events(events: list[Event], began_ns: int) -> list[dict[str, Any]]:
             ("process_sort_index", {"sort_index": process}),
         ):
             made.append({"ph": "M", "name": name, "pid": process, "tid": 0, "ts": 0, "args": arguments})
-    for process, thread in places:
+    for process, thread in tracks:
         name = f"stream {thread}" if process else f"thread {thread}"
         made.append({"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "ts": 0, "args": {"name": name}})
     for event in events:
-        process, thread = _where(event)
+        process, thread = _process_and_thread(event)
         start = _us(began_ns + event.start_ns())
         entry = {
             "ph": "X", "cat": event.activity_type(), "name": event.name(), "pid": process, "tid": thread, "ts": start,
@@ -98,7 +98,7 @@ def _arguments(event: Event) -> dict[str, Any]:
 
 
 def _memory(events: list[Event], began_ns: int) -> list[dict[str, Any]]:
-    """What tensors took and gave back, as Kineto's instants."""
+    """The memory that tensors took and gave back, as Kineto's instant events."""
     made = []
     for event in events:
         if event.name() == "[memory]":

@@ -1,4 +1,4 @@
-"""The profiler's events, and Kineto's laid out as a tree; see `profile_results`."""
+"""An event of the profiler's results, and the tree of Kineto's own events; see `results`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ OURS = re.compile(r"(^|/)fakegpu_lab/(driver|hardware)/")
 class Event:
     """One event, with the methods of ``torch._C._autograd._KinetoEvent``.
 
-    What is not said here comes from Kineto's own event, if there is one, or is empty.
+    A method returns what `fields` has under its name, else what Kineto's own event returns, else an empty value.
     """
 
     def __init__(self, name: str, kind: str, thread: int, number: int, kineto: Any = None) -> None:
         self.kineto = kineto
         self.start = self.end = 0.0
         self.args: dict[str, Any] = {}
-        self.told: dict[str, Any] = {
+        self.fields: dict[str, Any] = {
             "name": name, "activity_type": kind, "start_thread_id": thread, "end_thread_id": thread,
             "correlation_id": number,
         }  # fmt: skip
         if kineto is None:
-            self.told |= {"device_type": DeviceType.CPU, "device_index": 0, "device_resource_id": thread}
+            self.fields |= {"device_type": DeviceType.CPU, "device_index": 0, "device_resource_id": thread}
         else:
-            self.told["stack"] = [entry for entry in kineto.stack() if not OURS.search(entry)]
+            self.fields["stack"] = [entry for entry in kineto.stack() if not OURS.search(entry)]
 
     def start_ns(self) -> float:
         """Nanoseconds since the profiler started."""
@@ -45,15 +45,15 @@ class Event:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        told = self.told
-        if name in told:
-            return lambda: told[name]
+        fields = self.fields
+        if name in fields:
+            return lambda: fields[name]
         if self.kineto is not None:
             return getattr(self.kineto, name)
-        return lambda: _EMPTY.get(name)
+        return lambda: _DEFAULTS.get(name)
 
 
-_EMPTY: dict[str, Any] = {
+_DEFAULTS: dict[str, Any] = {
     "shapes": [], "structured_input_shapes": [], "structured_input_strides": [], "dtypes": [], "concrete_inputs": [],
     "kwinputs": {}, "stack": [], "scope": 0, "sequence_nr": -1, "fwd_thread_id": 0, "flops": 0, "nbytes": 0,
     "is_async": False, "is_user_annotation": False, "is_python_function": False, "is_hidden_event": False,
@@ -64,18 +64,18 @@ _EMPTY: dict[str, Any] = {
 
 
 class Node:
-    """One of Kineto's events, and those in it.
+    """One of Kineto's events, and the events within it.
 
     Attributes
     ----------
     number
-        The mark's number, if it is one; else 0.
+        The mark's number if it is a mark, else 0.
     marks
-        Whether there is a mark in it, at any depth.
+        Whether it contains a mark, at any depth.
     python
         Whether it is a Python function (``with_stack=True``).
     ours
-        Whether that function is the simulation's.
+        Whether that function belongs to the simulation.
     """
 
     __slots__ = ("children", "event", "marks", "name", "number", "ours", "python")
@@ -91,7 +91,7 @@ class Node:
 
 
 def tree(events: list[Any], mark: str) -> dict[int, Node]:
-    """Kineto's events by thread, each under a root."""
+    """Kineto's events as a tree for each thread, under a root node."""
     order = sorted(range(len(events)), key=lambda i: (events[i].start_ns(), -events[i].end_ns(), i))
     roots: dict[int, Node] = {}
     stacks: dict[int, list[tuple[Node, float]]] = {}

@@ -1,12 +1,12 @@
-"""What Kineto recorded and what the simulation noted, made into one record in simulated time; see `profiling`.
+"""Joins Kineto's events and the simulation's notes into the profiler's results, in simulated time.
 
-Kineto's events are laid out as a tree by its own times, which are the wall clock's; from there on only their order
-counts. The marks among them say at which simulated time they lie. What lies between two marks gets the time of the one
-before it, or of the one after it if it is an op that had not begun to do anything; so ops on the host's own tensors
-take no time, as they do in `lab.record`. Points at the same simulated time are kept apart, in their order, by less than
-a thousandth of a nanosecond, because torch finds out by times what lies in what.
+Kineto's own times, which are the wall clock's, give the tree of its events; from then on only their order counts. The
+marks among them have simulated times. An event between two marks gets the time of the one before it, or of the one
+after it if it is an op that had not launched anything yet; so ops on CPU tensors take no time, as in `lab.record`.
+Points at the same simulated time are kept apart, in order, by about a thousandth of a nanosecond, because torch finds
+the nesting of events by their times.
 
-What the simulation does on the host's side to compute an op is left out.
+The ops that the simulation itself runs on the CPU to compute a device's op are left out.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fakegpu_lab.driver.profiler.simulated_times import Shared, Walk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fakegpu_lab.driver.profiler.torch_profiler import Session
+    from fakegpu_lab.driver.profiler.session import Session
 
 
 class Results:
-    """As ``torch._C._autograd._ProfilerResult``, in simulated time."""
+    """Stands in for ``torch._C._autograd._ProfilerResult``, in simulated time."""
 
     def __init__(self, events: list[Event], kineto: Any, began_ns: int) -> None:
         self._events = events
@@ -50,7 +50,7 @@ class Results:
 
 
 def assemble(session: Session, kineto: Any) -> Results:
-    """The results of a profiler that has just stopped."""
+    """Make the results of a profiler that has just stopped."""
     events = kineto.events()
     roots = tree(events, MARK)
     shared = Shared(session, roots, min((n for e in events if (n := e.sequence_nr()) >= 0), default=0))
@@ -61,7 +61,7 @@ def assemble(session: Session, kineto: Any) -> Results:
         walk = Walk(shared, shared.threads[thread])
         walk.visit(root)
         found += walk.finish()
-    for lane in session.lanes.values():  # of threads that Kineto does not look at: their kernels and calls alone
+    for lane in session.lanes.values():  # threads that Kineto does not record: only their kernels and runtime calls
         if id(lane) not in shared.used:
             walk = Walk(shared, shared.another_thread())
             walk.take(lane)
@@ -70,7 +70,7 @@ def assemble(session: Session, kineto: Any) -> Results:
 
 
 def _addresses(nodes: list[Any]) -> Iterator[tuple[int, int]]:
-    """When host memory was taken or given back (as Kineto counts), and at what address."""
+    """When (by Kineto's clock) and at what address host memory was taken or given back."""
     while nodes:
         for node in nodes:
             if node.name == "[memory]":

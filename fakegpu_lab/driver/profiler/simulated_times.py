@@ -1,4 +1,4 @@
-"""One thread's events put in order and given simulated times; see `profile_results`."""
+"""Puts one thread's events in order and gives them simulated times; see `results`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fakegpu_lab.driver.profiler.events import Node
-    from fakegpu_lab.driver.profiler.torch_profiler import Session
+    from fakegpu_lab.driver.profiler.session import Session
 
-APART_NS = 2.0**-10
+_APART_NS = 2.0**-10
+"""Least distance between two points of a thread."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-_DRIVERS = frozenset(("allocation", "copy", "kernel", "wait"))
+_DRIVER_MARKS = frozenset(("allocation", "copy", "kernel", "wait"))
 _FLOPS_HERE = frozenset(("aten::linear_backward",))
-"""Ops that arrive at the simulation whole and whose FLOPs Kineto therefore does not know."""
+"""Ops that reach the simulation undecomposed, so that Kineto does not know their FLOPs."""
 
 Lane = list[tuple[Any, ...]]
 
 
 class Shared:
-    """What the threads of one profiler have in common."""
+    """What the threads of one profiler run share."""
 
     def __init__(self, session: Session, roots: dict[int, Node], first_sequence_number: int) -> None:
         self.session = session
@@ -49,15 +50,15 @@ class Shared:
         self._threads = itertools.count(len(roots) + 1)
 
     def another_thread(self) -> int:
-        """A number for a thread that Kineto has none for."""
+        """A number for a thread that Kineto did not record."""
         return next(self._threads)
 
 
 class Walk:
     """Goes through one thread's events in order.
 
-    `_points` are the begins and ends of events on the host: (time or None, whether it begins, event); without an
-    event, a time that is known.
+    `_points` are the begins and ends of events on the host: (simulated time or None, whether it begins, event). A point
+    without an event only has a known time.
     """
 
     def __init__(self, shared: Shared, thread: int) -> None:
@@ -76,7 +77,7 @@ class Walk:
     # --------------------------------------------------------------- in order
 
     def visit(self, node: Node, *, below: bool = False) -> None:
-        """Take what is in a node; `below` a mark only what itself leads to marks."""
+        """Take the events in a node; `below` a mark only those that contain marks themselves."""
         below = below or self._runs_driver(node)
         for child in node.children:
             if child.number:
@@ -96,18 +97,18 @@ class Walk:
                 self._end(event, None)
 
     def take(self, lane: Sequence[tuple[Any, ...]]) -> None:
-        """Take what a thread did that has no events of Kineto's."""
+        """Take a thread's notes, without events of Kineto's."""
         for item in lane:
             self._take(item)
 
     def _runs_driver(self, node: Node) -> bool:
-        """Whether the simulation computes this op without a mark around it: a kernel registered with C++."""
+        """Whether the simulation computes this op without a mark around it, in a kernel registered with C++."""
         if node.event is None or (node.python and not node.ours) or node.event.is_user_annotation():
             return False
         if node.event.scope() == 1 or node.name.startswith("autograd::"):
             return False
         return any(
-            self._shared.why.get(child.number, "") in _DRIVERS or (child.ours and self._runs_driver(child))
+            self._shared.why.get(child.number, "") in _DRIVER_MARKS or (child.ours and self._runs_driver(child))
             for child in node.children
         )
 
@@ -116,13 +117,13 @@ class Walk:
         event = self._new(_ADDRESS.sub("", node.name), kineto.activity_type(), kineto)
         number, thread = kineto.sequence_nr(), kineto.fwd_thread_id()
         if number >= 0:
-            event.told["sequence_nr"] = number - self._shared.first_sequence_number
-        event.told["fwd_thread_id"] = self._shared.threads.get(thread, 0)
-        event.told["external_id"] = event.told["correlation_id"]
+            event.fields["sequence_nr"] = number - self._shared.first_sequence_number
+        event.fields["fwd_thread_id"] = self._shared.threads.get(thread, 0)
+        event.fields["external_id"] = event.fields["correlation_id"]
         return event
 
     def _host_memory(self, kineto: Any, *, below: bool) -> None:
-        """Host memory that the program's own tensors took; device tensors' numbers lie in host memory, too."""
+        """Take host memory that the program's CPU tensors use, and not that in which device tensors keep values."""
         blocks = self._shared.host_blocks
         address = self._shared.addresses.get(kineto.start_ns(), 0)
         if kineto.nbytes() < 0:
@@ -138,7 +139,7 @@ class Walk:
         self._points.append((None, False, event))
 
     def _take_until(self, kinds: tuple[str, ...], number: int) -> None:
-        """Take what the thread noted up to that mark, and what it did right after."""
+        """Take the thread's notes up to that mark, and those right after it."""
         position = next((p for kind in kinds if (p := self._shared.positions.get((kind, number))) is not None), None)
         if position is None:
             return
@@ -156,7 +157,7 @@ class Walk:
         if kind == "memory":
             _, now, device, nbytes = item
             event = self._new("[memory]", "cpu_instant_event")
-            event.told |= {"device_type": DeviceType.CUDA, "device_index": device, "nbytes": nbytes}
+            event.fields |= {"device_type": DeviceType.CUDA, "device_index": device, "nbytes": nbytes}
             self._points += [(now, True, event), (now, False, event)]
         elif kind == "wait":
             _, began, ended, device, name = item
@@ -170,7 +171,7 @@ class Walk:
                 event = self._new(shown[0] if shown else "", "cpu_op")
                 self._whole.append(event)
                 if shown:
-                    event.told |= {"shapes": shown[1], "structured_input_shapes": shown[1], "flops": shown[2]}
+                    event.fields |= {"shapes": shown[1], "structured_input_shapes": shown[1], "flops": shown[2]}
                     self._begin(event, item[2])
             elif kind == "end" and self._whole and (event := self._whole.pop()).name():
                 self._end(event, item[2])
@@ -181,20 +182,20 @@ class Walk:
     ) -> None:  # fmt: skip
         op = next((e for e in reversed(self._open) if e.activity_type() == "cpu_op"), None)
         if op is not None and op.name() in _FLOPS_HERE:
-            op.told["flops"] = op.told.get("flops", 0) + flops
+            op.fields["flops"] = op.fields.get("flops", 0) + flops
         if not name:
             name = f"{op.name().rpartition('::')[2].strip('_') if op else 'unnamed'}_kernel"
         copies = name.startswith("Memcpy")
         call = self._call("cudaMemcpyAsync" if copies else "cudaLaunchKernel", began, ended)
         event = self._new(name, "gpu_memcpy" if copies else "kernel")
         event.start, event.end = start - self._session.began_ns, end - self._session.began_ns
-        event.told |= call.told | {
+        event.fields |= call.fields | {
             "name": name, "activity_type": "gpu_memcpy" if copies else "kernel", "flow_start": False,
         } | self._place(device, stream)  # fmt: skip
-        event.args = {"stream": stream, "device": device, "context": 1, "correlation": call.told["correlation_id"]}
+        event.args = {"stream": stream, "device": device, "context": 1, "correlation": call.fields["correlation_id"]}
         if copies:
             event.args |= {"bytes": nbytes, "memory bandwidth (GB/s)": nbytes / max(end - start, 1)}
-        event.told["extra_meta"] = {key: str(value) for key, value in event.args.items()}
+        event.fields["extra_meta"] = {key: str(value) for key, value in event.args.items()}
         self._on_device.append(event)
         self._reached = max(self._reached, end)
         for around in self._open:
@@ -214,9 +215,9 @@ class Walk:
         """A call of the CUDA runtime."""
         event = self._new(name, "cuda_runtime")
         op = next((e for e in reversed(self._open) if e.activity_type() == "cpu_op"), None)
-        number = event.told["correlation_id"]
-        event.told |= {"linked_correlation_id": op.told["correlation_id"] if op else 0}
-        event.told |= {"flow_id": number, "flow_type": 2, "flow_start": True}
+        number = event.fields["correlation_id"]
+        event.fields |= {"linked_correlation_id": op.fields["correlation_id"] if op else 0}
+        event.fields |= {"flow_id": number, "flow_type": 2, "flow_start": True}
         event.args = {"correlation": number}
         self._points += [(began, True, event), (ended, False, event)]
         return event
@@ -237,13 +238,13 @@ class Walk:
     # ------------------------------------------------------------------ times
 
     def finish(self) -> list[Event]:
-        """All events of the thread, and those that it caused on devices."""
+        """Return all events of the thread, with those that it caused on devices."""
         host: list[Event] = []
-        began, last = self._session.began_ns, -APART_NS
+        began, last = self._session.began_ns, -_APART_NS
         for now, begins, event in self._timed():
             if event is None:
                 continue
-            last = max(float(now - began), last + APART_NS)
+            last = max(float(now - began), last + _APART_NS)
             if begins:
                 event.start = last
                 host.append(event)
@@ -256,7 +257,7 @@ class Walk:
             for event in host:
                 if (reached := self._reached_at.get(id(event))) is not None:
                     elapsed = max(reached[1] - began, event.end) - max(reached[0] - began, event.start)
-                    event.told["cuda_elapsed_us"] = elapsed / 1000
+                    event.fields["cuda_elapsed_us"] = elapsed / 1000
             return [event for event in host if event.activity_type() != "cuda_runtime"]
         if not session.host_ops:
             return [event for event in host if event.activity_type() == "cuda_runtime"] + self._on_device
@@ -265,13 +266,14 @@ class Walk:
         )
 
     def _annotation(self, device: int, stream: int, around: Event, first: int, last: int) -> Event:
-        """A `record_function` range on a device: from the first kernel launched in it to the last."""
+        """A `record_function` range on a device, from the first kernel launched in it to the last."""
         event = self._new(around.name(), "gpu_user_annotation")
         event.start, event.end = first - self._session.began_ns, last - self._session.began_ns
-        event.told |= {"is_user_annotation": True, **self._place(device, stream)}
+        event.fields |= {"is_user_annotation": True, **self._place(device, stream)}
         return event
 
     def _timed(self) -> list[tuple[int, bool, Event | None]]:
+        """The points, all with times."""
         timed: list[tuple[int, bool, Event | None]] = []
         before = self._session.began_ns
         pending: list[tuple[bool, Event | None]] = []
@@ -290,5 +292,5 @@ class Walk:
 
 
 def _waits_for_a_mark(begins: bool, event: Event | None) -> bool:
-    """Whether a begin is an op's, which begins when its first deed does; a range has a mark where it begins."""
+    """Whether this is the begin of an op, which begins with its first launch; a range has a mark where it begins."""
     return begins and event is not None and not event.is_user_annotation()

@@ -1,7 +1,7 @@
-"""Finding races while somebody records: which memory every op reads and writes, and on which stream.
+"""Finds races during a recording: follows which memory every op reads and writes, and on which stream.
 
-Memory that was last used before the recording began is not judged. A host that reads a pinned tensor before its copy
-has come is not seen either: plain CPU tensors do not pass through here.
+Not found: races with uses before the recording began, and a host that reads a pinned tensor before its copy is done,
+because ops on CPU tensors do not pass through the driver.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.transfers.collectives import Part
 
 _written: dict[int, frozenset[str | int]] = {}
-"""By id of the overload, the positions and names of the arguments that it writes to."""
+"""By the overload's id, the positions and names of the arguments that it writes to."""
 
 
 def _written_by(func: Any) -> frozenset[str | int]:
@@ -46,13 +46,13 @@ def _buffers(value: Any) -> Iterator[Buffer]:
 def check(
     recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, note: Note
 ) -> None:
-    """Note what an op that has just been launched uses, and tell `recorder` of the races."""
+    """Note the memory that an op uses which has just been launched, and report the races to `recorder`."""
     written = _written_by(func)
     reads: dict[int, Buffer] = {}
     writes: dict[int, Buffer] = {}
-    for place, value in [*enumerate(args), *kwargs.items()]:
+    for argument, value in [*enumerate(args), *kwargs.items()]:
         for buffer in _buffers(value):
-            (writes if place in written else reads)[id(buffer)] = buffer
+            (writes if argument in written else reads)[id(buffer)] = buffer
     for buffer in _buffers(result):
         if id(buffer) not in reads:
             writes[id(buffer)] = buffer
@@ -70,9 +70,9 @@ def check(
 
 
 def collective(part: Part, name: str, reads: Sequence[Any], writes: Sequence[Any]) -> Use | None:
-    """Note what a device's part in a collective uses, tell whoever records of the races, and return the use.
+    """Note the memory that a device's part in a collective uses, report the races, and return the use.
 
-    When it ends, nobody knows before all ranks have come: until then nothing comes after it.
+    Its end is unknown until all ranks have joined; until then nothing is ordered after it.
     """
     recorder = part.device.timeline.recorder
     if recorder is None or not recorder.several or part.note < 0:
@@ -105,7 +105,7 @@ def _note_use(recorder: Recorder, buffer: Buffer, use: Use, is_write: bool) -> N
 
 
 def _uses_before(recorder: Recorder, buffer: Buffer) -> Uses:
-    """The uses of memory of which none was noted, because only one stream was at work: it was written on that."""
+    """The uses of memory without notes, because only one stream was in use: that one wrote to it."""
     uses = Uses()
     device = buffer.device
     if buffer.block is not None:

@@ -1,7 +1,9 @@
-"""What the driver knows of an op while somebody records: its name, its shapes, the user's line, the module.
+"""Notes on the ops of a recording: name, shapes, the user's line, the module.
 
-`start` puts `run` in front of the dispatch path, so that nobody pays for it else. Backward's ops are told by
-autograd's node: they belong to the module of the forward op of the same sequence number.
+`start` puts `run` in front of the dispatch path, so that ops cost nothing more without a recording. An op of backward
+belongs to the module of the forward op that has the sequence number of its autograd node.
+
+`note` and `run` are on the path of every recorded op, so each is one function, without calls of helpers.
 """
 
 from __future__ import annotations
@@ -40,13 +42,13 @@ _TORCHS, _OURS, _PYTHONS = (
     str(Path(folder).resolve()) + os.sep
     for folder in (Path(torch.__file__).parent, Path(__file__).parents[2], Path(os.__file__).parent)
 )
-"""Folders whose code is nobody's program. (Other packages, which lie below Python's, have lines worth showing.)"""
+"""Folders whose code is not the user's. (Lines of other packages, installed below Python's folder, are shown.)"""
 
 _user_files: dict[str, bool] = {}
 
 
 def is_users(filename: str) -> bool:
-    """Whether a file is of somebody's program: neither torch's, nor ours, nor Python's."""
+    """Whether a file is part of the user's program: neither torch's, nor ours, nor Python's."""
     known = _user_files.get(filename)
     if known is None:
         path = filename if filename.startswith("<") else os.path.realpath(filename)
@@ -82,7 +84,7 @@ def _enter_module(module: torch.nn.Module, args: Any) -> None:
 
 def _leave_module(module: torch.nn.Module, args: Any, output: Any) -> None:
     stack = _modules.stack
-    while stack:  # one that raised never left
+    while stack:  # a module that raised is still on it
         if stack.pop()[0] is module:
             break
 
@@ -96,18 +98,16 @@ def _remember(number: int, path: str) -> None:
 
 
 notes: list[Note] = []
-"""What was said of ops, each once; `_places` finds it."""
+"""All notes, each once; `_places` has their indices."""
 _places: dict[tuple[Any, ...], int] = {}
 _sites: dict[tuple[int, int, int], tuple[str, list[Any], int]] = {}
-"""By code, instruction and op, for ops that the user's own line calls: the module, the shapes and the place then."""
+"""By code, instruction and op, for ops that the user's own line calls: the module, the shapes and the index there."""
 _FEW = 3
+"""Tensors of an op that is kept in `_sites`, at most."""
 
 
 def note(host: Host) -> int:
-    """The place among `notes` of what is known of the op that the calling thread is running.
-
-    That is its name and shapes, the innermost line that is the user's, the module.
-    """
+    """The index in `notes` of the op that the calling thread is running: name, shapes, the user's line, the module."""
     if host.note is not None:
         return host.note
     op = host.op
@@ -161,15 +161,15 @@ def _place_of(key: tuple[Any, ...], new: Note) -> int:
     return place
 
 
-def told(known: Note) -> int:
-    """The place among `notes` of a note made earlier: a graph's."""
+def index_of(known: Note) -> int:
+    """The index in `notes` of a note made earlier, when a graph was captured."""
     key = ("told", id(known))
     place = _places.get(key)
     return _place_of(key, known) if place is None else place
 
 
 def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-    """`dispatcher.run`, with a note of the op for whoever records."""
+    """`dispatcher.run`, with a note of the op for the recorders."""
     __tracebackhide__ = True
     host = here.host
     outer = host.op, host.note
@@ -177,7 +177,7 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
     host.op = func, args, frame
     host.note = None
     site = _sites.get((id(frame.f_code), frame.f_lasti, id(func)))
-    if site is not None:  # a loop's second time round
+    if site is not None:  # for example in a loop
         module, shapes, place = site
         i = 0
         for argument in args:
@@ -203,7 +203,7 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
 
 
 class RecordedBuffer(Buffer):
-    """A storage whose life is recorded."""
+    """A buffer that reports its allocation and its end to the recorder."""
 
     __slots__ = ()
 
@@ -242,36 +242,36 @@ class RecordedBuffer(Buffer):
 
 _hooks: list[Any] = []
 _recorders: list[Recorder] = []
-_front: list[Any] = []
-_watch: list[Any] = []
+_interceptor: list[Any] = []
+_wrapper: list[Any] = []
 _runs: list[Any] = [run]
 
 
-def front(function: Any) -> None:
-    """Put `function` in front of the dispatch path, recording or not; None takes it away (`graphs`)."""
-    _front[:] = [function] if function is not None else []
+def intercept(function: Any) -> None:
+    """Have all ops go through `function`, recorded or not; None removes it. For `graphs`."""
+    _interceptor[:] = [function] if function is not None else []
     _refresh()
 
 
-def watch_by(around: Any) -> None:
-    """Put ``around(way)`` in place of the dispatch path, whichever `way` that is; None takes it away (`watching`)."""
-    _watch[:] = [around] if around is not None else []
+def wrap_dispatch(wrapper: Any) -> None:
+    """Have all ops go through ``wrapper(run)``, whatever `run` is then; None removes it. For `live_categories`."""
+    _wrapper[:] = [wrapper] if wrapper is not None else []
     _refresh()
 
 
 def recorded() -> bool:
-    """Whether somebody records, or captures or replays a graph."""
-    return bool(_recorders or _front)
+    """Whether ops are recorded or intercepted."""
+    return bool(_recorders or _interceptor)
 
 
 def _refresh() -> None:
-    """Have what is needed in front of the dispatch path, and no more."""
+    """Put in front of the dispatch path what is needed, and no more."""
     global notes
-    way = _front[0] if _front else _runs[-1] if _recorders else dispatcher.run
-    FakeCudaTensor.__torch_dispatch__ = staticmethod(_watch[0](way) if _watch else way)
+    way = _interceptor[0] if _interceptor else _runs[-1] if _recorders else dispatcher.run
+    FakeCudaTensor.__torch_dispatch__ = staticmethod(_wrapper[0](way) if _wrapper else way)
     for module in (dispatcher, device_memory):
         vars(module)["Buffer"] = RecordedBuffer if _recorders else Buffer
-    if not (_recorders or _front):
+    if not (_recorders or _interceptor):
         while _hooks:
             _hooks.pop().remove()
         _modules.stack.clear()
@@ -286,7 +286,7 @@ def _refresh() -> None:
 
 
 def start(machine: Machine, recorder: Recorder) -> None:
-    """Begin to record; of several recordings, each gets what happens while it runs."""
+    """Begin to record; several recordings may run at a time, and each has all that happens meanwhile."""
     _recorders.append(recorder)
     recorder.sent = sent_before.sent
     _refresh()
@@ -301,8 +301,8 @@ def stop(machine: Machine, recorder: Recorder) -> None:
     _refresh()
 
 
-def run_by(function: Any) -> None:
-    """Have recorded ops go through `function`, which calls `run`; None takes it away (`profiling`)."""
+def record_through(function: Any) -> None:
+    """Have recorded ops go through `function`, which calls `run`; None removes it. For `profiler`."""
     _runs[1:] = [function] if function is not None else []
     _refresh()
 

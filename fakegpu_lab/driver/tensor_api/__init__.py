@@ -1,7 +1,6 @@
-"""What Python asks of a device tensor outside the dispatcher. Start with `methods`.
+"""Python's interface of a device tensor, outside the dispatcher. Start with `methods`.
 
-`methods` has `.device`, `.is_cuda`, `repr`; `conversion` has `.to`, `.cuda`, `nn.Module.to`; `constructors` has
-``device="cuda"``; the others are named after what they serve: storages, pickling, DLPack, subclasses.
-
-May import `driver.dispatch` and everything below it.
+`methods` has `.is_cuda`, `.numpy`, `repr`; `conversion` has `.to`, `.cuda`, `.data`, `nn.Module.to`; `constructors` has
+``device="cuda"``. The other files are named after what they serve: storages, pickling, DLPack, subclasses, lazy
+parameters. May import `driver.ops` and everything below it, but not `driver.dispatch`.
 """

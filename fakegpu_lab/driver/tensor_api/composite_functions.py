@@ -1,6 +1,6 @@
-"""Composite functions that look at devices in C++, before any kernel: what they say, they say of CUDA devices.
+"""Composite functions that check devices in C++ before any kernel: makes their errors and paths those of CUDA devices.
 
-C++ knows our devices under another name (`privateuse1`), and takes some other roads for them than for CUDA's.
+C++ knows our devices under another name (`base.privateuse1`), and treats them differently from CUDA's in some places.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _FUNCTIONS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (torch.linalg, ("multi_dot",)),
     (torch.Tensor, ("inner", "take_along_dim", "tensor_split")),
 )
-"""Those whose own checks print a device."""
+"""Functions whose own checks print a device."""
 
 
-def _told(function: Callable[..., Any]) -> Callable[..., Any]:
+def _cuda_named(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, with CUDA's names in its errors."""
 
     @functools.wraps(function)
@@ -50,7 +50,7 @@ def _told(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _rms_norm(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.rms_norm`: fused on CUDA, and checked as such."""
+    """`torch.rms_norm`, with the check of CUDA's fused kernel."""
 
     @functools.wraps(original)
     def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Any:  # noqa: A002
@@ -62,7 +62,7 @@ def _rms_norm(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _attention(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`F.scaled_dot_product_attention`: dtypes and devices are compared first, a mask's by the efficient kernel.
+    """`F.scaled_dot_product_attention`: compares dtypes and devices first, a mask's as the efficient kernel does.
 
     aten/src/ATen/native/transformers/attention.cpp, validate_sdpa_input.
     """
@@ -90,7 +90,7 @@ def _attention(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _ctc_loss(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.ctc_loss`: C++ reads the lengths on the host, except for tensor subclasses such as ours."""
+    """`torch.ctc_loss`, given lists as lengths: C++ copies tensors to the host, but not subclasses such as ours."""
 
     @functools.wraps(original)
     def ctc_loss(
@@ -110,7 +110,7 @@ def install(patches: Patches) -> None:
     """Patch the functions, for eager code and in TorchScript's table of builtins."""
     for owner, names in _FUNCTIONS:
         for name in names:
-            _patch(patches, owner, name, _told)
+            _patch(patches, owner, name, _cuda_named)
     _patch(patches, torch, "rms_norm", _rms_norm)
     _patch(patches, torch, "ctc_loss", _ctc_loss)
     _patch(patches, F, "one_hot", domain_edges.one_hot)

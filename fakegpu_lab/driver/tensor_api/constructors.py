@@ -1,7 +1,7 @@
-"""``device="cuda"`` without an index, where C++ would ask the CUDA device guard for the current one.
+"""Adds the index to ``device="cuda"`` for constructors that would ask C++'s CUDA device guard for the current device.
 
-A CPU build has no such guard, so the few constructors that ask it are told the index. (All other factories reach
-`kernels` with the index missing, and need nothing.)
+A CPU build has no such guard. (All other factories reach `dispatch.registered_kernels` without an index, and need
+nothing.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _FUNCTIONS = ("tensor", "as_tensor", "asarray", "frombuffer")
 _SPARSE = ("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor",
            "sparse_compressed_tensor")  # fmt: skip
-"""Those that enter a device's guard before they look at anything: they are told our own device."""
+"""Constructors that enter a device's guard first: they get our C++ device."""
 _METHODS = ("new_tensor",)
 
 
@@ -57,7 +57,7 @@ def _new(original: Callable[..., Any]) -> Callable[..., Any]:
         if not self.is_cuda:
             return original(self, *args, **kwargs)
         if kwargs.get("device") is not None:
-            kwargs["device"] = conversion.cpp(kwargs["device"])
+            kwargs["device"] = conversion.cpp_device(kwargs["device"])
         if len(args) == 1 and isinstance(args[0], (list, tuple)) and not isinstance(args[0], torch.Size):
             return torch.tensor(args[0], dtype=self.dtype, device=self.device)
         before, current.thread.index = current.thread.index, self.device.index
@@ -86,11 +86,11 @@ def _device_context(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def install(patches: Patches) -> None:
     """Patch the constructors."""
-    torch.utils._device._device_constructors()  # cached for good: it must know torch's functions, not our wrappers
+    torch.utils._device._device_constructors()  # cached for good, so it must see torch's functions, not our wrappers
     for name in _FUNCTIONS:
         patches.wrap_function(name, _indexed)
     for name in _SPARSE:
-        patches.wrap_function(name, functools.partial(_indexed, index=conversion.cpp))
+        patches.wrap_function(name, functools.partial(_indexed, index=conversion.cpp_device))
     for name in _METHODS:
         patches.set(torch.Tensor, name, _indexed(getattr(torch.Tensor, name)))
     patches.set(torch.Tensor, "new", _new(torch.Tensor.new))

@@ -1,7 +1,7 @@
-"""Moving a tensor object itself onto a device and off it: ``.to``, ``.data =``, and what `nn.Module.to` does.
+"""Moves tensors, and tensor objects themselves, between host and devices: ``.to``, ``.data =``, `nn.Module.to`.
 
-On CUDA, ``param.data = param.cuda()`` changes the tensor behind an object and keeps the object. Here the two sides are
-of different Python classes, so the object's class and attributes change with it (`become`).
+On CUDA, ``param.data = param.cuda()`` changes the tensor behind an object and keeps the object. Here tensors on host
+and device have different Python classes, so the object's class and attributes change with it (`become`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _base_to = torch._C.TensorBase.to
 _base_data = torch._C.TensorBase.data
 
 
-def cpp(where: Any) -> Any:
-    """A device as C++ must be told it: our own for ``cuda``, anything else unchanged."""
+def cpp_device(where: Any) -> Any:
+    """A device for C++: our own for ``cuda``, anything else unchanged."""
     if isinstance(where, str):
         if not where.startswith("cuda"):
             return where
@@ -32,7 +32,7 @@ def cpp(where: Any) -> Any:
 
 
 def ordinal(index: int) -> int:
-    """An index that stands for a device (python_arg_parser.h, toDevice); raises where it is negative or too large."""
+    """An index used as a device (python_arg_parser.h, toDevice); raises if it is negative or too large."""
     if index < 0:
         raise RuntimeError("Device index must not be negative")
     return current.device(index).index
@@ -41,17 +41,17 @@ def ordinal(index: int) -> int:
 def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """`Tensor.to` that understands ``cuda`` with and without an index.
 
-    C++ would ask the CUDA device guard for the current device, and there is none in a CPU build.
+    C++ would ask the CUDA device guard for the current device, which a CPU build does not have.
     """
     __tracebackhide__ = True
     if args:
         first = args[0]
         if first.__class__ is str or first.__class__ is DeviceClass:
-            args = (cpp(first), *args[1:])
+            args = (cpp_device(first), *args[1:])
         elif first.__class__ is int and not isinstance(first, bool):
             args = (CPP_DEVICES[ordinal(first)], *args[1:])
     elif "device" in kwargs:
-        kwargs["device"] = cpp(kwargs["device"])
+        kwargs["device"] = cpp_device(kwargs["device"])
     return _base_to(self, *args, **kwargs)
 
 
@@ -73,19 +73,20 @@ def cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, mem
     return _base_to(self, target, non_blocking=non_blocking, memory_format=memory_format)
 
 
-MACHINE = ("_inner", "_buffer", "_device", "_unusual")  # attributes of the storage, not of the Python object
+STORAGE_ATTRIBUTES = ("_inner", "_buffer", "_device", "_unusual")
+"""Attributes that belong to the storage, not to the Python object."""
 
 
 def become(target: torch.Tensor, source: torch.Tensor) -> None:
     """Exchange the tensors behind two Python objects, one on the host and one on a device.
 
-    As `torch.utils.swap_tensors`, without its refusals: a weak reference follows the Python object, and a live graph
+    Like `torch.utils.swap_tensors`, without its refusals: a weak reference follows the Python object, and a live graph
     keeps the old C++ tensor, as on CUDA, where `set_data` drops the gradient accumulator of a tensor that moves.
-    Attributes that users set, and hooks, stay with their object; its class changes with the side it is on.
+    Attributes that users set, and hooks, stay with their object; its class changes with the side that it is on.
     """
     hooks = [(tensor, tensor._backward_hooks, tensor._post_accumulate_grad_hooks) for tensor in (target, source)]
     classes = _class_like(target, source), _class_like(source, target)
-    storages = [{k: t.__dict__.pop(k) for k in MACHINE if k in t.__dict__} for t in (target, source)]
+    storages = [{k: t.__dict__.pop(k) for k in STORAGE_ATTRIBUTES if k in t.__dict__} for t in (target, source)]
     torch._C._swap_tensor_impl(target, source)
     for tensor, cls, storage in zip((target, source), classes, reversed(storages), strict=True):
         if tensor.__class__ is not cls:
@@ -97,7 +98,7 @@ def become(target: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def _class_like(tensor: torch.Tensor, other: torch.Tensor) -> type[torch.Tensor]:
-    """The class of `tensor`'s object once it stands on the side where `other` is; it remembers what it was."""
+    """The class of `tensor`'s object once it is on the side of `other`; the object remembers its class on the host."""
     if other.__class__ is FakeCudaTensor:
         if tensor.__class__ not in (torch.Tensor, FakeCudaTensor):
             tensor.__dict__["_host_class"] = tensor.__class__
@@ -128,17 +129,17 @@ _swap_tensors = torch.utils.swap_tensors
 
 
 def set_data(self: torch.Tensor, new: torch.Tensor) -> None:
-    """``tensor.data = new``, also where the two are on different sides."""
+    """``tensor.data = new``, also between host and device."""
     ours, theirs = self.__class__ is FakeCudaTensor, new.__class__ is FakeCudaTensor
     if ours and theirs:
         try:
             _base_data.__set__(self, new)  # type: ignore[attr-defined]
-        except RuntimeError:  # "incompatible tensor type": a conjugate, which C++ takes on CUDA
+        except RuntimeError:  # "incompatible tensor type": a conjugate view, which C++ accepts on CUDA
             requires_grad = self.requires_grad
             become(self, new.detach())
             self.requires_grad_(requires_grad)
             return
-        for name in MACHINE:
+        for name in STORAGE_ATTRIBUTES:
             if name in new.__dict__:
                 self.__dict__[name] = new.__dict__[name]
             else:
@@ -147,7 +148,7 @@ def set_data(self: torch.Tensor, new: torch.Tensor) -> None:
         grad, requires_grad = self.grad, self.requires_grad
         become(self, new.detach())
         self.requires_grad_(requires_grad)
-        if grad is not None:  # C++ refuses a gradient on another device: it moves along
+        if grad is not None:  # C++ refuses a gradient on another device, so it moves along
             set_data(grad, _base_to(grad, CPP_DEVICES[new._device.index] if theirs else torch.device("cpu")))  # type: ignore[attr-defined]
             self.grad = grad
     else:

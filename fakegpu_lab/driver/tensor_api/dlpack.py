@@ -1,7 +1,7 @@
-"""DLPack and the CUDA array interface: torch gets its own tensor back, other libraries hear that there is no memory.
+"""DLPack and the CUDA array interface: torch gets its own tensor back, other libraries get an error.
 
-A capsule hands a library the address of the data. A simulated GPU has none, so what stands for a device tensor's
-capsule here is an object that only torch's `from_dlpack` takes. All checks are torch's own (`Tensor.__dlpack__`).
+A capsule gives a library the address of the data. A simulated GPU has no such address, so the capsule of a device
+tensor is an object that only torch's `from_dlpack` takes. All checks are torch's own (`Tensor.__dlpack__`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
 
-_C: Any = torch._C  # its stubs know little of these
+_C: Any = torch._C  # its stubs have few of these
 _to = {name: getattr(_C, name) for name in ("_to_dlpack", "_to_dlpack_versioned")}
 _from: Any = _C._from_dlpack
 _export: Any = torch.Tensor.__dlpack__
@@ -32,7 +32,7 @@ _NO_MEMORY = (
 
 
 class Capsule:
-    """What `to_dlpack` gives for a device tensor; `from_dlpack` takes it once."""
+    """The result of `to_dlpack` for a device tensor; `from_dlpack` takes it once."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._tensor: torch.Tensor | None = tensor
@@ -52,7 +52,7 @@ class Capsule:
 
 
 def _exported(name: str) -> Any:
-    """`torch._C._to_dlpack` and its versioned twin, which convert as `maybeCopyTensor` in ATen/DLConvertor.cpp does."""
+    """`torch._C._to_dlpack` or its versioned twin, which convert like `maybeCopyTensor` in ATen/DLConvertor.cpp."""
 
     def to_dlpack(data: torch.Tensor, *, dl_device: Any = None, copy: bool | None = None) -> Any:
         if data.__class__ is not FakeCudaTensor:
@@ -75,7 +75,7 @@ def from_capsule(capsule: Any) -> torch.Tensor:
     if isinstance(capsule, Capsule):
         return capsule.take()
     tensor: torch.Tensor = _from(capsule)
-    if tensor.device.type == NAME:  # made by C++, whose function was imported before the machine was enabled
+    if tensor.device.type == NAME:  # from C++'s own function, imported before the machine was enabled
         raise BufferError(
             "A capsule of a tensor on a simulated GPU holds no data: call torch.from_dlpack on the tensor itself, or "
             "import to_dlpack after fakegpu_lab is enabled."
@@ -84,7 +84,7 @@ def from_capsule(capsule: Any) -> torch.Tensor:
 
 
 def dlpack(self: FakeCudaTensor, **kwargs: Any) -> Any:
-    """`Tensor.__dlpack__`: for torch's `from_dlpack`; another library is refused, unless it wants a host copy."""
+    """`Tensor.__dlpack__`, for torch's `from_dlpack`; other libraries may only ask for a host copy."""
     capsule = _export(self, **kwargs)
     if not isinstance(capsule, Capsule) or sys._getframe(1).f_globals is vars(torch.utils.dlpack):
         return capsule
@@ -92,7 +92,7 @@ def dlpack(self: FakeCudaTensor, **kwargs: Any) -> Any:
 
 
 def _cuda_array_interface(self: FakeCudaTensor) -> NoReturn:
-    """`Tensor.__cuda_array_interface__`: not there, as `hasattr` finds."""
+    """`Tensor.__cuda_array_interface__`: missing, also for `hasattr`."""
     _interface.__get__(self)
     raise AttributeError(f"Can't get __cuda_array_interface__ of a tensor on {self.device}: {_NO_MEMORY}")
 
@@ -101,7 +101,7 @@ cuda_array_interface = property(_cuda_array_interface)
 
 
 def install(patches: Patches) -> None:
-    """Patch both directions, where torch keeps their names."""
+    """Patch both directions in every module of torch that has the functions."""
     for name, exporter in _exporters.items():
         patches.set(torch._C, name, exporter)
     patches.set(torch._C, "_from_dlpack", from_capsule)

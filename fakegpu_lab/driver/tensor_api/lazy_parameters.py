@@ -1,7 +1,7 @@
-"""Uninitialised parameters (`nn.LazyLinear` and its like) on a device.
+"""Uninitialised parameters, of `nn.LazyLinear` and similar modules, on a device.
 
-Without a shape there is nothing to put on a device, so such a parameter stays on the host and remembers where it is
-wanted; it goes there when its shape is known.
+Without a shape there is nothing to put on a device, so such a parameter stays on the host and remembers its device
+(the attribute `_wanted_device`); it moves there when its shape is known.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def cpu(self: torch.Tensor, memory_format: Any = None) -> torch.Tensor:
 
 
 def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
-    """`UninitializedParameter.materialize`, on the device where the parameter is wanted."""
+    """`UninitializedParameter.materialize`, on the remembered device."""
     where = self.__dict__.pop(_WANTED, None)
     if device is not None:
         where = torch.device(device)
@@ -68,7 +68,7 @@ def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) ->
 
 
 def _device(self: torch.Tensor) -> torch.device:
-    """`UninitializedParameter.device`: where it is wanted, as on CUDA, where it already is there."""
+    """`UninitializedParameter.device`: the remembered device, which on CUDA it would already be on."""
     return self.__dict__.get(_WANTED) or _base_device.__get__(self)  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""What Python code asks of a device tensor and C++ cannot answer: `FakeCudaTensor`'s methods and properties."""
+"""`FakeCudaTensor`'s methods and properties, as far as C++ cannot provide them: `repr`, `numpy`, `type`, `.grad`."""
 
 from __future__ import annotations
 
@@ -24,17 +24,15 @@ _TYPE_NAMES = {
     torch.int16: "ShortTensor", torch.int32: "IntTensor", torch.int64: "LongTensor", torch.bool: "BoolTensor",
     torch.complex64: "ComplexFloatTensor", torch.complex128: "ComplexDoubleTensor",
 }  # fmt: skip
-
-
 _DTYPES = {name: dtype for dtype, name in _TYPE_NAMES.items()}
 
 
 def type_name(tensor: torch.Tensor) -> str:
-    """``torch.cuda.FloatTensor``, as `Tensor.type()` says it."""
+    """``torch.cuda.FloatTensor``, as `Tensor.type()` returns it."""
     sparse = "sparse." if tensor.layout is torch.sparse_coo else ""
     name = _TYPE_NAMES.get(tensor.dtype)
     if name is None and tensor.__class__ is FakeCudaTensor:
-        return _base_type(tensor._inner).replace("torch.", "torch.cuda.", 1)  # a quantized one
+        return _base_type(tensor._inner).replace("torch.", "torch.cuda.", 1)  # quantized
     return f"torch.cuda.{sparse}{_TYPE_NAMES[tensor.dtype]}"
 
 
@@ -75,7 +73,7 @@ def numpy(self: FakeCudaTensor, *, force: bool = False) -> Any:
     """`Tensor.numpy`: refused, unless forced."""
     if force:
         return self.detach().cpu().resolve_conj().resolve_neg().numpy()
-    if self.requires_grad:  # told first, as torch/csrc/utils/tensor_numpy.cpp does
+    if self.requires_grad:  # checked first, as in torch/csrc/utils/tensor_numpy.cpp
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     return _refuse_numpy(self)
 
@@ -93,7 +91,7 @@ def array(self: FakeCudaTensor, dtype: Any = None, copy: Any = None) -> Any:
 
 
 def repr_(self: FakeCudaTensor, *, tensor_contents: str | None = None) -> str:
-    """As torch prints a CUDA tensor; costs one copy to the host."""
+    """The text that torch prints for a CUDA tensor; costs one copy to the host."""
     device_asserts.check(self._device)
     if self._device.retired:
         return f"<tensor of shape {tuple(self.shape)} on a GPU that is gone: {self._device.retired}>"
@@ -111,7 +109,7 @@ def _contents(inner: torch.Tensor, indent: int) -> str:
     if inner.is_meta:
         return "..."
     text: str
-    if inner.layout is not torch.strided:  # the text of the parts, up to the suffixes
+    if inner.layout is not torch.strided:  # the texts of its parts, without the suffixes
         text = _texts._str_intern(inner)[len("tensor(") :].rpartition("size=")[0].rstrip(", \n")
         return text
     text = _texts._tensor_str(inner.dequantize() if inner.is_quantized else inner, indent)
@@ -119,7 +117,7 @@ def _contents(inner: torch.Tensor, indent: int) -> str:
 
 
 def _suffixes(self: FakeCudaTensor) -> list[str]:
-    """What `torch._tensor_str._str_intern` writes after a tensor's values, in its order."""
+    """What `torch._tensor_str._str_intern` prints after a tensor's values, in its order."""
     suffixes = [f"device='{self.device}'"]
     if self._inner.is_quantized:
         return [*suffixes, *quantized.suffixes(self)]
@@ -134,18 +132,20 @@ def _suffixes(self: FakeCudaTensor) -> list[str]:
         suffixes.append(f"dtype={self.dtype}")
     if not strided:
         suffixes.append(f"layout={self.layout}")
+    return [*suffixes, *_autograd_suffix(self)]
+
+
+def _autograd_suffix(self: FakeCudaTensor) -> list[str]:
     try:
         grad_fn = self.grad_fn
     except RuntimeError:  # a view made in no-grad mode, then written to
-        return [*suffixes, "grad_fn=<Invalid>"]
+        return ["grad_fn=<Invalid>"]
     if grad_fn is not None:
         name = type(grad_fn).__name__
         if name == "CppFunction":
             name = grad_fn.name().rsplit("::", 1)[-1]
-        suffixes.append(f"grad_fn=<{linear.shown_grad_fn(self, name)}>")
-    elif self.requires_grad:
-        suffixes.append("requires_grad=True")
-    return suffixes
+        return [f"grad_fn=<{linear.cuda_grad_fn_name(self, name)}>"]
+    return ["requires_grad=True"] if self.requires_grad else []
 
 
 def format_(self: FakeCudaTensor, spec: str) -> str:
@@ -164,7 +164,7 @@ def tolist(self: FakeCudaTensor) -> Any:
     return self._inner.tolist()
 
 
-def cpp_device_type(self: FakeCudaTensor) -> bool:
+def is_cuda(self: FakeCudaTensor) -> bool:
     """`Tensor.is_cuda`."""
     return True
 
@@ -173,7 +173,7 @@ _base_grad: Any = torch._C.TensorBase.grad
 
 
 def set_grad(self: torch.Tensor, grad: torch.Tensor | None) -> None:
-    """``t.grad = …``, whose refusals name devices."""
+    """``t.grad = …``, with CUDA's device names in its errors."""
     try:
         _base_grad.__set__(self, grad)
     except RuntimeError as error:
@@ -181,7 +181,7 @@ def set_grad(self: torch.Tensor, grad: torch.Tensor | None) -> None:
 
 
 class _Attribute(property):
-    """A property that says whose it is, as C++'s attributes do: Dynamo asks while it is imported (torch 2.10)."""
+    """A property with an `__objclass__`, as C++'s attributes have: torch 2.10's Dynamo reads it at import."""
 
     __objclass__ = torch.Tensor
 
@@ -208,13 +208,13 @@ def _methods() -> dict[str, Any]:
         "__deepcopy__": serialization.deepcopy,
         "is_quantized": property(quantized.is_quantized),
         "qscheme": quantized.qscheme,
-        "is_cuda": property(cpp_device_type),
+        "is_cuda": property(is_cuda),
         "data": conversion.data,
     }
 
 
 def attach() -> None:
-    """Give FakeCudaTensor its Python face."""
+    """Give FakeCudaTensor its methods."""
     for name, value in _methods().items():
         setattr(FakeCudaTensor, name, value)
 

@@ -1,7 +1,7 @@
-"""Pickling and copying device tensors: what a CUDA machine would write, and nothing of ours in it.
+"""Pickles and copies device tensors, into what a CUDA machine would write, without a trace of the simulation.
 
-A file names only torch's own functions and the location ``cuda:i``. Loading needs nothing here: torch restores a
-storage with ``storage.to(device="cuda:i")``, and its messages ask `torch.cuda`.
+A file names only torch's own functions and the location ``cuda:i``. Loading needs almost nothing: torch restores a
+storage with ``storage.to(device="cuda:i")``, and its checks call `torch.cuda`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, flag
 from fakegpu_lab.driver.tensor_api import user_subclasses
-from fakegpu_lab.driver.tensor_api.conversion import MACHINE
+from fakegpu_lab.driver.tensor_api.conversion import STORAGE_ATTRIBUTES
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
 
-_OURS = {*MACHINE, "_is_param", "_host_class"}
+_OURS = {*STORAGE_ATTRIBUTES, "_is_param", "_host_class"}
 
 
 def user_state(tensor: FakeCudaTensor) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def user_state(tensor: FakeCudaTensor) -> dict[str, Any]:
 
 
 def reduce_ex(self: FakeCudaTensor, protocol: Any) -> tuple[Any, ...]:
-    """`Tensor.__reduce_ex__` and `Parameter.__reduce_ex__`, whichever the tensor is on CUDA."""
+    """`Tensor.__reduce_ex__` or `Parameter.__reduce_ex__`, according to what the tensor is on CUDA."""
     state = user_state(self)
     if isinstance(self, torch.nn.Parameter):
         rest: tuple[Any, ...] = (self.detach(), self.requires_grad, OrderedDict())
@@ -49,7 +49,7 @@ def reduce_ex(self: FakeCudaTensor, protocol: Any) -> tuple[Any, ...]:
 def _reduce(self: FakeCudaTensor, protocol: Any) -> tuple[Any, ...]:
     if self.layout is not torch.strided:
         rebuild, (layout, parts) = self._reduce_ex_internal(protocol)  # type: ignore[no-untyped-call]
-        # The parts share one block here: each in its own, or torch takes them for views with different dtypes.
+        # The parts share one block here; torch would take them for views with different dtypes, so they are copied.
         return rebuild, (layout, tuple(p.clone() if isinstance(p, torch.Tensor) else p for p in parts))
     if self._inner.is_quantized:
         return self._reduce_ex_internal(protocol)  # type: ignore[no-any-return, no-untyped-call]
@@ -72,7 +72,7 @@ def deepcopy(self: FakeCudaTensor, memo: dict[int, Any]) -> FakeCudaTensor:
     if id(self) in memo:
         return memo[id(self)]  # type: ignore[no-any-return]
     if isinstance(self, torch.nn.Parameter):
-        # As torch: no gradient, no attributes, and views do not share.
+        # As in torch: no gradient, no attributes, and views no longer share memory.
         clone = self.detach().clone(memory_format=torch.preserve_format)
         new = memo[id(self)] = torch.nn.Parameter(clone, self.requires_grad)
         if "_host_class" in self.__dict__:
@@ -98,7 +98,7 @@ def deepcopy(self: FakeCudaTensor, memo: dict[int, Any]) -> FakeCudaTensor:
 
 
 def _deep(self: FakeCudaTensor, memo: dict[int, Any]) -> torch.Tensor:
-    """A tensor over a copy of the storage, one copy for all tensors in `memo` that share it."""
+    """A tensor on a copy of the storage; tensors in `memo` that share a storage share the copy."""
     storage = copy.deepcopy(self.untyped_storage(), memo)
     new = torch.empty(0, dtype=self.dtype, device=self.device)
     new.set_(storage, self.storage_offset(), self.size(), self.stride())
@@ -108,7 +108,7 @@ def _deep(self: FakeCudaTensor, memo: dict[int, Any]) -> torch.Tensor:
 
 
 def set_tensor_metadata(tensor: torch.Tensor, metadata: dict[str, bool]) -> None:
-    """`torch._utils.set_tensor_metadata`: the conj and neg bits belong to the values."""
+    """`torch._utils.set_tensor_metadata`, which sets the conj and neg bits on the inner tensor."""
     if tensor.__class__ is FakeCudaTensor:
         _set_tensor_metadata(tensor._inner, metadata)  # type: ignore[no-untyped-call]
         flag(tensor)
@@ -127,7 +127,7 @@ def reduce_for_process(tensor: FakeCudaTensor) -> tuple[Any, ...]:
             "crossing process boundaries.  If you just want to transfer the data, call detach() on the tensor before "
             "serializing (e.g., putting it on the queue)."
         )
-    # As bytes: shared memory would live no longer than the copy on the host, which nobody holds.
+    # As bytes: shared memory would live only as long as the copy on the host, to which nothing refers.
     file = io.BytesIO()
     torch.save(tensor.detach().cpu(), file)
     parameter = isinstance(tensor, torch.nn.Parameter)
@@ -141,6 +141,6 @@ def rebuild_in_process(saved: bytes, index: int, requires_grad: bool, parameter:
 
 
 def install(patches: Patches) -> None:
-    """Patch what loading needs, and what sends tensors to other processes."""
+    """Patch the function that loading needs, and the pickling for other processes."""
     patches.set(torch._utils, "set_tensor_metadata", set_tensor_metadata)
     patches.set_item(ForkingPickler._extra_reducers, FakeCudaTensor, reduce_for_process)  # type: ignore[attr-defined]

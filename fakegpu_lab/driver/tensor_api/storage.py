@@ -1,8 +1,8 @@
-"""Storages: the bytes behind tensors, as ``t.untyped_storage()`` shows them.
+"""Storages of device tensors, as ``t.untyped_storage()`` returns them.
 
 The storage object of a device tensor's inner tensor *is* its device storage: `of` changes the object's class to
-`DeviceStorage`, which answers for the device. So identity, sharing, ``_cdata`` and reference counts need nothing: torch
-keeps one Python object for a C++ storage, for as long as that lives.
+`DeviceStorage`, which describes the device memory. So identity, sharing, ``_cdata`` and reference counts need no code:
+torch keeps one Python object for a C++ storage as long as that lives.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.buffer import Buffer
     from fakegpu_lab.hardware.device import Device
 
-_Base: Any = torch._C.StorageBase  # torch's types know little of it
+_Base: Any = torch._C.StorageBase  # torch's stubs have little of it
 _Untyped: Any = torch.UntypedStorage
 _base_new = _Base.__new__
 _base_copy = _Base.copy_
 
 
 class DeviceStorage(torch.UntypedStorage):
-    """The storage of a device tensor: values on the host (C++ half), everything that is asked on the device.
+    """The storage of a device tensor: its C++ half has the values, on the host; its methods describe the device.
 
     Attributes
     ----------
     _buffer
         The device memory.
     _start
-        Where in it this storage begins, in bytes: a slice of a storage shares the memory.
+        The byte at which this storage begins in it; a slice of a storage shares the memory.
     """
 
     _buffer: Buffer
@@ -128,7 +128,7 @@ class DeviceStorage(torch.UntypedStorage):
         )
 
 
-# People print type(storage), and files name the class; on a real card that says torch.storage.UntypedStorage.
+# For print(type(storage)) and for files, which name the class; on a real card it is torch.storage.UntypedStorage.
 DeviceStorage.__name__ = DeviceStorage.__qualname__ = "UntypedStorage"
 DeviceStorage.__module__ = "torch.storage"
 
@@ -140,7 +140,7 @@ def of(tensor: FakeCudaTensor) -> DeviceStorage:
 
 
 def adopt(storage: torch.UntypedStorage, buffer: Buffer, start: int = 0) -> DeviceStorage:
-    """Make `storage`, whose values are on the host, the device storage that fills `buffer` from byte `start`."""
+    """Make `storage`, whose values are on the host, the device storage at byte `start` of `buffer`."""
     storage.__class__ = DeviceStorage
     adopted: DeviceStorage = storage  # type: ignore[assignment]
     adopted._buffer = buffer
@@ -198,11 +198,11 @@ _MISMATCH = (
 
 
 shadows: dict[int, FakeCudaTensor] = {}
-"""Tensors by the ``_cdata`` of their C++ halves' storages, for the while that C++ code reads those (`scripting`)."""
+"""Tensors by the ``_cdata`` of their C++ halves' storages, while C++ code reads those (`compile.torchscript`)."""
 
 
 def set_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``t.set_(storage, …)``, ``t.set_(other)``, ``t.set_()``: another storage behind a device tensor."""
+    """``t.set_(storage, …)``, ``t.set_(other)``, ``t.set_()``: give a device tensor another storage."""
     target, *rest = args
     rest += kwargs.values()  # in the schema's order: `source` is never a keyword alone
     source = rest[0] if rest else None
@@ -234,7 +234,7 @@ _base_set = torch._C.TensorBase.set_
 
 
 def tensor_set_(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """`Tensor.set_`: a CPU tensor must not take a device storage, whose C++ half is a host storage."""
+    """`Tensor.set_`, which must refuse a device storage for a CPU tensor: its C++ half is a host storage."""
     source = args[0] if args else kwargs.get("source")
     if source.__class__ is torch.storage.TypedStorage:
         source = source._untyped_storage
@@ -249,7 +249,7 @@ def untyped_storage(self: FakeCudaTensor) -> DeviceStorage:
 
 
 def is_storage(obj: Any, /) -> bool:
-    """`torch.is_storage`, which looks for the exact class."""
+    """`torch.is_storage`, which checks for the exact class."""
     return obj.__class__ is DeviceStorage or _is_storage(obj)
 
 
@@ -257,7 +257,7 @@ _is_storage = torch.is_storage
 
 
 def wrapped(self: Any, storage: torch.UntypedStorage) -> Any:
-    """`TypedStorage._new_wrapped_storage`, which looks for the exact class."""
+    """`TypedStorage._new_wrapped_storage`, which checks for the exact class."""
     if storage.__class__ is not DeviceStorage:
         return _wrapped(self, storage)
     if type(self) is torch.TypedStorage:
@@ -269,7 +269,7 @@ _wrapped: Any = torch.TypedStorage._new_wrapped_storage
 
 
 def install(patches: Patches) -> None:
-    """Patch what makes and copies storages."""
+    """Patch the functions that make and copy storages."""
     patches.set(torch.TypedStorage, "_new_wrapped_storage", wrapped)
     patches.set(torch, "is_storage", is_storage)
     patches.set(torch.UntypedStorage, "__new__", new)

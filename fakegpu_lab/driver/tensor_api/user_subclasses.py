@@ -1,7 +1,7 @@
 """Users' subclasses of torch.Tensor on a device: ``MyTensor(...).cuda()`` stays a MyTensor.
 
-The dispatch path asks ``tensor.__class__ is FakeCudaTensor``. So a class is made that is both the user's and ours, and
-that answers `FakeCudaTensor` when an instance is asked for ``__class__``; ``type(tensor)`` and ``isinstance`` see both.
+The dispatch path checks ``tensor.__class__ is FakeCudaTensor``. So a subclass of both the user's class and ours is
+made, whose instances return `FakeCudaTensor` for ``__class__``; ``type(tensor)`` and ``isinstance`` see both.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _base_as_subclass: Any = torch._C.TensorBase.as_subclass
 
 
 class _Last(FakeCudaTensor):
-    """What ``super().__torch_function__`` reaches from a user's class: torch.Tensor's, which keeps the class."""
+    """Has torch.Tensor's `__torch_function__`, which keeps the class, for a user's ``super().__torch_function__``."""
 
 
-# After the class is made, for torch switches it off while it makes a class that has a `__torch_dispatch__`.
+# Set after the class is made, because torch disables it when it makes a class with a `__torch_dispatch__`.
 _Last.__torch_function__ = classmethod(torch.Tensor.__torch_function__.__func__)  # type: ignore[attr-defined, assignment]
 
 
@@ -36,18 +36,18 @@ def on_device(cls: type[torch.Tensor]) -> type[torch.Tensor]:
     function: Any = cls.__torch_function__
     metaclass: Any = type(cls)
     double = metaclass(cls.__name__, (cls, _Last), members)
-    # Now, for torch switches it off while it makes a class that has a `__torch_dispatch__`.
+    # Set now, because torch disables it when it makes a class with a `__torch_dispatch__`.
     double.__torch_function__ = classmethod(function.__func__)
     return double  # type: ignore[no-any-return]
 
 
 def on_host(cls: type[torch.Tensor]) -> type[torch.Tensor]:
-    """The user's class, given it or its double on a device."""
+    """The user's class, given that class or its double on a device."""
     return getattr(cls, _HOST, cls)
 
 
 def as_subclass(self: torch.Tensor, cls: type[torch.Tensor]) -> torch.Tensor:
-    """`Tensor.as_subclass`: an alias of the tensor that is a `cls`."""
+    """`Tensor.as_subclass`: an alias of the tensor, of the class `cls`."""
     cls = on_host(cls)
     if self.__class__ is not FakeCudaTensor:
         return _base_as_subclass(self, cls)  # type: ignore[no-any-return]

@@ -1,8 +1,8 @@
-"""Tensors of other classes around device tensors: wrapper subclasses, and functorch's levels.
+"""Tensors of other classes around device tensors: wrapper subclasses, and the wrappers of functorch's levels.
 
-Both have a C++ half of their own, which says its device. For a wrapper subclass (jagged tensors, quantized weights,
-whatever a user derives from torch.Tensor) that must be our C++ device: autograd asks for the guard of a device, a CPU
-build has none for CUDA, and the process would abort. Python code is shown ``cuda`` all the same.
+Both have a C++ half of their own, with a device. For a wrapper subclass (jagged tensors, quantized weights, classes
+that users derive from torch.Tensor) it must be our C++ device: autograd asks for the guard of the device, a CPU build
+has none for CUDA, and the process would abort. Python code sees ``cuda`` all the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch._functorch import eager_transforms, vmap
 
 from fakegpu_lab.driver.base.patches import Patches
 from fakegpu_lab.driver.base.privateuse1 import NAME, shown
-from fakegpu_lab.driver.tensor_api.conversion import cpp
+from fakegpu_lab.driver.tensor_api.conversion import cpp_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ def is_cuda(self: torch.Tensor) -> bool:
     return _base.device.__get__(self).type in (NAME, "cuda")
 
 
-_FACE = {"device": property(device), "is_cuda": property(is_cuda)}
+_PROPERTIES = {"device": property(device), "is_cuda": property(is_cuda)}
 
 
 def _wrapper_maker(patches: Patches) -> Callable[..., torch.Tensor]:
@@ -48,36 +48,36 @@ def _wrapper_maker(patches: Patches) -> Callable[..., torch.Tensor]:
         if where is None or torch.device(where).type not in ("cuda", NAME):
             return _make_wrapper_subclass(cls, *args, **kwargs)  # type: ignore[no-any-return]
         if len(args) > _DEVICE:
-            args = (*args[:_DEVICE], cpp(where), *args[_DEVICE + 1 :])
+            args = (*args[:_DEVICE], cpp_device(where), *args[_DEVICE + 1 :])
         else:
-            kwargs["device"] = cpp(where)
-        if len(args) > _DISPATCH_DEVICE:  # C++ would be told the device that the class shows
+            kwargs["device"] = cpp_device(where)
+        if len(args) > _DISPATCH_DEVICE:  # C++ would get the device that the class shows
             args = (*args[:_DISPATCH_DEVICE], False, *args[_DISPATCH_DEVICE + 1 :])
         elif kwargs.get("dispatch_device"):
             kwargs["dispatch_device"] = False
-        for name, shows in _FACE.items():
+        for name, value in _PROPERTIES.items():
             if getattr(cls, name) is getattr(torch.Tensor, name):
-                patches.set(cls, name, shows)
+                patches.set(cls, name, value)
         return _make_wrapper_subclass(cls, *args, **kwargs)  # type: ignore[no-any-return]
 
     return make_wrapper_subclass
 
 
 class _Levels:
-    """While a functorch transform runs, every tensor class shows ``cuda``: its wrappers are plain torch.Tensors."""
+    """Makes torch.Tensor show ``cuda`` while a functorch transform runs, whose wrappers are plain torch.Tensors."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._depth = 0  # of all threads together
+        self._depth = 0  # in all threads together
         self._patches = Patches()
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """One more level."""
+        """Within this context, there is one more level."""
         with self._lock:
             if not self._depth:
-                for name, shows in _FACE.items():
-                    self._patches.set(torch.Tensor, name, shows)
+                for name, value in _PROPERTIES.items():
+                    self._patches.set(torch.Tensor, name, value)
             self._depth += 1
         try:
             yield
@@ -88,7 +88,7 @@ class _Levels:
                     self._patches.undo()
 
     def around(self, increment_nesting: Callable[..., Any]) -> Callable[..., Any]:
-        """A context manager of functorch's (`grad_increment_nesting`) with `entered` around it."""
+        """One of functorch's context managers, such as `grad_increment_nesting`, inside `entered`."""
 
         @contextlib.contextmanager
         def nesting(*args: Any, **kwargs: Any) -> Iterator[Any]:
@@ -108,7 +108,7 @@ _NESTINGS = (
 
 
 def install(patches: Patches) -> None:
-    """Patch what makes wrapper subclasses, and the entrances of functorch's levels."""
+    """Patch the maker of wrapper subclasses, and the functions that enter functorch's levels."""
     patches.set(torch.Tensor, "_make_wrapper_subclass", staticmethod(_wrapper_maker(patches)))
     for module, name in _NESTINGS:
         patches.set(module, name, _levels.around(getattr(module, name)))

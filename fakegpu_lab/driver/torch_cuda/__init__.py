@@ -1,8 +1,9 @@
-"""The torch.cuda surface: what its Python code asks of torch's C++ half, answered by the simulated machine.
+"""torch.cuda on the simulated machine: the C++ functions that torch's own Python code calls. Start with `devices`.
 
-torch/cuda/*.py runs unmodified. Each module here has one subject, gives the C functions of that subject under torch's
-own names (``FUNCTIONS``, set on ``torch._C``), and an `install` for what else Python bound when a CPU build was
-imported.
+torch/cuda/*.py runs unmodified. Each module here has one subject: its ``FUNCTIONS``, under torch's own names, are set
+on ``torch._C``, and its `install` patches what Python bound elsewhere when a CPU build was imported. `devices` has the
+devices, `streams` streams and events, `memory` and `history` the allocator's functions, `cuda_build` versions and
+switches. May import every other room of the driver.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fakegpu_lab.driver.torch_cuda import accelerator, comm, facades, generators, graphs, history, memory, streams
-from fakegpu_lab.driver.torch_cuda.build import cudart, flags, unsupported, versions
+from fakegpu_lab.driver.torch_cuda.cuda_build import cudart, flags, unsupported, versions
 from fakegpu_lab.driver.torch_cuda.devices import (
     current_device,
     default_type,

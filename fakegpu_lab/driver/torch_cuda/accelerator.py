@@ -1,4 +1,4 @@
-"""torch.accelerator: the names that do not say CUDA, answered as for CUDA."""
+"""torch.accelerator: functions without CUDA in their names, with the results of CUDA's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.cost import work
 from fakegpu_lab.driver.torch_cuda import memory, streams
-from fakegpu_lab.driver.torch_cuda.build import cudart
+from fakegpu_lab.driver.torch_cuda.cuda_build import cudart
 from fakegpu_lab.driver.torch_cuda.devices import current_device
 
 if TYPE_CHECKING:
@@ -23,17 +23,17 @@ _DTYPES = frozenset(
 
 
 def get_stream(index: int) -> torch.Stream:
-    """The current stream of this thread on a device; a `torch.cuda.Stream`, which is a `torch.Stream`."""
+    """The current stream of this thread on a device: a `torch.cuda.Stream`, which is a `torch.Stream`."""
     return torch.cuda.current_stream(index)
 
 
 def set_stream(stream: torch.Stream) -> None:
-    """Make a stream current, and its device."""
+    """Make a stream and its device current."""
     streams.set_stream(stream.stream_id, stream.device_index, stream.device_type)
 
 
 def synchronize(index: int) -> None:
-    """Wait for a device; before CUDA is initialised there is nothing to wait for."""
+    """Wait for a device, unless CUDA is not initialised."""
     if current.ready:
         device = current.device(index)
         work.wait(device, "torch.accelerator.synchronize")
@@ -46,7 +46,7 @@ def get_memory_info(index: int) -> tuple[int, int]:
 
 
 def get_device_capability(index: int) -> dict[str, Any]:
-    """Which dtypes a tensor on the device can have."""
+    """The dtypes that a tensor on the device can have."""
     current.device(index)
     return {"supported_dtypes": set(_DTYPES)}
 
@@ -78,7 +78,7 @@ FUNCTIONS = {
 
 
 def install(patches: Patches) -> None:
-    """Give what torch caches of the accelerator a cache of its own for this machine."""
+    """Give the functions whose results torch caches new caches for this machine."""
     patches.set(torch, "get_device_module", functools.cache(torch.get_device_module.__wrapped__))
     if hasattr(torch.accelerator, "get_device_capability"):  # since 2.11
         capability = torch.accelerator.get_device_capability.__wrapped__

@@ -1,6 +1,6 @@
-"""Copies over several devices of one process: what `torch.nn.parallel.comm` calls, and with it `nn.DataParallel`.
+"""Broadcast, scatter and gather over the devices of one process, for `torch.nn.parallel.comm` and `nn.DataParallel`.
 
-torch/csrc/cuda/comm.cpp: its checks in its order and words, its copies on its streams, NCCL where it takes NCCL.
+Follows torch/csrc/cuda/comm.cpp: the order and the sentences of its checks, the streams of its copies, its use of NCCL.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ def _index(tensor: Tensor) -> int:
 
 
 def _dimension(tensor: Tensor, dim: int) -> int:
-    """`dim` from 0; raises as `at::maybe_wrap_dim`."""
+    """`dim` counted from 0; raises like `at::maybe_wrap_dim`."""
     if dim < 0 or dim >= tensor.dim():
         tensor.size(dim)  # raises what torch raises
     return dim % max(tensor.dim(), 1)
 
 
-def _want_cuda(tensor: Tensor, what: str, place: int) -> None:
+def _check_cuda(tensor: Tensor, what: str, i: int) -> None:
     if not tensor.is_cuda:
         kind, one = ("input", "tensor") if what == "input" else ("output", "output tensor")
         raise RuntimeError(
-            f"Expected all {kind} tensors to be CUDA tensors, but {one} at index {place} has device '{tensor.device}'"
+            f"Expected all {kind} tensors to be CUDA tensors, but {one} at index {i} has device '{tensor.device}'"
         )
 
 
-def _spread(tensor: Tensor, outputs: Sequence[Tensor]) -> None:
+def _broadcast_to(tensor: Tensor, outputs: Sequence[Tensor]) -> None:
     if nccl.is_available([tensor, *outputs]):
         nccl.broadcast([tensor, *outputs], 0)
         return
@@ -59,7 +59,7 @@ def _spread(tensor: Tensor, outputs: Sequence[Tensor]) -> None:
 
 
 def broadcast(tensor: Tensor, devices: Sequence[int]) -> tuple[Tensor, ...]:
-    """The tensor on every device; itself where it is already."""
+    """The tensor on every device; on its own device, the tensor itself."""
     if not devices:
         raise RuntimeError("Expected at least one device to broadcast to")
     others = [
@@ -67,7 +67,7 @@ def broadcast(tensor: Tensor, devices: Sequence[int]) -> tuple[Tensor, ...]:
         for index in devices
         if _cuda(index).index != _index(tensor)
     ]
-    _spread(tensor, others)
+    _broadcast_to(tensor, others)
     made = iter(others)
     return tuple(tensor if index == _index(tensor) else next(made) for index in devices)
 
@@ -75,18 +75,18 @@ def broadcast(tensor: Tensor, devices: Sequence[int]) -> tuple[Tensor, ...]:
 def broadcast_out(tensor: Tensor, outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The tensor copied into every output."""
     for i, output in enumerate(outputs):
-        _want_cuda(output, "output", i)
+        _check_cuda(output, "output", i)
         if output.shape != tensor.shape:
             raise RuntimeError(
                 f"Expected all output tensors to have same shape as the source tensor {list(tensor.shape)}, but output "
                 f"tensor at index {i} has shape {list(output.shape)}"
             )
-    _spread(tensor, outputs)
+    _broadcast_to(tensor, outputs)
     return tuple(outputs)
 
 
 def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buffer_size: int) -> list[list[Tensor]]:
-    """All tensors on every device, one list for each: small ones are sent in buffers of `buffer_size` bytes."""
+    """All tensors on every device, one list for each device; small ones are sent in buffers of `buffer_size` bytes."""
     if any(_index(tensor) != devices[0] for tensor in tensors):
         raise RuntimeError(f"All tensors must be on devices[0]: {devices[0]}")
     outputs: list[list[Tensor]] = [list(tensors), *([] for _ in devices[1:])]
@@ -110,14 +110,14 @@ def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buffe
     return outputs
 
 
-def _on(streams: Any, place: int, index: int) -> Any:
-    """The stream that was given for a copy, made current; none where none was given."""
-    stream = streams[place] if streams is not None and place < len(streams) else None
+def _on(streams: Any, i: int, index: int) -> Any:
+    """A context in which the stream given for a copy, if there is one, is current."""
+    stream = streams[i] if streams is not None and i < len(streams) else None
     if stream is None:
         return nullcontext()
     if stream.device_index != index:
         raise RuntimeError(
-            f"Expected the device associated with the stream at index {place} (was {stream.device_index}) to match the "
+            f"Expected the device associated with the stream at index {i} (was {stream.device_index}) to match the "
             f"device supplied at that index (expected {index})"
         )
     return torch.cuda.stream(_Stream(stream_id=stream.stream_id, device_index=index, device_type=1))
@@ -126,7 +126,7 @@ def _on(streams: Any, place: int, index: int) -> Any:
 def scatter(
     tensor: Tensor, devices: Sequence[int], chunk_sizes: Sequence[int] | None, dim: int, streams: Any
 ) -> tuple[Tensor, ...]:
-    """The tensor in chunks along `dim`, one for each device; where it is already, a view."""
+    """The tensor in chunks along `dim`, one for each device; on its own device, a view."""
     if not devices:
         raise RuntimeError("Expected at least one device to scatter to")
     if chunk_sizes is not None and len(chunk_sizes) != len(devices):
@@ -137,9 +137,9 @@ def scatter(
     dim = _dimension(tensor, dim)
     chunks = tensor.chunk(len(devices), dim) if chunk_sizes is None else torch.split(tensor, list(chunk_sizes), dim)
     parts = []
-    for place, (chunk, index) in enumerate(zip(chunks, devices, strict=False)):
+    for i, (chunk, index) in enumerate(zip(chunks, devices, strict=False)):
         if index != _index(tensor):
-            with _on(streams, place, index):
+            with _on(streams, i, index):
                 chunk = chunk.to(_cuda(index), non_blocking=True)  # noqa: PLW2901
         parts.append(chunk)
     return tuple(parts)
@@ -151,7 +151,7 @@ def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: An
         raise RuntimeError("Expected at least one output tensor to scatter to")
     dim = _dimension(tensor, dim)
     for i, output in enumerate(outputs):
-        _want_cuda(output, "output", i)
+        _check_cuda(output, "output", i)
         rest = [n for axis, n in enumerate(tensor.shape) if axis != dim]
         if output.dim() != tensor.dim() or [n for axis, n in enumerate(output.shape) if axis != dim] != rest:
             raise RuntimeError(
@@ -164,18 +164,18 @@ def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: An
             f"Total size for output tensors along scatter dim {dim} does not match the source tensor size at dim {dim}."
             f" Expected {tensor.size(dim)}, but got total size {sum(sizes)}"
         )
-    for place, (output, chunk) in enumerate(zip(outputs, torch.split(tensor, sizes, dim), strict=True)):
-        with _on(streams, place, _index(output)):
+    for i, (output, chunk) in enumerate(zip(outputs, torch.split(tensor, sizes, dim), strict=True)):
+        with _on(streams, i, _index(output)):
             output.copy_(chunk, non_blocking=True)
     return tuple(outputs)
 
 
 def _gathered_size(tensors: Sequence[Tensor], dim: int) -> list[int]:
-    """Check the tensors; how large they are together."""
+    """Check the tensors, and return their size together."""
     expected = list(tensors[0].shape)
     total = 0
     for i, tensor in enumerate(tensors):
-        _want_cuda(tensor, "input", i)
+        _check_cuda(tensor, "input", i)
         if tensor.dim() != len(expected):
             raise RuntimeError(
                 f"Expected all input tensors to have the same number of dimensions, but tensor at index {i}has "
@@ -191,14 +191,14 @@ def _gathered_size(tensors: Sequence[Tensor], dim: int) -> list[int]:
     return expected
 
 
-def _put_together(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
+def _gather_into(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
     for chunk, tensor in zip(torch.split(output, [tensor.size(dim) for tensor in tensors], dim), tensors, strict=True):
         chunk.copy_(tensor, non_blocking=output.is_cuda)
     return output
 
 
 def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
-    """The tensors one after the other along `dim`, on one device; -1 is the host."""
+    """The tensors concatenated along `dim` on one device; -1 is the host."""
     if not tensors:
         raise RuntimeError("Expected at least one tensor to gather from")
     dim = _dimension(tensors[0], dim)
@@ -210,18 +210,18 @@ def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tens
     where = "cpu" if destination == -1 else _cuda(torch.cuda.current_device() if destination is None else destination)
     memory_format = last if channels_last else torch.contiguous_format
     output = torch.empty(size, dtype=tensors[0].dtype, device=where, memory_format=memory_format)
-    return _put_together(tensors, output, dim)
+    return _gather_into(tensors, output, dim)
 
 
 def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
-    """The same, into a tensor."""
+    """The tensors concatenated along `dim`, written into `output`."""
     if not tensors:
         raise RuntimeError("Expected at least one tensor to gather from")
     dim = _dimension(tensors[0], dim)
     size = _gathered_size(tensors, dim)
     if list(output.shape) != size:
         raise RuntimeError(f"Expected out tensor to have shape {size}, but got {list(output.shape)}")
-    return _put_together(tensors, output, dim)
+    return _gather_into(tensors, output, dim)
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -237,5 +237,5 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def install(patches: Patches) -> None:
-    """The streams that DataParallel keeps for its copies are this machine's."""
+    """Drop the streams that DataParallel keeps for its copies, which may be another machine's."""
     patches.set(parallel_functions, "_streams", None)

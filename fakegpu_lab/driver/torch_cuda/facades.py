@@ -1,7 +1,7 @@
-"""torch.Generator, torch.Stream and torch.Event, which make an object for any device, CUDA's too.
+"""torch.Generator, torch.Stream and torch.Event for CUDA devices.
 
-They are C classes that look for the device's backend in C++. Each gets a stand-in that makes ours for ``cuda`` and
-leaves the rest to the C class; `isinstance` knows no difference between the two.
+They are C classes that look for the device's backend in C++. Each gets a stand-in, which makes our objects for ``cuda``
+and leaves other devices to the C class; `isinstance` makes no difference between the two.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def _facade(original: type, make: Callable[..., Any]) -> type:
         def __subclasscheck__(cls, subclass: type) -> bool:
             return issubclass(subclass, original) if cls is facade else super().__subclasscheck__(subclass)
 
-    # Pickled under the name where programs find it.
+    # `__module__`: pickle names it as programs do
     facade: type = Facade(original.__name__, (original,), {"__module__": "torch", "__doc__": original.__doc__})
     return facade
 
 
 def _cuda_index(device: Any) -> int | None:
-    """The index, if that is a CUDA device; else None."""
+    """The index if it is a CUDA device, else None."""
     if isinstance(device, (str, int)):
         device = torch.device(device)
     if device is None or device.type != "cuda":
@@ -49,7 +49,7 @@ def _cuda_index(device: Any) -> int | None:
 
 def make_generator(device: Any = "cpu") -> torch._C.Generator:
     """``torch.Generator(device)``."""
-    if _cuda_index(device) is None:  # which has the ordinal checked
+    if _cuda_index(device) is None:  # this also checks the ordinal
         return _generator(device)
     return CudaGenerator(device if isinstance(device, int) else torch.device(device).index)
 
@@ -69,7 +69,7 @@ def make_stream(device: Any = None, *args: Any, **kwargs: Any) -> torch._C.Strea
 def make_event(
     device: Any = None, *, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
 ) -> torch._C.Event:
-    """``torch.Event(device)``; without a device, of the accelerator."""
+    """``torch.Event(device)``; without a device, for the accelerator."""
     if _cuda_index("cuda" if device is None else device) is None:
         return _event(device, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
     return torch.cuda.Event(enable_timing, blocking, interprocess)  # type: ignore[no-untyped-call]
@@ -84,6 +84,6 @@ _FACADES = {
 
 
 def install(patches: Patches) -> None:
-    """Put the stand-ins where programs find the classes."""
+    """Put the stand-ins in the classes' places."""
     for name, facade in _FACADES.items():
         patches.set(torch, name, facade)

@@ -1,4 +1,4 @@
-"""torch.cuda's default generators."""
+"""`torch.cuda.default_generators`; the generators themselves are in `driver.random`."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def bind() -> None:
 
 
 def install(patches: Patches) -> None:
-    """No generators before initialisation."""
+    """Start without generators, as before initialisation."""
     patches.set(torch.cuda, "default_generators", ())

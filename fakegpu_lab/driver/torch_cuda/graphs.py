@@ -1,6 +1,6 @@
-"""``torch._C._CUDAGraph`` (aten/src/ATen/cuda/CUDAGraph.cpp): capture work once, launch it as one.
+"""``torch._C._CUDAGraph`` (aten/src/ATen/cuda/CUDAGraph.cpp), the interface of `driver.graphs`.
 
-`torch.cuda.CUDAGraph` inherits from the class that a CPU build puts in its place; the methods are set on that.
+In a CPU build `torch.cuda.CUDAGraph` inherits from a dummy class, on which the methods are set.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _debug = False
 
 
 class _Held:
-    """What a graph holds of its device: the ops, and the pool that their memory is in."""
+    """What a graph keeps on its device: the ops, and the pool with their memory."""
 
     def __init__(self, capture: capturing.GraphCapture) -> None:
         self.capture = capture
@@ -40,7 +40,7 @@ class _Held:
 
 
 class CudaGraph:
-    """The methods of ``_CUDAGraph``; `__new__` is given to the class that torch made."""
+    """The methods of ``_CUDAGraph``, which `install` sets on torch's dummy class."""
 
     _keep_graph: bool
     _underway: capturing.GraphCapture | None
@@ -70,7 +70,7 @@ class CudaGraph:
         self._underway = capture
 
     def capture_end(self) -> None:
-        """End it: the graph can be replayed."""
+        """End the capture; the graph can now be replayed."""
         capture = self._underway
         if capture is None:
             raise RuntimeError("capture_end() called before capture_begin().")
@@ -88,7 +88,7 @@ class CudaGraph:
         self._instantiated = not self._keep_graph
 
     def instantiate(self) -> None:
-        """Make the graph ready to be launched; only for graphs made with ``keep_graph=True``."""
+        """Make the graph ready to launch; only for graphs made with ``keep_graph=True``."""
         if self._held is None:
             raise RuntimeError("capture_end() must have been called before calling instantiate")
         if self._instantiated and not self._keep_graph:
@@ -103,13 +103,13 @@ class CudaGraph:
         replay(self._held.capture)
 
     def reset(self) -> None:
-        """Drop the graph, and with it its hold on the pool."""
+        """Drop the graph, and its reference to the pool."""
         if self._underway is not None:
             self._underway.leave()
             self._underway.put_back()
             self._underway = None
             if not graph_capture.underway:
-                recording.front(None)
+                recording.intercept(None)
         self._held = None
         self._instantiated = False
 
@@ -120,12 +120,12 @@ class CudaGraph:
         return self._held.capture.pool
 
     def enable_debug_mode(self) -> None:
-        """Remember that `debug_dump` is wanted."""
+        """Allow `debug_dump`."""
         global _debug
         _debug = True
 
     def debug_dump(self, debug_path: str) -> None:
-        """Write the graph's nodes as a Graphviz file; their names are those of the ops."""
+        """Write the graph's nodes as a Graphviz file, named after their ops."""
         if not (_debug or self._keep_graph):
             warnings.warn("CUDA Graphs debug not enabled, set with [graph].enable_debug_mode()", stacklevel=2)
         elif self._held is not None:
@@ -134,7 +134,7 @@ class CudaGraph:
             Path(debug_path).write_text("\n".join(["digraph dot {", *lines, "}", ""]), encoding="utf-8")
 
     def register_generator_state(self, generator: torch._C.Generator) -> None:
-        """Nothing to do: what draws in a capture is found by itself, since torch 2.13."""
+        """Do nothing: generators that draw in a capture register themselves, as since torch 2.13."""
         if cuda_messages.TORCH_VERSION >= (2, 13):
             warnings.warn(
                 "CUDAGraph.register_generator_state() is deprecated, and will be removed in a future PyTorch release. "
@@ -161,7 +161,7 @@ def _no_handle(kind: str) -> RuntimeError:
 
 
 def _new(cls: Any, keep_graph: bool = False) -> Any:
-    """Make a graph without anything in it."""
+    """Make an empty graph."""
     self = object.__new__(cls)
     self._keep_graph = bool(keep_graph)
     self._underway = self._held = None
@@ -186,7 +186,7 @@ FUNCTIONS: dict[str, Any] = {
 
 
 def install(patches: Patches) -> None:
-    """Patch torch.cuda.graphs, which bound the dummies of a CPU build."""
+    """Patch torch.cuda.graphs, which bound a CPU build's dummies."""
     global _handles, _own_pools, _debug
     _handles, _own_pools, _debug = itertools.count(1), itertools.count(1), False
     for name, function in FUNCTIONS.items():
@@ -202,7 +202,7 @@ def install(patches: Patches) -> None:
 
 
 def _abandon() -> None:
-    """Forget captures that were not ended."""
+    """Abandon captures that were not ended."""
     for capture in list(graph_capture.underway):
         capture.leave()
-    recording.front(None)
+    recording.intercept(None)

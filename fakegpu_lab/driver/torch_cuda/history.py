@@ -1,4 +1,4 @@
-"""torch.cuda.memory._record_memory_history and its snapshots, as PyTorch's memory visualiser reads them."""
+"""torch.cuda.memory._record_memory_history, and its snapshots for PyTorch's memory visualiser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _TORCH = Path(torch.__file__).parent
 _OURS = str(Path(__file__).parents[2])
 _PLUMBING = (_OURS, str(_TORCH / "_ops.py"), str(_TORCH / "library.py"), str(_TORCH / "_library"))
-"""Where the frames between a program and its memory lie that a real card's program does not have."""
+"""Files whose frames lie between a program and its memory here, but not on a real card."""
 
 _metadata = ""
 
@@ -110,7 +110,7 @@ def allocation_traceback(address: int) -> list[dict[str, Any]] | None:
 
 
 def set_memory_metadata(text: str) -> None:
-    """Remember a note for allocations to come. Snapshots do not show it."""
+    """Remember a note for later allocations. Snapshots do not show it."""
     global _metadata
     _metadata = text
 
@@ -127,5 +127,5 @@ FUNCTIONS = {
 
 
 def install(patches: Patches) -> None:
-    """Forget the note of the machine before."""
+    """Drop the previous machine's note."""
     set_memory_metadata("")

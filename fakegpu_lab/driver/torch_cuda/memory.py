@@ -1,4 +1,4 @@
-"""torch.cuda's memory functions: statistics, limits, settings, raw allocations, the observers of an OOM."""
+"""torch.cuda's memory functions: statistics, limits, settings, raw allocations, observers of out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.allocator.caching_allocator import Block, CachingAllocator
 
 _raw: dict[int, tuple[CachingAllocator, Block]] = {}
-"""What `caching_allocator_alloc` handed out, by address."""
+"""Blocks that `caching_allocator_alloc` returned, by address."""
 
 
 def allocator(index: int) -> CachingAllocator:
     """A device's allocator, for the functions that do not initialise CUDA (assertValidDevice).
 
-    C++ prints the index, a signed byte, as the character that it is, so the sentence ends at the NUL of device 0.
+    C++ prints the index, a signed byte, as a character, so the sentence ends at the NUL of device 0.
     """
     if not current.ready or not 0 <= index < len(current.devices()):
         raise RuntimeError(f"Invalid device argument {chr(index % 256)}: did you call init?".split("\0", 1)[0])
@@ -34,7 +34,7 @@ def allocator(index: int) -> CachingAllocator:
 
 
 def memory_stats(index: int) -> dict[str, Any]:
-    """Every counter of a device's allocator, nested."""
+    """Every counter of a device's allocator, in nested dicts."""
     return allocator(index).stats()
 
 
@@ -63,7 +63,7 @@ def _allocator_of(device: Any) -> CachingAllocator:
 
 
 def empty_cache() -> None:
-    """Release what no tensor uses, on every device."""
+    """Release unused memory, on every device."""
     for device in current.devices():
         device_asserts.check(device)
         device.allocator.empty_cache()
@@ -80,7 +80,7 @@ def get_memory_fraction(index: int) -> float:
 
 
 def raw_alloc(nbytes: int, pointer: int) -> int:
-    """Take memory for another library, on the stream with that ``cudaStream_t``; returns its address."""
+    """Allocate memory for another library, on the stream with that ``cudaStream_t``; return its address."""
     require()
     device = current.device()
     source = device.allocator
@@ -94,7 +94,7 @@ def raw_alloc(nbytes: int, pointer: int) -> int:
 
 
 def raw_delete(address: int) -> None:
-    """Give back what `raw_alloc` took."""
+    """Free memory from `raw_alloc`."""
     if not address:
         return
     if address not in _raw:
@@ -103,12 +103,12 @@ def raw_delete(address: int) -> None:
     source.free(block)
 
 
-# The pinned host allocator: pin_memory() copies on a simulated machine and takes nothing from it.
+# Counters of the pinned host allocator, which the simulation does not use: pin_memory() takes ordinary host memory.
 _HOST_STATS = ("allocations", "allocated_bytes", "active_requests", "active_bytes")
 
 
 def host_memory_stats() -> dict[str, Any]:
-    """The counters of the pinned host allocator: nothing is taken from it."""
+    """The counters of the pinned host allocator: all 0, because the simulation does not use it."""
     stats: dict[str, Any] = {"num_host_alloc": 0, "num_host_free": 0}
     for name in _HOST_STATS:
         stats[name] = dict.fromkeys(("current", "peak", "allocated", "freed"), 0)
@@ -118,19 +118,19 @@ def host_memory_stats() -> dict[str, Any]:
 
 
 def set_allocator_settings(text: str) -> None:
-    """Change ``PYTORCH_CUDA_ALLOC_CONF`` while running; raises ValueError, in torch's words."""
+    """Change ``PYTORCH_CUDA_ALLOC_CONF`` while running; raises ValueError with torch's sentence."""
     settings = AllocatorSettings.parse(text)
     for device in current.devices():
         device.allocator.configure(settings)
 
 
 def get_allocator_settings() -> str:
-    """The last settings given, as text."""
+    """The current settings, as text."""
     return _settings().text
 
 
 def get_allocator_backend() -> str:
-    """``native``, or what the settings say; the simulated memory behaves as native either way."""
+    """``native``, or what the settings say; the simulated memory behaves as native in any case."""
     return _settings().backend
 
 
@@ -139,7 +139,7 @@ def _settings() -> AllocatorSettings:
 
 
 def clear_cublas_workspaces() -> None:
-    """Give back the memory that cuBLAS took from the allocator."""
+    """Free the memory that cuBLAS took from the allocator."""
     for device in current.devices():
         device.workspaces.clear()
 
@@ -148,7 +148,7 @@ _caching_enabled = True
 
 
 def _enable_caching(value: bool) -> None:
-    """The simulated allocator always caches; the switch is remembered for whoever asks."""
+    """Remember the switch, which has no effect: the simulated allocator always caches."""
     global _caching_enabled
     _caching_enabled = value
 
@@ -177,12 +177,12 @@ FUNCTIONS = {
 
 
 def install(patches: Patches) -> None:
-    """Forget what belonged to the machine before."""
+    """Drop the state of the previous machine."""
     global _caching_enabled
     _raw.clear()
     _caching_enabled = True
     cuda_messages.oom_observers.clear()
-    # torch's own flatten and sort all hundred statistics to return one, and loops ask these at every step.
+    # torch's own functions flatten and sort all hundred statistics to return one, and loops call them at every step.
     for function in (memory_allocated, max_memory_allocated, memory_reserved, max_memory_reserved):
         name = function.__name__
         for module in (torch.cuda, torch.cuda.memory):

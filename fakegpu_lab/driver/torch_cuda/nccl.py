@@ -1,7 +1,7 @@
-"""NCCL over several devices of one process, without ranks: what `torch.cuda.nccl` and `comm` call.
+"""NCCL over several devices of one process, without ranks, for `torch.cuda.nccl` and `comm`.
 
-torch/csrc/cuda/nccl.cpp and python_nccl.cpp: the checks in their words; each device's part runs on its current stream,
-or on the stream that was given. Collectives of several processes are another matter (torch.distributed).
+Follows torch/csrc/cuda/nccl.cpp and python_nccl.cpp, with the sentences of their checks. Each device's part runs on its
+current stream, or on the stream that was given. Collectives between ranks are in `fakegpu_lab.ranks`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _AVG = 4
 
 
 def is_available(tensors: Sequence[Tensor]) -> bool:
-    """Whether NCCL can work on them: dense, contiguous, on GPUs, on one each."""
+    """Whether NCCL can work on the tensors: dense, contiguous, each on a GPU of its own."""
     devices = [tensor.get_device() for tensor in tensors if tensor.is_cuda]
     fit = all(tensor.is_cuda and not tensor.is_sparse and tensor.is_contiguous() for tensor in tensors)
     return fit and len(set(devices)) == len(tensors)
@@ -68,7 +68,7 @@ def _check(inputs: Sequence[Tensor], outputs: Sequence[Tensor | None], in_times:
 
 
 def _values(tensor: Tensor) -> Tensor:
-    """The values of a tensor, flat: what is done to them here costs the simulated devices nothing."""
+    """The values of a tensor, flat; operations on them cost the simulated devices nothing."""
     inner: Tensor = usable(tensor)._inner
     return (torch.view_as_real(inner) if inner.is_complex() else inner).view(-1)
 
@@ -78,9 +78,9 @@ def _take_time(operation: Operation, tensors: Sequence[Tensor], nbytes: int, str
     if machine is None or not nbytes or len(tensors) < 2:
         return
     parts = []
-    for place, tensor in enumerate(tensors):
+    for position, tensor in enumerate(tensors):
         device = usable(tensor)._device
-        given = streams[place] if streams is not None else None
+        given = streams[position] if streams is not None else None
         stream = host.streams[device] if given is None else device.stream_of(given.stream_id)
         parts.append(collectives.launch(host, device, stream, device.index))
     cost = machine.fabric.cost(operation, [part.device.slot for part in parts], nbytes)
@@ -94,8 +94,8 @@ def _reduced(inputs: Sequence[Tensor], op: int) -> Tensor:
 
 
 def reduce(inputs: Sequence[Tensor], output: Tensor, root: int, op: int, streams: Any, comms: Any) -> None:
-    """Reduce the inputs, one a device, into a tensor on the root's device."""
-    _check(inputs, [output if place == root else None for place in range(len(inputs))], 1, 1)
+    """Reduce the inputs, one on each device, into a tensor on the root's device."""
+    _check(inputs, [output if position == root else None for position in range(len(inputs))], 1, 1)
     with torch.no_grad():
         _values(output).copy_(_reduced(inputs, op))
     _take_time("reduce", inputs, output.nbytes, streams)
@@ -122,7 +122,7 @@ def broadcast(inputs: Sequence[Tensor], root: int, streams: Any = None, comms: A
 
 
 def all_gather(inputs: Sequence[Tensor], outputs: Sequence[Tensor], streams: Any, comms: Any) -> None:
-    """Put all inputs, one after the other, into an output on every device."""
+    """Concatenate all inputs into an output on every device."""
     _check(inputs, outputs, len(inputs), 1)
     with torch.no_grad():
         whole = torch.cat([_values(tensor) for tensor in inputs])

@@ -1,4 +1,4 @@
-"""pynvml (nvidia-ml-py) answers from the simulation, and with it `torch.cuda.utilization` and its siblings."""
+"""Attaches the simulated NVML to pynvml (nvidia-ml-py), and so to `torch.cuda.utilization` and related functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def install(patches: Patches) -> None:
-    """Put the simulated library under pynvml, as soon as somebody imports it."""
+    """Put the simulated library under pynvml when that is imported."""
 
     def attach(module: Any) -> None:
         from fakegpu_lab.nvml import attach as nvml_attach

@@ -1,7 +1,7 @@
-"""Streams and events, over the simulated queues of `hardware.clock`.
+"""Streams and events, on the simulated queues of `hardware.time.clock`.
 
 PyTorch makes its streams with cudaStreamNonBlocking: they do not wait for the default stream, nor it for them. Only
-an external stream (`ExternalStream`) may be a blocking one; here it is treated as the others.
+an external stream (`ExternalStream`) may be a blocking one; here it is treated like the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _CUDA = 1  # c10::DeviceType::CUDA
 
-# Ids as c10/cuda/CUDAStream.cpp makes them: | index in the pool | type: 4 bits | 1 for a stream of torch's own |.
+# Ids are made as in c10/cuda/CUDAStream.cpp: | index in the pool | type: 4 bits | 1 for a stream of torch's own |.
 # Type 0 is the default stream, whose id is 0; 1 to 4 are the pools by priority, 0 to -3; an external stream's id is
 # its address, which is even.
 _POOL_SIZE = 32
@@ -57,7 +57,7 @@ def priority_of(stream_id: int) -> int:
 
 
 def pointer_of(stream_id: int, index: int) -> int:
-    """A ``cudaStream_t``: null for the default stream, an external stream's own, else one made up."""
+    """A ``cudaStream_t``: null for the default stream, an external stream's own, else a made-up one."""
     return _POINTERS + (index << 32) + (stream_id << 8) if stream_id & 1 else stream_id
 
 
@@ -72,7 +72,7 @@ def current_stream(index: int) -> int:
 
 
 def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
-    """Make a stream current, and its device."""
+    """Make a stream and its device current."""
     if device_type != _CUDA:
         raise RuntimeError("device_type == DeviceType::CUDA INTERNAL ASSERT FAILED")
     require()
@@ -100,7 +100,7 @@ def _index(index: int) -> int:
 
 
 class CudaStreamBase(torch._C.Stream):
-    """``torch._C._CudaStreamBase`` (torch/csrc/cuda/Stream.cpp): what `torch.cuda.Stream` inherits."""
+    """``torch._C._CudaStreamBase`` (torch/csrc/cuda/Stream.cpp), the base of `torch.cuda.Stream`."""
 
     def __new__(
         cls,
@@ -110,7 +110,7 @@ class CudaStreamBase(torch._C.Stream):
         device_type: int = 0,
         stream_ptr: int = 0,
     ) -> Self:
-        """Take the next stream of a pool, wrap an external one, or name one by its id."""
+        """Take the next stream of a pool, wrap an external one, or get one by its id."""
         require()
         if stream_ptr and priority:
             raise RuntimeError("Priority was explicitly set for a external stream")
@@ -133,7 +133,7 @@ class CudaStreamBase(torch._C.Stream):
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """The lowest and the highest priority there is."""
+        """The lowest and the highest priority."""
         return 0, 1 - _PRIORITIES
 
     def query(self) -> bool:
@@ -145,7 +145,7 @@ class CudaStreamBase(torch._C.Stream):
         graph_capture.forbid((queue,))
         if queue.end > host.now:
             return False
-        synchronised(host, [queue])  # a host that knows has waited
+        synchronised(host, [queue])  # knowing that it is done orders the host after it, as waiting does
         return True
 
     def synchronize(self) -> None:
@@ -171,7 +171,7 @@ class CudaStreamBase(torch._C.Stream):
 
 
 class CudaEventBase(torch._C.Event):
-    """``torch._C._CudaEventBase`` (c10/cuda/CUDAEvent.h): what `torch.cuda.Event` inherits."""
+    """``torch._C._CudaEventBase`` (c10/cuda/CUDAEvent.h), the base of `torch.cuda.Event`."""
 
     _timing: bool
     _device_index: int | None
@@ -185,7 +185,7 @@ class CudaEventBase(torch._C.Event):
         interprocess: bool = False,
         external: bool = False,
     ) -> Self:
-        """Make an event that was not recorded."""
+        """Make an event that is not recorded yet."""
         self = super().__new__(cls, device="cpu")  # the C half does nothing
         self._timing = bool(enable_timing)
         self._device_index = None  # CUDA makes the event when it is first recorded
@@ -215,7 +215,7 @@ class CudaEventBase(torch._C.Event):
     event_id = cuda_event
 
     def record(self, stream: torch.Stream) -> None:  # type: ignore[override]
-        """Note the point that the stream has reached."""
+        """Record the point that the stream has reached."""
         if (device := current.device(stream.device_index)).retired:
             raise device_asserts.gone(device)
         if self._device_index is None:
@@ -229,7 +229,7 @@ class CudaEventBase(torch._C.Event):
         self._mark = record(here.host, queue) if queue.capture is None else queue.capture.mark(queue)
 
     def wait(self, stream: torch.Stream) -> None:  # type: ignore[override]
-        """Let what is queued on the stream from now on wait for the event."""
+        """Make work queued on the stream from now on wait for the event."""
         mark, queue = self._mark, _queue_of(stream)[1]
         if queue.capture is not None or isinstance(mark, graph_capture.CapturedMark):
             graph_capture.awaited(queue, mark)
@@ -258,9 +258,9 @@ class CudaEventBase(torch._C.Event):
         Raises
         ------
         ValueError
-            One was made without ``enable_timing=True``, or not recorded.
+            An event was made without ``enable_timing=True``, or not recorded.
         RuntimeError
-            One has not happened yet: synchronize first (cudaErrorNotReady).
+            An event has not happened yet: synchronize first (cudaErrorNotReady).
         """
         if not (self._timing and other._timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
@@ -284,10 +284,10 @@ for _base, _name in ((CudaStreamBase, "_CudaStreamBase"), (CudaEventBase, "_Cuda
 
 @functools.cache
 def classes() -> types.ModuleType:
-    """torch/cuda/streams.py executed once more, over the bases above.
+    """torch/cuda/streams.py executed once more, with the bases above.
 
-    A CPU build defines torch.cuda.Stream and Event over dummies, and a class cannot change to a base of another
-    layout. Must be called while the bases are patched in.
+    A CPU build derives torch.cuda.Stream and Event from dummies, and a class cannot change to a base of another layout.
+    Must be called while the bases are patched in.
     """
     spec = importlib.util.find_spec("torch.cuda.streams")
     assert spec is not None
@@ -309,7 +309,7 @@ FUNCTIONS = {
 
 
 def install(patches: Patches) -> None:
-    """Patch the classes, in both places where Python looks for them."""
+    """Patch the classes in both modules that have them."""
     global _event_numbers
     _next_in_pool.clear()
     _event_numbers = itertools.count(1)
@@ -317,7 +317,7 @@ def install(patches: Patches) -> None:
     for name in ("Stream", "ExternalStream", "Event"):
         new = getattr(classes(), name)
         old = getattr(torch_streams, name)
-        # For whoever wrote `from torch.cuda import Stream` before the machine was there.
+        # For `from torch.cuda import Stream` before the machine was enabled.
         patches.set(old, "__new__", staticmethod(functools.partial(_make_instead, new)))
         patches.set(torch_streams, name, new)
         patches.set(torch.cuda, name, new)

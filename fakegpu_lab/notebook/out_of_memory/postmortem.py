@@ -15,7 +15,7 @@ from fakegpu_lab.notebook.static_panel import COLOURS
 from fakegpu_lab.timeline.labels import place
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.memory_report.out_of_memory import Facts
+    from fakegpu_lab.driver.memory_report.facts import Facts
 
 _WHERE = {
     "forward": "in forward", "backward": "in backward", "optimizer": "in the optimizer's step",

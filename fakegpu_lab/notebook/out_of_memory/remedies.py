@@ -12,7 +12,7 @@ from fakegpu_lab.hardware.catalogue import lookup
 from fakegpu_lab.user_code.environment import shell
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.memory_report.out_of_memory import Facts
+    from fakegpu_lab.driver.memory_report.facts import Facts
 
 MOST = 3
 """Remedies that are told."""

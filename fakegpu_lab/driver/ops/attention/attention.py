@@ -1,9 +1,9 @@
-"""Scaled dot-product attention, as a card computes it.
+"""`scaled_dot_product_attention` on a device: validates, chooses a kernel, calls it; and the math path.
 
-torch chooses a fused kernel only for the device types it knows (`_fused_sdp_choice_stub`); for PrivateUse1 it would
-take the math path. Registered above autograd, this is `scaled_dot_product_attention` of
-aten/src/ATen/native/transformers/attention.cpp: `choice` says which kernel, `kernels` has the fused ones.
-Inside `torch.func` transforms the math path is taken.
+torch chooses a fused kernel only for device types that it knows (`_fused_sdp_choice_stub`); for PrivateUse1 it would
+take the math path. So this function is registered above autograd. It follows
+aten/src/ATen/native/transformers/attention.cpp: `choice` selects the kernel, `kernels` has the fused ones. Inside
+`torch.func` transforms it takes the math path.
 """
 
 from __future__ import annotations
@@ -49,11 +49,7 @@ def scaled_dot_product_attention(
     if backend == MATH:
         return math(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa)
     if backend == FLASH:
-        width = query.shape[-1]
-        scale = width**-0.5 if scale is None else scale
-        padded = [pad(t, (0, -width % 8)) if width % 8 else t for t in (query, key, value)]
-        out = _aten._scaled_dot_product_flash_attention(*padded, dropout_p, is_causal, False, scale=scale)[0]
-        return out[..., :width] if width % 8 else out  # type: ignore[no-any-return]
+        return _flash(query, key, value, dropout_p, is_causal, scale)
     trains = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
     if backend == EFFICIENT:
         bias = None if mask is None else _aligned(mask).expand(*query.shape[:3], key.shape[2])
@@ -64,8 +60,17 @@ def scaled_dot_product_attention(
     return kernel(query, key, value, mask, trains, dropout_p, is_causal, False, scale=scale)[0]  # type: ignore[no-any-return]
 
 
+def _flash(query: Tensor, key: Tensor, value: Tensor, dropout: float, causal: bool, scale: float | None) -> Tensor:
+    """Flash, on heads padded to a multiple of 8 elements (pad_last_dim)."""
+    width = query.shape[-1]
+    scale = width**-0.5 if scale is None else scale
+    padded = [pad(t, (0, -width % 8)) if width % 8 else t for t in (query, key, value)]
+    out: Tensor = _aten._scaled_dot_product_flash_attention(*padded, dropout, causal, False, scale=scale)[0]
+    return out[..., :width] if width % 8 else out
+
+
 def _validate(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
-    """validate_sdpa_input, less what `composites` compares."""
+    """validate_sdpa_input, without the comparisons that `tensor_api.composite_functions` makes."""
     if min(query.dim(), key.dim(), value.dim()) < 2:
         raise RuntimeError(
             "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
@@ -79,14 +84,14 @@ def _validate(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) ->
 
 
 def _additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """convert_boolean_attn_mask: 0 where a key is seen, -inf elsewhere."""
+    """convert_boolean_attn_mask: 0 where a key takes part, -inf elsewhere."""
     if mask is None or mask.dtype is not torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask.logical_not(), float("-inf"))
 
 
 def _aligned(mask: Tensor) -> Tensor:
-    """pad_bias: the efficient kernel wants rows that begin at multiples of 8 elements."""
+    """pad_bias: the efficient kernel needs rows that begin at multiples of 8 elements."""
     if mask.stride(-1) == 1 and all(stride % 8 == 0 for stride in mask.stride()[:-1]):
         return mask
     last = mask.shape[-1]
@@ -105,7 +110,7 @@ def math(
 ) -> Tensor:
     """_scaled_dot_product_attention_math.
 
-    C++ would add the mask to a copy of the scores, as it does for tensor subclasses; a card adds it in place.
+    C++ adds the mask to a copy of the scores for tensor subclasses; on a card it adds it in place.
     """
     dtype = query.dtype
     if dtype in HALVES and not torch._C._get_math_sdp_allow_fp16_bf16_reduction():
@@ -159,7 +164,7 @@ def _choice(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 
 
 def _safe_softmax(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """``aten::_safe_softmax``, by the ops that it is made of on a device, with their memory."""
+    """``aten::_safe_softmax``, by the ops that it consists of on a device, with their memory."""
     scores, dim = args[:2]
     out = torch.softmax(scores, dim, dtype=args[2] if len(args) > 2 else kwargs.get("dtype"))
     masked = torch.all(scores.eq(float("-inf")), dim, keepdim=True)

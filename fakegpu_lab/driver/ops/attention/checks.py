@@ -1,8 +1,8 @@
-"""What each fused kernel of scaled dot-product attention wants of its arguments and of the card.
+"""The conditions of each fused kernel of scaled dot-product attention, on its arguments and on the card.
 
 The conditions, their order and their sentences are those of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and
-sdp_utils_cpp.h. Left out: strided nested tensors, FlashAttention-3 and -4 and tracing with symbolic sizes. A warning
-does not name the line of C++ that it comes from.
+sdp_utils_cpp.h. With `debug`, a condition that fails warns with the reason. Left out: strided nested tensors,
+FlashAttention-3 and -4, tracing with symbolic sizes; a warning does not name the line of C++ that it comes from.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ MATH, FLASH, EFFICIENT, CUDNN, OVERRIDEABLE = range(5)
 """``torch.nn.attention.SDPBackend``."""
 
 _SM80, _SM121 = (8, 0), (12, 1)
-_MOST = 65535  # of cuDNN's batch size and heads
+_CUDNN_MOST = 65535  # batch size, and number of heads
 
 
 class Params(NamedTuple):
-    """What the choice depends on, under the names of ``torch.backends.cuda.SDPAParams``."""
+    """The arguments that the choice depends on, under the names of ``torch.backends.cuda.SDPAParams``."""
 
     query: torch.Tensor
     key: torch.Tensor
@@ -39,7 +39,7 @@ class Params(NamedTuple):
 
 
 def _capability() -> tuple[int, int]:
-    """Of the current device, as getCurrentDeviceProperties gives it."""
+    """The compute capability of the current device, as getCurrentDeviceProperties gives it."""
     return current.device().profile.compute_capability
 
 
@@ -52,18 +52,18 @@ def _trains(p: Any) -> bool:
     return torch.is_grad_enabled() and (p.query.requires_grad or p.key.requires_grad or p.value.requires_grad)
 
 
-def _no(debug: bool, reason: str) -> bool:
+def _fails(debug: bool, reason: str) -> bool:
     if debug:
         warnings.warn(reason, UserWarning, stacklevel=2)
     return False
 
 
 def _runtime(enabled: Callable[[], bool], what: str) -> Callable[[Any, bool], bool]:
-    return lambda p, debug: enabled() or _no(debug, f"{what} has been runtime disabled.")
+    return lambda p, debug: enabled() or _fails(debug, f"{what} has been runtime disabled.")
 
 
 def _on_device(p: Any, debug: bool) -> bool:
-    return p.query.is_cuda or _no(
+    return p.query.is_cuda or _fails(
         debug,
         f"All tensors need to be on cuda device. Got query on device: {p.query.device}, key on device: "
         f"{p.key.device}, value on device: {p.value.device}",
@@ -72,7 +72,7 @@ def _on_device(p: Any, debug: bool) -> bool:
 
 def _shapes(p: Any, debug: bool) -> bool:
     q, k, v = p.query.dim(), p.key.dim(), p.value.dim()
-    return q == k == v == 4 or _no(
+    return q == k == v == 4 or _fails(
         debug,
         "All fused kernels requires query, key and value to be 4 dimensional, but got Query dim: "
         f"{q}, Key dim: {k}, Value dim: {v} instead.",
@@ -80,16 +80,16 @@ def _shapes(p: Any, debug: bool) -> bool:
 
 
 def _no_mask(p: Any, debug: bool) -> bool:
-    return p.attn_mask is None or _no(debug, "Flash Attention does not support non-null attn_mask.")
+    return p.attn_mask is None or _fails(debug, "Flash Attention does not support non-null attn_mask.")
 
 
-def _last(p: Any) -> tuple[int, int, int]:
+def _widths(p: Any) -> tuple[int, int, int]:
     return p.query.shape[-1], p.key.shape[-1], p.value.shape[-1]
 
 
 def _flash_head_dim(p: Any, debug: bool) -> bool:
-    q, k, v = _last(p)
-    return (q == k == v and q <= 256) or _no(
+    q, k, v = _widths(p)
+    return (q == k == v and q <= 256) or _fails(
         debug,
         "Flash attention requires q,k,v to have the same last dimension and to be less than or equal to 256. Got "
         f"Query.size(-1): {q}, Key.size(-1): {k}, Value.size(-1): {v} instead.",
@@ -99,7 +99,7 @@ def _flash_head_dim(p: Any, debug: bool) -> bool:
 def _hardware(what: str, least: tuple[int, int], oldest: str) -> Callable[[Any, bool], bool]:
     def check(p: Any, debug: bool) -> bool:
         major, minor = _capability()
-        return least <= (major, minor) <= _SM121 or _no(
+        return least <= (major, minor) <= _SM121 or _fails(
             debug,
             f"{what} only supports gpu architectures in the range [{oldest}, sm121]. Attempting to run on a sm "
             f"{major}.{minor} gpu.",
@@ -109,12 +109,12 @@ def _hardware(what: str, least: tuple[int, int], oldest: str) -> Callable[[Any, 
 
 
 def _flash_training(p: Any, debug: bool) -> bool:
-    """Flash's backward of wide heads needs more shared memory than consumer cards have."""
+    """Flash's backward for wide heads needs more shared memory than consumer cards have."""
     major, minor = card = _capability()
     width = p.query.shape[-1]
     if not (_trains(p) and ((8, 6) <= card <= (8, 9) or (12, 0) <= card <= _SM121)):
         return True
-    return width <= 192 or (not p.dropout and width > 224) or _no(
+    return width <= 192 or (not p.dropout and width > 224) or _fails(
         debug,
         "Flash attention currently doesn't support training with head_dim ∈ (192, 224] or (head_dim ∈ (224, 256] and "
         "dropout > 0.0) on gpu architectures in the range[sm86, sm89].Attempting to run with dropout set to: "
@@ -124,7 +124,7 @@ def _flash_training(p: Any, debug: bool) -> bool:
 
 def _flash_square(p: Any, debug: bool) -> bool:
     q, k = p.query.shape[-2], p.key.shape[-2]
-    return not p.is_causal or q == k or _no(
+    return not p.is_causal or q == k or _fails(
         debug,
         "Flash attention does not support the is_causal flag when seqlen_q != seqlen_k. "
         f"Got seqlen_q: {q} seqlen_k: {k}. If you would like to use causal attention with non-square masks, please "
@@ -135,7 +135,7 @@ def _flash_square(p: Any, debug: bool) -> bool:
 def _dtypes(p: Any, debug: bool, allowed: tuple[torch.dtype, ...]) -> bool:
     q, k, v = p.query.dtype, p.key.dtype, p.value.dtype
     names = ", ".join({torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float32: "Float"}[d] for d in allowed)
-    return (q == k == v and q in allowed) or _no(
+    return (q == k == v and q in allowed) or _fails(
         debug,
         f"Expected query, key and value to all be of dtype: {{{names}}}. Got Query dtype: {cpp_name(q)}, Key dtype: "
         f"{cpp_name(k)}, and Value dtype: {cpp_name(v)} instead.",
@@ -154,7 +154,7 @@ def _efficient_dtypes(p: Any, debug: bool) -> bool:
 def _heads(p: Any, debug: bool, same_kv: bool = True) -> bool:
     sizes = [list(t.shape) for t in (p.query, p.key, p.value)]
     if not sizes[0][0] == sizes[1][0] == sizes[2][0]:
-        return _no(
+        return _fails(
             debug,
             "For dense inputs, both fused kernels require query, key and value to have the same batch_size. "
             f"Query.sizes(): {sizes[0]}, Key.sizes(): {sizes[1]}, Value.sizes(): {sizes[2]} instead. To broadcast "
@@ -163,18 +163,18 @@ def _heads(p: Any, debug: bool, same_kv: bool = True) -> bool:
     q, k, v = (size[1] for size in sizes)
     if p.enable_gqa:
         if same_kv and k != v:
-            return _no(
+            return _fails(
                 debug,
                 "Both fused kernels require key and value to have the same num_heads and batch_size but got: "
                 f"Key sizes: {sizes[1]}, Value sizes: {sizes[2]}, Query sizes: {sizes[0]} instead.",
             )
-        return (k > 0 and v > 0 and q % k == 0 and q % v == 0) or _no(
+        return (k > 0 and v > 0 and q % k == 0 and q % v == 0) or _fails(
             debug,
             "FlashAttentionV2 only supports grouped query attention, where the number of heads in key/value must "
             f"divide number of heads in query.Got input Key sizes(): {k}, Value sizes(): {v}, Query sizes(): {q} "
             "instead.",
         )
-    return q == k == v or _no(
+    return q == k == v or _fails(
         debug,
         "For dense input, both fused kernels require query, key and value to have the same num_heads. "
         f"Query.sizes(): {sizes[0]}, Key sizes(): {sizes[1]}, Value sizes(): {sizes[2]} instead. To broadcast dense "
@@ -183,7 +183,7 @@ def _heads(p: Any, debug: bool, same_kv: bool = True) -> bool:
 
 
 def _lengths(p: Any, debug: bool) -> bool:
-    return (p.query.shape[-2] != 0 and p.key.shape[-2] != 0) or _no(
+    return (p.query.shape[-2] != 0 and p.key.shape[-2] != 0) or _fails(
         debug, "All fused kernels do not support zero seq_len_q or seq_len_kv."
     )
 
@@ -194,7 +194,7 @@ def _dense(p: Any, debug: bool, singleton: bool = True) -> bool:
     if mask and (strides == [1, 1, 1] or (singleton and p.query.shape[-1] == 1)):
         return True
     more = f", Attn_mask.stride(-1): {p.attn_mask.stride(-1)}" if p.attn_mask is not None else ""
-    return _no(
+    return _fails(
         debug,
         "All fused kernels require the last dimension of the input to have stride 1. Got Query.stride(-1): "
         f"{strides[0]}, Key.stride(-1): {strides[1]}, Value.stride(-1): {strides[2]}{more} instead."
@@ -215,8 +215,8 @@ def _alignment(p: Any) -> int:
 
 
 def _efficient_head_dim(p: Any, debug: bool) -> bool:
-    (q, k, v), by = _last(p), _alignment(p)
-    return (q == k and q > 0 and v > 0 and q % by == 0 and v % by == 0) or _no(
+    (q, k, v), by = _widths(p), _alignment(p)
+    return (q == k and q > 0 and v > 0 and q % by == 0 and v % by == 0) or _fails(
         debug,
         f"Mem efficient attention requires last dimension of inputs to be divisible by {by}. Got Query.size(-1): {q}, "
         f"Key.size(-1): {k}, Value.size(-1): {v} instead.",
@@ -231,14 +231,14 @@ def _efficient_aligned(p: Any, debug: bool) -> bool:
     over = [int(t.storage_offset()) * t.element_size() % by for t in tensors]
     if not any(rest and t.numel() for rest, t in zip(over, tensors, strict=True)):
         return True
-    told = ", ".join(
+    offsets = ", ".join(
         f"{name}.storage_offset() * element_size % alignment_bytes: {rest}"
         for name, rest in zip(("query", "key", "value"), over, strict=True)
     )
-    return _no(
+    return _fails(
         debug,
         "Mem efficient attention on sm80 or newer requires q, k, and v storage offsets * element_size to be aligned "
-        f"to {by} bytes. Got {told}.",
+        f"to {by} bytes. Got {offsets}.",
     )
 
 
@@ -251,7 +251,7 @@ def _mask_shape(p: Any, debug: bool) -> bool:
         return False
     if mask.dim() == 2 or (mask.dim() == 4 and mask.shape[0] in (1, batch) and mask.shape[1] in (1, heads)):
         return True
-    return _no(
+    return _fails(
         debug,
         "Please use the following attn mask shapes: 2d - ({Q_seq_len, 1}  x {KV_seq_len, 1}); 4d - ({Batch, 1} x "
         "{Num_heads, 1} x {Q_seq_len, 1}  x {KV_seq_len, 1})",
@@ -260,8 +260,8 @@ def _mask_shape(p: Any, debug: bool) -> bool:
 
 def _cudnn_dropout(p: Any, debug: bool) -> bool:
     if p.dropout > 0 and 91100 < cudnn_version() < 91400:
-        return _no(debug, f"{cudnn_version()} cuDNN version does not support droppout in SDPA (9.11 - 9.13).")
-    return (p.dropout * 16.0).is_integer() or _no(
+        return _fails(debug, f"{cudnn_version()} cuDNN version does not support droppout in SDPA (9.11 - 9.13).")
+    return (p.dropout * 16.0).is_integer() or _fails(
         debug,
         "cuDNN dropout probability resolution is limited to 1/16.Use a dropout probability that is a multiple of 1/16 "
         "to select the cuDNN backend",
@@ -270,46 +270,51 @@ def _cudnn_dropout(p: Any, debug: bool) -> bool:
 
 def _cudnn_deterministic(p: Any, debug: bool) -> bool:
     strict = torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
-    return not strict or _no(debug, "cuDNN SDPA is not deterministic.")
+    return not strict or _fails(debug, "cuDNN SDPA is not deterministic.")
 
 
 def _cudnn_shapes(p: Any, debug: bool) -> bool:
     batch, heads, rows, width = p.query.shape
     columns, value_width = p.key.shape[2], p.value.shape[3]
-    if batch > _MOST or heads > _MOST:
-        return _no(
+    if batch > _CUDNN_MOST or heads > _CUDNN_MOST:
+        return _fails(
             debug,
-            f"cuDNN SDPA does not support batch size or num_heads greater than {_MOST}. Got batch size: {batch}, "
+            f"cuDNN SDPA does not support batch size or num_heads greater than {_CUDNN_MOST}. Got batch size: {batch}, "
             f"num_heads: {heads}",
         )
-    card = _capability()
-    server = card == (9, 0) or card[0] == 10
-    limit = 128
-    if server and cudnn_version() > 92200:
-        limit = 256
-    elif server and cudnn_version() >= 91100 and (width, value_width) == (192, 128):
-        limit = 192
+    limit = _cudnn_widest(width, value_width)
     if width > limit or value_width > limit:
-        return _no(debug, f"head_dim should be no more than {limit}")
+        return _fails(debug, f"head_dim should be no more than {limit}")
     if width % 8 or value_width % 8:
-        return _no(debug, "head_dim should be a multiple of 8")
+        return _fails(debug, "head_dim should be a multiple of 8")
     if columns == 1:
-        return _no(debug, "cudnn SDPA does not support key/value sequence length 1.")
+        return _fails(debug, "cudnn SDPA does not support key/value sequence length 1.")
     if p.dropout and rows == 1:
-        return _no(debug, "cudnn SDPA does not support query sequence length 1 with dropout.")
+        return _fails(debug, "cudnn SDPA does not support query sequence length 1 with dropout.")
     return not (limit == 256 and _trains(p)) or _cudnn_backward(width, value_width, debug)
+
+
+def _cudnn_widest(width: int, value_width: int) -> int:
+    """The largest width of a head on this card with this cuDNN."""
+    card = _capability()
+    if card == (9, 0) or card[0] == 10:
+        if cudnn_version() > 92200:
+            return 256
+        if cudnn_version() >= 91100 and (width, value_width) == (192, 128):
+            return 192
+    return 128
 
 
 def _cudnn_backward(width: int, value_width: int, debug: bool) -> bool:
     narrow = width <= 128 and value_width <= 128
-    return narrow or (width, value_width) in ((192, 128), (256, 256)) or _no(
+    return narrow or (width, value_width) in ((192, 128), (256, 256)) or _fails(
         debug,
         "cuDNN SDPA on SM 9.0/10.x does not support backward with these head dimensions. Got d_qk: "
         f"{width}, d_v: {value_width}",
     )  # fmt: skip
 
 
-def _heads_apart(p: Any, debug: bool) -> bool:
+def _heads_kv_differ(p: Any, debug: bool) -> bool:
     return _heads(p, debug, same_kv=False)
 
 
@@ -327,19 +332,19 @@ CHECKS: dict[int, tuple[Callable[[Any, bool], bool], ...]] = {
     CUDNN: (
         _runtime(torch._C._get_cudnn_sdp_enabled, "cuDNN attention"), _on_device, _shapes,
         _cudnn_deterministic, _low_precision, _mask_shape, _hardware("cuDNN MHA", _SM80, "sm80"), _cudnn_dropout,
-        _lengths, _dense, _heads_apart, _cudnn_shapes,
+        _lengths, _dense, _heads_kv_differ, _cudnn_shapes,
     ),
 }  # fmt: skip
 
-_OF_DENSE = (_flash_square, _heads, _heads_apart, _lengths, _dense, _strict)
-"""Conditions that sdp_utils.cpp has for dense arguments only."""
+_DENSE_ONLY = (_flash_square, _heads, _heads_kv_differ, _lengths, _dense, _strict)
+"""Conditions that sdp_utils.cpp checks for dense arguments only."""
 
 
 def can_use(backend: int, params: Any, debug: bool = False) -> bool:
-    """Whether that fused kernel takes these arguments; with `debug`, the first reason against it is a warning."""
+    """Whether that fused kernel takes these arguments; with `debug`, warn with the first reason against it."""
     checks = CHECKS[backend]
     if params.query.is_nested:  # jagged: torch/nested/_internal/sdpa.py has the rest
         if backend == CUDNN:
-            return _no(debug, "The simulation has no cuDNN attention for nested tensors.")
-        checks = tuple(check for check in checks if check not in _OF_DENSE)
+            return _fails(debug, "The simulation has no cuDNN attention for nested tensors.")
+        checks = tuple(check for check in checks if check not in _DENSE_ONLY)
     return all(check(params, debug) for check in checks)

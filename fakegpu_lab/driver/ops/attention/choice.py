@@ -1,6 +1,6 @@
-"""Which kernel a card takes for scaled dot-product attention: cuDNN's, flash, memory-efficient or math.
+"""Chooses the kernel for scaled dot-product attention as a card does: cuDNN, flash, memory-efficient or math.
 
-As `select_sdp_backend` of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp; the conditions are in `sdp_checks`.
+Follows `select_sdp_backend` of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp; the conditions are in `checks`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.driver.base.patches import Patches
 
-_state = {"order": [FLASH, EFFICIENT, MATH, CUDNN, OVERRIDEABLE]}
+_USUAL_ORDER = (FLASH, EFFICIENT, MATH, CUDNN, OVERRIDEABLE)
+_state = {"order": list(_USUAL_ORDER)}
 
 
 def choose(params: Any) -> int:
-    """The kernel (``select_sdp_backend``).
+    """Choose the kernel (``select_sdp_backend``).
 
     Raises
     ------
     RuntimeError
-        Every kernel that would do is switched off; warnings say what is against each.
+        No kernel that is switched on takes these arguments; warnings give the reason for each.
     """
     cpp: Any = torch._C
     enabled = {MATH: cpp._get_math_sdp_enabled(), OVERRIDEABLE: cpp._get_overrideable_sdp_enabled()}
@@ -62,7 +63,7 @@ def choose(params: Any) -> int:
 
 
 def _set_order(order: list[int]) -> None:
-    """``_set_sdp_priority_order``: what is not named keeps its place behind (Context::setSDPPriorityOrder)."""
+    """``_set_sdp_priority_order``: kernels not named follow in their old order (Context::setSDPPriorityOrder)."""
     _state["order"] = [*order, *(backend for backend in _state["order"] if backend not in order)]
 
 
@@ -75,17 +76,16 @@ def _prefers_cudnn() -> bool:
 
 
 def install(patches: Patches) -> None:
-    """Patch the questions that C++ answers for CUDA builds alone, and the order of the kernels."""
-    usual = [FLASH, EFFICIENT, MATH, CUDNN, OVERRIDEABLE]
-    _state["order"] = [CUDNN, FLASH, EFFICIENT, MATH, OVERRIDEABLE] if _prefers_cudnn() else usual
+    """Patch the functions that C++ has in CUDA builds alone, and the order of the kernels."""
+    _state["order"] = [CUDNN, FLASH, EFFICIENT, MATH, OVERRIDEABLE] if _prefers_cudnn() else list(_USUAL_ORDER)
     patches.set(torch._C, "_get_sdp_priority_order", lambda: list(_state["order"]))
     patches.set(torch._C, "_set_sdp_priority_order", _set_order)
     patches.set(torch._C, "_is_flash_attention_available", lambda: True)
     for name, backend in (("flash", FLASH), ("mem_efficient", EFFICIENT), ("cudnn", CUDNN)):
-        patches.set(torch._C, f"_can_use_{name}_attention", _answer(backend))
+        patches.set(torch._C, f"_can_use_{name}_attention", _can_use(backend))
 
 
-def _answer(backend: int) -> Callable[..., bool]:
+def _can_use(backend: int) -> Callable[..., bool]:
     def can_use_attention(params: Any, debug: bool = False) -> bool:
         return can_use(backend, params, debug)
 

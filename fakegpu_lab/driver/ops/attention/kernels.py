@@ -1,8 +1,8 @@
-"""CUDA's fused attention kernels: flash, memory-efficient and cuDNN's.
+"""The forward of CUDA's fused attention kernels: flash, memory-efficient and cuDNN's.
 
-What they return, how it lies in memory, what they keep for backward and what they take while they run is that of
-aten/src/ATen/native/transformers/cuda/attention.cu and flash_attn/flash_api.cpp. An estimate: cuDNN's workspace, which
-is not public, is none. `sdp_backward` has their backwards.
+Results, their memory layout, what is kept for backward, and the memory taken while a kernel runs follow
+aten/src/ATen/native/transformers/cuda/attention.cu and flash_attn/flash_api.cpp. Estimate: cuDNN's workspace, which is
+not public, is taken as zero. `backward` has the backward kernels.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     Kernel = Callable[..., tuple[Any, ...]]
 
 FLOAT = 4
-_scalar: Callable[..., Any] = torch._C._VariableFunctions.scalar_tensor  # `torch.tensor` asks where the user is
+"""Bytes of a float32."""
+_scalar: Callable[..., Any] = torch._C._VariableFunctions.scalar_tensor  # faster than `torch.tensor`
 
 
 def cost(device: Device, inner: dict[str, Any], backward: bool, moved: int, which: str = "flash") -> Work:
-    """What an attention kernel costs; `which` it is, as `work_products.attention` wants to know."""
+    """What an attention kernel costs; `which` is the name that `cost.products.attention` has for it."""
     qkv = inner["query"], inner["key"], inner["value"]
     return attention(device, *qkv, causal=bool(inner["is_causal"]), backward=backward, nbytes=moved, which=which)
 
@@ -50,7 +51,7 @@ CUDNN, EFFICIENT = (partial(cost, which=which) for which in ("cudnn", "efficient
 def one_kernel(
     compute: Kernel, cost: Callable[..., Work] = cost
 ) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:
-    """`compute`, of the device and inner tensors under the schema's names, as one kernel."""
+    """A handler that runs `compute`, on the device and inner tensors under the schema's names, as one kernel."""
 
     def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         named = {a.name: a.default_value for a in op.schema.arguments if a.has_default_value()}
@@ -84,23 +85,23 @@ def empty_alike(tensor: Tensor) -> Tensor:
 
 @lru_cache
 def heads_last(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """An empty (batch, heads, length, width) that lies as (batch, length, heads, width), without memory."""
+    """An empty (batch, heads, length, width) laid out as (batch, length, heads, width), without memory."""
     batch, heads, length, width = shape
     return torch.empty((batch, length, heads, width), dtype=dtype, device="meta").transpose(1, 2)
 
 
 def rounded(value: int, by: int) -> int:
-    """`value`, up to the next multiple of `by`."""
+    """`value`, rounded up to a multiple of `by`."""
     return -(-value // by) * by
 
 
-def settings(device: Device, causal: bool, scale: float | None, dropout: float, heads: int) -> Settings:
-    """What a forward computes with; where it drops, it draws numbers for so many heads, those of all sequences."""
+def forward_settings(device: Device, causal: bool, scale: float | None, dropout: float, heads: int) -> Settings:
+    """Settings of a forward, which for dropout draws a seed for `heads` heads, of all sequences together."""
     return Settings(causal, scale, dropout, draw_seed(device, 32 * heads) if dropout else 0)
 
 
 def check_flash(device: Device, query: Tensor) -> None:
-    """What every forward of flash attention asks for (flash_attn/flash_api.cpp)."""
+    """Raise unless card and dtype suit flash attention (flash_attn/flash_api.cpp)."""
     if device.profile.compute_capability < (8, 0):
         raise RuntimeError("FlashAttention only supports Ampere GPUs or newer.")
     if query.dtype not in HALVES:
@@ -108,7 +109,7 @@ def check_flash(device: Device, query: Tensor) -> None:
 
 
 def _splits(blocks: int, multiprocessors: int, key_blocks: int) -> int:
-    """num_splits_heuristic: over how many kernels the keys are shared so that the card is busy."""
+    """num_splits_heuristic: over how many blocks to split the keys so that the card is busy."""
     if blocks >= 0.8 * multiprocessors:
         return 1
     most = min(128, multiprocessors, key_blocks)
@@ -150,7 +151,7 @@ def flash(
         raise RuntimeError("Number of heads in key/value must divide number of heads in query")
     if return_debug_mask:
         raise NotImplementedError("The simulation does not make flash attention's debug mask: leave it False.")
-    how = settings(device, is_causal, scale, dropout_p, batch * heads)
+    settings = forward_settings(device, is_causal, scale, dropout_p, batch * heads)
     like = empty_alike(query.transpose(1, 2)).transpose(1, 2)
     taken = [take_bytes(device, storage_bytes(like)), take_bytes(device, batch * heads * rows * FLOAT)]
     block = 256 if width <= 64 else 128 if width <= 128 else 64
@@ -162,9 +163,9 @@ def flash(
     if splits > 1:
         partial = splits * batch * heads * rows * FLOAT
         accumulators = [take_bytes(device, partial), take_bytes(device, partial * flash_width(width))]
-    out, sums = values.forward(query, key, value, None, how)
+    out, sums = values.forward(query, key, value, None, settings)
     host = "meta" if query.is_meta else "cpu"
-    state = torch.tensor([how.seed, 0], dtype=torch.uint64, device=host)
+    state = torch.tensor([settings.seed, 0], dtype=torch.uint64, device=host)
     unused = torch.zeros((), dtype=torch.uint64, device=host)
     results = (
         wrap(laid_out(like, out), device, taken[0]), wrap(sums.contiguous(), device, taken[1]), None, None,
@@ -174,6 +175,7 @@ def flash(
     return results
 
 
+# The next two share a part of their schemas, and so of their parameters.
 def efficient(
     device: Device,
     query: Tensor,
@@ -185,23 +187,23 @@ def efficient(
     is_causal: bool,
     scale: float | None,
 ) -> tuple[Any, ...]:
-    """``_scaled_dot_product_efficient_attention``: rows' sums are padded to 32, seed and offset are on the host."""
+    """``_scaled_dot_product_efficient_attention``: logsumexp is padded to 32 rows, seed and offset are on the host."""
     batch, heads, rows, _ = query.shape
-    how = settings(device, is_causal, scale, dropout_p, batch * heads)
+    settings = forward_settings(device, is_causal, scale, dropout_p, batch * heads)
     like = heads_last((batch, heads, rows, value.shape[3]), query.dtype)
     padded = rounded(rows, 32) if compute_log_sumexp else 0
     taken = take_bytes(device, storage_bytes(like))
     sums_taken = take_bytes(device, batch * heads * padded * FLOAT)
     wide = value.shape[3] > 128 and query.dtype in HALVES  # the output does not fit into registers
     accumulator = take_bytes(device, like.numel() * FLOAT) if wide else None
-    out, sums = values.forward(query, key, value, attn_bias, how)
+    out, sums = values.forward(query, key, value, attn_bias, settings)
     if padded == rows:
         saved = sums.contiguous()
     else:
         saved = sums.new_full((batch, heads, padded), float("inf"))
         if padded:
             saved[:, :, :rows] = sums
-    seed, offset = _scalar(how.seed, dtype=torch.int64), _scalar(0, dtype=torch.int64)
+    seed, offset = _scalar(settings.seed, dtype=torch.int64), _scalar(0, dtype=torch.int64)
     results = (wrap(laid_out(like, out), device, taken), wrap(saved, device, sums_taken), seed, offset)
     del accumulator
     return results
@@ -219,11 +221,11 @@ def cudnn(
     scale: float | None,
     **rest: Any,
 ) -> tuple[Any, ...]:
-    """``_scaled_dot_product_cudnn_attention``: the output lies in memory as the queries do."""
+    """``_scaled_dot_product_cudnn_attention``: the output has the memory layout of the queries."""
     if query.dtype not in HALVES:
         raise RuntimeError("cuDNN SDPA only supports fp16 and bf16 data types")
     batch, heads, rows, _ = query.shape
-    how = settings(device, is_causal, scale, dropout_p, batch * heads)
+    settings = forward_settings(device, is_causal, scale, dropout_p, batch * heads)
     order = sorted(range(4), key=query.stride, reverse=True)
     shape = (batch, heads, rows, value.shape[3])
     like = (
@@ -233,8 +235,8 @@ def cudnn(
     )
     taken = take_bytes(device, storage_bytes(like))
     bias = None if attn_bias is None else attn_bias.expand(batch, heads, rows, key.shape[2])
-    out, sums = values.forward(query, key, value, bias, how)
-    seed = torch.tensor(how.seed, device="meta" if query.is_meta else "cpu")
+    out, sums = values.forward(query, key, value, bias, settings)
+    seed = torch.tensor(settings.seed, device="meta" if query.is_meta else "cpu")
     saved = new(sums.contiguous().unsqueeze(-1), device) if compute_log_sumexp else new(sums.new_empty(0), device)
     return (
         wrap(laid_out(like, out), device, taken), saved, None, None, rows, key.shape[2],

@@ -1,7 +1,7 @@
-"""Attention over sequences of several lengths, packed one after another: what jagged tensors run on CUDA.
+"""Fused attention over packed sequences of several lengths, which jagged tensors run on CUDA.
 
 `_flash_attention_forward` and `_efficient_attention_forward` of aten/src/ATen/native/transformers/cuda/attention.cu,
-and their backwards, with cumulative sequence lengths or without. An estimate: the workspace of the memory-efficient
+and their backwards, with cumulative sequence lengths or without. Estimate: the workspace of the memory-efficient
 backward. Sliding windows, paged keys and ALiBi are refused.
 """
 
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from fakegpu_lab.driver.base.device_memory import new, storage_bytes, take_bytes
-from fakegpu_lab.driver.base.half_precision import HALVES
 from fakegpu_lab.driver.base.tensor import wrap
 from fakegpu_lab.driver.cost.products import attention
 from fakegpu_lab.driver.ops.attention import values
-from fakegpu_lab.driver.ops.attention.kernels import FLOAT, check_flash, flash_width, one_kernel, rounded, settings
+from fakegpu_lab.driver.ops.attention.backward import efficient_workspace, flash_workspace
+from fakegpu_lab.driver.ops.attention.kernels import FLOAT, check_flash, forward_settings, one_kernel, rounded
 from fakegpu_lab.driver.ops.attention.values import Settings
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ _TOP_LEFT, _BOTTOM_RIGHT = 1, 2  # CustomMaskType of mem_eff_attention
 
 
 class _Packed(NamedTuple):
-    """Where the sequences lie: the first and last row of each, of queries and of keys."""
+    """Where the sequences lie: the first row of each and the row after its last, for queries and for keys."""
 
     queries: list[tuple[int, int]]
     keys: list[tuple[int, int]]
 
     @property
     def pairs(self) -> int:
-        """How many scores there are in one head."""
+        """The number of scores in one head."""
         return sum((q[1] - q[0]) * (k[1] - k[0]) for q, k in zip(self.queries, self.keys, strict=True))
 
 
@@ -49,7 +49,7 @@ def _bounds(tensor: Tensor, cumulative: Tensor | None) -> list[tuple[int, int]]:
     if cumulative is None:  # dense: (batch, length, heads, width)
         length = tensor.shape[1]
         return [(at * length, (at + 1) * length) for at in range(tensor.shape[0])]
-    if cumulative.is_meta:  # no values: as if all were of one length
+    if cumulative.is_meta:  # no values: taken as equally long
         count = cumulative.numel() - 1
         total = tensor.numel() // (tensor.shape[-1] * tensor.shape[-2])
         ends = [total * at // count for at in range(count + 1)]
@@ -58,12 +58,12 @@ def _bounds(tensor: Tensor, cumulative: Tensor | None) -> list[tuple[int, int]]:
     return list(pairwise(ends))
 
 
-def _packed(query: Tensor, key: Tensor, of_queries: Tensor | None, of_keys: Tensor | None) -> _Packed:
-    return _Packed(_bounds(query, of_queries), _bounds(key, of_keys))
+def _packed(query: Tensor, key: Tensor, cumulative_q: Tensor | None, cumulative_k: Tensor | None) -> _Packed:
+    return _Packed(_bounds(query, cumulative_q), _bounds(key, cumulative_k))
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """(all rows, heads, width)."""
+    """As (all rows, heads, width)."""
     return tensor.reshape(-1, *tensor.shape[-2:])
 
 
@@ -73,7 +73,7 @@ def _part(rows: Tensor, bounds: tuple[int, int]) -> Tensor:
 
 
 def _mask(query: Tensor, key: Tensor, causal: int) -> Tensor | None:
-    """What a causal mask that is aligned with the last key adds to the scores; None where the first does as well."""
+    """A causal mask aligned with the last key, as it is added to the scores; None where `Settings.causal` will do."""
     rows, columns = query.shape[2], key.shape[2]
     if causal != _BOTTOM_RIGHT or rows == columns:
         return None
@@ -82,24 +82,24 @@ def _mask(query: Tensor, key: Tensor, causal: int) -> Tensor | None:
 
 
 def _each(
-    packed: _Packed, query: Tensor, key: Tensor, value: Tensor, causal: int, how: Settings
+    packed: _Packed, query: Tensor, key: Tensor, value: Tensor, causal: int, settings: Settings
 ) -> Iterator[tuple[int, tuple[int, int], tuple[int, int], Tensor, Tensor, Tensor, Tensor | None, Settings]]:
-    """Each sequence that has rows and keys, with its own mask of dropout."""
+    """Each sequence that has queries and keys, with a dropout seed of its own."""
     query, key, value = _rows(query), _rows(key), _rows(value)
     for number, (at, of) in enumerate(zip(packed.queries, packed.keys, strict=True)):
         q, k, v = _part(query, at), _part(key, of), _part(value, of)
         if q.shape[2] and k.shape[2]:
             bias = _mask(q, k, causal)
-            own = how._replace(causal=bool(causal) and bias is None, seed=how.seed + number)
+            own = settings._replace(causal=bool(causal) and bias is None, seed=settings.seed + number)
             yield number, at, of, q, k, v, bias, own
 
 
-def _forward(packed: _Packed, query: Tensor, key: Tensor, value: Tensor, causal: int, how: Settings) -> Any:
-    """The output, shaped as the queries, and the rows' logsumexp by sequence."""
+def _forward(packed: _Packed, query: Tensor, key: Tensor, value: Tensor, causal: int, settings: Settings) -> Any:
+    """The output, shaped as the queries, and the logsumexp of rows by sequence."""
     out = query.new_zeros((*query.shape[:-1], value.shape[-1]))
     sums: dict[int, Tensor] = {}
     if not query.is_meta:
-        for number, at, _, q, k, v, bias, own in _each(packed, query, key, value, causal, how):
+        for number, at, _, q, k, v, bias, own in _each(packed, query, key, value, causal, settings):
             part, sums[number] = values.forward(q, k, v, bias, own)
             _rows(out)[at[0] : at[1]] = part[0].transpose(0, 1)
     return out, sums
@@ -112,13 +112,13 @@ def _backward(
     out: Tensor,
     sums: Callable[[int, tuple[int, int]], Tensor],
     causal: int,
-    how: Settings,
+    settings: Settings,
 ) -> list[Tensor]:
     grads = [torch.zeros_like(t, memory_format=torch.contiguous_format) for t in qkv]
     if not grad.is_meta:
-        for number, at, of, q, k, v, bias, own in _each(packed, *qkv, causal, how):
-            given, had = _part(_rows(grad), at), _part(_rows(out), at)
-            parts = values.backward(given, q, k, v, bias, had, sums(number, at), own)
+        for number, at, of, q, k, v, bias, own in _each(packed, *qkv, causal, settings):
+            grad_part, part_out = _part(_rows(grad), at), _part(_rows(out), at)
+            parts = values.backward(grad_part, q, k, v, bias, part_out, sums(number, at), own)
             for whole, part, where in zip(grads, parts, (at, of, of), strict=False):
                 _rows(whole)[where[0] : where[1]] = part[0].transpose(0, 1)  # type: ignore[index]
     return grads
@@ -148,7 +148,7 @@ def flash(
     block_table: Tensor | None = None,
     **rest: Any,
 ) -> tuple[Any, ...]:
-    """``_flash_attention_forward``: sums are (heads, rows) where sequences are packed, else (batch, heads, length)."""
+    """``_flash_attention_forward``: logsumexp is (heads, rows) if sequences are packed, else (batch, heads, length)."""
     _refuse(
         window_size_left=window_size_left, window_size_right=window_size_right, seqused_k=seqused_k,
         alibi_slopes=alibi_slopes, block_table=block_table, return_debug_mask=return_debug_mask or None,
@@ -157,14 +157,14 @@ def flash(
     packed = _packed(query, key, cum_seq_q, cum_seq_k)
     heads = query.shape[-2]
     taken = take_bytes(device, query.nbytes), take_bytes(device, query.numel() // query.shape[-1] * FLOAT)
-    how = settings(device, False, scale, dropout_p, len(packed.queries) * heads)
-    out, sums = _forward(packed, query, key, value, _BOTTOM_RIGHT * is_causal, how)
+    settings = forward_settings(device, False, scale, dropout_p, len(packed.queries) * heads)
+    out, sums = _forward(packed, query, key, value, _BOTTOM_RIGHT * is_causal, settings)
     rows = torch.full((heads, _rows(query).shape[0]), float("inf"), device=query.device)
     for number, part in sums.items():
         rows[:, slice(*packed.queries[number])] = part[0]
     if cum_seq_q is None:
         rows = rows.view(heads, *query.shape[:2]).transpose(0, 1).contiguous()
-    state = torch.tensor([how.seed, 0], dtype=torch.uint64, device=query.device)
+    state = torch.tensor([settings.seed, 0], dtype=torch.uint64, device=query.device)
     unused = torch.zeros((), dtype=torch.uint64, device=query.device)
     small = [new(t, device) for t in (state, unused, query.new_empty(0))]
     return wrap(out, device, taken[0]), wrap(rows, device, taken[1]), *small
@@ -190,17 +190,16 @@ def flash_backward(
     packed = _packed(query, key, cum_seq_q, cum_seq_k)
     heads, width = query.shape[-2:]
     buffers = [take_bytes(device, t.nbytes) for t in (query, key, value)]
-    padded = (query.numel() // (heads * width) + 128 * len(packed.queries)) * heads * FLOAT
-    held = [take_bytes(device, padded), take_bytes(device, padded * flash_width(width))]
-    if key.shape[-2] != heads:  # a gradient for each head of the queries, summed afterwards
-        held += [take_bytes(device, t.nbytes * (heads // t.shape[-2])) for t in (key, value)]
+    padded_rows = (query.numel() // (heads * width) + 128 * len(packed.queries)) * heads
+    workspace = flash_workspace(device, padded_rows, heads, width, (key, value), -2)
     seed = 0 if query.is_meta or not dropout_p else int(rng_state[0])
-    how = Settings(False, scale, dropout_p, seed)
+    settings = Settings(False, scale, dropout_p, seed)
 
     def sums(number: int, at: tuple[int, int]) -> Tensor:
         return logsumexp[None, :, at[0] : at[1]] if cum_seq_q is not None else logsumexp[number : number + 1]
 
-    grads = _backward(packed, grad_out, (query, key, value), out, sums, _BOTTOM_RIGHT * is_causal, how)
+    grads = _backward(packed, grad_out, (query, key, value), out, sums, _BOTTOM_RIGHT * is_causal, settings)
+    del workspace
     return tuple(wrap(grad, device, buffer) for grad, buffer in zip(grads, buffers, strict=True))
 
 
@@ -221,20 +220,20 @@ def efficient(
     seqlen_k: Tensor | None,
     window_size: int | None,
 ) -> tuple[Any, ...]:
-    """``_efficient_attention_forward``: sums are (sequences, heads, longest, padded to 32)."""
+    """``_efficient_attention_forward``: logsumexp is (sequences, heads, longest length padded to 32)."""
     _refuse(bias=bias, seqlen_k=seqlen_k, window_size=window_size)
     packed = _packed(query, key, cu_seqlens_q, cu_seqlens_k)
     heads, longest = query.shape[-2], query.shape[1] if max_seqlen_q is None else max_seqlen_q
     padded = rounded(longest, 32) if compute_log_sumexp else 0
     out_bytes = query.numel() // query.shape[-1] * value.shape[-1] * query.element_size()
     taken = take_bytes(device, out_bytes), take_bytes(device, len(packed.queries) * heads * padded * FLOAT)
-    how = settings(device, False, scale, dropout_p, len(packed.queries) * heads)
-    out, sums = _forward(packed, query, key, value, custom_mask_type, how)
+    settings = forward_settings(device, False, scale, dropout_p, len(packed.queries) * heads)
+    out, sums = _forward(packed, query, key, value, custom_mask_type, settings)
     rows = torch.full((len(packed.queries), heads, padded), float("inf"), device=query.device)
     if padded:
         for number, part in sums.items():
             rows[number, :, : part.shape[2]] = part[0]
-    seed = torch.tensor(how.seed)
+    seed = torch.tensor(settings.seed)
     columns = key.shape[1] if max_seqlen_k is None else max_seqlen_k
     return wrap(out, device, taken[0]), wrap(rows, device, taken[1]), seed, torch.zeros_like(seed), longest, columns
 
@@ -261,21 +260,19 @@ def efficient_backward(
     packed = _packed(query, key, cu_seqlens_q, cu_seqlens_k)
     buffers = [take_bytes(device, storage_bytes(torch.empty(t.shape, dtype=t.dtype, device="meta")))
                for t in (query, key, value)]  # fmt: skip
-    rows = rounded(query.numel() // query.shape[-1], 32) * FLOAT
-    held = [take_bytes(device, rows)]  # delta
-    if query.dtype in HALVES:
-        held.append(take_bytes(device, rows * rounded(query.shape[-1], 32)))
-    how = Settings(False, scale, dropout_p, int(philox_seed))
+    workspace = efficient_workspace(device, query, rounded(query.numel() // query.shape[-1], 32))
+    settings = Settings(False, scale, dropout_p, int(philox_seed))
 
     def sums(number: int, at: tuple[int, int]) -> Tensor:
         return logsumexp[number : number + 1, :, : at[1] - at[0]]
 
-    grads = _backward(packed, grad_out_, (query, key, value), out, sums, custom_mask_type, how)
+    grads = _backward(packed, grad_out_, (query, key, value), out, sums, custom_mask_type, settings)
+    del workspace
     return *(wrap(grad, device, buffer) for grad, buffer in zip(grads, buffers, strict=True)), None
 
 
 def _cost(device: Device, inner: dict[str, Any], backward: bool, moved: int) -> Work:
-    """Of one kernel with as many scores."""
+    """The cost of one kernel with as many scores."""
     query, key, value = inner["query"], inner["key"], inner["value"]
     flash = "cum_seq_q" in inner
     names = ("cum_seq_q", "cum_seq_k") if flash else ("cu_seqlens_q", "cu_seqlens_k")

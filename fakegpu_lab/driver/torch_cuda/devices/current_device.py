@@ -1,4 +1,4 @@
-"""torch.cuda's devices: how many, which is current, which reach each other."""
+"""torch.cuda's devices: their number, the current one, peer access between them, synchronisation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def get_device_count() -> int:
-    """The count of the CUDA runtime; like there, asking makes a later fork a bad one."""
+    """The number of devices, by the CUDA runtime: after this call, a forked process may not use CUDA."""
     poison_fork()
     return count()
 
 
 def count() -> int:
-    """How many devices there are; NVML knows it without a CUDA call."""
+    """The number of devices, as NVML returns it without a CUDA call."""
     look()
     return len(current.devices())
 
@@ -42,7 +42,7 @@ def set_device(index: int) -> None:
 
 
 def exchange_device(index: int) -> int:
-    """Make a device current and return the one before; a negative index changes nothing and returns -1."""
+    """Make a device current, and return the previous one; a negative index changes nothing and returns -1."""
     if index < 0:
         return -1
     require()
@@ -52,12 +52,12 @@ def exchange_device(index: int) -> int:
 
 
 def maybe_exchange_device(index: int) -> int:
-    """As `exchange_device`; a function of its own, because torch._dynamo registers a handler for each."""
+    """The same as `exchange_device`, but another object, because torch._dynamo registers a handler for each."""
     return exchange_device(index)
 
 
 def can_device_access_peer(index: int, peer: int) -> bool:
-    """Whether one device can read another's memory: those of one node can, if its PCIe tree lets them."""
+    """Whether one device can read another's memory: within a node they can, if its PCIe tree allows it."""
     require()
     if index == peer or current.machine is None:
         return False
@@ -68,19 +68,19 @@ def can_device_access_peer(index: int, peer: int) -> bool:
     node = spec.node
     if node is not None:
         return node.fabric.kind != "pcie" or node.pcie.peer_to_peer
-    # Loose cards sit in one host. NVIDIA's driver gives GeForce cards no peer access; unlike ones have none.
+    # Cards without a node are in one host. NVIDIA's driver gives no peer access to GeForce cards, nor between models.
     return first.profile.id == second.profile.id and first.profile.segment in ("datacenter", "workstation")
 
 
 def synchronize() -> None:
-    """Wait until the current device has done all that was queued."""
+    """Wait until the current device has finished all queued work."""
     require()
     work.wait(current.device(), "torch.cuda.synchronize")
     device_asserts.check(current.device())
 
 
 def sleep(cycles: int) -> None:
-    """``torch.cuda._sleep``: a kernel of one thread that spins for so many clock cycles."""
+    """``torch.cuda._sleep``: a kernel of one thread that spins for `cycles` clock cycles."""
     if not isinstance(cycles, int):
         raise RuntimeError("torch.cuda._sleep(): expected 'int'")
     require()
@@ -103,12 +103,12 @@ FUNCTIONS = {
 
 
 def install(patches: Patches) -> None:
-    """Patch what torch.cuda bound when it was imported, and its ways around the CUDA runtime."""
+    """Patch what torch.cuda bound when it was imported, and what it reads past the CUDA runtime."""
     cuda = torch.cuda
     patches.set(cuda, "_exchange_device", exchange_device)
     patches.set(cuda, "_maybe_exchange_device", maybe_exchange_device)
     patches.set(cuda, "_cached_device_count", None)
     patches.set(cuda, "_check_bf16_tensor_supported", functools.cache(cuda._check_bf16_tensor_supported.__wrapped__))
-    # Without these a machine that has NVIDIA's driver would count its real cards before initialisation.
+    # Otherwise a machine with NVIDIA's driver would count its real cards before initialisation.
     for name in ("_device_count_nvml", "_raw_device_count_nvml"):
         patches.set(cuda, name, count)

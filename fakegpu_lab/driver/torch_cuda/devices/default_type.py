@@ -1,8 +1,8 @@
 """``torch.set_default_tensor_type("torch.cuda.FloatTensor")``: factories without a device make CUDA tensors.
 
-C++ keeps one default backend for the process and asks it in every factory. Here a function mode fills the device in, as
-that of `torch.set_default_device` does, which is why it holds for the thread that set it; and `torch.Tensor(2, 3)`, the
-constructor that no mode sees, is patched while such a type is the default.
+C++ keeps one default backend for the process, which every factory uses. Here a function mode fills in the device, like
+that of `torch.set_default_device`, so the default only holds in the thread that set it. `torch.Tensor(2, 3)`, a
+constructor that modes do not see, is patched while such a type is the default.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _base_new: Any = torch._C.TensorBase.__new__
 
 
 class _CudaByDefault(TorchFunctionMode):
-    """Fills in the current device where a factory names none and no `torch.device` context is on."""
+    """Fills in the current device if a factory gets none and there is no `torch.device` context."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         devices = torch.utils._device
-        unsaid = kwargs.get("device") is None and devices.CURRENT_DEVICE is None
-        if unsaid and func in devices._device_constructors():
+        without_device = kwargs.get("device") is None and devices.CURRENT_DEVICE is None
+        if without_device and func in devices._device_constructors():
             kwargs["device"] = CUDA_DEVICES[current.device().index]
         return func(*args, **kwargs)
 
@@ -49,7 +49,7 @@ def _new(cls: type, *args: Any, **kwargs: Any) -> Any:
 
 
 def set_default_tensor_type(kind: Any) -> None:
-    """``torch._C._set_default_tensor_type``: also for the types of CUDA (python_tensor.cpp).
+    """``torch._C._set_default_tensor_type``, also for CUDA's types (python_tensor.cpp).
 
     Raises
     ------
@@ -72,7 +72,7 @@ def set_default_tensor_type(kind: Any) -> None:
 
 
 def _leave() -> None:
-    """Let CPU tensors be the default again."""
+    """Make CPU tensors the default again."""
     global _active
     if not _active:
         return
@@ -85,7 +85,7 @@ def _leave() -> None:
 
 
 def restore() -> None:
-    """Undo what makes CUDA the default, also `torch.set_default_device`: without a machine no factory would work."""
+    """Undo a default of CUDA, also by `torch.set_default_device`: without a machine no factory would work."""
     if _active:
         _leave()
         torch.set_default_dtype(_dtype_before)
@@ -98,5 +98,5 @@ FUNCTIONS = {"_set_default_tensor_type": set_default_tensor_type}
 
 
 def install(patches: Patches) -> None:
-    """Have the defaults restored when the machine goes."""
+    """Restore the defaults when the machine is disabled."""
     patches.later(restore)

@@ -1,7 +1,7 @@
-"""``torch.device(1)``: an index alone means the accelerator's device, and C++ would name its own, PrivateUse1.
+"""``torch.device(1)``: an index alone means a CUDA device, where C++ would make one of PrivateUse1.
 
-torch.device is a C class that cannot be inherited from. A stand-in makes the devices, which stay objects of the C
-class; it equals that class and hashes like it, so that tables which have the one find the other.
+torch.device is a C class that cannot be subclassed. A stand-in for the class makes the devices, which are objects of
+the C class; it equals that class and has its hash, so that tables find either by the other.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Meta(type):
 
 
 def by_index(index: int) -> torch.device:
-    """``torch.device(index)`` (python_arg_parser.h, toDevice); whether there is such a device shows when it is used."""
+    """``torch.device(index)`` (python_arg_parser.h, toDevice); a device that does not exist fails when it is used."""
     if index < 0:
         raise RuntimeError("Device index must not be negative")
     return CUDA_DEVICES[index] if index < MAX_DEVICES else _device("cuda", index)
@@ -56,14 +56,14 @@ _FACADE: Any = _Meta("device", (), {"__module__": "torch", "__doc__": _device.__
 
 
 def try_ann_to_type(ann: Any, *args: Any, **kwargs: Any) -> Any:
-    """`torch.jit.annotations.try_ann_to_type`, for annotations that were written before the stand-in was there."""
+    """`torch.jit.annotations.try_ann_to_type`, for annotations made before the stand-in was installed."""
     return _try_ann_to_type(torch.device if ann is _device else ann, *args, **kwargs)
 
 
 def install(patches: Patches) -> None:
-    """Put the stand-in where programs find the class."""
+    """Put the stand-in in the class's place."""
     table = _builtins._get_builtin_table()  # type: ignore[no-untyped-call]
     patches.set(torch, "device", _FACADE)
-    if id(_device) in table:  # TorchScript knows `torch.device(…)` by the object that it is called on
+    if id(_device) in table:  # TorchScript finds `torch.device(…)` by the id of the called object
         patches.set_item(table, id(_FACADE), table[id(_device)])
     patches.set(torch.jit.annotations, "try_ann_to_type", try_ann_to_type)

@@ -1,7 +1,7 @@
-"""When CUDA is initialised, and what a fork does to it.
+"""Initialises CUDA, and forbids it in forked processes.
 
-torch initialises CUDA at its first real use (`torch.cuda._lazy_init`), and runs then what was queued before, such as
-seeds. A process forked after the first CUDA call may not use CUDA: `forked_child` of torch/csrc/cuda/Module.cpp.
+torch initialises CUDA at its first real use (`torch.cuda._lazy_init`), and then runs the calls queued before, such as
+seeds. A process forked after the first CUDA call may not use CUDA (`forked_child` of torch/csrc/cuda/Module.cpp).
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ BAD_FORK = (
     "start method"
 )
 
-_CUDA = 1  # c10::DeviceType::CUDA
+_CUDA = 1
+"""``c10::DeviceType::CUDA``."""
 _poisoned = False
 _in_bad_fork = False
 
 
 def poison_fork() -> None:
-    """Remember that CUDA was called: a process forked from now on may not use it."""
+    """Remember that CUDA was called, so that a process forked from now on may not use it."""
     global _poisoned
     _poisoned = True
 
@@ -47,18 +48,18 @@ def _forked_child() -> None:
         current.machine.retire(BAD_FORK)
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_forked_child)
 
 
 def look() -> None:
-    """Read ``CUDA_VISIBLE_DEVICES``, which counts until CUDA is initialised; changes after that have no effect."""
+    """Read ``CUDA_VISIBLE_DEVICES``; changes to it have no effect after CUDA is initialised."""
     if current.machine is not None and not current.ready:
         current.machine.set_visible_devices(os.environ.get(VARIABLE))
 
 
 def init() -> None:
-    """``_cuda_init``: after it, the machine can be used."""
+    """``_cuda_init``: make the machine usable."""
     if _in_bad_fork:
         raise RuntimeError(BAD_FORK)
     look()
@@ -73,17 +74,17 @@ def init() -> None:
 
 
 def require() -> None:
-    """Initialise CUDA unless it is, as the C functions do that need a context."""
+    """Initialise CUDA if it is not, like C++'s functions that need a context."""
     if not current.ready:
         torch.cuda._lazy_init()  # type: ignore[no-untyped-call]
 
 
 def forget_in_cpp() -> None:
-    """Have C++ ask `torch.cuda._lazy_init` again at its next use of CUDA, which then says that there is none.
+    """Make C++ call `torch.cuda._lazy_init` again at its next use of CUDA, which then raises that there is none.
 
-    C++ notes by itself that CUDA was initialised; the function that takes the note back is exported
-    (torch/csrc/utils/device_lazy_init.h). Where compilers name it otherwise (Windows), C++ goes on to say that PyTorch
-    is not linked with support for CUDA.
+    C++ remembers that CUDA was initialised; the function that resets this is exported
+    (torch/csrc/utils/device_lazy_init.h). Where its mangled name differs (Windows), the error is C++'s own: PyTorch is
+    not linked with support for CUDA.
     """
     suffix = ".dylib" if sys.platform == "darwin" else ".so"
     with contextlib.suppress(OSError, AttributeError):
@@ -101,7 +102,7 @@ FUNCTIONS = {
 
 
 def install(patches: Patches) -> None:
-    """Give torch.cuda the state of a CUDA build that nobody has used yet."""
+    """Give torch.cuda the state of a CUDA build that has not been used yet."""
     global _poisoned, _in_bad_fork
     _poisoned = _in_bad_fork = False
     current.ready = False
@@ -110,8 +111,8 @@ def install(patches: Patches) -> None:
     patches.set(cuda, "_is_in_bad_fork", FUNCTIONS["_cuda_isInBadFork"])
     patches.set(cuda, "_initialized", False)
     patches.set(cuda, "_tls", threading.local())
-    # Copies: what is queued while the machine is on must not wait for a CUDA that never comes. What was queued
-    # before (`torch.manual_seed` at the top of a notebook) counts.
+    # Copies, so that calls queued while the machine is enabled are dropped with it. Calls queued before
+    # (`torch.manual_seed` at the top of a notebook) take effect.
     patches.set(cuda, "_queued_calls", list(cuda._queued_calls))
     seeds = type(cuda._lazy_seed_tracker)()
     vars(seeds).update(vars(cuda._lazy_seed_tracker))

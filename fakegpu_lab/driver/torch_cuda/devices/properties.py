@@ -1,4 +1,4 @@
-"""``torch.cuda.get_device_properties``: what the profile knows, under cudaDeviceProp's names."""
+"""``torch.cuda.get_device_properties``: the profile's figures, under cudaDeviceProp's names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
 
 _MIB = 1024 * 1024
-_BUSES = (0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD)  # where a DGX A100 has its GPUs
+_BUSES = (0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD)
+"""The PCI buses of a DGX A100's GPUs."""
 
 
 class CudaUuid:
@@ -24,7 +25,7 @@ class CudaUuid:
 
     @property
     def bytes(self) -> list[int]:
-        """The bytes, as pybind11 gives a vector of them."""
+        """The bytes as a list, as pybind11 converts a vector."""
         return list(self._uuid.bytes)
 
     def __str__(self) -> str:
@@ -46,7 +47,7 @@ class CudaDeviceProperties:
         self.is_integrated = int(profile.segment == "embedded")
         self.is_multi_gpu_board = 0
         self.max_threads_per_multi_processor = profile.max_threads_per_sm
-        self.max_threads_per_block = 1024  # of every compute capability since 2.0
+        self.max_threads_per_block = 1024  # for every compute capability since 2.0
         self.warp_size = profile.warp_size
         self.regs_per_multiprocessor = profile.regs_per_sm
         self.shared_memory_per_block = profile.shared_mem_per_block
@@ -79,7 +80,7 @@ _known: dict[int, CudaDeviceProperties] = {}
 
 
 def get_device_properties(index: int) -> CudaDeviceProperties:
-    """The properties of a device: one object for each, as in CUDA."""
+    """The properties of a device; always the same object, as in CUDA."""
     if index not in _known:
         _known[index] = CudaDeviceProperties(current.device(index))
     return _known[index]

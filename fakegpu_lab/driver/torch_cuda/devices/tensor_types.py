@@ -1,7 +1,7 @@
-"""The tensor types of old: ``torch.cuda.FloatTensor(2, 3)``, ``isinstance(x, torch.cuda.HalfTensor)``.
+"""The legacy tensor types: ``torch.cuda.FloatTensor(2, 3)``, ``isinstance(x, torch.cuda.HalfTensor)``.
 
-torch/csrc/tensor/python_tensor.cpp makes one object for each pair of backend and dtype; those of CUDA refuse to work in
-a CPU build. These take their places.
+torch/csrc/tensor/python_tensor.cpp makes one object for each pair of backend and dtype; CUDA's do not work in a CPU
+build, so these replace them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class tensortype(type):  # noqa: N801 (torch's name)
         return cls.layout is torch.sparse_coo
 
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """A new tensor of this type, from sizes, values, a storage or a tensor."""
+        """Make a tensor of this type, from sizes, values, a storage or a tensor."""
         return _sparse(cls.dtype, *args) if cls.is_sparse else make(cls.dtype, *args, **kwargs)
 
     def __instancecheck__(cls, instance: object) -> bool:
@@ -49,7 +49,7 @@ tensortype.__module__ = "torch"
 
 
 def make(dtype: torch.dtype, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Make what the legacy constructor of a dense CUDA type does (torch/csrc/utils/tensor_new.cpp, legacy_tensor_ctor).
+    """Make a tensor as the legacy constructor of a dense CUDA type does (legacy_tensor_ctor in utils/tensor_new.cpp).
 
     Raises
     ------
@@ -60,7 +60,7 @@ def make(dtype: torch.dtype, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 
 def _sparse(dtype: torch.dtype, *args: Any) -> torch.Tensor:
-    """``torch.cuda.sparse.FloatTensor(indices, values[, size])``, or of sizes alone (legacy_sparse_tensor_ctor)."""
+    """``torch.cuda.sparse.FloatTensor(indices, values[, size])``, or sizes alone (legacy_sparse_tensor_ctor)."""
     if len(args) >= 2 and isinstance(args[0], torch.Tensor):
         return torch.sparse_coo_tensor(*args, dtype=dtype)
     size = args[0] if len(args) == 1 and not isinstance(args[0], int) else args
@@ -81,7 +81,7 @@ _SPARSE = _types(torch.cuda.sparse, torch.sparse_coo)
 
 
 def install(patches: Patches) -> None:
-    """Put the types where torch has its own."""
+    """Put the types in the places of torch's own."""
     for module, types in ((torch.cuda, _DENSE), (torch.cuda.sparse, _SPARSE)):
         for name, made in types.items():
             patches.set(module, name, made)

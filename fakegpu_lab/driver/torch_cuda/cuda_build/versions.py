@@ -1,8 +1,8 @@
-"""Which CUDA this torch claims to be built with: versions, architectures, what is compiled in.
+"""The CUDA build that the simulated torch claims to be: versions of CUDA, cuDNN and NCCL, architectures.
 
-The simulated torch is the wheel that a person with that machine would have installed: the default one, or, for cards
-before Turing, the one for CUDA 12.6, the last that supports them (`torch.cuda.PYTORCH_RELEASES_CODE_CC`). So nothing
-warns at initialisation, and cuDNN does not refuse the card.
+It is the wheel that a user of that machine would install: the default one, or for cards before Turing the one for
+CUDA 12.6, the last that supports them (`torch.cuda.PYTORCH_RELEASES_CODE_CC`). So torch does not warn at
+initialisation, and cuDNN does not refuse the card.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def build() -> Build:
 
 
 def get_arch_flags() -> str:
-    """``sm_75 sm_80 …``; a card that the wheel has no code for gets its own, rather than torch's warning."""
+    """``sm_75 sm_80 …``, with the cards' own architectures, so that torch does not warn that it has no code for one."""
     poison_fork()
     capabilities = set(build().capabilities)
     for device in current.cards():
@@ -55,7 +55,7 @@ def get_arch_flags() -> str:
 
 
 def nccl_version() -> int:
-    """``_nccl_version``: major, minor and patch in one number, as `torch.cuda.nccl.version` takes it apart."""
+    """``_nccl_version``: major, minor and patch in one number, which `torch.cuda.nccl.version` decodes."""
     major, minor, patch = build().nccl
     return major << 32 | minor << 16 | patch
 
@@ -69,13 +69,13 @@ FUNCTIONS = {
 
 
 def install(patches: Patches) -> None:
-    """Patch the places that say what torch was built with."""
+    """Patch the attributes that show what torch was built with."""
     patches.set(torch._C, "_has_cuda", True)
     patches.set(torch._C, "_has_cudnn", True)
     patches.set(torch.version, "cuda", build().cuda)
-    # A CUDA wheel brings Triton along; this one module says on stderr, when it is imported, that it is missing.
+    # A CUDA wheel includes Triton; this one module reports on stderr, when it is imported, that it is missing.
     patches.set(logging.getLogger("torch.utils.flop_counter"), "disabled", True)
-    # The module stands in sys.modules as an object with properties; its functions are in the module it wraps.
+    # In sys.modules, the module is an object with properties; its functions are in the module that it wraps.
     patches.set(sys.modules["torch.backends.cudnn"].m, "version", lambda: build().cudnn)
     patches.set(sys.modules["torch.backends.cudnn"].m, "_init", lambda: True)  # is_acceptable() would warn otherwise
     patches.set(torch.cuda, "has_magma", True)

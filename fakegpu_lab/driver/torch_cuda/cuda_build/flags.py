@@ -1,7 +1,7 @@
-"""torch.backends.cuda and torch.backends.cudnn: the switches that a CPU build lacks, and all of them put back.
+"""torch.backends.cuda and torch.backends.cudnn: adds the switches that a CPU build lacks, and restores all of them.
 
-Most switches live in C++ in every build (aten/src/ATen/Context.cpp): they can be set, are remembered, and change
-nothing that is computed, for it is computed on the CPU. `install` notes them, so that none outlives the machine.
+Most switches exist in C++ in every build (aten/src/ATen/Context.cpp): they can be set and read, and do not change
+results, which are computed on the CPU. `install` notes their values, which are restored when the machine is disabled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.driver.base.patches import Patches
 
-_C: Any = torch._C  # its stubs know half of these
+_C: Any = torch._C  # its stubs have half of these
 
 # getter and setter of a switch, without arguments
 _SWITCHES = (
@@ -42,16 +42,19 @@ _PRECISIONS = (("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda",
 
 
 def _state() -> dict[Any, Any]:
-    """What every switch says now."""
+    """The values of all switches, as arguments of their setters."""
     found: dict[Any, Any] = {}
     for getter, setter in _SWITCHES:
         if hasattr(_C, getter) and hasattr(_C, setter):
-            with contextlib.suppress(RuntimeError):  # torch refuses to read tf32 by its old name when set by its new
+            with contextlib.suppress(
+                RuntimeError
+            ):  # torch refuses to read TF32 by its old name after it was set by its new
                 value = getattr(_C, getter)()
                 found[setter,] = value if isinstance(value, tuple) else (value,)
-    for place in _PRECISIONS:
+    for backend_and_op in _PRECISIONS:
         with contextlib.suppress(RuntimeError, AttributeError):
-            found[("_set_fp32_precision_setter", *place)] = (_C._get_fp32_precision_getter(*place),)
+            precision = _C._get_fp32_precision_getter(*backend_and_op)
+            found[("_set_fp32_precision_setter", *backend_and_op)] = (precision,)
     return found
 
 
@@ -60,9 +63,9 @@ def _restorer() -> Callable[[], None]:
 
     def restore() -> None:
         now = _state()
-        for (setter, *place), value in before.items():
-            if now.get((setter, *place)) != value:
-                getattr(_C, setter)(*place, *value)
+        for (setter, *backend_and_op), value in before.items():
+            if now.get((setter, *backend_and_op)) != value:
+                getattr(_C, setter)(*backend_and_op, *value)
 
     return restore
 
@@ -71,12 +74,12 @@ _preferred: dict[str, Any] = {}
 
 
 def set_linalg(backend: Any) -> None:
-    """Remember which library linear algebra should use; the CPU's computes."""
+    """Remember the library for linear algebra; the CPU's computes."""
     _preferred["linalg"] = backend
 
 
 def set_blas(backend: Any) -> None:
-    """Remember which BLAS should be used; the workspace is cuBLAS's with any."""
+    """Remember the BLAS library; the workspace is always cuBLAS's."""
     _preferred["blas"] = _C._BlasBackend.Cublas if backend == _C._BlasBackend.Default else backend
 
 
@@ -85,18 +88,18 @@ _MOST_PLANS = 4096  # CuFFTPlanCache.h, CUFFT_DEFAULT_CACHE_SIZE
 
 
 def plan_cache_size(index: int) -> int:
-    """How many plans cuFFT keeps: none, for FFTs are computed on the CPU, which needs none."""
+    """The number of plans in cuFFT's cache: always 0, because FFTs are computed on the CPU."""
     current.device(index)
     return 0
 
 
 def plan_cache_max_size(index: int) -> int:
-    """How many it may keep."""
+    """The most plans that cuFFT's cache may hold."""
     return _plans.get(current.device(index).index, _MOST_PLANS)
 
 
 def set_plan_cache_max_size(index: int, size: int) -> None:
-    """Set how many it may keep."""
+    """Set the most plans that cuFFT's cache may hold."""
     device = current.device(index)
     if size < 0:
         raise RuntimeError(f"cuFFT plan cache size must be non-negative, but got {size}")
@@ -126,7 +129,7 @@ def install(patches: Patches) -> None:
     _preferred.update(linalg=_C._LinalgBackend.Default, blas=_C._BlasBackend.Cublas)
     for name, function in _CUFFT.items():
         patches.set(torch, name, function)
-    # torch.backends.cuda took the functions when it was imported.
+    # torch.backends.cuda bound the functions when it was imported.
     cache, prop = cuda.cuFFTPlanCache, cast("Any", cuda.cuFFTPlanCacheAttrContextProp)
-    patches.set(cache, "size", prop(plan_cache_size, vars(cache)["size"].setter))  # a sentence: it is read-only
+    patches.set(cache, "size", prop(plan_cache_size, vars(cache)["size"].setter))  # the setter raises: it is read-only
     patches.set(cache, "max_size", prop(plan_cache_max_size, set_plan_cache_max_size))

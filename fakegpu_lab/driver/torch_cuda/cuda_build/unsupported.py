@@ -1,6 +1,6 @@
-"""What torch's Python may ask of CUDA and the simulation does not have: each says so in one sentence.
+"""CUDA functions that the simulation does not have: each raises an error of one sentence.
 
-Installed first: a subject that learns one of these names replaces it.
+Installed first: a module that implements one of these names replaces it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def refuse(what: str) -> Callable[..., NoReturn]:
-    """A function that raises: `what` is not part of the simulation."""
+    """A function that raises an error: `what` is not part of the simulation."""
 
     def refused(*args: Any, **kwargs: Any) -> NoReturn:
         raise RuntimeError(f"{what} is not part of the simulation.")
@@ -71,7 +71,7 @@ _REFUSED = {
 
 
 def set_sync_debug_mode(mode: int) -> None:
-    """Remember the mode. No synchronising call warns or fails yet."""
+    """Remember the mode, which has no effect: synchronising calls do not warn or fail yet."""
     global _sync_debug_mode
     if mode not in (0, 1, 2):
         raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
@@ -79,7 +79,7 @@ def set_sync_debug_mode(mode: int) -> None:
 
 
 class AllocatorState:
-    """``_cuda_CUDAAllocator_AllocatorState``: a checkpoint of a graph's memory; a name that inductor imports."""
+    """``_cuda_CUDAAllocator_AllocatorState``, a checkpoint of a graph's memory; inductor imports the name."""
 
 
 _sync_debug_mode = 0
@@ -114,7 +114,7 @@ FUNCTIONS: dict[str, Any] = {name: refuse(what) for what, names in _REFUSED.item
 
 
 def install(patches: Patches) -> None:
-    """Let the dummies of a CPU build's classes say the same."""
+    """Let the dummy classes of a CPU build raise the same errors."""
     global _sync_debug_mode
     _sync_debug_mode = 0
     _cudnn.update(benchmark_limit=10, empty_cache=True)

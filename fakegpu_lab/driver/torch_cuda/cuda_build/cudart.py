@@ -1,4 +1,4 @@
-"""``torch.cuda.cudart()`` and NVTX: the few functions of NVIDIA's libraries that torch hands to Python."""
+"""``torch.cuda.cudart()`` and NVTX, the few functions of NVIDIA's libraries that torch exposes to Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class cudaError(enum.IntEnum):  # noqa: N801 (torch's name)
-    """cudaError_t, as far as these functions return it."""
+    """cudaError_t, with the values that these functions return."""
 
     success = 0
     errorInvalidValue = 1  # noqa: N815
@@ -50,7 +50,7 @@ _registered: set[int] = set()
 
 
 def get_error_string(code: int) -> str:
-    """Return what cudaGetErrorString says of a code."""
+    """The text of an error code (cudaGetErrorString)."""
     return _STRINGS.get(int(code), "unrecognized error code")
 
 
@@ -62,7 +62,7 @@ def mem_get_info(index: int) -> tuple[int, int]:
 
 
 def host_register(pointer: int, nbytes: int, flags: int) -> cudaError:
-    """Page-lock host memory; remembered, without effect on the host."""
+    """Page-lock host memory: only remembered, without effect on the host."""
     if pointer in _registered:
         return cudaError.errorHostMemoryAlreadyRegistered
     _registered.add(pointer)
@@ -99,7 +99,7 @@ def _module() -> types.ModuleType:
 
 
 class Nvtx:
-    """``torch._C._nvtx``: named ranges for a profiler's timeline. The depth is kept; nobody records the names yet."""
+    """``torch._C._nvtx``: named ranges for a profiler's timeline. The depth is kept, the names are not recorded yet."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -133,7 +133,7 @@ class Nvtx:
         return object()
 
     def deviceRangeEnd(self, handle: object, stream: int) -> None:
-        """Close it."""
+        """Close a range on a stream."""
 
 
 def install(patches: Patches) -> None:
