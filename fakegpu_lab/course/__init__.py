@@ -24,7 +24,7 @@ and, where it has hints, a line that the student uncovers: ``# %hint forgotten-m
 that nothing was written yet. ``%%check`` runs each of its statements, also after one failed. **Every top-level
 statement that calls** ``expect`` **is a part**, worth 1 point or what ``points=`` says (a number, not an expression);
 other statements prepare. Between nbgrader's markers for hidden tests, parts are hidden ones. The value of the cell is a
-`Result`: a card in a notebook, the points as a float for nbgrader, and everything as JSON beside it (`result.MIME`).
+`Result`: a card in a notebook, the points as a float for nbgrader, and everything as JSON beside it (`record.MIME`).
 
 `lesson` has the schema of ``lesson.yaml``, `expect` all that can be expected, `progress` what a student has done.
 """

@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fakegpu_lab.course.checks.result import CheckRecord, PartRecord
+    from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
 
 BORDER = "var(--jp-border-color2, #d0d0d0)"
 MUTED = "var(--jp-ui-font-color2, #616161)"

@@ -9,7 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.checks.result import CheckRecord, PartRecord, Result
+from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
+from fakegpu_lab.course.checks.result import Result
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.attempt import unwritten
 from fakegpu_lab.course.expect.outcome import Looking, Outcome

@@ -25,7 +25,7 @@ class CheckOutcome(BaseModel):
     wrong
         What was expected and what was found, for each part that was not met; or the error.
     record
-        The check's own `fakegpu_lab.course.checks.result.CheckRecord`, as JSON, where it has one.
+        The check's own `fakegpu_lab.course.checks.record.CheckRecord`, as JSON, where it has one.
     """
 
     grade_id: str

@@ -12,7 +12,7 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fakegpu_lab.course.checks.result import CheckRecord
+    from fakegpu_lab.course.checks.record import CheckRecord
     from fakegpu_lab.course.expect.attempt import Attempt
     from fakegpu_lab.course.lessons.lesson import Lesson
 

@@ -22,7 +22,7 @@ from fakegpu_lab.course.lessons.lesson import is_copy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fakegpu_lab.course.checks.result import CheckRecord
+    from fakegpu_lab.course.checks.record import CheckRecord
     from fakegpu_lab.course.lessons.lesson import Lesson
 
 FILE = "fakegpu-progress.json"

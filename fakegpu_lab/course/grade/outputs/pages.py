@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
 from fakegpu_lab.course.checks import card as cards
-from fakegpu_lab.course.checks.result import CheckRecord
+from fakegpu_lab.course.checks.record import CheckRecord
 from fakegpu_lab.course.grade.outputs import tables
 
 if TYPE_CHECKING:
