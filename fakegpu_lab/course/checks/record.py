@@ -1,11 +1,11 @@
-"""What a check found, as data: the score and each part, with a JSON schema of its own."""
+"""What a check found, as data: the score, and each part with what was expected and found."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
 MIME = "application/vnd.fakegpu-lab.check+json"
-"""The type under which a `CheckRecord` stands in a check cell's output, beside text and HTML."""
+"""The MIME type of a `CheckRecord` in a check cell's output, beside text and HTML."""
 
 
 class _Frozen(BaseModel):
@@ -29,7 +29,7 @@ class PartRecord(_Frozen):
 
 
 class CheckRecord(_Frozen):
-    """What came of a check."""
+    """The result of a check."""
 
     version: int = Field(default=1, description="of this schema; grows when a field changes its meaning")
     exercise: str

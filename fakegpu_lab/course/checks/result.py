@@ -1,4 +1,4 @@
-"""The value of a check's cell: a number for nbgrader, a card for the student, JSON for programs."""
+"""The value of a check cell: a number for nbgrader, a card for the student, JSON for programs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 class Result(float):
     """A check's value: the points earned, as a number. In a notebook it is a card.
 
-    nbgrader reads the score from the cell's last value, as text: that is ``repr(result)``. ``print(result)`` tells all.
+    nbgrader reads the score from the cell's last value, as text: from ``repr(result)``. ``print(result)`` shows all of
+    it.
     """
 
     record: CheckRecord
 
     def __new__(cls, record: CheckRecord) -> Self:
-        """Make the result of a record."""
+        """Make the result that shows a record."""
         made = super().__new__(cls, record.score)
         made.record = record
         return made
