@@ -1,4 +1,4 @@
-"""``%%gpuprofile``: what a cell did on the simulated GPUs, and which of its lines took most."""
+"""``%%gpuprofile``: what a cell did on the simulated GPUs, and which of its lines took the most time."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class GpuProfileMagics(Magics):
                 print(f"{asked.chrome} could not be written: {error.strerror}.")
 
     def _draw(self, recording: Trace) -> None:
-        """The figure; where nothing can show it, the table."""
-        if getattr(self.shell, "kernel", None) is None:  # IPython's prompt: plotly would open a browser
+        """Show the figure, or the table where no figure can be shown."""
+        if getattr(self.shell, "kernel", None) is None:  # at IPython's prompt, plotly would open a browser
             print(recording.summary(top=10))
             return
         try:
@@ -84,7 +84,7 @@ class GpuProfileMagics(Magics):
 
 
 def _lines(recording: Trace, name: str, top: int) -> list[str]:
-    """The lines that took most, of a device's time or the host's: where, how long, the text."""
+    """The source lines that took the most time of a device or of the host: place, times, text."""
     sums = [(line, entry) for line, entry in line_sums(recording).items() if line]
     sums.sort(key=lambda item: -max(item[1].ns, item[1].waited_ns))
     rows = []

@@ -1,4 +1,4 @@
-"""``%%ranks``: a cell on several ranks, each with names, random states and a current device of its own."""
+"""``%%ranks``: runs a cell on several ranks, each with its own names, random states and current device."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _shown(text: str, count: int) -> set[int] | None:
 
 
 def _run(shell: Any, cell: cell_code.Cell, names: dict[str, Any], backend: str | None) -> None:
-    """One rank's part: the cell, and what its last expression is."""
+    """Run the cell as one rank, and print its last expression."""
     __tracebackhide__ = True
     if backend is not None:
         import torch
