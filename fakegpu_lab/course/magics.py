@@ -62,9 +62,9 @@ class CourseMagics(Magics):
 
         %lesson 01-device-placement
         """
-        asked = parse_argstring(self.lesson, line)
+        args = parse_argstring(self.lesson, line)
         try:
-            self.room = Classroom(lesson.find(asked.name), Path.cwd())
+            self.room = Classroom(lesson.find(args.name), Path.cwd())
         except FakeGpuError as error:
             raise UsageError(str(error)) from None
         found = self.room.lesson
@@ -82,9 +82,9 @@ class CourseMagics(Magics):
         y = x.to("cuda")
         """
         __tracebackhide__ = True
-        asked = parse_argstring(self.exercise, line)
-        self._exercise(asked.id)
-        attempt = self.room.attempts[asked.id] = Attempt(asked.id)
+        args = parse_argstring(self.exercise, line)
+        self._exercise(args.id)
+        attempt = self.room.attempts[args.id] = Attempt(args.id)
         parsed = cell_code.parse(self.shell, cell)
         attempt.name, attempt.tree = parsed.name, parsed.tree
         if placeholder(parsed.tree) is not None:
@@ -103,7 +103,7 @@ class CourseMagics(Magics):
             attempt.error = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
             raise
         if unwritten(parsed.tree):
-            raise NotSolvedYet(_request(self.room.exercise(asked.id).title))
+            raise NotSolvedYet(_request(self.room.exercise(args.id).title))
         return value
 
     def _stop_unsolved(self, attempt: Attempt) -> None:
@@ -122,12 +122,12 @@ class CourseMagics(Magics):
         Every statement with ``expect`` in it is a part, and all of them are looked at.
         """
         __tracebackhide__ = True
-        asked = parse_argstring(self.check, line)
-        about = self._exercise(asked.id)
+        args = parse_argstring(self.check, line)
+        about = self._exercise(args.id)
         parsed = cell_code.parse(self.shell, cell)
         names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
         result = checking.run(
-            parsed.source, names, asked.id, self.room.attempts.get(asked.id), file=parsed.name, tree=parsed.tree,
+            parsed.source, names, args.id, self.room.attempts.get(args.id), file=parsed.name, tree=parsed.tree,
             title=about.title, points=about.points if self.room.lesson else None, hints=len(about.hints),
         )  # fmt: skip
         problem = self.room.checked(result.record)
@@ -162,15 +162,15 @@ class CourseMagics(Magics):
         %progress
         %progress --save my-progress.html
         """
-        asked = parse_argstring(self.progress, line)
+        args = parse_argstring(self.progress, line)
         path = progress.path_for(self.room.lesson.name if self.room.lesson else "")
         summary = pages.Summary(progress.read(path) if path is not None else progress.Progress())
-        if asked.save:
+        if args.save:
             try:
-                Path(asked.save).write_text(summary.document(), encoding="utf-8")
+                Path(args.save).write_text(summary.document(), encoding="utf-8")
             except OSError as error:
-                raise UsageError(f"{asked.save} cannot be written: {error.strerror}.") from None
-            print(f"Written: {asked.save}")
+                raise UsageError(f"{args.save} cannot be written: {error.strerror}.") from None
+            print(f"Written: {args.save}")
         return summary
 
 

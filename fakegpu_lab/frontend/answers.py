@@ -38,9 +38,9 @@ FOLDER = "fakegpu-lessons"
 def answer(question: str) -> str:
     """Answer a question. Errors become answers with ``why``; nothing is raised."""
     try:
-        asked = json.loads(question)
-        find = _ANSWERS[asked["ask"]]
-        return json.dumps({"version": VERSION, "ok": True, "told": find(asked)})
+        request = json.loads(question)
+        find = _ANSWERS[request["ask"]]
+        return json.dumps({"version": VERSION, "ok": True, "told": find(request)})
     except FakeGpuError as error:
         why = str(error)
     except OSError as error:
@@ -70,10 +70,10 @@ def _profiles(_: Mapping[str, Any]) -> list[dict[str, Any]]:
     return single + machines
 
 
-def _lessons(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _lessons(request: Mapping[str, Any]) -> dict[str, Any]:
     from fakegpu_lab.course.lessons import lesson_library
 
-    folder = _text(asked, "folder", "")
+    folder = _text(request, "folder", "")
     listed = lesson_library.listing(folder or ".")
     if not folder:
         folder = "."
@@ -82,23 +82,23 @@ def _lessons(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {"folder": folder, "lessons": [entry.model_dump(mode="json") for entry in listed]}
 
 
-def _fetch(asked: Mapping[str, Any]) -> dict[str, str]:
+def _fetch(request: Mapping[str, Any]) -> dict[str, str]:
     from fakegpu_lab.course.lessons import lesson_library
 
-    name, folder = _text(asked, "name"), _text(asked, "folder", ".")
-    return {"notebook": lesson_library.fetch(name, folder, newer=bool(asked.get("newer")))}
+    name, folder = _text(request, "name"), _text(request, "folder", ".")
+    return {"notebook": lesson_library.fetch(name, folder, newer=bool(request.get("newer")))}
 
 
-def _start_over(asked: Mapping[str, Any]) -> dict[str, str]:
+def _start_over(request: Mapping[str, Any]) -> dict[str, str]:
     from fakegpu_lab.course.lessons import lesson_library
 
-    return {"backup": lesson_library.start_over(_text(asked, "name"), _text(asked, "folder", "."))}
+    return {"backup": lesson_library.start_over(_text(request, "name"), _text(request, "folder", "."))}
 
 
-def _notebook(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _notebook(request: Mapping[str, Any]) -> dict[str, Any]:
     from fakegpu_lab.course.lessons import lesson, progress
 
-    name, folder = _text(asked, "name"), _text(asked, "folder", ".")
+    name, folder = _text(request, "name"), _text(request, "folder", ".")
     about = lesson.find(name, folder)
     path = progress.path_for(name, folder)
     done = progress.read(path).lessons.get(name) if path is not None else None
@@ -116,15 +116,15 @@ def _notebook(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": name, "title": about.title, "goal": about.goal, "loaded": loaded, "exercises": exercises}
 
 
-def _hint(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _hint(request: Mapping[str, Any]) -> dict[str, Any]:
     from fakegpu_lab.course.lessons import lesson
     from fakegpu_lab.course.lessons.classroom import Classroom
 
-    name, folder = _text(asked, "name"), _text(asked, "folder", ".")
+    name, folder = _text(request, "name"), _text(request, "folder", ".")
     room = _room()
     if room is None or room.lesson is None or room.lesson.name != name:
         room = Classroom(lesson.find(name, folder), folder)
-    hints, left = room.next_hint(_text(asked, "exercise"))
+    hints, left = room.next_hint(_text(request, "exercise"))
     return {"hints": list(hints), "left": left}
 
 
@@ -136,8 +136,8 @@ def _room() -> Classroom | None:
     return room
 
 
-def _text(asked: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    value = asked.get(name, default)
+def _text(request: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    value = request.get(name, default)
     if not isinstance(value, str):
         raise TypeError(name)
     return value

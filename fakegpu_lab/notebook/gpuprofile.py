@@ -40,9 +40,9 @@ class GpuProfileMagics(Magics):
         %%gpuprofile --chrome step.json     also as a file for https://ui.perfetto.dev
         """
         __tracebackhide__ = True
-        asked = parse_argstring(self.gpuprofile, line)
-        if asked.top < 0:
-            raise UsageError(f"--top {asked.top}: the lines to name cannot be fewer than none.")
+        args = parse_argstring(self.gpuprofile, line)
+        if args.top < 0:
+            raise UsageError(f"--top {args.top}: the lines to name cannot be fewer than none.")
         try:
             recording = trace.record()
         except FakeGpuError as error:
@@ -53,21 +53,21 @@ class GpuProfileMagics(Magics):
             with recording:
                 return cell_code.run(self.shell, parsed, names)
         finally:
-            self._show(recording, parsed.name, asked)
+            self._show(recording, parsed.name, args)
 
-    def _show(self, recording: Trace, name: str, asked: SimpleNamespace) -> None:
+    def _show(self, recording: Trace, name: str, args: SimpleNamespace) -> None:
         print(recording.described())
         if not recording.totals:
             print("Nothing ran on a simulated GPU.")
-        elif not asked.no_figure:
+        elif not args.no_figure:
             self._draw(recording)
-        for text in _lines(recording, name, asked.top):
+        for text in _lines(recording, name, args.top):
             print(text)
-        if asked.chrome:
+        if args.chrome:
             try:
-                print(f"Written for https://ui.perfetto.dev: {recording.to_chrome_trace(asked.chrome)}")
+                print(f"Written for https://ui.perfetto.dev: {recording.to_chrome_trace(args.chrome)}")
             except OSError as error:
-                print(f"{asked.chrome} could not be written: {error.strerror}.")
+                print(f"{args.chrome} could not be written: {error.strerror}.")
 
     def _draw(self, recording: Trace) -> None:
         """Show the figure, or the table where no figure can be shown."""

@@ -92,9 +92,9 @@ class FakeGpuMagics(Magics):
         %fakegpu panel                  a panel that shows them while they work
         %fakegpu footer on              after each cell, a line of what it did; footer off ends that
         """
-        asked = parse_argstring(self.fakegpu, line)
-        verb, *rest = asked.spec or [""]
-        if (asked.memory or asked.compute) and verb in ("", *WORDS):
+        args = parse_argstring(self.fakegpu, line)
+        verb, *rest = args.spec or [""]
+        if (args.memory or args.compute) and verb in ("", *WORDS):
             raise UsageError("--memory and --compute go with the GPUs to enable: %fakegpu a100 --memory 2GiB")
         if verb in ("off", "panel", "reset") and rest:
             raise UsageError(f"%fakegpu {verb} takes nothing more, and there was {' '.join(rest)!r}.")
@@ -102,7 +102,7 @@ class FakeGpuMagics(Magics):
             if verb in _VERBS:
                 return _VERBS[verb](rest)
             if verb:
-                session.enable(" ".join(asked.spec), memory=asked.memory, compute=asked.compute or "real")
+                session.enable(" ".join(args.spec), memory=args.memory, compute=args.compute or "real")
             elif not session.enabled():
                 print("No simulated GPU is enabled; %fakegpu a100 enables one.")
                 return None

@@ -47,14 +47,14 @@ class Finding(NamedTuple):
     wrong: list[str]
 
 
-def check(folder: Path, tell: Callable[[Finding], None], *, jobs: int = 2, nbval: bool = True) -> bool:
+def check(folder: Path, show: Callable[[Finding], None], *, jobs: int = 2, nbval: bool = True) -> bool:
     """Test one lesson, and return whether everything is right.
 
     Parameters
     ----------
     folder
         The lesson's source.
-    tell
+    show
         Called with each finding at once.
     jobs
         How many notebooks to run at once.
@@ -74,7 +74,7 @@ def check(folder: Path, tell: Callable[[Finding], None], *, jobs: int = 2, nbval
 
     def found(what: str, wrong: list[str]) -> None:
         findings.append(Finding(what, wrong))
-        tell(findings[-1])
+        show(findings[-1])
 
     misnamed = [] if loaded.notebook == folder.resolve().name else [f"It is called {loaded.notebook}."]
     found("the notebook is named as its folder", misnamed)

@@ -108,7 +108,7 @@ class _Limits(NamedTuple):
         )
 
     def hold(self, count: int, nbytes: int) -> bool:
-        """Whether so many copies of so many bytes in all are within the limits."""
+        """Whether a number of copies and their bytes are within the limits."""
         return (
             (self.exactly is None or count == self.exactly)
             and _within(count, self.at_most, self.at_least)
@@ -209,14 +209,21 @@ def peak_memory(
     """Expect the peak memory of tensors on a device during a run to be below, or above, a size."""
     recording = recording_of(trace)
     peak = recording.peak_memory(device)
-    most, least = _bytes(below), _bytes(above)
-    met = (most is None or peak < most) and (least is None or peak > least)
-    asked = [f"below {size(most)}"] if most is not None else []
-    asked += [f"above {size(least)}"] if least is not None else []
-    what = f"the peak memory of cuda:{device} stays {' and '.join(asked)}"
+    met, limits = _within_sizes(peak, below, above, ("below", "above"))
+    what = f"the peak memory of cuda:{device} stays {limits}"
     line, held = _largest_at_peak(recording, device)
     found = size(peak) + (f", of which {size(held)} by one line" if line else "")
     return report(said, met=met, what=what, found=found, line=line if not met else "")
+
+
+def _within_sizes(
+    nbytes: int, below: int | str | None, above: int | str | None, words: tuple[str, str]
+) -> tuple[bool, str]:
+    """Whether a size is within limits, and the limits in words."""
+    most, least = _bytes(below), _bytes(above)
+    met = (most is None or nbytes < most) and (least is None or nbytes > least)
+    limits = zip(words, (most, least), strict=True)
+    return met, " and ".join(f"{word} {size(limit)}" for word, limit in limits if limit is not None)
 
 
 def _bytes(limit: int | str | None) -> int | None:
@@ -245,11 +252,8 @@ def allocated(
     import torch
 
     held = torch.cuda.memory_allocated(device)
-    most, least = _bytes(below), _bytes(above)
-    met = (most is None or held < most) and (least is None or held > least)
-    asked = [f"less than {size(most)}"] if most is not None else []
-    asked += [f"more than {size(least)}"] if least is not None else []
-    return report(said, met=met, what=f"tensors hold {' and '.join(asked)} on cuda:{device} now", found=size(held))
+    met, limits = _within_sizes(held, below, above, ("less than", "more than"))
+    return report(said, met=met, what=f"tensors hold {limits} on cuda:{device} now", found=size(held))
 
 
 def no_sync_in(loop: Run = None, *, at_most: int = 0, **said: Unpack[Said]) -> bool:

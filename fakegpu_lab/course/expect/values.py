@@ -100,8 +100,8 @@ def values(found: Sequence[Any], expected: Sequence[Any], *, rtol: float = 1e-4,
     right = [_same(one, other, rtol, 1e-6)[0] for one, other in zip(found, expected, strict=False)]
     credit = sum(right) / max(len(expected), 1)
     what = f"all of {subject('the values')} are right"
-    told = f"{sum(right)} of {len(expected)} right"
-    return report(said, met=len(right) == len(expected) and all(right), what=what, found=told, credit=credit)
+    count = f"{sum(right)} of {len(expected)} right"
+    return report(said, met=len(right) == len(expected) and all(right), what=what, found=count, credit=credit)
 
 
 def true(condition: Any, sentence: str, *, found: str = "", **said: Unpack[Said]) -> bool:
@@ -137,9 +137,9 @@ def choice(
     """
     given = str(answer).strip().lower()
     met = given == right.lower() or digest(given, salt) == right
-    told = value(answer) if answer is not Ellipsis else "no answer yet"
+    described = value(answer) if answer is not Ellipsis else "no answer yet"
     hint = _UNSET if answer is Ellipsis else (because or {}).get(given, "")
-    return report(said, met=met, what=f"{subject('the answer')} is the right one", found=told, hint=hint)
+    return report(said, met=met, what=f"{subject('the answer')} is the right one", found=described, hint=hint)
 
 
 def digest(answer: str, salt: str = "") -> str:
@@ -153,11 +153,11 @@ def digest(answer: str, salt: str = "") -> str:
 
 def shape(tensor: Any, expected: Sequence[int], **said: Unpack[Said]) -> bool:
     """Expect a tensor's shape."""
-    there = getattr(tensor, "shape", None)
-    met = there is not None and tuple(there) == tuple(expected)
-    told = str(tuple(there)) if there is not None else f"{value(tensor)}, which has no shape"
+    found = getattr(tensor, "shape", None)
+    met = found is not None and tuple(found) == tuple(expected)
+    described = str(tuple(found)) if found is not None else f"{value(tensor)}, which has no shape"
     name = subject("the tensor")
-    return report(said, met=met, what=f"{name} has the shape {tuple(expected)}", found=told)
+    return report(said, met=met, what=f"{name} has the shape {tuple(expected)}", found=described)
 
 
 def dtype(thing: Any, expected: torch.dtype, **said: Unpack[Said]) -> bool:
@@ -167,8 +167,8 @@ def dtype(thing: Any, expected: torch.dtype, **said: Unpack[Said]) -> bool:
     found = [(name, one) for name, one in tensors(thing) if isinstance(thing, torch.Tensor) or one.is_floating_point()]
     others = [f"{name} {one.dtype}".strip() for name, one in found if one.dtype != expected]
     name = subject("the tensor")
-    told = ", ".join(others[:3]) if found else f"{value(thing)}, which holds no tensor"
-    return report(said, met=bool(found) and not others, what=f"{name} has the dtype {expected}", found=told)
+    described = ", ".join(others[:3]) if found else f"{value(thing)}, which holds no tensor"
+    return report(said, met=bool(found) and not others, what=f"{name} has the dtype {expected}", found=described)
 
 
 def instance(thing: Any, kind: type, **said: Unpack[Said]) -> bool:

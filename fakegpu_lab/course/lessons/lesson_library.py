@@ -197,9 +197,9 @@ def _listed_editions(folder: Path) -> dict[str, str]:
 
 def _list_edition(folder: Path, name: str, edition: str) -> None:
     text = json.dumps({**_listed_editions(folder), name: edition}, indent=1) + "\n"
-    made = folder / f"{LIST}.new"
-    made.write_text(text, encoding="utf-8")
-    made.replace(folder / LIST)
+    new = folder / f"{LIST}.new"
+    new.write_text(text, encoding="utf-8")
+    new.replace(folder / LIST)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -39,10 +39,10 @@ def preprocessors(config: Any = None) -> list[Any]:
         from nbgrader import preprocessors as nbgraders
     except ImportError:
         raise FakeGpuError("nbgrader is not installed here: pip install 'fakegpu-lab[course]'") from None
-    made = [getattr(nbgraders, name)(config=config) for name in _PREPROCESSORS]
-    for preprocessor in made:
+    instances = [getattr(nbgraders, name)(config=config) for name in _PREPROCESSORS]
+    for preprocessor in instances:
         preprocessor.log = _LOG
-    return made
+    return instances
 
 
 _LOG = logging.getLogger("fakegpu_lab.course.release")

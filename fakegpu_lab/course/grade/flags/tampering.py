@@ -139,7 +139,7 @@ def _unwatched(state: dict[str, bool]) -> Iterator[None]:
         state["quiet"] = False
 
 
-def lock_books(tell: Callable[[str], None]) -> None:
+def lock_books(report: Callable[[str], None]) -> None:
     """Let only this package and installed libraries write to the devices' ledgers."""
     from fakegpu_lab.hardware.time.ledger import Ledger
 
@@ -154,7 +154,7 @@ def lock_books(tell: Callable[[str], None]) -> None:
                 self, name
             )  # the dataclass generates its __init__ from text
             if not (trusted(code) or new):
-                tell("tried to change a device's ledger")
+                report("tried to change a device's ledger")
                 raise AttributeError("A ledger cannot be written by hand.")
             if not new:
                 known.add(code)
@@ -163,12 +163,12 @@ def lock_books(tell: Callable[[str], None]) -> None:
     Ledger.__setattr__ = write  # type: ignore[method-assign,assignment]
 
 
-def watch(tell: Callable[[str], None], hide: list[str], forks: int, network: bool) -> None:
+def watch(report: Callable[[str], None], hide: list[str], forks: int, network: bool) -> None:
     """Report, and mostly refuse, what an exercise never needs. This lasts until the process ends.
 
     Parameters
     ----------
-    tell
+    report
         Called with each new sentence, before the event that it reports happens.
     hide
         Files and folders that the submission must not open.
@@ -179,14 +179,14 @@ def watch(tell: Callable[[str], None], hide: list[str], forks: int, network: boo
     """
     started = mmap.mmap(-1, 8)  # shared with every forked child
     state = {"quiet": False}
-    told: set[str] = set()
+    reported: set[str] = set()
     hidden = tuple(os.path.realpath(path) for path in hide)
     pid = os.getpid()
 
-    def say(sentence: str) -> None:
-        if sentence not in told and os.getpid() == pid:
-            told.add(sentence)
-            tell(sentence)
+    def report_once(sentence: str) -> None:
+        if sentence not in reported and os.getpid() == pid:
+            reported.add(sentence)
+            report(sentence)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if state["quiet"]:
@@ -195,7 +195,7 @@ def watch(tell: Callable[[str], None], hide: list[str], forks: int, network: boo
             count = int.from_bytes(started[:8], "little") + 1
             started[:8] = count.to_bytes(8, "little")
             if count > forks:
-                say(f"started more than {forks} processes")
+                report_once(f"started more than {forks} processes")
                 raise RuntimeError(f"Grading allows {forks} processes, and this is one more.")
         elif event == "open":
             path = arguments[0]
@@ -203,23 +203,23 @@ def watch(tell: Callable[[str], None], hide: list[str], forks: int, network: boo
                 with _unwatched(state):
                     real = os.path.realpath(os.fsdecode(path))
                 if real.startswith(hidden) and hidden:
-                    say("tried to open a file of the course")
+                    report_once("tried to open a file of the course")
                     raise PermissionError(13, "Permission denied: this file is not part of the exercise", real)
                 if real.startswith("/proc/") and real.endswith("/mem"):
-                    say("tried to open the memory of a process")
+                    report_once("tried to open the memory of a process")
                     raise PermissionError(13, "Permission denied", real)
         elif event in ("sys._current_frames", "sys._current_exceptions", "ctypes.dlopen", "sys.addaudithook"):
             with _unwatched(state):
                 theirs = not trusted(sys._getframe(1).f_code)
             if theirs and event == "ctypes.dlopen":
-                say("used ctypes")
+                report_once("used ctypes")
             elif theirs:
-                say(f"used {event}")
+                report_once(f"used {event}")
                 raise PermissionError(13, f"Grading refuses {event}")
         elif event == "socket.connect" and network:
             address = arguments[1]
             if isinstance(address, tuple) and not str(address[0]).startswith(("127.", "::1", "localhost")):
-                say("tried to reach the network")
+                report_once("tried to reach the network")
                 raise PermissionError(13, "Grading has no network")
 
     sys.addaudithook(hook)

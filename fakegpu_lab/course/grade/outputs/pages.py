@@ -27,10 +27,12 @@ LONGEST = 5000
 
 
 def _environment() -> Environment:
-    made = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    made.filters["points"] = cards.number
-    made.globals["css"] = Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8"))
-    return made
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["points"] = cards.number
+    environment.globals["css"] = Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8"))
+    return environment
 
 
 def file_name(outcome: Outcome) -> str:
@@ -40,7 +42,7 @@ def file_name(outcome: Outcome) -> str:
 
 def feedback(outcome: Outcome) -> str:
     """Return a student's page."""
-    said = {check.grade_id: _said(check) for check in outcome.checks}
+    mistakes = {check.grade_id: _mistake(check) for check in outcome.checks}
     records = {check.grade_id: check.record for check in outcome.checks}
     cells = []
     for cell in outcome.cells:
@@ -58,11 +60,11 @@ def feedback(outcome: Outcome) -> str:
     return (
         _environment()
         .get_template("feedback.html")
-        .render(lesson=outcome.lesson, outcome=outcome, cells=cells, said=said)
+        .render(lesson=outcome.lesson, outcome=outcome, cells=cells, mistakes=mistakes)
     )
 
 
-def _said(check: CheckOutcome) -> str:
+def _mistake(check: CheckOutcome) -> str:
     """What was wrong, in a few words, without giving away hidden parts."""
     hidden = {str(part["what"]) for part in (check.record or {}).get("parts", []) if part["hidden"]}
     open_to_all = [text for text in check.wrong if not text.startswith(tuple(hidden))] if hidden else check.wrong

@@ -55,14 +55,14 @@ def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome]) -> None:
                 "score": outcome.score,
                 "max_score": outcome.max_score,
             }
-            said = [
+            ours = [
                 outcome.status,
                 outcome.reason,
                 " ".join(outcome.manual),
                 "; ".join(outcome.flags),
                 "; ".join(outcome.notes),
             ]
-            row = [*(common.get(name, "") for name in NBGRADER), *said, *("" if p is None else p for p in points)]
+            row = [*(common.get(name, "") for name in NBGRADER), *ours, *("" if p is None else p for p in points)]
             table.writerow([value if isinstance(value, float) else cell(value) for value in row])
     os.replace(beside, path)  # noqa: PTH105
 

@@ -51,8 +51,8 @@ PRELOAD = (
 class _Runner:
     """Runs cells and checks in the process's IPython."""
 
-    def __init__(self, settings: dict[str, Any], tell: Callable[[str], None]) -> None:
-        tampering.lock_books(tell)
+    def __init__(self, settings: dict[str, Any], report: Callable[[str], None]) -> None:
+        tampering.lock_books(report)
         with contextlib.suppress(ImportError):  # torch loads it, with sympy, at the first op: that time is not a cell's
             importlib.import_module("torch.distributed.tensor")
         self.pristine = tampering.Pristine(PRELOAD)

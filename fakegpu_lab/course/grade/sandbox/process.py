@@ -303,7 +303,7 @@ class Sandbox:
 
 
 def _memory(tree: list[psutil.Process], enough: int) -> int:
-    """Bytes that processes hold. Above `enough`, memory that forked ones share counts once, if the system tells."""
+    """Bytes that processes hold. Above `enough`, memory that forked ones share counts once, if the system knows it."""
     held = proportional = 0
     for process in tree:
         with contextlib.suppress(psutil.Error):
