@@ -64,9 +64,7 @@ def changed(mine: dict[str, Any], start: dict[str, Any], names: dict[str, Any]) 
         for name, value in mine.items()
         if name not in ("In", "Out", "__builtins__")
         and (name not in names or names[name] is not value)
-        and not (
-            isinstance(value, types.FunctionType) and start.get(name) is value
-        )  # not changed, only bound to the rank's names
+        and not (isinstance(value, types.FunctionType) and start.get(name) is value)  # only bound to the rank's names
     }
     rebind(found, mine, names)
     return found
