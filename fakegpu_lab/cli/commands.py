@@ -1,6 +1,7 @@
-"""fakegpu-lab: the command line. Each command's work is in a module of its own, imported when it is run.
+"""Every command of ``fakegpu-lab``, with its options and its help.
 
-`fakegpu-lab --help` imports neither torch nor pydantic: it answers at once.
+The module of the same name does a command's work. It is imported when the command runs, as ``NAME_command``, so that
+``fakegpu-lab --help`` imports neither torch nor pydantic and answers at once.
 """
 
 from __future__ import annotations
@@ -14,11 +15,23 @@ import click
 import fakegpu_lab
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from fakegpu_lab.hardware.machine import Compute
 
-_BEFORE_SCRIPT = {"allow_interspersed_args": False}  # what follows the script belongs to the script
+_BEFORE_SCRIPT = {"allow_interspersed_args": False}  # options after the script belong to the script
 
-# What `run` and `plan` have in common.
+
+def _devices(default: str, text: str) -> Callable[[Any], Any]:
+    return click.option("-d", "--devices", default=default, show_default=True, metavar="SPEC", help=text)
+
+
+def _compute(default: Compute, text: str) -> Callable[[Any], Any]:
+    return click.option("--compute", type=click.Choice(["real", "meta"]), default=default, show_default=True, help=text)
+
+
+# The options that `run` and `plan` share.
 _memory = click.option("--memory", metavar="SIZE", help="Give every GPU only so much memory: 2GiB, 512MiB")
 _report = click.option("--report", metavar="FILE", help="Also write what the run did to FILE, as JSON")
 _chrome = click.option(
@@ -35,22 +48,9 @@ def cli() -> None:
 
 
 @cli.command(context_settings=_BEFORE_SCRIPT)
-@click.option(
-    "-d",
-    "--devices",
-    default="a100",
-    show_default=True,
-    metavar="SPEC",
-    help="The GPUs: a100:2, a100:1,t4:2, dgx-a100, ./my-gpu.yaml",
-)
+@_devices("a100", "The GPUs: a100:2, a100:1,t4:2, dgx-a100, ./my-gpu.yaml")
 @_memory
-@click.option(
-    "--compute",
-    type=click.Choice(["real", "meta"]),
-    default="real",
-    show_default=True,
-    help="meta: shapes and memory only, no values",
-)
+@_compute("real", "meta: shapes and memory only, no values")
 @_report
 @_chrome
 @click.option("-q", "--quiet", is_flag=True, help="No table at the end")
@@ -71,30 +71,17 @@ def run(
     The run ends with a table of what every GPU did. It is printed on stdout where that is a terminal or a notebook,
     and else on stderr: a pipe or a file gets what the script printed, and nothing more.
     """
-    from fakegpu_lab.cli import run as runner
+    from fakegpu_lab.cli import run as run_command
 
-    runner.run(runner.Request(devices, memory, compute, report, chrome, quiet, module, command))
+    run_command.run(run_command.Request(devices, memory, compute, report, chrome, quiet, module, command))
 
 
 @cli.command(context_settings=_BEFORE_SCRIPT)
-@click.option(
-    "-d",
-    "--devices",
-    default="dgx-h100",
-    show_default=True,
-    metavar="SPEC",
-    help="One node of the job: dgx-h100, a100:8",
-)
+@_devices("dgx-h100", "One node of the job: dgx-h100, a100:8")
 @click.option("-n", "--world-size", type=click.IntRange(1, 1 << 17), required=True, help="Ranks of the whole job")
 @click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="The rank that runs")
 @_memory
-@click.option(
-    "--compute",
-    type=click.Choice(["real", "meta"]),
-    default="meta",
-    show_default=True,
-    help="real: compute values, too, as if all ranks had the same",
-)
+@_compute("meta", "real: compute values, too, as if all ranks had the same")
 @_report
 @_chrome
 @_module
@@ -114,11 +101,11 @@ def plan(
 
     SCRIPT runs as torchrun would start it on many nodes; the other ranks are taken to do as it does.
     """
-    from fakegpu_lab.cli import plan as planner
-    from fakegpu_lab.cli import run as runner
+    from fakegpu_lab.cli import plan as plan_command
+    from fakegpu_lab.cli import run as run_command
 
-    request = runner.Request(devices, memory, compute, report, chrome, quiet=False, module=module, command=command)
-    planner.run(request, world_size, rank)
+    request = run_command.Request(devices, memory, compute, report, chrome, quiet=False, module=module, command=command)
+    plan_command.run(request, world_size, rank)
 
 
 @cli.command()
@@ -126,17 +113,17 @@ def plan(
 @click.option("--json", "as_json", is_flag=True, help="Everything that is known about each, as JSON")
 def profiles(word: tuple[str, ...], as_json: bool) -> None:
     """List the GPUs and nodes there are; with WORD, those that have it in their name."""
-    from fakegpu_lab.cli import profiles as catalogue
+    from fakegpu_lab.cli import profiles as profiles_command
 
-    catalogue.show(" ".join(word), as_json=as_json)
+    profiles_command.show(" ".join(word), as_json=as_json)
 
 
 @cli.command()
 def doctor() -> int:
     """Check that simulated GPUs work in this Python, and say what to do where they do not."""
-    from fakegpu_lab.cli import doctor as health
+    from fakegpu_lab.cli import doctor as doctor_command
 
-    return health.examine()
+    return doctor_command.examine()
 
 
 @cli.command(context_settings={"ignore_unknown_options": True})
@@ -144,9 +131,9 @@ def doctor() -> int:
 @click.argument("args", nargs=-1, metavar="[JUPYTERLAB ARGS]...", type=click.UNPROCESSED)
 def lab(folder: str, args: tuple[str, ...]) -> int:
     """Copy the lessons that are not in your folder yet, and open JupyterLab on it."""
-    from fakegpu_lab.cli import lab as lessons
+    from fakegpu_lab.cli import lab as lab_command
 
-    return lessons.open_lab(folder, args)
+    return lab_command.open_lab(folder, args)
 
 
 @cli.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
@@ -175,9 +162,9 @@ def smi(args: tuple[str, ...]) -> int:
 @click.argument("submitted")
 def grade(submitted: str, **asked: object) -> int:
     """Grade the notebooks in SUBMITTED: nbgrader's folders, loose notebooks, or a learning platform's zip."""
-    from fakegpu_lab.cli import grade as grading
+    from fakegpu_lab.cli import grade as grade_command
 
-    return grading.grade(grading.Request(submitted=submitted, **asked))  # type: ignore[arg-type]
+    return grade_command.grade(grade_command.Request(submitted=submitted, **asked))  # type: ignore[arg-type]
 
 
 @cli.group()
@@ -189,9 +176,9 @@ def lesson() -> None:
 @click.argument("name")
 def new(name: str) -> None:
     """Make a lesson NAME in source/, which already runs and passes its check."""
-    from fakegpu_lab.cli import lesson as authoring
+    from fakegpu_lab.cli import lesson as lesson_command
 
-    authoring.new(name)
+    lesson_command.new(name)
 
 
 @lesson.command()
@@ -199,9 +186,9 @@ def new(name: str) -> None:
 @click.argument("name")
 def exercise(path: str, name: str) -> None:
     """Put an exercise NAME at the end of the lesson in PATH: its cells, and its entry in lesson.yaml."""
-    from fakegpu_lab.cli import lesson as authoring
+    from fakegpu_lab.cli import lesson as lesson_command
 
-    authoring.exercise(path, name)
+    lesson_command.exercise(path, name)
 
 
 @lesson.command()
@@ -210,18 +197,18 @@ def exercise(path: str, name: str) -> None:
 @click.argument("path", nargs=-1)
 def check(path: tuple[str, ...], jobs: int, nbval: bool) -> int:
     """Check the lessons in PATH (by default all): solution, starter, wrong solutions, hints, time, memory."""
-    from fakegpu_lab.cli import lesson as authoring
+    from fakegpu_lab.cli import lesson as lesson_command
 
-    return authoring.check(path, jobs, nbval)
+    return lesson_command.check(path, jobs, nbval)
 
 
 @lesson.command()
 @click.argument("path", nargs=-1)
 def clean(path: tuple[str, ...]) -> None:
     """Take outputs and widget state out of the lessons in PATH (by default all)."""
-    from fakegpu_lab.cli import lesson as authoring
+    from fakegpu_lab.cli import lesson as lesson_command
 
-    authoring.clean(path)
+    lesson_command.clean(path)
 
 
 @lesson.command()
@@ -229,14 +216,14 @@ def clean(path: tuple[str, ...]) -> None:
 @click.argument("path", nargs=-1)
 def release(path: tuple[str, ...], into: str | None) -> None:
     """Make the lessons in PATH (by default all) as students get them, without solutions and hidden parts."""
-    from fakegpu_lab.cli import lesson as authoring
+    from fakegpu_lab.cli import lesson as lesson_command
 
-    authoring.release(path, into)
+    lesson_command.release(path, into)
 
 
 def main() -> None:
-    """Run the command line; bad input is told in one sentence, without a traceback."""
-    if Path(sys.argv[0]).stem == "nvidia-smi":  # a copy of this program that a notebook's PATH has, on Windows
+    """Run the command line. Bad input ends in one sentence, without a traceback."""
+    if Path(sys.argv[0]).stem == "nvidia-smi":  # on Windows, a copy of this program on a notebook's PATH
         from fakegpu_lab.nvml.smi import main as nvidia_smi
 
         sys.exit(nvidia_smi(sys.argv[1:]))

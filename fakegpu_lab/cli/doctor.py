@@ -1,4 +1,4 @@
-"""``fakegpu-lab doctor``: does it work here, and if not, what helps."""
+"""``fakegpu-lab doctor``: checks that simulated GPUs work here, and says what to do if they do not."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _REPORT = "report this, with all of this output"
 
 
 class Finding(NamedTuple):
-    """One line of the doctor's.
+    """One line of the report.
 
     Attributes
     ----------
     grade
-        ``"no"``: simulated GPUs will not work. ``"note"``: they will, and there is something to know.
-    said
+        ``"no"``: simulated GPUs will not work. ``"note"``: they will, with something to know about.
+    text
         What was found.
     remedy
-        What to do, where there is something.
+        What to do about it; may be empty.
     """
 
     grade: Literal["ok", "note", "no"]
-    said: str
+    text: str
     remedy: str = ""
 
 
 def examine() -> int:
-    """Print what is found, one line each, and return the exit status: 1 if something does not work."""
+    """Print the findings, one a line, and return the exit status: 1 if something does not work."""
     healthy = True
     for finding in _findings():
-        print(f"{finding.grade:<6}{finding.said}")
+        print(f"{finding.grade:<6}{finding.text}")
         if finding.remedy:
             print(f"      -> {finding.remedy}")
         healthy = healthy and finding.grade != "no"
@@ -71,7 +71,7 @@ def _catalogue() -> Finding:
 
 
 def _torch_version() -> Finding:
-    # From its metadata: a torch that is broken or too old may not even import.
+    # Read from the metadata: a broken or very old torch may not import.
     try:
         version = metadata.version("torch")
     except metadata.PackageNotFoundError:
@@ -100,7 +100,7 @@ def _package(name: str, purpose: str, remedy: str) -> Finding:
 
 
 def _gpu() -> Iterator[Finding]:
-    os.environ.pop(VARIABLE, None)  # a machine left by a parent process would hide what is really there
+    os.environ.pop(VARIABLE, None)  # a parent process's machine would hide the real GPUs
     started = time.perf_counter()
     try:
         import torch
@@ -125,9 +125,9 @@ def _self_test() -> Iterator[Finding]:
     try:
         machine = fakegpu_lab.enable("a100:2", memory="1GiB")
         yield Finding("ok", f"enabling two simulated GPUs took {time.perf_counter() - started:.2f} s")
-        for what, test in _TESTS.items():
-            yield _tried(what, test)
-        yield _counted(machine.snapshot().devices[0].counters.h2d_count)
+        for name, test in _TESTS.items():
+            yield _run_test(name, test)
+        yield _transfers_counted(machine.snapshot().devices[0].counters.h2d_count)
     except Exception as error:
         yield Finding("no", f"enabling failed: {type(error).__name__}: {error}", _REPORT)
     finally:
@@ -138,15 +138,15 @@ def _self_test() -> Iterator[Finding]:
         yield Finding("no", "disabling does not put torch back", _REPORT)
 
 
-def _tried(what: str, test: Callable[[], None]) -> Finding:
+def _run_test(name: str, test: Callable[[], None]) -> Finding:
     try:
         test()
     except Exception as error:
-        return Finding("no", f"{what}: {type(error).__name__}: {error}", _REPORT)
-    return Finding("ok", what)
+        return Finding("no", f"{name}: {type(error).__name__}: {error}", _REPORT)
+    return Finding("ok", name)
 
 
-def _counted(transfers: int) -> Finding:
+def _transfers_counted(transfers: int) -> Finding:
     if transfers:
         return Finding("ok", "transfers are counted")
     return Finding("no", "transfers are not counted", _REPORT)

@@ -1,4 +1,4 @@
-"""``fakegpu-lab grade``: a class's submissions, graded."""
+"""``fakegpu-lab grade``: grades a class's submissions and writes what the instructor asked for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Request(NamedTuple):
-    """What was asked for on the command line."""
+    """The command's arguments and options."""
 
     lesson: str
     submitted: str
@@ -43,12 +43,12 @@ class Request(NamedTuple):
 
 
 def grade(request: Request) -> int:
-    """Grade, write all that was asked for, and tell in a table how the class did.
+    """Grade, write the files, and print a table of how the class did.
 
     Raises
     ------
     FakeGpuError
-        For anything wrong with the request, before anything is run.
+        If anything is wrong with the request. Nothing has run then.
     """
     submitted, out = Path(request.submitted), Path(request.out)
     roots = [Path.cwd(), Path.cwd() / "lessons", submitted.absolute().parent, *_shipped()]
@@ -96,13 +96,13 @@ def grade(request: Request) -> int:
     except KeyboardInterrupt:
         console.print(f"Interrupted. The same command with --resume goes on from {journal.path}.")
         return 130
-    _write(request, graded, outcomes, out, summary)
-    _tell(console, graded, outcomes, out, summary)
+    _write_files(request, graded, outcomes, out, summary)
+    _print_summary(console, graded, outcomes, out, summary)
     return 0
 
 
 def _console() -> Console:
-    """Where students' words are shown as they are: rich takes ``[/red]`` for a mark of its own."""
+    """A console that shows students' words as they are: rich would read ``[/red]`` as markup."""
     return Console(markup=False, emoji=False, highlight=False)
 
 
@@ -115,7 +115,7 @@ def _shipped() -> list[Path]:
         return []
 
 
-def _write(request: Request, graded: GradedLesson, outcomes: list[Outcome], out: Path, summary: Path) -> None:
+def _write_files(request: Request, graded: GradedLesson, outcomes: list[Outcome], out: Path, summary: Path) -> None:
     tables.write(out, graded, outcomes)
     links = [""] * len(outcomes)
     if request.feedback:
@@ -127,7 +127,7 @@ def _write(request: Request, graded: GradedLesson, outcomes: list[Outcome], out:
         gradebook.write(Path(request.gradebook), graded, outcomes)
 
 
-def _tell(console: Console, graded: GradedLesson, outcomes: list[Outcome], out: Path, summary: Path) -> None:
+def _print_summary(console: Console, graded: GradedLesson, outcomes: list[Outcome], out: Path, summary: Path) -> None:
     table = Table(title=f"{graded.name}: {several(len(outcomes), 'submission')}", title_justify="left")
     for name in ("exercise", "mean", "all points", "some", "none"):
         table.add_column(name, justify="left" if name == "exercise" else "right")
@@ -141,10 +141,10 @@ def _tell(console: Console, graded: GradedLesson, outcomes: list[Outcome], out: 
     for outcome in outcomes:
         if outcome.status != "graded":
             ended[outcome.status] = ended.get(outcome.status, 0) + 1
-    said = [f"{count} {status}" for status, count in sorted(ended.items())]
+    counts_by_status = [f"{count} {status}" for status, count in sorted(ended.items())]
     flagged = sum(bool(outcome.flags) for outcome in outcomes)
-    if said:
-        console.print(f"Not run to the end: {', '.join(said)}.")
+    if counts_by_status:
+        console.print(f"Not run to the end: {', '.join(counts_by_status)}.")
     if flagged:
         console.print(f"To be looked at: {flagged}.")
     console.print(f"Grades in {out}, the whole story in {summary}.")

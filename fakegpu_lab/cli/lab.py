@@ -1,4 +1,4 @@
-"""``fakegpu-lab lab``: the lessons, in JupyterLab."""
+"""``fakegpu-lab lab``: copies the lessons and opens JupyterLab on them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fakegpu_lab.course.lessons import lesson_library
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 CONFIGURATION = Path(__file__).with_name("jupyter")
-"""Added to JupyterLab's own: nobody is asked about Jupyter's news in front of a lesson."""
+"""Added to JupyterLab's own configuration: it turns off the question about Jupyter's news."""
 
 
 def open_lab(folder: str, lab_args: tuple[str, ...]) -> int:
     """Copy the lessons that `folder` does not have yet, and open JupyterLab on one of them.
 
-    It is the first one, and later the first that is not solved. JupyterLab's own options, `lab_args`, come last.
+    At first that is lesson 1, later the first lesson without all points. `lab_args` are JupyterLab's own options.
 
     Raises
     ------
@@ -32,14 +32,16 @@ def open_lab(folder: str, lab_args: tuple[str, ...]) -> int:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FakeGpuError(f"The lessons cannot be copied to {folder}: {error.strerror}.") from None
-    first = lesson_library.untouched(target)  # copies may be there from a time when JupyterLab did not start
+    untouched = lesson_library.untouched(target)  # copies may be there from a run in which JupyterLab did not start
     lesson_library.fetch_all(target)  # what a student wrote stays
     lessons = lesson_library.listing(target)
-    lesson = lessons[0] if first else next((one for one in lessons if one.earned < one.points), lessons[0])
+    lesson = lessons[0] if untouched else next((one for one in lessons if one.earned < one.points), lessons[0])
     paths = [str(CONFIGURATION), os.environ.get("JUPYTER_CONFIG_PATH", "")]
     environment = os.environ | {"JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, paths))}
-    opened = f"--LabApp.default_url=/lab/tree/{lesson.notebook}"
+    start_page = f"--LabApp.default_url=/lab/tree/{lesson.notebook}"
     try:
-        return subprocess.call([sys.executable, "-m", "jupyterlab", opened, *lab_args, str(target)], env=environment)
+        return subprocess.call(
+            [sys.executable, "-m", "jupyterlab", start_page, *lab_args, str(target)], env=environment
+        )
     except KeyboardInterrupt:  # how JupyterLab is stopped
         return 0

@@ -1,4 +1,4 @@
-"""``fakegpu-lab lesson new``, ``exercise``, ``check`` and ``release``: writing lessons."""
+"""``fakegpu-lab lesson``: ``new``, ``exercise``, ``check``, ``clean`` and ``release``, for authors of lessons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _course_root() -> Path:
-    """The folder with ``source/``: here, or ``lessons``; without one, here."""
+    """The folder that has ``source/``: this one or ``lessons``; if neither has, this one."""
     for root in (Path(), Path("lessons")):
         if (root / "source").is_dir():
             return root
@@ -29,12 +29,12 @@ def _course_root() -> Path:
 
 
 def _folder(path: str) -> Path:
-    """A lesson's source folder, named by a path, or by its name in the course, or the beginning of one (``03``).
+    """A lesson's source folder, given its path, its name in the course, or the beginning of that name (``03``).
 
     Raises
     ------
     FakeGpuError
-        There is none.
+        There is no such lesson.
     """
     if Path(path).is_file():
         path = str(Path(path).parent)
@@ -44,7 +44,7 @@ def _folder(path: str) -> Path:
     return folder
 
 
-def _all(paths: tuple[str, ...]) -> list[Path]:
+def _folders(paths: tuple[str, ...]) -> list[Path]:
     if paths:
         return [_folder(path) for path in paths]
     found = sorted(path.parent for path in (_course_root() / "source").glob(f"*/{FILE}"))
@@ -54,39 +54,39 @@ def _all(paths: tuple[str, ...]) -> list[Path]:
 
 
 def new(name: str) -> None:
-    """Make a lesson, and say what to do with it."""
+    """Make a lesson, and print what to do next."""
     folder = begin.write(name, _course_root() / "source")
     print(f"Made {folder}: open {folder / f'{name}.ipynb'} in JupyterLab, and write.")
     print(f"Then: fakegpu-lab lesson check {name}, and fakegpu-lab lesson release {name}.")
 
 
 def exercise(path: str, name: str) -> None:
-    """Add an exercise, and say what to do with it."""
+    """Add an exercise, and print what to do next."""
     notebook = add.add(_folder(path), name)
     print(f"Added {name} to {notebook} and to the {FILE} beside it: if the notebook is open, reload it. Then write.")
 
 
 def check(paths: tuple[str, ...], jobs: int, nbval: bool) -> int:
-    """Check lessons; 1 if something is wrong."""
+    """Check lessons, and return the exit status: 1 if something is wrong."""
     console = Console(highlight=False, soft_wrap=True)
-    well = True
-    for folder in _all(paths):
+    all_right = True
+    for folder in _folders(paths):
         console.print(folder.resolve().name, style="bold", markup=False)
 
-        def tell(finding: Finding) -> None:
+        def show(finding: Finding) -> None:
             sign, style = ("✗", "red") if finding.wrong else ("✓", "green")
             console.print(f"  [{style}]{sign}[/] ", end="")
             console.print(finding.what, markup=False)
             for sentence in finding.wrong:
                 console.print(f"      {sentence}", markup=False)
 
-        well &= checks.check(folder, tell, jobs=jobs, nbval=nbval)
-    return 0 if well else 1
+        all_right &= checks.check(folder, show, jobs=jobs, nbval=nbval)
+    return 0 if all_right else 1
 
 
 def clean(paths: tuple[str, ...]) -> None:
-    """Take out of the notebooks what running them left there, and their author's own progress beside them."""
-    for folder in _all(paths):
+    """Remove outputs and widget state from the notebooks, and the author's own progress from the file beside them."""
+    for folder in _folders(paths):
         for notebook in sorted(folder.glob("*.ipynb")):
             if releases.clean(notebook):
                 print(f"Cleaned {notebook}")
@@ -96,8 +96,8 @@ def clean(paths: tuple[str, ...]) -> None:
 
 
 def release(paths: tuple[str, ...], into: str | None) -> None:
-    """Make lessons as students get them."""
-    for folder in _all(paths):
+    """Write the lessons as students get them."""
+    for folder in _folders(paths):
         target = (Path(into) if into else folder.resolve().parent.parent / "release") / folder.resolve().name
         releases.release(folder, target)
         print(f"Released {target}")

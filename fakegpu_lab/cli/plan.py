@@ -1,4 +1,4 @@
-"""``fakegpu-lab plan``: what one rank of a large job needs, read off a run of that rank alone."""
+"""``fakegpu-lab plan``: runs one rank of a large job by itself, to find the memory and time that it needs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fakegpu_lab.ranks.planning.figures import checked
 
 
 def run(request: Request, world_size: int, rank: int) -> None:
-    """Run the program as that rank of a world that is implied, and end this process as it ended.
+    """Run the program as `rank` of a job whose other ranks do not exist, and exit with its exit status.
 
     Raises
     ------
     FakeGpuError
-        For anything wrong with the request, before the program starts.
+        If anything is wrong with the request. The program has not started then.
     """
     spec = parse_spec(request.devices, memory=request.memory)
     world = checked(world_size, rank, min(spec.gpus_per_node, world_size))

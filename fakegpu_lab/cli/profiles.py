@@ -1,4 +1,4 @@
-"""``fakegpu-lab profiles``: the catalogue."""
+"""``fakegpu-lab profiles``: lists the GPUs and nodes of the catalogue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fakegpu_lab.report import gpu_list
 
 
 def show(word: str, *, as_json: bool) -> None:
-    """Print the profiles that have `word` in their names: as tables, or as one JSON object."""
+    """Print the profiles with `word` in their names, as tables or as one JSON object."""
     if as_json:
         gpus, nodes = gpu_list.matching(word)
         found = {

@@ -1,4 +1,4 @@
-"""Run a script or a module the way ``python`` itself does: in a fresh ``__main__``, with its own tracebacks."""
+"""Runs a script or a module as ``python`` does: in a fresh ``__main__``, with the tracebacks that python prints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 INTERRUPTED = 130
-"""The exit status of a program that Ctrl-C ended (128 + SIGINT), as shells have it."""
+"""The exit status of a program that Ctrl-C ended: 128 + SIGINT, as in a shell."""
 
 
 class Program:
@@ -30,9 +30,9 @@ class Program:
     Attributes
     ----------
     main
-        Its ``__main__``, not yet run.
+        The module that becomes ``__main__``, before its code has run.
     argv
-        Its ``sys.argv``.
+        The program's ``sys.argv``.
     """
 
     def __init__(self, main: types.ModuleType, code: Callable[[], types.CodeType], argv: list[str]) -> None:
@@ -41,13 +41,13 @@ class Program:
         self._code = code
 
     def execute(self) -> int:
-        """Run it to its end and return its exit status; ``SystemExit`` passes through."""
+        """Run the program and return its exit status; ``SystemExit`` passes through."""
         sys.argv[:] = self.argv
-        sys.modules["__main__"] = self.main  # for good: what the program leaves behind still finds it
+        sys.modules["__main__"] = self.main  # for good: the program's exit handlers and threads need it
         try:
             code = self._code()
         except Exception as error:  # a SyntaxError, most likely
-            return _tell(error.with_traceback(None))
+            return _report(error.with_traceback(None))
         try:
             exec(code, vars(self.main))
         except SystemExit:
@@ -60,28 +60,26 @@ class Program:
         except BaseException as error:
             if not environment.DEBUG:
                 tracebacks.trim(error)
-            return _tell(error)
+            return _report(error)
         return 0
 
 
-def _tell(error: BaseException) -> int:
+def _report(error: BaseException) -> int:
     sys.excepthook(type(error), error, error.__traceback__)
-    postmortem = sys.modules.get(
-        "fakegpu_lab.notebook.out_of_memory.postmortem"
-    )  # the runner watches, unless it is to be quiet
+    postmortem = sys.modules.get("fakegpu_lab.notebook.out_of_memory.postmortem")  # imported unless --quiet
     found = postmortem.take() if postmortem is not None and postmortem.caused(error) else None
     if found is not None:
-        print(f"\n{found}", file=sys.stderr)  # where the traceback is
+        print(f"\n{found}", file=sys.stderr)  # below the traceback
     return 1
 
 
 def script(path: str, args: tuple[str, ...]) -> Program:
-    """The program that ``python path args`` would run, or that a shell would run for the name of a command.
+    """The program that ``python path args`` would run; of a command's name, the one that a shell would run.
 
     Raises
     ------
     FakeGpuError
-        If there is no such file, nor such a command of a Python package.
+        If there is neither such a file nor such a command of a Python package.
     """
     if not Path(path).exists() and (installed := _command(path, args)) is not None:
         return installed
@@ -101,7 +99,7 @@ def script(path: str, args: tuple[str, ...]) -> Program:
 
 
 def _command(name: str, args: tuple[str, ...]) -> Program | None:
-    """The command ``name`` of an installed package, such as ``torchrun``, as its script in ``bin`` runs it."""
+    """An installed package's command, such as ``torchrun``: what its script in ``bin`` runs."""
     found = next(iter(metadata.entry_points(group="console_scripts", name=name)), None)
     if found is None:
         return None
@@ -143,7 +141,7 @@ def module(name: str, args: tuple[str, ...]) -> Program:
 def _find(name: str) -> importlib.machinery.ModuleSpec | None:
     try:
         return importlib.util.find_spec(name)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:  # as runpy has it
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # the errors that runpy catches
         raise FakeGpuError(f"The module {name} cannot be run: {error}.") from None
 
 
@@ -157,6 +155,6 @@ def _main(file_name: str, loader: object, package: str | None) -> types.ModuleTy
 
 
 def _search_first(folder: str) -> None:
-    """Put the program's folder where python would, in place of ours."""
+    """Put the program's folder first on ``sys.path``, in place of ours, as python would."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = folder

@@ -1,4 +1,4 @@
-"""``fakegpu-lab run``: an unmodified program on simulated GPUs, and what it did there."""
+"""``fakegpu-lab run``: runs an unmodified program on simulated GPUs, and reports what it did there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Request(NamedTuple):
-    """What was asked for on the command line."""
+    """The command's arguments and options; `plan` shares them."""
 
     devices: str
     memory: str | None
@@ -41,19 +41,19 @@ class Request(NamedTuple):
 
 
 def run(request: Request) -> None:
-    """Run the program and end this process as it ended.
+    """Run the program and exit with its exit status.
 
     Raises
     ------
     FakeGpuError
-        For anything wrong with the request, before the program starts.
+        If anything is wrong with the request. The program has not started then.
     """
     spec = parse_spec(request.devices, memory=request.memory)
     for what, path in (("report", request.report), ("timeline", request.chrome)):
         if path is not None and not Path(path).absolute().parent.is_dir():
             raise FakeGpuError(f"The {what} {path} cannot be written: there is no such folder.")
-    # The machine is switched on by the program's own `import torch`, as in a child process: settings that the program
-    # makes before that import (PYTORCH_CUDA_ALLOC_CONF, OMP_NUM_THREADS) count, and torch is not imported for nothing.
+    # The program's own `import torch` enables the machine, as in a child process: settings that the program makes
+    # before that import (PYTORCH_CUDA_ALLOC_CONF, OMP_NUM_THREADS) count, and torch is imported only if it is used.
     inheritance.leave(request.devices, request.memory, request.compute)
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
     _attach_nvml()
@@ -62,15 +62,15 @@ def run(request: Request) -> None:
 
         session.on_change.append(postmortem.watch)
     name, *args = request.command
-    made = (program.module if request.module else program.script)(name, tuple(args))
+    loaded = (program.module if request.module else program.script)(name, tuple(args))
     timeline = _Timeline()
     if request.chrome is not None:
         session.on_change.append(timeline)
     epilogue = _Epilogue(request, spec, timeline)
     os.environ[inheritance.REPORTS] = f"{os.getpid()}:{epilogue.folder}"
-    atexit.register(epilogue)  # first in, last out: after the program's threads and its own exit handlers
+    atexit.register(epilogue)  # registered first, so it runs last: after the program's threads and exit handlers
     try:
-        epilogue.status = made.execute()
+        epilogue.status = loaded.execute()
     except SystemExit as end:
         epilogue.status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         raise
@@ -78,7 +78,7 @@ def run(request: Request) -> None:
 
 
 def _attach_nvml() -> None:
-    """Let a program that asks after GPUs without torch (gpustat, nvitop) see the machine."""
+    """Let programs that look for GPUs without torch (gpustat, nvitop) see the machine."""
     from fakegpu_lab.driver.base.deferred_patches import when_imported
     from fakegpu_lab.driver.base.patches import Patches
     from fakegpu_lab.nvml.attach import attach
@@ -87,14 +87,14 @@ def _attach_nvml() -> None:
 
 
 class _Timeline:
-    """A recording of the program's machine, from when it is on; of several, of the last one."""
+    """A recording of the program's machine, from the moment it is enabled; if there are several, of the last."""
 
     def __init__(self) -> None:
         self.trace: Trace | None = None
         self._recording = contextlib.ExitStack()
 
     def __call__(self, machine: Machine | None) -> None:
-        """Hear of another machine (`session.on_change`)."""
+        """Record the machine that was just enabled (`session.on_change`)."""
         self.end()
         if machine is not None:
             from fakegpu_lab.trace import Trace
@@ -102,12 +102,12 @@ class _Timeline:
             self.trace = self._recording.enter_context(Trace(machine))
 
     def end(self) -> None:
-        """Record no more."""
+        """Stop recording."""
         self._recording.close()
 
 
 class _Epilogue:
-    """What comes after the program: the timeline, the report and the table."""
+    """What is written after the program: the timeline, the report and the table."""
 
     def __init__(self, request: Request, spec: MachineSpec, timeline: _Timeline) -> None:
         self.request = request
@@ -118,7 +118,7 @@ class _Epilogue:
         self.folder = tempfile.mkdtemp(prefix="fakegpu-lab-")
 
     def __call__(self) -> None:
-        if os.getpid() != self.process:  # a forked child runs its parent's exit handlers
+        if os.getpid() != self.process:  # a forked child runs its parent's exit handlers, too
             return
         from fakegpu_lab.processes import run_reports
         from fakegpu_lab.ranks.planning import figures
@@ -129,17 +129,17 @@ class _Epilogue:
         others = run_reports.collect(Path(self.folder))
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.request.report is not None:
-            told = run_tables.RunReport(
+            report = run_tables.RunReport(
                 command=self.request.command,
                 exit_status=self.status,
                 snapshot=snapshot,
                 processes=others,
                 plan=figures.current,
             )
-            with _telling(f"the report {self.request.report}"):
-                Path(self.request.report).write_text(told.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            with _write_errors_reported(f"the report {self.request.report}"):
+                Path(self.request.report).write_text(report.model_dump_json(indent=2) + "\n", encoding="utf-8")
         if self.request.chrome is not None and self.timeline.trace is not None:
-            with _telling(f"the timeline {self.request.chrome}"):
+            with _write_errors_reported(f"the timeline {self.request.chrome}"):
                 self.timeline.trace.to_chrome_trace(self.request.chrome)
         if not self.request.quiet:
             if figures.current is not None:
@@ -159,7 +159,7 @@ class _Epilogue:
 
 
 @contextlib.contextmanager
-def _telling(what: str) -> Iterator[None]:
+def _write_errors_reported(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -167,24 +167,24 @@ def _telling(what: str) -> Iterator[None]:
 
 
 def _show(table: object) -> None:
-    """Print on stdout where people read it; where a pipe or a file takes the program's output, on stderr."""
+    """Print on stdout where people read it; on stderr where a pipe or a file takes the program's output."""
     stdout = sys.__stdout__
     if stdout is not None and not stdout.closed:
         try:
-            stdout.flush()  # the table comes after what the program printed, also where both go to one file
+            stdout.flush()  # the table follows what the program printed, even where both go to one file
             if stdout.isatty():
                 from rich.console import Console
 
                 Console(file=stdout).print("", table)
                 return
-        except OSError:  # the reader of the pipe has gone
+        except OSError:  # the reader of the pipe is gone
             return
-        # A kernel's child: graders of notebooks take anything on stderr for an error.
+        # The child of a kernel: graders of notebooks take anything on stderr for an error.
         in_notebook = "JPY_PARENT_PID" in os.environ
         _write(stdout if in_notebook else sys.__stderr__, f"\n{table}")
 
 
 def _write(stream: TextIO | None, text: str) -> None:
     if stream is not None and not stream.closed:
-        with contextlib.suppress(OSError):  # the reader of the pipe has gone
+        with contextlib.suppress(OSError):  # the reader of the pipe is gone
             print(text, file=stream, flush=True)

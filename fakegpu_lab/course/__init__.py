@@ -1,6 +1,6 @@
-"""What is asked of a student: exercises, checks on what the simulated hardware did, hints, progress.
+"""Lessons: exercises, checks on what the simulated hardware did, hints, progress, grading. Start with `magics`.
 
-An exercise is three cells of a notebook. The student's, which nbgrader calls a solution cell (``grade_id``: the
+An exercise is three cells of a notebook: the student's, which nbgrader calls a solution cell (``grade_id``: the
 exercise's id)::
 
     %%exercise forgotten-model
@@ -9,7 +9,7 @@ exercise's id)::
     model.to("cuda")
     ### END SOLUTION
 
-its check, a locked grade cell (``grade_id``: the id and ``-check``; ``points``: as many as its parts have together)::
+its check, a locked grade cell (``grade_id``: the id and ``-check``; ``points``: the sum of its parts)::
 
     %%check forgotten-model
     expect.on_device(model, "cuda:0", hint="A module is moved in place: model.to(...) is enough.")
@@ -18,13 +18,14 @@ its check, a locked grade cell (``grade_id``: the id and ``-check``; ``points``:
     expect.equal(model(x.cuda()).shape, (3, 2))
     ### END HIDDEN TESTS
 
-and, where it has hints, a line that the student uncovers: ``# %hint forgotten-model``.
+and, if it has hints, a line for the student to uncomment: ``# %hint forgotten-model``.
 
-``%%exercise`` records what the cell does (`fakegpu_lab.record`), so that the check can ask about it, and says kindly
-that nothing was written yet. ``%%check`` runs each of its statements, also after one failed. **Every top-level
+``%%exercise`` records what the cell does (`fakegpu_lab.record`), so that the check can examine it, and shows a friendly
+note while nothing is written yet. ``%%check`` runs each of its statements, even after one failed. **Every top-level
 statement that calls** ``expect`` **is a part**, worth 1 point or what ``points=`` says (a number, not an expression);
-other statements prepare. Between nbgrader's markers for hidden tests, parts are hidden ones. The value of the cell is a
-`Result`: a card in a notebook, the points as a float for nbgrader, and everything as JSON beside it (`result.MIME`).
+other statements prepare. Parts between nbgrader's markers for hidden tests are hidden. The cell's value is a
+`checks.result.Result`: a card in a notebook, the points as a float for nbgrader, and JSON (`checks.record.MIME`).
 
-`lesson` has the schema of ``lesson.yaml``, `expect` all that can be expected, `progress` what a student has done.
+Rooms and files, from the bottom: `expect`, `checks`, `lessons`, `magics` and `pictures`, `grade`, `authoring`.
+May import everything except `notebook`, `frontend` and `cli`.
 """

@@ -1,4 +1,4 @@
-"""``%lesson``, ``%%exercise``, ``%%check``, ``%hint``, ``%progress``: a lesson's notebook."""
+"""The magics of a lesson's notebook: ``%lesson``, ``%%exercise``, ``%%check``, ``%hint`` and ``%progress``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.course.lessons.lesson import Exercise
 
 RECORDS = 50_000
-"""Records of a kind that an exercise's recording keeps: some 25 MB when all are full."""
+"""The most records of each kind in an exercise's recording: some 25 MB when all are full."""
 
 
 class _Note:
@@ -62,9 +62,9 @@ class CourseMagics(Magics):
 
         %lesson 01-device-placement
         """
-        asked = parse_argstring(self.lesson, line)
+        args = parse_argstring(self.lesson, line)
         try:
-            self.room = Classroom(lesson.find(asked.name), Path.cwd())
+            self.room = Classroom(lesson.find(args.name), Path.cwd())
         except FakeGpuError as error:
             raise UsageError(str(error)) from None
         found = self.room.lesson
@@ -82,13 +82,13 @@ class CourseMagics(Magics):
         y = x.to("cuda")
         """
         __tracebackhide__ = True
-        asked = parse_argstring(self.exercise, line)
-        self._known(asked.id)
-        attempt = self.room.attempts[asked.id] = Attempt(asked.id)
+        args = parse_argstring(self.exercise, line)
+        self._exercise(args.id)
+        attempt = self.room.attempts[args.id] = Attempt(args.id)
         parsed = cell_code.parse(self.shell, cell)
         attempt.name, attempt.tree = parsed.name, parsed.tree
         if placeholder(parsed.tree) is not None:
-            self._unsolved(attempt)
+            self._stop_unsolved(attempt)
         names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
         attempt.trace = trace.record(RECORDS) if session.enabled() else None
         try:
@@ -96,20 +96,22 @@ class CourseMagics(Magics):
                 value = cell_code.run(self.shell, parsed, names)
         except NotImplementedError as error:
             if not str(error):
-                self._unsolved(attempt)
+                self._stop_unsolved(attempt)
             attempt.error = f"NotImplementedError: {error}"
             raise
         except BaseException as error:
             attempt.error = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
             raise
         if unwritten(parsed.tree):
-            raise NotSolvedYet(_ask(self.room.exercise(asked.id).title))
+            raise NotSolvedYet(_request(self.room.exercise(args.id).title))
         return value
 
-    def _unsolved(self, attempt: Attempt) -> None:
+    def _stop_unsolved(self, attempt: Attempt) -> None:
         attempt.unsolved = True
-        dots = attempt.tree is not None and placeholder(attempt.tree) is not None
-        raise NotSolvedYet(_ask(self.room.exercise(attempt.exercise).title, "in place of the …" if dots else ""))
+        has_ellipsis = attempt.tree is not None and placeholder(attempt.tree) is not None
+        raise NotSolvedYet(
+            _request(self.room.exercise(attempt.exercise).title, "in place of the …" if has_ellipsis else "")
+        )
 
     @magic_arguments()
     @argument("id", help="the exercise")
@@ -120,20 +122,20 @@ class CourseMagics(Magics):
         Every statement with ``expect`` in it is a part, and all of them are looked at.
         """
         __tracebackhide__ = True
-        asked = parse_argstring(self.check, line)
-        about = self._known(asked.id)
+        args = parse_argstring(self.check, line)
+        about = self._exercise(args.id)
         parsed = cell_code.parse(self.shell, cell)
         names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
         result = checking.run(
-            parsed.source, names, asked.id, self.room.attempts.get(asked.id), file=parsed.name, tree=parsed.tree,
+            parsed.source, names, args.id, self.room.attempts.get(args.id), file=parsed.name, tree=parsed.tree,
             title=about.title, points=about.points if self.room.lesson else None, hints=len(about.hints),
         )  # fmt: skip
-        said = self.room.checked(result.record)
-        if said:
-            print(said)
+        problem = self.room.checked(result.record)
+        if problem:
+            print(problem)
         return result
 
-    def _known(self, name: str) -> Exercise:
+    def _exercise(self, name: str) -> Exercise:
         try:
             return self.room.exercise(name)
         except ValueError as error:
@@ -160,25 +162,25 @@ class CourseMagics(Magics):
         %progress
         %progress --save my-progress.html
         """
-        asked = parse_argstring(self.progress, line)
+        args = parse_argstring(self.progress, line)
         path = progress.path_for(self.room.lesson.name if self.room.lesson else "")
-        shown = pages.Summary(progress.read(path) if path is not None else progress.Progress())
-        if asked.save:
+        summary = pages.Summary(progress.read(path) if path is not None else progress.Progress())
+        if args.save:
             try:
-                Path(asked.save).write_text(shown.document(), encoding="utf-8")
+                Path(args.save).write_text(summary.document(), encoding="utf-8")
             except OSError as error:
-                raise UsageError(f"{asked.save} cannot be written: {error.strerror}.") from None
-            print(f"Written: {asked.save}")
-        return shown
+                raise UsageError(f"{args.save} cannot be written: {error.strerror}.") from None
+            print(f"Written: {args.save}")
+        return summary
 
 
-def _ask(title: str, where: str = "") -> str:
+def _request(title: str, where: str = "") -> str:
     place = where or "where it says YOUR CODE HERE, in place of the raise line"
     return f"“{title}” is yours to solve: write your code {place}, and run this cell again."
 
 
-def _failed(shell: Any, kind: type, error: Exception, traceback: TracebackType, tb_offset: Any = None) -> None:
-    """A cell ended with an error: it is shown, but for a cell that is not solved yet a note takes its place."""
+def _show_error(shell: Any, kind: type, error: Exception, traceback: TracebackType, tb_offset: Any = None) -> None:
+    """Show the error that ended a cell; for a cell that is not solved yet, show a note instead."""
     if not isinstance(error, NotSolvedYet):
         tracebacks.show(shell, error)
         return
@@ -192,11 +194,11 @@ def _failed(shell: Any, kind: type, error: Exception, traceback: TracebackType, 
 def load(shell: InteractiveShell) -> None:
     """Register the magics with `shell`."""
     shell.register_magics(CourseMagics(shell))
-    shell.set_custom_exc((Exception,), _failed)
+    shell.set_custom_exc((Exception,), _show_error)
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Take the magics away."""
+    """Remove the magics."""
     for name in ("lesson", "hint", "progress"):
         shell.magics_manager.magics["line"].pop(name, None)
     for name in ("exercise", "check"):

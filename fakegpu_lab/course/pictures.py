@@ -1,4 +1,4 @@
-"""Pictures that move, for lessons."""
+"""Animated figures for lessons: the copies of a recording, one by one."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from fakegpu_lab.trace import Trace
 
 MOST = 40
-"""Copies that are shown: a longer film nobody watches."""
+"""The most copies in an animation: nobody watches a longer one."""
 
 FEW = 4
-"""Devices that are shown, whether anything was copied to them or not."""
+"""A machine with at most this many devices is shown whole, even devices without copies."""
 
 _STEPS = 8
 _HOST, _DEVICE, _DOT = "#6b7280", "#0a7d5a", "#d9822b"
 
 
 def journey(trace: Trace) -> Any:
-    """Play what travelled, copy by copy: the host below, the devices above, a dot for each copy.
+    """Animate the copies one by one: the host below, the devices above, a dot for each copy.
 
     Parameters
     ----------
     trace
-        A recording. Of many copies, the first `MOST` are shown; of more than `FEW` devices, those that took part.
+        A recording. The first `MOST` copies are shown; of more than `FEW` devices, only those that took part.
 
     Returns
     -------
@@ -58,10 +58,14 @@ def journey(trace: Trace) -> Any:
         for step in range(_STEPS + 1):
             part = step / _STEPS
             dot = go.Scatter(x=[x0 + (x1 - x0) * part], y=[y0 + (y1 - y0) * part])
-            told = go.Scatter(text=[_told(number, len(trace.transfers), copy)])
-            frames.append(go.Frame(data=[dot, told], traces=[1, 2], name=f"{number}.{step}"))
+            caption = go.Scatter(text=[_caption(number, len(trace.transfers), copy)])
+            frames.append(go.Frame(data=[dot, caption], traces=[1, 2], name=f"{number}.{step}"))
     figure = go.Figure(
-        data=[_places(go, at), _dot(go, at[copies[0].source]), _words(go, (devices - 1) / 2, len(trace.transfers))],
+        data=[
+            _places(go, at),
+            _dot(go, at[copies[0].source]),
+            _instruction(go, (devices - 1) / 2, len(trace.transfers)),
+        ],
         frames=frames,
     )
     figure.update_layout(
@@ -79,19 +83,19 @@ def journey(trace: Trace) -> Any:
 
 
 def _shown(count: int, copies: Sequence[Transfer]) -> list[int]:
-    """The devices in the picture."""
+    """The ordinals of the devices in the figure."""
     busy = {end for copy in copies for end in (copy.source, copy.target) if end is not None}
     return [index for index in range(count) if count <= FEW or index in busy]
 
 
-def _told(number: int, total: int, copy: Transfer) -> str:
-    """What is said while a copy travels."""
+def _caption(number: int, total: int, copy: Transfer) -> str:
+    """The text that is shown while a copy travels."""
     text = place(copy.line).text
     names = ["the host" if end is None else f"cuda:{end}" for end in (copy.source, copy.target)]
-    said = (
+    described = (
         f"copy {number} of {total}: {size(copy.nbytes)} from {names[0]} to {names[1]}, {duration(copy.duration * 1e9)}"
     )
-    return f"{said}<br><i>{text[:70]}</i>"
+    return f"{described}<br><i>{text[:70]}</i>"
 
 
 def _places(go: Any, at: dict[int | None, tuple[float, float]]) -> Any:
@@ -112,7 +116,7 @@ def _dot(go: Any, start: tuple[float, float]) -> Any:
     return go.Scatter(x=[start[0]], y=[start[1]], mode="markers", marker=marker, hoverinfo="skip")
 
 
-def _words(go: Any, middle: float, total: int) -> Any:
+def _instruction(go: Any, middle: float, total: int) -> Any:
     text = f"{several(total, 'copy', 'copies')}: press Play"
     font = {"size": 13, "color": "#8a8f98"}
     return go.Scatter(x=[middle], y=[-0.5], mode="text", text=[text], textfont=font, hoverinfo="skip")

@@ -1,6 +1,6 @@
-"""What JupyterLab's sidebar asks the kernel. Start with `answers`.
+"""The kernel's answers to JupyterLab's sidebar. Start with `answers`.
 
 The TypeScript side is `labextension/src/kernel/ask.ts`: it evaluates one expression in the kernel and gets JSON back.
 
-May import everything but `cli`.
+May import everything except `cli`.
 """

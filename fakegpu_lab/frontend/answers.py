@@ -1,15 +1,15 @@
-"""Answers for front ends, as JSON: JupyterLab's sidebar asks the kernel, and no server needs to know of it.
+"""Answers to JupyterLab's sidebar, as JSON: it asks the kernel directly, without a server extension.
 
-`answer` takes and gives text. A question is an object with ``ask``:
+`answer` takes and returns text. A question is an object with ``ask``:
 
-- ``profiles``: the GPUs and machines that can be chosen;
-- ``lessons``: all lessons with the student's copies and progress in ``folder``; without it, in the present folder if
-  there are copies, and else in `FOLDER`;
-- ``fetch``: copy lesson ``name`` to ``folder`` if it is not there (``newer``: also where there is an older edition);
-- ``start over``: give ``name`` a fresh notebook in ``folder``, and keep the old one;
-- ``notebook``: what is known of lesson ``name`` for a notebook in ``folder``: its exercises, hints, progress, and
-  whether this kernel has run its ``%lesson``;
-- ``hint``: the next hint of ``exercise`` of lesson ``name``, which is noted in the student's progress.
+- ``profiles``: the GPUs and machines to choose from;
+- ``lessons``: all lessons, with the student's copies and progress in ``folder``; by default that is the current folder
+  if it has copies, and otherwise `FOLDER`;
+- ``fetch``: copy lesson ``name`` to ``folder`` if it is not there (with ``newer``, also if an older edition is);
+- ``start over``: give lesson ``name`` a fresh notebook in ``folder``, and keep the old one as a backup;
+- ``notebook``: lesson ``name`` as a notebook in ``folder`` sees it: its exercises, hints and progress, and whether this
+  kernel has run its ``%lesson``;
+- ``hint``: the next hint of ``exercise`` in lesson ``name``; the student's progress counts it.
 
 An answer is ``{"version": 1, "ok": true, "told": …}``, or ``{"version": 1, "ok": false, "why": "one sentence"}``.
 The kernel and the student's notebooks share a file system, as they do under Binder and JupyterHub.
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from fakegpu_lab.course.lessons.classroom import Classroom
 
 VERSION = 1
-"""Of questions and answers; grows when a field changes its meaning."""
+"""The version of questions and answers; it grows when a field changes its meaning."""
 
 FOLDER = "fakegpu-lessons"
-"""Where a student's lessons are, unless they say otherwise."""
+"""The default folder of a student's lessons."""
 
 
 def answer(question: str) -> str:
-    """Answer a question; what cannot be answered is told, never raised."""
+    """Answer a question. Errors become answers with ``why``; nothing is raised."""
     try:
-        asked = json.loads(question)
-        known = _ANSWERS[asked["ask"]]
-        return json.dumps({"version": VERSION, "ok": True, "told": known(asked)})
+        request = json.loads(question)
+        find = _ANSWERS[request["ask"]]
+        return json.dumps({"version": VERSION, "ok": True, "told": find(request)})
     except FakeGpuError as error:
         why = str(error)
     except OSError as error:
@@ -70,10 +70,10 @@ def _profiles(_: Mapping[str, Any]) -> list[dict[str, Any]]:
     return single + machines
 
 
-def _lessons(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _lessons(request: Mapping[str, Any]) -> dict[str, Any]:
     from fakegpu_lab.course.lessons import lesson_library
 
-    folder = _text(asked, "folder", "")
+    folder = _text(request, "folder", "")
     listed = lesson_library.listing(folder or ".")
     if not folder:
         folder = "."
@@ -82,33 +82,33 @@ def _lessons(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {"folder": folder, "lessons": [entry.model_dump(mode="json") for entry in listed]}
 
 
-def _fetch(asked: Mapping[str, Any]) -> dict[str, str]:
+def _fetch(request: Mapping[str, Any]) -> dict[str, str]:
     from fakegpu_lab.course.lessons import lesson_library
 
-    name, folder = _text(asked, "name"), _text(asked, "folder", ".")
-    return {"notebook": lesson_library.fetch(name, folder, newer=bool(asked.get("newer")))}
+    name, folder = _text(request, "name"), _text(request, "folder", ".")
+    return {"notebook": lesson_library.fetch(name, folder, newer=bool(request.get("newer")))}
 
 
-def _start_over(asked: Mapping[str, Any]) -> dict[str, str]:
+def _start_over(request: Mapping[str, Any]) -> dict[str, str]:
     from fakegpu_lab.course.lessons import lesson_library
 
-    return {"backup": lesson_library.start_over(_text(asked, "name"), _text(asked, "folder", "."))}
+    return {"backup": lesson_library.start_over(_text(request, "name"), _text(request, "folder", "."))}
 
 
-def _notebook(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _notebook(request: Mapping[str, Any]) -> dict[str, Any]:
     from fakegpu_lab.course.lessons import lesson, progress
 
-    name, folder = _text(asked, "name"), _text(asked, "folder", ".")
+    name, folder = _text(request, "name"), _text(request, "folder", ".")
     about = lesson.find(name, folder)
     path = progress.path_for(name, folder)
     done = progress.read(path).lessons.get(name) if path is not None else None
     room = _room()
     exercises = []
-    for one in about.exercises:
-        own = (done.exercises.get(one.id) if done is not None else None) or progress.ExerciseProgress()
+    for exercise in about.exercises:
+        own = (done.exercises.get(exercise.id) if done is not None else None) or progress.ExerciseProgress()
         exercises.append(
             {
-                "id": one.id, "title": one.title, "points": one.points, "hints": len(one.hints),
+                "id": exercise.id, "title": exercise.title, "points": exercise.points, "hints": len(exercise.hints),
                 "seen": own.hints, "best": own.best, "attempts": own.attempts, "solved": own.solved,
             }
         )  # fmt: skip
@@ -116,28 +116,28 @@ def _notebook(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": name, "title": about.title, "goal": about.goal, "loaded": loaded, "exercises": exercises}
 
 
-def _hint(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _hint(request: Mapping[str, Any]) -> dict[str, Any]:
     from fakegpu_lab.course.lessons import lesson
     from fakegpu_lab.course.lessons.classroom import Classroom
 
-    name, folder = _text(asked, "name"), _text(asked, "folder", ".")
+    name, folder = _text(request, "name"), _text(request, "folder", ".")
     room = _room()
     if room is None or room.lesson is None or room.lesson.name != name:
         room = Classroom(lesson.find(name, folder), folder)
-    hints, left = room.next_hint(_text(asked, "exercise"))
+    hints, left = room.next_hint(_text(request, "exercise"))
     return {"hints": list(hints), "left": left}
 
 
 def _room() -> Classroom | None:
-    """What this kernel knows of the lesson that its notebook is."""
+    """The lesson that this kernel's notebook has loaded with ``%lesson``, if any."""
     shell = environment.shell()
     magics = shell.magics_manager.registry.get("CourseMagics") if shell is not None else None
     room: Classroom | None = getattr(magics, "room", None)
     return room
 
 
-def _text(asked: Mapping[str, Any], name: str, otherwise: str | None = None) -> str:
-    value = asked.get(name, otherwise)
+def _text(request: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    value = request.get(name, default)
     if not isinstance(value, str):
         raise TypeError(name)
     return value

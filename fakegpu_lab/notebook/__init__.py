@@ -1,7 +1,7 @@
 """What people see in a notebook: magics, the live panel, cards. Start with `magics`.
 
-`telemetry` is where the panel and JupyterLab's sidebar get their data, `panel` shows it, `static_panel` draws it where
-nothing can move. `cell_hooks` acts before and after each cell, `out_of_memory` explains an out-of-memory error.
+`telemetry` has the data of the panel and of JupyterLab's sidebar; `panel` shows it live, `static_panel` as a picture or
+a table. `cell_hooks` acts before and after each cell; `out_of_memory` explains an out-of-memory error.
 
-May import everything but `course`, `frontend` and `cli`.
+May import everything except `course`, `frontend` and `cli`.
 """

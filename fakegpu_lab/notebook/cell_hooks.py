@@ -1,4 +1,4 @@
-"""What happens before and after each cell: the panel is told, the footer printed, a post-mortem shown."""
+"""Hooks before and after each cell: they update the panel, print the footer, and show a post-mortem."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def register(shell: InteractiveShell) -> None:
-    """Have IPython call us before and after each cell."""
+    """Let IPython call `begin` and `end` before and after each cell."""
     unregister(shell)
     shell.events.register("pre_run_cell", begin)
     shell.events.register("post_run_cell", end)
@@ -26,7 +26,7 @@ def register(shell: InteractiveShell) -> None:
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Have it call us no more."""
+    """Undo `register`."""
     for event, function in (("pre_run_cell", begin), ("post_run_cell", end)):
         if function in shell.events.callbacks[event]:
             shell.events.unregister(event, function)
@@ -35,22 +35,22 @@ def unregister(shell: InteractiveShell) -> None:
 
 
 def begin(info: Any = None) -> None:
-    """A cell begins."""
+    """Act before a cell runs."""
     postmortem.take()
     footer.begin()
-    publisher().source.begin()  # also where nobody reads yet: somebody may, before it ends
+    publisher().source.begin()  # even without readers: one may come before the cell ends
 
 
 def end(result: Any = None) -> None:
-    """A cell has ended."""
+    """Act after a cell has run."""
     error = getattr(result, "error_in_exec", None)
     publisher().source.end(error)
-    telling = existing()
-    if telling is not None:
-        shown = panel.opened()
-        if shown is not None:
-            shown.keep()
-        telling.kick()
+    running = existing()
+    if running is not None:
+        live_panel = panel.opened()
+        if live_panel is not None:
+            live_panel.keep()
+        running.kick()
     found = postmortem.take()
     if found is not None and postmortem.caused(error):
         display(found)

@@ -1,4 +1,4 @@
-"""``%fakegpu footer on``: after each cell that used a simulated GPU, one line of what it did."""
+"""``%fakegpu footer on``: a line after each cell that used a simulated GPU, with what it did."""
 
 from __future__ import annotations
 
@@ -14,37 +14,42 @@ _before: _Figures | None = None
 
 
 def switch(on: bool) -> None:
-    """Print the line from the next cell on, or no more."""
+    """Print the line from the next cell on, or stop printing it."""
     global _on, _before
     _on, _before = on, None
 
 
 def _figures() -> _Figures:
-    """The machine, its time, (kernels, copies, bytes copied), the devices' peaks."""
+    """The machine, its time, (kernels, copies, bytes copied), and the devices' peaks."""
     snapshot = session.snapshot()
     counters = [device.counters for device in snapshot.devices]
-    did = (
+    counts = (
         sum(each.kernels for each in counters),
         sum(each.h2d_count + each.d2h_count + each.p2p_sent_count for each in counters),
         sum(each.h2d_bytes + each.d2h_bytes + each.p2p_sent_bytes for each in counters),
     )
-    return session.machine(), snapshot.done_ns, did, tuple(device.memory.peak_allocated for device in snapshot.devices)
+    return (
+        session.machine(),
+        snapshot.done_ns,
+        counts,
+        tuple(device.memory.peak_allocated for device in snapshot.devices),
+    )
 
 
 def begin() -> None:
-    """A cell begins."""
+    """Note the figures before a cell runs."""
     global _before
     _before = _figures() if _on and session.enabled() else None
 
 
 def line() -> str:
-    """What the cell did; empty if that was nothing."""
+    """What the cell did; empty if it used no GPU."""
     if not session.enabled():
         return ""
-    machine, now, did, peaks = _figures()
-    known = _before is not None and _before[0] is machine
-    _, then, old, _ = _before if known and _before is not None else (machine, 0, (0, 0, 0), ())
-    kernels, copies, copied = did[0] - old[0], did[1] - old[1], did[2] - old[2]
+    machine, now, counts, peaks = _figures()
+    same_machine = _before is not None and _before[0] is machine
+    _, then, old, _ = _before if same_machine and _before is not None else (machine, 0, (0, 0, 0), ())
+    kernels, copies, copied = (count - before for count, before in zip(counts, old, strict=True))
     if not (kernels or copies):
         return ""
     moved = f" ({size(copied)})" if copied else ""
@@ -57,7 +62,7 @@ def line() -> str:
 
 
 def end() -> None:
-    """A cell has ended."""
+    """Print the line after a cell has run."""
     if _on:
         text = line()
         if text:

@@ -1,4 +1,4 @@
-"""``%%gpuprofile``: what a cell did on the simulated GPUs, and which of its lines took most."""
+"""``%%gpuprofile``: what a cell did on the simulated GPUs, and which of its lines took the most time."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class GpuProfileMagics(Magics):
         %%gpuprofile --chrome step.json     also as a file for https://ui.perfetto.dev
         """
         __tracebackhide__ = True
-        asked = parse_argstring(self.gpuprofile, line)
-        if asked.top < 0:
-            raise UsageError(f"--top {asked.top}: the lines to name cannot be fewer than none.")
+        args = parse_argstring(self.gpuprofile, line)
+        if args.top < 0:
+            raise UsageError(f"--top {args.top}: the lines to name cannot be fewer than none.")
         try:
             recording = trace.record()
         except FakeGpuError as error:
@@ -53,25 +53,25 @@ class GpuProfileMagics(Magics):
             with recording:
                 return cell_code.run(self.shell, parsed, names)
         finally:
-            self._show(recording, parsed.name, asked)
+            self._show(recording, parsed.name, args)
 
-    def _show(self, recording: Trace, name: str, asked: SimpleNamespace) -> None:
+    def _show(self, recording: Trace, name: str, args: SimpleNamespace) -> None:
         print(recording.described())
         if not recording.totals:
             print("Nothing ran on a simulated GPU.")
-        elif not asked.no_figure:
+        elif not args.no_figure:
             self._draw(recording)
-        for text in _lines(recording, name, asked.top):
+        for text in _lines(recording, name, args.top):
             print(text)
-        if asked.chrome:
+        if args.chrome:
             try:
-                print(f"Written for https://ui.perfetto.dev: {recording.to_chrome_trace(asked.chrome)}")
+                print(f"Written for https://ui.perfetto.dev: {recording.to_chrome_trace(args.chrome)}")
             except OSError as error:
-                print(f"{asked.chrome} could not be written: {error.strerror}.")
+                print(f"{args.chrome} could not be written: {error.strerror}.")
 
     def _draw(self, recording: Trace) -> None:
-        """The figure; where nothing can show it, the table."""
-        if getattr(self.shell, "kernel", None) is None:  # IPython's prompt: plotly would open a browser
+        """Show the figure, or the table where no figure can be shown."""
+        if getattr(self.shell, "kernel", None) is None:  # at IPython's prompt, plotly would open a browser
             print(recording.summary(top=10))
             return
         try:
@@ -84,7 +84,7 @@ class GpuProfileMagics(Magics):
 
 
 def _lines(recording: Trace, name: str, top: int) -> list[str]:
-    """The lines that took most, of a device's time or the host's: where, how long, the text."""
+    """The source lines that took the most time of a device or of the host: place, times, text."""
     sums = [(line, entry) for line, entry in line_sums(recording).items() if line]
     sums.sort(key=lambda item: -max(item[1].ns, item[1].waited_ns))
     rows = []

@@ -1,4 +1,4 @@
-"""``%fakegpu``: simulated GPUs, from a notebook's cell or IPython's prompt."""
+"""``%fakegpu``: enables and shows simulated GPUs in a notebook or at IPython's prompt."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from fakegpu_lab.notebook.telemetry import comms
 from fakegpu_lab.report import gpu_list, run_tables
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import SimpleNamespace
 
     from IPython.core.interactiveshell import InteractiveShell
@@ -27,8 +28,43 @@ if TYPE_CHECKING:
     from fakegpu_lab.formatting.table import Table
     from fakegpu_lab.notebook.panel import Panel
 
-WORDS = ("footer", "off", "panel", "profiles", "reset")
-"""What may stand after ``%fakegpu`` in place of GPUs."""
+
+def _off(_: list[str]) -> None:
+    session.disable()
+    print("The simulated GPUs are off.")
+
+
+def _reset(_: list[str]) -> Table:
+    had_fault = session.enabled() and any(device.fault is not None for device in session.machine().devices)
+    session.reset()
+    if had_fault:
+        print("The device-side assert is gone: these GPUs are new. Make the tensors anew, too.")
+    return run_tables.status(session.snapshot())
+
+
+def _panel(_: list[str]) -> Panel:
+    return panel.panel()
+
+
+def _profiles(words: list[str]) -> None:
+    display(*gpu_list.tables(" ".join(words)))
+
+
+def _footer(words: list[str]) -> None:
+    if words not in (["on"], ["off"]):
+        raise UsageError("%fakegpu footer on prints a line after each cell, %fakegpu footer off ends that.")
+    footer.switch(words == ["on"])
+
+
+_VERBS: dict[str, Callable[[list[str]], Table | Panel | None]] = {
+    "footer": _footer,
+    "off": _off,
+    "panel": _panel,
+    "profiles": _profiles,
+    "reset": _reset,
+}
+WORDS = tuple(_VERBS)
+"""The words that may stand after ``%fakegpu`` in place of GPUs."""
 
 
 @magics_class
@@ -56,34 +92,17 @@ class FakeGpuMagics(Magics):
         %fakegpu panel                  a panel that shows them while they work
         %fakegpu footer on              after each cell, a line of what it did; footer off ends that
         """
-        asked = parse_argstring(self.fakegpu, line)
-        verb, *rest = asked.spec or [""]
-        if (asked.memory or asked.compute) and verb in ("", *WORDS):
+        args = parse_argstring(self.fakegpu, line)
+        verb, *rest = args.spec or [""]
+        if (args.memory or args.compute) and verb in ("", *WORDS):
             raise UsageError("--memory and --compute go with the GPUs to enable: %fakegpu a100 --memory 2GiB")
         if verb in ("off", "panel", "reset") and rest:
             raise UsageError(f"%fakegpu {verb} takes nothing more, and there was {' '.join(rest)!r}.")
         try:
-            if verb == "profiles":
-                display(*gpu_list.tables(" ".join(rest)))
-                return None
-            if verb == "panel":
-                return panel.panel()
-            if verb == "footer":
-                if rest not in (["on"], ["off"]):
-                    raise UsageError("%fakegpu footer on prints a line after each cell, %fakegpu footer off ends that.")
-                footer.switch(rest == ["on"])
-                return None
-            if verb == "off":
-                session.disable()
-                print("The simulated GPUs are off.")
-                return None
-            if verb == "reset":
-                cured = session.enabled() and any(device.fault is not None for device in session.machine().devices)
-                session.reset()
-                if cured:
-                    print("The device-side assert is gone: these GPUs are new. Make the tensors anew, too.")
-            elif verb:
-                session.enable(" ".join(asked.spec), memory=asked.memory, compute=asked.compute or "real")
+            if verb in _VERBS:
+                return _VERBS[verb](rest)
+            if verb:
+                session.enable(" ".join(args.spec), memory=args.memory, compute=args.compute or "real")
             elif not session.enabled():
                 print("No simulated GPU is enabled; %fakegpu a100 enables one.")
                 return None
@@ -103,7 +122,7 @@ def load(shell: InteractiveShell) -> None:
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Take the magics away; the GPUs stay, so that ``%reload_ext`` loses nothing (``%fakegpu off`` ends them)."""
+    """Remove the magics. The GPUs stay, so that ``%reload_ext`` loses nothing; ``%fakegpu off`` ends them."""
     cell_hooks.unregister(shell)
     shell.magics_manager.magics["line"].pop("fakegpu", None)
     shell.magics_manager.magics["cell"].pop("gpuprofile", None)
@@ -111,6 +130,6 @@ def unload(shell: InteractiveShell) -> None:
 
 
 def _complete(shell: InteractiveShell, event: SimpleNamespace) -> list[str]:
-    """What Tab offers after ``%fakegpu``."""
+    """The completions that Tab offers after ``%fakegpu``."""
     words = [*WORDS, *catalogue("gpus"), *catalogue("nodes"), "--memory", "--compute"]
     return [word for word in words if word.startswith(event.symbol)]

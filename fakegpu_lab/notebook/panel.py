@@ -1,4 +1,4 @@
-"""``lab.panel()``: the simulated GPUs while they work, in the notebook."""
+"""``lab.panel()``: a live panel of the simulated GPUs in the notebook."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 THEMES = ("auto", "light", "dark")
 KEPT_ROWS = 150
-"""Rows a device that stay in the notebook with the panel, for when there is no kernel."""
+"""Rows of each device's history that are saved with the notebook, to be shown without a kernel."""
 
 _LIVE_NEEDS = "A live panel needs a notebook with widgets (JupyterLab, Notebook 7, VS Code, Colab)"
 
@@ -31,20 +31,20 @@ _open: Panel | None = None
 def panel(*, live: bool | None = None, theme: str = "auto") -> Panel:
     """Show the simulated GPUs: memory by what it is for, transfers, collectives, the last step as a timeline.
 
-    In a notebook it moves while cells run; to show it, let it be the last line of a cell. Everywhere else it is a
-    table, or a picture, of how things are now.
+    In a notebook the panel is updated while cells run; to show it, make it the last line of a cell. Elsewhere it is a
+    table or a picture of the current state.
 
     Parameters
     ----------
     live
-        Whether it moves; by default wherever that is known to work.
+        Whether it is updated; by default wherever that is known to work.
     theme
-        ``"auto"`` (as the notebook), ``"light"`` or ``"dark"``.
+        ``"auto"`` (the notebook's), ``"light"`` or ``"dark"``.
 
     Raises
     ------
     FakeGpuError
-        The theme is none of these, or the panel cannot be live here and has to be.
+        There is no such theme, or `live` is True and a live panel is not possible here.
     """
     global _open
     if theme not in THEMES:
@@ -64,12 +64,12 @@ def panel(*, live: bool | None = None, theme: str = "auto") -> Panel:
 
 
 def opened() -> Panel | None:
-    """The live panel, if there is one."""
+    """The live panel, if one is open."""
     return _open
 
 
 def _missing() -> str:
-    """Why there can be no live panel here; empty if there can."""
+    """Why a live panel is not possible here; empty if it is."""
     if getattr(environment.shell(), "kernel", None) is None:
         return f"{_LIVE_NEEDS}; this Python has no notebook."
     try:
@@ -80,14 +80,14 @@ def _missing() -> str:
 
 
 def _front_end() -> bool:
-    """Whether a front end that shows widgets has started this kernel, and not nbconvert, nbval or a grader."""
+    """Whether a front end that shows widgets started this kernel, rather than nbconvert, nbval or a grader."""
     started_by = ("JPY_SESSION_NAME", "VSCODE_PID", "VSCODE_CWD", "VSCODE_IPC_HOOK_CLI")
     return any(name in os.environ for name in started_by) or "google.colab" in sys.modules
 
 
 @functools.cache
 def _widget() -> Any:
-    """The widget's class; anywidget is imported only where there is a panel."""
+    """The widget's class; anywidget is imported only for a live panel."""
     import anywidget
     import traitlets
 
@@ -95,7 +95,7 @@ def _widget() -> Any:
         return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
     class PanelWidget(anywidget.AnyWidget):
-        """The live panel: draws what it is sent; `state` is what stays with the notebook."""
+        """The live panel: draws the messages that it gets; `state` is saved with the notebook."""
 
         _esm = text("panel.js")
         _css = text("panel.css")
@@ -106,32 +106,32 @@ def _widget() -> Any:
 
 
 class Panel:
-    """What `panel` makes. As text it is a table, in a saved notebook a picture, both of the moment of showing."""
+    """The panel. As text it is a table, in a saved notebook a picture, both of the moment when it was shown."""
 
-    def __init__(self, widget: Any, why_still: str = "") -> None:
+    def __init__(self, widget: Any, why_static: str = "") -> None:
         self.widget = widget
-        self._why_still = why_still or f"{_LIVE_NEEDS}. lab.panel(live=True) shows it all the same."
+        self._why_static = why_static or f"{_LIVE_NEEDS}. lab.panel(live=True) shows it all the same."
         self._outlet: Outlet | None = None
         if widget is not None:
-            telling = publisher()
-            self._outlet = Outlet(telling.source, self._send, acknowledges=False)
-            telling.source.busy = True  # this very cell
-            telling.source.open()
+            sender = publisher()
+            self._outlet = Outlet(sender.source, self._send, acknowledges=False)
+            sender.source.busy = True  # the cell that made the panel is running
+            sender.source.open()
             self.keep()
-            widget.on_msg(self._heard)
-            telling.add(self._outlet)
+            widget.on_msg(self._on_message)
+            sender.add(self._outlet)
 
     def _send(self, message: dict[str, Any]) -> None:
         self.widget.send({"telemetry": message})
 
-    def _heard(self, _: object, content: Mapping[str, Any], buffers: object) -> None:
+    def _on_message(self, _: object, content: Mapping[str, Any], buffers: object) -> None:
         if self._outlet is not None and content.get("do") == "state":
             self._outlet.spoke()
             self._outlet.reader.forget()
             publisher().kick()
 
     def keep(self) -> None:
-        """Let the notebook keep the state as it is now."""
+        """Save the current state with the notebook."""
         if self.widget is None:
             return
         source = publisher().source
@@ -144,7 +144,7 @@ class Panel:
             self.widget.state = state
 
     def close(self) -> None:
-        """Stop watching. The panel stays as it is; `panel` opens another one."""
+        """Stop updating. The panel stays as it is; `panel` opens another one."""
         global _open
         if self._outlet is not None:
             self.keep()
@@ -156,17 +156,17 @@ class Panel:
     def __repr__(self) -> str:
         if not session.enabled():
             return NO_MACHINE
-        return str(static_panel.table(session.snapshot(categories=True), "" if self.widget else self._why_still))
+        return str(static_panel.table(session.snapshot(categories=True), "" if self.widget else self._why_static))
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
         bundle: dict[str, Any] = {"text/plain": repr(self)}
-        note = "" if self.widget else self._why_still
+        note = "" if self.widget else self._why_static
         if session.enabled():
             bundle["text/html"] = static_panel.picture(session.snapshot(categories=True), note)
         metadata: dict[str, Any] = {}
         if self.widget is not None:
-            with contextlib.suppress(Exception):  # whatever the widget has to say besides, the text is there
-                # On Colab it enables the widget manager, and the metadata say where that is.
+            with contextlib.suppress(Exception):  # without the widget, the text and the picture remain
+                # On Colab this enables the widget manager, and the metadata say where to load it from.
                 shown, metadata = self.widget._repr_mimebundle_()
                 bundle |= shown
         return (bundle, metadata) if metadata else bundle

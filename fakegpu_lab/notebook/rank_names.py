@@ -1,9 +1,9 @@
-"""The names that a rank's cell has: the notebook's, but its own.
+"""Each rank's own copy of the notebook's names, for a ``%%ranks`` cell.
 
-As a process that was started for the rank would have them: what a cell changes is its rank's alone. Modules, optimizers
-and containers that the cell, or a function that it calls, refers to are copied for each rank; functions that were
-defined in the notebook are bound to the rank's names. Tensors of the host are shared, as `torch.multiprocessing` shares
-them; so is what cannot be copied.
+A rank has the names that a process of its own would have: what its cell changes, no other rank sees. Modules,
+optimizers and containers that the cell, or a function that it calls, refers to are copied for each rank; functions
+defined in the notebook are bound to the rank's names. Tensors on the host are shared, as `torch.multiprocessing` shares
+them, and so is what cannot be copied.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Any
 
 import torch
 
-_OWNED = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, list, dict, set, bytearray)
+_COPIED = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, list, dict, set, bytearray)
 _LARGE = 16 << 20
-"""Bytes of host tensors from which on a container is not copied with what is in it."""
+"""A container with more bytes of host tensors than this is copied without its contents."""
 
 
 def of_rank(names: dict[str, Any], code: types.CodeType) -> dict[str, Any]:
-    """A rank's own names, for a cell with this code."""
+    """A rank's own names for a cell with this code."""
     mine = dict(names)
     memo: dict[int, Any] = {}
     for name in _referred(names, code):
         value = names[name]
-        if isinstance(value, _OWNED) and not name.startswith("_") and name not in ("In", "Out"):
-            mine[name] = _copied(value, memo)
+        if isinstance(value, _COPIED) and not name.startswith("_") and name not in ("In", "Out"):
+            mine[name] = _copy(value, memo)
     rebind(mine, names, mine)
     return mine
 
 
-def _copied(value: Any, memo: dict[int, Any]) -> Any:
+def _copy(value: Any, memo: dict[int, Any]) -> Any:
     try:
         if not isinstance(value, (torch.nn.Module, torch.optim.Optimizer)) and _tensor_bytes(value) > _LARGE:
             return copy.copy(value)
@@ -46,7 +46,7 @@ def _tensor_bytes(value: Any) -> int:
 
 
 def rebind(names: dict[str, Any], before: dict[str, Any], after: dict[str, Any]) -> None:
-    """Have the functions among `names` whose globals are `before` find their names in `after`."""
+    """Replace the functions in `names` whose globals are `before` by twins whose globals are `after`."""
     for name, value in list(names.items()):
         if isinstance(value, types.FunctionType) and value.__globals__ is before:
             twin = types.FunctionType(value.__code__, after, value.__name__, value.__defaults__, value.__closure__)
@@ -58,7 +58,7 @@ def rebind(names: dict[str, Any], before: dict[str, Any], after: dict[str, Any])
 
 
 def changed(mine: dict[str, Any], start: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
-    """What a rank's cell has made or changed, as the notebook can have it: what was copied for it is among that."""
+    """The names that a rank's cell made, changed or got a copy of, with functions bound to the notebook's names."""
     found = {
         name: value
         for name, value in mine.items()
@@ -71,16 +71,16 @@ def changed(mine: dict[str, Any], start: dict[str, Any], names: dict[str, Any]) 
 
 
 def _referred(names: dict[str, Any], code: types.CodeType) -> list[str]:
-    """The names that code refers to, and those that the notebook's functions and classes among them refer to."""
+    """The names that code refers to, directly or through functions and classes of the notebook."""
     found: dict[str, None] = {}
-    open_codes = [code]
-    while open_codes:
-        one = open_codes.pop()
-        open_codes += [constant for constant in one.co_consts if isinstance(constant, types.CodeType)]
+    to_visit = [code]
+    while to_visit:
+        one = to_visit.pop()
+        to_visit += [constant for constant in one.co_consts if isinstance(constant, types.CodeType)]
         for name in one.co_names:
             if name in names and name not in found:
                 found[name] = None
-                open_codes += _codes(names[name])
+                to_visit += _codes(names[name])
     return list(found)
 
 

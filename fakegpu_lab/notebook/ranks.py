@@ -1,4 +1,4 @@
-"""``%%ranks``: a cell on several ranks, each with names, random states and a current device of its own."""
+"""``%%ranks``: runs a cell on several ranks, each with its own names, random states and current device."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class RanksMagics(Magics):
         every run. A hang is told at once, with who waits where.
         """
         __tracebackhide__ = True
-        asked = parse_argstring(self.ranks, line)
+        args = parse_argstring(self.ranks, line)
         try:
             from fakegpu_lab.ranks.launching.in_process import check, run_programs
 
-            check(asked.count)
-            shown = _shown(asked.show, asked.count)
+            check(args.count)
+            shown = _shown(args.show, args.count)
         except FakeGpuError as error:
             raise UsageError(str(error)) from None
         from fakegpu_lab.notebook import rank_names
@@ -54,13 +54,11 @@ class RanksMagics(Magics):
         parsed = cell_code.parse(shell, cell)
         code = shell.compile(parsed.tree, parsed.name, "exec")
         notebook = shell.user_ns
-        namespaces = [rank_names.of_rank(notebook, code) for _ in range(asked.count)]
+        namespaces = [rank_names.of_rank(notebook, code) for _ in range(args.count)]
         starts = dict(namespaces[0])
-        programs: list[Callable[[], None]] = [
-            partial(_run, shell, parsed, names, asked.backend) for names in namespaces
-        ]
-        run_programs(programs, shown, timeout_like_nccl=asked.timeout_like_nccl)
-        if asked.keep:
+        programs: list[Callable[[], None]] = [partial(_run, shell, parsed, names, args.backend) for names in namespaces]
+        run_programs(programs, shown, timeout_like_nccl=args.timeout_like_nccl)
+        if args.keep:
             notebook.update(rank_names.changed(namespaces[0], starts, notebook))
 
 
@@ -78,7 +76,7 @@ def _shown(text: str, count: int) -> set[int] | None:
 
 
 def _run(shell: Any, cell: cell_code.Cell, names: dict[str, Any], backend: str | None) -> None:
-    """One rank's part: the cell, and what its last expression is."""
+    """Run the cell as one rank, and print its last expression."""
     __tracebackhide__ = True
     if backend is not None:
         import torch

@@ -1,4 +1,4 @@
-"""The panel where nothing can move: a picture for a saved notebook, a table for a terminal. The same at every run."""
+"""The panel as a still: a picture for a saved notebook, a table for a terminal. Every run draws the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLOURS = dict(zip(NAMES, ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9"
 
 
 def table(snapshot: Snapshot, note: str = "") -> Table:
-    """One row a device: what its memory is for, what it did."""
+    """One row for each device: what its memory is for, and what it did."""
     shown = [device for device in snapshot.devices if device.index >= 0]
     used = [name for name in NAMES if any(_bytes(device, name) for device in shown)]
     headers = ["device", "name", "total", "allocated", *map(spoken, used), "reserved", "peak", "kernels", "busy"]
@@ -45,7 +45,7 @@ def _bytes(device: DeviceSnapshot, name: str) -> int:
 
 
 def picture(snapshot: Snapshot, note: str = "") -> str:
-    """The same as HTML: above the table, a bar a device."""
+    """The same as HTML, with a bar for each device above the table."""
     bars = "".join(_bar(device) for device in snapshot.devices if device.index >= 0)
     used = [name for name in NAMES if any(_bytes(device, name) for device in snapshot.devices)]
     key = " ".join(
@@ -57,12 +57,12 @@ def picture(snapshot: Snapshot, note: str = "") -> str:
 
 
 def _bar(device: DeviceSnapshot) -> str:
-    """A device's memory; the scale is the larger of what it reserved at most and a tenth of the card."""
+    """A device's memory. If it never reserved a tenth of the card, the bar ends at the peak of reserved memory."""
     memory = device.memory
-    whole = memory.peak_reserved * 10 < memory.total
-    scale = max(memory.peak_reserved, 1) if whole else memory.total
+    zoomed = memory.peak_reserved * 10 < memory.total
+    scale = max(memory.peak_reserved, 1) if zoomed else memory.total
     label = f"cuda:{device.index} {device.name}: {size(memory.allocated)} allocated of {size(memory.total)}"
-    label += f" (the bar ends at {size(scale)})" if whole else ""
+    label += f" (the bar ends at {size(scale)})" if zoomed else ""
     parts = [
         f'<div title="{spoken(name)}: {held:,} bytes" style="width: {100 * held / scale:.3f}%; '
         f'background: {COLOURS[name]}"></div>'

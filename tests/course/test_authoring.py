@@ -14,7 +14,7 @@ pytest.importorskip("nbgrader")
 from fakegpu_lab.cli.commands import cli
 from fakegpu_lab.course.authoring import add, check, new, rules
 from fakegpu_lab.course.authoring.answers import grade_id, replaced
-from fakegpu_lab.course.checks.result import CheckRecord
+from fakegpu_lab.course.checks.record import CheckRecord
 from fakegpu_lab.course.grade.outcome import Outcome
 from fakegpu_lab.course.lessons import lesson as lessons
 from fakegpu_lab.course.lessons import progress

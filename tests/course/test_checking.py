@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 import fakegpu_lab as lab
 from fakegpu_lab.course.checks import checking
-from fakegpu_lab.course.checks.result import MIME, CheckRecord, Result
+from fakegpu_lab.course.checks.record import MIME, CheckRecord
 from fakegpu_lab.course.expect.attempt import Attempt, placeholder
 
 if TYPE_CHECKING:
-    from fakegpu_lab.course.checks.result import PartRecord
+    from fakegpu_lab.course.checks.record import PartRecord
+    from fakegpu_lab.course.checks.result import Result
 
 
 def check(source: str, names: dict[str, Any] | None = None, **more: Any) -> Result:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fakegpu_lab.course.checks.result import CheckRecord, PartRecord
+from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
 from fakegpu_lab.course.lessons import pages, progress
 from fakegpu_lab.course.lessons.classroom import Classroom
 from fakegpu_lab.course.lessons.lesson import Exercise, Lesson

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fakegpu_lab.course.checks import result
+from fakegpu_lab.course.checks import record
 from fakegpu_lab.course.lessons import progress
 from fakegpu_lab.frontend import answers
 from fakegpu_lab.notebook import magics
@@ -25,7 +25,7 @@ SIDEBAR, PANEL = ROOT / "labextension" / "src", ROOT / "fakegpu_lab" / "notebook
         (SIDEBAR / "kernel" / "ask.ts", "VERSION", answers.VERSION),
         (SIDEBAR / "telemetry" / "schema.ts", "VERSION", messages.VERSION),
         (SIDEBAR / "telemetry" / "model.ts", "STEPS", source.STEPS),
-        (SIDEBAR / "lessons" / "outline.ts", "CHECK", result.MIME),
+        (SIDEBAR / "lessons" / "outline.ts", "CHECK", record.MIME),
         (SIDEBAR / "lessons" / "library.ts", "PROGRESS", progress.FILE),
         (PANEL, "VERSION", messages.VERSION),
         (PANEL, "ROWS", source.ROWS),

@@ -1,7 +1,7 @@
-"""Writing lessons: begin one, check it. Start with `check`.
+"""Tools for authors of lessons. Start with `check`.
 
-`new` and `add` write a lesson and an exercise to change; `check` runs a lesson as its students will meet it; `rules`
-has what can be seen without running it; `answers` puts other answers into a source notebook.
+`new` writes a lesson and `add` an exercise, for the author to change; `check` runs a lesson as its students will;
+`rules` has the checks that need not run it; `answers` puts other answers into a source notebook.
 
-May import everything else of `course` but `magics`.
+May import everything else of `course`.
 """

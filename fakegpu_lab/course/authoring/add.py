@@ -1,4 +1,4 @@
-"""``fakegpu-lab lesson exercise``: one more exercise in a lesson, which its author then changes."""
+"""``fakegpu-lab lesson exercise``: adds an exercise to a lesson, for its author to change."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _HINT = "# Stuck? Take the # away from the next line and run this cell: each run
 
 
 def add(folder: Path, name: str) -> Path:
-    """Put an exercise at the end of a lesson: four cells in its notebook, an entry in its ``lesson.yaml``.
+    """Add an exercise at the end of a lesson: four cells in its notebook, an entry in its ``lesson.yaml``.
 
-    What the author wrote stays as it is, comments in the YAML, too.
+    Everything that the author wrote stays, even comments in the YAML.
 
     Returns
     -------
@@ -35,7 +35,7 @@ def add(folder: Path, name: str) -> Path:
     Raises
     ------
     FakeGpuError
-        There is no lesson, or the name is none, or taken.
+        There is no lesson, or the name is not valid or taken.
     """
     lesson = lessons.load(folder)
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
@@ -58,14 +58,14 @@ def add(folder: Path, name: str) -> Path:
     last = notebook.cells[-1].source.strip() if notebook.cells else ""
     place = len(notebook.cells) - 1 if last == "%progress" else len(notebook.cells)
     notebook.cells[place:place] = cells
-    told = _with((folder / lessons.FILE).read_text(encoding="utf-8"), name, title, lesson.points + 1)
-    (folder / lessons.FILE).write_text(told, encoding="utf-8", newline="\n")
+    new_yaml = _with_exercise((folder / lessons.FILE).read_text(encoding="utf-8"), name, title, lesson.points + 1)
+    (folder / lessons.FILE).write_text(new_yaml, encoding="utf-8", newline="\n")
     path.write_text(text(notebook), encoding="utf-8", newline="\n")
     return path
 
 
-def _with(source: str, name: str, title: str, points: float) -> str:
-    """The text of a ``lesson.yaml`` with one exercise more."""
+def _with_exercise(source: str, name: str, title: str, points: float) -> str:
+    """The source of a ``lesson.yaml`` with one more exercise."""
     entry = {
         "id": name,
         "title": title,

@@ -1,4 +1,4 @@
-"""A source notebook with other answers in it: its own, none, or the wrong ones that its author lists."""
+"""Makes submissions of a source notebook: with its solutions, with none, or with wrong ones that its author lists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BEGIN, _END = "BEGIN SOLUTION", "END SOLUTION"
 
 
 def grade_id(cell: Any) -> str:
-    """The cell's grade_id; of a cell that nbgrader does not know, an empty text."""
+    """The cell's grade_id; empty if it has no nbgrader metadata."""
     return str(cell.metadata.get("nbgrader", {}).get("grade_id", ""))
 
 
@@ -25,7 +25,7 @@ def is_solution(cell: Any) -> bool:
 
 
 def replaced(source: str, code: str) -> str:
-    r"""Put `code` in place of what stands between a cell's solution markers, as far indented as they are.
+    r"""Replace what is between a cell's solution markers by `code`, indented like the markers.
 
     >>> print(replaced("def f():\n    ### BEGIN SOLUTION\n    return 1\n    ### END SOLUTION", "return 2"))
     def f():
@@ -34,31 +34,31 @@ def replaced(source: str, code: str) -> str:
     if code.lstrip().startswith("%%"):
         return code
     lines: list[str] = []
-    inside = put = False
+    inside = replaced_once = False
     for line in source.split("\n"):
         if _BEGIN in line:
             inside = True
-            if not put:
+            if not replaced_once:
                 indent = re.match(r"\s*", line)[0]  # type: ignore[index]
                 lines += [indent + text if text else "" for text in code.rstrip("\n").split("\n")]
-                put = True
+                replaced_once = True
         elif _END in line:
             inside = False
         elif not inside:
             lines.append(line)
-    if put:
+    if replaced_once:
         return "\n".join(lines)
     first, newline, _ = source.lstrip().partition("\n")
     return f"{first}{newline}{code}" if first.startswith("%%") else code
 
 
 def handed_in(source: Any, starter: Any, answers: Mapping[str, str] | None, student: str) -> Submission:
-    """Return a submission: the starter with the source's solutions in it, but for those in `answers`.
+    """Return a submission: the starter with the solutions of the source, except for those in `answers`.
 
     Parameters
     ----------
     answers
-        By grade_id, the whole text of an answer cell. None: the starter, untouched.
+        By grade_id, the whole source of an answer cell. With None, the starter stays untouched.
     """
     solutions = {grade_id(cell): cell.source for cell in source.cells if is_solution(cell)}
     cells = []

@@ -1,4 +1,4 @@
-"""``fakegpu-lab lesson check``: a lesson as its students will meet it, before they do."""
+"""``fakegpu-lab lesson check``: tests a lesson as students will get it, before they do."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.outcome import Outcome
-    from fakegpu_lab.course.lessons.lesson import Lesson
+    from fakegpu_lab.course.lessons.lesson import Lesson, WrongSolution
 
 LIMITS = Limits(cell_seconds=120, total_seconds=600, memory_bytes=4 * 2**30)
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at.
+    """The result of one test of a lesson.
 
     Attributes
     ----------
     what
-        What should hold.
+        What should be true.
     wrong
-        Sentences: where it does not. Empty if it holds.
+        Sentences about where it is not; empty if it is true.
     """
 
     what: str
     wrong: list[str]
 
 
-def check(folder: Path, tell: Callable[[Finding], None], *, jobs: int = 2, nbval: bool = True) -> bool:
-    """Look at one lesson, and say whether all is well.
+def check(folder: Path, show: Callable[[Finding], None], *, jobs: int = 2, nbval: bool = True) -> bool:
+    """Test one lesson, and return whether everything is right.
 
     Parameters
     ----------
     folder
         The lesson's source.
-    tell
-        Called with each finding, as soon as it is there.
+    show
+        Called with each finding at once.
     jobs
-        How many notebooks are run at once.
+        How many notebooks to run at once.
     nbval
-        Whether nbval is run, too.
+        Whether to run nbval, too.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def check(folder: Path, tell: Callable[[Finding], None], *, jobs: int = 2, nbval
 
     def found(what: str, wrong: list[str]) -> None:
         findings.append(Finding(what, wrong))
-        tell(findings[-1])
+        show(findings[-1])
 
     misnamed = [] if loaded.notebook == folder.resolve().name else [f"It is called {loaded.notebook}."]
     found("the notebook is named as its folder", misnamed)
@@ -84,23 +84,23 @@ def check(folder: Path, tell: Callable[[Finding], None], *, jobs: int = 2, nbval
         right = pool.submit(grade, handed_in(source, starter, {}, "solution"), loaded, LIMITS, [])
         untouched = pool.submit(grade, handed_in(source, starter, None, "starter"), loaded, LIMITS, [])
         wrong = [
-            (exercise, one, pool.submit(_wrong, source, starter, loaded, exercise.id, one.code))
+            (exercise, one, pool.submit(_grade_wrong, source, starter, loaded, exercise.id, one.code))
             for exercise in lesson.exercises
             for one in exercise.wrong
         ]
         solution = right.result()
         found("the solution passes every check", _solution(solution, loaded))
-        found("nothing is printed to stderr, and no cell fails", _quiet(solution, source))
+        found("nothing is printed to stderr, and no cell fails", _stderr_and_errors(solution, source))
         found(*_budget(solution, lesson))
         found("the untouched starter fails every check", _starter(untouched.result(), loaded))
-        passed = [_judged(exercise.id, one, future.result()) for exercise, one, future in wrong]
+        passed = [_accepted(exercise.id, one, future.result()) for exercise, one, future in wrong]
         found(f"each of {len(wrong)} wrong solutions fails, as its author says", [text for text in passed if text])
     if nbval:
         found("nbval passes", _nbval(folder / f"{loaded.notebook}.ipynb"))
     return not any(finding.wrong for finding in findings)
 
 
-def _wrong(source: Any, starter: Any, loaded: GradedLesson, name: str, code: str) -> Outcome:
+def _grade_wrong(source: Any, starter: Any, loaded: GradedLesson, name: str, code: str) -> Outcome:
     cell = next((cell for cell in source.cells if grade_id(cell) == name), None)
     answer = {name: replaced(cell.source, code)} if cell is not None else {}
     return grade(handed_in(source, starter, answer, name), loaded, LIMITS, [], until=f"{name}-check")
@@ -117,21 +117,21 @@ def _solution(outcome: Outcome, loaded: GradedLesson) -> list[str]:
     ]
 
 
-def _quiet(outcome: Outcome, source: Any) -> list[str]:
+def _stderr_and_errors(outcome: Outcome, source: Any) -> list[str]:
     expected = {
         name
         for i, cell in enumerate(source.cells)
         for name in (grade_id(cell) or f"cell {i + 1}",)
         if "raises-exception" in cell.metadata.get("tags", [])
     }
-    told = []
+    found = []
     for cell in outcome.cells:
         for out in cell.outputs:
             if out.get("name") == "stderr":
-                told.append(f"{cell.id} prints to stderr: {str(out['text']).strip()[:200]}")
+                found.append(f"{cell.id} prints to stderr: {str(out['text']).strip()[:200]}")
             elif out["output_type"] == "error" and cell.id not in expected and cell.kind != "check":
-                told.append(f"{cell.id} fails: {out['ename']}: {out['evalue'][:200]}")
-    return told
+                found.append(f"{cell.id} fails: {out['ename']}: {out['evalue'][:200]}")
+    return found
 
 
 def _budget(outcome: Outcome, lesson: Lesson) -> tuple[str, list[str]]:
@@ -144,8 +144,8 @@ def _budget(outcome: Outcome, lesson: Lesson) -> tuple[str, list[str]]:
         over.append(f"It took {took:.0f} s by the clock, though a processor only {used:.0f} s: what does it wait for?")
     if outcome.peak_bytes > allowed:
         over.append(f"It held {format_size(outcome.peak_bytes)}, and may hold {lesson.budget.memory}.")
-    told = f"{used:.0f} s of a processor, {size(outcome.peak_bytes)}"
-    return f"time and memory stay within the budget ({told})", over
+    spent = f"{used:.0f} s of a processor, {size(outcome.peak_bytes)}"
+    return f"time and memory stay within the budget ({spent})", over
 
 
 def _starter(outcome: Outcome, loaded: GradedLesson) -> list[str]:
@@ -158,7 +158,8 @@ def _starter(outcome: Outcome, loaded: GradedLesson) -> list[str]:
     ]
 
 
-def _judged(name: str, one: Any, outcome: Outcome) -> str:
+def _accepted(name: str, one: WrongSolution, outcome: Outcome) -> str:
+    """A sentence if a wrong solution did not fail as its author says; otherwise empty."""
     if outcome.status not in ("graded", "timeout"):
         return f"{name} ({one.why}): it was not run to its end: {outcome.reason}."
     result = next((check for check in outcome.checks if check.grade_id == f"{name}-check"), None)

@@ -1,4 +1,4 @@
-"""``fakegpu-lab lesson new``: a lesson that already runs, passes its check, and waits for its author."""
+"""``fakegpu-lab lesson new``: writes a lesson that already runs and passes its check, for its author to change."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ def lesson(name: str, title: str) -> Lesson:
 
 def notebook(name: str, title: str) -> Any:
     """The source notebook of a new lesson."""
-    code, words = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
+    code, markdown = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
     cells = [
-        words(_TITLE.format(title=title)),
+        markdown(_TITLE.format(title=title)),
         code(_SETUP.format(name=name), metadata=mark("setup")),
-        words(_IDEA),
+        markdown(_IDEA),
         code(_SHOWN),
-        words(_TASK),
+        markdown(_TASK),
         code(_ANSWER, metadata=mark("there-and-doubled", solution=True)),
         code(_CHECK, metadata=mark("there-and-doubled-check", points=2)),
         code(_HINT),
@@ -98,8 +98,8 @@ def notebook(name: str, title: str) -> Any:
 
 
 def mark(grade_id: str, *, solution: bool = False, points: int | None = None) -> dict[str, Any]:
-    """Return the metadata that nbgrader wants of a cell."""
-    mark: dict[str, Any] = {
+    """Return the metadata that nbgrader needs for a cell."""
+    fields: dict[str, Any] = {
         "schema_version": 3,
         "grade_id": grade_id,
         "grade": points is not None,
@@ -107,7 +107,7 @@ def mark(grade_id: str, *, solution: bool = False, points: int | None = None) ->
         "locked": not solution,
         "task": False,
     }
-    return {"nbgrader": mark if points is None else mark | {"points": points}}
+    return {"nbgrader": fields if points is None else fields | {"points": points}}
 
 
 def write(name: str, into: Path) -> Path:
@@ -116,7 +116,7 @@ def write(name: str, into: Path) -> Path:
     Raises
     ------
     FakeGpuError
-        The name is none for a lesson, or there is one of that name.
+        The name is not valid for a lesson, or it is taken.
     """
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         raise FakeGpuError(f"{name!r} is no name for a lesson: use small letters, digits and hyphens, as 05-my-lesson.")

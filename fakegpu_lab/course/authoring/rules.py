@@ -1,4 +1,4 @@
-"""What can be seen of a lesson without running it."""
+"""Checks of a lesson without running it: do notebook and ``lesson.yaml`` agree, and can every hint be reached."""
 
 from __future__ import annotations
 
@@ -16,34 +16,49 @@ if TYPE_CHECKING:
     from fakegpu_lab.course.lessons.lesson import Exercise, Lesson
 
 FIELDS = {"schema_version", "grade_id", "grade", "solution", "locked", "task", "points"}
-"""All that nbgrader's metadata may have: its own validator refuses others."""
+"""The fields of nbgrader's metadata: its own validator refuses others."""
 _LESSON = re.compile(r"^%lesson +(\S+)", re.MULTILINE)
 _GPUS = re.compile(r"^%fakegpu +(.+?) *$", re.MULTILINE)
 _POINTS = re.compile(r"^\*([\d.]+) points?\*$", re.MULTILINE)
 
 
 def problems(lesson: Lesson, notebook: Any) -> list[str]:
-    """Return sentences: what does not fit together in a lesson."""
-    found = _clean(notebook)
-    named = [name for cell in notebook.cells if cell.cell_type == "code" for name in _LESSON.findall(cell.source)]
-    if lesson.exercises and named != [lesson.name]:
-        said = f"it says {', '.join(named)}" if named else "no cell says it"
-        found.append(f"The first code cell should say %lesson {lesson.name}: {said}.")
-    gpus = next((said for cell in notebook.cells for said in _GPUS.findall(cell.source)), "")
-    if gpus and gpus.split() != lesson.hardware.split():
-        found.append(f"lesson.yaml says hardware: {lesson.hardware}, the notebook %fakegpu {gpus}.")
+    """Return a sentence for each contradiction within a lesson."""
     cells = {grade_id(cell): cell for cell in notebook.cells if grade_id(cell)}
-    known = {name for exercise in lesson.exercises for name in (exercise.id, exercise.check_id)}
-    for name, cell in cells.items():
-        mark = cell.metadata.nbgrader
-        if (mark.get("solution") or mark.get("grade")) and cell.cell_type == "code" and name not in known:
-            found.append(f"The cell {name} belongs to no exercise of lesson.yaml.")
+    found = [*_leftovers(notebook), *_lesson_line(lesson, notebook), *_hardware(lesson, notebook)]
+    found += _unknown_cells(lesson, cells)
     for exercise in lesson.exercises:
         found += _exercise(exercise, cells, notebook)
     return found
 
 
-def _clean(notebook: Any) -> list[str]:
+def _lesson_line(lesson: Lesson, notebook: Any) -> list[str]:
+    named = [name for cell in notebook.cells if cell.cell_type == "code" for name in _LESSON.findall(cell.source)]
+    if not lesson.exercises or named == [lesson.name]:
+        return []
+    said = f"it says {', '.join(named)}" if named else "no cell says it"
+    return [f"The first code cell should say %lesson {lesson.name}: {said}."]
+
+
+def _hardware(lesson: Lesson, notebook: Any) -> list[str]:
+    gpus = next((said for cell in notebook.cells for said in _GPUS.findall(cell.source)), "")
+    if not gpus or gpus.split() == lesson.hardware.split():
+        return []
+    return [f"lesson.yaml says hardware: {lesson.hardware}, the notebook %fakegpu {gpus}."]
+
+
+def _unknown_cells(lesson: Lesson, cells: dict[str, Any]) -> list[str]:
+    known = {name for exercise in lesson.exercises for name in (exercise.id, exercise.check_id)}
+    found = []
+    for name, cell in cells.items():
+        mark = cell.metadata.nbgrader
+        if (mark.get("solution") or mark.get("grade")) and cell.cell_type == "code" and name not in known:
+            found.append(f"The cell {name} belongs to no exercise of lesson.yaml.")
+    return found
+
+
+def _leftovers(notebook: Any) -> list[str]:
+    """Outputs, widget state and metadata that do not belong into a source notebook."""
     found = []
     if "widgets" in notebook.metadata:
         found.append("The notebook has widget state: fakegpu-lab lesson clean takes it out.")
@@ -81,23 +96,23 @@ def _exercise(exercise: Exercise, cells: dict[str, Any], notebook: Any) -> list[
         found.append(f"{exercise.id}: its parts are worth {parts:g} points together, the exercise {exercise.points:g}.")
     if not exercise.wrong and exercise.points:
         found.append(f"{exercise.id}: list at least one wrong solution that a student might write (wrong:).")
-    return found + _told(exercise, notebook) + _hints(exercise, notebook)
+    return found + _points_in_text(exercise, notebook) + _hint_line(exercise, notebook)
 
 
-def _told(exercise: Exercise, notebook: Any) -> list[str]:
-    """The points in the text that stands directly before the exercise, if it tells any."""
+def _points_in_text(exercise: Exercise, notebook: Any) -> list[str]:
+    """Compare the points in the text directly before the exercise, if it has any."""
     before = ""
     for cell in notebook.cells:
         if grade_id(cell) == exercise.id:
             break
         before = cell.source if cell.cell_type == "markdown" else ""
-    told = _POINTS.findall(before)
-    if told and abs(float(told[-1]) - exercise.points) > 1e-9:
-        return [f"{exercise.id}: its text says {told[-1]} points, lesson.yaml {exercise.points:g}."]
+    points = _POINTS.findall(before)
+    if points and abs(float(points[-1]) - exercise.points) > 1e-9:
+        return [f"{exercise.id}: its text says {points[-1]} points, lesson.yaml {exercise.points:g}."]
     return []
 
 
-def _hints(exercise: Exercise, notebook: Any) -> list[str]:
+def _hint_line(exercise: Exercise, notebook: Any) -> list[str]:
     if not exercise.hints:
         return []
     line = re.compile(rf"^#? ?%hint {re.escape(exercise.id)} *$", re.MULTILINE)
@@ -107,7 +122,7 @@ def _hints(exercise: Exercise, notebook: Any) -> list[str]:
 
 
 def hints(lesson: Lesson, folder: Path) -> list[str]:
-    """Uncover every hint as a student would; return sentences about those that did not come."""
+    """Show every hint as a student would; return a sentence for each that cannot be reached."""
     found = []
     room = Classroom(lesson, folder / "nowhere")
     room._file = lambda: None  # type: ignore[method-assign] # nothing is saved

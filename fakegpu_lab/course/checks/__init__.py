@@ -1,7 +1,7 @@
 """Running a check and showing its result. Start with `checking`.
 
-`checking` runs every part of a check, whatever happens in the others; `result` holds points and sentences; `card` shows
-them in a notebook and as text.
+`checking` runs every part of a check, even after one failed; `record` is what it found, as data; `card` writes that
+as text and HTML; `result` is the check cell's value: the points, shown as a card.
 
 May import `course.expect`.
 """

@@ -1,4 +1,4 @@
-"""A check's result for people: a calm card, and the same as text."""
+"""A check's result for people: an HTML card, and the same as text."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fakegpu_lab.course.checks.result import CheckRecord, PartRecord
+    from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
 
 BORDER = "var(--jp-border-color2, #d0d0d0)"
 MUTED = "var(--jp-ui-font-color2, #616161)"
 GOOD, _OPEN = "#0a7d5a", "#b3541e"
-"""Teal and rust: apart also for the colour-blind, readable on light and on dark."""
+"""Teal and rust: distinct for colour-blind readers too, and readable on light and dark themes."""
 
 
 def number(points: float) -> str:
-    """Write points.
+    """Write a number of points.
 
     >>> number(2.0), number(1.5), number(2 / 3)
     ('2', '1.5', '0.67')
@@ -24,7 +24,7 @@ def number(points: float) -> str:
 
 
 def of_points(earned: float, points: float) -> str:
-    """Write what was earned of what there is.
+    """Write the points earned, of the points possible.
 
     >>> of_points(1.5, 2), of_points(0, 1)
     ('1.5 of 2 points', '0 of 1 point')
@@ -49,10 +49,10 @@ def _headline(record: CheckRecord) -> str:
 def _rows(part: PartRecord) -> list[tuple[str, str]]:
     where = ": ".join(text for text in (part.line, part.code) if text)
     rows = [("expected", part.expected), ("found", part.found), ("your line", where), ("hint", part.hint)]
-    return [(name, told) for name, told in rows if told]
+    return [(name, content) for name, content in rows if content]
 
 
-def _foot(record: CheckRecord) -> str:
+def _hint_line(record: CheckRecord) -> str:
     if record.passed or not record.hints:
         return ""
     steps = "a hint" if record.hints == 1 else f"{record.hints} hints, one at a time"
@@ -60,33 +60,33 @@ def _foot(record: CheckRecord) -> str:
 
 
 def text(record: CheckRecord) -> str:
-    """Tell all of it in lines."""
+    """Write the result as lines of text."""
     lines = [f"{_headline(record)} ({_points(record)})"]
     for part in record.parts:
         lines.append(f"  {'✓' if part.met else '✗'} {part.what}")
         if part.message:
             lines.append(f"      {part.message}")
         if not part.met or part.earned < part.points:
-            lines += [f"      {name}: {told}" for name, told in _rows(part)]
-    lines += [f"  {told}" for told in (record.note, _foot(record)) if told]
+            lines += [f"      {name}: {content}" for name, content in _rows(part)]
+    lines += [f"  {line}" for line in (record.note, _hint_line(record)) if line]
     return "\n".join(lines)
 
 
 def html(record: CheckRecord) -> str:
-    """Draw the card. Styles are inline, because notebooks keep no others; colours follow JupyterLab's theme."""
+    """Draw the card. Styles are inline, because notebooks keep no style sheets; colours follow JupyterLab's theme."""
     colour = GOOD if record.passed else MUTED if record.unsolved else _OPEN
     parts = "".join(_part(part) for part in record.parts)
-    told = "".join(
-        f'<div style="color: {MUTED}; margin-top: 6px">{_code(said)}</div>'
-        for said in (record.note, _foot(record))
-        if said
+    foot = "".join(
+        f'<div style="color: {MUTED}; margin-top: 6px">{_code(line)}</div>'
+        for line in (record.note, _hint_line(record))
+        if line
     )
     return (
         f'<div role="group" aria-label="{escape(_headline(record), quote=True)}" style="border: 1px solid {BORDER}; '
         f'border-left: 4px solid {colour}; border-radius: 4px; padding: 8px 14px; max-width: 860px; line-height: 1.45">'
         f'<div style="display: flex; justify-content: space-between; gap: 16px; flex-wrap: wrap">'
         f'<strong style="color: {colour}">{escape(_headline(record))}</strong>'
-        f'<span style="color: {MUTED}">{escape(_points(record))}</span></div>{parts}{told}</div>'
+        f'<span style="color: {MUTED}">{escape(_points(record))}</span></div>{parts}{foot}</div>'
     )
 
 
@@ -109,21 +109,21 @@ def _part(part: PartRecord) -> str:
 def _table(rows: list[tuple[str, str]]) -> str:
     cells = "".join(
         f'<div style="color: {MUTED}">{name}</div><div style="overflow-wrap: anywhere">'
-        f"{_mono(told) if name == 'your line' else _code(told)}</div>"
-        for name, told in rows
+        f"{_mono(content) if name == 'your line' else _code(content)}</div>"
+        for name, content in rows
     )
     return (
         f'<div style="display: grid; grid-template-columns: 5.5em 1fr; gap: 2px 10px; margin: 2px 0 4px">{cells}</div>'
     )
 
 
-def _mono(said: str) -> str:
-    return f"<code>{escape(said)}</code>"
+def _mono(text: str) -> str:
+    return f"<code>{escape(text)}</code>"
 
 
-def _code(said: str) -> str:
-    """Text in which ``backquotes`` mark code."""
-    pieces = said.split("`")
-    if len(pieces) % 2 == 0:  # one quote without its other: no code
-        return escape(said)
+def _code(text: str) -> str:
+    """Write text in which ``backquotes`` mark code."""
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:  # a backquote without its partner marks no code
+        return escape(text)
     return "".join(_mono(piece) if place % 2 else escape(piece) for place, piece in enumerate(pieces))

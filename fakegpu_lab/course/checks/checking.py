@@ -1,4 +1,4 @@
-"""Running a check: every part of it, whatever happens in the others."""
+"""Runs a check: each of its parts, even after another one failed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.checks.result import CheckRecord, PartRecord, Result
+from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
+from fakegpu_lab.course.checks.result import Result
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.attempt import unwritten
-from fakegpu_lab.course.expect.outcome import Looking, Outcome
+from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.timeline.labels import place
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.course.expect.attempt import Attempt
 
 PREPARES = frozenset({"run"})
-"""Functions of ``expect`` that expect nothing: a statement that calls no other is no part."""
+"""Functions of ``expect`` that expect nothing: a statement that calls only these is not a part."""
 
 _TO_DO = "Write your code in the cell above, where it says YOUR CODE HERE; run that cell, then this one."
 _UNWRITTEN = "this is not written yet (NotImplementedError)"
@@ -37,11 +38,11 @@ class Part:
     Attributes
     ----------
     points
-        What it is worth; 0 for a statement that only prepares.
+        What it is worth; 0 if it only prepares other parts.
     hidden
-        Whether it stands between the markers of hidden tests.
+        Whether it is between nbgrader's markers for hidden tests.
     expects
-        Whether it is a part, or only prepares one.
+        Whether it calls ``expect``; other statements only prepare parts.
     """
 
     statement: ast.stmt
@@ -51,17 +52,17 @@ class Part:
 
 
 def parts(source: str) -> list[Part]:
-    """Read a check's text: its statements, and what each is worth.
+    """Read a check's source: its statements, and what each is worth.
 
     Parameters
     ----------
     source
-        The text of the cell, without or with its ``%%check`` line.
+        The cell's source, with or without its ``%%check`` line.
 
     Raises
     ------
     ValueError
-        ``points=`` is not a plain number.
+        A ``points=`` is not a plain number.
     """
     if source.lstrip().startswith("%%"):
         source = "\n" + source.lstrip().partition("\n")[2]
@@ -89,7 +90,7 @@ def _hidden_lines(source: str) -> set[int]:
 
 
 def _is_expectation(node: ast.AST) -> TypeGuard[ast.Call]:
-    """Whether it is a call of ``expect.something``, or of ``lab.expect.something``."""
+    """Whether a node calls ``expect.something`` or ``lab.expect.something``."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)) or node.func.attr in PREPARES:
         return False
     owner = node.func.value
@@ -116,24 +117,24 @@ def run(
 ) -> Result:
     """Run a check: each statement by itself, whatever happened in those before.
 
-    What it prints to stderr is shown on the card instead, because nbgrader takes that for an error.
+    The card shows what the check prints to stderr: nbgrader would take it for an error.
 
     Parameters
     ----------
     source
-        The check's text, without its ``%%check`` line.
+        The check's source, without its ``%%check`` line.
     names
-        Where it runs: the student's names. ``expect`` is put among them.
+        The student's names, in which it runs. ``expect`` is added to them.
     exercise
-        Its id.
+        The exercise's id.
     attempt
         What the exercise's cell did, if it has run.
     file, tree
-        The text's file name and its statements, where they are known already.
+        The source's file name and its statements, if they are known already.
     title
         The exercise's title.
     points
-        What all parts are worth, hidden ones too; None if that is not known.
+        What all parts are worth, hidden ones included; None if that is not known.
     hints
         How many hints the exercise has.
 
@@ -142,8 +143,6 @@ def run(
     Result
         A float: the points earned.
     """
-    from fakegpu_lab.course import expect
-
     if tree is None:
         tree = ast.parse(source, file)
     todo = _parts(tree, source)
@@ -152,60 +151,74 @@ def run(
     about: dict[str, Any] = {"exercise": exercise, "title": title, "points": total, "more_points": more, "hints": hints}
     if attempt is not None and attempt.unsolved:
         return Result(CheckRecord(score=0.0, unsolved=True, note=_TO_DO, **about))
-    look = Looking(attempt, file)
+    records, stderr = _run_parts(todo, RunningCheck(attempt, file), names)
+    if _is_unwritten(records, attempt):
+        return Result(CheckRecord(score=0.0, unsolved=True, note=_TO_DO, **about))
+    score = round(sum(record.earned for record in records), 6)
+    return Result(CheckRecord(score=score, parts=tuple(records), note=_note(attempt, stderr), **about))
+
+
+def _run_parts(todo: list[Part], check: RunningCheck, names: dict[str, Any]) -> tuple[list[PartRecord], str]:
+    """Run all statements; return the records of the parts, and what was written to stderr."""
+    from fakegpu_lab.course import expect
+
     records: list[PartRecord] = []
-    said = io.StringIO()
-    outcome.begin(look)
+    stderr = io.StringIO()
+    outcome.begin(check)
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(stderr):
             for part in todo:
                 names["expect"] = expect
-                outcomes = _look(part, look, names)
+                outcomes = _run_part(part, check, names)
                 if part.expects or outcomes:
                     records.append(_record(part, outcomes))
     finally:
-        outcome.end(look)
-    blank = [one.found == _UNWRITTEN for one in records]
-    left = attempt is not None and attempt.tree is not None and unwritten(attempt.tree)
-    if blank and (all(blank) or (any(blank) and left)):  # what came true all the same is not the student's
-        return Result(CheckRecord(score=0.0, unsolved=True, note=_TO_DO, **about))
-    notes = [f"The cell above ended with an error: {attempt.error}"] if attempt is not None and attempt.error else []
-    if said.getvalue().strip():
-        notes.append(f"While it was checked, your code wrote to stderr: {_short(said.getvalue())}")
-    return Result(CheckRecord(score=_score(records), parts=tuple(records), note=" ".join(notes), **about))
+        outcome.end(check)
+    return records, stderr.getvalue()
 
 
-def _score(records: list[PartRecord]) -> float:
-    return round(sum(record.earned for record in records), 6)
-
-
-def _look(part: Part, look: Looking, names: dict[str, Any]) -> list[Outcome]:
+def _run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Outcome]:
     """Run one statement."""
-    look.statement, look.outcomes = part.statement, []
+    check.statement, check.outcomes = part.statement, []
     try:
-        exec(compile(ast.Module([part.statement], []), look.file, "exec"), names)
+        exec(compile(ast.Module([part.statement], []), check.file, "exec"), names)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a student's sys.exit() is one more thing to tell
-        look.outcomes.append(_crashed(error, part, look))
-        look.lost.update(node.id for node in ast.walk(part.statement) if _is_set(node))
-    if part.expects and not look.outcomes:
+    except BaseException as error:  # a student's sys.exit() is an outcome, too
+        check.outcomes.append(_crashed(error, part, check))
+        check.not_made.update(node.id for node in ast.walk(part.statement) if _is_assigned(node))
+    if part.expects and not check.outcomes:
         what = "Something is there to be looked at"
-        look.outcomes.append(Outcome(met=False, what=what, found="nothing: this part had nothing to check"))
-    return look.outcomes
+        check.outcomes.append(Outcome(met=False, what=what, found="nothing: this part had nothing to check"))
+    return check.outcomes
 
 
-def _crashed(error: BaseException, part: Part, look: Looking) -> Outcome:
-    what = _told(part.statement)
-    line = _innermost(error.__traceback__, look)
+def _is_unwritten(records: list[PartRecord], attempt: Attempt | None) -> bool:
+    """Whether the student has written nothing yet: parts that are met all the same are not their work."""
+    blank = [record.found == _UNWRITTEN for record in records]
+    left = attempt is not None and attempt.tree is not None and unwritten(attempt.tree)
+    return bool(blank) and (all(blank) or (any(blank) and left))
+
+
+def _note(attempt: Attempt | None, stderr: str) -> str:
+    """What the card says besides its parts."""
+    notes = [f"The cell above ended with an error: {attempt.error}"] if attempt is not None and attempt.error else []
+    if stderr.strip():
+        notes.append(f"While it was checked, your code wrote to stderr: {_short(stderr)}")
+    return " ".join(notes)
+
+
+def _crashed(error: BaseException, part: Part, check: RunningCheck) -> Outcome:
+    what = _describe(part.statement)
+    line = _student_line(error.__traceback__, check)
     if isinstance(error, NotImplementedError) and not str(error):
         return Outcome(met=False, what=what, found=_UNWRITTEN, line=line)
     name = getattr(error, "name", None) or str(error)
-    if isinstance(error, NameError) and name in look.lost:
+    if isinstance(error, NameError) and name in check.not_made:
         return Outcome(met=False, what=what, found="what it needs could not be made: see above")
     if isinstance(error, NameError) and not line:
         hint = "Run the cells above from the top; if it still is missing, give your result this name."
-        if look.attempt is not None and look.attempt.error:
+        if check.attempt is not None and check.attempt.error:
             hint = "The cell above ended with an error before it was made: mend that first."
         return Outcome(met=False, what=what, found=f"there is no `{name}`", hint=hint)
     if isinstance(error, FakeGpuError) and not line:
@@ -217,12 +230,12 @@ def _crashed(error: BaseException, part: Part, look: Looking) -> Outcome:
     return Outcome(met=False, what=what, found=found, line=line, hint=hint if line else "")
 
 
-def _is_set(node: ast.AST) -> TypeGuard[ast.Name]:
+def _is_assigned(node: ast.AST) -> TypeGuard[ast.Name]:
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
-def _told(statement: ast.stmt) -> str:
-    """What a part that did not come to its end is about: what the author says, or its text."""
+def _describe(statement: ast.stmt) -> str:
+    """What a part that did not finish expects: in the author's words (``what=``), or as its source."""
     for node in ast.walk(statement):
         if _is_expectation(node):
             for keyword in node.keywords:
@@ -235,23 +248,23 @@ def _told(statement: ast.stmt) -> str:
     return f"`{_short(ast.unparse(statement), 100)}`"
 
 
-def _innermost(traceback: TracebackType | None, look: Looking) -> str:
-    """The student's line in a traceback: the innermost in a notebook's cell or a file of theirs, not in the check."""
+def _student_line(traceback: TracebackType | None, check: RunningCheck) -> str:
+    """The student's line in a traceback: the innermost one in a cell of the notebook, but not in the check itself."""
     line = ""
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
-        if file != look.file and (place(f"{file}:1").label.startswith(("In[", "Cell")) or _is_attempt(file, look)):
+        if file != check.file and (place(f"{file}:1").label.startswith(("In[", "Cell")) or _is_attempt(file, check)):
             line = f"{file}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
     return line
 
 
-def _is_attempt(file: str, look: Looking) -> bool:
-    return look.attempt is not None and file == look.attempt.name
+def _is_attempt(file: str, check: RunningCheck) -> bool:
+    return check.attempt is not None and file == check.attempt.name
 
 
 def _record(part: Part, outcomes: list[Outcome]) -> PartRecord:
-    """A part is met if all that it expects is; of the rest, what failed first is told."""
+    """A part is met if every outcome is; the record describes the first that is not."""
     worst = next((one for one in outcomes if not one.met), outcomes[0])
     where = place(worst.line)
     credit = min(one.credit for one in outcomes)
@@ -271,6 +284,6 @@ def _record(part: Part, outcomes: list[Outcome]) -> PartRecord:
 
 
 def _short(text: str, most: int = 240) -> str:
-    """The first lines of a text, on one."""
+    """A text on one line, shortened to `most` characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= most else f"{flat[: most - 1]}…"

@@ -1,6 +1,10 @@
-"""Everything that a check can expect. Each explains itself where it is not met.
+"""Everything that a check can expect; an expectation that is not met explains why. Start with `outcome`.
 
-In a ``%%check`` cell ``expect`` is there already. Elsewhere ``from fakegpu_lab import expect``.
+Each file has the expectations of one subject: `values`, `devices`, `runs` (copies, kernels, memory), `time`, `ranks`,
+`code`, `errors`. `outcome` is what they all return, `attempt` the student's cell, `describe` puts values into words.
+A ``%%check`` cell has ``expect`` already; elsewhere, use ``from fakegpu_lab import expect``.
+
+Imports nothing else of `course`.
 """
 
 from __future__ import annotations

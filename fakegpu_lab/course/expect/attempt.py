@@ -1,4 +1,4 @@
-"""A run of an exercise's cell: what it says, what it did on the machine, whether it is solved at all."""
+"""One run of an exercise's cell: its source, what it did on the machine, and whether it is solved at all."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 @dataclass
 class Attempt:
-    """What a student's cell was, and did.
+    """A student's cell, and what it did.
 
     Attributes
     ----------
     exercise
         The exercise's id.
     name
-        The cell's file name, as in the records' lines.
+        The cell's file name, as in the lines of records.
     tree
-        Its statements; of None, it had a syntax error.
+        Its statements; None after a syntax error.
     trace
         What happened on the simulated GPUs while it ran; None if there were none.
     error
-        What it raised, in one line; empty if nothing.
+        The error that it raised, in one line; may be empty.
     unsolved
-        Whether it is still as it was given out.
+        Whether it is still as students get it.
     """
 
     exercise: str
@@ -40,17 +40,17 @@ class Attempt:
     unsolved: bool = False
 
     def made(self, name: str) -> str:
-        """The last line that gave `name` its value, as ``file:number``; empty if none did."""
+        """The last line that assigned `name`, as ``file:number``; empty if none did."""
         lines = [line for bound, line in _bindings(self.tree) if bound == name] if self.tree is not None else []
         return f"{self.name}:{lines[-1]}" if lines else ""
 
     def calls(self) -> list[tuple[str, int]]:
-        """Every call in the cell: the name as it is written (``torch.cuda.synchronize``) and the line."""
+        """Every call in the cell: the name as written (``torch.cuda.synchronize``), and the line."""
         return called(self.tree) if self.tree is not None else []
 
 
 def called(tree: ast.AST) -> list[tuple[str, int]]:
-    """Every call in a program: the name as it is written and the line, in the order of lines."""
+    """Every call in a program: the name as written, and the line, in the order of lines."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -61,7 +61,7 @@ def called(tree: ast.AST) -> list[tuple[str, int]]:
 
 
 def _bindings(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Every name that is given a value, with the line: assignments, loops, `with`, imports, functions, classes."""
+    """Every name that is assigned, with the line: by assignments, loops, `with`, imports, functions and classes."""
     found: list[tuple[str, int]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -71,7 +71,7 @@ def _bindings(tree: ast.AST) -> Iterator[tuple[str, int]]:
         elif isinstance(node, ast.alias):
             found.append(((node.asname or node.name).split(".")[0], node.lineno))
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            # `model.to("cuda")` gives model no value, and yet is what happened to it last.
+            # `model.to("cuda")` does not assign model, but it is the last thing that happened to it.
             function = node.value.func
             if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
                 found.append((function.value.id, node.lineno))
@@ -79,9 +79,9 @@ def _bindings(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def placeholder(tree: ast.Module) -> int | None:
-    """The line of the first ``...`` that stands where a solution should; None if there is none.
+    """The line of the first ``...`` in place of a solution; None if there is none.
 
-    That is a statement, or what a name is set to: not an index such as ``x[..., 0]``, nor an argument.
+    It counts as a statement or as an assigned value, not as an argument or an index such as ``x[..., 0]``.
     """
     for node in ast.walk(tree):
         if isinstance(node, (ast.Expr, ast.Assign, ast.AnnAssign, ast.Return)):
@@ -92,11 +92,11 @@ def placeholder(tree: ast.Module) -> int | None:
 
 
 def unwritten(tree: ast.Module) -> bool:
-    """Whether a bare ``raise NotImplementedError`` is left, also in a function that was not called yet."""
-    return any(isinstance(node, ast.Raise) and _is_bare(node.exc) for node in ast.walk(tree))
+    """Whether a bare ``raise NotImplementedError`` is left, even in a function that was not called yet."""
+    return any(isinstance(node, ast.Raise) and _is_bare_not_implemented(node.exc) for node in ast.walk(tree))
 
 
-def _is_bare(error: ast.expr | None) -> bool:
+def _is_bare_not_implemented(error: ast.expr | None) -> bool:
     if isinstance(error, ast.Call) and not error.args:
         error = error.func
     return isinstance(error, ast.Name) and error.id == "NotImplementedError"

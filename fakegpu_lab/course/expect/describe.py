@@ -1,4 +1,4 @@
-"""Values and tensors in plain words, for what is expected and found."""
+"""Describes values and tensors in plain words, for the "expected" and "found" of an outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def seconds(time: str | float) -> float:
-    """Read a time: a number of seconds, or one with a unit.
+    """Read a time: seconds, or a number with a unit.
 
     >>> seconds("2.5 ms"), seconds(0.1)
     (0.0025, 0.1)
@@ -40,7 +40,7 @@ def times(count: float) -> str:
 
 
 def value(thing: Any) -> str:
-    """Tell what a value is, shortly; of a large tensor, its shape and where it is."""
+    """Describe a value briefly; a large tensor by its shape, dtype and device."""
     import torch
 
     if thing is Ellipsis:
@@ -48,19 +48,21 @@ def value(thing: Any) -> str:
     if isinstance(thing, torch.nn.Module):
         return f"a {type(thing).__name__}"
     if isinstance(thing, torch.Tensor):
-        told = f"a tensor of shape {tuple(thing.shape)}, {str(thing.dtype).removeprefix('torch.')}, on {thing.device}"
+        summary = (
+            f"a tensor of shape {tuple(thing.shape)}, {str(thing.dtype).removeprefix('torch.')}, on {thing.device}"
+        )
         if thing.numel() > 8 or thing.device.type == "meta":
-            return told
+            return summary
         try:
-            return f"{thing.detach().cpu().tolist()} ({told})"
+            return f"{thing.detach().cpu().tolist()} ({summary})"
         except (RuntimeError, FakeGpuError):
-            return told
+            return summary
     text = repr(thing)
     return text if len(text) <= 120 else f"{text[:119]}…"
 
 
 def tensors(thing: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor in a value, with a name: of a module its parameters and buffers, of an optimizer its state."""
+    """Every tensor in a value, with a name; in a module, its parameters and buffers; in an optimizer, its state."""
     import torch
 
     if isinstance(thing, torch.Tensor):
@@ -71,7 +73,7 @@ def tensors(thing: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     elif isinstance(thing, torch.optim.Optimizer):
         for place, state in enumerate(thing.state.values()):
             for key, tensor in state.items():
-                if isinstance(tensor, torch.Tensor) and tensor.dim():  # a step's count stays on the CPU, rightly
+                if isinstance(tensor, torch.Tensor) and tensor.dim():  # the step counter rightly stays on the CPU
                     yield f"state {place}: {key}", tensor
     elif isinstance(thing, dict):
         for key, item in thing.items():
@@ -82,7 +84,7 @@ def tensors(thing: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def listed(names: list[str], most: int = 4) -> str:
-    """Write names, of many the first.
+    """Write names; if there are more than `most`, the first.
 
     >>> listed(["a", "b", "c"], 2)
     'a, b and 1 more'

@@ -1,4 +1,4 @@
-"""Expectations of where tensors are."""
+"""Expectations of devices: where tensors and gradients are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def on_device(thing: Any, device: str, **said: Unpack[Said]) -> bool:
-    """Expect a tensor on a device; of a module, an optimizer, a list or a dict, all that it holds.
+    """Expect a tensor to be on a device; for a module, an optimizer, a list or a dict, all tensors that it holds.
 
     Parameters
     ----------
@@ -26,37 +26,37 @@ def on_device(thing: Any, device: str, **said: Unpack[Said]) -> bool:
 
     found = list(tensors(thing))
     others = [(name, tensor) for name, tensor in found if not _is_on(tensor, device)]
-    called = subject("it")
-    whole = isinstance(thing, torch.Tensor)
-    what = f"{called} is on {_place(device)}" if whole else f"all of {called} is on {_place(device)}"
+    name = subject("it")
+    single = isinstance(thing, torch.Tensor)
+    what = f"{name} is on {_place(device)}" if single else f"all of {name} is on {_place(device)}"
     if not found:
-        told = f"{value(thing)}, which holds no tensor"
-    elif whole:
-        told = f"it is on {thing.device}"
+        where = f"{value(thing)}, which holds no tensor"
+    elif single:
+        where = f"it is on {thing.device}"
     else:
         places = sorted({str(tensor.device) for _, tensor in others})
-        told = f"{len(others)} of {len(found)} tensors are on {' and '.join(places)}: {listed([n for n, _ in others])}"
-    return report(said, met=bool(found) and not others, what=what, found=told, hint=_hint(thing, device))
+        where = f"{len(others)} of {len(found)} tensors are on {' and '.join(places)}: {listed([n for n, _ in others])}"
+    return report(said, met=bool(found) and not others, what=what, found=where, hint=_hint(thing, device))
 
 
 def grad_on_device(module: Any, device: str, **said: Unpack[Said]) -> bool:
-    """Expect that every parameter of a module has a gradient, on a device."""
+    """Expect that every parameter of a module has a gradient on a device."""
     parameters = [(name, tensor) for name, tensor in tensors(module) if tensor.requires_grad]
     missing = [name for name, tensor in parameters if tensor.grad is None]
     others = [name for name, tensor in parameters if tensor.grad is not None and not _is_on(tensor.grad, device)]
-    told = f"none for {listed(missing)}" if missing else f"elsewhere: {listed(others)}"
+    where = f"none for {listed(missing)}" if missing else f"elsewhere: {listed(others)}"
     what = f"every parameter of {subject('the model')} has a gradient on {_place(device)}"
     hint = "Gradients come from loss.backward(); optimizer.zero_grad() takes them away." if missing else ""
-    return report(said, met=bool(parameters) and not missing and not others, what=what, found=told, hint=hint)
+    return report(said, met=bool(parameters) and not missing and not others, what=what, found=where, hint=hint)
 
 
 def same_device(*things: Any, **said: Unpack[Said]) -> bool:
-    """Expect that all tensors of several values are on one device, whichever."""
+    """Expect that all tensors of several values are on the same device."""
     places = [sorted({str(tensor.device) for _, tensor in tensors(thing)}) for thing in things]
     names = [subject(f"value {place + 1}", place) for place in range(len(things))]
-    told = ", ".join(f"{name}: {' and '.join(at) or 'no tensor'}" for name, at in zip(names, places, strict=True))
+    where = ", ".join(f"{name}: {' and '.join(at) or 'no tensor'}" for name, at in zip(names, places, strict=True))
     met = len({at for found in places for at in found}) == 1 and all(places)
-    return report(said, met=met, what=f"{' and '.join(names)} are on the same device", found=told)
+    return report(said, met=met, what=f"{' and '.join(names)} are on the same device", found=where)
 
 
 def _is_on(tensor: torch.Tensor, device: str) -> bool:

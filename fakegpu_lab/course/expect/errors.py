@@ -1,4 +1,4 @@
-"""Expectations of errors."""
+"""Expectations of errors: that a call raises one, or runs out of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of one expectation: met or not, and how that is told."""
+"""The outcome of one expectation: whether it is met, and the sentences that say so."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 class Said(TypedDict, total=False):
-    """What an author may say about any expectation.
+    """What an author can say about any expectation.
 
     Attributes
     ----------
     points
-        What the part is worth (default: 1). Read from the check's text, so it must be a plain number there.
+        What the part is worth (default: 1). It is read from the check's source, so it must be a plain number.
     what
-        The expectation in a sentence of the author's, in place of the one it has.
+        The author's own sentence for the expectation.
     hint
-        What to try, shown where it is not met, in place of the one it has.
+        The author's own advice, shown if the expectation is not met.
     success, failure
-        A word on it, shown where it is met, where it is not.
+        A remark, shown if the expectation is met or if it is not.
     """
 
     points: float
@@ -38,20 +38,20 @@ class Said(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Outcome:
-    """One expectation, after it was looked at.
+    """The outcome of one expectation.
 
     Attributes
     ----------
     met
-        Whether it holds.
+        Whether the expectation is met.
     what
         What was expected, as a sentence without a full stop.
     expected, found
-        The two sides, where that says more than `what`.
+        The two values, if they say more than `what`.
     line
         The student's line that it is about, as ``file:number``; may be empty.
     hint, message
-        What to try; what the author says to this outcome.
+        What to try; the author's remark on this outcome.
     credit
         The part of the points that it earns, from 0 to 1.
     """
@@ -66,37 +66,37 @@ class Outcome:
     credit: float = 0.0
 
     def __str__(self) -> str:
-        """Tell all of it, a line each."""
+        """Write all of it, one item a line."""
         from fakegpu_lab.timeline.labels import place
 
         where = " ".join(place(self.line)).strip() if self.line else ""
         rows = (("expected", self.expected), ("found", self.found), ("your line", where), ("hint", self.hint))
-        told = [f"  {name}: {text}" for name, text in rows if text and not self.met]
-        return "\n".join([self.what, *([f"  {self.message}"] if self.message else []), *told])
+        lines = [f"  {name}: {text}" for name, text in rows if text and not self.met]
+        return "\n".join([self.what, *([f"  {self.message}"] if self.message else []), *lines])
 
 
 class Unmet(AssertionError):  # noqa: N818 - reads as in a sentence
-    """An expectation outside a check is not met: `expect` can be used as assertions in any test."""
+    """An expectation outside a check is not met: any test can use `expect` for its assertions."""
 
 
 @dataclass
-class Looking:
-    """A check that is being run.
+class RunningCheck:
+    """A check while it runs.
 
     Attributes
     ----------
     attempt
         What the student's cell did; None if it has not run.
     file, statement
-        The check's file name, and the part that is being run.
+        The check's file name, and the part that is running.
     outcomes
-        Those of the part so far.
+        The outcomes of that part so far.
     trace
-        The recording that ``expect.run`` made last.
-    failed
+        The last recording of ``expect.run``.
+    run_error
         What that run raised.
-    lost
-        Names of the check's own that could not be made.
+    not_made
+        Names that the check would have assigned in statements that failed.
     """
 
     attempt: Attempt | None
@@ -104,11 +104,11 @@ class Looking:
     statement: ast.stmt | None = None
     outcomes: list[Outcome] = field(default_factory=list)
     trace: Trace | None = None
-    failed: BaseException | None = None
-    lost: set[str] = field(default_factory=set)
+    run_error: BaseException | None = None
+    not_made: set[str] = field(default_factory=set)
 
-    def asked(self) -> ast.Call | None:
-        """The call of an ``expect`` function that is being run, in the check's text."""
+    def expect_call(self) -> ast.Call | None:
+        """The call of an ``expect`` function that is running, in the check's source."""
         frame = sys._getframe(1)
         function = ""
         while frame.f_back is not None and frame.f_code.co_filename != self.file:
@@ -123,32 +123,32 @@ class Looking:
         return None
 
 
-_looking: list[Looking] = []
-"""The checks that are being run, the innermost last."""
+_running: list[RunningCheck] = []
+"""The checks that are running, the innermost last."""
 
 
-def looking() -> Looking | None:
-    """The check that is being run, if one is."""
-    return _looking[-1] if _looking else None
+def running_check() -> RunningCheck | None:
+    """The check that is running, if any."""
+    return _running[-1] if _running else None
 
 
-def begin(look: Looking) -> None:
-    """Let outcomes go to `look` until `end`."""
-    _looking.append(look)
+def begin(check: RunningCheck) -> None:
+    """Collect outcomes in `check` until `end`."""
+    _running.append(check)
 
 
-def end(look: Looking) -> None:
-    """Let outcomes go where they went before."""
-    del _looking[_looking.index(look) :]
+def end(check: RunningCheck) -> None:
+    """Collect outcomes where they went before `check` began."""
+    del _running[_running.index(check) :]
 
 
 def subject(default: str, position: int = 0) -> str:
-    """How the check's text calls the argument at `position` of the expectation that is being run, between backquotes.
+    """The source of the argument at `position` in the running ``expect`` call, between backquotes.
 
-    Where there is no check, or the text is long, it is called by the `default`.
+    It is `default` outside a check, and if the source is long.
     """
-    look = looking()
-    call = look.asked() if look is not None else None
+    check = running_check()
+    call = check.expect_call() if check is not None else None
     if call is None or len(call.args) <= position:
         return default
     text = ast.unparse(call.args[position])
@@ -156,15 +156,15 @@ def subject(default: str, position: int = 0) -> str:
 
 
 def student_line() -> str:
-    """The student's line that made what the expectation is about, as ``file:number``; empty if none is found."""
-    look = looking()
-    if look is None or look.attempt is None:
+    """The student's line that made the value under test, as ``file:number``; empty if none is found."""
+    check = running_check()
+    if check is None or check.attempt is None:
         return ""
-    call = look.asked()
+    call = check.expect_call()
     names: Iterable[ast.AST] = ast.walk(call) if call is not None else ()
     for node in names:
         if isinstance(node, ast.Name) and node.id != "expect":
-            line = look.attempt.made(node.id)
+            line = check.attempt.made(node.id)
             if line:
                 return line
     return ""
@@ -181,21 +181,21 @@ def report(
     hint: str = "",
     credit: float | None = None,
 ) -> bool:
-    """Tell the check that is being run what came of an expectation, and return whether it is met.
+    """Add an outcome to the running check, and return whether the expectation is met.
 
     Parameters
     ----------
     said
-        What the author said of it.
+        What the author says about the expectation.
     line
-        The student's line; by default the one that made what it is about.
+        The student's line; by default the one that made the value under test.
     credit
         The part of the points that it earns; by default all or nothing.
 
     Raises
     ------
     Unmet
-        It is not met, and there is no check.
+        The expectation is not met, and no check is running.
     """
     outcome = Outcome(
         met=met,
@@ -207,9 +207,9 @@ def report(
         message=said.get("success", "") if met else said.get("failure", ""),
         credit=float(met) if credit is None else min(max(credit, 0.0), 1.0),
     )
-    look = looking()
-    if look is not None:
-        look.outcomes.append(outcome)
+    check = running_check()
+    if check is not None:
+        check.outcomes.append(outcome)
     elif not met:
         raise Unmet(str(outcome))
     return met

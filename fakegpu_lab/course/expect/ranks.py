@@ -1,66 +1,59 @@
-"""Expectations of several ranks: what they sent each other, and what each has."""
+"""Expectations of several ranks: their collectives, and the tensors of each."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.expect.describe import listed, tensors
-from fakegpu_lab.course.expect.outcome import report, subject
-from fakegpu_lab.course.expect.runs import commonest_line, looked_at
+from fakegpu_lab.course.expect.outcome import Said, report, subject
+from fakegpu_lab.course.expect.runs import commonest_line, recording_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Unpack
 
-    from fakegpu_lab.course.expect.outcome import Said
     from fakegpu_lab.course.expect.runs import Run
+    from fakegpu_lab.hardware.time.records import Collective
 
 
 def collectives(*, rank: int = 0, trace: Run = None, at_most: int | None = None, **counts: Any) -> bool:
-    """Expect operations of several ranks, as one rank did them: ``collectives(all_reduce=1, broadcast=2)``.
+    """Expect collective operations of one rank: ``collectives(all_reduce=1, broadcast=2)``.
 
     Parameters
     ----------
     rank
-        Whose operations are counted.
+        The rank whose operations are counted.
     at_most
-        How many there may be in all.
+        The largest number of operations in all.
     **counts
-        The operation's name, as in torch.distributed, and how often; also what any expectation takes (`Said`).
+        How often, by the operation's name in torch.distributed; also what any expectation takes (`Said`).
     """
-    said: Any = {key: counts.pop(key) for key in ("points", "what", "hint", "success", "failure") if key in counts}
-    mine = [one for one in looked_at(trace).collectives if _rank_of(one) == rank]
-    found: dict[str, int] = {}
-    for one in mine:
-        found[_operation(one.name)] = found.get(_operation(one.name), 0) + 1
-    wrong = [name for name, count in counts.items() if found.get(name, 0) != count]
-    met = not wrong and (at_most is None or len(mine) <= at_most)
-    asked = [f"{count} × {name}" for name, count in counts.items()]
-    asked += [f"at most {at_most} operations" if at_most is not None else ""]
-    what = f"rank {rank} takes part in {', '.join(one for one in asked if one) or 'any operations'}"
-    told = ", ".join(f"{count} × {name}" for name, count in sorted(found.items())) or "no collective operation"
-    return report(said, met=met, what=what, found=told, line=commonest_line(mine) if mine and not met else "")
+    said: Any = {key: counts.pop(key) for key in Said.__annotations__ if key in counts}
+    mine = [record for record in recording_of(trace).collectives if record.rank == rank]
+    found = Counter(map(_operation, mine))
+    met = all(found[name] == count for name, count in counts.items()) and (at_most is None or len(mine) <= at_most)
+    limits = [f"{count} × {name}" for name, count in counts.items()]
+    if at_most is not None:
+        limits.append(f"at most {at_most} operations")
+    what = f"rank {rank} takes part in {', '.join(limits) or 'any operations'}"
+    counted = ", ".join(f"{count} × {name}" for name, count in sorted(found.items())) or "no collective operation"
+    return report(said, met=met, what=what, found=counted, line=commonest_line(mine) if not met else "")
 
 
-def _operation(name: str) -> str:
-    """An operation as torch.distributed calls it: ``nccl:all_reduce`` is ``all_reduce``."""
-    return name.rpartition(":")[2].removeprefix("c10d::").strip("_").lower()
-
-
-def _rank_of(record: Any) -> int:
-    """The rank on whose device a collective was recorded: its place among those who took part."""
-    rank = getattr(record, "rank", None)
-    return int(rank) if rank is not None else int(record.device)
+def _operation(record: Collective) -> str:
+    """The operation's name in torch.distributed: ``nccl:all_reduce`` is ``all_reduce``."""
+    return record.operation.strip("_").lower()
 
 
 def same_on_every_rank(per_rank: Sequence[Any], **said: Unpack[Said]) -> bool:
-    """Expect the same tensors, bit for bit, on every rank.
+    """Expect every rank to have the same tensors, bit for bit.
 
     Parameters
     ----------
     per_rank
-        What each rank returned, as ``run_ranks`` gives it: a model, a state_dict, a tensor, or several of them.
+        What ``run_ranks`` returned for each rank: a model, a state_dict, a tensor, or several of these.
     """
     import torch
 
@@ -77,17 +70,17 @@ def same_on_every_rank(per_rank: Sequence[Any], **said: Unpack[Said]) -> bool:
         if names:
             differ.append(f"rank {number} ({listed(sorted(names)) or 'its tensor'})")
     empty = not ranks or not ranks[0]
-    told = "no tensors to compare" if empty else f"other values than rank 0 on {', '.join(differ[:3])}"
+    differences = "no tensors to compare" if empty else f"other values than rank 0 on {', '.join(differ[:3])}"
     hint = "Ranks stay equal if they start equal (broadcast) and step with the same gradients (all_reduce)."
     name = subject("the result")
     what = f"{name} is the same on all {len(ranks)} ranks"
-    return report(said, met=not differ and not empty, what=what, found=told, hint=hint)
+    return report(said, met=not differ and not empty, what=what, found=differences, hint=hint)
 
 
 def equals_single_device(
     found: Any, expected: Any, *, rtol: float = 1e-4, atol: float = 1e-5, **said: Unpack[Said]
 ) -> bool:
-    """Expect what several GPUs computed to be what one device computes, up to rounding: tensors by their names."""
+    """Expect several GPUs to compute what one device computes, up to rounding; tensors are matched by their names."""
     import torch
 
     mine, theirs = dict(tensors(found)), dict(tensors(expected))
@@ -100,9 +93,11 @@ def equals_single_device(
             far.append(f"{name or 'it'} has the shape {tuple(one.shape)}, not {tuple(other.shape)}")
         elif not torch.allclose(one, other, rtol=rtol, atol=atol):
             far.append(f"{name or 'it'} differs by up to {(one - other).abs().max().item():.2g}")
-    told = f"only one of the two has {listed(missing)}" if missing else "; ".join(far[:3]) or "no tensors to compare"
+    differences = (
+        f"only one of the two has {listed(missing)}" if missing else "; ".join(far[:3]) or "no tensors to compare"
+    )
     hint = "Average over all ranks (sum, then divide by their number), and give every rank its own part of the batch."
     met = bool(theirs) and not missing and not far
     return report(
-        said, met=met, what=f"{subject('the result')} is what a single device computes", found=told, hint=hint
+        said, met=met, what=f"{subject('the result')} is what a single device computes", found=differences, hint=hint
     )

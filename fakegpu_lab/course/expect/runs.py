@@ -1,12 +1,12 @@
-"""Expectations of what a run did on the machine: copies, kernels, memory, waits, races."""
+"""Expectations of a recorded run: its copies, kernels, memory, waits and races."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fakegpu_lab import trace as traces
-from fakegpu_lab.course.expect.outcome import looking, report, student_line, subject
+from fakegpu_lab.course.expect.outcome import report, running_check, student_line, subject
 from fakegpu_lab.formatting.units import duration, several, size
 from fakegpu_lab.hardware.catalogue.sizes import parse_size
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from fakegpu_lab.course.expect.outcome import Said
-    from fakegpu_lab.hardware.time.records import Record
+    from fakegpu_lab.hardware.time.records import Kernel, Record
     from fakegpu_lab.trace import Trace
 
     Run = Trace | Callable[[], Any] | None
-    """A recording; a function to run and record; None: what ran last."""
+    """A recording; a function to run and record; or None for the last run."""
 
 T = TypeVar("T")
 
@@ -29,33 +29,33 @@ _COPIES = {"h2d": "host to device", "d2h": "device to host", "p2p": "between dev
 
 
 def run(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """Run a function and record it: what later parts of the check look at. Returns what the function returns.
+    """Run a function and record it, for later parts of the check. Returns what the function returns.
 
-    The clock goes on until the devices are done, as after ``torch.cuda.synchronize()``, before it runs.
+    Before it runs, the host waits until all devices are done, as in ``torch.cuda.synchronize()``.
     """
-    _settle()
-    look = looking()
+    _synchronize()
+    check = running_check()
     try:
         with traces.record() as trace:
             returned = function(*arguments, **named)
     except BaseException as error:
-        if look is not None:
-            look.failed = error
+        if check is not None:
+            check.run_error = error
         raise
-    if look is not None:
-        look.trace, look.failed = trace, None
+    if check is not None:
+        check.trace, check.run_error = trace, None
     return returned
 
 
-def _settle() -> None:
-    """Let what was launched before come to its end, so that it does not count for what comes now."""
+def _synchronize() -> None:
+    """Wait for all devices, so that earlier work does not count for the run."""
     import torch
 
     for device in range(torch.cuda.device_count()):
         torch.cuda.synchronize(device)
 
 
-def looked_at(trace: Run) -> Trace:
+def recording_of(trace: Run) -> Trace:
     """The recording that an expectation is about.
 
     Raises
@@ -66,26 +66,63 @@ def looked_at(trace: Run) -> Trace:
     if isinstance(trace, traces.Trace):
         return trace
     if callable(trace):
-        _settle()
-        with traces.record() as made:
+        _synchronize()
+        with traces.record() as recording:
             trace()
-        return made
-    look = looking()
-    if look is not None and look.failed is not None:
-        raise look.failed  # what comes after a run that failed fails with it
-    if look is not None and look.trace is not None:
-        return look.trace
-    if look is not None and look.attempt is not None and look.attempt.error:
-        raise FakeGpuError("the exercise's cell did not come to its end: mend its error first")
-    if look is not None and look.attempt is not None and look.attempt.trace is not None:
-        return look.attempt.trace
+        return recording
+    check = running_check()
+    if check is not None:
+        if check.run_error is not None:
+            raise check.run_error  # parts about a run that failed fail with it
+        if check.trace is not None:
+            return check.trace
+        if check.attempt is not None and check.attempt.error:
+            raise FakeGpuError("the exercise's cell did not come to its end: mend its error first")
+        if check.attempt is not None and check.attempt.trace is not None:
+            return check.attempt.trace
     raise FakeGpuError("There is no recording to look at: run the exercise's cell again, from its %%exercise line on.")
 
 
 def commonest_line(records: Sequence[Record]) -> str:
-    """The line that most of some records come from."""
+    """The line that most of the records come from."""
     lines = [record.line for record in records if record.line]
     return max(lines, key=lines.count) if lines else ""
+
+
+class _Limits(NamedTuple):
+    """How many copies of one kind a check expects, and how many bytes at most."""
+
+    exactly: int | None
+    at_most: int | None
+    at_least: int | None
+    most_bytes: int | None
+
+    def phrases(self) -> list[str]:
+        """The limits in words; empty if there are none."""
+        most_bytes = size(self.most_bytes) if self.most_bytes is not None else None
+        return _given(
+            ("{}", self.exactly),
+            ("at most {}", self.at_most),
+            ("at least {}", self.at_least),
+            ("at most {}", most_bytes),
+        )
+
+    def hold(self, count: int, nbytes: int) -> bool:
+        """Whether a number of copies and their bytes are within the limits."""
+        return (
+            (self.exactly is None or count == self.exactly)
+            and _within(count, self.at_most, self.at_least)
+            and (self.most_bytes is None or nbytes <= self.most_bytes)
+        )
+
+
+def _given(*limits: tuple[str, object]) -> list[str]:
+    """Limits in words, from pairs of a template and a value; those without a value are left out."""
+    return [template.format(value) for template, value in limits if value is not None]
+
+
+def _within(count: int, at_most: int | None, at_least: int | None) -> bool:
+    return (at_most is None or count <= at_most) and (at_least is None or count >= at_least)
 
 
 def transfers(
@@ -106,37 +143,24 @@ def transfers(
     trace: Run = None,
     **said: Unpack[Said],
 ) -> bool:
-    """Expect copies: exactly so many, at most, at least; so many bytes at most; all from or to pinned memory."""
-    wishes = {
-        "h2d": (h2d, h2d_at_most, h2d_at_least, h2d_bytes_at_most),
-        "d2h": (d2h, d2h_at_most, d2h_at_least, d2h_bytes_at_most),
-        "p2p": (p2p, p2p_at_most, p2p_at_least, p2p_bytes_at_most),
+    """Expect a number of copies (exactly, at most, at least), at most some bytes, and pinned memory on the host."""
+    every = recording_of(trace).transfers
+    limits_by_kind = {
+        "h2d": _Limits(h2d, h2d_at_most, h2d_at_least, _bytes(h2d_bytes_at_most)),
+        "d2h": _Limits(d2h, d2h_at_most, d2h_at_least, _bytes(d2h_bytes_at_most)),
+        "p2p": _Limits(p2p, p2p_at_most, p2p_at_least, _bytes(p2p_bytes_at_most)),
     }
-    every = looked_at(trace).transfers
     wanted, got, line = [], [], ""
     met = True
-    for kind, (exactly, most, least, most_bytes) in wishes.items():
+    for kind, limits in limits_by_kind.items():
+        phrases = limits.phrases()
+        if not phrases:
+            continue
         copies = [copy for copy in every if copy.kind == kind]
         nbytes = sum(copy.nbytes for copy in copies)
-        limit = parse_size(most_bytes) if most_bytes is not None else None
-        asked = [
-            *([f"{exactly}"] if exactly is not None else []),
-            *([f"at most {most}"] if most is not None else []),
-            *([f"at least {least}"] if least is not None else []),
-            *([f"at most {size(limit)}"] if limit is not None else []),
-        ]
-        if not asked:
-            continue
-        count = len(copies)
-        kept = (
-            (exactly is None or count == exactly)
-            and (most is None or count <= most)
-            and (least is None or count >= least)
-            and (limit is None or nbytes <= limit)
-        )
-        wanted.append(f"{' and '.join(asked)} from {_COPIES[kind]}".replace("from between", "between"))
-        got.append(f"{several(count, 'copy', 'copies')} ({size(nbytes)}) {_COPIES[kind]}")
-        if not kept:
+        wanted.append(f"{' and '.join(phrases)} from {_COPIES[kind]}".replace("from between", "between"))
+        got.append(f"{several(len(copies), 'copy', 'copies')} ({size(nbytes)}) {_COPIES[kind]}")
+        if not limits.hold(len(copies), nbytes):
             met = False
             line = line or commonest_line(copies)
     if pinned is not None:
@@ -157,94 +181,105 @@ def kernels(
     trace: Run = None,
     **said: Unpack[Said],
 ) -> bool:
-    """Expect a number of kernels: of all, of those with `named` in their name (``"linear"``), on one device."""
-    every = looked_at(trace).kernels
-    found = [one for one in every if named in one.name and (device is None or one.device == device)]
+    """Expect a number of kernels; only those with `named` in their name (``"linear"``), only those on one device."""
+    every = recording_of(trace).kernels
+    found = [kernel for kernel in every if named in kernel.name and (device is None or kernel.device == device)]
     count = len(found)
-    met = (at_most is None or count <= at_most) and (at_least is None or count >= at_least)
-    asked = [f"at most {at_most:,}"] if at_most is not None else []
-    asked += [f"at least {at_least:,}"] if at_least is not None else []
+    met = _within(count, at_most, at_least)
+    limits = " and ".join(_given(("at most {:,}", at_most), ("at least {:,}", at_least))) or "any number of"
     where = f" on cuda:{device}" if device is not None else ""
-    kernel = "kernel" if at_least == 1 and at_most is None else "kernels"
-    what = f"{' and '.join(asked) or 'any number of'} {kernel}{f' named {named}' if named else ''}{where}"
-    too_many = at_most is not None and count > at_most
-    told = several(count, "such kernel")
+    noun = "kernel" if at_least == 1 and at_most is None else "kernels"
+    what = f"{limits} {noun}{f' named {named}' if named else ''}{where}"
+    counted = several(count, "such kernel")
     if not met and not count and every:
-        names = [name for name, _ in Counter(one.name for one in every).most_common()]
-        told += f", of {len(every):,}: {', '.join(names[:4])}{' …' if len(names) > 4 else ''}"
-    return report(said, met=met, what=what, found=told, line=commonest_line(found) if too_many else "")
+        counted += f", of {len(every):,}: {_commonest_names(every)}"
+    too_many = at_most is not None and count > at_most
+    return report(said, met=met, what=what, found=counted, line=commonest_line(found) if too_many else "")
+
+
+def _commonest_names(kernels: Sequence[Kernel], most: int = 4) -> str:
+    names = [name for name, _ in Counter(kernel.name for kernel in kernels).most_common()]
+    return ", ".join(names[:most]) + (" …" if len(names) > most else "")
 
 
 def peak_memory(
     *, below: int | str | None = None, above: int | str | None = None, device: int = 0, trace: Run = None,
     **said: Unpack[Said],
 ) -> bool:  # fmt: skip
-    """Expect the most bytes that tensors held on a device during a run to be below, or above, a size."""
-    recording = looked_at(trace)
+    """Expect the peak memory of tensors on a device during a run to be below, or above, a size."""
+    recording = recording_of(trace)
     peak = recording.peak_memory(device)
-    most, least = (parse_size(limit) if limit is not None else None for limit in (below, above))
-    met = (most is None or peak < most) and (least is None or peak > least)
-    asked = [f"below {size(most)}"] if most is not None else []
-    asked += [f"above {size(least)}"] if least is not None else []
-    what = f"the peak memory of cuda:{device} stays {' and '.join(asked)}"
+    met, limits = _within_sizes(peak, below, above, ("below", "above"))
+    what = f"the peak memory of cuda:{device} stays {limits}"
     line, held = _largest_at_peak(recording, device)
-    told = size(peak) + (f", of which {size(held)} by one line" if line else "")
-    return report(said, met=met, what=what, found=told, line=line if not met else "")
+    found = size(peak) + (f", of which {size(held)} by one line" if line else "")
+    return report(said, met=met, what=what, found=found, line=line if not met else "")
+
+
+def _within_sizes(
+    nbytes: int, below: int | str | None, above: int | str | None, words: tuple[str, str]
+) -> tuple[bool, str]:
+    """Whether a size is within limits, and the limits in words."""
+    most, least = _bytes(below), _bytes(above)
+    met = (most is None or nbytes < most) and (least is None or nbytes > least)
+    limits = zip(words, (most, least), strict=True)
+    return met, " and ".join(f"{word} {size(limit)}" for word, limit in limits if limit is not None)
+
+
+def _bytes(limit: int | str | None) -> int | None:
+    return parse_size(limit) if limit is not None else None
 
 
 def _largest_at_peak(recording: Trace, device: int) -> tuple[str, int]:
-    """The line whose tensors held most when the device held most, and how much."""
+    """The line whose tensors held most memory at the device's peak, and how many bytes."""
     blocks = [block for block in recording.allocations if block.device == device]
     if not blocks:
         return "", 0
-    top = max(range(len(blocks)), key=lambda place: blocks[place].held)
-    at = blocks[top].start_ns
+    peak = max(range(len(blocks)), key=lambda index: blocks[index].held)
+    at = blocks[peak].start_ns
     held: dict[str, int] = {}
-    for block in blocks[: top + 1]:
-        if block.line and (not block.freed or block.end_ns > at or block is blocks[top]):
+    for block in blocks[: peak + 1]:
+        if block.line and (not block.freed or block.end_ns > at or block is blocks[peak]):
             held[block.line] = held.get(block.line, 0) + block.block_bytes
-    line = max(held, key=lambda one: held[one], default="")
+    line = max(held, key=lambda line: held[line], default="")
     return line, held.get(line, 0)
 
 
 def allocated(
     *, below: int | str | None = None, above: int | str | None = None, device: int = 0, **said: Unpack[Said]
 ) -> bool:
-    """Expect what tensors hold on a device now, as ``torch.cuda.memory_allocated`` says."""
+    """Expect ``torch.cuda.memory_allocated`` of a device to be below, or above, a size."""
     import torch
 
     held = torch.cuda.memory_allocated(device)
-    most, least = (parse_size(limit) if limit is not None else None for limit in (below, above))
-    met = (most is None or held < most) and (least is None or held > least)
-    asked = [f"less than {size(most)}"] if most is not None else []
-    asked += [f"more than {size(least)}"] if least is not None else []
-    return report(said, met=met, what=f"tensors hold {' and '.join(asked)} on cuda:{device} now", found=size(held))
+    met, limits = _within_sizes(held, below, above, ("less than", "more than"))
+    return report(said, met=met, what=f"tensors hold {limits} on cuda:{device} now", found=size(held))
 
 
 def no_sync_in(loop: Run = None, *, at_most: int = 0, **said: Unpack[Said]) -> bool:
-    """Expect that the host does not wait for a device in a run (a function, or a recording), but for `at_most` times.
+    """Expect that the host waits for devices at most `at_most` times in a run (a function, or a recording).
 
-    What waits: ``.item()``, ``.cpu()``, ``print`` of a tensor, ``if tensor``, a copy from pageable memory,
-    ``synchronize``.
+    It waits in ``.item()``, ``.cpu()``, ``print`` of a tensor, ``if tensor``, a copy from pageable memory,
+    and ``synchronize``.
     """
-    recording = looked_at(loop)
+    recording = recording_of(loop)
     waits = recording.waits
     met = len(waits) <= at_most
     limit = "does not wait" if at_most == 0 else f"waits at most {several(at_most, 'time')}"
     name = subject("the run") if loop is not None else "the run"
-    told = f"{several(len(waits), 'wait')}, {duration(sum(one.end_ns - one.start_ns for one in waits))} in all"
-    reasons = sorted({one.name for one in waits})
-    told += f": {', '.join(reasons[:3])}" if reasons else ""
+    found = f"{several(len(waits), 'wait')}, {duration(sum(wait.end_ns - wait.start_ns for wait in waits))} in all"
+    reasons = sorted({wait.name for wait in waits})
+    found += f": {', '.join(reasons[:3])}" if reasons else ""
     hint = "Keep results on the GPU while the loop runs (losses.append(loss.detach())), and read them after it."
     line = commonest_line(waits) or student_line()
-    return report(said, met=met, what=f"in {name} the host {limit} for a GPU", found=told, line=line, hint=hint)
+    return report(said, met=met, what=f"in {name} the host {limit} for a GPU", found=found, line=line, hint=hint)
 
 
 def no_races(trace: Run = None, **said: Unpack[Said]) -> bool:
-    """Expect that no two streams use the same memory without an order between them."""
-    races = looked_at(trace).races
+    """Expect that streams which use the same memory are ordered by a wait or an event."""
+    races = recording_of(trace).races
     first = races[0] if races else None
     line = (first.second_line or first.first_line) if first else ""
     hint = "Let the stream that reads wait for the one that wrote: wait_stream, or an event."
-    told = f"{several(len(races), 'race')}: {first}" if first else ""
-    return report(said, met=not races, what="streams that share memory are in order", found=told, line=line, hint=hint)
+    found = f"{several(len(races), 'race')}: {first}" if first else ""
+    return report(said, met=not races, what="streams that share memory are in order", found=found, line=line, hint=hint)

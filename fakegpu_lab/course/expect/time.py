@@ -1,4 +1,4 @@
-"""Expectations of simulated time."""
+"""Expectations of simulated time: how long a run takes, what overlaps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.expect.describe import seconds
 from fakegpu_lab.course.expect.outcome import report, subject
-from fakegpu_lab.course.expect.runs import looked_at
+from fakegpu_lab.course.expect.runs import recording_of
 from fakegpu_lab.formatting.units import duration, percent
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.timeline import spans
@@ -25,21 +25,21 @@ _KINDS = ("h2d", "d2h", "p2p", "copies", "kernels", "collectives", "host")
 
 
 def takes(*, at_most: str | float, trace: Run = None, **said: Unpack[Said]) -> bool:
-    """Expect a run to end within some simulated time (``"3 ms"``, or seconds): host and devices."""
-    took, limit = looked_at(trace).elapsed, seconds(at_most)
+    """Expect host and devices to finish a run within some simulated time: ``"3 ms"``, or seconds."""
+    took, limit = recording_of(trace).elapsed, seconds(at_most)
     what = f"it takes at most {duration(limit * 1e9)} of simulated time"
     return report(said, met=took <= limit, what=what, found=duration(took * 1e9))
 
 
 def faster_than(baseline: Run | float | str, *, by: float = 1.0, trace: Run = None, **said: Unpack[Said]) -> bool:
     """Expect a run to be at least `by` times as fast as another: a recording, a function, or a time."""
-    fast = looked_at(trace).elapsed  # before the other, which is perhaps run now
-    slow = seconds(baseline) if isinstance(baseline, (int, float, str)) else looked_at(baseline).elapsed
+    fast = recording_of(trace).elapsed  # before the baseline, which may be a function that runs now
+    slow = seconds(baseline) if isinstance(baseline, (int, float, str)) else recording_of(baseline).elapsed
     ratio = slow / fast if fast else float("inf")
     other = subject("the other") if not isinstance(baseline, (int, float, str)) else duration(slow * 1e9)
     what = f"it is at least {by:g} times as fast as {other}"
-    told = f"{ratio:.2f} times: {duration(fast * 1e9)} against {duration(slow * 1e9)}"
-    return report(said, met=ratio >= by, what=what, found=told)
+    measured = f"{ratio:.2f} times: {duration(fast * 1e9)} against {duration(slow * 1e9)}"
+    return report(said, met=ratio >= by, what=what, found=measured)
 
 
 def overlaps(
@@ -50,21 +50,22 @@ def overlaps(
     Parameters
     ----------
     first, second
-        ``"h2d"``, ``"d2h"``, ``"p2p"``, ``"copies"``, ``"kernels"``, ``"collectives"``, ``"host"``, or a part of
-        kernels' names.
+        ``"h2d"``, ``"d2h"``, ``"p2p"``, ``"copies"``, ``"kernels"``, ``"collectives"``, ``"host"``, or a part of the
+        names of kernels.
     at_least
-        The part of the shorter one's time in which the other runs as well.
+        The share of the shorter one's time in which the other runs, too.
     """
-    recording = looked_at(trace)
+    recording = recording_of(trace)
     times = [spans.of(_records(recording, kind, device)) for kind in (first, second)]
     shorter = min(map(spans.length, times))
     both = spans.shared(*times)
     part = both / shorter if shorter else 0.0
-    what = f"{_called(first)} and {_called(second)} overlap for at least {percent(at_least, 1)} of the shorter's time"
-    missing = [_called(kind) for kind, ran in zip((first, second), times, strict=True) if not ran]
-    told = f"no {' and no '.join(missing)}" if missing else f"{percent(part, 1) if part else 'no overlap'}"
+    names = [_kind_name(kind) for kind in (first, second)]
+    what = f"{' and '.join(names)} overlap for at least {percent(at_least, 1)} of the shorter's time"
+    missing = [name for name, ran in zip(names, times, strict=True) if not ran]
+    measured = f"no {' and no '.join(missing)}" if missing else f"{percent(part, 1) if part else 'no overlap'}"
     hint = "Work overlaps on different streams; a copy must come from pinned memory, with non_blocking=True."
-    return report(said, met=part >= at_least and not missing, what=what, found=told, hint=hint)
+    return report(said, met=part >= at_least and not missing, what=what, found=measured, hint=hint)
 
 
 def _records(recording: Trace, kind: str, device: int) -> Iterable[Record]:
@@ -83,19 +84,21 @@ def _records(recording: Trace, kind: str, device: int) -> Iterable[Record]:
     return [record for record in found if record.device == device]
 
 
-def _called(kind: str) -> str:
+def _kind_name(kind: str) -> str:
     names = {"h2d": "copies to the device", "d2h": "copies to the host", "p2p": "copies between devices"}
     return names.get(kind, {"host": "host work"}.get(kind, kind if kind in _KINDS else f"`{kind}` kernels"))
 
 
 def score(found: float, *, full: float, none: float, unit: str = "", **said: Unpack[Said]) -> bool:
-    """Give points by a number: all of them at `full` or better, none at `none` or worse, in proportion between.
+    """Give points in proportion to a number: all of them at `full` or better, none at `none` or worse.
 
-    It is met at `full`. For a challenge: ``expect.score(ms, full=3, none=12, unit="ms", points=4)``.
+    It is met at `full`. An example, for a challenge: ``expect.score(ms, full=3, none=12, unit="ms", points=4)``.
     """
     if full == none:
         raise FakeGpuError(f"score(full={full:g}, none={none:g}): the two must differ.")
     credit = min(max((none - found) / (none - full), 0.0), 1.0)
     what = f"{subject('the figure')} reaches {full:g} {unit}".strip()
-    told = f"{found:.3g} {unit}".strip()
-    return report(said, met=credit >= 1.0, what=what, expected=f"{full:g} {unit}".strip(), found=told, credit=credit)
+    measured = f"{found:.3g} {unit}".strip()
+    return report(
+        said, met=credit >= 1.0, what=what, expected=f"{full:g} {unit}".strip(), found=measured, credit=credit
+    )

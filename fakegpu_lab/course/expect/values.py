@@ -1,4 +1,4 @@
-"""Expectations of values."""
+"""Expectations of values: numbers, tensors, shapes, dtypes, answers to questions."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ _UNSET = "Replace the `...` by your answer, and run that cell again."
 
 
 def equal(found: Any, expected: Any, **said: Unpack[Said]) -> bool:
-    """Expect a value: of tensors, the same shape, dtype and numbers (wherever they are)."""
-    met, told = _same(found, expected, 0.0, 0.0)
-    return _values(said, met, found, expected, told, "is")
+    """Expect a value; of tensors, the same shape, dtype and numbers, on any device."""
+    met, difference = _same(found, expected, 0.0, 0.0)
+    return _report_value(said, met, found, expected, difference, "is")
 
 
 def close(found: Any, expected: Any, *, rtol: float = 1e-4, atol: float = 1e-6, **said: Unpack[Said]) -> bool:
-    """Expect numbers up to rounding, in tensors wherever they are: ``|found - expected| <= atol + rtol·|expected|``.
+    """Expect numbers up to rounding, on any device: ``|found - expected| <= atol + rtol·|expected|``.
 
-    Gradients are often as small as `atol`: for them, say ``atol=0``.
+    Gradients are often as small as `atol`: for them, use ``atol=0``.
     """
-    met, told = _same(found, expected, rtol, atol)
-    return _values(said, met, found, expected, told, "is close to")
+    met, difference = _same(found, expected, rtol, atol)
+    return _report_value(said, met, found, expected, difference, "is close to")
 
 
-def _values(said: Said, met: bool, found: Any, expected: Any, told: str, how: str) -> bool:
+def _report_value(said: Said, met: bool, found: Any, expected: Any, difference: str, verb: str) -> bool:
     name = subject("the value")
     brief = value(expected)
-    what = f"{name} {how} {brief}" if len(brief) < 40 else f"{name} has the right value"
+    what = f"{name} {verb} {brief}" if len(brief) < 40 else f"{name} has the right value"
     hint = _UNSET if found is Ellipsis else ""
-    return report(said, met=met, what=what, expected=brief, found=told or value(found), hint=hint)
+    return report(said, met=met, what=what, expected=brief, found=difference or value(found), hint=hint)
 
 
 def _same(found: Any, expected: Any, rtol: float, atol: float) -> tuple[bool, str]:
-    """Whether two values are the same, and if not, how they differ (empty: as they look)."""
+    """Whether two values are the same, and how they differ; that is empty if the values themselves show it."""
     import torch
 
     if isinstance(expected, torch.Tensor) or isinstance(found, torch.Tensor):
@@ -52,21 +52,24 @@ def _same(found: Any, expected: Any, rtol: float, atol: float) -> tuple[bool, st
     if isinstance(expected, dict) and isinstance(found, dict):
         if found.keys() != expected.keys():
             return False, f"the keys {list(found)}"
-        pairs = [(repr(key), found[key], expected[key]) for key in expected]
-    elif isinstance(expected, (list, tuple)) and isinstance(found, (list, tuple)):
+        return _same_items([(repr(key), found[key], expected[key]) for key in expected], rtol, atol)
+    if isinstance(expected, (list, tuple)) and isinstance(found, (list, tuple)):
         if len(found) != len(expected):
             return False, f"{len(found)} values: {value(found)}"
-        pairs = [(str(place), one, other) for place, (one, other) in enumerate(zip(found, expected, strict=True))]
-    elif isinstance(expected, float) or (rtol and isinstance(expected, int)):
-        if not isinstance(found, (int, float)) or isinstance(found, bool):
-            return False, ""
-        return math.isclose(found, expected, rel_tol=rtol, abs_tol=atol), ""
-    else:
-        return bool(found == expected), ""
-    for key, one, other in pairs:
-        met, told = _same(one, other, rtol, atol)
+        pairs = zip(found, expected, strict=True)
+        return _same_items([(str(index), one, other) for index, (one, other) in enumerate(pairs)], rtol, atol)
+    if isinstance(expected, float) or (rtol and isinstance(expected, int)):
+        is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
+        return is_number and math.isclose(found, expected, rel_tol=rtol, abs_tol=atol), ""
+    return bool(found == expected), ""
+
+
+def _same_items(items: list[tuple[str, Any, Any]], rtol: float, atol: float) -> tuple[bool, str]:
+    """Whether the items of two containers are the same: each has a key, the value found and the one expected."""
+    for key, found, expected in items:
+        met, difference = _same(found, expected, rtol, atol)
         if not met:
-            return False, f"at {key}: {told or f'{value(one)}, not {value(other)}'}"
+            return False, f"at {key}: {difference or f'{value(found)}, not {value(expected)}'}"
     return True, ""
 
 
@@ -75,12 +78,12 @@ def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[
 
     if not isinstance(found, torch.Tensor):
         return False, f"{value(found)}, which is no tensor"
-    there = torch.as_tensor(expected, dtype=None if isinstance(expected, torch.Tensor) else found.dtype)
-    if found.shape != there.shape:
-        return False, f"the shape {tuple(found.shape)}, not {tuple(there.shape)}"
-    if rtol == 0 and found.dtype != there.dtype:
-        return False, f"the dtype {found.dtype}, not {there.dtype}"
-    one, other = found.detach().cpu(), there.detach().cpu()
+    wanted = torch.as_tensor(expected, dtype=None if isinstance(expected, torch.Tensor) else found.dtype)
+    if found.shape != wanted.shape:
+        return False, f"the shape {tuple(found.shape)}, not {tuple(wanted.shape)}"
+    if rtol == 0 and found.dtype != wanted.dtype:
+        return False, f"the dtype {found.dtype}, not {wanted.dtype}"
+    one, other = found.detach().cpu(), wanted.detach().cpu()
     if rtol == 0:
         return torch.equal(one, other), "" if one.numel() <= 8 else "other numbers"
     wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
@@ -93,21 +96,21 @@ def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[
 
 
 def values(found: Sequence[Any], expected: Sequence[Any], *, rtol: float = 1e-4, **said: Unpack[Said]) -> bool:
-    """Expect several numbers up to rounding; part of the points for part of them."""
+    """Expect several numbers up to rounding; each right one earns its share of the points."""
     right = [_same(one, other, rtol, 1e-6)[0] for one, other in zip(found, expected, strict=False)]
     credit = sum(right) / max(len(expected), 1)
     what = f"all of {subject('the values')} are right"
-    told = f"{sum(right)} of {len(expected)} right"
-    return report(said, met=len(right) == len(expected) and all(right), what=what, found=told, credit=credit)
+    count = f"{sum(right)} of {len(expected)} right"
+    return report(said, met=len(right) == len(expected) and all(right), what=what, found=count, credit=credit)
 
 
 def true(condition: Any, sentence: str, *, found: str = "", **said: Unpack[Said]) -> bool:
-    """Expect that something holds; a sentence says what, and `found` what there is instead."""
+    """Expect that a condition is true; `sentence` says what should be, and `found` what is instead."""
     return report(said, met=bool(condition), what=sentence, found="" if condition else found or "it does not hold")
 
 
 def at_most(found: float, limit: float, *, unit: str = "", **said: Unpack[Said]) -> bool:
-    """Expect a number up to a limit."""
+    """Expect a number to be at most `limit`."""
     if not isinstance(found, (int, float)):
         return report(said, met=False, what=f"{subject('it')} is a number", found=value(found), hint=_UNSET)
     text = f"{limit:g} {unit}".strip()
@@ -119,28 +122,28 @@ def at_most(found: float, limit: float, *, unit: str = "", **said: Unpack[Said])
 def choice(
     answer: Any, right: str, *, because: Mapping[str, str] | None = None, salt: str = "", **said: Unpack[Said]
 ) -> bool:
-    """Expect an answer to a question with a few choices, such as ``"b"``.
+    """Expect the right answer to a multiple-choice question, such as ``"b"``.
 
     Parameters
     ----------
     answer
         The student's.
     right
-        The right answer, or (so that it is not to be read in the notebook) the `digest` of it.
+        The right answer, or its `digest`, so that students cannot read it in the notebook.
     because
-        For wrong answers, what is wrong with each.
+        By wrong answer, what is wrong with it.
     salt
-        What the digest was made with.
+        The salt that the digest was made with.
     """
     given = str(answer).strip().lower()
     met = given == right.lower() or digest(given, salt) == right
-    told = value(answer) if answer is not Ellipsis else "no answer yet"
+    described = value(answer) if answer is not Ellipsis else "no answer yet"
     hint = _UNSET if answer is Ellipsis else (because or {}).get(given, "")
-    return report(said, met=met, what=f"{subject('the answer')} is the right one", found=told, hint=hint)
+    return report(said, met=met, what=f"{subject('the answer')} is the right one", found=described, hint=hint)
 
 
 def digest(answer: str, salt: str = "") -> str:
-    """What stands in a check for an answer that students are not to read there: it keeps honest people honest.
+    """A short hash that stands in a check for the right answer: it keeps honest people honest.
 
     >>> digest("b", "streams")
     '2116d7'
@@ -150,26 +153,26 @@ def digest(answer: str, salt: str = "") -> str:
 
 def shape(tensor: Any, expected: Sequence[int], **said: Unpack[Said]) -> bool:
     """Expect a tensor's shape."""
-    there = getattr(tensor, "shape", None)
-    met = there is not None and tuple(there) == tuple(expected)
-    told = str(tuple(there)) if there is not None else f"{value(tensor)}, which has no shape"
+    found = getattr(tensor, "shape", None)
+    met = found is not None and tuple(found) == tuple(expected)
+    described = str(tuple(found)) if found is not None else f"{value(tensor)}, which has no shape"
     name = subject("the tensor")
-    return report(said, met=met, what=f"{name} has the shape {tuple(expected)}", found=told)
+    return report(said, met=met, what=f"{name} has the shape {tuple(expected)}", found=described)
 
 
 def dtype(thing: Any, expected: torch.dtype, **said: Unpack[Said]) -> bool:
-    """Expect a dtype, of a tensor or of every floating-point tensor in a module."""
+    """Expect the dtype of a tensor, or of every floating-point tensor in a module."""
     import torch
 
     found = [(name, one) for name, one in tensors(thing) if isinstance(thing, torch.Tensor) or one.is_floating_point()]
     others = [f"{name} {one.dtype}".strip() for name, one in found if one.dtype != expected]
     name = subject("the tensor")
-    told = ", ".join(others[:3]) if found else f"{value(thing)}, which holds no tensor"
-    return report(said, met=bool(found) and not others, what=f"{name} has the dtype {expected}", found=told)
+    described = ", ".join(others[:3]) if found else f"{value(thing)}, which holds no tensor"
+    return report(said, met=bool(found) and not others, what=f"{name} has the dtype {expected}", found=described)
 
 
 def instance(thing: Any, kind: type, **said: Unpack[Said]) -> bool:
-    """Expect a value of a type."""
+    """Expect a value to be an instance of a type."""
     what = f"{subject('the value')} is a {kind.__name__}"
     hint = _UNSET if thing is Ellipsis else ""
     return report(said, met=isinstance(thing, kind), what=what, found=f"a {type(thing).__name__}", hint=hint)

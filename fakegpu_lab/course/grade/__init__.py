@@ -1,6 +1,8 @@
-"""Grading a class: each submission repaired, run in a process and folder of its own, and told what it is worth.
+"""Grading a class. Start with `one_submission`, then `whole_class`.
 
-``submissions`` finds them, ``repair`` puts locked cells back, ``sandbox`` starts ``confine`` (which takes away what a
-submission has no business with) and in it ``runner`` (which runs the cells); ``one`` grades one submission and ``many``
-a class; ``tables``, ``gradebook`` and ``pages`` tell the outcome. Nothing here is imported by a lesson.
+`submissions` finds what was handed in and `graded_lesson` the lesson to grade it by; `repair` puts locked cells back;
+`sandbox` runs the notebook in a confined process and folder of its own; `flags` is what an instructor should look at.
+`outcome` is the result, which `journal` keeps for a run that is resumed, and `outputs` writes as tables and pages.
+
+May import `course.lessons` and what is below. Lessons import nothing from here.
 """

@@ -1,8 +1,7 @@
-"""A lesson as a grader needs it: what is locked, what gives points, what is hidden. Made from its source notebook."""
+"""A lesson as the grader needs it, read from its source notebook: what is locked, graded and hidden."""
 
 from __future__ import annotations
 
-import ast
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,18 @@ from typing import Any
 import nbformat
 from pydantic import BaseModel
 
-from fakegpu_lab.course.grade.flags.source_text import code_of
+from fakegpu_lab.course.grade.flags.source_text import bound_names
 from fakegpu_lab.course.lessons import lesson as yaml
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 
 class LessonCell(BaseModel):
-    """A cell that nbgrader knows.
+    """A cell with nbgrader's metadata.
 
     Attributes
     ----------
     source, visible
-        With solution and hidden parts; and as it is released.
+        With solution and hidden parts; and as students get it.
     """
 
     grade_id: str
@@ -45,16 +44,16 @@ class LessonCell(BaseModel):
 
 
 class GradedLesson(BaseModel):
-    """A lesson to grade by.
+    """A lesson that submissions are graded by.
 
     Attributes
     ----------
     name, notebook
-        The assignment, and its notebook's name without ``.ipynb``.
+        The assignment's name, and its notebook's without ``.ipynb``.
     files
-        Other files of the lesson, by relative path: they are put over a submission's.
+        The lesson's other files, by relative path: they replace a submission's.
     given_by_solution
-        Names that the instructor's own solution binds: a student may, too.
+        Names that the instructor's own solution binds, so that a student may, too.
     """
 
     name: str
@@ -71,37 +70,47 @@ class GradedLesson(BaseModel):
 
     @property
     def max_score(self) -> float:
-        """All points."""
+        """The points of all cells."""
         return sum(cell.points for cell in self.checks)
 
 
 def find(name: str, roots: list[Path]) -> Path:
-    """Return the folder of a lesson's source: a path, a name in ``source/``, or the beginning of one (``03``).
+    """Return the folder of a lesson's source, given its path, its name in ``source/``, or a name's beginning (``03``).
 
     Raises
     ------
     FakeGpuError
-        There is none, or more than one.
+        There is no such lesson, or more than one.
     """
     given = Path(name)
     if given.suffix == ".ipynb" and given.is_file():
         return given.parent
-    if given.is_dir() and list(given.glob("*.ipynb")):
+    if _has_notebook(given):
         return given
-    known: dict[str, Path] = {}
-    for root in roots:
-        for folder in sorted((root / "source").glob("*")):
-            if folder.is_dir() and list(folder.glob("*.ipynb")):
-                known.setdefault(folder.name, folder)
+    known = _known_lessons(roots)
     if name in known:
         return known[name]
     near = [folder for known_name, folder in known.items() if known_name.startswith(name)]
     if len(near) == 1:
         return near[0]
-    which = ", ".join(sorted(known)) or "none"
     if near:
         raise FakeGpuError(f"{name} begins the names of {', '.join(folder.name for folder in near)}: name one.")
+    which = ", ".join(sorted(known)) or "none"
     raise FakeGpuError(f"There is no lesson {name}: there are {which}. A path to a source folder is understood, too.")
+
+
+def _known_lessons(roots: list[Path]) -> dict[str, Path]:
+    """The lessons in the roots' ``source/`` folders, by name; the first root that has a name wins."""
+    known: dict[str, Path] = {}
+    for root in roots:
+        for folder in sorted((root / "source").glob("*")):
+            if _has_notebook(folder):
+                known.setdefault(folder.name, folder)
+    return known
+
+
+def _has_notebook(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.glob("*.ipynb"))
 
 
 def load(folder: Path) -> GradedLesson:
@@ -110,7 +119,7 @@ def load(folder: Path) -> GradedLesson:
     Raises
     ------
     FakeGpuError
-        There is not one notebook, or its nbgrader metadata are wrong.
+        The folder does not have exactly one notebook, or its nbgrader metadata are wrong.
     """
     from fakegpu_lab.course.lessons.release import released
 
@@ -120,11 +129,27 @@ def load(folder: Path) -> GradedLesson:
         raise FakeGpuError(f"{folder} has {len(notebooks)} notebooks, and a lesson is one.")
     raw = notebooks[0].read_bytes()
     source = nbformat.reads(raw.decode("utf-8"), as_version=4)
-    starter = released(source)
-    visible = {cell.metadata.nbgrader.grade_id: cell for cell in starter.cells if _known(cell)}
+    cells = _lesson_cells(source, released(source))
+    files = _other_files(folder)
+    digest = hashlib.sha256(raw)
+    for name, content in files.items():
+        digest.update(content if name == yaml.FILE else name.encode() + b"\0" + content)
+    return GradedLesson(
+        name=folder.name,
+        notebook=notebooks[0].stem,
+        cells=cells,
+        files=files,
+        given_by_solution=sorted({name for cell in cells if cell.solution for name in bound_names(cell.source)}),
+        digest=digest.hexdigest(),
+    )
+
+
+def _lesson_cells(source: Any, starter: Any) -> list[LessonCell]:
+    """The cells with nbgrader's metadata, each with its source in the released notebook."""
+    visible = {cell.metadata.nbgrader.grade_id: cell for cell in starter.cells if _is_marked(cell)}
     cells = []
     for cell in source.cells:
-        if _known(cell):
+        if _is_marked(cell):
             meta = cell.metadata.nbgrader
             cells.append(
                 LessonCell(
@@ -138,47 +163,25 @@ def load(folder: Path) -> GradedLesson:
                     points=float(meta.get("points", 0)),
                 )
             )
-    files, digest = {}, hashlib.sha256(raw)
-    for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder)
-        if path.is_file() and path.suffix != ".ipynb" and inside.name != yaml.FILE and _ordinary(inside):
-            files[inside.as_posix()] = path.read_bytes()
-            digest.update(inside.as_posix().encode() + b"\0" + files[inside.as_posix()])
-    if (folder / yaml.FILE).is_file():
-        files[yaml.FILE] = yaml.load(folder).released().dump().encode()
-        digest.update(files[yaml.FILE])
-    given = sorted({name for cell in cells if cell.solution for name in bound(cell.source)})
-    return GradedLesson(
-        name=folder.name,
-        notebook=notebooks[0].stem,
-        cells=cells,
-        files=files,
-        given_by_solution=given,
-        digest=digest.hexdigest(),
-    )
+    return cells
 
 
-def _known(cell: Any) -> bool:
+def _is_marked(cell: Any) -> bool:
     meta = cell.metadata.get("nbgrader", {})
     return bool(meta.get("grade") or meta.get("solution") or meta.get("locked"))
 
 
-def _ordinary(path: Path) -> bool:
-    return not any(part.startswith(".") or part == "__pycache__" for part in path.parts)
+def _other_files(folder: Path) -> dict[str, bytes]:
+    """The lesson's files besides notebooks, by relative path; last the ``lesson.yaml`` as students get it."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        if path.is_file() and path.suffix != ".ipynb" and inside.name != yaml.FILE and not _is_hidden(inside):
+            files[inside.as_posix()] = path.read_bytes()
+    if (folder / yaml.FILE).is_file():
+        files[yaml.FILE] = yaml.load(folder).released().dump().encode()
+    return files
 
 
-def bound(source: str) -> set[str]:
-    """Names that a cell binds at its top level, if it can be parsed."""
-    try:
-        tree = ast.parse(code_of(source))
-    except SyntaxError:
-        return set()
-    found: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(node.name)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-        else:
-            found |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return found
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") or part == "__pycache__" for part in path.parts)

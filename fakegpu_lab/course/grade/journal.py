@@ -1,4 +1,4 @@
-"""What was graded already, a line each: a run that was cut off goes on from here."""
+"""The journal of a grading run: one line for each graded submission, so that an interrupted run can resume."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class Journal:
-    """A file of outcomes, valid for one lesson, as it is, under the same limits.
+    """A file of outcomes, valid for one edition of a lesson and the same limits.
 
     Parameters
     ----------
     path
-        The file. Without `resume`, one that is there is kept under another name.
+        The file. Without `resume`, an existing one is renamed.
     resume
-        Whether outcomes in it count.
+        Whether to use the outcomes in it.
     """
 
     def __init__(self, path: Path, lesson: GradedLesson, limits: Limits, *, resume: bool) -> None:
@@ -37,7 +37,7 @@ class Journal:
             if resume:
                 self._read()
             else:
-                os.replace(path, path.with_suffix(path.suffix + ".old"))  # noqa: PTH105 - over one that is there
+                os.replace(path, path.with_suffix(path.suffix + ".old"))  # noqa: PTH105 - replaces an older one
 
     def _read(self) -> None:
         for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -46,28 +46,28 @@ class Journal:
                 self._known[outcome.student, outcome.digest] = outcome
 
     def _outcome(self, line: str) -> Outcome | None:
-        """What a line tells; None if it is of another lesson, or was being written when the run was cut off."""
+        """A line's outcome; None if it belongs to another lesson, or was cut off in the middle."""
         try:
-            told = json.loads(line)
-            return Outcome.model_validate(told["outcome"]) if told["key"] == self._key else None
+            entry = json.loads(line)
+            return Outcome.model_validate(entry["outcome"]) if entry["key"] == self._key else None
         except (ValueError, KeyError, TypeError, ValidationError):
             return None
 
     def known(self, submission: Submission) -> Outcome | None:
-        """The outcome of exactly this submission, unless the grader itself had failed."""
+        """The outcome of exactly this submission, unless the grader itself failed."""
         found = self._known.get((submission.student, submission.digest))
         return None if found is None or found.status == "error" else found
 
     def add(self, outcome: Outcome) -> None:
-        """Write an outcome down, for good: it is on the disk when this returns."""
+        """Write an outcome; it is on the disk when this returns."""
         line = json.dumps({"key": self._key, "outcome": outcome.model_dump(mode="json")})
         with self.path.open("a", encoding="utf-8") as file:
-            file.write("\n" + line + "\n" if self._torn() else line + "\n")
+            file.write("\n" + line + "\n" if self._ends_within_line() else line + "\n")
             file.flush()
             os.fsync(file.fileno())
 
-    def _torn(self) -> bool:
-        """Whether the file ends within a line."""
+    def _ends_within_line(self) -> bool:
+        """Whether the last line is incomplete."""
         if not self.path.exists() or self.path.stat().st_size == 0:
             return False
         with self.path.open("rb") as file:

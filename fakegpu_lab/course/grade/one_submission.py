@@ -1,4 +1,4 @@
-"""One submission, graded: a function of a lesson and of files, so that it can run here, in a thread, or on Dask."""
+"""Grades one submission: a function of a lesson and files, so that it can run in a thread or on Dask."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from fakegpu_lab.course.grade.submissions import Submission
 
 TRIES = 2
-"""How often a submission's process is started, should it not start: that is the computer's fault."""
+"""How often to try to start a submission's process: if it does not start, that is the computer's fault."""
 
 
 def grade(
     submission: Submission, lesson: GradedLesson, limits: Limits, hide: list[str], until: str | None = None
 ) -> Outcome:
-    """Grade one submission, or the part of it that ends with the cell `until`. Whatever it does, this returns."""
+    """Grade one submission, or the part up to the cell `until`. This returns whatever the submission does."""
     confine.undumpable()
     began = time.monotonic()
     outcome = nothing_yet(submission, lesson)
@@ -39,7 +39,7 @@ def grade(
         names = [cell.id for cell in repaired.cells]
         if until in names:
             del repaired.cells[names.index(until) + 1 :]
-        _manual(outcome, lesson, repaired)
+        _leave_to_person(outcome, lesson, repaired)
         for attempt in range(1, TRIES + 1):
             try:
                 _run(outcome, lesson, repaired, submission, limits, hide)
@@ -52,7 +52,7 @@ def grade(
 
 
 def nothing_yet(submission: Submission, lesson: GradedLesson) -> Outcome:
-    """What came of a submission of which nothing has run: 0 points in every check."""
+    """The outcome before anything has run: 0 points in every check."""
     return Outcome(
         student=submission.student,
         lesson=lesson.name,
@@ -62,8 +62,8 @@ def nothing_yet(submission: Submission, lesson: GradedLesson) -> Outcome:
     )
 
 
-def _manual(outcome: Outcome, lesson: GradedLesson, repaired: repair.Repaired) -> None:
-    """Leave to a person what only a person can grade; an answer that nobody wrote is 0, as in nbgrader."""
+def _leave_to_person(outcome: Outcome, lesson: GradedLesson, repaired: repair.Repaired) -> None:
+    """Leave written answers to a person; an answer that is missing earns 0, as in nbgrader."""
     written = {cell.id: cell.source for cell in repaired.cells if cell.answer} | repaired.texts
     for cell, check in zip(lesson.checks, outcome.checks, strict=True):
         if cell.manual:
@@ -84,13 +84,13 @@ def _run(
     flags: set[str] = set()
     for cell in repaired.cells:
         if cell.kind == "student":
-            flags |= {f"{cell.id}: {found}" for found in source_text.look(cell.source)}
+            flags |= {f"{cell.id}: {found}" for found in source_text.flags_in(cell.source)}
     sandbox = Sandbox({**submission.files, **lesson.files}, limits, hide, name=lesson.name)
     answered: bool | None = None
     try:
         with sandbox:
             outcome.confined = sandbox.in_force
-            for cell, told in zip(repaired.cells, outcome.cells, strict=True):
+            for cell, shown in zip(repaired.cells, outcome.cells, strict=True):
                 if cell.answer:
                     answered = not cell.untouched
                 if cell.id in checks and cell.kind == "check":
@@ -104,8 +104,8 @@ def _run(
                         "given_by_solution": lesson.given_by_solution,
                     }
                 )
-                told.ran, told.outputs = True, message["outputs"]
-                flags |= {f"{cell.id}: {what}" for what in _changed(message, cell.kind)}
+                shown.ran, shown.outputs = True, message["outputs"]
+                flags |= {f"{cell.id}: {what}" for what in _tampered(message, cell.kind)}
                 if cell.kind == "check":
                     _score(checks[cell.id], message, flags)
                 if message["interrupted"]:
@@ -114,15 +114,15 @@ def _run(
                     if cell.kind == "check":
                         checks[cell.id].wrong = ["it did not end"]
     except EndedError as end:
-        outcome.status, outcome.reason = end.status, f"{end.reason}, in {told.id}"  # type: ignore[assignment]
+        outcome.status, outcome.reason = end.status, f"{end.reason}, in {shown.id}"  # type: ignore[assignment]
     outcome.peak_bytes = sandbox.peak_bytes
     outcome.processor_seconds = round(sandbox.processor_seconds, 2)
     flags |= sandbox.flags
     outcome.flags = sorted(flags)
 
 
-def _changed(message: dict[str, Any], kind: str) -> list[str]:
-    changed = [f"{what} had been replaced" for what in message.get("mended", [])]
+def _tampered(message: dict[str, Any], kind: str) -> list[str]:
+    changed = [f"{what} had been replaced" for what in message.get("restored", [])]
     changed += [f"the name {name} had been given another meaning" for name in message.get("rebound", [])]
     if message.get("threads") and kind == "check":
         changed.append("a thread of the notebook's own was running")
@@ -130,10 +130,11 @@ def _changed(message: dict[str, Any], kind: str) -> list[str]:
 
 
 def _score(check: CheckOutcome, message: dict[str, Any], flags: set[str]) -> None:
-    """Give points by nbgrader's rule (nbgrader/utils.py: determine_grade), but for its oddities.
+    """Give points by nbgrader's rule (nbgrader/utils.py: determine_grade), except for its oddities.
 
-    An error, or anything on stderr, is 0; a number is the points; any other value, or none, is all of them. nbgrader
-    gives all points for a negative number and NaN, and breaks off at one beyond the maximum: here that is 0, and told.
+    An error, or anything on stderr, earns 0; a number is the points; any other value, or none, earns all points.
+    nbgrader gives all points for a negative number and for NaN, and fails for one above the maximum: here these earn 0
+    and a flag.
     """
     check.ran, check.record = True, message.get("record")
     check.title = (check.record or {}).get("title", "")
@@ -150,15 +151,15 @@ def _score(check: CheckOutcome, message: dict[str, Any], flags: set[str]) -> Non
     else:
         check.points = check.max_points
     if not check.passed:
-        check.wrong = _wrong(check, errors, stderr)
+        check.wrong = _what_was_wrong(check, errors, stderr)
 
 
-def _wrong(check: CheckOutcome, errors: list[dict[str, Any]], stderr: list[dict[str, Any]]) -> list[str]:
+def _what_was_wrong(check: CheckOutcome, errors: list[dict[str, Any]], stderr: list[dict[str, Any]]) -> list[str]:
     parts = [part for part in (check.record or {}).get("parts", []) if not part["met"]]
-    told = [f"{part['what']}: {part['found']}" if part["found"] else str(part["what"]) for part in parts]
-    told += [f"{out['ename']}: {out['evalue']}".rstrip(": ")[:300] for out in errors]
-    if not told and stderr:
-        told = ["it wrote to stderr: " + str(stderr[0]["text"]).strip()[:200]]
-    if not told and (check.record or {}).get("unsolved"):
-        told = ["nothing was written"]
-    return told or ["not all points"]
+    wrong = [f"{part['what']}: {part['found']}" if part["found"] else str(part["what"]) for part in parts]
+    wrong += [f"{out['ename']}: {out['evalue']}".rstrip(": ")[:300] for out in errors]
+    if not wrong and stderr:
+        wrong = ["it wrote to stderr: " + str(stderr[0]["text"]).strip()[:200]]
+    if not wrong and (check.record or {}).get("unsolved"):
+        wrong = ["nothing was written"]
+    return wrong or ["not all points"]

@@ -1,4 +1,4 @@
-"""What came of a submission: picklable, and JSON for the journal from which a grading run goes on."""
+"""The outcome of a submission: picklable for Dask, JSON for the journal."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from pydantic import BaseModel, Field
 Status = Literal[
     "graded", "timeout", "memory", "processes", "output", "disk", "crashed", "unreadable", "empty", "error"
 ]
-"""``graded``: to its end. ``unreadable`` and ``empty``: nothing could be run. ``error``: the grader's own fault.
-The rest: what ended it; the points that it had earned before stay."""
+"""``graded``: all of it ran. ``unreadable`` and ``empty``: nothing could run. ``error``: the grader itself failed.
+The rest say what ended it; the points earned before that stay."""
 
 
 class CheckOutcome(BaseModel):
-    """What came of one graded cell.
+    """The outcome of one graded cell.
 
     Attributes
     ----------
     points
-        None where a person gives them.
+        None if a person gives them.
     answer
-        Whether anything was written where the answer belongs; None where that cannot be told.
+        Whether the answer's cell has anything written in it; None if that is not known.
     wrong
-        What was expected and what was found, for each part that was not met; or the error.
+        For each part that was not met, what was expected and found; or the error.
     record
-        The check's own `fakegpu_lab.course.checks.result.CheckRecord`, as JSON, where it has one.
+        The check's own `fakegpu_lab.course.checks.record.CheckRecord`, as JSON, if it has one.
     """
 
     grade_id: str
@@ -44,7 +44,7 @@ class CheckOutcome(BaseModel):
 
 
 class CellOutcome(BaseModel):
-    """A cell and what it showed, for the feedback page."""
+    """A cell and its outputs, for the feedback page."""
 
     id: str
     kind: str
@@ -54,24 +54,24 @@ class CellOutcome(BaseModel):
 
 
 class Outcome(BaseModel):
-    """What came of one submission.
+    """The outcome of one submission.
 
     Attributes
     ----------
     reason
-        One sentence where the status is not ``"graded"``.
+        A sentence, if the status is not ``"graded"``.
     flags
-        What an instructor should look at: no points are taken for it.
+        What an instructor should look at; it costs no points.
     notes
-        What was mended, or noticed, and is nobody's fault.
+        What was repaired or noticed, and is nobody's fault.
     seconds
-        Of the clock's time.
+        Wall-clock time.
     processor_seconds
-        Of the processor's time, as far as it was seen.
+        Processor time, as far as it was observed.
     peak_bytes
-        The most memory that its processes were seen to hold.
+        The most memory that its processes were observed to hold.
     confined
-        What kept it from other files, the network, too much memory.
+        The protections in force: against reading other files, using the network, taking too much memory.
     """
 
     student: str
@@ -91,12 +91,12 @@ class Outcome(BaseModel):
 
     @property
     def score(self) -> float:
-        """All points that a program can give."""
+        """The points of all checks."""
         return round(sum(check.points or 0.0 for check in self.checks), 6)
 
     @property
     def max_score(self) -> float:
-        """All points there are."""
+        """The points possible."""
         return sum(check.max_points for check in self.checks)
 
     @property

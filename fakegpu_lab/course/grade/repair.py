@@ -1,9 +1,9 @@
-"""A submitted notebook, made gradable: locked cells are as the lesson has them, whatever a student did to them."""
+"""Makes a submitted notebook gradable: restores locked cells, whatever a student did to them."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import BaseModel
 
@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson, LessonCell
 
 
+_Placed: TypeAlias = "list[tuple[str | None, dict[str, Any]]]"
+"""Submitted cells in order, each with the grade_id of the lesson's cell that it is, or None."""
+
+
 class UnreadableError(Exception):
-    """What was submitted is no notebook with anything in it.
+    """The submitted file is not a notebook, or has nothing in it.
 
     Attributes
     ----------
@@ -35,11 +39,11 @@ class Cell(BaseModel):
     kind
         ``"student"``, ``"locked"`` or ``"check"``.
     source, visible
-        What runs, hidden parts included; and what a student may see of it.
+        What runs, with hidden parts; and what a student may see of it.
     answer
         Whether this is an exercise's answer cell.
     untouched
-        Whether the answer is still the starter's.
+        Whether the answer is still as the student got it.
     """
 
     id: str
@@ -51,14 +55,14 @@ class Cell(BaseModel):
 
 
 class Repaired(BaseModel):
-    """What is run, and what was mended for it.
+    """The cells to run, and what was repaired.
 
     Attributes
     ----------
     texts
-        Written answers, by grade_id: a person reads them.
+        Written answers, by grade_id, for a person to read.
     notes
-        Sentences: what was mended.
+        Sentences: what was repaired.
     """
 
     cells: list[Cell]
@@ -67,12 +71,12 @@ class Repaired(BaseModel):
 
 
 def read(raw: bytes) -> list[dict[str, Any]]:
-    """Return a notebook's cells; of the notebook format only what is needed is asked for.
+    """Return a notebook's cells; it needs only the parts of the notebook format that grading uses.
 
     Raises
     ------
     UnreadableError
-        It is no notebook, or has no cells.
+        The file is not a notebook, or its cells are empty.
     """
     if not raw.strip():
         raise UnreadableError("empty", "the file is empty")
@@ -112,18 +116,30 @@ def _cell(cell: dict[str, Any]) -> dict[str, Any]:
 def repair(lesson: GradedLesson, cells: list[dict[str, Any]]) -> Repaired:
     """Put the lesson's locked cells back into a submission's cells.
 
-    A locked cell that was edited gets its text back, of copies the last stays, one that was deleted comes back behind
-    the cell that it follows in the lesson. A locked cell that lost its mark is known by its text. Cells of the
-    student's own, and copies of answers, run where they stand. (nbgrader's OverwriteCells and DeduplicateIds do the
-    same, but for the deleted ones.)
+    A locked cell that was edited gets its source back; of copies, the last one stays; a deleted one returns behind the
+    cell that it follows in the lesson. A locked cell that lost its metadata is recognized by its source. The student's
+    own cells, and copies of answers, run where they are. (nbgrader's OverwriteCells and DeduplicateIds do the same,
+    except for deleted cells.)
     """
     known = {cell.grade_id: cell for cell in lesson.cells}
-    by_text = {cell.visible.strip(): cell.grade_id for cell in lesson.cells if cell.locked}
     notes: list[str] = []
+    placed = _identified(lesson, cells, notes)
+    _put_back_missing(lesson, placed, notes)
+    runnable = [_runnable(known[name] if name else None, cell, i, notes) for i, (name, cell) in enumerate(placed)]
+    texts = {
+        name: cell["source"] for name, cell in placed if name and known[name].manual and known[name].cell_type != "code"
+    }
+    return Repaired(cells=[cell for cell in runnable if cell is not None], texts=texts, notes=notes)
+
+
+def _identified(lesson: GradedLesson, cells: list[dict[str, Any]], notes: list[str]) -> _Placed:
+    """Find the cell of the lesson that each submitted cell is; of copies, only the last one is."""
+    known = {cell.grade_id: cell for cell in lesson.cells}
+    by_source = {cell.visible.strip(): cell.grade_id for cell in lesson.cells if cell.locked}
     seen: set[str] = set()
-    placed: list[tuple[str | None, dict[str, Any]]] = []
+    placed: _Placed = []
     for cell in reversed(cells):
-        name = cell["id"] if cell["id"] in known else by_text.get(cell["source"].strip())
+        name = cell["id"] if cell["id"] in known else by_source.get(cell["source"].strip())
         if name in seen and name is not None:
             if known[name].locked:
                 notes.append(f"a copy of the locked cell {name} was removed")
@@ -134,27 +150,29 @@ def repair(lesson: GradedLesson, cells: list[dict[str, Any]]) -> Repaired:
             seen.add(name)
         placed.append((name, cell))
     placed.reverse()
+    return placed
+
+
+def _put_back_missing(lesson: GradedLesson, placed: _Placed, notes: list[str]) -> None:
+    """Insert the locked cells that are missing."""
+    seen = {name for name, _ in placed}
     for i, wanted in enumerate(lesson.cells):
-        if wanted.grade_id not in seen:
-            if wanted.locked:
-                _insert(placed, wanted, {cell.grade_id for cell in lesson.cells[:i]})
-                notes.append(f"the locked cell {wanted.grade_id} was missing: it was put back")
-            else:
-                notes.append(f"the answer cell {wanted.grade_id} is missing")
-    made = [_made((name and known[name]) or None, cell, i, notes) for i, (name, cell) in enumerate(placed)]
-    texts = {
-        name: cell["source"] for name, cell in placed if name and known[name].manual and known[name].cell_type != "code"
-    }
-    return Repaired(cells=[cell for cell in made if cell is not None], texts=texts, notes=notes)
+        if wanted.grade_id in seen:
+            continue
+        if wanted.locked:
+            _insert(placed, wanted, {cell.grade_id for cell in lesson.cells[:i]})
+            notes.append(f"the locked cell {wanted.grade_id} was missing: it was put back")
+        else:
+            notes.append(f"the answer cell {wanted.grade_id} is missing")
 
 
-def _insert(placed: list[tuple[str | None, dict[str, Any]]], wanted: LessonCell, before: set[str]) -> None:
-    """Put a locked cell behind the last cell that stands before it in the lesson."""
+def _insert(placed: _Placed, wanted: LessonCell, before: set[str]) -> None:
+    """Insert a locked cell behind the last cell that precedes it in the lesson."""
     at = max((i + 1 for i, (name, _) in enumerate(placed) if name in before), default=0)
     placed.insert(at, (wanted.grade_id, {"type": wanted.cell_type, "source": wanted.visible, "id": wanted.grade_id}))
 
 
-def _made(wanted: LessonCell | None, cell: dict[str, Any], position: int, notes: list[str]) -> Cell | None:
+def _runnable(wanted: LessonCell | None, cell: dict[str, Any], position: int, notes: list[str]) -> Cell | None:
     if wanted is None:
         if cell["type"] != "code" or not cell["source"].strip():
             return None

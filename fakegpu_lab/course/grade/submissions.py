@@ -1,4 +1,4 @@
-"""What was handed in: nbgrader's folders, loose notebooks, or the zip of a learning platform."""
+"""Finds submissions: in nbgrader's folders, as loose notebooks, or in a learning platform's zip."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import io
 import re
 import zipfile
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from pydantic import BaseModel
 
 from fakegpu_lab.course.grade.sandbox.limits import LARGEST
 from fakegpu_lab.hardware.errors import FakeGpuError
 
-_PLATFORM = re.compile(r"(_assignsubmission_file(_.*)?|_onlinetext(_.*)?)$")  # Moodle's folders
+_PLATFORM = re.compile(r"(_assignsubmission_file(_.*)?|_onlinetext(_.*)?)$")  # at the end of Moodle's folder names
 
 
 class Submission(BaseModel):
@@ -22,13 +23,13 @@ class Submission(BaseModel):
     Attributes
     ----------
     student
-        From the folder's or the file's name.
+        The name, from the folder's or the file's.
     notebook
         The file's bytes.
     files
-        What else lies beside it, by relative path.
+        The other files, by relative path.
     problem
-        Why there is no notebook to grade; empty if there is one.
+        Why there is nothing to grade; empty if there is a notebook.
     """
 
     student: str
@@ -40,7 +41,7 @@ class Submission(BaseModel):
 
     @property
     def digest(self) -> str:
-        """What the outcome depends on."""
+        """A hash of everything that the outcome depends on."""
         found = hashlib.sha256(self.student.encode() + b"\0" + self.problem.encode() + b"\0" + self.notebook)
         for name in sorted(self.files):
             found.update(name.encode() + b"\0" + hashlib.sha256(self.files[name]).digest())
@@ -53,12 +54,12 @@ def collect(path: Path, assignment: str, notebook: str, pattern: str | None = No
     Parameters
     ----------
     path
-        A folder as nbgrader has it (``student/assignment/notebook.ipynb``), folders of students, loose notebooks
-        named after them, or a zip of any of these.
+        nbgrader's folder (``student/assignment/notebook.ipynb``), folders of students, loose notebooks named after
+        them, or a zip of any of these.
     assignment, notebook
         The lesson's name and its notebook's.
     pattern
-        A regular expression with one group, which finds the student in the notebook's relative path.
+        A regular expression whose one group finds the student in the notebook's relative path.
 
     Raises
     ------
@@ -66,9 +67,9 @@ def collect(path: Path, assignment: str, notebook: str, pattern: str | None = No
         There is no such folder, it is empty, or the zip cannot be read.
     """
     if path.is_dir():
-        tree = _folder(path)
+        tree = _read_folder(path)
     elif path.is_file() and zipfile.is_zipfile(path):
-        tree = _zip(path.read_bytes(), str(path))
+        tree = _read_zip(path.read_bytes(), str(path))
     elif path.is_file() and path.suffix == ".ipynb":
         tree = {path.name: path.read_bytes()}
     elif path.exists():
@@ -81,7 +82,7 @@ def collect(path: Path, assignment: str, notebook: str, pattern: str | None = No
     return sorted(found, key=lambda one: one.student)
 
 
-def _folder(path: Path) -> dict[str, bytes]:
+def _read_folder(path: Path) -> dict[str, bytes]:
     tree: dict[str, bytes] = {}
     for file in sorted(path.rglob("*")):
         inside = file.relative_to(path)
@@ -96,8 +97,8 @@ def _folder(path: Path) -> dict[str, bytes]:
     return tree
 
 
-def _zip(raw: bytes, name: str) -> dict[str, bytes]:
-    """Unpack in memory: no name in a zip can reach a file of this computer, and no file in it grows without bounds."""
+def _read_zip(raw: bytes, name: str) -> dict[str, bytes]:
+    """Unpack in memory: no name in a zip can reach a file of this computer, no file in it grows without bounds."""
     tree: dict[str, bytes] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
@@ -118,12 +119,12 @@ def _zip(raw: bytes, name: str) -> dict[str, bytes]:
 
 
 def _unpacked(tree: dict[str, bytes]) -> dict[str, bytes]:
-    """Open zips within: students hand them in."""
+    """Open zips inside: students hand them in."""
     found: dict[str, bytes] = {}
     for name, content in tree.items():
         if name.endswith(".zip"):
             try:
-                inner = _zip(content, name)
+                inner = _read_zip(content, name)
             except FakeGpuError:
                 found[name] = content
                 continue
@@ -134,73 +135,104 @@ def _unpacked(tree: dict[str, bytes]) -> dict[str, bytes]:
     return found
 
 
+class _Entry(NamedTuple):
+    """One student's part of what was handed in: a top-level folder, or a loose notebook.
+
+    Attributes
+    ----------
+    name
+        The folder's name or the file's.
+    loose
+        Whether it is a notebook outside folders.
+    files
+        Contents by path in the folder; the path of an empty folder ends with a slash.
+    """
+
+    name: str
+    loose: bool
+    files: dict[str, bytes]
+
+
+def _entries(tree: dict[str, bytes]) -> list[_Entry]:
+    entries: dict[tuple[str, bool], _Entry] = {}
+    for path, content in tree.items():
+        name, slash, inside = path.partition("/")
+        if slash:
+            entries.setdefault((name, False), _Entry(name, False, {})).files[inside] = content
+        elif name.endswith(".ipynb"):
+            entries.setdefault((name, True), _Entry(name, True, {})).files[name] = content
+    return list(entries.values())
+
+
 def _grouped(tree: dict[str, bytes], assignment: str, notebook: str, pattern: str | None) -> list[Submission]:
-    groups: dict[str, dict[str, bytes]] = {}
-    for name, content in tree.items():
-        parts = name.split("/")
-        if len(parts) == 1:
-            if name.endswith(".ipynb"):
-                groups.setdefault(f"\0{name}", {})[name] = content
-        else:
-            groups.setdefault(parts[0], {})["/".join(parts[1:])] = content
-    if len(groups) == 1 and pattern is None:  # a zip often has one folder around everything
-        (only, inside), *_ = groups.items()
-        students = {name.split("/")[0] for name in inside if "/" in name}
-        notebooks = [name for name in inside if name.endswith(".ipynb") and "/" not in name]
-        if not only.startswith("\0") and assignment not in students and (len(students) > 1 or len(notebooks) > 1):
-            return _grouped(inside, assignment, notebook, None)
-    found = []
-    for key, files in groups.items():
-        found += _submission(key, files, assignment, notebook, pattern)
-    names: dict[str, int] = {}
+    """A submission for each student, with unique names."""
+    entries = _entries(tree)
+    if len(entries) == 1 and pattern is None and _is_wrapper(entries[0], assignment):
+        return _grouped(entries[0].files, assignment, notebook, None)
+    found = [_submission(entry, assignment, notebook, pattern) for entry in entries]
+    counts: dict[str, int] = {}
     for one in found:
-        names[one.student] = count = names.get(one.student, 0) + 1
+        counts[one.student] = count = counts.get(one.student, 0) + 1
         if count > 1:
             one.notes.append(f"there is more than one submission of {one.student}")
             one.student = f"{one.student} ({count})"
     return found
 
 
-def _submission(
-    key: str, files: dict[str, bytes], assignment: str, notebook: str, pattern: str | None
-) -> list[Submission]:
-    loose = key.startswith("\0")
-    student = _student(key[1:].removesuffix(".ipynb"), notebook) if loose else _PLATFORM.sub("", key)
-    mine = {name.split("/", 1)[1]: raw for name, raw in files.items() if name.startswith(f"{assignment}/")}
-    others = {name.split("/")[0] for name in files if "/" in name}
-    if not mine and not loose and others and not any(name.endswith(".ipynb") for name in files if "/" not in name):
-        deep = [name for name in files if name.endswith(".ipynb")]
-        if len(deep) == 1:
-            folder = deep[0].rsplit("/", 1)[0] + "/"
-            mine = {name.removeprefix(folder): raw for name, raw in files.items() if name.startswith(folder)}
-    files = {name: raw for name, raw in (mine or files).items() if not name.endswith("/")}
-    stamp = files.pop("timestamp.txt", b"").decode("utf-8", "replace").strip()[:100]
-    made = Submission(student=student, timestamp=stamp)
-    notebooks = [name for name in files if name.endswith(".ipynb")]
-    named = [name for name in notebooks if Path(name).stem == notebook]
-    if len(notebooks) == 0:
+def _is_wrapper(entry: _Entry, assignment: str) -> bool:
+    """Whether it is no student's, but a folder around everything, as zips often have."""
+    folders = {path.split("/")[0] for path in entry.files if "/" in path}
+    notebooks = [path for path in entry.files if path.endswith(".ipynb") and "/" not in path]
+    return not entry.loose and assignment not in folders and (len(folders) > 1 or len(notebooks) > 1)
+
+
+def _submission(entry: _Entry, assignment: str, notebook: str, pattern: str | None) -> Submission:
+    stem = entry.name.removesuffix(".ipynb")
+    student = _student_of_file(stem, notebook) if entry.loose else _PLATFORM.sub("", entry.name)
+    files = _files_of_assignment(entry.files, assignment)
+    timestamp = files.pop("timestamp.txt", b"").decode("utf-8", "replace").strip()[:100]
+    made = Submission(student=student, timestamp=timestamp)
+    notebooks = [path for path in files if path.endswith(".ipynb")]
+    if not notebooks:
         made.problem = "there is no notebook in it"
-        return [made]
-    chosen = min(named or notebooks, key=lambda name: (name.count("/"), len(name), name))
+        return made
+    named = [path for path in notebooks if Path(path).stem == notebook]
+    chosen = min(named or notebooks, key=lambda path: (path.count("/"), len(path), path))
     if len(notebooks) > 1:
         made.notes.append(f"it has {len(notebooks)} notebooks: {chosen} was graded")
     if pattern is not None:
-        found = re.search(pattern, f"{key.strip(chr(0))}" if loose else f"{key}/{chosen}")
-        made.student = found.group(1) if found and found.groups() else student
+        match = re.search(pattern, entry.name if entry.loose else f"{entry.name}/{chosen}")
+        made.student = match.group(1) if match and match.groups() else student
     made.notebook = files[chosen]
+    _add_other_files(made, files)
+    return made
+
+
+def _files_of_assignment(files: dict[str, bytes], assignment: str) -> dict[str, bytes]:
+    """The files in the assignment's folder; without one, those beside the only notebook; else all."""
+    folder = f"{assignment}/"
+    notebooks = [path for path in files if path.endswith(".ipynb")]
+    if not any(path.startswith(folder) for path in files) and len(notebooks) == 1:
+        folder = notebooks[0].rpartition("/")[0] + "/"
+    mine = {path.removeprefix(folder): content for path, content in files.items() if path.startswith(folder)}
+    return {path: content for path, content in (mine or files).items() if not path.endswith("/")}
+
+
+def _add_other_files(submission: Submission, files: dict[str, bytes]) -> None:
+    """Keep what is not a notebook, up to `LARGEST` bytes together with the notebooks."""
     total = 0
-    for name, raw in sorted(files.items()):
-        total += len(raw)
-        if name not in notebooks:
-            if total > LARGEST:
-                made.notes.append("it has more files than 50 MiB: some were left behind")
-                break
-            made.files[name] = raw
-    return [made]
+    for path, content in sorted(files.items()):
+        total += len(content)
+        if path.endswith(".ipynb"):
+            continue
+        if total > LARGEST:
+            submission.notes.append("it has more files than 50 MiB: some were left behind")
+            break
+        submission.files[path] = content
 
 
-def _student(stem: str, notebook: str) -> str:
-    """Who handed in a loose notebook: its name, without the lesson's."""
+def _student_of_file(stem: str, notebook: str) -> str:
+    """The student's name from that of a loose notebook, without the lesson's."""
     for affix in (f"{notebook}_", f"{notebook}-"):
         stem = stem.removeprefix(affix)
     for affix in (f"_{notebook}", f"-{notebook}"):

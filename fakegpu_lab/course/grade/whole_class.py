@@ -1,4 +1,4 @@
-"""A class graded: by some workers of this computer, or by those of a Dask cluster. The grades are the same."""
+"""Grades a class: with workers on this computer or on a Dask cluster. The grades are the same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.course.grade.submissions import Submission
 
 DASK_TRIES = 2
-"""How often Dask starts a submission anew whose worker was lost."""
+"""How often Dask repeats a submission whose worker was lost."""
 
 
 def run(
@@ -39,13 +39,13 @@ def run(
     Parameters
     ----------
     journal
-        Each outcome is written to it as soon as it is there; those it knows are not made again.
+        Each outcome is written to it at once; a submission whose outcome it has is not graded again.
     jobs
         How many submissions are graded at once.
     scheduler
-        The address of a Dask scheduler; its workers grade then. They need fakegpu_lab of the same version.
+        The address of a Dask scheduler whose workers are to grade. They need the same version of fakegpu_lab.
     done
-        Called with each outcome, in the order in which they come.
+        Called with each outcome, in the order in which they arrive.
     """
     outcomes: dict[int, Outcome] = {}
     todo: list[int] = []
@@ -56,18 +56,18 @@ def run(
         else:
             outcomes[i] = known
             done(known)
-    made = _on_dask if scheduler else _here
-    for i, outcome in made([submissions[i] for i in todo], lesson, limits, hide, scheduler or jobs):
+    grade_all = _on_dask if scheduler else _in_threads
+    for i, outcome in grade_all([submissions[i] for i in todo], lesson, limits, hide, scheduler or jobs):
         outcomes[todo[i]] = outcome
         journal.add(outcome)
         done(outcome)
     return [outcomes[i] for i in range(len(submissions))]
 
 
-def _here(
+def _in_threads(
     submissions: list[Submission], lesson: GradedLesson, limits: Limits, hide: list[str], jobs: Any
 ) -> Iterator[tuple[int, Outcome]]:
-    """Grade with threads: the work is done by the submissions' own processes."""
+    """Grade in threads; the submissions' own processes do the work."""
     waiting = list(enumerate(submissions))
     waiting.reverse()
     running: dict[Future[Outcome], int] = {}
@@ -80,7 +80,7 @@ def _here(
             finished, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in finished:
                 yield running.pop(future), future.result()
-    except BaseException:  # Ctrl-C: what runs is ended now, and graded when the run is resumed
+    except BaseException:  # Ctrl-C ends what is running; --resume grades it
         process.stop_all()
         raise
     finally:
@@ -88,7 +88,7 @@ def _here(
 
 
 def _grade(submission: Submission, lesson: GradedLesson, limits: Limits, hide: list[str]) -> Outcome:
-    """Grade one; what goes wrong in the grader itself is an outcome, too, and costs no other submission its own."""
+    """Grade one submission; an error in the grader is an outcome, too, and does not affect other submissions."""
     try:
         return grade(submission, lesson, limits, hide)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The lesson that a notebook is: its exercises' attempts, its hints, where progress is saved."""
+"""The lesson of the open notebook, in this kernel: attempts, hints, and the student's progress."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fakegpu_lab.course.checks.result import CheckRecord
+    from fakegpu_lab.course.checks.record import CheckRecord
     from fakegpu_lab.course.expect.attempt import Attempt
     from fakegpu_lab.course.lessons.lesson import Lesson
 
 
-class NotSolvedYet(NotImplementedError):  # noqa: N818 - no error, but a state
-    """A cell is still as it was given out. It stops “Run all”, and is shown as a friendly note, not as an error."""
+class NotSolvedYet(NotImplementedError):  # noqa: N818 - a state rather than an error
+    """A cell is still as students get it. This stops “Run all”, and is shown as a friendly note, not as an error."""
 
 
 class Classroom:
-    """What is known of the lesson in this kernel.
+    """The state of a lesson in this kernel.
 
     Attributes
     ----------
     lesson
-        What ``%lesson`` named; without it, exercises have no titles, no hints, and no progress is saved.
+        The lesson of ``%lesson``; without it, exercises have no titles and no hints, and no progress is saved.
     attempts
-        By exercise, the last run of its cell.
+        The last run of each exercise's cell, by the exercise's id.
     latest
         The exercise that was run or checked last.
     """
@@ -42,7 +42,7 @@ class Classroom:
         self._hints: dict[str, int] = {}
 
     def exercise(self, name: str) -> Exercise:
-        """What is known of an exercise; of one that no lesson names, its id."""
+        """The exercise of this id; without a lesson, one with a title made from the id."""
         self.latest = name
         if self.lesson is None:
             return Exercise(id=name, title=name.replace("-", " ").capitalize())
@@ -51,13 +51,13 @@ class Classroom:
     def _file(self) -> Path | None:
         return progress.path_for(self.lesson.name, self._folder) if self.lesson is not None else None
 
-    def _with_hints(self) -> Lesson:
+    def _loaded_lesson(self) -> Lesson:
         if self.lesson is None:
             raise FakeGpuError("There are no hints without a lesson: run the notebook's first cell (%lesson …).")
         return self.lesson
 
     def checked(self, record: CheckRecord) -> str:
-        """Save what came of a check, and return what is to be said if that was impossible."""
+        """Save the result of a check; return a sentence if that failed."""
         path = self._file()
         if path is None or self.lesson is None:
             return ""
@@ -68,14 +68,14 @@ class Classroom:
         return ""
 
     def hint(self, name: str = "") -> str:
-        """The next hint of an exercise (by default: of the latest), as Markdown; after the last, all again.
+        """The hints of an exercise (by default the latest) up to the next one, as Markdown.
 
         Raises
         ------
         FakeGpuError
             There is no such exercise, or no lesson.
         """
-        lesson = self._with_hints()
+        lesson = self._loaded_lesson()
         name = name or self.latest
         if not name:
             known = ", ".join(one.id for one in lesson.exercises)
@@ -88,14 +88,14 @@ class Classroom:
         return "\n\n".join(shown) + more
 
     def next_hint(self, name: str) -> tuple[tuple[str, ...], int]:
-        """The hints of an exercise up to the next one, which is noted as seen; and how many are left.
+        """The hints of an exercise up to the next one, which counts as seen from now on; and how many are left.
 
         Raises
         ------
         FakeGpuError
             There is no such exercise, or no lesson.
         """
-        lesson = self._with_hints()
+        lesson = self._loaded_lesson()
         exercise = lesson.exercise(name)
         self.latest = name
         if not exercise.hints:
@@ -105,6 +105,6 @@ class Classroom:
         number = min(seen + 1, len(exercise.hints))
         self._hints[name] = number
         if path is not None:
-            with contextlib.suppress(OSError):  # a folder that cannot be written to is told of by the check
+            with contextlib.suppress(OSError):  # the check reports a folder that is not writable
                 progress.hinted(path, lesson, name, number)
         return exercise.hints[:number], len(exercise.hints) - number

@@ -1,4 +1,4 @@
-"""``lesson.yaml``: what a lesson is, asks and hints at; and where lessons are found."""
+"""The format of ``lesson.yaml``, and where lessons are found."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Strict(BaseModel):
 
 
 class WrongSolution(_Strict):
-    """A solution that must not earn all points: what a student is likely to write first."""
+    """A solution that must not earn all points, such as a student is likely to write first."""
 
     why: str = Field(description="the mistake, in a phrase")
     code: str = Field(
@@ -40,19 +40,19 @@ class Exercise(_Strict):
 
     @property
     def check_id(self) -> str:
-        """The ``grade_id`` of its check cell; that of its solution cell is `id`."""
+        """The ``grade_id`` of the check cell; the solution cell's is `id`."""
         return f"{self.id}-check"
 
 
 class Budget(_Strict):
-    """What running the whole lesson may take."""
+    """The time and memory that running the whole lesson may take."""
 
     seconds: float = Field(default=60, gt=0, description="of a processor; by the clock, three times that")
     memory: str = Field(default="800MB", description="of the kernel's process")
 
 
 class Lesson(_Strict):
-    """A lesson, as its ``lesson.yaml`` tells it. The name is its folder's, and its notebook's."""
+    """A lesson, as described by its ``lesson.yaml``. Its folder and its notebook have its name."""
 
     name: str = Field(default="", exclude=True)
     title: str = Field(examples=["Where tensors are"])
@@ -85,7 +85,7 @@ class Lesson(_Strict):
         Raises
         ------
         FakeGpuError
-            There is none.
+            There is no such exercise.
         """
         for one in self.exercises:
             if one.id == name:
@@ -94,15 +94,15 @@ class Lesson(_Strict):
         raise FakeGpuError(f"The lesson {self.name} has no exercise {name!r}; it has {known}.")
 
     def released(self) -> Lesson:
-        """What students get: without the wrong solutions."""
+        """The lesson as students get it, without the wrong solutions."""
         exercises = tuple(one.model_copy(update={"wrong": ()}) for one in self.exercises)
         return self.model_copy(update={"exercises": exercises})
 
     def dump(self) -> str:
         """Write it as YAML."""
-        said = self.model_dump(mode="json", exclude_defaults=True) | {"hardware": self.hardware}
-        plain = {name: said[name] for name in type(self).model_fields if name in said}
-        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=110)
+        content = self.model_dump(mode="json", exclude_defaults=True) | {"hardware": self.hardware}
+        in_order = {name: content[name] for name in type(self).model_fields if name in content}
+        return yaml.safe_dump(in_order, sort_keys=False, allow_unicode=True, width=110)
 
 
 def load(folder: str | Path) -> Lesson:
@@ -111,26 +111,26 @@ def load(folder: str | Path) -> Lesson:
     Raises
     ------
     FakeGpuError
-        There is none, or it is no lesson's.
+        There is no such file, or it does not describe a lesson.
     """
     path = Path(folder) / FILE
     try:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError:
         raise FakeGpuError(f"There is no lesson in {folder}: it has no {FILE}.") from None
     except yaml.YAMLError as error:
         raise FakeGpuError(f"{path}: {invalid_yaml(error)}") from None
-    if not isinstance(told, dict):
+    if not isinstance(content, dict):
         raise FakeGpuError(f"{path} has no fields: a lesson has a title, a goal, minutes.")
     try:
-        return Lesson(**{"name": re.sub(r"\.\d+$", "", path.resolve().parent.name), **told})
+        return Lesson(**{"name": re.sub(r"\.\d+$", "", path.resolve().parent.name), **content})
     except ValidationError as error:
         elsewhere = "what the lessons that came with the package have there"
         raise FakeGpuError(f"{path}: {first_sentence(error, Lesson, elsewhere)}") from None
 
 
 def is_copy(folder: str, name: str) -> bool:
-    """Whether a folder of this name has a copy of a lesson: it is named after it, or ``NAME.2`` for a later edition."""
+    """Whether a folder of this name is a copy of a lesson: ``NAME``, or ``NAME.2`` for a later edition."""
     return bool(re.fullmatch(rf"{re.escape(name)}(\.\d+)?", folder))
 
 
@@ -150,7 +150,7 @@ def shipped() -> Path:
 
 
 def find(name: str, beside: str | Path = ".") -> Lesson:
-    """Find a lesson by its name: in the folder where the notebook is, below it, beside it, or as it came.
+    """Find a lesson by its name: in the notebook's folder, below it, beside it, or among the shipped ones.
 
     Raises
     ------

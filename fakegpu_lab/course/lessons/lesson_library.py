@@ -1,7 +1,7 @@
-"""The lessons that came with the package, and a student's copies of them in a folder.
+"""The lessons that come with the package, and a student's copies of them.
 
-A copy is the student's: it is never written over. The folder keeps a list (`LIST`, hidden) of which edition of each
-lesson was copied, so that a newer one can be offered; it is put beside the old one, in a folder named ``NAME.2``.
+A copy belongs to the student and is never overwritten. The folder has a hidden list (`LIST`) of the edition of each
+copied lesson, so that a newer one can be offered; it goes beside the old one, into a folder named ``NAME.2``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LEFT_OUT = shutil.ignore_patterns(".*", "fakegpu-progress*", "__pycache__")
 
 
 class Entry(BaseModel):
-    """A lesson, and how far the student is with it."""
+    """A lesson, and the student's progress in it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -37,18 +37,18 @@ class Entry(BaseModel):
     solved: int
     earned: float
     notebook: str
-    """The student's newest copy, from the folder; empty while there is none."""
+    """The path of the student's newest copy, from the folder; empty without one."""
     newer: bool
-    """Whether the lesson as it came is another edition than that copy."""
+    """Whether the shipped lesson is another edition than that copy."""
 
 
 def names() -> list[str]:
-    """The lessons that came with the package, in their order."""
+    """The names of the shipped lessons, in order."""
     return sorted(path.parent.name for path in lesson.shipped().glob(f"*/{lesson.FILE}"))
 
 
 def listing(folder: str | Path = ".") -> list[Entry]:
-    """All lessons, with the student's copies and progress in `folder`."""
+    """All shipped lessons, with the student's copies and progress in `folder`."""
     here = Path(folder)
     done = progress.read(path) if (path := progress.path_for("", here)) is not None else progress.Progress()
     found = []
@@ -68,41 +68,41 @@ def listing(folder: str | Path = ".") -> list[Entry]:
 
 
 def fetch(name: str, folder: str | Path = ".", *, newer: bool = False) -> str:
-    """Copy a lesson, if it is not there yet, and return its notebook's path from `folder`.
+    """Copy a lesson, unless `folder` has a copy, and return its notebook's path from `folder`.
 
     Parameters
     ----------
     name
-        The lesson's.
+        The lesson's name.
     folder
-        Where the student's lessons are.
+        The student's folder of lessons.
     newer
-        Whether also to copy it if there is one of an older edition; that one stays.
+        Whether to copy it even beside a copy of an older edition.
 
     Raises
     ------
     FakeGpuError
-        There is no such lesson, or the folder cannot be written to.
+        There is no such lesson, or the folder is not writable.
     """
     here, source = Path(folder), _shipped(name)
     copy = _newest(here, name)
     if copy is None or (newer and _is_older(here, copy, name)):
-        copy = _free(here, name)
+        copy = _next_copy(here, name)
         try:
             _copy(source, copy)
-            _note(here, copy.name, _edition(source))
+            _list_edition(here, copy.name, _edition(source))
         except OSError as error:
             raise FakeGpuError(f"The lesson {name} cannot be copied to {here}: {error.strerror}.") from None
     return _notebook(copy, name).relative_to(here).as_posix()
 
 
 def start_over(name: str, folder: str | Path = ".") -> str:
-    """Give a lesson's newest copy a fresh notebook; return the path, from `folder`, of the backup of the old one.
+    """Give a lesson's newest copy a fresh notebook; return the path of the old one's backup, from `folder`.
 
     Raises
     ------
     FakeGpuError
-        There is no such lesson or copy, or the folder cannot be written to.
+        There is no such lesson or copy, or the folder is not writable.
     """
     here, source = Path(folder), _shipped(name)
     copy = _newest(here, name)
@@ -117,7 +117,7 @@ def start_over(name: str, folder: str | Path = ".") -> str:
             shutil.copy2(notebook, backup)
         for file in sorted(path for path in source.rglob("*") if path.is_file()):
             _replace(file, copy / file.relative_to(source))
-        _note(here, copy.name, _edition(source))
+        _list_edition(here, copy.name, _edition(source))
     except OSError as error:
         raise FakeGpuError(f"The lesson {name} cannot be started over in {here}: {error.strerror}.") from None
     return backup.relative_to(here).as_posix()
@@ -129,14 +129,14 @@ def fetch_all(folder: str | Path) -> None:
     Raises
     ------
     FakeGpuError
-        The folder cannot be written to.
+        The folder is not writable.
     """
     for name in names():
         fetch(name, folder)
 
 
 def untouched(folder: str | Path) -> bool:
-    """Whether all copies in `folder` are as they came: nobody has worked in any, or there is none."""
+    """Whether all copies in `folder` are as shipped, so that nobody has worked in them."""
     copies = {name: copy for name in names() if (copy := _newest(Path(folder), name)) is not None}
     return all(_edition(copy) == _edition(_shipped(name)) for name, copy in copies.items())
 
@@ -162,13 +162,13 @@ def _newest(folder: Path, name: str) -> Path | None:
     return copies[-1][1] if copies else None
 
 
-def _free(folder: Path, name: str) -> Path:
+def _next_copy(folder: Path, name: str) -> Path:
     copies = _copies(folder, name)
     return folder / (f"{name}.{copies[-1][0] + 1}" if copies else name)
 
 
 def _edition(source: Path) -> str:
-    """What tells one edition of a lesson from another."""
+    """A hash that identifies an edition of a lesson."""
     digest = hashlib.sha256()
     for file in sorted(path for path in source.rglob("*") if path.is_file() and not path.name.startswith(".")):
         digest.update(file.relative_to(source).as_posix().encode() + b"\0" + file.read_bytes())
@@ -177,33 +177,33 @@ def _edition(source: Path) -> str:
 
 def _is_older(folder: Path, copy: Path, name: str) -> bool:
     source = lesson.shipped() / name
-    noted = _noted(folder).get(copy.name)
-    if noted is not None:
-        return noted != _edition(source)
-    # Copied by hand, or before editions were noted: what students do not write to tells it.
+    listed = _listed_editions(folder).get(copy.name)
+    if listed is not None:
+        return listed != _edition(source)
+    # Copied by hand, or before there was a list: compare the file that students do not change.
     try:
         return (copy / lesson.FILE).read_bytes() != (source / lesson.FILE).read_bytes()
     except OSError:
         return False
 
 
-def _noted(folder: Path) -> dict[str, str]:
+def _listed_editions(folder: Path) -> dict[str, str]:
     try:
-        told = json.loads((folder / LIST).read_text(encoding="utf-8"))
+        content = json.loads((folder / LIST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return {str(name): str(edition) for name, edition in told.items()} if isinstance(told, dict) else {}
+    return {str(name): str(edition) for name, edition in content.items()} if isinstance(content, dict) else {}
 
 
-def _note(folder: Path, name: str, edition: str) -> None:
-    text = json.dumps({**_noted(folder), name: edition}, indent=1) + "\n"
-    made = folder / f"{LIST}.new"
-    made.write_text(text, encoding="utf-8")
-    made.replace(folder / LIST)
+def _list_edition(folder: Path, name: str, edition: str) -> None:
+    text = json.dumps({**_listed_editions(folder), name: edition}, indent=1) + "\n"
+    new = folder / f"{LIST}.new"
+    new.write_text(text, encoding="utf-8")
+    new.replace(folder / LIST)
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a folder, whole or not at all."""
+    """Copy a folder completely or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fakegpu-") as made:
         shutil.copytree(source, Path(made) / target.name, ignore=_LEFT_OUT)

@@ -1,4 +1,4 @@
-"""A lesson's first card, and the page that shows what a student has done."""
+"""The card at the top of a lesson, and the page of a student's progress."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fakegpu_lab.formatting.units import several
 
 if TYPE_CHECKING:
     from fakegpu_lab.course.lessons.lesson import Lesson
-    from fakegpu_lab.course.lessons.progress import LessonProgress, Progress
+    from fakegpu_lab.course.lessons.progress import ExerciseProgress, LessonProgress, Progress
 
 
 class Welcome:
-    """What a lesson is about, and how far the student has come in it."""
+    """The card of ``%lesson``: what the lesson is about, and the student's progress in it."""
 
     def __init__(self, lesson: Lesson, progress: Progress) -> None:
         self._lesson = lesson
@@ -43,7 +43,7 @@ class Welcome:
 
 
 class Summary:
-    """Everything that a student has done: in a notebook a card, as a file a page to print."""
+    """A student's progress in all lessons: a card in a notebook, or a page to print."""
 
     def __init__(self, progress: Progress) -> None:
         self._lessons = progress.lessons
@@ -55,8 +55,8 @@ class Summary:
         for name, lesson in self._lessons.items():
             lines.append(f"{name} {lesson.title}: {_points(lesson)}, {_solved(lesson)}")
             for one in lesson.exercises.values():
-                told = f"{number(one.best)} of {number(one.points)}"
-                lines.append(f"  {'✓' if one.solved else '·'} {one.title or 'an exercise'}: {told}{_effort(one)}")
+                points = f"{number(one.best)} of {number(one.points)}"
+                lines.append(f"  {'✓' if one.solved else '·'} {one.title or 'an exercise'}: {points}{_effort(one)}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -65,7 +65,7 @@ class Summary:
         return f'<div style="max-width: 860px">{"".join(_lesson(*item) for item in self._lessons.items())}</div>'
 
     def document(self) -> str:
-        """The page by itself, for a browser or a printer."""
+        """The progress as an HTML page, for a browser or a printer."""
         earned = sum(lesson.earned for lesson in self._lessons.values())
         points = sum(lesson.points for lesson in self._lessons.values())
         solved = sum(lesson.solved for lesson in self._lessons.values())
@@ -88,11 +88,10 @@ def _solved(lesson: LessonProgress) -> str:
     return f"{lesson.solved} of {several(len(lesson.exercises), 'exercise')} solved"
 
 
-def _effort(one: object) -> str:
-    attempts, hints = getattr(one, "attempts", 0), getattr(one, "hints", 0)
-    told = [several(attempts, "try", "tries")] if attempts else []
-    told += [several(hints, "hint")] if hints else []
-    return f" ({', '.join(told)})" if told else ""
+def _effort(one: ExerciseProgress) -> str:
+    parts = [several(one.attempts, "try", "tries")] if one.attempts else []
+    parts += [several(one.hints, "hint")] if one.hints else []
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _lesson(name: str, lesson: LessonProgress) -> str:

@@ -1,9 +1,9 @@
-"""What a student has done so far: one JSON file beside the notebooks, and a page that shows it.
+"""A student's progress: one JSON file beside the notebooks.
 
-The file is called `FILE` and holds a `Progress`. It lies in the folder of the lessons: above the notebook's own, where
-that is named after the lesson (`lesson.is_copy`), as nbgrader and ``fakegpu-lab lab`` lay them out, and else beside the
-notebook. The environment variable ``FAKEGPU_LAB_PROGRESS`` names another file, or is ``off``. A grader's runs are not
-saved.
+The file is called `FILE` and has a `Progress`. It is in the folder of the lessons: the parent of the notebook's folder
+if that is named after the lesson (`lesson.is_copy`), as nbgrader and ``fakegpu-lab lab`` arrange them, and otherwise
+the notebook's folder. The environment variable ``FAKEGPU_LAB_PROGRESS`` names another file, or is ``off``. A grader's
+runs are not saved.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fakegpu_lab.course.lessons.lesson import is_copy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fakegpu_lab.course.checks.result import CheckRecord
+    from fakegpu_lab.course.checks.record import CheckRecord
     from fakegpu_lab.course.lessons.lesson import Lesson
 
 FILE = "fakegpu-progress.json"
@@ -30,12 +30,12 @@ VARIABLE = "FAKEGPU_LAB_PROGRESS"
 
 
 class _Kept(BaseModel):
-    # "ignore": a file that a later version wrote is still read.
+    # "ignore": files of later versions can be read.
     model_config = ConfigDict(extra="ignore")
 
 
 class ExerciseProgress(_Kept):
-    """An exercise, as far as a student has come with it."""
+    """A student's progress in one exercise."""
 
     title: str = ""
     points: float = Field(default=0, description="what the exercise is worth, hidden parts too")
@@ -46,7 +46,7 @@ class ExerciseProgress(_Kept):
 
 
 class LessonProgress(_Kept):
-    """A lesson, as far as a student has come with it."""
+    """A student's progress in one lesson."""
 
     title: str = ""
     points: float = Field(default=0, description="of all exercises")
@@ -54,7 +54,7 @@ class LessonProgress(_Kept):
 
     @property
     def earned(self) -> float:
-        """The points of all exercises so far."""
+        """The points earned so far."""
         return sum(one.best for one in self.exercises.values())
 
     @property
@@ -64,14 +64,14 @@ class LessonProgress(_Kept):
 
 
 class Progress(_Kept):
-    """Everything that a student has done."""
+    """A student's progress in all lessons."""
 
     version: int = Field(default=1, description="of this schema; grows when a field changes its meaning")
     lessons: dict[str, LessonProgress] = Field(default_factory=dict, description="by their names")
 
 
 def path_for(lesson: str, folder: str | Path = ".") -> Path | None:
-    """The file for a notebook in `folder`; None if nothing is to be saved."""
+    """The file for a notebook in `folder`; None if progress is not saved."""
     named = os.environ.get(VARIABLE, "")
     if named.lower() == "off" or "NBGRADER_EXECUTION" in os.environ:
         return None
@@ -82,7 +82,7 @@ def path_for(lesson: str, folder: str | Path = ".") -> Path | None:
 
 
 def read(path: Path) -> Progress:
-    """Read a file; one that is not there, or is broken, is no progress."""
+    """Read a file; a missing or broken one counts as no progress."""
     try:
         return Progress.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, ValidationError, UnicodeDecodeError):
@@ -90,7 +90,7 @@ def read(path: Path) -> Progress:
 
 
 def checked(path: Path, lesson: Lesson, record: CheckRecord) -> None:
-    """Note what came of a check. What was reached once stays."""
+    """Add the result of a check. The best result counts."""
 
     def note(one: ExerciseProgress) -> None:
         one.attempts += not record.unsolved
@@ -101,7 +101,7 @@ def checked(path: Path, lesson: Lesson, record: CheckRecord) -> None:
 
 
 def hinted(path: Path, lesson: Lesson, exercise: str, number: int) -> None:
-    """Note that the hints up to `number` were looked at."""
+    """Note that the student has seen the hints up to `number`."""
 
     def note(one: ExerciseProgress) -> None:
         one.hints = max(one.hints, number)
@@ -110,16 +110,16 @@ def hinted(path: Path, lesson: Lesson, exercise: str, number: int) -> None:
 
 
 def hints_seen(path: Path, lesson: str, exercise: str) -> int:
-    """How many hints of an exercise were looked at."""
+    """How many hints of an exercise the student has seen."""
     done = read(path).lessons.get(lesson, LessonProgress()).exercises.get(exercise)
     return done.hints if done is not None else 0
 
 
 def forget(path: Path, lesson: str) -> bool:
-    """Take a lesson out of a file; say whether it was there."""
+    """Remove a lesson from a file; return whether it was there."""
     if not path.is_file():
         return False
-    with _alone(path):
+    with _locked(path):
         progress = read(path)
         if progress.lessons.pop(lesson, None) is None:
             return False
@@ -128,22 +128,22 @@ def forget(path: Path, lesson: str) -> bool:
 
 
 def _change(path: Path, lesson: Lesson, exercise: str, note: Callable[[ExerciseProgress], None]) -> None:
-    """Read, change, and write at once: two notebooks of one folder lose nothing, a crash leaves the old file."""
-    with _alone(path):
+    """Read, change and write the file. Two notebooks of a folder lose nothing; a crash leaves the old file."""
+    with _locked(path):
         _keep_broken(path)
         progress = read(path)
         kept = progress.lessons.get(lesson.name, LessonProgress())
         exercises = {one.id: kept.exercises.pop(one.id, ExerciseProgress()) for one in lesson.exercises}
         for one in lesson.exercises:
             exercises[one.id].title, exercises[one.id].points = one.title, one.points
-        exercises.update(kept.exercises)  # of an older lesson of this name
+        exercises.update(kept.exercises)  # those of an older edition of the lesson
         note(exercises.setdefault(exercise, ExerciseProgress()))
         progress.lessons[lesson.name] = LessonProgress(title=lesson.title, points=lesson.points, exercises=exercises)
         _write(path, progress.model_dump_json(indent=1) + "\n")
 
 
 def _keep_broken(path: Path) -> None:
-    """Put a file aside that cannot be read: nothing that a student made is lost."""
+    """Rename a file that cannot be read, so that nothing of the student's is lost."""
     try:
         Progress.model_validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -166,8 +166,8 @@ def _write(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _alone(path: Path, patience: float = 2.0) -> Iterator[None]:
-    """Let no other notebook write meanwhile; one that died while it wrote is waited for `patience` seconds."""
+def _locked(path: Path, patience: float = 2.0) -> Iterator[None]:
+    """Keep other notebooks from writing. A lock that is left over after a crash is ignored after `patience` seconds."""
     lock = path.with_suffix(".lock")
     path.parent.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + patience

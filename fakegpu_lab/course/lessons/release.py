@@ -1,4 +1,4 @@
-"""``lessons/release`` from ``lessons/source``: solutions and hidden parts cut out by nbgrader's own preprocessors."""
+"""Makes ``lessons/release`` from ``lessons/source``: nbgrader's preprocessors remove solutions and hidden parts."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _PREPROCESSORS = (
     "ComputeChecksums",
     "CheckCellMetadata",
 )
-"""As GenerateAssignment has them (nbgrader/converters/generate_assignment.py), but for those that need its database,
-a header, or templates of tests."""
+"""Those of GenerateAssignment (nbgrader/converters/generate_assignment.py), except the ones that need nbgrader's
+database, a header, or templates of tests."""
 
 
 def preprocessors(config: Any = None) -> list[Any]:
-    """Return nbgrader's preprocessors that make a released notebook.
+    """Return the preprocessors with which nbgrader releases a notebook.
 
     Raises
     ------
@@ -39,10 +39,10 @@ def preprocessors(config: Any = None) -> list[Any]:
         from nbgrader import preprocessors as nbgraders
     except ImportError:
         raise FakeGpuError("nbgrader is not installed here: pip install 'fakegpu-lab[course]'") from None
-    made = [getattr(nbgraders, name)(config=config) for name in _PREPROCESSORS]
-    for preprocessor in made:
+    instances = [getattr(nbgraders, name)(config=config) for name in _PREPROCESSORS]
+    for preprocessor in instances:
         preprocessor.log = _LOG
-    return made
+    return instances
 
 
 _LOG = logging.getLogger("fakegpu_lab.course.release")
@@ -72,14 +72,14 @@ def released(source: Any) -> Any:
 
 
 def text(notebook: Any) -> str:
-    """Return a notebook's file: as Jupyter writes it, the same on every system."""
+    """Return a notebook as file contents: as Jupyter writes it, the same on every system."""
     return str(nbformat.writes(notebook)) + "\n"
 
 
 def release(folder: Path, into: Path) -> list[Path]:
     """Write a lesson's released notebook and its other files to `into`; return what was written.
 
-    What lies in `into` and comes from no source any more is deleted, if it is a notebook.
+    Notebooks in `into` that no longer have a source are deleted.
     """
     written = []
     into.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ def release(folder: Path, into: Path) -> list[Path]:
 
 
 def clean(path: Path) -> bool:
-    """Take out of a source notebook what running it left there; say whether there was anything."""
+    """Remove from a source notebook what running it left there; return whether there was anything."""
     before = path.read_text(encoding="utf-8")
     notebook = nbformat.reads(before, as_version=4)
     notebook.metadata.pop("widgets", None)
@@ -121,9 +121,9 @@ def clean(path: Path) -> bool:
 
 
 def after_nbgrader(assignment: str, student: str, notebooks: list[str]) -> None:
-    """Nbgrader's hook after ``generate_assignment``: the author's wrong solutions are not given out.
+    """Nbgrader's hook after ``generate_assignment``: removes the author's wrong solutions from ``lesson.yaml``.
 
-    nbgrader copies ``lesson.yaml`` as it is; see ``lessons/nbgrader_config.py``.
+    nbgrader copies that file unchanged; see ``lessons/nbgrader_config.py``.
     """
     for path in Path("release").glob(f"{assignment}/{lesson.FILE}"):
         path.write_text(lesson.load(path.parent).released().dump(), encoding="utf-8", newline="\n")

@@ -1,5 +1,7 @@
 """What a notebook shows after an out-of-memory error. Start with `postmortem`.
 
-`postmortem` says what filled the memory and who holds it; `remedies` says what would have fitted. The facts are
-gathered in `driver.memory_report.out_of_memory`, at the moment of the error.
+`postmortem` shows what filled the memory and what holds it; `remedies` finds what would have fitted. Their facts come
+from `driver.memory_report.out_of_memory`, which gathers them at the moment of the error.
+
+May import `static_panel` of `notebook`, `timeline`, `driver` and what is below.
 """

@@ -1,4 +1,4 @@
-"""After an out-of-memory error: what filled the device, what was asked, and what would have fitted."""
+"""The post-mortem of an out-of-memory error: what filled the device, what was requested, what would have fitted."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ from fakegpu_lab.timeline.labels import place
 if TYPE_CHECKING:
     from fakegpu_lab.driver.memory_report.facts import Facts
 
-_WHERE = {
+_PHASES = {
     "forward": "in forward", "backward": "in backward", "optimizer": "in the optimizer's step",
     "move": "while the module moved to the device", "other": "",
 }  # fmt: skip
 
-_MORE = (
+_RECORDING_NOTE = (
     "The lines that made them are told, too, where lab.record() or torch.cuda.memory._record_memory_history() was on."
 )
 
 
 def take() -> PostMortem | None:
-    """The post-mortem of the last out-of-memory error, if one happened since the program began; once."""
-    oom_facts: Any = sys.modules.get(
-        "fakegpu_lab.driver.memory_report.out_of_memory"
-    )  # without a machine it was not imported
-    if oom_facts is None or oom_facts.last is None:
+    """The post-mortem of the last out-of-memory error, if there was one since the last call."""
+    # Without a machine, the driver was not imported.
+    out_of_memory: Any = sys.modules.get("fakegpu_lab.driver.memory_report.out_of_memory")
+    if out_of_memory is None or out_of_memory.last is None:
         return None
-    found = PostMortem(oom_facts.last)
-    oom_facts.forget()
+    found = PostMortem(out_of_memory.last)
+    out_of_memory.forget()
     return found
 
 
@@ -54,19 +53,19 @@ def caused(error: BaseException | None) -> bool:
 
 @dataclass(frozen=True)
 class PostMortem:
-    """Shows itself: as text in a terminal, as HTML in a notebook."""
+    """A post-mortem: text in a terminal, HTML in a notebook."""
 
     facts: Facts
 
     @property
-    def _asked(self) -> str:
+    def _request(self) -> str:
         facts = self.facts
-        where = [facts.op and f"by {facts.op}", _WHERE[facts.phase], facts.module and f"of {facts.module}"]
+        where = [facts.op and f"by {facts.op}", _PHASES[facts.phase], facts.module and f"of {facts.module}"]
         if facts.line:
             where.append(f"at {place(facts.line).label}")
-        told = " ".join(part for part in where if part)
+        place_of_request = " ".join(part for part in where if part)
         return (
-            f"{size(facts.asked)} were asked for {told}, where tensors held {size(facts.allocated)} of the "
+            f"{size(facts.asked)} were asked for {place_of_request}, where tensors held {size(facts.allocated)} of the "
             f"{size(facts.room)} that there are for them."
         )
 
@@ -96,12 +95,12 @@ class PostMortem:
             ]
             for holder, line in zip(facts.largest, lines, strict=True)
         ]
-        note = "" if facts.recorded else _MORE
+        note = "" if facts.recorded else _RECORDING_NOTE
         headers = ["largest", "shape", "dtype", "what for", "which", *(["made at"] if any(lines) else [])]
         return Table(headers, rows, numbers=frozenset({0}), note=note)
 
     @property
-    def _pieces(self) -> str:
+    def _fragmentation(self) -> str:
         facts = self.facts
         unused = facts.reserved - facts.allocated
         if not unused:
@@ -121,14 +120,14 @@ class PostMortem:
         return f"Why cuda:{self.facts.device} ({self.facts.name}, {size(self.facts.total)}) was out of memory"
 
     def __str__(self) -> str:
-        told = [self._title, self._asked, "", str(self._by_category)]
+        lines = [self._title, self._request, "", str(self._by_category)]
         if self.facts.largest:
-            told += ["", str(self._largest)]
-        told += ["", self._pieces]
+            lines += ["", str(self._largest)]
+        lines += ["", self._fragmentation]
         if self.remedies:
-            told += ["", "What would have fitted:"]
-            told += [f"  {n}. {remedy.what}:\n     {remedy.why}" for n, remedy in enumerate(self.remedies, 1)]
-        return "\n".join(told)
+            lines += ["", "What would have fitted:"]
+            lines += [f"  {n}. {remedy.what}:\n     {remedy.why}" for n, remedy in enumerate(self.remedies, 1)]
+        return "\n".join(lines)
 
     __repr__ = __str__
 
@@ -150,15 +149,15 @@ class PostMortem:
         summary = f"<summary>The {len(facts.largest)} largest tensors</summary>"
         largest = f"<details>{summary}{self._largest._repr_html_()}</details>" if facts.largest else ""
         return (
-            f"<div><b>{html.escape(self._title)}</b></div><p>{html.escape(self._asked)}</p>"
-            f'<div role="img" aria-label="{html.escape(self._asked)}" style="display: flex; height: 16px; '
+            f"<div><b>{html.escape(self._title)}</b></div><p>{html.escape(self._request)}</p>"
+            f'<div role="img" aria-label="{html.escape(self._request)}" style="display: flex; height: 16px; '
             f'max-width: 900px; border: 1px solid #888888">{bar}</div>'
-            f"{self._by_category._repr_html_()}{largest}<p>{html.escape(self._pieces)}</p>{fitted}"
+            f"{self._by_category._repr_html_()}{largest}<p>{html.escape(self._fragmentation)}</p>{fitted}"
         )
 
 
 def watch(machine: Any = None) -> None:
-    """Take down the facts of out-of-memory errors on the machine that is enabled (`session.on_change`)."""
+    """Gather the facts of out-of-memory errors on the enabled machine (`session.on_change`)."""
     if machine is not None:
         from fakegpu_lab.driver.memory_report import out_of_memory
 

@@ -1,6 +1,6 @@
-"""What would have fitted where a device was out of memory, each with its arithmetic. Pure figures in, sentences out.
+"""Remedies for an out-of-memory error, each with its arithmetic: figures in, sentences out.
 
-An estimate is called one: what a step takes in all is reckoned from the part of the model that had run.
+Estimates say "about": the memory of a whole step is extrapolated from the part of the model that had run.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.memory_report.facts import Facts
 
 MOST = 3
-"""Remedies that are told."""
+"""The most remedies that are shown."""
 
 CARDS = ("t4", "a10", "a100-40gb", "a100", "h200", "b200")
-"""Cards that are offered, by their memory."""
+"""Cards to suggest, from the least memory to the most."""
 
 SPARE = 0.97
-"""The part of the room that blocks of odd sizes really fill."""
+"""The share of the room that blocks of different sizes can fill."""
 
 
 class Remedy(NamedTuple):
@@ -33,9 +33,10 @@ class Remedy(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A step of training in bytes: what stays whatever the batch, and what grows with it.
+    """The memory of a training step, in bytes.
 
-    `fixed` is there already, `state` comes with the first step and stays, `gradients` come as activations go.
+    `fixed` is allocated already and `moving` grows with the batch; `state` comes with the first step and stays;
+    `gradients` are allocated while activations are freed.
     """
 
     fixed: int
@@ -44,13 +45,13 @@ class _Step(NamedTuple):
     state: int
 
     def peak(self, share: float) -> int:
-        """The most that it takes with a share of the batch: when backward begins, or when the optimizer steps."""
-        temporary = max(self.state, self.gradients) // 2  # the optimizer's lists
+        """The peak with a share of the batch: when backward begins, or when the optimizer steps."""
+        temporary = max(self.state, self.gradients) // 2  # the optimizer's lists of tensors
         return self.fixed + self.state + max(round(share * self.moving), self.gradients + temporary)
 
 
 def remedies(facts: Facts) -> list[Remedy]:
-    """The first few that fit, the least trouble first."""
+    """The first few remedies that fit, the easiest first."""
     kinds = (_variables, _no_grad, _expandable, _fused, _batch, _checkpoint, _autocast, _card)
     found: list[Remedy] = []
     for kind in kinds:
@@ -64,7 +65,7 @@ def _step(facts: Facts) -> _Step:
     c = facts.categories
     passing = facts.phase in ("forward", "backward")
     moving = c.activations + c.inputs + (facts.asked if passing else 0)
-    if facts.phase == "forward":  # and backward begins with two gradients as large as activations are
+    if facts.phase == "forward":  # backward begins with two gradients of the largest activation's size
         moving = round(moving / facts.progress) + 2 * max(
             (each.nbytes for each in facts.largest if each.grown), default=0
         )
@@ -77,12 +78,11 @@ def _step(facts: Facts) -> _Step:
     )
 
 
-def _fits(facts: Facts, nbytes: int) -> bool:
-    return nbytes <= SPARE * facts.room
-
-
-def _of(facts: Facts) -> str:
-    return f"of the {size(facts.room)} that there are for tensors"
+def _if_it_fits(facts: Facts, what: str, why: str, needs: int) -> Remedy | None:
+    """A remedy, unless it needs more than the room; its reason ends with the bytes that it needs."""
+    if needs > SPARE * facts.room:
+        return None
+    return Remedy(what, f"{why} {size(needs)} of the {size(facts.room)} that there are for tensors", needs)
 
 
 def _stays(step: _Step) -> str:
@@ -95,138 +95,135 @@ def _about(facts: Facts) -> str:
 
 
 def _variables(facts: Facts) -> Remedy | None:
-    """Let go of variables."""
-    large = sorted(facts.variables.items(), key=lambda item: -item[1])
-    names, freed = [], 0
-    for name, nbytes in large[:4]:
+    """Delete variables."""
+    if facts.phase != "other":
+        return None
+    names: list[str] = []
+    freed = 0
+    for name, nbytes in sorted(facts.variables.items(), key=lambda item: -item[1])[:4]:
         names.append(name)
         freed += nbytes
-        needs = facts.allocated - freed + facts.asked
-        if _fits(facts, needs) and facts.phase == "other":
-            return Remedy(
-                f"del {', '.join(names)}, if the program needs {'it' if len(names) == 1 else 'them'} no more",
-                f"{size(facts.allocated)} − {size(freed)} + the {size(facts.asked)} asked for = {size(needs)} "
-                f"{_of(facts)}",
-                needs,
-            )
+        remedy = _if_it_fits(
+            facts,
+            f"del {', '.join(names)}, if the program needs {'it' if len(names) == 1 else 'them'} no more",
+            f"{size(facts.allocated)} − {size(freed)} + the {size(facts.asked)} asked for =",
+            facts.allocated - freed + facts.asked,
+        )
+        if remedy is not None:
+            return remedy
     return None
 
 
 def _no_grad(facts: Facts) -> Remedy | None:
-    """In eval mode nobody goes back."""
+    """Keep no activations in eval mode, which has no backward."""
     c = facts.categories
-    needs = facts.allocated - c.activations + 2 * facts.asked
     if facts.training or not facts.grad_enabled or facts.phase != "forward" or not c.activations:
         return None
-    if not _fits(facts, needs):
-        return None
-    return Remedy(
+    return _if_it_fits(
+        facts,
         "with torch.no_grad(): around it, for the model is in eval mode and yet keeps activations for a backward",
         f"{size(facts.allocated)} − {size(c.activations)} of activations + {size(2 * facts.asked)} for this op's input "
-        f"and result = {size(needs)} {_of(facts)}",
-        needs,
+        "and result =",
+        facts.allocated - c.activations + 2 * facts.asked,
     )
 
 
 def _expandable(facts: Facts) -> Remedy | None:
-    """There is enough, at the ends of segments; holes between tensors stay holes."""
+    """Join the free memory at the ends of segments; holes between tensors stay holes."""
     needs = facts.allocated + facts.asked
     if facts.phase == "forward":
         needs = max(needs, _step(facts).peak(1))
-    if facts.expandable or facts.edges + facts.free < facts.asked or not _fits(facts, needs):
+    if facts.expandable or facts.edges + facts.free < facts.asked:
         return None
-    return Remedy(
+    return _if_it_fits(
+        facts,
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment before the kernel starts",
         f"the memory is there, but in pieces: {size(facts.edges)} free at the ends of segments, the largest piece "
-        f"{size(facts.largest_piece)}, and {size(facts.free)} outside; all in all it needs {size(needs)} {_of(facts)}",
+        f"{size(facts.largest_piece)}, and {size(facts.free)} outside; all in all it needs",
         needs,
     )
 
 
 def _fused(facts: Facts) -> Remedy | None:
-    """Lists of temporaries."""
+    """Avoid the optimizer's lists of temporaries."""
     c = facts.categories
-    needs = facts.allocated - c.other + facts.wanting_state
-    if facts.phase != "optimizer" or not facts.op.startswith("aten::_foreach") or not _fits(facts, needs):
+    if facts.phase != "optimizer" or not facts.op.startswith("aten::_foreach"):
         return None
-    return Remedy(
+    return _if_it_fits(
+        facts,
         "fused=True for the optimizer: its default takes lists of temporaries as large as the parameters",
-        f"{size(facts.allocated)} − {size(c.other)} of temporaries + {size(facts.wanting_state)} of state to come "
-        f"= {size(needs)} {_of(facts)}",
-        needs,
+        f"{size(facts.allocated)} − {size(c.other)} of temporaries + {size(facts.wanting_state)} of state to come =",
+        facts.allocated - c.other + facts.wanting_state,
     )
 
 
 def _batch(facts: Facts) -> Remedy | None:
-    """A smaller batch."""
-    step = _step(facts)
+    """Halve the batch until it fits."""
     if facts.batch < 2 or facts.phase not in ("forward", "backward"):
         return None
+    step = _step(facts)
     batch = facts.batch // 2
     while batch >= 1:
-        share = batch / facts.batch
-        needs = step.peak(share)
-        if _fits(facts, needs):
-            scaled = (
-                f"{batch}/{facts.batch} × {_about(facts)}{size(step.moving)} of inputs, activations and their gradients"
-            )
-            state = f"{size(step.state)} of optimizer state to come + " if step.state else ""
-            return Remedy(
-                f"batch {batch} instead of {facts.batch}",
-                f"{size(step.fixed)} that stay + {state}{scaled} = {size(needs)} {_of(facts)}",
-                needs,
-            )
+        remedy = _if_it_fits(
+            facts,
+            f"batch {batch} instead of {facts.batch}",
+            f"{_stays(step)} + {batch}/{facts.batch} × {_about(facts)}{size(step.moving)} of inputs, activations and "
+            "their gradients =",
+            step.peak(batch / facts.batch),
+        )
+        if remedy is not None:
+            return remedy
         batch //= 2
     return None
 
 
 def _checkpoint(facts: Facts) -> Remedy | None:
     """Compute activations again in backward."""
-    step = _step(facts)
     if facts.blocks < 2 or not facts.boundary or not facts.grad_enabled or not facts.training:
         return None
+    step = _step(facts)
     kept = facts.blocks * facts.boundary + step.moving // facts.blocks
-    needs = _Step(step.fixed, kept, step.gradients, step.state).peak(1)
-    if kept >= step.moving or not _fits(facts, needs):
+    if kept >= step.moving:
         return None
-    return Remedy(
+    return _if_it_fits(
+        facts,
         f"torch.utils.checkpoint around each of the {facts.blocks} blocks ({facts.block_name}), for a third more time",
         f"{_stays(step)} + {facts.blocks} × {size(facts.boundary)} from block to block + one block's "
-        f"activations, {_about(facts)}{size(step.moving // facts.blocks)} = {size(needs)} {_of(facts)}",
-        needs,
+        f"activations, {_about(facts)}{size(step.moving // facts.blocks)} =",
+        step._replace(moving=kept).peak(1),
     )
 
 
 def _autocast(facts: Facts) -> Remedy | None:
-    """Half the bytes for activations."""
-    step = _step(facts)
+    """Halve the bytes of float32 activations."""
     c = facts.categories
     if facts.autocast or facts.phase not in ("forward", "backward") or not c.activations:
         return None
+    step = _step(facts)
     part = facts.float32_activations / max(c.activations, 1)
-    saved = round(step.moving * part / 2) - c.parameters // 2  # the weights are there in bfloat16, too
-    needs = _Step(step.fixed, step.moving - saved, step.gradients, step.state).peak(1)
-    if saved <= 0 or not _fits(facts, needs):
+    saved = round(step.moving * part / 2) - c.parameters // 2  # autocast also keeps the weights in bfloat16
+    if saved <= 0:
         return None
-    return Remedy(
+    return _if_it_fits(
+        facts,
         'torch.autocast("cuda", dtype=torch.bfloat16) around forward and loss',
         f"half of {_about(facts)}{size(round(step.moving * part))} of float32 activations, with the weights once more "
-        f"in bfloat16, {size(c.parameters // 2)}: at most {size(needs)} {_of(facts)}",
-        needs,
+        f"in bfloat16, {size(c.parameters // 2)}: at most",
+        step._replace(moving=step.moving - saved).peak(1),
     )
 
 
 def _card(facts: Facts) -> Remedy | None:
-    """A larger card."""
+    """Take a larger card."""
     step = _step(facts)
     needs = max(step.peak(1), facts.allocated + facts.asked)
-    besides = facts.total - facts.room
-    wanted = [card for card in map(lookup.gpu, CARDS) if SPARE * (card.total_memory_bytes - besides) >= needs]
-    if not wanted:
+    overhead = facts.total - facts.room
+    large_enough = [card for card in map(lookup.gpu, CARDS) if SPARE * (card.total_memory_bytes - overhead) >= needs]
+    if not large_enough:
         return None
-    card = wanted[0]
+    card = large_enough[0]
     return Remedy(
         f"a card with more memory: {'fakegpu-lab run -d' if shell() is None else '%fakegpu'} {card.id}",
-        f"{_about(facts)}{size(needs)} of its {size(card.total_memory_bytes - besides)}",
+        f"{_about(facts)}{size(needs)} of its {size(card.total_memory_bytes - overhead)}",
         needs,
     )

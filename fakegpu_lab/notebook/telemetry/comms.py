@@ -1,8 +1,8 @@
-"""Two comms for front ends: ``fakegpu_lab.telemetry`` tells, ``fakegpu_lab.control`` listens.
+"""Two comms for front ends: ``fakegpu_lab.telemetry`` sends messages, ``fakegpu_lab.control`` receives commands.
 
-Both are opened by the front end. Two, because a comm on which the busy cell publishes is not answered until the cell
-ends, while one that only listens is served by a subshell meanwhile (ipykernel 7). On opening telemetry, the front end
-says ``{"acknowledges": true}`` if it will acknowledge through control; see `telemetry.Control`.
+The front end opens both. There are two because a comm on which the busy cell publishes is not answered until the cell
+ends, while a subshell serves one that only listens (ipykernel 7). When it opens telemetry, the front end sends
+``{"acknowledges": true}`` if it will acknowledge messages through control; see `messages.Control`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _outlets: dict[str, Outlet] = {}
 
 
 def register(shell: InteractiveShell) -> None:
-    """Let front ends open the comms; without a kernel there are none."""
+    """Let front ends open the comms, if there is a kernel."""
     manager = getattr(getattr(shell, "kernel", None), "comm_manager", None)
     if manager is not None:
         manager.register_target(TELEMETRY, telemetry_opened)
@@ -32,49 +32,49 @@ def register(shell: InteractiveShell) -> None:
 
 
 def telemetry_opened(comm: Any, message: dict[str, Any]) -> None:
-    """A front end wants to know: it is told the state at once, and from then on what changes."""
-    asked = message.get("content", {}).get("data") or {}
-    telling = publisher()
-    outlet = Outlet(telling.source, comm.send, acknowledges=bool(asked.get("acknowledges")))
+    """Send the state to a front end that opened the comm, and from then on what changes."""
+    options = message.get("content", {}).get("data") or {}
+    sender = publisher()
+    outlet = Outlet(sender.source, comm.send, acknowledges=bool(options.get("acknowledges")))
     outlet.spoke()
     _outlets[comm.comm_id] = outlet
 
     def closed(_: object) -> None:
         _outlets.pop(comm.comm_id, None)
-        telling.remove(outlet)
+        sender.remove(outlet)
 
     comm.on_close(closed)
-    comm.on_msg(lambda said: heard(said["content"]["data"] | {"reader": comm.comm_id}))
-    telling.add(outlet)
+    comm.on_msg(lambda message: heard(message["content"]["data"] | {"reader": comm.comm_id}))
+    sender.add(outlet)
 
 
 def control_opened(comm: Any, message: dict[str, Any]) -> None:
-    """A front end will say how it is doing; it is answered here only, with ``{"ok": …}``."""
+    """Take commands from a front end; each is answered on this comm, with ``{"ok": …}``."""
 
-    def said(message: dict[str, Any]) -> None:
+    def received(message: dict[str, Any]) -> None:
         comm.send(heard(message["content"]["data"]))
 
-    comm.on_msg(said)
+    comm.on_msg(received)
 
 
 def heard(data: dict[str, Any]) -> dict[str, Any]:
-    """Do what a reader asks; what cannot be understood is answered, and changes nothing."""
+    """Carry out a reader's command and return the answer; a command that is not understood changes nothing."""
     try:
-        asked = Control.model_validate(data)
+        command = Control.model_validate(data)
     except ValidationError as error:
         return {
             "ok": False,
             "why": f"not understood: {error.error_count()} faults, the first: {error.errors()[0]['msg']}",
         }
-    outlet = _outlets.get(asked.reader)
+    outlet = _outlets.get(command.reader)
     if outlet is None:
-        return {"ok": False, "why": f"nobody reads as {asked.reader!r}"}
-    if asked.ack is not None:
-        outlet.acked = max(outlet.acked, asked.ack)
-    if asked.do == "state":
+        return {"ok": False, "why": f"nobody reads as {command.reader!r}"}
+    if command.ack is not None:
+        outlet.acked = max(outlet.acked, command.ack)
+    if command.do == "state":
         outlet.reader.forget()
         outlet.acked = outlet.reader.seq
         publisher().kick()
-    elif asked.do is not None:
-        outlet.paused = asked.do == "pause"
+    elif command.do is not None:
+        outlet.paused = command.do == "pause"
     return {"ok": True}

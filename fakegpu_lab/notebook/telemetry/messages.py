@@ -1,8 +1,8 @@
-"""Telemetry: the machine's state as it changes, for whoever shows it: the panel, JupyterLab's sidebar.
+"""The format of telemetry: messages about the machine's state, for the panel and JupyterLab's sidebar.
 
-A message of kind ``"state"`` is all that is known; one of kind ``"update"`` has what is new since the message before:
+A message of kind ``"state"`` has the whole state; one of kind ``"update"`` has what is new since the message before:
 rows to append, devices that changed, a newer timeline. The schema is ``telemetry.schema.json`` beside this file
-(`schema`); `VERSION` grows when a field changes its meaning or goes, not when one comes.
+(`schema`); `VERSION` grows when a field changes its meaning or is removed, not when one is added.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fakegpu_lab.hardware.snapshot import DeviceSnapshot  # noqa: TC001 - pydant
 VERSION: Final = 1
 
 COLUMNS: Final = ("now_ns", *NAMES, "reserved")
-"""Of a row of a device's history."""
+"""The columns of a device's history."""
 
 Row = tuple[int, ...]
 
@@ -116,7 +116,7 @@ def schema() -> dict[str, Any]:
 
 
 def make_schema() -> dict[str, Any]:
-    """The same, made of the models."""
+    """The same schema, generated from the models."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"fakegpu_lab telemetry, version {VERSION}",

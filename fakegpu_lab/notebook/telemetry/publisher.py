@@ -1,8 +1,8 @@
-"""Sending telemetry: a thread that asks the source a few times a second and tells every reader what is new to it.
+"""Sends telemetry: a thread polls the source a few times a second and sends each reader what is new to it.
 
-It never slows the kernel: it takes at most `SHARE` of what the process takes, whatever there is to tell; a reader who
-does not acknowledge what it got is not sent more (its next message has everything since, so nothing is lost); and one
-that cannot acknowledge while a cell runs is sent no more than a few small messages a second, which nobody waits for.
+It does not slow the kernel: it takes at most `SHARE` of the process's processor time. A reader that does not
+acknowledge messages gets no more of them (its next one has everything since, so nothing is lost), and one that cannot
+acknowledge while a cell runs gets a few small messages a second, which nobody waits for.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 INTERVAL = 0.125
-"""Seconds between two messages, at the least."""
+"""The shortest pause between two messages, in seconds."""
 
 SLOWEST = 2.0
-"""Seconds, at the most."""
+"""The longest pause, in seconds."""
 
 SHARE = 0.003
-"""Of the process's own time on the processor, what telling may take."""
+"""The share of the process's processor time that telemetry may take."""
 
 CREDIT = 0.05
-"""Seconds of a processor that may be spent ahead: a new timeline costs more than a few rows."""
+"""Seconds of processor time that it may spend in advance: a new timeline costs more than a few rows."""
 
 IDLE = 0.5
-"""Seconds between two looks while no cell runs."""
+"""Seconds between two polls while no cell runs."""
 
 UNSEEN = 4
 """Messages that a reader may leave unacknowledged."""
 
 PATIENCE = 20
-"""Turns in a row that may fail before telling ends; at the next one that does not, readers are told all again."""
+"""Polls in a row that may fail before the thread gives up; after a failure, readers get the whole state again."""
 
 HELLO = (0.5, 1.5, 3.0, 6.0, 12.0)
-"""Seconds after which all is told again to a reader that has not spoken: its front end may have been still loading."""
+"""Seconds after which a silent reader gets the whole state again: its front end may still have been loading."""
 
 
 class Outlet:
-    """One reader, and the way to it.
+    """One reader, and how to reach it.
 
     Parameters
     ----------
     send
-        Sends a message; raises when the way is gone.
+        Sends a message; raises if the reader is gone.
     acknowledges
-        Whether the reader acknowledges messages also while a cell runs.
+        Whether the reader acknowledges messages even while a cell runs.
     """
 
     def __init__(self, source: Source, send: Callable[[dict[str, Any]], object], *, acknowledges: bool) -> None:
@@ -62,11 +62,11 @@ class Outlet:
         self._repeats = list(HELLO)
 
     def spoke(self) -> None:
-        """The reader is there."""
+        """Note that the reader has sent something, so it is there."""
         self._repeats = []
 
     def publish(self) -> bool:
-        """Send what is new, unless the reader is behind; False when the way to it is gone."""
+        """Send what is new, unless the reader is behind; return False if it is gone."""
         behind = self.reader.seq - self.acked >= UNSEEN
         if self.paused or (self.acknowledges and behind):
             return True
@@ -84,7 +84,7 @@ class Outlet:
 
 
 class Publisher:
-    """Tells readers, in a thread of its own, as long as there are any."""
+    """Sends to its readers, in a thread of its own, as long as there are any."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -94,7 +94,7 @@ class Publisher:
         self._thread: threading.Thread | None = None
 
     def add(self, outlet: Outlet) -> None:
-        """Tell one more reader."""
+        """Add a reader."""
         with self._lock:
             self.outlets.append(outlet)
             if len(self.outlets) == 1:
@@ -104,7 +104,7 @@ class Publisher:
         self._kick.set()
 
     def remove(self, outlet: Outlet) -> None:
-        """Tell this reader no more; without readers nothing is watched."""
+        """Remove a reader; without readers, the source stops watching."""
         with self._lock:
             if outlet not in self.outlets:
                 return
@@ -118,7 +118,7 @@ class Publisher:
         self.source.close()
 
     def kick(self) -> None:
-        """Tell now: a cell has ended, somebody asked."""
+        """Send now, because a cell has ended or a reader asked."""
         self._kick.set()
 
     def _run(self) -> None:
@@ -134,7 +134,7 @@ class Publisher:
                     if not outlet.publish():
                         self.remove(outlet)
                 failed = 0
-            except Exception:  # what it read changed under its hands
+            except Exception:  # the state changed while it was read
                 failed += 1
                 if failed == PATIENCE:
                     raise
@@ -161,5 +161,5 @@ def publisher() -> Publisher:
 
 
 def existing() -> Publisher | None:
-    """The publisher, if anybody reads."""
+    """The publisher, if it has readers."""
     return _publisher if _publisher is not None and _publisher.outlets else None

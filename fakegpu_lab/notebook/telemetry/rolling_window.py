@@ -1,6 +1,6 @@
-"""The last stretch of the run as a timeline: recorded now and then, so that recording costs next to nothing.
+"""The last stretch of the run as a timeline, recorded only now and then, so that it costs almost nothing.
 
-Where an optimizer steps, it is one whole step; else what a cell does last before its end.
+It is one whole step if an optimizer steps, and otherwise what a cell does last.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.time.records import Collective
 
 RECORDS = 4_000
-"""Kernels of a window at most; a longer step is told by its beginning."""
+"""The most kernels of a window; of a longer step, only the beginning is recorded."""
 
 BARS = 500
-"""Bars that are sent."""
+"""The most bars that are sent."""
 
 SHARE = 0.003
-"""Of the process's time on the processor, what recording may take."""
+"""The share of the process's processor time that recording may take."""
 
 SECONDS = 60e-6
-"""What recording a kernel and drawing it costs, about."""
+"""The approximate cost of recording and drawing a kernel."""
 
 COLLECTIVES = 5_000
-"""Collectives summed up: the last ones."""
+"""How many of the last collectives are summed up."""
 
 
 class Windows:
@@ -42,9 +42,9 @@ class Windows:
     Attributes
     ----------
     trace
-        The last one that is whole; None before.
+        The last complete window; None before the first.
     collectives
-        Those of all windows.
+        The collectives of all windows.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -56,31 +56,31 @@ class Windows:
         self._open: Trace | None = None
         self._step = 0
         self._number = 0
-        self._next = 0.0
+        self._not_before = 0.0
 
     def begin(self) -> None:
-        """A cell begins: its first stretch is recorded whatever was before, up to its first step."""
-        self._next = 0.0
+        """Record from the beginning of a cell to its first step, whatever was spent on recording before."""
+        self._not_before = 0.0
         self._try_open()
 
     def stepped(self, step: int) -> None:
-        """An optimizer has stepped: one window ends here, another may begin."""
+        """End the window at an optimizer's step; another may begin."""
         self._close(f"Step {step}")
         self._step = step
         self._try_open()
 
     def end(self) -> None:
-        """A cell has ended."""
+        """End the window at the end of a cell."""
         self._close("After the last step" if self._step else "The last cell", small=not self._step)
 
     def stop(self) -> None:
-        """Record no more."""
+        """Stop recording."""
         if self._open is not None:
             self._open.__exit__()
             self._open = None
 
     def _try_open(self) -> None:
-        if self._open is None and process_time() >= self._next and not recording.recorded():
+        if self._open is None and process_time() >= self._not_before and not recording.recorded():
             self._open = Trace(self.machine, RECORDS)
             self._open.__enter__()
 
@@ -91,7 +91,7 @@ class Windows:
         self._open = None
         trace.__exit__()
         count = sum(total.count for total in trace.totals.values())
-        self._next = process_time() + count * SECONDS / SHARE
+        self._not_before = process_time() + count * SECONDS / SHARE
         self.collectives.extend(trace.collectives)
         if count and (small or self.trace is None):
             self._number += 1
@@ -99,7 +99,7 @@ class Windows:
 
     @property
     def timeline(self) -> Timeline | None:
-        """The last window, to be shown; made when somebody asks."""
+        """The last window as a timeline; it is made on request."""
         trace, title, number = self.trace, self._title, self._number
         if trace is not None and (self._drawn is None or self._drawn.number != number):
             self._drawn = _timeline(trace, title, number)
@@ -124,7 +124,7 @@ def _timeline(trace: Trace, title: str, number: int) -> Timeline:
 
 
 def totals(collectives: Iterable[Collective]) -> tuple[CollectiveTotal, ...]:
-    """Sum up collectives by operation and group: the time on the wire, and how long each device waited before it."""
+    """Sum up collectives by operation and group: the time on the wire, and how long each device waited before."""
     groups: dict[tuple[str, str, tuple[int, ...]], list[Collective]] = {}
     for record in collectives:
         groups.setdefault((record.operation, record.group, record.ranks), []).append(record)

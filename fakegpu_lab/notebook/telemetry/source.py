@@ -1,10 +1,11 @@
-"""Where telemetry comes from: one `Source` a kernel watches the machine and remembers what readers will ask for."""
+"""The source of telemetry: a kernel's one `Source` watches the machine and keeps what its readers will need."""
 
 from __future__ import annotations
 
 import re
 import threading
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from fakegpu_lab import session
 from fakegpu_lab.advice import advise as trace_advice
@@ -17,29 +18,29 @@ from fakegpu_lab.timeline.labels import place
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Machine
     from fakegpu_lab.hardware.snapshot import DeviceSnapshot
-    from fakegpu_lab.notebook.telemetry.messages import Row
+    from fakegpu_lab.notebook.telemetry.messages import CollectiveTotal, Row, Timeline
 
 ROWS = 600
-"""Of a device's history; of more, every other one of the older half goes, but never the highest of its neighbours."""
+"""Rows of a device's history. Beyond that, of each two rows in the older half the one with less memory is dropped."""
 
 ADVICE = 6
-"""Findings that are told, the dearest first."""
+"""The most findings that are sent, the costliest first."""
 
 STEPS = 400
-"""Marks of steps; the last ones."""
+"""How many of the last steps are kept."""
 
 NO_MACHINE = "There is no simulated GPU in this notebook. %fakegpu a100:2 enables two."
 
 
 class History:
-    """The rows of one device, each with a number that grows."""
+    """The rows of one device's history, each with a number that grows."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, Row]] = []
         self._number = 0
 
     def add(self, row: Row) -> None:
-        """Append a row; one at the same moment, or of the same state as the two before, replaces the last."""
+        """Append a row. It replaces the last one at the same moment, and if the state is that of the two before."""
         rows = self.rows
         self._number += 1
         if rows and (rows[-1][1][0] == row[0] or (len(rows) > 1 and row[1:] == rows[-1][1][1:] == rows[-2][1][1:])):
@@ -56,7 +57,7 @@ class History:
         self.rows = kept + new
 
     def since(self, number: int) -> tuple[Row, ...]:
-        """The rows that came after that number."""
+        """The rows with larger numbers."""
         return tuple(row for found, row in self.rows if found > number)
 
     @property
@@ -66,7 +67,7 @@ class History:
 
 
 class Source:
-    """Watches whichever machine is enabled, from `open` to `close`. Readers come and go (`Reader`)."""
+    """Watches whichever machine is enabled, from `open` to `close`, for any number of `Reader`s."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -86,13 +87,13 @@ class Source:
         self._before: dict[int, tuple[int, int]] = {}
 
     def open(self) -> None:
-        """Begin to watch; the machine may change meanwhile."""
+        """Start to watch the enabled machine, and those that replace it."""
         if self._changed not in session.on_change:
             session.on_change.append(self._changed)
             self._changed(session.machine() if session.enabled() else None)
 
     def close(self) -> None:
-        """Watch no more; what is known stays."""
+        """Stop watching; what is known stays."""
         if self._changed in session.on_change:
             session.on_change.remove(self._changed)
         self._stop()
@@ -109,7 +110,7 @@ class Source:
             self._stop()
             self.machine = machine
             if machine is None:
-                return  # what was known can still be looked at
+                return  # the last state can still be shown
             self.epoch += 1
             self.histories = {card.slot: History() for card in machine.cards}
             self.steps = []
@@ -120,38 +121,38 @@ class Source:
             self._watch = Watch(machine)
             self.windows = Windows(machine)
             self._watch.on_step.append(self.windows.stepped)
-            # A front end may open while a cell runs: then this is not the cell's thread.
-            beside = self.busy and threading.current_thread() is not threading.main_thread()
+            # A front end may open the comm while a cell runs: then this is not the cell's thread.
+            other_thread = self.busy and threading.current_thread() is not threading.main_thread()
             self._watch.start()
-            if not beside:
+            if not other_thread:
                 if self.busy:
                     self.windows.begin()
                 self._watch.look()
 
-    # What happens in the notebook; in the thread of the cell.
+    # Called by the notebook's hooks, in the cell's thread.
 
     def begin(self) -> None:
-        """A cell begins."""
+        """Note that a cell begins."""
         self.busy = True
         if self._watch is not None and self.windows is not None:
             self._watch.begin()
             self.windows.begin()
 
     def end(self, error: BaseException | None = None) -> None:
-        """A cell has ended, with this error if any."""
+        """Note that a cell has ended, and its error, if any."""
         self.busy = False
         if error is not None:
             text = str(error).strip().splitlines()
             named = re.search(r"(?:GPU |cuda:)(\d+)", str(error))
-            said = text[0][:300] if text else ""
-            self.error = LastError(kind=type(error).__name__, message=said, device=int(named[1]) if named else None)
+            message = text[0][:300] if text else ""
+            self.error = LastError(kind=type(error).__name__, message=message, device=int(named[1]) if named else None)
         if self._watch is not None and self.windows is not None:
             self.windows.end()
             self._watch.look(thorough=True)
             self._advise()
 
     def _advise(self) -> None:
-        """Look through the last window for what could be better, once."""
+        """Look for advice in the last window, unless that was done."""
         trace = self.windows.trace if self.windows is not None else None
         if trace is None or trace is self._advised:
             return
@@ -162,10 +163,10 @@ class Source:
             for found in findings
         )
 
-    # What readers read; in any thread.
+    # Called for readers, in any thread.
 
     def poll(self) -> None:
-        """Take in what the watch has seen, and read the counters."""
+        """Collect what the watch has seen, and read the counters."""
         with self.lock:
             machine, watch = self.machine, self._watch
             if machine is None or watch is None:
@@ -181,8 +182,13 @@ class Source:
             for device in self.devices:
                 self._measure(device)
 
+    def status(self) -> _Status:
+        """What every message has, beside what is new to its reader."""
+        collectives = totals(list(self.windows.collectives)) if self.windows is not None else ()
+        return _Status(self.busy, self.error, self.machine is not None, self.advice, collectives)
+
     def _measure(self, device: DeviceSnapshot) -> None:
-        """Utilisation: of the time between two looks, the part in which a kernel ran."""
+        """Measure utilisation: the share of time since the last poll in which a kernel ran."""
         now = max(self.now_ns, device.time.done_ns)
         busy, then = self._before.get(device.slot, (0, 0))
         if now > then:
@@ -191,21 +197,46 @@ class Source:
             self._before[device.slot] = (device.time.busy_ns, now)
 
 
+class _Status(NamedTuple):
+    """What a message has besides rows, steps, devices and the timeline."""
+
+    busy: bool
+    error: LastError | None
+    enabled: bool
+    advice: tuple[Advice, ...]
+    collectives: tuple[CollectiveTotal, ...]
+
+
+@dataclass
+class _Sent:
+    """What a reader has been sent.
+
+    Attributes
+    ----------
+    rows
+        By slot, the number of the last row.
+    step, timeline
+        The numbers of the last ones.
+    """
+
+    rows: dict[int, int] = field(default_factory=dict)
+    devices: tuple[DeviceSnapshot, ...] = ()
+    step: int = -1
+    timeline: int = 0
+    status: _Status | None = None
+
+
 class Reader:
-    """One reader's place in what a source tells: `message` is all that is new to it."""
+    """One reader of a source: `message` is everything that is new to it."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.seq = 0
         self._epoch = -1
-        self._numbers: dict[int, int] = {}
-        self._devices: tuple[DeviceSnapshot, ...] = ()
-        self._steps = -1
-        self._timeline = 0
-        self._told: tuple[Any, ...] = ()
+        self._sent = _Sent()
 
     def forget(self) -> None:
-        """Have the next message tell all."""
+        """Let the next message have the whole state."""
         self._epoch = -1
 
     def message(self) -> Telemetry | None:
@@ -214,25 +245,15 @@ class Reader:
         with source.lock:
             whole = self._epoch != source.epoch or self.seq == 0
             if whole:
-                self._numbers, self._devices, self._steps, self._timeline, self._told = {}, (), -1, 0, ()
-            history = {}
-            for slot, rows in source.histories.items():
-                new = rows.since(self._numbers.get(slot, 0))
-                if new:
-                    history[slot] = new
-                self._numbers[slot] = rows.number
-            steps = tuple(step for step in source.steps if step[1] > self._steps)
-            self._steps = source.steps[-1][1] if source.steps else self._steps
-            changed = tuple(device for device in source.devices if device not in self._devices)
-            self._devices = source.devices
-            timeline = source.windows.timeline if source.windows is not None else None
-            newer = timeline if timeline is not None and timeline.number > self._timeline else None
-            self._timeline = newer.number if newer is not None else self._timeline
-            collectives = totals(list(source.windows.collectives)) if source.windows is not None else ()
-            told = (source.busy, source.error, source.machine is not None, source.advice, collectives)
-            if not whole and not (history or steps or changed or newer or told != self._told):
+                self._sent = _Sent()
+            history = self._new_rows()
+            steps = self._new_steps()
+            devices = self._changed_devices()
+            timeline = self._newer_timeline()
+            status, before = source.status(), self._sent.status
+            if not whole and not (history or steps or devices or timeline or status != before):
                 return None
-            before, self._told = self._told, told
+            self._sent.status = status
             self._epoch = source.epoch
             self.seq += 1
             machine = source.machine
@@ -246,12 +267,39 @@ class Reader:
                 compute=machine.compute if machine is not None else "real",
                 now_ns=source.now_ns,
                 busy=source.busy,
-                devices=source.devices if whole else changed,
+                devices=source.devices if whole else devices,
                 utilisation=dict(source.utilisation),
                 history=history,
                 steps=steps,
-                timeline=newer,
-                collectives=collectives if whole or collectives != before[4] else None,
+                timeline=timeline,
+                collectives=status.collectives if before is None or status.collectives != before.collectives else None,
                 error=source.error,
-                advice=source.advice if whole or source.advice != before[3] else None,
+                advice=status.advice if before is None or status.advice != before.advice else None,
             )
+
+    def _new_rows(self) -> dict[int, tuple[Row, ...]]:
+        history = {}
+        for slot, rows in self.source.histories.items():
+            new = rows.since(self._sent.rows.get(slot, 0))
+            if new:
+                history[slot] = new
+            self._sent.rows[slot] = rows.number
+        return history
+
+    def _new_steps(self) -> tuple[tuple[int, int], ...]:
+        steps = tuple(step for step in self.source.steps if step[1] > self._sent.step)
+        if self.source.steps:
+            self._sent.step = self.source.steps[-1][1]
+        return steps
+
+    def _changed_devices(self) -> tuple[DeviceSnapshot, ...]:
+        changed = tuple(device for device in self.source.devices if device not in self._sent.devices)
+        self._sent.devices = self.source.devices
+        return changed
+
+    def _newer_timeline(self) -> Timeline | None:
+        timeline = self.source.windows.timeline if self.source.windows is not None else None
+        if timeline is None or timeline.number <= self._sent.timeline:
+            return None
+        self._sent.timeline = timeline.number
+        return timeline

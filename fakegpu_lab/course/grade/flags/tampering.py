@@ -1,8 +1,8 @@
-"""Inside a submission's process: what a check relies on is what it was before the submission ran, or it is told.
+"""Inside a submission's process: detects and undoes changes to what a check relies on.
 
 `Pristine` remembers functions and classes of this package, of Python's builtins, and of the libraries that checks
-compare with; before each check it puts back what was changed. `watch` installs an audit hook, which cannot be
-removed, for what nobody needs in an exercise. Neither can stop everything in one process: see docs/grading.md.
+compare with; before each check it restores what was changed. `watch` installs an audit hook, which cannot be removed,
+against what no exercise needs. Neither can stop everything in one process: see docs/grading.md.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 COMPARED = ("math", "numpy", "numpy.testing", "torch", "torch.testing", "torch.nn.functional", "torch.Tensor")
-"""Besides builtins and this package: what checks compare with. (torch's are also patched by our own driver.)"""
-_CODE = ("__code__", "__defaults__", "__kwdefaults__")
+"""What checks compare with, besides builtins and this package. (Our own driver patches torch, too.)"""
+_CODE_PARTS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
-def _plain(value: object) -> bool:
+def _is_kept(value: object) -> bool:
     return isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type))
 
 
@@ -37,12 +37,12 @@ def _owner(name: str) -> Any:
 
 
 class Pristine:
-    """What functions, classes and methods were at first.
+    """Functions, classes and methods as they were before the submission ran.
 
     Parameters
     ----------
     preload
-        Modules to import now, while they are certainly whole.
+        Modules to import now, before the submission can change them.
     """
 
     def __init__(self, preload: tuple[str, ...]) -> None:
@@ -54,7 +54,7 @@ class Pristine:
         for module in self.modules.values():
             self._keep(module, own=True)
         self._builtins = dict(vars(builtins))
-        self._put_back = vars(builtins).update
+        self._restore_all = vars(builtins).update
         for name in COMPARED:
             owner = _owner(name)
             if owner is not None:
@@ -63,8 +63,8 @@ class Pristine:
     def _keep(self, owner: Any, *, own: bool) -> None:
         for name, value in list(vars(owner).items()):
             if isinstance(value, types.FunctionType):
-                self._kept.append((owner, name, value, tuple(getattr(value, part) for part in _CODE)))
-            elif _plain(value):
+                self._kept.append((owner, name, value, tuple(getattr(value, part) for part in _CODE_PARTS)))
+            elif _is_kept(value):
                 self._kept.append((owner, name, value, None))
                 if own and isinstance(value, type) and value.__module__ == owner.__name__:
                     self._keep_class(value)
@@ -74,40 +74,40 @@ class Pristine:
             inner = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
             if isinstance(inner, types.FunctionType):
                 self._kept.append((owner, name, value, None))
-                self._kept.append((owner, "", inner, tuple(getattr(inner, part) for part in _CODE)))
+                self._kept.append((owner, "", inner, tuple(getattr(inner, part) for part in _CODE_PARTS)))
 
-    def mend_builtins(self) -> list[str]:
-        """Put Python's builtins back, and return the names of those that were changed. Calls none of them before."""
+    def restore_builtins(self) -> list[str]:
+        """Restore Python's builtins, and return the names of those that were changed. Calls none before that."""
         changed, now = [], builtins.__dict__
         for name, value in self._builtins.items():
             if name != "_" and (name not in now or now[name] is not value):
                 changed += [f"builtins.{name}"]
-        self._put_back(self._builtins)
+        self._restore_all(self._builtins)
         return changed
 
-    def mend(self) -> list[str]:
-        """Put back what is not as it was, and return the names of it."""
-        mended = []
+    def restore(self) -> list[str]:
+        """Restore what was changed, and return the names."""
+        restored = []
         for owner, name, value, code in self._kept:
             where = f"{owner.__module__}.{owner.__name__}" if isinstance(owner, type) else owner.__name__
             if name and vars(owner).get(name) is not value and not _by_driver(owner, name, vars(owner).get(name)):
                 setattr(owner, name, value)
-                mended.append(f"{where}.{name}")
+                restored.append(f"{where}.{name}")
             if code is not None:
-                for part, kept in zip(_CODE, code, strict=True):
+                for part, kept in zip(_CODE_PARTS, code, strict=True):
                     now = getattr(value, part)
                     if now is not kept and not (isinstance(now, types.CodeType) and trusted(now)):
                         setattr(value, part, kept)
-                        mended.append(f"{where}.{value.__name__}.{part}")
+                        restored.append(f"{where}.{value.__name__}.{part}")
         for name, module in self.modules.items():
             if sys.modules.get(name) is not module:
                 sys.modules[name] = module
-                mended.append(f"sys.modules[{name!r}]")
-        return mended
+                restored.append(f"sys.modules[{name!r}]")
+        return restored
 
 
 def _by_driver(owner: Any, name: str, now: object) -> bool:
-    """Whether this is one of the changes that the simulated machine made."""
+    """Whether the simulated machine itself made this change."""
     install = sys.modules.get("fakegpu_lab.driver.install")
     if install is None or from_cell(now):
         return False
@@ -115,7 +115,7 @@ def _by_driver(owner: Any, name: str, now: object) -> bool:
 
 
 def from_cell(value: object) -> bool:
-    """Whether a function was written in a notebook's cell, or made by `exec`."""
+    """Whether a function was written in a notebook's cell or made by `exec`."""
     code = getattr(getattr(value, "__func__", value), "__code__", None)
     return isinstance(code, types.CodeType) and not trusted(code)
 
@@ -131,7 +131,7 @@ def trusted(code: types.CodeType) -> bool:
 
 
 @contextlib.contextmanager
-def _unheard(state: dict[str, bool]) -> Iterator[None]:
+def _unwatched(state: dict[str, bool]) -> Iterator[None]:
     state["quiet"] = True
     try:
         yield
@@ -139,8 +139,8 @@ def _unheard(state: dict[str, bool]) -> Iterator[None]:
         state["quiet"] = False
 
 
-def lock_books(tell: Callable[[str], None]) -> None:
-    """Let only this package and libraries write what the devices' ledgers count."""
+def lock_books(report: Callable[[str], None]) -> None:
+    """Let only this package and installed libraries write to the devices' ledgers."""
     from fakegpu_lab.hardware.time.ledger import Ledger
 
     known: set[types.CodeType] = set()
@@ -150,9 +150,11 @@ def lock_books(tell: Callable[[str], None]) -> None:
     def write(self: Ledger, name: str, value: object) -> None:
         code = caller(1).f_code
         if code not in known:
-            new = code is Ledger.__init__.__code__ and not hasattr(self, name)  # dataclass makes it from text
+            new = code is Ledger.__init__.__code__ and not hasattr(
+                self, name
+            )  # the dataclass generates its __init__ from text
             if not (trusted(code) or new):
-                tell("tried to change a device's ledger")
+                report("tried to change a device's ledger")
                 raise AttributeError("A ledger cannot be written by hand.")
             if not new:
                 known.add(code)
@@ -161,30 +163,30 @@ def lock_books(tell: Callable[[str], None]) -> None:
     Ledger.__setattr__ = write  # type: ignore[method-assign,assignment]
 
 
-def watch(tell: Callable[[str], None], hide: list[str], forks: int, network: bool) -> None:
-    """Tell of, and mostly refuse, what an exercise never needs. It lasts until the process ends.
+def watch(report: Callable[[str], None], hide: list[str], forks: int, network: bool) -> None:
+    """Report, and mostly refuse, what an exercise never needs. This lasts until the process ends.
 
     Parameters
     ----------
-    tell
-        Called at once with each new sentence, before what it tells of happens.
+    report
+        Called with each new sentence, before the event that it reports happens.
     hide
         Files and folders that the submission must not open.
     forks
-        How many processes a submission may start in all, children of children included.
+        How many processes the submission may start in all, counting children of children.
     network
-        Whether connections to other computers are refused here, because the system does not.
+        Whether to refuse connections to other computers here, because the system does not.
     """
     started = mmap.mmap(-1, 8)  # shared with every forked child
     state = {"quiet": False}
-    told: set[str] = set()
+    reported: set[str] = set()
     hidden = tuple(os.path.realpath(path) for path in hide)
     pid = os.getpid()
 
-    def say(sentence: str) -> None:
-        if sentence not in told and os.getpid() == pid:
-            told.add(sentence)
-            tell(sentence)
+    def report_once(sentence: str) -> None:
+        if sentence not in reported and os.getpid() == pid:
+            reported.add(sentence)
+            report(sentence)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if state["quiet"]:
@@ -193,31 +195,31 @@ def watch(tell: Callable[[str], None], hide: list[str], forks: int, network: boo
             count = int.from_bytes(started[:8], "little") + 1
             started[:8] = count.to_bytes(8, "little")
             if count > forks:
-                say(f"started more than {forks} processes")
+                report_once(f"started more than {forks} processes")
                 raise RuntimeError(f"Grading allows {forks} processes, and this is one more.")
         elif event == "open":
             path = arguments[0]
             if isinstance(path, (str, bytes, os.PathLike)):
-                with _unheard(state):
+                with _unwatched(state):
                     real = os.path.realpath(os.fsdecode(path))
                 if real.startswith(hidden) and hidden:
-                    say("tried to open a file of the course")
+                    report_once("tried to open a file of the course")
                     raise PermissionError(13, "Permission denied: this file is not part of the exercise", real)
                 if real.startswith("/proc/") and real.endswith("/mem"):
-                    say("tried to open the memory of a process")
+                    report_once("tried to open the memory of a process")
                     raise PermissionError(13, "Permission denied", real)
         elif event in ("sys._current_frames", "sys._current_exceptions", "ctypes.dlopen", "sys.addaudithook"):
-            with _unheard(state):
+            with _unwatched(state):
                 theirs = not trusted(sys._getframe(1).f_code)
             if theirs and event == "ctypes.dlopen":
-                say("used ctypes")
+                report_once("used ctypes")
             elif theirs:
-                say(f"used {event}")
+                report_once(f"used {event}")
                 raise PermissionError(13, f"Grading refuses {event}")
         elif event == "socket.connect" and network:
             address = arguments[1]
             if isinstance(address, tuple) and not str(address[0]).startswith(("127.", "::1", "localhost")):
-                say("tried to reach the network")
+                report_once("tried to reach the network")
                 raise PermissionError(13, "Grading has no network")
 
     sys.addaudithook(hook)

@@ -1,6 +1,6 @@
-"""Grades, written out. Start with `tables`.
+"""Writing grades: tables, pages and nbgrader's database. Start with `tables`.
 
-`tables` makes the CSV, `pages` the feedback and the instructor's page, `gradebook` writes to nbgrader's database.
+`tables` writes the CSV, `pages` the feedback and the instructor's page, `gradebook` nbgrader's database.
 
 May import everything else of `course.grade`.
 """

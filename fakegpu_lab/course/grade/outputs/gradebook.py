@@ -1,4 +1,4 @@
-"""The outcome in nbgrader's own database: its formgrader, its export and its feedback go on from there."""
+"""Writes outcomes to nbgrader's own database, for its formgrader, export and feedback."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome]) -> None:
-    """Put students, submissions and points into a ``gradebook.db``, as ``nbgrader autograde`` does (SaveAutoGrades).
+    """Write students, submissions and points to a ``gradebook.db``, as ``nbgrader autograde`` does (SaveAutoGrades).
 
-    Grades that a person gave stay. Times of submissions are set where they are known.
+    Grades given by a person stay. Times of submissions are set if they are known.
 
     Raises
     ------
     FakeGpuError
-        nbgrader is not installed, or the assignment is there with other cells.
+        nbgrader is not installed, or the database has the assignment with other cells.
     """
     try:
         from nbgrader.api import Gradebook, MissingEntry
@@ -64,19 +64,19 @@ def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome]) -> None:
 
 @contextlib.contextmanager
 def _nbgrader_at_ease() -> Iterator[None]:
-    """Let nbgrader find `alembic`, which it calls by its name, also where the environment is not activated."""
+    """Let nbgrader find the command `alembic` even if the environment is not activated, and hide its warnings."""
     before = os.environ.get("PATH", "")
     os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), before])
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # SQLAlchemy's, about how nbgrader uses it
+            warnings.simplefilter("ignore")  # SQLAlchemy's, about nbgrader's code
             yield
     finally:
         os.environ["PATH"] = before
 
 
 def _add_cell(book: object, lesson: GradedLesson, cell: object) -> None:
-    """As nbgrader's SaveCells does; without the checksum ``nbgrader autograde`` would refuse every locked cell."""
+    """Add a cell as nbgrader's SaveCells does; ``nbgrader autograde`` refuses locked cells without the checksum."""
     import nbformat
     from nbgrader.api import Gradebook
     from nbgrader.utils import compute_checksum
@@ -92,6 +92,6 @@ def _add_cell(book: object, lesson: GradedLesson, cell: object) -> None:
         book.add_solution_cell(*where)
     source = cell.visible if cell.solution else cell.source
     marks = cell.model_dump(include={"grade_id", "grade", "solution", "locked", "points"})
-    whole = nbformat.from_dict({"cell_type": cell.cell_type, "source": source, "metadata": {"nbgrader": marks}})
-    checksum = compute_checksum(whole)
+    node = nbformat.from_dict({"cell_type": cell.cell_type, "source": source, "metadata": {"nbgrader": marks}})
+    checksum = compute_checksum(node)
     book.add_source_cell(*where, cell_type=cell.cell_type, locked=cell.locked, source=source, checksum=checksum)

@@ -1,7 +1,8 @@
-"""The outcome as pages: one for each student, one for the instructor. Nothing on them can run, whoever wrote it."""
+"""Writes outcomes as HTML: a page for each student, one for the instructor. Nothing on them can run as code."""
 
 from __future__ import annotations
 
+import os
 import re
 import statistics
 from pathlib import Path
@@ -12,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
 from fakegpu_lab.course.checks import card as cards
-from fakegpu_lab.course.checks.result import CheckRecord
+from fakegpu_lab.course.checks.record import CheckRecord
 from fakegpu_lab.course.grade.outputs import tables
 
 if TYPE_CHECKING:
@@ -22,24 +23,26 @@ if TYPE_CHECKING:
 _TEMPLATES = Path(__file__).with_name("templates")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
 LONGEST = 5000
-"""Characters of one output that a page shows."""
+"""The most characters of one output that a page shows."""
 
 
 def _environment() -> Environment:
-    made = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    made.filters["points"] = cards.number
-    made.globals["css"] = Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8"))
-    return made
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["points"] = cards.number
+    environment.globals["css"] = Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8"))
+    return environment
 
 
 def file_name(outcome: Outcome) -> str:
-    """Return the name of a student's page: theirs, as far as every file system takes it."""
+    """Return the name of a student's page: the student's, in characters that every file system accepts."""
     return re.sub(r"[^\w.@ ()-]", "_", outcome.student).strip(". ") or "_"
 
 
 def feedback(outcome: Outcome) -> str:
     """Return a student's page."""
-    said = {check.grade_id: _said(check) for check in outcome.checks}
+    mistakes = {check.grade_id: _mistake(check) for check in outcome.checks}
     records = {check.grade_id: check.record for check in outcome.checks}
     cells = []
     for cell in outcome.cells:
@@ -57,35 +60,35 @@ def feedback(outcome: Outcome) -> str:
     return (
         _environment()
         .get_template("feedback.html")
-        .render(lesson=outcome.lesson, outcome=outcome, cells=cells, said=said)
+        .render(lesson=outcome.lesson, outcome=outcome, cells=cells, mistakes=mistakes)
     )
 
 
-def _said(check: CheckOutcome) -> str:
-    """What was wrong, in a few words; nothing of what hidden parts ask."""
+def _mistake(check: CheckOutcome) -> str:
+    """What was wrong, in a few words, without giving away hidden parts."""
     hidden = {str(part["what"]) for part in (check.record or {}).get("parts", []) if part["hidden"]}
     open_to_all = [text for text in check.wrong if not text.startswith(tuple(hidden))] if hidden else check.wrong
     return open_to_all[0] if open_to_all else "not right in a part that is not shown"
 
 
 def _shown(cell: CellOutcome, card: Any) -> list[dict[str, Any]]:
-    """Of a check that has a card, its value is the card."""
+    """The outputs to show; a card replaces the check's value."""
     return [one for one in cell.outputs if not (card and one["output_type"] == "execute_result")]
 
 
 def _card(record: dict[str, Any] | None) -> Markup | None:
-    """A check's card, made here from what it found: what a submission itself displays is shown as text alone."""
+    """A check's card, made from its record: HTML that the submission displays is not shown, only its text."""
     if record is None:
         return None
-    whole = CheckRecord.model_validate(record)
-    hidden = [part for part in whole.parts if part.hidden]
-    said = [whole.note] if whole.note else []
+    check = CheckRecord.model_validate(record)
+    hidden = [part for part in check.parts if part.hidden]
+    notes = [check.note] if check.note else []
     if hidden:
         earned, points = sum(part.earned for part in hidden), sum(part.points for part in hidden)
-        said.append(f"Parts that are not shown earned {cards.of_points(earned, points)}.")
-        said += [part.message for part in hidden if part.message]
-    shown = tuple(part for part in whole.parts if not part.hidden)
-    return Markup(cards.html(whole.model_copy(update={"parts": shown, "note": " ".join(said)})))
+        notes.append(f"Parts that are not shown earned {cards.of_points(earned, points)}.")
+        notes += [part.message for part in hidden if part.message]
+    shown = tuple(part for part in check.parts if not part.hidden)
+    return Markup(cards.html(check.model_copy(update={"parts": shown, "note": " ".join(notes)})))
 
 
 def _output(output: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +108,7 @@ def _short(text: str) -> str:
 
 
 def summary(lesson: GradedLesson, outcomes: list[Outcome], links: list[str]) -> str:
-    """Return the instructor's page; `links` lead to the students' pages, and may be empty texts."""
+    """Return the instructor's page; `links` lead to the students' pages and may be empty."""
     scores = [outcome.score for outcome in outcomes] or [0.0]
     return (
         _environment()
@@ -141,7 +144,5 @@ def write(folder: Path, outcomes: list[Outcome]) -> list[Path]:
 
 
 def link(path: Path, beside: Path) -> str:
-    """Return an address of one page that works on another."""
-    import os
-
+    """Return the link to a page from another one."""
     return quote(os.path.relpath(path, beside.parent).replace(os.sep, "/"))

@@ -1,4 +1,4 @@
-"""The outcome as a table: nbgrader's columns first, so that what reads its export reads this."""
+"""Writes outcomes as a CSV, with the columns of nbgrader's export first, and sums them up by exercise."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fakegpu_lab.course.grade.graded_lesson import GradedLesson
-    from fakegpu_lab.course.grade.outcome import Outcome
+    from fakegpu_lab.course.grade.graded_lesson import GradedLesson, LessonCell
+    from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
 
 NBGRADER = (
     "assignment",
@@ -26,19 +26,19 @@ NBGRADER = (
     "score",
     "max_score",
 )
-"""As nbgrader/plugins/export.py writes them."""
+"""The columns that nbgrader/plugins/export.py writes."""
 OURS = ("status", "reason", "needs_manual_grade", "flags", "notes")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def cell(text: object) -> str:
-    """Return a cell's text that no spreadsheet takes for a formula."""
-    said = str(text)
-    return f"'{said}" if said.startswith(_FORMULA) else said
+    """Return text that no spreadsheet takes for a formula."""
+    content = str(text)
+    return f"'{content}" if content.startswith(_FORMULA) else content
 
 
 def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome]) -> None:
-    """Write a row for every submission. The file is there whole, or as it was before."""
+    """Write a row for every submission. The file is replaced whole, or not at all."""
     parts = [check.grade_id for check in lesson.checks]
     beside = path.with_name(path.name + ".part")
     with beside.open("w", encoding="utf-8", newline="") as file:
@@ -55,14 +55,14 @@ def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome]) -> None:
                 "score": outcome.score,
                 "max_score": outcome.max_score,
             }
-            said = [
+            ours = [
                 outcome.status,
                 outcome.reason,
                 " ".join(outcome.manual),
                 "; ".join(outcome.flags),
                 "; ".join(outcome.notes),
             ]
-            row = [*(common.get(name, "") for name in NBGRADER), *said, *("" if p is None else p for p in points)]
+            row = [*(common.get(name, "") for name in NBGRADER), *ours, *("" if p is None else p for p in points)]
             table.writerow([value if isinstance(value, float) else cell(value) for value in row])
     os.replace(beside, path)  # noqa: PTH105
 
@@ -73,12 +73,12 @@ class ExerciseSummary(NamedTuple):
     Attributes
     ----------
     passed, partly, failed, unsolved, unreached
-        How many submissions: all points, some, none; of those with none, how many had written nothing; and how many
-        ended before it.
+        How many submissions earned all points, some, none; how many of the last had written nothing, and how many
+        ended before the exercise.
     mean
-        Points.
+        The mean of the points.
     wrong
-        The commonest wrong answers and how often each was given.
+        The commonest wrong answers, and how often each was given.
     """
 
     grade_id: str
@@ -94,25 +94,29 @@ class ExerciseSummary(NamedTuple):
 
 
 def summary(lesson: GradedLesson, outcomes: list[Outcome], most: int = 3) -> list[ExerciseSummary]:
-    """Tell for each exercise how often it failed, and how."""
-    found = []
-    for i, graded in enumerate(lesson.checks):
-        checks = [outcome.checks[i] for outcome in outcomes]
-        scored = [check for check in checks if check.points is not None]
-        wrong = Counter(text for check in checks if check.answer is not False for text in dict.fromkeys(check.wrong))
-        none = [check for check in scored if not check.points and not check.passed]
-        found.append(
-            ExerciseSummary(
-                grade_id=graded.grade_id,
-                title=next((check.title for check in checks if check.title), ""),
-                max_points=graded.points,
-                passed=sum(check.passed for check in scored),
-                partly=sum(bool(check.points) and not check.passed for check in scored),
-                failed=len(none),
-                unsolved=sum(check.answer is False for check in none),
-                unreached=sum(not check.ran and not graded.manual for check in none),
-                mean=sum(check.points or 0.0 for check in scored) / len(scored) if scored else 0.0,
-                wrong=wrong.most_common(most),
-            )
-        )
-    return found
+    """Sum up each exercise: how often it failed, and how."""
+    return [
+        _exercise_summary(graded, [outcome.checks[i] for outcome in outcomes], most)
+        for i, graded in enumerate(lesson.checks)
+    ]
+
+
+def _exercise_summary(graded: LessonCell, checks: list[CheckOutcome], most: int) -> ExerciseSummary:
+    scored = [check for check in checks if check.points is not None]
+    passed = [check for check in scored if check.passed]
+    partly = [check for check in scored if check.points and not check.passed]
+    failed = [check for check in scored if not check.points and not check.passed]
+    answered = [check for check in checks if check.answer is not False]
+    wrong = Counter(text for check in answered for text in dict.fromkeys(check.wrong))
+    return ExerciseSummary(
+        grade_id=graded.grade_id,
+        title=next((check.title for check in checks if check.title), ""),
+        max_points=graded.points,
+        passed=len(passed),
+        partly=len(partly),
+        failed=len(failed),
+        unsolved=sum(check.answer is False for check in failed),
+        unreached=sum(not check.ran and not graded.manual for check in failed),
+        mean=sum(check.points or 0.0 for check in scored) / len(scored) if scored else 0.0,
+        wrong=wrong.most_common(most),
+    )

@@ -1,7 +1,7 @@
-"""Inside a submission's process: runs cells one by one as the grader sends them, and says what came of each.
+"""Inside a submission's process: runs the cells that the grader sends, one by one, and reports their results.
 
-The cells run in the main thread, as in a notebook. The key of the channel is in another thread, in one local variable:
-no frame below a cell leads there. Before that thread believes a result, it sees that no code of the submission is
+The cells run in the main thread, as in a notebook. The channel's key is in another thread, in one local variable: no
+frame below a cell leads there. Before that thread accepts a result, it makes sure that no code of the submission is
 still running in the main thread.
 """
 
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.grade.flags import tampering
-from fakegpu_lab.course.grade.flags.source_text import code_of
+from fakegpu_lab.course.grade.flags.source_text import bound_names
 from fakegpu_lab.course.grade.sandbox import sealed_channel
 from fakegpu_lab.course.grade.sandbox.shell import GradingShell, Outputs, Stream, frames, start
 
@@ -45,16 +45,18 @@ PRELOAD = (
     "fakegpu_lab.course.checks.checking",
     "fakegpu_lab.course.checks.card",
 )
-"""What checks stand on: imported before anything of the submission is."""
+"""The modules that checks rely on, imported before any code of the submission runs."""
 
 
 class _Runner:
-    def __init__(self, asked: dict[str, Any], tell: Callable[[str], None]) -> None:
-        tampering.lock_books(tell)
-        with contextlib.suppress(ImportError):  # torch loads it, with sympy, at the first op: that is no cell's time
+    """Runs cells and checks in the process's IPython."""
+
+    def __init__(self, settings: dict[str, Any], report: Callable[[str], None]) -> None:
+        tampering.lock_books(report)
+        with contextlib.suppress(ImportError):  # torch loads it, with sympy, at the first op: that time is not a cell's
             importlib.import_module("torch.distributed.tensor")
         self.pristine = tampering.Pristine(PRELOAD)
-        self.outputs = Outputs(asked["limits"]["output_chars"])
+        self.outputs = Outputs(settings["limits"]["output_chars"])
         self.shell: GradingShell = start(self.outputs)
         self.running = False
         from fakegpu_lab.course import magics
@@ -71,21 +73,21 @@ class _Runner:
         if self.magics is None and type(registered) is self._magics_class:
             self.magics = registered
         if job["kind"] == "locked":
-            names = _names(job["source"], only_given=True)
+            names = bound_names(job["source"], definitions_only=True)
             self.bound |= {name: self.shell.user_ns[name] for name in names if name in self.shell.user_ns}
         return {}
 
     def check(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Run a check, with its hidden parts, on what the notebook has left: by Python alone, not by IPython's tools.
+        """Run a check, with its hidden parts, on the notebook's names: with plain Python, not IPython's tools.
 
-        Its names are the notebook's, except for imports, functions and classes of the locked cells, and for builtins
-        that a cell has replaced by functions of its own: those are as they were.
+        Imports, functions and classes of locked cells, and builtins that a cell replaced by its own functions, have
+        their original values.
         """
-        mended = self.pristine.mend()
-        space = self.shell.user_ns
-        names, rebound = dict(space), []
+        restored = self.pristine.restore()
+        notebook = self.shell.user_ns
+        names, rebound = dict(notebook), []
         for name, value in self.bound.items():
-            if name not in job["given_by_solution"] and space.get(name) is not value:
+            if name not in job["given_by_solution"] and notebook.get(name) is not value:
                 names[name] = value
                 rebound.append(name)
         for name in vars(builtins):
@@ -93,10 +95,10 @@ class _Runner:
                 del names[name]
                 rebound.append(name)
         before = dict(names)
-        result: dict[str, Any] = {"mended": mended, "rebound": rebound, "has_value": False}
+        result: dict[str, Any] = {"restored": restored, "rebound": rebound, "has_value": False}
         try:
             value = self._value(job, names)
-            result |= {"has_value": value is not None, "score": _number(value)}
+            result |= {"has_value": value is not None, "score": _score_of(value)}
             if type(value) is self._result_class:
                 result["record"] = value.record.model_dump(mode="json")
             _show(self.shell, value)
@@ -104,14 +106,14 @@ class _Runner:
             raise
         except BaseException as error:
             self.outputs.error(type(error).__name__, str(error), frames(error))
-        for name in _names(job["visible"], only_given=False):
+        for name in bound_names(job["visible"]):
             if name in names and names[name] is not before.get(name):
-                space[name] = names[name]
-        result["mended"] += self.pristine.mend()
+                notebook[name] = names[name]
+        result["restored"] += self.pristine.restore()
         return result
 
     def _value(self, job: dict[str, Any], names: dict[str, Any]) -> object:
-        """The value of a check's last line; of a ``%%check``, its result."""
+        """The value of a check's last line; for a ``%%check``, its result."""
         first, _, rest = job["source"].lstrip().partition("\n")
         file = f"<check {job['id']}>"
         if first.startswith("%%check"):
@@ -131,7 +133,7 @@ class _Runner:
 
 
 def _show(shell: GradingShell, value: object) -> None:
-    """Display a check's value by a formatter made anew."""
+    """Display a check's value with a new formatter, which the submission cannot have changed."""
     from IPython.core.formatters import DisplayFormatter
 
     if value is not None:
@@ -139,8 +141,8 @@ def _show(shell: GradingShell, value: object) -> None:
         shell.kept.data("execute_result", data)
 
 
-def _number(value: object) -> float | None:
-    """The score that nbgrader would read from a last value: None where it is no number."""
+def _score_of(value: object) -> float | None:
+    """The score that nbgrader would read from a cell's last value; None if it is not a number."""
     try:
         number = float(value if isinstance(value, (int, float)) else repr(value))
     except (TypeError, ValueError):
@@ -154,42 +156,25 @@ def _without_magics(source: str) -> str:
     return str(TransformerManager().transform_cell(source))
 
 
-def _names(source: str, *, only_given: bool) -> set[str]:
-    """Names that a cell binds at its top level; `only_given`: by import, def and class alone."""
-    found: set[str] = set()
-    try:
-        body = ast.parse(code_of(source)).body
-    except SyntaxError:
-        return found
-    for node in body:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(node.name)
-        elif not only_given:
-            found |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return found
-
-
-def serve(report: Any, commands: int, asked: dict[str, Any], in_force: list[str]) -> None:
-    """Run the cells that come, until the pipe is closed. Does not return."""
-    streams = _capture(asked["folder"])
+def serve(report: Any, commands: int, settings: dict[str, Any], in_force: list[str]) -> None:
+    """Run the cells that arrive, until the pipe is closed. Does not return."""
+    streams = _capture(settings["folder"])
     source = os.fdopen(commands, "rb", buffering=0)
     jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     results: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
     notes: queue.SimpleQueue[str] = queue.SimpleQueue()
-    runner = _Runner(asked, notes.put)
+    runner = _Runner(settings, notes.put)
     sys.path.insert(0, "")  # the notebook's folder, as in a notebook
-    told = (report, source, jobs, results, notes, threading.get_ident(), runner.outputs, in_force, streams)
-    _thread.start_new_thread(_controlled, told)
-    tampering.watch(notes.put, asked["hide"], asked["limits"]["processes"], "no network" not in in_force)
+    shared = (report, source, jobs, results, notes, threading.get_ident(), runner.outputs, in_force, streams)
+    _thread.start_new_thread(_controlled, shared)
+    tampering.watch(notes.put, settings["hide"], settings["limits"]["processes"], "no network" not in in_force)
     while True:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         serial, job = None, jobs.get()
         with contextlib.suppress(KeyError, TypeError):
             serial = job["serial"]
         if serial is None:
-            continue  # no job of ours
+            continue  # not a job from the control thread
         try:
             results.put((serial, _run(runner, job)))
         except KeyboardInterrupt:  # between the cell's end and here
@@ -205,11 +190,11 @@ def _run(runner: _Runner, job: dict[str, Any]) -> dict[str, Any]:
     except KeyboardInterrupt as stopped:
         kept.error("KeyboardInterrupt", "", frames(stopped))
         result = {}
-    except BaseException as error:  # SystemExit in a thread of IPython's own, or IPython itself was changed
+    except BaseException as error:  # SystemExit in one of IPython's threads, or a changed IPython
         kept.error(type(error).__name__, str(error), frames(error))
         result = {}
-    changed = runner.pristine.mend_builtins()
-    result["mended"] = result.get("mended", []) + changed
+    changed = runner.pristine.restore_builtins()
+    result["restored"] = result.get("restored", []) + changed
     with contextlib.suppress(KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     result["threads"] = _own_threads()
@@ -221,7 +206,7 @@ def _own_threads() -> int:
 
 
 def _controlled(*arguments: Any) -> None:
-    """Without its control, a process is of no use to anybody."""
+    """Run `_control`, and end the process when it ends: nothing could reach the process then."""
     try:
         _control(*arguments)
     finally:
@@ -239,7 +224,7 @@ def _control(
     in_force: list[str],
     streams: dict[str, int],
 ) -> None:
-    """Read commands, hand them to the main thread, report what came of them. The key is here and nowhere else."""
+    """Pass commands to the main thread and report their results. The key is here and nowhere else."""
     lines = _Lines(source)
     key = bytes.fromhex(json.loads(lines.next())["key"])
     unseal, seal, current = sealed_channel.unseal, sealed_channel.seal, sys._current_frames
@@ -276,7 +261,7 @@ def _control(
 
 
 def _idle(current: Callable[[], dict[int, FrameType]], main: int) -> bool:
-    """Whether the main thread waits in `serve` for its next job, or is there within half a second."""
+    """Whether the main thread is back in `serve`, waiting for its next job, within half a second."""
     for _ in range(50):
         if current()[main].f_code is serve.__code__:
             return True
@@ -285,6 +270,8 @@ def _idle(current: Callable[[], dict[int, FrameType]], main: int) -> bool:
 
 
 class _Lines:
+    """Reads lines from an unbuffered pipe."""
+
     def __init__(self, source: Any) -> None:
         self._source = source
         self._rest = b""
@@ -304,7 +291,7 @@ class _Lines:
 
 
 def _capture(folder: str) -> dict[str, int]:
-    """Point the process's own stdout and stderr to files: what subprocesses and C print ends there."""
+    """Point the process's stdout and stderr to files, for what subprocesses and C code print."""
     import tempfile
 
     null = os.open(os.devnull, os.O_RDONLY)
@@ -320,6 +307,7 @@ def _capture(folder: str) -> dict[str, int]:
 
 
 def _drain(streams: dict[str, int], outputs: Outputs) -> None:
+    """Move what was printed to those files into the cell's outputs."""
     for name, file in streams.items():
         with contextlib.suppress(OSError):
             size = os.fstat(file).st_size

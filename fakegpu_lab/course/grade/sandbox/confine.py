@@ -1,11 +1,11 @@
-"""Started by `sandbox` as a script: takes away what a submission has no business with, then runs its cells.
+"""The script that `process` starts: gives up what a submission does not need, then runs its cells.
 
-On Linux, where the kernel lets ordinary users make namespaces: no network but the computer's own loopback, a file
-system that is read-only but for the submission's own folder, other submissions and the sources hidden, no sight of
-other processes, and one kill that ends all that the submission started. Elsewhere only the resource limits that the
-system has. What was in force is the first thing that is told to the grader.
+On Linux, if the kernel lets ordinary users make namespaces, the submission has no network except its own loopback, a
+file system that is read-only except for its own folder, no sight of other submissions, of the lessons' sources or of
+other processes, and one kill ends everything that it started. Elsewhere it has only the system's resource limits. The
+first message to the grader says which of these are in force.
 
-Only the standard library is imported, and nothing of it from the submission's folder.
+This file imports only the standard library, and nothing from the submission's folder.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _MountAttr(ctypes.Structure):
 
 
 def _call(name: str, *arguments: object) -> int:
-    """Call a function of libc; an OSError where it says that it failed."""
+    """Call a function of libc; raise OSError if it fails."""
     done = int(getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments))
     if done < 0:
         number = ctypes.get_errno()
@@ -82,14 +82,14 @@ def _read_only(path: str, on: bool, recursive: bool) -> None:
 
 
 def _unshare() -> bool:
-    """Leave the user's namespaces; say whether that was possible."""
+    """Move to new namespaces; return whether that was possible."""
     uid, gid = os.getuid(), os.getgid()
     own = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC
     try:
         _call("unshare", CLONE_NEWUSER | own)
     except OSError:
         try:
-            _call("unshare", own)  # a privileged user may where new user namespaces are switched off
+            _call("unshare", own)  # for a privileged user, where user namespaces are disabled
         except OSError:
             return False
         return True
@@ -99,11 +99,11 @@ def _unshare() -> bool:
     return True
 
 
-def _close_files(folder: str, hide: list[str]) -> bool:
-    """Make everything read-only but `folder`, and hide what is named; say whether the whole of it was possible."""
+def _restrict_files(folder: str, hide: list[str]) -> bool:
+    """Make everything except `folder` read-only and hide the paths in `hide`; return whether all of it worked."""
     try:
         _mount("none", "/", "none", MS_REC | MS_PRIVATE)
-        around = str(Path(folder).parent)  # of all submissions that run now: the others are hidden with it
+        around = str(Path(folder).parent)  # the folder of all running submissions: the tmpfs hides the others
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         _mount("tmpfs", around, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k")
         Path(folder).mkdir()
@@ -127,8 +127,8 @@ def _close_files(folder: str, hide: list[str]) -> bool:
     return True
 
 
-def _loopback() -> None:
-    """Switch the namespace's own 127.0.0.1 on: programs that talk to themselves may."""
+def _enable_loopback() -> None:
+    """Enable the namespace's own 127.0.0.1, for programs that connect to themselves."""
     import fcntl
     import socket
     import struct
@@ -140,7 +140,7 @@ def _loopback() -> None:
 
 
 def _drop_capabilities() -> None:
-    """What a namespace's root may do is needed no more: nothing of the above can be taken back."""
+    """Drop the rights of the namespace's root, so that the submission cannot undo the confinement."""
     for capability in range(64):
         with contextlib.suppress(OSError):
             _prctl(PR_CAPBSET_DROP, capability)
@@ -149,8 +149,8 @@ def _drop_capabilities() -> None:
     _call("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
 
 
-def _limit(wanted: dict[str, int], counts_alone: bool) -> list[str]:
-    """Set the resource limits that the system has; return those that are in force."""
+def _set_resource_limits(wanted: dict[str, int], counts_alone: bool) -> list[str]:
+    """Set the resource limits that this system has; return the names of those in force."""
     try:
         import resource
     except ImportError:  # Windows
@@ -158,7 +158,7 @@ def _limit(wanted: dict[str, int], counts_alone: bool) -> list[str]:
     limits = {"file": ("RLIMIT_FSIZE", wanted["file_bytes"]), "core": ("RLIMIT_CORE", 0)}
     if sys.platform == "linux":  # macOS accepts it and does nothing
         limits["memory"] = ("RLIMIT_DATA", wanted["memory_bytes"])
-        if counts_alone and os.getuid() != 0:  # else the user's own processes would count; root's are not limited
+        if counts_alone and os.getuid() != 0:  # otherwise the user's other processes count; root has no limit
             limits["processes"] = ("RLIMIT_NPROC", wanted["processes"])
     done = []
     for name, (kind, value) in limits.items():
@@ -169,7 +169,7 @@ def _limit(wanted: dict[str, int], counts_alone: bool) -> list[str]:
 
 
 def _wait_for(child: int) -> None:
-    """End as `child` ends."""
+    """Wait for `child`, and exit with its status."""
     while True:
         try:
             _, status = os.waitpid(child, 0)
@@ -181,15 +181,15 @@ def _wait_for(child: int) -> None:
 
 
 def main() -> None:
-    """Confine this process as the one argument, JSON, says; then run what is sent on stdin."""
-    asked = json.loads(sys.argv[1])
-    sys.path[:] = asked["path"]  # this script's folder goes: its modules are not to be found by their bare names
+    """Confine this process as its one argument (JSON) says, then run the cells that arrive on stdin."""
+    settings = json.loads(sys.argv[1])
+    sys.path[:] = settings["path"]  # without this script's folder, whose modules must not be importable by bare names
     sys.argv[1:] = []
     report, commands = os.fdopen(os.dup(1), "wb", buffering=0), os.dup(0)
     in_force: list[str] = []
     if sys.platform == "linux":
         undumpable()
-        alone = asked["namespaces"] and _unshare()
+        alone = settings["namespaces"] and _unshare()
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after `unshare`, which clears it
         if alone:
             in_force += ["processes of its own", "no network"]
@@ -199,17 +199,17 @@ def main() -> None:
                 report.write(json.dumps({"pid": child}).encode() + b"\n")
                 _wait_for(child)
             _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            _loopback()
-            if _close_files(asked["folder"], asked["hide"]):
+            _enable_loopback()
+            if _restrict_files(settings["folder"], settings["hide"]):
                 in_force.append("a file system of its own")
             _drop_capabilities()
     if "no network" not in in_force:
         report.write(json.dumps({"pid": os.getpid()}).encode() + b"\n")
-    in_force += _limit(asked["limits"], counts_alone="no network" in in_force)
-    os.chdir(asked["folder"])
+    in_force += _set_resource_limits(settings["limits"], counts_alone="no network" in in_force)
+    os.chdir(settings["folder"])
     from fakegpu_lab.course.grade.sandbox import cell_runner
 
-    cell_runner.serve(report, commands, asked, in_force)
+    cell_runner.serve(report, commands, settings, in_force)
 
 
 if __name__ == "__main__":

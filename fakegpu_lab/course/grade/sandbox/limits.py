@@ -1,4 +1,4 @@
-"""What a submission may use."""
+"""The resources that a submission may use: time, memory, processes, output, files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 MIB = 2**20
 LEAST_MEMORY = 256 * MIB
-"""Bytes: with less, no notebook imports torch."""
+"""Bytes; with less, a notebook cannot import torch."""
 LARGEST = 50 * MIB
-"""Bytes of all files of a submission; a notebook beyond this is told, other files beyond it are left behind."""
+"""Bytes of a submission's files. A larger notebook is reported; further files are left out."""
 
 
 class Limits(BaseModel):
@@ -19,16 +19,16 @@ class Limits(BaseModel):
     Attributes
     ----------
     cell_seconds, total_seconds
-        Of processor time, for one cell and for all. Of the clock's time, three times as much: a cell that sleeps ends
-        as one that computes, and a busy computer takes no points.
+        Processor time for one cell and for all. The wall clock has three times as much: so a cell that sleeps is
+        stopped, too, and a busy computer costs no points.
     memory_bytes
-        What all its processes hold in main memory together.
+        Main memory of all its processes together.
     processes
-        How many it may start, and how many it may have at once.
+        How many it may start, and how many may run at once.
     output_chars
-        What it prints and shows, in all.
+        Everything that it prints and displays.
     file_bytes, folder_bytes
-        The largest file, and all files, that it writes.
+        The largest file that it writes, and all of them together.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -1,4 +1,4 @@
-"""A submission's process, seen from the grader: started, watched, interrupted and ended here."""
+"""The grader's side of a submission's process: starts, watches, interrupts and ends it."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from fakegpu_lab.course.grade.sandbox.limits import Limits
 
 START_SECONDS = 120.0
-"""How long Python, torch and this package may take to start: no fault of a submission's."""
+"""How long Python, torch and this package may take to start; a submission is not charged for it."""
 GRACE_SECONDS = 3.0
 """How long a cell may go on after Ctrl-C."""
 CLOCK = 3.0
-"""How many seconds of the clock's time for one of processor time."""
+"""Seconds of wall-clock time allowed for each second of processor time."""
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "SYSTEMROOT", "VIRTUAL_ENV", "COVERAGE_PROCESS_START")
 
 
 class EndedError(Exception):
-    """The submission's process is over before its notebook was.
+    """The submission's process ended before its notebook did.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ _live: set[Sandbox] = set()
 
 
 def stop_all() -> None:
-    """End every submission that runs in this process's charge: the grader was interrupted."""
+    """End every submission that this process runs, because the grader was interrupted."""
     for sandbox in list(_live):
         sandbox._kill()
 
@@ -68,15 +68,15 @@ class Sandbox:
     Parameters
     ----------
     files
-        What lies in the folder when the notebook starts, by relative path.
+        The folder's files when the notebook starts, by relative path.
     limits
-        What it may use.
+        The resources that it may use.
     hide
         Files and folders that it must not see.
     name
-        The folder's.
+        The folder's name.
     namespaces
-        Whether to confine it by Linux namespaces where they are to be had.
+        Whether to confine it by Linux namespaces where they are available.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Sandbox:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         self.folder.mkdir(exist_ok=True)
-        self._asked = {
+        self._settings = {
             "folder": str(self.folder),
             "hide": _hideable(hide, self.folder),
             "namespaces": namespaces,
@@ -125,7 +125,7 @@ class Sandbox:
         script = str(Path(__file__).with_name("confine.py"))
         self._log = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            [sys.executable, script, json.dumps(self._asked)],
+            [sys.executable, script, json.dumps(self._settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -142,9 +142,9 @@ class Sandbox:
             self.in_force = self._message(deadline)["in_force"]
         except (EndedError, psutil.Error, ValueError, KeyError, TypeError):
             self._log.seek(0)
-            said = self._log.read()[-2000:].decode(errors="replace").strip()
+            stderr = self._log.read()[-2000:].decode(errors="replace").strip()
             self.__exit__()
-            raise RuntimeError(f"A process for a submission could not be started. {said}") from None
+            raise RuntimeError(f"A process for a submission could not be started. {stderr}") from None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -156,12 +156,12 @@ class Sandbox:
         shutil.rmtree(self._around, ignore_errors=True)
 
     def run(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Run a cell, or a check, and return what came of it.
+        """Run a cell or a check, and return its outputs and result.
 
         Raises
         ------
         EndedError
-            The process ended, or was ended because it used more than it may.
+            The process ended, or was ended because it exceeded a limit.
         """
         number = self._numbers["down"]
         self._numbers["down"] += 1
@@ -169,7 +169,7 @@ class Sandbox:
         try:
             self._send_raw(sealed_channel.seal(self._key, b"down", number, job))
         except OSError:
-            raise self._gone() from None
+            raise self._ended() from None
         interrupted: float | None = None
         while True:
             try:
@@ -181,7 +181,7 @@ class Sandbox:
                 if "cell" in message:
                     break
                 continue
-            self._look()
+            self._enforce_limits()
             now = time.monotonic()
             if interrupted is None:
                 spent = self._processor_seconds() - used
@@ -195,31 +195,31 @@ class Sandbox:
         if message["over"]:
             self._kill()
             raise EndedError("output", f"it printed more than {self.limits.output_chars:,} characters")
-        self._look()
+        self._enforce_limits()
         return message
 
-    def _look(self) -> None:
-        """End the process if it, with its children, holds more than it may."""
+    def _enforce_limits(self) -> None:
+        """End the process if it and its children exceed a limit."""
         tree = self._tree()
         memory = _memory(tree, self.limits.memory_bytes)
         self.peak_bytes = max(self.peak_bytes, memory)
         self.processor_seconds = max(self.processor_seconds, self._processor_seconds())
-        what = None
+        exceeded = None
         if len(tree) > self.limits.processes:
-            what = ("processes", f"it had more than {self.limits.processes} processes at once")
+            exceeded = ("processes", f"it had more than {self.limits.processes} processes at once")
         elif memory > self.limits.memory_bytes:
-            what = ("memory", f"it held more than {self.limits.memory_bytes / 2**30:.3g} GiB of memory")
+            exceeded = ("memory", f"it held more than {self.limits.memory_bytes / 2**30:.3g} GiB of memory")
         elif time.monotonic() - self._began > START_SECONDS + CLOCK * self.limits.total_seconds or (
             self.processor_seconds > self.limits.total_seconds
         ):
-            what = ("timeout", f"the notebook ran for more than {self.limits.total_seconds:g} s")
+            exceeded = ("timeout", f"the notebook ran for more than {self.limits.total_seconds:g} s")
         elif time.monotonic() - self._disk_seen > 0.5:
             self._disk_seen = time.monotonic()
             if _size(self.folder, self.limits.folder_bytes) > self.limits.folder_bytes:
-                what = ("disk", f"it wrote more than {self.limits.folder_bytes / MIB:.0f} MiB of files")
-        if what is not None:
+                exceeded = ("disk", f"it wrote more than {self.limits.folder_bytes / MIB:.0f} MiB of files")
+        if exceeded is not None:
             self._kill()
-            raise EndedError(*what)
+            raise EndedError(*exceeded)
 
     def _tree(self) -> list[psutil.Process]:
         if self._watched is None:
@@ -244,10 +244,10 @@ class Sandbox:
                 self._watched.send_signal(signal.SIGINT)
 
     def _kill(self) -> None:
-        """End the process and all that it started."""
+        """End the process and everything that it started."""
         for _ in range(20):
             tree = self._tree()
-            for process in tree:  # the first is the parent: in a namespace of its own, all end with it
+            for process in tree:  # the first is the parent: in its own namespace, all end with it
                 with contextlib.suppress(psutil.Error):
                     process.kill()
             if os.name == "posix":
@@ -260,7 +260,7 @@ class Sandbox:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)
 
-    def _gone(self) -> EndedError:
+    def _ended(self) -> EndedError:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)
         code = self._process.returncode
@@ -274,11 +274,11 @@ class Sandbox:
         while True:
             line = self._line(deadline)
             if line is None:
-                raise self._gone()
-            said = sealed_channel.unseal(self._key, b"up", self._numbers["up"], line)
-            if said is not None:
+                raise self._ended()
+            message = sealed_channel.unseal(self._key, b"up", self._numbers["up"], line)
+            if message is not None:
                 self._numbers["up"] += 1
-                return said
+                return message
             self.flags.add("wrote into the grader's own pipe")
 
     def _line(self, deadline: float) -> bytes | None:
@@ -288,7 +288,7 @@ class Sandbox:
             raise TimeoutError from None
 
     def _read(self) -> None:
-        """Read the pipe, in a thread: pipes have no timeouts on Windows."""
+        """Read the pipe in a thread, because pipes have no timeouts on Windows."""
         longest = 8 * self.limits.output_chars + (1 << 20)
         pipe = self._process.stdout
         with contextlib.suppress(OSError, ValueError):
@@ -303,8 +303,8 @@ class Sandbox:
 
 
 def _memory(tree: list[psutil.Process], enough: int) -> int:
-    """Bytes that processes hold; what forked ones share is counted once where that can be told, if it matters."""
-    held = shared_once = 0
+    """Bytes that processes hold. Above `enough`, memory that forked ones share counts once, if the system knows it."""
+    held = proportional = 0
     for process in tree:
         with contextlib.suppress(psutil.Error):
             held += process.memory_info().rss
@@ -313,12 +313,12 @@ def _memory(tree: list[psutil.Process], enough: int) -> int:
     for process in tree:
         with contextlib.suppress(psutil.Error):
             full = process.memory_full_info()
-            shared_once += getattr(full, "pss", full.uss)
-    return shared_once
+            proportional += getattr(full, "pss", full.uss)
+    return proportional
 
 
 def _hideable(hide: list[str], folder: Path) -> list[str]:
-    """Those of `hide` that exist and that Python itself does not lie in."""
+    """The paths in `hide` that exist and do not contain Python itself."""
     needed = [folder, *(Path(path).resolve() for path in (sys.prefix, sys.base_prefix, sys.executable))]
     needed += [Path(path).resolve() for path in sys.path if path and Path(path).is_absolute()]
     found = {Path(path).resolve() for path in hide}
@@ -326,7 +326,7 @@ def _hideable(hide: list[str], folder: Path) -> list[str]:
 
 
 def _size(folder: Path, enough: int) -> int:
-    """Bytes of all files in `folder`; no longer exact beyond `enough`."""
+    """Bytes of all files in `folder`; counting stops above `enough`."""
     total, stack = 0, [str(folder)]
     while stack and total <= enough:
         with contextlib.suppress(OSError), os.scandir(stack.pop()) as entries:

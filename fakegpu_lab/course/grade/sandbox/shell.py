@@ -1,4 +1,4 @@
-"""Inside a submission's process: an IPython without a front end, which keeps what cells say and show, up to a limit."""
+"""Inside a submission's process: IPython without a front end, which keeps cells' outputs up to a limit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from IPython.core.interactiveshell import InteractiveShell
 from fakegpu_lab.course.grade.flags.tampering import trusted
 
 SHOWN = ("text/plain", "text/html", "text/markdown", "text/latex", "image/png", "image/svg+xml", "image/jpeg")
-"""What a feedback page can show; the rest (widgets, figures that need JavaScript) stays behind."""
+"""What a feedback page can show; the rest (widgets, figures that need JavaScript) is left out."""
 
 
 class Outputs:
-    """What one cell said and showed: nbformat's outputs, in order, of no more than `limit` characters in all cells."""
+    """One cell's outputs in nbformat's form, in order; at most `limit` characters over all cells."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -58,7 +58,7 @@ class Outputs:
         )
 
     def end(self) -> list[dict[str, Any]]:
-        """Return the outputs so far, and begin anew."""
+        """Return the outputs so far, and start with none."""
         items, self.items = self.items, []
         return items
 
@@ -74,7 +74,7 @@ class Stream(io.TextIOBase):
         self._stream = name
 
     def writable(self) -> bool:
-        """It can be written to."""
+        """Always true."""
         return True
 
     def write(self, text: str) -> int:
@@ -87,7 +87,7 @@ class Stream(io.TextIOBase):
         return len(text)
 
     def fileno(self) -> int:
-        """The process's own stdout or stderr, as ipykernel's has it: a subprocess writes there."""
+        """The process's own stdout or stderr, as in ipykernel: subprocesses write there."""
         return {"stdout": 1, "stderr": 2}[self._stream]
 
 
@@ -97,11 +97,11 @@ class _Publisher(DisplayPublisher):
     kept: Outputs
 
     def publish(self, data: Any, metadata: Any = None, source: Any = None, **_: Any) -> None:
-        """Keep what is displayed; an update of something shown counts as shown once more."""
+        """Keep what is displayed; an update counts as another output."""
         self.kept.data("display_data", data)
 
     def clear_output(self, wait: bool = False) -> None:
-        """``clear_output()``: what the cell has shown is gone."""
+        """``clear_output()``: forget the cell's outputs."""
         self.kept.items.clear()
 
 
@@ -121,22 +121,22 @@ class _Hook(DisplayHook):
 
 
 class GradingShell(InteractiveShell):
-    """IPython for cells that nobody looks at while they run."""
+    """IPython for cells that run unattended."""
 
     kept: Outputs
 
     def enable_gui(self, gui: Any = None) -> None:
-        """There is no GUI: ``%matplotlib inline`` and its like do nothing."""
+        """Do nothing: without a GUI, ``%matplotlib inline`` and the like have no effect."""
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: Any) -> None:
         self.kept.error(etype.__name__, str(evalue), frames(evalue))
 
     def ask_exit(self) -> None:
-        """``exit()`` in a cell ends nothing here, as in a notebook that is run from top to bottom."""
+        """Do nothing: ``exit()`` in a cell does not end the process."""
 
 
 def frames(error: BaseException) -> list[str]:
-    """Return the lines of an error's traceback that are the notebook's own."""
+    """Return the notebook's own lines of an error's traceback."""
     shown = []
     for frame, line in traceback.walk_tb(error.__traceback__):
         if not trusted(frame.f_code):
@@ -146,7 +146,7 @@ def frames(error: BaseException) -> list[str]:
 
 
 def start(outputs: Outputs) -> GradingShell:
-    """Make the process's IPython; what cells print and show goes to `outputs`."""
+    """Make the process's IPython; `outputs` collects what cells print and display."""
     from traitlets.config import Config
 
     config = Config()
