@@ -25,7 +25,7 @@ from fakegpu_lab.driver.asserts.failing_threads import KERNELS
 from fakegpu_lab.driver.base import cuda_messages, graph_capture
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.cost import work
+from fakegpu_lab.driver.cost import launching
 from fakegpu_lab.driver.cost.op import Op
 from fakegpu_lab.driver.placement.preflight import on_meta
 
@@ -109,7 +109,7 @@ def failed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, erro
         return lambda: _raise(domain_edges.index_error(inner))
 
     def outcome() -> Any:
-        work.kernel(device)
+        launching.kernel(device)
         fail(device, kernel.failure(inner))
         return _garbage(op, values, inner, device)
 

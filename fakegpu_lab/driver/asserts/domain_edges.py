@@ -13,7 +13,7 @@ import torch
 
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, inner_of
-from fakegpu_lab.driver.cost import work
+from fakegpu_lab.driver.cost import launching
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,7 @@ def divided(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if rounding == "floor":
         filling = torch.where(negative, filling - 1, filling)
     result = torch.where(zero, filling, result.to(dtype)).to(dtype)
-    work.kernel(device)
+    launching.kernel(device)
     target = kwargs.get("out", args[0] if op.written else None)
     if target is not None:
         target._inner.copy_(result)

@@ -16,7 +16,8 @@ from fakegpu_lab.driver.base import current, graph_capture
 from fakegpu_lab.driver.base.device_memory import storage_bytes, take_bytes
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.copies import pinned_memory
-from fakegpu_lab.driver.cost.work import Work, kernel
+from fakegpu_lab.driver.cost.launching import kernel
+from fakegpu_lab.driver.cost.work import Work
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.transfers import copies
 

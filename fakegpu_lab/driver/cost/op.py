@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver.cost.estimators import ESTIMATORS, LAUNCHES_NOTHING, SYNCHRONISES
 from fakegpu_lab.driver.cost.products import PRODUCTS
-from fakegpu_lab.driver.cost.work import ESTIMATORS, LAUNCHES_NOTHING, SYNCHRONISES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,8 +50,13 @@ _BLAS = {"mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "addr", "dot", "vdot", 
          "_int_mm", "_scaled_mm", "linear", "addmm_", "baddbmm_"}  # fmt: skip
 
 
+_TENSOR_TYPES = {"Tensor", "Optional[Tensor]"}
+_INT_TYPES = {"int", "List[int]", "Optional[List[int]]", "Optional[int]", "SymInt", "List[SymInt]", "Optional[SymInt]",
+              "Optional[List[SymInt]]"}  # fmt: skip
+
+
 class Op:
-    """An ATen overload, as the dispatch path wants to know it.
+    """An ATen overload: what the dispatch path needs to know of it, read from its schema once.
 
     Attributes
     ----------
@@ -63,17 +68,27 @@ class Op:
     name
         Without namespace and overload: ``add``, ``add_``.
     tensors
-        Positions of the positional arguments that may be a tensor.
+        Positions of the positional arguments that may be a tensor; `tensor_kwargs` has the names of the keyword-only
+        ones.
     has_lists
         Whether an argument is a list of tensors.
+    has_ints
+        Whether a number among the arguments may make the result large: a size, a count of repeats.
     written
         Names of the arguments that the op writes to; `outs` those passed as ``out=``; `writes_lists` whether a list
         of tensors is among the others.
+    reshaping
+        Whether sizes or storage of a written tensor may change.
+    returns
+        For each result: the name of the argument that it is (written) or is a view of, else None; `returns_write`
+        whether it is that argument.
+    only_tensors
+        Whether all results are tensors, no lists; `single` whether there is only one.
     estimate
         What its kernel costs; None if it streams (see `work`). `launches`: whether there is a kernel at all;
         `synchronises`: whether the host waits for it.
-    returns
-        For each result: the name of the argument that it is (written) or is a view of, else None.
+    blas
+        Whether cuBLAS computes it, with a workspace.
     """
 
     __slots__ = (
@@ -84,57 +99,58 @@ class Op:
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
-        schema = func._schema
-        arguments = schema.arguments
         self.func = func
-        self.schema = schema
-        self.name = name = schema.name.partition("::")[2]
-        self.call: Callable[..., Any] = _binding(func, name)
-        self.arguments = tuple(a.name for a in arguments)
-        self.position = {a.name: i for i, a in enumerate(arguments)}
+        self.schema = func._schema
+        self.name: str = self.schema.name.partition("::")[2]
+        self.call: Callable[..., Any] = _binding(func, self.name)
+        self.composite = torch._C.DispatchKey.CompositeImplicitAutograd
+        self._read_arguments()
+        self._read_writes()
+        self._read_results()
+        self._read_kernel()
+
+    def _read_arguments(self) -> None:
+        arguments = self.schema.arguments
         types = {a.name: str(a.type) for a in arguments}
+        self.arguments = tuple(a.name for a in arguments)
+        self.position = {name: i for i, name in enumerate(self.arguments)}
         self.tensors = tuple(i for i, a in enumerate(arguments) if types[a.name] in _TENSOR_TYPES and not a.kwarg_only)
-        self.tensor_kwargs = frozenset(
-            a.name for a in arguments if a.kwarg_only and (types[a.name] in _TENSOR_TYPES or "Tensor" in types[a.name])
-        )
+        self.tensor_kwargs = frozenset(a.name for a in arguments if a.kwarg_only and "Tensor" in types[a.name])
         self.has_lists = any("Tensor" in t and t not in _TENSOR_TYPES for t in types.values())
-        self.no_growth = name in _NO_GROWTH
-        self.has_ints = any(t in _INT_TYPES for t in types.values()) and not self.no_growth
-        if all(a.kwarg_only or types[a.name] not in _TENSOR_TYPES for a in arguments):
-            self.has_ints = True  # a factory (`arange`): its numbers are its size
         self.has_device = "device" in types
         self.has_generator = "generator" in types
-        self.random = name not in _DRAWS_NOTHING and (
-            torch.Tag.nondeterministic_seeded in func.tags or self.has_generator
-        )
-        self.pointwise = torch.Tag.pointwise in func.tags
+        self.no_growth = self.name in _NO_GROWTH
+        takes_ints = any(t in _INT_TYPES for t in types.values())
+        factory = not self.tensors  # `arange`: its numbers are its size
+        self.has_ints = factory or (takes_ints and not self.no_growth)
+
+    def _read_writes(self) -> None:
+        arguments = self.schema.arguments
+        self.outs = tuple(a.name for a in arguments if a.is_out)
+        written = [a for a in arguments if a.alias_info is not None and a.alias_info.is_write]
+        self.written = tuple(a.name for a in written)
+        self.writes_lists = not self.outs and any(str(a.type) == "List[Tensor]" for a in written)
+        changes_shape = torch.Tag.inplace_view in self.func.tags or self.schema.name in _RESHAPING
+        self.reshaping = changes_shape or bool(self.outs)
+
+    def _read_results(self) -> None:
+        results = self.schema.returns
+        self.returns = _aliased(self.schema)
+        self.returns_write = tuple(r.alias_info is not None and r.alias_info.is_write for r in results)
+        self.only_tensors = len(results) > 0 and all(str(r.type) == "Tensor" for r in results)
+        self.single = self.only_tensors and len(results) == 1
+        self.is_view = any(self.returns) and not any(self.returns_write)
+
+    def _read_kernel(self) -> None:
+        """What it computes, and at which cost; last, for it asks whether the op is a view."""
+        name, tags = self.name, self.func.tags
+        self.pointwise = torch.Tag.pointwise in tags
+        seeded = torch.Tag.nondeterministic_seeded in tags or self.has_generator
+        self.random = seeded and name not in _DRAWS_NOTHING
         self.blas = name in _BLAS
         self.estimate: Estimator | None = PRODUCTS.get(name) or ESTIMATORS.get(name)
         self.synchronises = name in SYNCHRONISES
-        self.outs = tuple(a.name for a in arguments if a.is_out)
-        self.written = tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
-        self.writes_lists = not self.outs and any(types[name] == "List[Tensor]" for name in self.written)
-        by_set = {frozenset(a.alias_info.before_set): a.name for a in arguments if a.alias_info is not None}
-        self.returns = tuple(
-            by_set.get(frozenset(r.alias_info.before_set)) if r.alias_info is not None else None for r in schema.returns
-        )
-        everything = next(
-            (a.name for a in arguments if a.alias_info is not None and "*" in a.alias_info.after_set), None
-        )
-        if everything is not None:  # split, unbind, chunk …: Tensor(a -> *) self gives a list whose alias set is empty
-            self.returns = tuple(
-                everything if name is None and r.alias_info is not None else name
-                for name, r in zip(self.returns, schema.returns, strict=True)
-            )
-        self.returns_write = tuple(r.alias_info is not None and r.alias_info.is_write for r in schema.returns)
-        if schema.name in _UNDECLARED_VIEWS:
-            self.returns = (arguments[0].name,)
-        self.only_tensors = all(str(r.type) == "Tensor" for r in schema.returns) and len(schema.returns) > 0
-        self.single = self.only_tensors and len(schema.returns) == 1
-        self.is_view = any(self.returns) and not any(self.returns_write)
-        self.launches = not (self.is_view or name in LAUNCHES_NOTHING or torch.Tag.inplace_view in func.tags)
-        self.composite = torch._C.DispatchKey.CompositeImplicitAutograd
-        self.reshaping = torch.Tag.inplace_view in func.tags or schema.name in _RESHAPING or bool(self.outs)
+        self.launches = not (self.is_view or name in LAUNCHES_NOTHING or torch.Tag.inplace_view in tags)
 
     def decomposed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A composite op by the ops that C++ makes it of."""
@@ -144,9 +160,17 @@ class Op:
         return f"<Op {self.func}>"
 
 
-_TENSOR_TYPES = {"Tensor", "Optional[Tensor]"}
-_INT_TYPES = {"int", "List[int]", "Optional[List[int]]", "Optional[int]", "SymInt", "List[SymInt]", "Optional[SymInt]",
-              "Optional[List[SymInt]]"}  # fmt: skip
+def _aliased(schema: Any) -> tuple[str | None, ...]:
+    """For each result: the argument that it is or is a view of, else None."""
+    if schema.name in _UNDECLARED_VIEWS:
+        return (schema.arguments[0].name,)
+    marked = [a for a in schema.arguments if a.alias_info is not None]
+    by_set = {frozenset(a.alias_info.before_set): a.name for a in marked}
+    # split, unbind, chunk: Tensor(a -> *) self gives a list whose alias set is empty
+    whole = next((a.name for a in marked if "*" in a.alias_info.after_set), None)
+    return tuple(
+        None if r.alias_info is None else by_set.get(frozenset(r.alias_info.before_set), whole) for r in schema.returns
+    )
 
 
 def _binding(func: Any, name: str) -> Callable[..., Any]:

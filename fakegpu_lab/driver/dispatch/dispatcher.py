@@ -17,8 +17,8 @@ from fakegpu_lab.driver.base import cuda_messages
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, share, wrap
+from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.cost.op import Op
-from fakegpu_lab.driver.cost.work import launched
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
 from fakegpu_lab.driver.dispatch import flat_plans, general, result_fixes, sparse
 from fakegpu_lab.driver.meta import no_values

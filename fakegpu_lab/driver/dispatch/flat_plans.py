@@ -9,7 +9,7 @@ import torch
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.metadata import bump_versions
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap_view_of
-from fakegpu_lab.driver.cost.work import launched
+from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.dispatch import general
 from fakegpu_lab.driver.placement.preflight import HARMLESS
 from fakegpu_lab.driver.random import sampling

@@ -17,7 +17,7 @@ from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.metadata import bump_versions, sync_metadata
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap, wrap_view_of
 from fakegpu_lab.driver.copies import transfer
-from fakegpu_lab.driver.cost.work import launched
+from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
 from fakegpu_lab.driver.dispatch import custom_ops
 from fakegpu_lab.driver.ops import convolution, foreach, linear, recurrent_cells

@@ -14,7 +14,8 @@ import torch
 from fakegpu_lab.driver.base.device_memory import sparse_parts, storage_bytes, take_bytes
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor, wrap, wrap_view
 from fakegpu_lab.driver.copies.transfer import HANDLERS, usable
-from fakegpu_lab.driver.cost.work import kernel, streaming
+from fakegpu_lab.driver.cost.launching import kernel
+from fakegpu_lab.driver.cost.work import streaming
 from fakegpu_lab.driver.dispatch import general
 from fakegpu_lab.driver.tensor_api import storage
 from fakegpu_lab.hardware.buffer import Buffer

@@ -20,8 +20,9 @@ from fakegpu_lab.driver.base.metadata import sync_metadata
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, share, wrap, wrap_view
 from fakegpu_lab.driver.copies import transfer
+from fakegpu_lab.driver.cost.launching import kernel
 from fakegpu_lab.driver.cost.products import product
-from fakegpu_lab.driver.cost.work import Work, kernel
+from fakegpu_lab.driver.cost.work import Work
 from fakegpu_lab.driver.ops import cudnn_rnn_values as numbers
 from fakegpu_lab.driver.placement import device_check, dtypes
 from fakegpu_lab.driver.random.generators import draw_seed

@@ -16,7 +16,8 @@ from fakegpu_lab.driver.base.device_memory import new, take_bytes
 from fakegpu_lab.driver.base.half_precision import widened
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.copies import transfer
-from fakegpu_lab.driver.cost.work import launched, nbytes_of
+from fakegpu_lab.driver.cost.launching import launched
+from fakegpu_lab.driver.cost.work import nbytes_of
 from fakegpu_lab.driver.placement import device_check
 
 if TYPE_CHECKING:

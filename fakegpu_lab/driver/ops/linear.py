@@ -19,7 +19,8 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base.device_memory import new, take_bytes
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.cost import products
-from fakegpu_lab.driver.cost.work import Work, kernel
+from fakegpu_lab.driver.cost.launching import kernel
+from fakegpu_lab.driver.cost.work import Work
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
 from fakegpu_lab.driver.placement.preflight import HARMLESS
 from fakegpu_lab.hardware.time.clock import here, launch

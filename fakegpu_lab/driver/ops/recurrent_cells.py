@@ -13,7 +13,8 @@ import torch
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.cost.work import launched, nbytes_of
+from fakegpu_lab.driver.cost.launching import launched
+from fakegpu_lab.driver.cost.work import nbytes_of
 from fakegpu_lab.driver.placement import device_check
 
 if TYPE_CHECKING:

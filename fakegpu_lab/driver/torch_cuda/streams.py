@@ -16,7 +16,7 @@ import torch.cuda.streams
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import cuda_messages, current, graph_capture
-from fakegpu_lab.driver.cost.work import wait
+from fakegpu_lab.driver.cost.launching import wait
 from fakegpu_lab.driver.torch_cuda.devices.lifecycle import require
 from fakegpu_lab.hardware.time.clock import CALL_NS, await_mark, here, query, record, synchronised
 
