@@ -32,7 +32,7 @@ from fakegpu_lab.driver.placement.preflight import on_meta
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.asserts.failing_threads import Failure, Named
+    from fakegpu_lab.driver.asserts.failing_threads import Failure, Kernel, Named
     from fakegpu_lab.hardware.device import Device
 
     Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
@@ -92,16 +92,12 @@ def failed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, erro
     name = func._schema.name.partition("::")[2]
     if name in domain_edges.DIVISIONS and str(error) == "ZeroDivisionError":
         return partial(_host_free, domain_edges.divided, Op(func), args, kwargs or {})
-    kernel = KERNELS.get(name)
-    if (
-        kernel is None
-        or not isinstance(error, (IndexError, RuntimeError))
-        or not re.search(kernel.cpu_says, str(error))
-    ):
+    kernel = _asserting_kernel(name, error)
+    if kernel is None:
         return None
     op = Op(func)
     values = {**dict(zip(op.arguments, args, strict=False)), **(kwargs or {})}
-    device = next((device for value in values.values() if (device := _device(value)) is not None), None)
+    device = _device(list(values.values()))
     if device is None or (op.written and args[0].__class__ is not FakeCudaTensor):
         return None
     inner = {name: _inner(value) for name, value in values.items()}
@@ -114,6 +110,14 @@ def failed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, erro
         return _garbage(op, values, inner, device)
 
     return partial(_host_free, outcome)
+
+
+def _asserting_kernel(name: str, error: Exception) -> Kernel | None:
+    """The CUDA kernel that fails an assert where the CPU raises `error` in the op `name`; None if it raises, too."""
+    kernel = KERNELS.get(name)
+    if kernel is None or not isinstance(error, (IndexError, RuntimeError)):
+        return None
+    return kernel if re.search(kernel.cpu_says, str(error)) else None
 
 
 def _host_free(function: Callable[..., Any], *args: Any) -> Any:

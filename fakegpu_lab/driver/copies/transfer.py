@@ -80,32 +80,34 @@ def count_copy(
 def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``dst.copy_(src)``, wherever the two are."""
     target, source = args[0], args[1]
-    ours = target.__class__ is FakeCudaTensor
-    theirs = source.__class__ is FakeCudaTensor
-    destination = usable(target)._device if ours else None
-    origin = usable(source)._device if theirs else None
-    target_inner = target._inner if ours else target
-    source_inner = source._inner if theirs else source
-    if source_inner.is_meta and not theirs:
-        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    if source_inner.is_meta and not target_inner.is_meta:
-        raise no_values("Copying to the host")
-    if target_inner.is_meta and not source_inner.is_meta:
-        source_inner = source_inner.to("meta")
-    if ours is not theirs and not (len(args) > 2 and args[2]):  # the host waits, unless told not to
+    non_blocking = args[2] if len(args) > 2 else False
+    destination = usable(target)._device if target.__class__ is FakeCudaTensor else None
+    origin = usable(source)._device if source.__class__ is FakeCudaTensor else None
+    target_inner = target if destination is None else target._inner
+    source_inner = source if origin is None else source._inner
+    if source_inner.is_meta or target_inner.is_meta:
+        source_inner = _on_meta(source_inner, target_inner, from_host=origin is None)
+    crosses = (origin is None) is not (destination is None)  # between host and device
+    if crosses and not non_blocking:
         device_asserts.check(destination or origin)  # type: ignore[arg-type]
-    elif theirs and source.is_floating_point() and not target.is_floating_point():
-        source_inner = domain_edges.converted(source_inner, target.dtype)
+    elif origin is not None:
+        source_inner = _as_integer(source_inner, target.dtype)
     target_inner.copy_(source_inner)
-    if ours and not theirs:
+    if crosses and origin is None:
         target._buffer.kind = "input"
     if target.numel():
-        on_host = source if destination is not None else target
-        pinned_host = (origin is None or destination is None) and pinned_memory.is_pinned_tensor(on_host)
-        non_blocking = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
-        nbytes = storage_bytes(target_inner)
-        count_copy(origin, destination, nbytes, pinned=pinned_host, non_blocking=non_blocking)
+        pinned = crosses and pinned_memory.is_pinned_tensor(source if origin is None else target)
+        count_copy(origin, destination, storage_bytes(target_inner), pinned=pinned, non_blocking=non_blocking)
     return target
+
+
+def _on_meta(source: torch.Tensor, target: torch.Tensor, *, from_host: bool) -> torch.Tensor:
+    """`source` as `copy_` can take it where one of the two has no values."""
+    if source.is_meta and from_host:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    if not target.is_meta:
+        raise no_values("Copying to the host")
+    return source.to("meta")
 
 
 def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -117,39 +119,52 @@ def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if source._inner.layout is not torch.strided:  # C++ takes the wrapper for strided
         options.pop("layout", None)
     where = kwargs.get("device")
-    origin = source._device
-    if where is None or current.is_ours(where):
-        destination = origin if where is None else current.device(where.index)
-        if destination.retired:
-            raise device_asserts.gone(destination)
-        dense = source._inner.layout is torch.strided
-        nbytes = source._inner.numel() * (options.get("dtype") or source.dtype).itemsize if dense else 0
-        buffer = take_bytes(destination, nbytes)  # a sparse tensor has the memory of its parts: `wrap` takes it
-        inner = torch.ops.aten._to_copy.default(_as_integer(source._inner, options), **options)
-        nbytes = nbytes or storage_bytes(inner)
-        if nbytes:
-            count_copy(origin, destination, nbytes)
-        return wrap(inner, destination, buffer)
+    if where is None:
+        return _to_device(source, source._device, options)
+    if current.is_ours(where):
+        return _to_device(source, current.device(where.index), options)
     if where.type == "meta":
         return torch.ops.aten._to_copy.default(source._inner, device=where, **options)
+    return _to_host(source, where, options, non_blocking=bool(kwargs.get("non_blocking")))
+
+
+def _to_device(source: FakeCudaTensor, destination: Device, options: dict[str, Any]) -> FakeCudaTensor:
+    """A copy of `source` on `destination`, with the dtype, layout and memory format in `options`."""
+    if destination.retired:
+        raise device_asserts.gone(destination)
+    dense = source._inner.layout is torch.strided
+    nbytes = source._inner.numel() * (options.get("dtype") or source.dtype).itemsize if dense else 0
+    buffer = take_bytes(destination, nbytes)  # a sparse tensor has the memory of its parts: `wrap` takes it
+    inner = torch.ops.aten._to_copy.default(_as_integer(source._inner, options.get("dtype")), **options)
+    nbytes = nbytes or storage_bytes(inner)
+    if nbytes:
+        count_copy(source._device, destination, nbytes)
+    return wrap(inner, destination, buffer)
+
+
+def _to_host(
+    source: FakeCudaTensor, where: torch.device, options: dict[str, Any], *, non_blocking: bool
+) -> torch.Tensor:
+    """A copy of `source` on the host; asynchronous, it lands in pinned memory (`_to_copy`, TensorConversions.cpp)."""
     if source._inner.is_meta:
         raise no_values("Copying to the host")
-    if not kwargs.get("non_blocking"):
-        device_asserts.check(origin)
-    inner = torch.ops.aten._to_copy.default(_as_integer(source._inner, options), device=where, **options)
-    asynchronous = bool(kwargs.get("non_blocking")) and inner.layout is torch.strided
+    if not non_blocking:
+        device_asserts.check(source._device)
+    values = _as_integer(source._inner, options.get("dtype"))
+    inner: torch.Tensor = torch.ops.aten._to_copy.default(values, device=where, **options)
+    asynchronous = non_blocking and inner.layout is torch.strided
     if inner.numel():
-        count_copy(origin, None, storage_bytes(inner), pinned=asynchronous, non_blocking=asynchronous)
+        count_copy(source._device, None, storage_bytes(inner), pinned=asynchronous, non_blocking=asynchronous)
     if asynchronous:
-        pinned_memory.mark(inner)  # _to_copy in TensorConversions.cpp: an asynchronous copy lands in pinned memory
+        pinned_memory.mark(inner)
     return inner
 
 
 def _convert(source: FakeCudaTensor, dtype: torch.dtype) -> FakeCudaTensor:
     """Another dtype and nothing else, autocast's cast: the tensor's method is twice as fast as the op."""
     device, inner = source._device, source._inner
-    if not dtype.is_floating_point and inner.is_floating_point():
-        inner = domain_edges.converted(inner, dtype)
+    if not dtype.is_floating_point:
+        inner = _as_integer(inner, dtype)
     nbytes = inner.numel() * dtype.itemsize
     buffer = take_bytes(device, nbytes)
     if nbytes:
@@ -158,9 +173,8 @@ def _convert(source: FakeCudaTensor, dtype: torch.dtype) -> FakeCudaTensor:
     return wrap(_to(inner, dtype), device, buffer)
 
 
-def _as_integer(source: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
-    """`source`, with CUDA's integers if that is what it becomes."""
-    dtype = options.get("dtype")
+def _as_integer(source: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """`source`, converted as CUDA converts floats to integers if `dtype` is an integer; else itself."""
     if dtype is None or dtype.is_floating_point or not source.is_floating_point():
         return source
     return domain_edges.converted(source, dtype)

@@ -88,25 +88,34 @@ def forget() -> None:
 
 
 def _plan(op: Op) -> Plan:
-    if (special := general.special(op)) is not None:
-        return special
+    return general.special(op) or _plan_by_name(op) or _plan_by_schema(op) or general.plan(op)
+
+
+def _plan_by_name(op: Op) -> Plan | None:
+    """The flat plan of foreach ops, of factories such as `zeros_like`, and of views that return a list."""
     if op.name.startswith("_foreach_") and not op.outs and op.written in ((), ("self",)):
-        return flat_plans.lists(op)
+        return flat_plans.foreach(op)
     if op.name in ("ones_like", "zeros_like", "empty_like"):
         return flat_plans.like(op)
     if op.name in ("unbind", "split", "split_with_sizes") and op.is_view:
-        return flat_plans.views(op)
-    if op.random and op.written == ("self",) and op.tensors == (0,) and not op.tensor_kwargs:
-        return flat_plans.filling(op)
-    simple = op.only_tensors and not op.has_lists and not op.random and not op.has_device and not op.reshaping
-    if simple and op.tensors and op.tensors[0] == 0:
-        if op.is_view and op.single and op.returns == (op.arguments[0],) and op.tensors == (0,):
-            return _view(op)
-        if not op.written and not op.is_view:
-            return _functional(op)
-        if op.written == (op.arguments[0],) and op.returns == op.written:
-            return _in_place(op)
-    return general.plan(op)
+        return flat_plans.list_of_views(op)
+    return None
+
+
+def _plan_by_schema(op: Op) -> Plan | None:
+    """The flat plan of an op whose schema is simple: one view, new tensors, or its first argument written in place."""
+    if op.random:
+        fills = op.written == ("self",) and op.tensors == (0,) and not op.tensor_kwargs
+        return flat_plans.random_fill(op) if fills else None
+    simple = op.only_tensors and not op.has_lists and not op.has_device and not op.reshaping
+    if not simple or op.tensors[:1] != (0,):
+        return None
+    first = (op.arguments[0],)
+    if op.is_view and op.single and op.returns == first and op.tensors == (0,):
+        return _view(op)
+    if not op.written and not op.is_view:
+        return _functional(op)
+    return _in_place(op) if op.written == first and op.returns == first else None
 
 
 def _functional(op: Op) -> Plan:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
-def views(op: Op) -> Plan:
+def list_of_views(op: Op) -> Plan:
     """A list of tensors that share the first argument's storage."""
     call = op.call
     otherwise = general.plan(op)
@@ -36,7 +36,7 @@ def views(op: Op) -> Plan:
     return run
 
 
-def filling(op: Op) -> Plan:
+def random_fill(op: Op) -> Plan:
     """A distribution that fills its first argument, the only tensor among them."""
     otherwise = general.plan(op)
 
@@ -52,7 +52,7 @@ def filling(op: Op) -> Plan:
     return run
 
 
-def lists(op: Op) -> Plan:
+def foreach(op: Op) -> Plan:
     """A foreach op: one kernel over lists of tensors, written to or new."""
     call, written = op.call, op.written == ("self",)
     otherwise = general.plan(op)

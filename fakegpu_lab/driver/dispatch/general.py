@@ -112,15 +112,10 @@ def _compute(
     if op.random:
         call = partial(sampling.run, op, device)
 
-    nbytes = sum(t.nbytes for _, t in tensors if t.__class__ is FakeCudaTensor)
+    nbytes = sum([t.nbytes for _, t in tensors if t.__class__ is FakeCudaTensor])
     buffers: list[Buffer] | None = None
     if target is not None and not op.random and (nbytes > SMALL or op.has_ints):
-        if op.name in ("resize_", "resize_as_"):
-            reserve_resized(args[0], args[1])
-        elif op.outs:
-            reserve_outs(op, reshaped, inner_args, inner_kwargs, nbytes)
-        elif None in op.returns:
-            buffers = reserve(op, target, inner_args, inner_kwargs, nbytes)
+        buffers = _reserve(op, args, reshaped, target, inner_args, inner_kwargs, nbytes)
     results = call(*inner_args, **inner_kwargs)
     if op.launches:
         launched(op, device if target is None else target, inner_args, results, nbytes)
@@ -131,6 +126,25 @@ def _compute(
     if op.writes_lists:
         bump_versions(_written(op, args, kwargs))
     return _wrap_results(op, results, target, args, kwargs, buffers)
+
+
+def _reserve(
+    op: Op,
+    args: tuple[Any, ...],
+    reshaped: list[FakeCudaTensor],
+    target: Device,
+    inner_args: list[Any],
+    inner_kwargs: dict[str, Any],
+    nbytes: int,
+) -> list[Buffer] | None:
+    """Ask `target` for memory before the op is computed; the storages of new results, if they were taken now."""
+    if op.name in ("resize_", "resize_as_"):
+        reserve_resized(args[0], args[1])
+    elif op.outs:
+        reserve_outs(op, reshaped, inner_args, inner_kwargs, nbytes)
+    elif None in op.returns:
+        return reserve(op, target, inner_args, inner_kwargs, nbytes)
+    return None
 
 
 def _wrap_results(

@@ -44,11 +44,15 @@ def resolve(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> Device | None:
     if op.name.startswith("_foreach_") and _apart(op, tensors):
         return None
     check(op, tensors, args)
-    if op.written:  # an op runs where it writes, if that is a device
-        for name, tensor in tensors:
-            if name == op.written[0] and tensor.__class__ is FakeCudaTensor:
-                return tensor._device
-    return device
+    return _written_device(op, tensors) or device
+
+
+def _written_device(op: Op, tensors: Tensors) -> Device | None:
+    """The device of the tensor that the op writes: there it runs."""
+    for name, tensor in tensors:
+        if op.written and name == op.written[0] and tensor.__class__ is FakeCudaTensor:
+            return tensor._device
+    return None
 
 
 def _apart(op: Op, tensors: Tensors) -> bool:

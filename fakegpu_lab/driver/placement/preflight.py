@@ -16,6 +16,8 @@ from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.device_memory import resize_bytes, take_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fakegpu_lab.driver.base.tensor import FakeCudaTensor
     from fakegpu_lab.driver.cost.op import Op
     from fakegpu_lab.hardware.buffer import Buffer
@@ -69,8 +71,9 @@ def _upper_bound(op: Op, inner: list[Any], nbytes: int) -> int:
     """A bound on the bytes of the op's results, cheap to find and rarely far too high."""
     if op.no_growth:
         return 2 * nbytes
-    if op.name == "convolution":
-        return _convolution_bound(inner)
+    special = _BOUNDS.get(op.name)
+    if special is not None and (known := special(inner)) is not None:
+        return known
     bound = max(nbytes, 16)
     numels = []
     first = None
@@ -92,13 +95,24 @@ def _upper_bound(op: Op, inner: list[Any], nbytes: int) -> int:
                     bound *= item
     if len(numels) < 2 or (op.pointwise and same):
         return 8 * bound if op.pointwise else bound  # a pointwise op may widen uint8 to int64
-    if op.name == "embedding" and first is not None:
-        return int(first.shape[-1]) * first.element_size() * numels[1]
-    if first is not None and op.name in ("mm", "bmm", "addmm", "baddbmm"):
-        a, b = [argument for argument in inner if isinstance(argument, torch.Tensor)][-2:]
-        if a.dim() >= 2 and b.dim() >= 2:
-            return a.numel() // max(a.shape[-1], 1) * b.shape[-1] * 8
     return bound * prod(numels) // max(1, *numels)
+
+
+def _embedding_bound(inner: list[Any]) -> int | None:
+    """A row of the table for each index; None if they are not passed by position."""
+    if len(inner) < 2:
+        return None
+    table, indices = inner[:2]
+    return int(table.shape[-1]) * table.element_size() * int(indices.numel())
+
+
+def _product_bound(inner: list[Any]) -> int | None:
+    """Rows of the last matrix but one × columns of the last, at most 8 bytes each; None if they are no matrices."""
+    matrices = [argument for argument in inner if isinstance(argument, torch.Tensor)][-2:]
+    if len(matrices) < 2 or matrices[0].dim() < 2 or matrices[1].dim() < 2:
+        return None
+    a, b = matrices
+    return int(a.numel() // max(a.shape[-1], 1) * b.shape[-1] * 8)
 
 
 def _convolution_bound(inner: list[Any]) -> int:
@@ -120,6 +134,14 @@ def _convolution_bound(inner: list[Any]) -> int:
         ends = (n + 2 * p for n, p in zip(extents, padding, strict=False))
     channels = weight.shape[1] * inner[8] if transposed else weight.shape[0]
     return int(source.shape[0] * channels * max(prod(ends), 1) * 8)
+
+
+_BOUNDS: dict[str, Callable[[list[Any]], int | None]] = {
+    "convolution": _convolution_bound,
+    "embedding": _embedding_bound,
+    **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm"), _product_bound),
+}
+"""Bounds by the op's name."""
 
 
 def on_meta(op: Op, inner: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
