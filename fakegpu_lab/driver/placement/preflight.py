@@ -103,7 +103,7 @@ def _embedding_bound(inner: list[Any]) -> int | None:
     if len(inner) < 2:
         return None
     table, indices = inner[:2]
-    return int(table.shape[-1]) * table.element_size() * int(indices.numel())
+    return int(table.shape[-1] * table.element_size() * indices.numel())
 
 
 def _product_bound(inner: list[Any]) -> int | None:
