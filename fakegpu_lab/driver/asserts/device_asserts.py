@@ -58,7 +58,7 @@ def check(device: Device) -> None:
         raise _reported(device)
 
 
-def gone(device: Device) -> Exception:
+def retired_error(device: Device) -> Exception:
     """The error for using a device that is retired: it failed an assert, or its machine is no more."""
     return RuntimeError(device.retired) if device.fault is None else _reported(device)
 
@@ -76,7 +76,7 @@ def _reported(device: Device) -> Exception:
 
 def fail(device: Device, failure: Failure) -> None:
     """Note that a kernel on `device` failed an assert; raises at once where launches are blocking."""
-    if graph_capture.here_capture() is not None:
+    if graph_capture.current_capture() is not None:
         return  # on CUDA it has not run yet
     if device.fault is None:
         lines = [site.text(block, thread) for site, block, thread in failure.first]

@@ -113,7 +113,7 @@ _MEMORY_URL = (
 )
 
 
-def renamed(error: Exception) -> Exception:
+def with_cuda_name(error: Exception) -> Exception:
     """C++'s error with ``cuda`` where it printed the name of our C++ device."""
     text = str(error)
     if NAME not in text:

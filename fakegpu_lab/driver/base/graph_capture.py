@@ -147,7 +147,7 @@ class _Thread(threading.local):
 thread = _Thread()
 
 
-def here_capture() -> Capture | None:
+def current_capture() -> Capture | None:
     """The capture on one of the calling thread's current streams."""
     if not underway or thread.silent:
         return None
@@ -176,7 +176,7 @@ def captured_event() -> RuntimeError:
     )
 
 
-def awaited(queue: Stream, mark: Mark | None) -> None:
+def wait_for_mark(queue: Stream, mark: Mark | None) -> None:
     """Let a stream wait for an event, where one of the two belongs to a capture: the other must, too, from then on."""
     if mark is None:
         return
@@ -198,7 +198,7 @@ def awaited(queue: Stream, mark: Mark | None) -> None:
     capture.awaited(queue, mark)
 
 
-def forbid(streams: Iterable[Stream]) -> None:
+def forbid_wait(streams: Iterable[Stream]) -> None:
     """Refuse to wait for streams under capture, or to ask how far they are; spoils the capture."""
     for stream in streams:
         if stream.capture is not None:
@@ -206,7 +206,9 @@ def forbid(streams: Iterable[Stream]) -> None:
             raise unsupported()
 
 
-def copied(source: Device | None, target: Device | None, nbytes: int, *, pinned: bool, non_blocking: bool) -> bool:
+def capture_copy(
+    source: Device | None, target: Device | None, nbytes: int, *, pinned: bool, non_blocking: bool
+) -> bool:
     """Whether a copy is a node of a graph now, or was one; None stands for the host."""
     if thread.silent:
         return True
@@ -225,7 +227,7 @@ def copied(source: Device | None, target: Device | None, nbytes: int, *, pinned:
             "Please use tensor.pin_memory() or allocate the tensor with pin_memory=True."
         )
     if not non_blocking:
-        forbid((stream,))
+        forbid_wait((stream,))
     note = stream.capture.note(here.host)
     stream.capture.add(stream, Node("h2d" if source is None else "d2h", 0, 0.0, 0, nbytes, note))
     return True
@@ -236,7 +238,7 @@ def advance(state: Any, increment: int) -> int | None:
 
     The first to draw from a state takes device memory for its seed and its offset (CUDAGeneratorCaptureState).
     """
-    capture = here_capture()
+    capture = current_capture()
     if capture is None:
         return None
     if state not in capture.offsets:
@@ -250,9 +252,9 @@ def advance(state: Any, increment: int) -> int | None:
     return offset
 
 
-def assert_not(attempt: str) -> None:
+def assert_not_capturing(attempt: str) -> None:
     """`assertNotCapturing` of ATen/cuda/CUDAGraphsUtils.cuh; `attempt` says what is tried."""
-    capture = here_capture()
+    capture = current_capture()
     if capture is not None:
         status = "Active" if capture.valid else "Invalidated"
         raise RuntimeError(

@@ -68,7 +68,7 @@ DeviceClass = type(CUDA_DEVICES[0])
 """The class of devices; `torch.device` is a stand-in for it while a machine is enabled."""
 
 
-def shown(where: torch.device) -> torch.device:
+def as_cuda_device(where: torch.device) -> torch.device:
     """A device as people know it: functorch's wrappers and C++'s metadata give the C++ name."""
     return CUDA_DEVICES[where.index] if where.type == NAME else where
 

@@ -157,11 +157,11 @@ def wrap_view(
     if base is not None and not isinstance(base, SparseCudaTensor):
         share(tensor, base)
     if inner.is_conj() or inner.is_neg():
-        flag(tensor)
+        set_conj_neg_bits(tensor)
     return tensor
 
 
-def flag(tensor: FakeCudaTensor) -> None:
+def set_conj_neg_bits(tensor: FakeCudaTensor) -> None:
     """Set the C++ half's conjugate and negative bits as `_inner` has them.
 
     C++ then resolves the tensor (a clone) before ops that cannot take it, as it does on CUDA; the ops that can

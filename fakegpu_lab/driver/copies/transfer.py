@@ -55,7 +55,7 @@ thread = _Thread()
 def usable(tensor: torch.Tensor) -> FakeCudaTensor:
     """`tensor`, unless its device is gone; then its error."""
     if tensor._device.retired:  # type: ignore[attr-defined]
-        raise device_asserts.gone(tensor._device)  # type: ignore[attr-defined]
+        raise device_asserts.retired_error(tensor._device)  # type: ignore[attr-defined]
     return tensor  # type: ignore[return-value]
 
 
@@ -63,7 +63,7 @@ def count_copy(
     source: Device | None, destination: Device | None, nbytes: int, *, pinned: bool = False, non_blocking: bool = False
 ) -> None:
     """Count one copy, and let it take its time; None stands for the host, whose side may be `pinned_memory`."""
-    if graph_capture.copied(source, destination, nbytes, pinned=pinned, non_blocking=non_blocking):
+    if graph_capture.capture_copy(source, destination, nbytes, pinned=pinned, non_blocking=non_blocking):
         return
     if source is None and destination is not None:
         copies.to_device(here.host, destination, nbytes, pinned=pinned, non_blocking=non_blocking)
@@ -131,7 +131,7 @@ def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _to_device(source: FakeCudaTensor, destination: Device, options: dict[str, Any]) -> FakeCudaTensor:
     """A copy of `source` on `destination`, with the dtype, layout and memory format in `options`."""
     if destination.retired:
-        raise device_asserts.gone(destination)
+        raise device_asserts.retired_error(destination)
     dense = source._inner.layout is torch.strided
     nbytes = source._inner.numel() * (options.get("dtype") or source.dtype).itemsize if dense else 0
     buffer = take_bytes(destination, nbytes)  # a sparse tensor has the memory of its parts: `wrap` takes it
@@ -183,7 +183,7 @@ def _as_integer(source: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor
 def local_scalar_dense(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``.item()``: one element to the host."""
     source = usable(args[0])
-    graph_capture.forbid((here.host.streams[source._device],))
+    graph_capture.forbid_wait((here.host.streams[source._device],))
     if source._inner.is_meta:
         answer = next(thread.answers, None)
         if answer is None:

@@ -88,7 +88,7 @@ def wait(device: Device, why: str, stream: Stream | None = None, mark: Mark | No
         merge(host.seen, mark.seen)
     else:
         streams = list(device.streams.values()) if stream is None else [stream]
-        graph_capture.forbid(streams)
+        graph_capture.forbid_wait(streams)
         end = max(one.end for one in streams)
         synchronised(host, streams)
     device.hold(host, end, why)

@@ -76,7 +76,7 @@ def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if device is None:
         return foreach.one_by_one(op, args, kwargs)
     if device.retired and (device.fault is None or not op.is_view):  # a view asks nothing of a device
-        raise device_asserts.gone(device)
+        raise device_asserts.retired_error(device)
 
     reshaped = _written(op, args, kwargs) if op.reshaping else []
     if reshaped:

@@ -56,7 +56,7 @@ def empty(
         raise RuntimeError("Only dense CPU tensors can be pinned")
     where = current.device(device.index if device is not None else None)
     if where.retired:
-        raise device_asserts.gone(where)
+        raise device_asserts.retired_error(where)
     if dtype is torch.int32 and reducer.under_construction:
         return on_host(size, where)  # type: ignore[return-value]
     dtype = dtype or torch.get_default_dtype()
@@ -95,7 +95,7 @@ def empty_strided(
     """``aten::empty_strided`` on a device."""
     where = current.device(device.index if device is not None else None)
     if where.retired:
-        raise device_asserts.gone(where)
+        raise device_asserts.retired_error(where)
     dtype = dtype or torch.get_default_dtype()
     extent = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     buffer = take_bytes(where, extent * dtype.itemsize)
@@ -110,7 +110,7 @@ def _on_cpu_then_over(name: str) -> Callable[..., Any]:
     def factory(*args: Any, device: torch.device | None = None, pin_memory: bool | None = None, **kwargs: Any) -> Any:
         where = current.device(device.index if device is not None else None)
         if where.retired:
-            raise device_asserts.gone(where)
+            raise device_asserts.retired_error(where)
         packet, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, packet), overload or "default")
         inner = op(*args, device=_inner_device(), **kwargs)

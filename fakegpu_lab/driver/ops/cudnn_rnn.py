@@ -127,7 +127,7 @@ def flatten(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     first = weights[0]
     device = first._device
     if device.retired:
-        raise device_asserts.gone(device)
+        raise device_asserts.retired_error(device)
     buffer = take_bytes(device, length * first.element_size())
     whole = torch.zeros(length, dtype=first.dtype, device=first._inner.device)
     flat = wrap(whole, device, buffer)
@@ -192,7 +192,7 @@ def _named(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Devic
     device = device_check.resolve(op, tensors, args)
     assert device is not None
     if device.retired:
-        raise device_asserts.gone(device)
+        raise device_asserts.retired_error(device)
     return device, named
 
 

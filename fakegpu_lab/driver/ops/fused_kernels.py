@@ -44,7 +44,7 @@ def _kernel(compute: Callable[..., Any]) -> Callable[[Op, tuple[Any, ...], dict[
         device = device_check.resolve(op, [(n, v) for n, v in named if isinstance(v, torch.Tensor)], args)
         assert device is not None
         if device.retired:
-            raise device_asserts.gone(device)
+            raise device_asserts.retired_error(device)
         inner = [v._inner if v.__class__ is FakeCudaTensor else v for v in values]
         results = compute(device, *inner)
         launched(op, device, inner, results, nbytes_of(inner))

@@ -81,7 +81,7 @@ def linear_backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         return NotImplemented  # a wrapper subclass around device tensors takes itself apart
     device = grad._device
     if device.retired:
-        raise device_asserts.gone(device)
+        raise device_asserts.retired_error(device)
     inputs, rows, matrix = source._inner, grad._inner, weight._inner
     shape, kernel_shape = inputs.shape, matrix.shape
     features = shape[-1]

@@ -34,7 +34,7 @@ def _kernel(compute: Callable[..., tuple[Any, ...]]) -> Callable[[Op, tuple[Any,
         device = device_check.resolve(op, tensors, args)
         assert device is not None
         if device.retired:
-            raise device_asserts.gone(device)
+            raise device_asserts.retired_error(device)
         inner = [a._inner if a.__class__ is FakeCudaTensor else a for a in args]
         results = compute(*inner)
         launched(op, device, inner, results, nbytes_of(inner))

@@ -80,8 +80,8 @@ class CudaGenerator(_Generator):
 
     def _keep_seed(self, seed: int) -> None:
         if cuda_messages.TORCH_VERSION < (2, 13):
-            graph_capture.assert_not("Cannot call CUDAGeneratorImpl::set_current_seed")
-        if graph_capture.here_capture() is not None and seed % 2**64 != self.state.seed:
+            graph_capture.assert_not_capturing("Cannot call CUDAGeneratorImpl::set_current_seed")
+        if graph_capture.current_capture() is not None and seed % 2**64 != self.state.seed:
             raise RuntimeError(
                 "CUDAGeneratorImpl::set_current_seed can be called during stream capture only if new seed is the same "
                 "as the original seed."
@@ -89,23 +89,23 @@ class CudaGenerator(_Generator):
 
     def seed(self) -> int:
         """Start over from a seed of the system's, of 53 bits as CUDA takes it."""
-        graph_capture.assert_not("Cannot call CUDAGeneratorImpl::seed")
+        graph_capture.assert_not_capturing("Cannot call CUDAGeneratorImpl::seed")
         self.manual_seed(int.from_bytes(os.urandom(8), "little") % 2**53)
         return self.state.seed
 
     def initial_seed(self) -> int:
         """The seed."""
-        graph_capture.assert_not("Cannot call CUDAGeneratorImpl::current_seed")
+        graph_capture.assert_not_capturing("Cannot call CUDAGeneratorImpl::current_seed")
         return self.state.seed
 
     def get_offset(self) -> int:
         """Numbers that a thread has drawn so far."""
-        graph_capture.assert_not("Cannot call CUDAGeneratorImpl::get_offset")
+        graph_capture.assert_not_capturing("Cannot call CUDAGeneratorImpl::get_offset")
         return self.state.offset
 
     def set_offset(self, offset: int) -> Self:
         """Continue from that offset."""
-        graph_capture.assert_not("Cannot call CUDAGeneratorImpl::set_offset")
+        graph_capture.assert_not_capturing("Cannot call CUDAGeneratorImpl::set_offset")
         if isinstance(offset, bool) or not isinstance(offset, (int, np.integer)):
             raise RuntimeError(f"manual_offset expected a long, but got {type(offset).__name__}")
         if offset % 4:
@@ -115,12 +115,12 @@ class CudaGenerator(_Generator):
 
     def get_state(self) -> torch.Tensor:
         """Seed and offset, 8 bytes each."""
-        graph_capture.assert_not("Cannot call CUDAGeneratorImpl::current_seed")
+        graph_capture.assert_not_capturing("Cannot call CUDAGeneratorImpl::current_seed")
         return torch.from_numpy(np.frombuffer(_STATE.pack(self.state.seed, self.state.offset), dtype=np.uint8).copy())
 
     def set_state(self, state: torch.Tensor) -> Self:
         """Continue from what `get_state` told; 8 bytes are a seed alone."""
-        graph_capture.assert_not(
+        graph_capture.assert_not_capturing(
             "Please ensure to utilize the CUDAGeneratorImpl::set_state_index method during capturing."
         )
         if not isinstance(state, torch.Tensor):

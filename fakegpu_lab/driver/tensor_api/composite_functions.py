@@ -44,7 +44,7 @@ def _told(function: Callable[..., Any]) -> Callable[..., Any]:
         except RuntimeError as error:
             if NAME not in str(error):
                 raise
-            raise cuda_messages.renamed(error) from None
+            raise cuda_messages.with_cuda_name(error) from None
 
     return composite
 

@@ -151,7 +151,7 @@ def adopt(storage: torch.UntypedStorage, buffer: Buffer, start: int = 0) -> Devi
 def _usable(storage: DeviceStorage) -> Device:
     device = storage._buffer.device
     if device.retired:
-        raise device_asserts.gone(device)
+        raise device_asserts.retired_error(device)
     return device
 
 

@@ -61,7 +61,7 @@ def one_kernel(
         device = device_check.resolve(op, [pair for pair in tensors if not pair[0].startswith("philox_")], args)
         assert device is not None
         if device.retired:
-            raise device_asserts.gone(device)
+            raise device_asserts.retired_error(device)
         inner = {name: v._inner if v.__class__ is FakeCudaTensor else v for name, v in named.items()}
         results = compute(device, **inner)
         moved = nbytes_of([v for v in (*inner.values(), *results) if isinstance(v, torch.Tensor)])
