@@ -1,7 +1,7 @@
 """Copies between host and devices and between devices, and reads of a value by the host.
 
-Transfers copy: nothing on one side shares storage with the other. A conversion of dtype happens on the source
-before a copy (aten/src/ATen/native/cuda/Copy.cu), so a transfer counts the bytes of the destination's dtype.
+A transfer copies: the two sides never share storage. A dtype is converted on the source before the copy
+(aten/src/ATen/native/cuda/Copy.cu), so a transfer counts the bytes of the destination's dtype.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _to: Callable[..., torch.Tensor] = torch._C.TensorBase.to
 
 
 class NoValuesError(RuntimeError):
-    """A value was asked of a tensor that has none, because the machine computes shapes and memory only."""
+    """A value was read from a tensor that has none, because the machine computes only shapes and memory."""
 
 
 def no_values(what: str) -> NoValuesError:
@@ -44,7 +44,7 @@ def no_values(what: str) -> NoValuesError:
 
 
 class _Thread(threading.local):
-    """Answers to the next reads of a value by this thread, where there are no values (`assumptions`)."""
+    """What this thread's next reads of a value return if there are no values (`meta.assumed_values`)."""
 
     answers: Iterator[Any] = iter(())
 
@@ -53,7 +53,7 @@ thread = _Thread()
 
 
 def usable(tensor: torch.Tensor) -> FakeCudaTensor:
-    """`tensor`, unless its device is gone; then its error."""
+    """`tensor`, if its device can be used; else raises the device's error."""
     if tensor._device.retired:  # type: ignore[attr-defined]
         raise device_asserts.retired_error(tensor._device)  # type: ignore[attr-defined]
     return tensor  # type: ignore[return-value]
@@ -62,7 +62,7 @@ def usable(tensor: torch.Tensor) -> FakeCudaTensor:
 def count_copy(
     source: Device | None, destination: Device | None, nbytes: int, *, pinned: bool = False, non_blocking: bool = False
 ) -> None:
-    """Count one copy, and let it take its time; None stands for the host, whose side may be `pinned_memory`."""
+    """Count one copy and its time; None stands for the host, whose memory may be `pinned`."""
     if graph_capture.capture_copy(source, destination, nbytes, pinned=pinned, non_blocking=non_blocking):
         return
     if source is None and destination is not None:
@@ -78,7 +78,7 @@ def count_copy(
 
 
 def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``dst.copy_(src)``, wherever the two are."""
+    """``dst.copy_(src)`` between any two devices, or host and device."""
     target, source = args[0], args[1]
     non_blocking = args[2] if len(args) > 2 else False
     destination = usable(target)._device if target.__class__ is FakeCudaTensor else None
@@ -102,7 +102,7 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _on_meta(source: torch.Tensor, target: torch.Tensor, *, from_host: bool) -> torch.Tensor:
-    """`source` as `copy_` can take it where one of the two has no values."""
+    """`source` on meta, for `copy_` between tensors of which at least one has no values."""
     if source.is_meta and from_host:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     if not target.is_meta:
@@ -111,12 +111,12 @@ def _on_meta(source: torch.Tensor, target: torch.Tensor, *, from_host: bool) -> 
 
 
 def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``.to(...)`` that has to copy: another device, another dtype, another memory format, or all of them."""
+    """``.to(...)`` that has to copy: to another device, dtype or memory format."""
     source = usable(args[0])
     if len(kwargs) == 1 and "dtype" in kwargs and kwargs["dtype"] is not source.dtype and not source._unusual:
         return _convert(source, kwargs["dtype"])
     options = {k: v for k, v in kwargs.items() if v is not None and k in ("dtype", "layout", "memory_format")}
-    if source._inner.layout is not torch.strided:  # C++ takes the wrapper for strided
+    if source._inner.layout is not torch.strided:  # to C++, the wrapper is strided
         options.pop("layout", None)
     where = kwargs.get("device")
     if where is None:
@@ -134,7 +134,7 @@ def _to_device(source: FakeCudaTensor, destination: Device, options: dict[str, A
         raise device_asserts.retired_error(destination)
     dense = source._inner.layout is torch.strided
     nbytes = source._inner.numel() * (options.get("dtype") or source.dtype).itemsize if dense else 0
-    buffer = take_bytes(destination, nbytes)  # a sparse tensor has the memory of its parts: `wrap` takes it
+    buffer = take_bytes(destination, nbytes)  # the parts of a sparse tensor get theirs in `wrap`
     inner = torch.ops.aten._to_copy.default(_as_integer(source._inner, options.get("dtype")), **options)
     nbytes = nbytes or storage_bytes(inner)
     if nbytes:
@@ -161,7 +161,7 @@ def _to_host(
 
 
 def _convert(source: FakeCudaTensor, dtype: torch.dtype) -> FakeCudaTensor:
-    """Another dtype and nothing else, autocast's cast: the tensor's method is twice as fast as the op."""
+    """Only another dtype, as in autocast's casts: the tensor's method is twice as fast as the op."""
     device, inner = source._device, source._inner
     if not dtype.is_floating_point:
         inner = _as_integer(inner, dtype)
@@ -177,7 +177,7 @@ def _as_integer(source: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor
     """`source`, converted as CUDA converts floats to integers if `dtype` is an integer; else itself."""
     if dtype is None or dtype.is_floating_point or not source.is_floating_point():
         return source
-    return domain_edges.converted(source, dtype)
+    return domain_edges.to_integer(source, dtype)
 
 
 def local_scalar_dense(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -201,19 +201,19 @@ def is_pinned(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def pin_memory(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Refused, in CUDA's words."""
+    """Raises CUDA's error."""
     raise RuntimeError(f"cannot pin '{args[0].type()}' only dense CPU tensors can be pinned")
 
 
 def record_stream(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Hold the block back, once freed, until that stream has passed this point."""
+    """After the tensor is freed, do not reuse its block until that stream has reached this point."""
     source = usable(args[0])
     if source._buffer.block is not None:
         source._device.allocator.record_stream(source._buffer.block, args[1].stream_id)
 
 
 def pack_padded_sequence(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Of a padded batch make a packed one: lengths and batch sizes stay on the host (PackedSequence.cpp)."""
+    """Pack a padded batch; lengths and batch sizes stay on the host (PackedSequence.cpp)."""
     source, lengths = args[0], args[1]
     if lengths.device.type != "cpu" or lengths.dtype is not torch.int64 or lengths.dim() != 1:
         kind = lengths.type().rpartition(".")[2].removesuffix("Tensor")
@@ -237,4 +237,4 @@ HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
     "record_stream": record_stream,
     "_pack_padded_sequence": pack_padded_sequence,
 }
-"""The ops that are not kernels on one device, by name."""
+"""Ops that are not kernels on one device, by name; other modules add theirs."""

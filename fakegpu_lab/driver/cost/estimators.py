@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _passes(operands: float, results: float = 1.0) -> Estimator:
-    """Several passes over the operands or the results."""
+    """Several passes over operands and results."""
 
     def estimate(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
         moved = round(nbytes * operands + nbytes_of(result) * results)
@@ -33,13 +33,13 @@ def _passes(operands: float, results: float = 1.0) -> Estimator:
 
 
 def _picking(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
-    """Of each row of the first operand one element is read (the loss of a class)."""
-    moved = nbytes_of(result) + sum(nbytes_of(a) for a in args[1:]) + 32 * numel_of(args[1])  # a sector each
+    """One element of each row of the first operand is read: the loss of a class."""
+    moved = nbytes_of(result) + sum(nbytes_of(a) for a in args[1:]) + 32 * numel_of(args[1])  # one sector each
     return Work(device.roofline.streaming(moved), numel_of(args[1]), moved, device.roofline.share(numel_of(args[1])))
 
 
 def _updating(*written: int) -> Estimator:
-    """A fused optimizer: one kernel that reads all lists and writes those at some positions."""
+    """A fused optimizer: one kernel that reads all lists and writes those at the positions `written`."""
 
     def estimate(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
         moved = nbytes + sum(nbytes_of(args[position]) for position in written if position < len(args))
@@ -50,14 +50,14 @@ def _updating(*written: int) -> Estimator:
 
 
 def _bag(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
-    """Rows of a table summed by bags: only the rows that the indices name are read."""
+    """Sums of a table's rows, one for each bag: only the rows that the indices name are read."""
     row = nbytes_of(args[0]) // max(args[0].shape[0], 1)
     moved = numel_of(args[1]) * row + nbytes_of(args[1]) + nbytes_of(result)
     return Work(device.roofline.gather(moved), 0, moved, device.roofline.share(numel_of(result)))
 
 
 def _selecting(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
-    """A radix selection: the keys are read once for each of their bytes (TensorTopK.cu), and what is found written."""
+    """A radix selection: the keys are read once for each of their bytes (TensorTopK.cu), the selected ones written."""
     moved = args[0].element_size() * nbytes_of(args[0]) + nbytes_of(result)
     return Work(device.roofline.streaming(moved), 0, moved, device.roofline.share(numel_of(args[0])))
 
@@ -69,7 +69,7 @@ def _writing(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> W
 
 
 def _gathering(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
-    """Rows or elements picked by an index: what is picked is read and written, and the indices are read."""
+    """Rows or elements picked by an index: they are read and written, and the indices are read."""
     picked = nbytes_of(result)
     indices = sum(nbytes_of(a) for a in args[1:])
     moved = 2 * picked + min(indices, picked + 8 * numel_of(result))
@@ -77,7 +77,7 @@ def _gathering(device: Device, args: Sequence[Any], result: Any, nbytes: int) ->
 
 
 def _scattering(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
-    """Elements written or added at places that an index gives; a result that is new is a copy of the target first."""
+    """Elements written or added where an index says; a new result starts as a copy of the target."""
     target, rest = nbytes_of(args[0]), sum(nbytes_of(a) for a in args[1:])
     new = 2 * nbytes_of(result) if result is not None and result is not args[0] else 0
     moved = 2 * rest + new
@@ -95,7 +95,7 @@ def _embedding_backward(device: Device, args: Sequence[Any], result: Any, nbytes
 
 
 def _sorting(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
-    """A radix sort: a pass for each byte of the keys, with an index beside each key."""
+    """A radix sort: one pass for each byte of the keys; an index moves with each key."""
     passes = args[0].element_size() if args else 4
     moved = 2 * passes * (nbytes_of(args[0]) + 8 * numel_of(args[0]))
     return Work(device.roofline.streaming(moved), 0, moved, device.roofline.share(numel_of(args[0])))
@@ -163,17 +163,17 @@ ESTIMATORS: dict[str, Estimator] = {
     **dict.fromkeys(("_linalg_eigh", "_linalg_eig", "linalg_eig", "linalg_matrix_exp"), _solving(9.0)),
     "_linalg_svd": _solving(20.0),
 }  # fmt: skip
-"""The ops that do not simply stream, by name; products of matrices are in `work_products`."""
+"""Estimators by the op's name."""
 
 LAUNCHES_NOTHING = frozenset((
     "empty", "empty_strided", "empty_like", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "resize_as_",
     "set_", "rename_",
 ))  # fmt: skip
-"""Ops that take memory, or change how it is looked at, and launch no kernel."""
+"""Ops that allocate memory or change a tensor's metadata, and launch no kernel."""
 
 SYNCHRONISES = frozenset((
     "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "bincount", "equal",
     "repeat_interleave", "histc", "_linalg_check_errors", "nonzero_numpy", "_local_scalar_dense", "is_nonzero",
 ))  # fmt: skip
-"""Ops whose result's shape or value the host must know: it waits for the device (a copy and cudaStreamSynchronize in
-their CUDA sources)."""
+"""Ops whose result's shape or value the host needs, so that it waits for the device (a copy and cudaStreamSynchronize
+in their CUDA sources)."""

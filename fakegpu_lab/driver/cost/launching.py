@@ -1,7 +1,7 @@
-"""Queuing a kernel on a stream (`launched`, `kernel`), and letting the host wait for a device (`wait`).
+"""Queues kernels on streams (`launched`, `kernel`) and makes the host wait for a device (`wait`).
 
-The dispatch path calls `launched` for each op. Where nobody watches the stream only the time is needed; FLOPs and bytes
-are noted while somebody records.
+The dispatch path calls `launched` for each op. Unless something watches the stream, such as a recording, it works out
+only the time; FLOPs and other figures are left out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def launched(
     nbytes
         The bytes of the tensors among the operands.
     produced
-        The bytes of the results, if the caller knows.
+        The bytes of the results, if the caller knows them.
     """
     host = here.host
     stream = host.streams[device]
@@ -69,7 +69,7 @@ def launched(
 
 
 def kernel(device: Device, work: Work | None = None) -> None:
-    """Queue a kernel that is no op's of its own; a small one if nothing is said."""
+    """Queue a kernel that is not the dispatched op's; without `work`, a small one."""
     host = here.host
     stream = host.streams[device]
     if work is None:
@@ -79,7 +79,7 @@ def kernel(device: Device, work: Work | None = None) -> None:
 
 
 def wait(device: Device, why: str, stream: Stream | None = None, mark: Mark | None = None) -> None:
-    """Let the calling thread wait for a mark, for a stream, or else for all that was queued on `device`."""
+    """Make the calling thread wait for a mark, for a stream, or else for everything queued on `device`."""
     host = here.host
     if mark is not None:
         if isinstance(mark, graph_capture.CapturedMark):

@@ -1,4 +1,4 @@
-"""What does not change between two calls of an ATen overload, worked out once from its schema."""
+"""`Op`: what the dispatch path needs to know of an ATen overload, worked out once from its schema."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 _functions = torch._C._VariableFunctions
 _methods = torch._C.TensorBase
 
-# Outputs share the input's storage although the schema does not say so.
+# Their outputs share the input's storage, although the schema does not say so.
 _UNDECLARED_VIEWS = {"aten::_unsafe_view", "aten::lift", "aten::lift_fresh", "aten::_reshape_alias"}
 
-# The tensor's own sizes or storage change.
+# They change the tensor's own sizes or storage.
 _RESHAPING = {"aten::resize_", "aten::resize_as_", "aten::resize_as_sparse_", "aten::set_", "aten::rename_"}
 
-# Results are never larger than the operands together: no need to foresee their size.
+# Their results are never larger than the operands together: `preflight` can skip them.
 _NO_GROWTH = {
     "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward",
     "_adaptive_avg_pool2d", "_fused_rms_norm", "_fused_rms_norm_backward", "_log_softmax",
@@ -36,13 +36,13 @@ _NO_GROWTH = {
     "smooth_l1_loss", "softmax", "sort", "stack", "sum", "tanh_backward", "threshold_backward", "topk", "var_mean",
 }  # fmt: skip
 
-# Tagged as random for their dropout, which the CPU kernel refuses.
+# Tagged as random because of their dropout, which the CPU kernel refuses.
 _DRAWS_NOTHING = {
     "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_flash_attention_for_cpu_backward",
 }
 
-# A Python binding of that name exists, but means something else or takes its arguments in another order.
+# A Python binding of the same name exists, but means something else or takes its arguments in another order.
 _NO_BINDING = {"alias", "slice", "pin_memory", "is_pinned", "detach_copy", "set_", "normal", "new_empty"}
 
 # cuBLAS takes its workspace from the caching allocator at the first of these on a (device, stream).
@@ -56,15 +56,15 @@ _INT_TYPES = {"int", "List[int]", "Optional[List[int]]", "Optional[int]", "SymIn
 
 
 class Op:
-    """An ATen overload: what the dispatch path needs to know of it, read from its schema once.
+    """An ATen overload, with what the dispatch path needs to know of it.
 
     Attributes
     ----------
     func
         The overload.
     call
-        What computes it on the inner tensors. The generated Python binding where there is one of the same
-        meaning (it costs a third less than the overload's own call), else the overload.
+        Computes it on the inner tensors: the generated Python binding if one with the same meaning exists (it is a
+        third faster than the overload's own call), else the overload.
     name
         Without namespace and overload: ``add``, ``add_``.
     tensors
@@ -142,7 +142,7 @@ class Op:
         self.is_view = any(self.returns) and not any(self.returns_write)
 
     def _read_kernel(self) -> None:
-        """What it computes, and at which cost; last, for it asks whether the op is a view."""
+        """How it computes and what that costs; call it last, it reads `is_view`."""
         name, tags = self.name, self.func.tags
         self.pointwise = torch.Tag.pointwise in tags
         seeded = torch.Tag.nondeterministic_seeded in tags or self.has_generator
@@ -153,7 +153,7 @@ class Op:
         self.launches = not (self.is_view or name in LAUNCHES_NOTHING or torch.Tag.inplace_view in tags)
 
     def decomposed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A composite op by the ops that C++ makes it of."""
+        """Run a composite op by the ops that C++ decomposes it into."""
         return self.func._op_dk(self.composite, *args, **kwargs)
 
     def __repr__(self) -> str:
@@ -161,12 +161,12 @@ class Op:
 
 
 def _aliased(schema: Any) -> tuple[str | None, ...]:
-    """For each result: the argument that it is or is a view of, else None."""
+    """For each result, the name of the argument that it is, or is a view of; else None."""
     if schema.name in _UNDECLARED_VIEWS:
         return (schema.arguments[0].name,)
     marked = [a for a in schema.arguments if a.alias_info is not None]
     by_set = {frozenset(a.alias_info.before_set): a.name for a in marked}
-    # split, unbind, chunk: Tensor(a -> *) self gives a list whose alias set is empty
+    # split, unbind, chunk: from Tensor(a -> *) they return a list whose alias set is empty
     whole = next((a.name for a in marked if "*" in a.alias_info.after_set), None)
     return tuple(
         None if r.alias_info is None else by_set.get(frozenset(r.alias_info.before_set), whole) for r in schema.returns
@@ -178,9 +178,9 @@ def _binding(func: Any, name: str) -> Callable[..., Any]:
     overload: Callable[..., Any] = func._op
     if func.namespace != "aten" or name in _NO_BINDING or name.startswith("new_"):
         return overload
-    if any("List[Optional[Tensor]]" in str(a.type) for a in func._schema.arguments):  # x[:, i]: None is no Tensor
+    if any("List[Optional[Tensor]]" in str(a.type) for a in func._schema.arguments):  # x[:, i] passes None
         return overload
-    # The bindings read the default `reduction=Mean` as 0 (none), and torch leaves defaults out of what it passes on.
+    # The bindings take the default of `reduction` for 0 (none), and torch does not pass on defaults.
     if any(a.is_out or a.name == "reduction" for a in func._schema.arguments):
         return overload
     for place in (_functions, _methods):

@@ -1,4 +1,4 @@
-"""What one kernel costs (`Work`), and how the bytes and elements that it moves are counted.
+"""`Work`, what one kernel costs, and how to count the bytes and elements that it moves.
 
 Most ops stream: they read their operands once, write their results once, and take the time that memory takes
 (`streaming`). `estimators` has the others, `products` the matrix products.
@@ -23,18 +23,18 @@ _Tensor, _strided = torch.Tensor, torch.strided
 
 
 class Work(NamedTuple):
-    """One kernel's work.
+    """What one kernel costs.
 
     Attributes
     ----------
     ns
-        How long it takes alone on the card.
+        Its duration if it runs alone on the GPU.
     flops
         Floating-point operations, a multiply-add counted as two.
     nbytes
         Bytes read and written.
     share
-        The part of the card that it fills.
+        The fraction of the GPU that it fills.
     """
 
     ns: int
@@ -59,11 +59,11 @@ def nbytes_of(value: Any) -> int:
 
 
 LARGE = 1 << 18
-"""Bytes from which it is looked at whether operands lie in memory more than once; smaller ones do not show in time."""
+"""From this many bytes on, `read_by` looks for expanded operands; smaller ones do not matter for the time."""
 
 
 def read_by(args: Sequence[Any], nbytes: int) -> int:
-    """What a kernel reads of operands that come to `nbytes` bytes: an expanded one lies in memory only once."""
+    """The bytes that a kernel reads of operands with `nbytes` bytes: an expanded one is in memory only once."""
     for argument in args:
         if isinstance(argument, torch.Tensor):
             if argument.nbytes > LARGE and argument.layout is torch.strided and not argument.is_contiguous():
@@ -87,7 +87,7 @@ def numel_of(value: Any) -> int:
 
 
 def streaming(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
-    """One pass over operands and results; `nbytes` are the operands'."""
+    """One pass over operands (`nbytes` bytes) and results."""
     roofline = device.roofline
     if result.__class__ is torch.Tensor and result.layout is torch.strided:
         moved, elements = nbytes + result.nbytes, result.numel()

@@ -1,6 +1,6 @@
-"""The path that handles every schema: lists, keyword tensors, ``out=``, several results, random numbers, devices.
+"""The path for every schema: lists, keyword tensors, ``out=``, several results, random numbers, mixed devices.
 
-`dispatch` keeps flat plans for the common shapes of op; everything else, and every error, comes through here.
+`dispatcher` has flat plans for the most frequent kinds of ops; everything else, and every error, takes this path.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def plan(op: Op) -> Plan:
 
 
 def special(op: Op) -> Plan | None:
-    """The plan of the ops that are not kernels on one device (copies between devices, reads of a value), or None."""
+    """The plan of an op that is not a kernel on one device, such as a copy between devices; else None."""
     refused = refusals.plan(op)
     if refused is not None:
         return refused
@@ -55,8 +55,8 @@ def special(op: Op) -> Plan | None:
     if custom is not None:
         return custom
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(op.func.name(), "CompositeImplicitAutograd")
-    if composite and "sparse" not in op.name:  # C++ would make a sparse tensor without values of ours
-        # A composite that C++ did not take apart, because it was called below autograd (in inference mode, say).
+    if composite and "sparse" not in op.name:  # C++ would make a sparse tensor that is not ours
+        # C++ did not decompose the composite, because it was called below autograd (for example in inference mode).
         return op.decomposed
     return None
 
@@ -65,7 +65,7 @@ _HANDLED: tuple[Any, ...] = (transfer, linear, recurrent_cells, attention, convo
 
 
 def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run one op on whichever device its tensors are."""
+    """Run one op on the device of its tensors."""
     tensors: list[tuple[str, torch.Tensor]] = []
     for name, value in _bound(op, args, kwargs):
         _collect(name, value, tensors)
@@ -75,19 +75,19 @@ def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     device = device_check.resolve(op, tensors, args)
     if device is None:
         return foreach.one_by_one(op, args, kwargs)
-    if device.retired and (device.fault is None or not op.is_view):  # a view asks nothing of a device
+    if device.retired and (device.fault is None or not op.is_view):  # a view does not use the device
         raise device_asserts.retired_error(device)
 
     reshaped = _written(op, args, kwargs) if op.reshaping else []
     if reshaped:
         before = [tensor._inner for tensor in reshaped]
-        for tensor in reshaped:  # `detach` shares the inner tensor: from here on it is the tensor's own
+        for tensor in reshaped:  # it may share its inner tensor with `detach`: from here on it has its own
             tensor._inner = torch.ops.aten.alias.default(tensor._inner)
         try:
             return _compute(op, args, kwargs, tensors, device, reshaped)
         except BaseException:
             for tensor, inner in zip(reshaped, before, strict=True):
-                tensor._inner = inner  # what failed has not happened
+                tensor._inner = inner  # undo: a failed op has no effect
             raise
     return _compute(op, args, kwargs, tensors, device, reshaped)
 
@@ -100,7 +100,7 @@ def _compute(
     device: Device,
     reshaped: list[FakeCudaTensor],
 ) -> Any:
-    """Compute the op on the inner tensors; `tensors` are all its tensors, `reshaped` those that may change shape."""
+    """Compute the op on the inner tensors; `reshaped` are those of `tensors` whose shape may change."""
     inner_args = [_unwrap(a) for a in args]
     inner_kwargs = {k: _unwrap(v) for k, v in kwargs.items()}
     target: Device | None = device
@@ -137,7 +137,7 @@ def _reserve(
     inner_kwargs: dict[str, Any],
     nbytes: int,
 ) -> list[Buffer] | None:
-    """Ask `target` for memory before the op is computed; the storages of new results, if they were taken now."""
+    """Take memory from `target` before the op is computed; returns the storages of new results, if it took any."""
     if op.name in ("resize_", "resize_as_"):
         reserve_resized(args[0], args[1])
     elif op.outs:
@@ -175,7 +175,7 @@ def _wrap_results(
 
 
 def wrap_new(value: Any, target: Device | None, buffers: list[Buffer] | None) -> Any:
-    """New results on `target` (as they are, for None), with the storages taken for them beforehand, if any."""
+    """New results on `target` (unchanged if None), in the storages that were taken for them, if any."""
     if isinstance(value, torch.Tensor):
         if target is None:
             return value
@@ -187,9 +187,9 @@ def wrap_new(value: Any, target: Device | None, buffers: list[Buffer] | None) ->
 
 
 def _target(op: Op, inner_args: list[Any], inner_kwargs: dict[str, Any], device: Device) -> Device | None:
-    """Where a factory such as ``zeros_like`` puts its result: a device, or None for a CPU tensor.
+    """The device on which a factory such as ``zeros_like`` puts its result; None for a CPU tensor.
 
-    Replaces the device argument by that of the inner tensors.
+    Replaces the device argument by the device of the inner tensors.
     """
     where = inner_kwargs.pop("device", None)
     if inner_kwargs.pop("pin_memory", None):
@@ -199,7 +199,7 @@ def _target(op: Op, inner_args: list[Any], inner_kwargs: dict[str, Any], device:
     where = torch.device(where)
     if current.is_ours(where):
         target = current.device(where.index)
-        if current.meta() and not op.random:  # those have an operand there
+        if current.meta() and not op.random:  # a random one has an operand on meta
             inner_kwargs["device"] = "meta"
         return target
     inner_kwargs["device"] = where
@@ -242,6 +242,6 @@ def _written(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Fake
 
 
 def _dispatches_itself(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is of another wrapper subclass, which must be asked first."""
+    """Whether the tensor is of another wrapper subclass, whose `__torch_dispatch__` must run first."""
     cls = type(tensor)
     return cls is not torch.Tensor and cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
