@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fakegpu_lab.driver.asserts.failing_threads import Failure, Kernel, Named
+    from fakegpu_lab.driver.cost.op import Plan
     from fakegpu_lab.hardware.device import Device
-
-    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 _ADVICE = (
     "The GPU cannot be used any more: on a real one, only a new process helps. Here %fakegpu reset, or "

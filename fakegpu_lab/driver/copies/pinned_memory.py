@@ -30,7 +30,6 @@ _FACTORIES = (
 )  # fmt: skip
 _METHODS = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "new_tensor")
 
-_base_is_pinned = torch._C.TensorBase.is_pinned
 _base_pin_memory = torch._C.TensorBase.pin_memory
 _sparse_coo: Callable[..., torch.Tensor] = torch.sparse_coo_tensor
 _sparse_compressed: Callable[..., torch.Tensor] = torch.sparse_compressed_tensor

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.driver.cost.work import Estimator
 
+    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+    """What runs an op: it is called with the op's arguments, positional and by name."""
+
 _functions = torch._C._VariableFunctions
 _methods = torch._C.TensorBase
 

@@ -15,11 +15,7 @@ from torch import library
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fakegpu_lab.driver.cost.op import Op
-
-    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+    from fakegpu_lab.driver.cost.op import Op, Plan
 
 _KEYS = ("CUDA", "CompositeExplicitAutograd")
 """The dispatch keys of kernels that take CUDA tensors; C++ prefers the first."""

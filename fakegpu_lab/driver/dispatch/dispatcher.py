@@ -31,12 +31,9 @@ from fakegpu_lab.hardware.time.roofline import FLOOR_NS
 from fakegpu_lab.user_code.environment import DEBUG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from fakegpu_lab.driver.cost.op import Plan
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.time.clock import Host, Stream
-
-    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 _function_mode_enabled = torch._C._is_torch_function_mode_enabled

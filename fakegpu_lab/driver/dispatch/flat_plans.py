@@ -15,11 +15,7 @@ from fakegpu_lab.driver.placement.preflight import HARMLESS
 from fakegpu_lab.driver.random import sampling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fakegpu_lab.driver.cost.op import Op
-
-    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+    from fakegpu_lab.driver.cost.op import Op, Plan
 
 
 def list_of_views(op: Op) -> Plan:

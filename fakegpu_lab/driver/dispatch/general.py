@@ -27,13 +27,9 @@ from fakegpu_lab.driver.placement.preflight import SMALL, reserve, reserve_outs,
 from fakegpu_lab.driver.random import sampling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fakegpu_lab.driver.cost.op import Op
+    from fakegpu_lab.driver.cost.op import Op, Plan
     from fakegpu_lab.hardware.buffer import Buffer
     from fakegpu_lab.hardware.device import Device
-
-    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
 def plan(op: Op) -> Plan:

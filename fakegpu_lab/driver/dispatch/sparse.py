@@ -23,10 +23,8 @@ from fakegpu_lab.hardware.buffer import Buffer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.cost.op import Op
+    from fakegpu_lab.driver.cost.op import Op, Plan
     from fakegpu_lab.hardware.device import Device
-
-    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 on_first_sparse: list[Callable[[], None]] = []
 """Called when the first sparse tensor is made: earlier plans ignore sparse tensors (`adopting_new_parts`)."""

@@ -155,10 +155,10 @@ def explained(func: Any, error: Exception) -> Exception:
     text = str(error)
     if any(sign in text for sign in _SIGNS):
         return no_values(f"torch.{func._schema.name.partition('::')[2]}")
-    for pattern, told in _SENTENCES:
+    for pattern, message in _MESSAGES:
         match = pattern.search(text)
         if match is not None:
-            return RuntimeError(told(*([int(n) for n in group.split(",") if n.strip()] for group in match.groups())))
+            return RuntimeError(message(*([int(n) for n in group.split(",") if n.strip()] for group in match.groups())))
     return error
 
 
@@ -178,7 +178,7 @@ def _cannot_multiply(a: list[int], b: list[int]) -> str:
     return f"mat1 and mat2 shapes cannot be multiplied ({a[0]}x{a[1]} and {b[0]}x{b[1]})"
 
 
-_SENTENCES: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
+_MESSAGES: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
     (
         re.compile(r"at index 1 had torch\.Size\(\[(.*?)\]\); but expected shape should be broadcastable to \[(.*?)\]"),
         _cannot_broadcast,

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from fakegpu_lab.driver.placement.native_functions import full_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
 
-    from fakegpu_lab.driver.cost.op import Op
+    from fakegpu_lab.driver.cost.op import Op, Plan
 
 # Their entries in native_functions.yaml have a kernel for the CPU and none for CUDA (a test compares the two). Not
 # listed: what C++ calls only for CPU tensors (attention, oneDNN's RNN), ops for torch's own tests, and factories.
@@ -25,7 +23,7 @@ CPU_ONLY = frozenset((
 _SPARSE = {"_sparse_mm_reduce_impl": "SparseCsrCUDA", "_sparse_mm_reduce_impl_backward": "SparseCsrCUDA"}
 
 
-def plan(op: Op) -> Callable[[tuple[Any, ...], dict[str, Any]], Any] | None:
+def plan(op: Op) -> Plan | None:
     """A plan that raises torch's error if CUDA does not have the op; else None."""
     backend = "CUDA" if op.name in CPU_ONLY else _SPARSE.get(op.name)
     if backend is None:
