@@ -42,7 +42,7 @@ def take(device: Device, inner: torch.Tensor) -> Buffer:
 
 
 def new(inner: torch.Tensor, device: Device) -> FakeCudaTensor:
-    """A new tensor on `device` with the values `inner` and its own device memory; raises torch.OutOfMemoryError.
+    """A new tensor on `device` with the values `inner`, in new device memory; raises torch.OutOfMemoryError.
 
     ``wrap(inner, device, take(device, inner))``, written out for the common case: almost every op calls this.
     """

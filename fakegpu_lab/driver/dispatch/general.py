@@ -77,7 +77,7 @@ def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     reshaped = _written(op, args, kwargs) if op.reshaping else []
     if reshaped:
         before = [tensor._inner for tensor in reshaped]
-        for tensor in reshaped:  # it may share its inner tensor with `detach`: from here on it has its own
+        for tensor in reshaped:  # a detached one shares the inner tensor: from here on, it has its own
             tensor._inner = torch.ops.aten.alias.default(tensor._inner)
         try:
             return _compute(op, args, kwargs, tensors, device, reshaped)

@@ -145,10 +145,9 @@ _BOUNDS: dict[str, Callable[[list[Any]], int | None]] = {
 
 
 def on_meta(op: Op, inner: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
-    """The op's results as meta tensors, or None where it has no meta kernel (or its size depends on values)."""
-    function = (
-        op.call if op.blas and op.schema.overload_name.startswith("dtype") else op.func
-    )  # see `cuda_only_kernels`
+    """The op's results as meta tensors; None if it has no meta kernel, or their sizes depend on values."""
+    with_dtype = op.blas and op.schema.overload_name.startswith("dtype")  # `cuda_only_kernels` computes these
+    function = op.call if with_dtype else op.func
     try:
         results = function(
             *torch.utils._pytree.tree_map(_to_meta, inner), **torch.utils._pytree.tree_map(_to_meta, kwargs)
@@ -156,9 +155,8 @@ def on_meta(op: Op, inner: list[Any], kwargs: dict[str, Any]) -> list[torch.Tens
     except (AttributeError, RuntimeError, TypeError):
         return None  # no meta kernel; or an error that the real call raises again, with the right message
     tensors = [r for r in torch.utils._pytree.tree_leaves(results) if isinstance(r, torch.Tensor)]
-    return (
-        tensors if all(t.layout is torch.strided for t in tensors) else None
-    )  # the size of a sparse result depends on values
+    sparse = any(t.layout is not torch.strided for t in tensors)  # then the size depends on values
+    return None if sparse else tensors
 
 
 def _to_meta(value: Any) -> Any:

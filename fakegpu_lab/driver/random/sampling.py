@@ -119,9 +119,8 @@ def _bernoulli(op: Op, target: torch.Tensor, p: torch.Tensor, generator: CudaGen
     if target.device.type == "meta":
         return
     if not bool(((p >= 0) & (p <= 1)).all()):
-        raise RuntimeError(
-            "Expected p_in >= 0 && p_in <= 1 to be true"
-        )  # on CUDA a device-side assert: `device_asserts.failed`
+        # On CUDA this is a device-side assert: `device_asserts.failed` turns the error into one.
+        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true")
     drawn = np.empty(target.numel(), np.float32)
     philox.interleaved(drawn, generator.state.seed, offset, philox.uniform)
     order = _apply_order(target, p)
@@ -130,7 +129,7 @@ def _bernoulli(op: Op, target: torch.Tensor, p: torch.Tensor, generator: CudaGen
 
 
 def _apply_order(a: torch.Tensor, b: torch.Tensor) -> list[int]:
-    """CUDAApplyUtils.cuh, rearrangeDims: swaps dimensions if one tensor's strides need it, the other's allow it."""
+    """CUDAApplyUtils.cuh, rearrangeDims: sorts dimensions by decreasing stride, where both tensors agree."""
     order = list(range(a.dim()))
     if a.is_contiguous() and b.is_contiguous():
         return order
@@ -285,12 +284,8 @@ def _with_replacement(weights: torch.Tensor, samples: int, generator: CudaGenera
 
 def rrelu_with_noise(op: Op, device: Device, generator: CudaGenerator, arguments: Arguments) -> Any:
     """RReLU in training (cuda/RreluWithNoise.cu): a random slope where the input is not positive."""
-    tensor, noise, lower, upper = (
-        arguments["self"],
-        arguments["noise"],
-        float(arguments["lower"]),
-        float(arguments["upper"]),
-    )
+    tensor, noise = arguments["self"], arguments["noise"]
+    lower, upper = float(arguments["lower"]), float(arguments["upper"])
     out = tensor if op.name.endswith("_") else arguments.get("out")
     if out is None:
         out = torch.empty_like(tensor, memory_format=torch.contiguous_format)
