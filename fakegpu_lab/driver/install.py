@@ -1,4 +1,4 @@
-"""Everything that is changed in torch while a machine is enabled, and its way back."""
+"""Everything that `enable` changes in torch, and how `disable` restores it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _libraries: list[torch.library.Library] = []
 
 
 def install(machine: Machine) -> None:
-    """Make torch see `machine` as CUDA. Undone by `uninstall`, also if this raises half-way."""
+    """Make torch see `machine` as CUDA; `uninstall` undoes it, also if this raises half-way."""
     privateuse1.register()
     current.machine = machine
     current.thread.index = 0
@@ -102,7 +102,7 @@ def install(machine: Machine) -> None:
 
 
 def uninstall() -> None:
-    """Put torch back as it was."""
+    """Restore torch."""
     patches.undo()
     regions.uninstall()
     torch_compile.restore_stance()

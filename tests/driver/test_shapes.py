@@ -37,7 +37,7 @@ CALLS: list[Any] = [
     torch.true_divide,
     torch.maximum,
 ]
-REMEMBERED = [shape_cache.remembered(call) for call in CALLS]
+REMEMBERED = [shape_cache.cached(call) for call in CALLS]
 """For all examples, so that one's answer may come up in another."""
 
 
@@ -72,7 +72,7 @@ def columns(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape[::-1], dtype=tensor.dtype, device="meta").permute(list(range(tensor.dim()))[::-1])
 
 
-LISTS = [shape_cache.remembered(torch.cat), shape_cache.remembered(torch.max), shape_cache.remembered(torch.sum)]
+LISTS = [shape_cache.cached(torch.cat), shape_cache.cached(torch.max), shape_cache.cached(torch.sum)]
 
 
 @given(st.lists(tensors(), min_size=1, max_size=3), st.integers(-3, 3), st.booleans())
@@ -84,7 +84,7 @@ def test_lists_numbers_and_several_results(many: list[torch.Tensor], dim: int, k
 
 
 def test_several_results_keep_their_names() -> None:
-    remembered = shape_cache.remembered(torch.max)
+    remembered = shape_cache.cached(torch.max)
     x = torch.empty(2, 3, device="meta")
     assert type(remembered(x, 1)) is type(remembered(x, 1)) is type(torch.max(x, 1))
 
@@ -108,7 +108,7 @@ def test_what_is_more_than_its_sizes_is_asked_for_each_time(call: Any) -> None:
         asked.append(x)
         return call(x)
 
-    remembered = shape_cache.remembered(counted)
+    remembered = shape_cache.cached(counted)
     x = torch.empty(3, 3, device="meta")
     remembered(x)
     result = remembered(x)
@@ -117,30 +117,30 @@ def test_what_is_more_than_its_sizes_is_asked_for_each_time(call: Any) -> None:
 
 
 def test_an_error_is_told_each_time_and_answers_are_forgotten_in_the_end() -> None:
-    add = shape_cache.remembered(aten.add.Tensor)
+    add = shape_cache.cached(aten.add.Tensor)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="broadcast"):
             add(torch.empty(2, device="meta"), torch.empty(3, device="meta"))
     asked = []
-    remembered = shape_cache.remembered(lambda x, number: asked.append(number) or x.new_empty(number))
+    remembered = shape_cache.cached(lambda x, number: asked.append(number) or x.new_empty(number))
     x = torch.empty(2, device="meta")
-    for number in range(shape_cache.MOST + 1):
+    for number in range(shape_cache.MAX_ENTRIES + 1):
         assert remembered(x, number).shape == (number,)
-    remembered(x, shape_cache.MOST)
-    assert len(asked) == shape_cache.MOST + 1
+    remembered(x, shape_cache.MAX_ENTRIES)
+    assert len(asked) == shape_cache.MAX_ENTRIES + 1
     remembered(x, 0)
-    assert len(asked) == shape_cache.MOST + 2
+    assert len(asked) == shape_cache.MAX_ENTRIES + 2
 
 
 def test_a_machine_without_values_asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of steps with the same shapes, torch's own functions hear of the first, and each step has memory of its own."""
     asked: list[Any] = []
-    remembered = shape_cache.remembered
+    remembered = shape_cache.cached
 
     def counting(call: Any) -> Any:
         return remembered(lambda *args, **kwargs: asked.append(call) or call(*args, **kwargs))
 
-    monkeypatch.setattr(shape_cache, "remembered", counting)
+    monkeypatch.setattr(shape_cache, "cached", counting)
     lab.enable("a100", compute="meta")
     try:
         x = torch.ones(4, 8, device="cuda", requires_grad=True)

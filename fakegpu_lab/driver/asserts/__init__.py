@@ -1,7 +1,7 @@
-"""Device-side asserts: an impossible index or label makes a device unusable. Start with `device_asserts`.
+"""Device-side asserts: an out-of-range index or label makes a device unusable. Start with `device_asserts`.
 
-`failing_threads` finds the thread that fails, `sites` has the asserts of CUDA's kernels (file, line, words),
-`domain_edges` the values that a kernel must not be given.
+`failing_threads` finds the threads that fail, `sites` has the asserts of CUDA's kernels (file, line, condition).
+`domain_edges` has ops that CUDA and the CPU compute differently at the edge of their domain.
 
 May import `driver.placement`, `driver.cost`, `driver.base`.
 """

@@ -1,13 +1,13 @@
-"""Device-side asserts: a kernel that meets an impossible index or label makes its device unusable.
+"""Device-side asserts: a kernel that reads an out-of-range index or label makes its device unusable.
 
-On CUDA a kernel's launch returns before the kernel runs. One that fails an assert is reported by the next call that
-waits for the device (`check`), which prints the kernel's own lines to stderr and raises; every later CUDA call fails
-in the same way, until the process ends or the machine is reset. With CUDA_LAUNCH_BLOCKING=1, read when CUDA is
-initialised, a launch waits itself.
+On CUDA, launching a kernel returns before the kernel runs. A failed assert is reported by the next call that waits for
+the device (`check`), which prints the kernel's own lines to stderr and raises. Every later CUDA call fails in the same
+way, until the process ends or the machine is reset. With CUDA_LAUNCH_BLOCKING=1, read when CUDA is initialised, the
+launch itself waits.
 
-The simulation is deterministic where CUDA is a race: until a call waits for the device, all calls succeed, and an
-op that failed returns zeros where a card leaves whatever was there. A second device goes on: its context is another
-one. The CPU's kernels refuse the same values with an exception, so the usual way costs nothing: `failed` looks at it.
+The simulation is deterministic where CUDA has a race: all calls succeed until one waits for the device, and a failed op
+returns zeros where a real GPU leaves whatever was in memory. Other devices still work: each has its own context. The
+CPU's kernels raise an exception for the same values, so valid calls cost nothing: `failed` handles that exception.
 """
 
 from __future__ import annotations
@@ -25,25 +25,24 @@ from fakegpu_lab.driver.asserts.failing_threads import KERNELS
 from fakegpu_lab.driver.base import cuda_messages, graph_capture
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.cost import work
+from fakegpu_lab.driver.cost import launching
 from fakegpu_lab.driver.cost.op import Op
 from fakegpu_lab.driver.placement.preflight import on_meta
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.asserts.failing_threads import Failure, Named
+    from fakegpu_lab.driver.asserts.failing_threads import Failure, Kernel, Named
+    from fakegpu_lab.driver.cost.op import Plan
     from fakegpu_lab.hardware.device import Device
 
-    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
-
-_CURE = (
+_ADVICE = (
     "The GPU cannot be used any more: on a real one, only a new process helps. Here %fakegpu reset, or "
     "fakegpu_lab.reset(), makes the simulated GPUs anew."
 )
 
 blocking = False
-"""Whether CUDA_LAUNCH_BLOCKING=1 held when CUDA was initialised."""
+"""Whether CUDA_LAUNCH_BLOCKING was 1 when CUDA was initialised."""
 
 
 def initialise() -> None:
@@ -53,55 +52,52 @@ def initialise() -> None:
 
 
 def check(device: Device) -> None:
-    """The host waits for `device` here: raises what its kernels did wrong."""
+    """Call this where the host waits for `device`: raises if one of its kernels has failed an assert."""
     if device.fault is not None:
-        raise _reported(device)
+        raise _report(device)
 
 
-def gone(device: Device) -> Exception:
-    """The error for using a device that is retired: it failed an assert, or its machine is no more."""
-    return RuntimeError(device.retired) if device.fault is None else _reported(device)
+def retired_error(device: Device) -> Exception:
+    """The error for using a retired device: a kernel failed an assert, or its machine was disabled."""
+    return RuntimeError(device.retired) if device.fault is None else _report(device)
 
 
-def _reported(device: Device) -> Exception:
+def _report(device: Device) -> Exception:
+    """Print the failed asserts, once, and retire the device; returns the error."""
     lines, device.fault = device.fault, ()
     if lines:
         print(*lines, sep="\n", file=sys.stderr, flush=True)
     error = cuda_messages.device_assert(blocking)
     device.retired = str(error)
-    if hasattr(error, "add_note"):  # Python 3.11: shown below the message, and no part of it
-        error.add_note(_CURE)
+    if hasattr(error, "add_note"):  # Python 3.11: shown below the message
+        error.add_note(_ADVICE)
     return error
 
 
 def fail(device: Device, failure: Failure) -> None:
-    """Note that a kernel on `device` failed an assert; raises at once where launches are blocking."""
-    if graph_capture.here_capture() is not None:
-        return  # on CUDA it has not run yet
+    """Record that a kernel on `device` failed an assert; raises at once if launches are blocking."""
+    if graph_capture.current_capture() is not None:
+        return  # a captured kernel does not run
     if device.fault is None:
         lines = [site.text(block, thread) for site, block, thread in failure.first]
         if failure.total > len(lines):
             lines.append(f"... and {failure.total - len(lines):,} more threads")
         device.fault = tuple(lines)
     if blocking:
-        raise _reported(device)
+        raise _report(device)
 
 
 def failed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, error: Exception) -> Any:
-    """What to do where CUDA does not raise the CPU's `error`: a call that gives the op's result; None if it does."""
+    """A function that gives the op's result on CUDA, where the CPU raised `error`; None if CUDA raises, too."""
     name = func._schema.name.partition("::")[2]
     if name in domain_edges.DIVISIONS and str(error) == "ZeroDivisionError":
-        return partial(_host_free, domain_edges.divided, Op(func), args, kwargs or {})
-    kernel = KERNELS.get(name)
-    if (
-        kernel is None
-        or not isinstance(error, (IndexError, RuntimeError))
-        or not re.search(kernel.cpu_says, str(error))
-    ):
+        return partial(_without_function_modes, domain_edges.integer_division, Op(func), args, kwargs or {})
+    kernel = _asserting_kernel(name, error)
+    if kernel is None:
         return None
     op = Op(func)
     values = {**dict(zip(op.arguments, args, strict=False)), **(kwargs or {})}
-    device = next((device for value in values.values() if (device := _device(value)) is not None), None)
+    device = _device(list(values.values()))
     if device is None or (op.written and args[0].__class__ is not FakeCudaTensor):
         return None
     inner = {name: _inner(value) for name, value in values.items()}
@@ -109,15 +105,23 @@ def failed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, erro
         return lambda: _raise(domain_edges.index_error(inner))
 
     def outcome() -> Any:
-        work.kernel(device)
+        launching.kernel(device)
         fail(device, kernel.failure(inner))
-        return _garbage(op, values, inner, device)
+        return _undefined_results(op, values, inner, device)
 
-    return partial(_host_free, outcome)
+    return partial(_without_function_modes, outcome)
 
 
-def _host_free(function: Callable[..., Any], *args: Any) -> Any:
-    """Call `function`, whose tensors are not the user's: ``with torch.device(...)`` must not redirect them."""
+def _asserting_kernel(name: str, error: Exception) -> Kernel | None:
+    """The CUDA kernel of the op `name`, if it fails an assert where the CPU raises `error`; else None."""
+    kernel = KERNELS.get(name)
+    if kernel is None or not isinstance(error, (IndexError, RuntimeError)):
+        return None
+    return kernel if re.search(kernel.cpu_says, str(error)) else None
+
+
+def _without_function_modes(function: Callable[..., Any], *args: Any) -> Any:
+    """Call `function` outside torch function modes: ``with torch.device(...)`` must not redirect its tensors."""
     with torch._C.DisableTorchFunction():
         return function(*args)
 
@@ -138,8 +142,8 @@ def _inner(value: Any) -> Any:
     return value._inner if value.__class__ is FakeCudaTensor else value
 
 
-def _garbage(op: Op, values: Named, inner: Named, device: Device) -> Any:
-    """Results of the right shapes after a failed kernel; raises for an op that would have to wait for them."""
+def _undefined_results(op: Op, values: Named, inner: Named, device: Device) -> Any:
+    """Zeros in the right shapes, for a kernel that failed; raises if the shapes depend on its result."""
     if not op.returns:
         return None
     if all(op.returns_write):
@@ -148,7 +152,7 @@ def _garbage(op: Op, values: Named, inner: Named, device: Device) -> Any:
     options = {name: None if isinstance(value, torch._C.Generator) else value for name, value in inner.items()}
     results = on_meta(op, [], options)
     if results is None:
-        raise _reported(device)
+        raise _report(device)
     wrapped = []
     for result in results:
         zeros = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device="cpu").zero_()
@@ -156,13 +160,13 @@ def _garbage(op: Op, values: Named, inner: Named, device: Device) -> Any:
     return wrapped[0] if op.single else tuple(wrapped)
 
 
-def guarded(op: Op, plan: Plan) -> Plan:
-    """`plan`, that waits for its device where the op does on CUDA, or looks at indices where the CPU does not."""
+def with_assert_checks(op: Op, plan: Plan) -> Plan:
+    """`plan`, with `check` if the op waits for the device, or a check of indices that the CPU does not make."""
     tags = op.func.tags
     if torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags or op.name in _WAITING:
         return _waiting(plan)
     if op.name in domain_edges.UNCHECKED:
-        return domain_edges.checked(plan)
+        return domain_edges.with_index_check(plan)
     return plan
 
 

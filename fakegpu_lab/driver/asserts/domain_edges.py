@@ -1,8 +1,8 @@
-"""Values at the edge of an op's domain, where CUDA's kernels do something else than the CPU's.
+"""Values at the edge of an op's domain, where CUDA's kernels and the CPU's differ.
 
-Integer division by zero is no error on CUDA, and its result what the hardware leaves; a float too large for an integer
-becomes the largest one; `one_hot` looks at nothing on the host. What both raise in the same words, such as a singular
-matrix in `torch.linalg` or negative values in `torch.bincount`, needs nothing here.
+On CUDA, integer division by zero is not an error, and the hardware decides the result. A float that is too large for an
+integer becomes the largest integer. `one_hot` does not check its classes on the host. Errors that both raise in the
+same words, such as a singular matrix in `torch.linalg` or negative values in `torch.bincount`, are not handled here.
 """
 
 from __future__ import annotations
@@ -13,26 +13,24 @@ import torch
 
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, inner_of
-from fakegpu_lab.driver.cost import work
+from fakegpu_lab.driver.cost import launching
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.cost.op import Op
-
-    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+    from fakegpu_lab.driver.cost.op import Op, Plan
 
 DIVISIONS = frozenset(
     ("div", "div_", "floor_divide", "floor_divide_", "remainder", "remainder_", "fmod", "fmod_")
 )  # fmt: skip
 
 
-def divided(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def integer_division(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An integer division with zeros among its divisors.
 
-    All bits of the result are set; of a 64-bit one with a non-negative dividend, the lower half's (PyTorch,
-    test/test_binary_ufuncs.py, `test_fmod_remainder_by_zero_integral`); rounding down makes a negative quotient one
-    less (c10/util/generic_math.h, `div_floor_integer`).
+    The result of a division by zero has all bits set; with 64 bits and a non-negative dividend, only the lower 32
+    (PyTorch, test/test_binary_ufuncs.py, `test_fmod_remainder_by_zero_integral`). Rounding down subtracts 1 from a
+    negative quotient (c10/util/generic_math.h, `div_floor_integer`).
     """
     values = [value for value in (*args, *kwargs.values()) if value.__class__ is FakeCudaTensor]
     device = values[0]._device
@@ -53,7 +51,7 @@ def divided(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if rounding == "floor":
         filling = torch.where(negative, filling - 1, filling)
     result = torch.where(zero, filling, result.to(dtype)).to(dtype)
-    work.kernel(device)
+    launching.kernel(device)
     target = kwargs.get("out", args[0] if op.written else None)
     if target is not None:
         target._inner.copy_(result)
@@ -65,11 +63,11 @@ def _tensor(value: Any) -> torch.Tensor:
     return torch.as_tensor(inner_of(value), device="cpu")
 
 
-def converted(source: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """`source`, of floats, as integers: out of range is the nearest integer there is (PTX, ``cvt.rzi``).
+def to_integer(source: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The floats `source` as integers; values out of range become the nearest integer (PTX, ``cvt.rzi``).
 
-    NaN is 0, or the least integer where either side has 64 bits. Smaller integers than 32 bits are converted as on the
-    CPU.
+    NaN becomes 0, or the smallest integer if either type has 64 bits. Integers of fewer than 32 bits are converted as
+    on the CPU. Returns `source` if the CPU's conversion gives the same.
     """
     bits = {torch.int32: 32, torch.int64: 64}.get(dtype)
     if bits is None or source.is_meta or source.layout is not torch.strided:
@@ -88,7 +86,7 @@ def converted(source: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def index_error(named: dict[str, Any]) -> IndexError:
-    """What the host says in ``index_put_(accumulate=True)``: the extreme index (Indexing.cu, `wrapIndexOnce`)."""
+    """The host's error in ``index_put_(accumulate=True)``, with the extreme index (Indexing.cu, `wrapIndexOnce`)."""
     source, dim = named["self"], 0
     for index in named["indices"]:
         if index is not None and index.dtype in (torch.int64, torch.int32) and index.numel():
@@ -101,11 +99,11 @@ def index_error(named: dict[str, Any]) -> IndexError:
 
 
 UNCHECKED = frozenset(("gather", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"))
-"""Ops whose CPU kernels do not look at an expanded index (ScatterGatherKernel.cpp, `can_use_expanded_index_path`)."""
+"""Ops whose CPU kernels do not check an expanded index (ScatterGatherKernel.cpp, `can_use_expanded_index_path`)."""
 
 
-def checked(plan: Plan) -> Plan:
-    """`plan` of one of `UNCHECKED`, its index looked at where the CPU would read beside the tensor."""
+def with_index_check(plan: Plan) -> Plan:
+    """The plan of an op in `UNCHECKED`, after a check of an expanded index: the CPU would read outside the tensor."""
 
     def indexed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) > 2 and args[2].__class__ is FakeCudaTensor and 0 in args[2].stride():
@@ -119,7 +117,7 @@ def checked(plan: Plan) -> Plan:
 
 
 def one_hot(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`F.one_hot`, whose classes the kernel checks (aten/src/ATen/native/Onehot.cpp)."""
+    """`F.one_hot`, in which the kernel checks the classes (aten/src/ATen/native/Onehot.cpp)."""
 
     def on_device(input: torch.Tensor, num_classes: int = -1) -> torch.Tensor:  # noqa: A002 - torch's name
         if input.__class__ is not FakeCudaTensor or input.dtype is not torch.int64 or not input.numel():

@@ -1,7 +1,7 @@
-"""The asserts in CUDA's kernels: file, line, kernel and words.
+"""The asserts in CUDA's kernels: file, line, kernel and condition.
 
-They are those of PyTorch's CUDA build (2.14's, which earlier ones share but for the few noted); the sources are
-aten/src/ATen/native/cuda/*.cu. Builds differ in a few lines' numbers.
+They are from PyTorch 2.14's CUDA build (earlier versions differ where noted). The sources are
+aten/src/ATen/native/cuda/*.cu; a few line numbers differ between builds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Site(NamedTuple):
     condition: str
 
     def text(self, block: int, thread: int) -> str:
-        """What a thread that fails it prints (CUDA's device-side ``__assert_fail``)."""
+        """The line that a failing thread prints (CUDA's device-side ``__assert_fail``)."""
         return (
             f"{_ROOT}/{self.file}:{self.line}: {self.kernel}: block: [{block},0,0], thread: [{thread},0,0] "
             f"Assertion `{self.condition}` failed."
@@ -56,7 +56,7 @@ MASKED = Site("IndexKernel.cu", 404, "masked_scatter_size_check", "totalElements
 ADD_SMALL = Site("Indexing.cu", 1035, "indexFuncSmallIndex", "dstIndex < dstAddDimSize")
 ADD_LARGE = Site("Indexing.cu", 1094, "indexFuncLargeIndex", "dstIndex < dstAddDimSize")
 _LABEL, _CLASS = "cur_target >= 0 && cur_target < n_classes", "t >= 0 && t < n_classes"
-_LATER = 0 if _NEW else 1  # Loss.cu lost a line above its loss kernels in 2.14
+_LATER = 0 if _NEW else 1  # in 2.14, Loss.cu has one line less above its loss kernels
 NLL_EACH = Site("Loss.cu", 179 + _LATER, "nll_loss_forward_no_reduce_cuda_kernel", _LABEL)
 NLL_ONE = Site("Loss.cu", 200 + _LATER, "nll_loss_forward_reduce_cuda_kernel_1d", _CLASS)
 NLL = Site("Loss.cu", 244 + _LATER, "nll_loss_forward_reduce_cuda_kernel_2d", _CLASS)
@@ -93,5 +93,5 @@ def asserting(message: str) -> Site:
 
 
 def bernoulli(slot: int) -> Site:
-    """The assert of the `slot`-th (1 to 4) of the four probabilities that a thread draws with."""
+    """The assert of probability number `slot` (1 to 4) of the four that a thread draws with."""
     return Site("DistributionTemplates.h", 644 - 5 * slot, "operator()", f"0 <= p{slot} && p{slot} <= 1")

@@ -17,7 +17,7 @@ import torch
 from torch.autograd import graph
 
 from fakegpu_lab.driver.base import cuda_messages
-from fakegpu_lab.driver.base.privateuse1 import NAME, pending, shown
+from fakegpu_lab.driver.base.privateuse1 import NAME, as_cuda_device, pending
 
 _engine_run_backward = graph._engine_run_backward
 
@@ -38,7 +38,7 @@ def engine_run_backward(tensors: Any, grads: Any, *args: Any, **kwargs: Any) -> 
         except RuntimeError as failure:
             if NAME not in str(failure):
                 raise
-            raise cuda_messages.renamed(failure) from None
+            raise cuda_messages.with_cuda_name(failure) from None
         except SystemError:
             # "returned NULL without setting an exception": the guard had to take it out of C++'s hands.
             if "error" not in pending.__dict__:
@@ -54,7 +54,7 @@ def _beyond_the_guard(error: BaseException) -> BaseException:
 
 def _beside(grad: torch.Tensor, where: torch.device, what: str) -> torch.Tensor:
     """`grad` on the device where it belongs: a 0-dim one moves there, any other is refused."""
-    where, found = shown(where), shown(grad.device)
+    where, found = as_cuda_device(where), as_cuda_device(grad.device)
     if found == where:
         return grad
     if grad.dim() == 0:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.base.privateuse1 import NAME, shown
+from fakegpu_lab.driver.base.privateuse1 import NAME, as_cuda_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ def _grouped(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def group(tensor_lists: Any, with_indices: bool = False) -> dict[Any, Any]:
         groups = original(tensor_lists, with_indices)
-        return {(shown(device), dtype): group for (device, dtype), group in groups.items()}
+        return {(as_cuda_device(device), dtype): group for (device, dtype), group in groups.items()}
 
     return group
 

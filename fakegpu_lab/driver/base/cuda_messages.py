@@ -1,4 +1,4 @@
-"""CUDA's own sentences, word for word, as the running torch version says them."""
+"""CUDA's error messages, word for word, as the installed torch version prints them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TORCH_VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].spli
 
 
 def no_gpus() -> RuntimeError:
-    """What `torch._C._cuda_init` raises where the driver finds no device."""
+    """The error of `torch._C._cuda_init` when the driver finds no device."""
     return RuntimeError("No CUDA GPUs are available")
 
 
 def invalid_device_ordinal() -> RuntimeError:
-    """Make the error of cudaErrorInvalidDevice (c10/cuda/CUDAException.cpp and CUDAMiscFunctions.cpp)."""
+    """The error of cudaErrorInvalidDevice (c10/cuda/CUDAException.cpp and CUDAMiscFunctions.cpp)."""
     return torch.AcceleratorError(
         "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\n" + _ADVICE
     )
@@ -40,22 +40,22 @@ _ADVICE = (
 
 
 def invalid_resource_handle() -> RuntimeError:
-    """Make the error of cudaErrorInvalidResourceHandle: an event or stream of another device."""
+    """The error of cudaErrorInvalidResourceHandle: an event or stream of another device."""
     return torch.AcceleratorError(_named("cudaErrorInvalidResourceHandle", "invalid resource handle") + _ASYNC_ADVICE)
 
 
 def not_ready() -> RuntimeError:
-    """Make the error of cudaErrorNotReady: the time between events of which one has not happened yet."""
+    """The error of cudaErrorNotReady: the time between two events was read before both had happened."""
     return torch.AcceleratorError(_named("cudaErrorNotReady", "device not ready") + _ASYNC_ADVICE)
 
 
 def capture_error(name: str, sentence: str) -> RuntimeError:
-    """Make one of the errors of stream capture, ``cudaErrorStreamCapture…``."""
+    """One of the errors of stream capture, ``cudaErrorStreamCapture…``."""
     return torch.AcceleratorError(_named(name, sentence) + _ASYNC_ADVICE)
 
 
 def _named(name: str, sentence: str) -> str:
-    """How an error of CUDA's is told: its sentence, and where its name is explained."""
+    """An error of CUDA's: its sentence, and the page that explains its name."""
     return (
         f"CUDA error: {sentence}\nSearch for `{name}' in "
         "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.\n"
@@ -69,7 +69,7 @@ _ASYNC_ADVICE = (
 
 
 def device_assert(blocking: bool) -> RuntimeError:
-    """Make the error of cudaErrorAssert; one that a blocking launch raises needs no advice (CUDAMiscFunctions.cpp)."""
+    """The error of cudaErrorAssert; without the advice if a blocking launch raised it (CUDAMiscFunctions.cpp)."""
     text = _named("cudaErrorAssert", "device-side assert triggered")
     advice = _ASYNC_ADVICE.partition("CUDA_LAUNCH_BLOCKING=1\n")[2] if blocking else _ASYNC_ADVICE
     error = torch.AcceleratorError(text + advice)
@@ -78,12 +78,12 @@ def device_assert(blocking: bool) -> RuntimeError:
 
 
 oom_observers: list[Callable[[int, int, int, int], object]] = []
-"""Called as (device, bytes asked of it, its limit, its free bytes) before an out-of-memory error is raised."""
+"""Called with (device, bytes requested, its limit, its free bytes) before an out-of-memory error is raised."""
 
 
 def out_of_memory(figures: DeviceOutOfMemory) -> torch.OutOfMemoryError:
-    """The one line of c10/cuda/CUDACachingAllocator.cpp, with this torch version's advice at its end."""
-    figures.__traceback__ = None  # it becomes the error's context, which must not keep the allocator's frames alive
+    """The message of c10/cuda/CUDACachingAllocator.cpp, which ends with this torch version's advice."""
+    figures.__traceback__ = None  # it becomes the context of the error, and must not keep the allocator's frames alive
     for observer in oom_observers:
         limit = figures.total if figures.allowed is None else figures.allowed
         observer(figures.device, figures.segment, limit, figures.free)
@@ -113,8 +113,8 @@ _MEMORY_URL = (
 )
 
 
-def renamed(error: Exception) -> Exception:
-    """C++'s error with ``cuda`` where it printed the name of our C++ device."""
+def with_cuda_name(error: Exception) -> Exception:
+    """A C++ error, with ``cuda`` in place of the name of our C++ device."""
     text = str(error)
     if NAME not in text:
         return error
@@ -123,7 +123,7 @@ def renamed(error: Exception) -> Exception:
 
 
 def no_host_memory() -> RuntimeError:
-    """What no card says: the simulated one has room, but the computer that keeps the values has not."""
+    """An error that no real GPU raises: the computer is out of memory, the simulated GPU is not."""
     return RuntimeError(
         "The simulated GPU has room for this tensor, but this computer does not: the values are kept in its own "
         'memory. Enable the machine with compute="meta", which keeps shapes and memory but no values, or with less '

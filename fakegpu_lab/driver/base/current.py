@@ -1,4 +1,4 @@
-"""Which machine there is, and which of its devices is current in this thread."""
+"""The enabled machine, and the current device of each thread."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ thread = _Thread()
 machine: Machine | None = None
 """The enabled machine; `session` sets it."""
 ready = False
-"""Whether CUDA is initialised; `torch_cuda.lifecycle` sets it."""
+"""Whether CUDA is initialised; `torch_cuda.devices.lifecycle` sets it."""
 
 
 def devices() -> list[Device]:
-    """Every device that CUDA sees, by its ordinal; none when there is no machine."""
+    """Every device that CUDA sees, in the order of its ordinals; empty if no machine is enabled."""
     return machine.devices if machine is not None else []
 
 
 def cards() -> list[Device]:
-    """Every GPU of the enabled machine, also those that ``CUDA_VISIBLE_DEVICES`` hides."""
+    """Every GPU of the enabled machine, including those that ``CUDA_VISIBLE_DEVICES`` hides."""
     return machine.cards if machine is not None else []
 
 
 def device(index: int | None = None) -> Device:
-    """The device of that ordinal, or this thread's current one.
+    """The device with ordinal `index`, or this thread's current device.
 
     The first call initialises CUDA.
 
@@ -48,7 +48,7 @@ def device(index: int | None = None) -> Device:
     torch.AcceleratorError
         ``CUDA error: invalid device ordinal``, as the CUDA runtime answers.
     RuntimeError
-        There is no device, or this is a forked child that may not use one.
+        No device is available, or this process is a forked child that may not use one.
     """
     if not ready:
         torch.cuda._lazy_init()  # type: ignore[no-untyped-call]
@@ -61,7 +61,7 @@ def device(index: int | None = None) -> Device:
 
 
 def is_ours(where: torch.device | None) -> bool:
-    """Whether that torch device is a simulated GPU, under its Python or its C++ name."""
+    """Whether a torch device is a simulated GPU, by its Python or its C++ name."""
     return where is not None and where.type in ("cuda", NAME)
 
 

@@ -1,4 +1,4 @@
-"""Patching a module that may not be imported yet: torch.utils.benchmark alone takes a tenth of a second to import."""
+"""Patches for modules that may not be imported yet: importing torch.utils.benchmark alone takes 0.1 s."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class _Waiting(importlib.abc.MetaPathFinder):
 
 
 def when_imported(name: str, patches: Patches, action: Callable[[Any], object]) -> None:
-    """Call `action` with the module of that name: now if it is imported, else as soon as it is.
+    """Call `action` with the module `name`: now if it is imported, else as soon as it is.
 
-    `action` may add to `patches`; after their `undo` it is no longer called.
+    `action` may add to `patches`. After `patches.undo` it is not called any more.
     """
     module = sys.modules.get(name)
     if module is not None:

@@ -1,4 +1,4 @@
-"""Taking device memory for a storage, and torch.OutOfMemoryError when there is none left."""
+"""Allocates device memory for tensors; raises torch.OutOfMemoryError when none is left."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def resize_bytes(buffer: Buffer, nbytes: int) -> None:
 
 
 def take(device: Device, inner: torch.Tensor) -> Buffer:
-    """The device memory of a new tensor with the values `inner`; a sparse one has that of its parts (`sparse`)."""
+    """The device memory of a new tensor with the values `inner`; none for a sparse one, whose parts have it."""
     return take_bytes(device, storage_bytes(inner) if inner.layout is torch.strided else 0)
 
 
 def new(inner: torch.Tensor, device: Device) -> FakeCudaTensor:
-    """The tensor on `device` whose values are `inner`, with device memory of its own; raises torch.OutOfMemoryError.
+    """A new tensor on `device` with the values `inner`, in new device memory; raises torch.OutOfMemoryError.
 
-    ``wrap(inner, device, take(device, inner))``, written out for the usual tensor: every op makes one.
+    ``wrap(inner, device, take(device, inner))``, written out for the common case: almost every op calls this.
     """
     shape = inner.shape
     if inner.layout is not _strided or not inner.is_contiguous() or 1 in shape or 0 in shape:
@@ -61,14 +61,14 @@ def new(inner: torch.Tensor, device: Device) -> FakeCudaTensor:
 
 
 def storage_bytes(inner: torch.Tensor) -> int:
-    """The bytes of a new tensor's storage (of all its parts, for the sparse layouts)."""
+    """The bytes of a new tensor's storage; of a sparse tensor, the bytes of all its parts."""
     if inner.layout is torch.strided:
         return inner.nbytes if inner.is_contiguous() else inner.untyped_storage().nbytes()
     return sum(part.nbytes for part in sparse_parts(inner))
 
 
 def sparse_parts(inner: torch.Tensor) -> list[torch.Tensor]:
-    """The dense tensors that a sparse one is made of."""
+    """The dense tensors that make up a sparse one: its indices, then its values."""
     if inner.layout is torch.sparse_coo:
         return [inner._indices(), inner._values()]
     if inner.layout in (torch.sparse_csr, torch.sparse_bsr):

@@ -1,7 +1,8 @@
-"""What is being captured into CUDA graphs, and what may not be done meanwhile.
+"""CUDA graphs under capture: their nodes, and the calls that are refused meanwhile.
 
-A kernel launched on a stream under capture becomes a node of the graph and does not run. What would have to wait for
-such a stream is refused and spoils the capture (CUDA Programming Guide, "Prohibited and Unhandled Operations").
+A kernel launched on a stream under capture becomes a node of the graph and does not run. A call that would have to
+wait for such a stream fails and invalidates the capture (CUDA Programming Guide, "Prohibited and Unhandled
+Operations").
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ class Node(NamedTuple):
     kind
         ``kernel``, ``h2d`` or ``d2h``.
     ns, share, flops, nbytes
-        What a kernel costs (`clock.launch`); of a copy, only the bytes.
+        The cost of a kernel (see `clock.launch`); a copy has only the bytes.
     note
-        The op that it belongs to.
+        The op that launched it.
     """
 
     kind: str
@@ -46,9 +47,9 @@ class Node(NamedTuple):
 
 
 class CapturedMark(Mark):
-    """An event recorded on a stream under capture: it orders the graph's nodes, and has no time.
+    """An event recorded on a stream under capture: it orders the graph's nodes and has no time.
 
-    `known` is how many nodes of each stream come before it.
+    `known` says how many nodes of each stream come before it.
     """
 
     __slots__ = ("capture", "known")
@@ -60,18 +61,18 @@ class CapturedMark(Mark):
 
 
 class Capture:
-    """One capture underway: the `watch` of its streams.
+    """A capture in progress; it is the `watch` of its streams.
 
     Attributes
     ----------
     device, origin, pool
-        Where it began, and the memory pool that serves it.
+        The device and stream where it began, and its memory pool.
     nodes
-        What was launched so far, in order.
+        What has been launched so far, in order.
     offsets
-        By generator state, the random numbers per thread drawn so far (offset_intragraph_).
+        For each generator state, the random numbers that a thread has drawn so far (offset_intragraph_).
     valid
-        False after something prohibited was done.
+        False after a prohibited call.
     """
 
     def __init__(self, device: Device, origin: Stream, pool: PoolId, note: Callable[[Host], Note]) -> None:
@@ -88,15 +89,15 @@ class Capture:
         self.join(origin)
 
     def join(self, stream: Stream) -> None:
-        """Capture that stream too: it waits for work of this capture."""
+        """Capture `stream` too: it waits for work of this capture."""
         self._streams[stream] = stream.watch, stream.ledger
         self._known[stream] = {}
         stream.capture = stream.watch = self
-        stream.ledger = Ledger()  # what is noted has not happened
+        stream.ledger = Ledger()  # captured work has not run
         self.device.allocator.serve_from(stream.id, self.pool)
 
     def leave(self) -> None:
-        """Let all its streams be as they were."""
+        """Restore its streams."""
         recorded = self.device.timeline.recorder is not None
         for stream, (watch, ledger) in self._streams.items():
             self.device.allocator.serve_from(stream.id, None)
@@ -107,11 +108,11 @@ class Capture:
             underway.remove(self)
 
     def kernel(self, host: Host, stream: Stream, ns: int, share: float, flops: int, nbytes: int) -> None:
-        """Note a kernel."""
+        """Add a kernel."""
         self.add(stream, Node("kernel", ns, share, flops, nbytes, self.note(host)))
 
     def add(self, stream: Stream, *nodes: Node) -> None:
-        """Append nodes, launched on one of its streams."""
+        """Add nodes that were launched on `stream`, one of its streams."""
         if not self.valid:
             raise invalidated()
         self.nodes += nodes
@@ -119,19 +120,19 @@ class Capture:
         known[stream] = known.get(stream, 0) + len(nodes)
 
     def mark(self, stream: Stream) -> CapturedMark:
-        """Record an event on one of its streams."""
+        """Record an event on `stream`, one of its streams."""
         here.host.now += CALL_NS
         return CapturedMark(stream, self, dict(self._known[stream]))
 
     def awaited(self, stream: Stream, mark: CapturedMark) -> None:
-        """Let one of its streams wait for an event recorded on another."""
+        """Make `stream` wait for an event that was recorded on another of its streams."""
         here.host.now += CALL_NS
         known = self._known[stream]
         for other, count in mark.known.items():
             known[other] = max(known.get(other, 0), count)
 
     def unjoined(self) -> bool:
-        """Whether some stream has work that the origin has not waited for."""
+        """Whether a stream has work that the origin has not waited for."""
         joined = self._known[self.origin]
         return any(known.get(stream, 0) > joined.get(stream, 0) for stream, known in self._known.items())
 
@@ -141,13 +142,13 @@ underway: list[Capture] = []
 
 class _Thread(threading.local):
     silent = False
-    """Whether this thread computes what a graph does, whose copies take their time elsewhere."""
+    """Whether this thread is computing the values of a graph that runs: the time of its copies is counted elsewhere."""
 
 
 thread = _Thread()
 
 
-def here_capture() -> Capture | None:
+def current_capture() -> Capture | None:
     """The capture on one of the calling thread's current streams."""
     if not underway or thread.silent:
         return None
@@ -156,28 +157,28 @@ def here_capture() -> Capture | None:
 
 
 def unsupported() -> RuntimeError:
-    """The error for what may not be done to a stream under capture."""
+    """The error for a call that is not allowed on a stream under capture."""
     return cuda_messages.capture_error(
         "cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"
     )
 
 
 def invalidated() -> RuntimeError:
-    """The error for going on with a spoilt capture."""
+    """The error for continuing an invalidated capture."""
     return cuda_messages.capture_error(
         "cudaErrorStreamCaptureInvalidated", "operation failed due to a previous error during capture"
     )
 
 
 def captured_event() -> RuntimeError:
-    """The error for asking an event of a graph for its time."""
+    """The error for querying or timing an event of a graph."""
     return cuda_messages.capture_error(
         "cudaErrorCapturedEvent", "operation not permitted on an event last recorded in a capturing stream"
     )
 
 
-def awaited(queue: Stream, mark: Mark | None) -> None:
-    """Let a stream wait for an event, where one of the two belongs to a capture: the other must, too, from then on."""
+def wait_for_mark(queue: Stream, mark: Mark | None) -> None:
+    """Make a stream wait for an event, where at least one of them belongs to a capture; then both do."""
     if mark is None:
         return
     if not isinstance(mark, CapturedMark):
@@ -198,16 +199,18 @@ def awaited(queue: Stream, mark: Mark | None) -> None:
     capture.awaited(queue, mark)
 
 
-def forbid(streams: Iterable[Stream]) -> None:
-    """Refuse to wait for streams under capture, or to ask how far they are; spoils the capture."""
+def forbid_wait(streams: Iterable[Stream]) -> None:
+    """Refuse to wait for or to query streams under capture; invalidates the capture."""
     for stream in streams:
         if stream.capture is not None:
             stream.capture.valid = False
             raise unsupported()
 
 
-def copied(source: Device | None, target: Device | None, nbytes: int, *, pinned: bool, non_blocking: bool) -> bool:
-    """Whether a copy is a node of a graph now, or was one; None stands for the host."""
+def capture_copy(
+    source: Device | None, target: Device | None, nbytes: int, *, pinned: bool, non_blocking: bool
+) -> bool:
+    """Whether a graph has the copy as a node, so that nothing is left to count; None stands for the host."""
     if thread.silent:
         return True
     if not underway or source is target:
@@ -225,18 +228,18 @@ def copied(source: Device | None, target: Device | None, nbytes: int, *, pinned:
             "Please use tensor.pin_memory() or allocate the tensor with pin_memory=True."
         )
     if not non_blocking:
-        forbid((stream,))
+        forbid_wait((stream,))
     note = stream.capture.note(here.host)
     stream.capture.add(stream, Node("h2d" if source is None else "d2h", 0, 0.0, 0, nbytes, note))
     return True
 
 
 def advance(state: Any, increment: int) -> int | None:
-    """Where an op that draws numbers in a capture starts, counted from the graph's beginning; None outside of one.
+    """The offset, from the start of the graph, at which an op under capture draws random numbers; None without capture.
 
-    The first to draw from a state takes device memory for its seed and its offset (CUDAGeneratorCaptureState).
+    The first draw from a state takes device memory for its seed and its offset (CUDAGeneratorCaptureState).
     """
-    capture = here_capture()
+    capture = current_capture()
     if capture is None:
         return None
     if state not in capture.offsets:
@@ -250,9 +253,9 @@ def advance(state: Any, increment: int) -> int | None:
     return offset
 
 
-def assert_not(attempt: str) -> None:
-    """`assertNotCapturing` of ATen/cuda/CUDAGraphsUtils.cuh; `attempt` says what is tried."""
-    capture = here_capture()
+def assert_not_capturing(attempt: str) -> None:
+    """`assertNotCapturing` of ATen/cuda/CUDAGraphsUtils.cuh; `attempt` begins its sentence."""
+    capture = current_capture()
     if capture is not None:
         status = "Active" if capture.valid else "Invalidated"
         raise RuntimeError(

@@ -1,4 +1,4 @@
-"""Half precision: CUDA computes it in float32 (`acc_type`), and rounds once."""
+"""float16 and bfloat16: CUDA computes them in float32 (`acc_type`) and rounds once."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ HALVES: Final = (torch.float16, torch.bfloat16)
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor in the dtype that CUDA computes it in."""
+    """`tensor` in the dtype that CUDA computes it in."""
     return tensor.float() if tensor.dtype in HALVES else tensor

@@ -1,7 +1,7 @@
-"""Simulated time across host threads: a thread begins when it is started, and who joins it has waited for it.
+"""Simulated time across host threads: a thread starts at the time of `start`, and `join` waits for its end.
 
-Work handed to a thread that already runs (a queue, an executor) is not seen; its kernels still queue behind what their
-stream has.
+Work that is handed to a running thread (by a queue or an executor) is not noticed. Its kernels still queue behind
+the others of their stream.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def start(self: threading.Thread) -> None:
     if getattr(target, "__qualname__", "") != "parallel_apply.<locals>._worker":
         _start(self)
         return
-    # DataParallel's replicas: side by side in simulated time, one after the other in fact, so that every run is alike
+    # DataParallel's replicas are parallel in simulated time, but run one after the other: every run is the same
     self.name = f"replica {vars(self)['_args'][0]}"
     _start(self)
     _join(self)

@@ -1,8 +1,8 @@
-"""Python's live objects, looked through so that no other thread can tell.
+"""Finds live Python objects by type, without disturbing other threads.
 
-Whoever holds all objects holds also the tuple that another thread's ``tuple(f(x) for x in xs)`` is making, and then
-CPython's `_PyTuple_Resize`, which ends it, raises SystemError in that thread's line. So they are only ever held within
-one call of C, in which no other thread has its turn, and what comes out of it are the objects that were asked for.
+A list of all objects also holds the tuple that another thread's ``tuple(f(x) for x in xs)`` is building. While it does,
+CPython's `_PyTuple_Resize`, which finishes that tuple, raises SystemError in the other thread. So the list exists only
+within one C call, during which no other thread runs, and only the requested objects come out of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def subclasses(cls: type) -> set[type]:
-    """A class and all that are made of it, at any depth."""
+    """`cls` and its subclasses, at any depth."""
     found, new = {cls}, [cls]
     while new:
         made: set[type] = set(type.__subclasses__(new.pop())) - found
@@ -26,15 +26,15 @@ def subclasses(cls: type) -> set[type]:
 
 
 def live(types: Iterable[type]) -> list[Any]:
-    """The live objects of exactly these types: some 50 ms in a process that has imported torch."""
+    """The live objects of exactly these types; takes about 50 ms in a process that has imported torch."""
     wanted = set(types)
-    # The list of everything, twice: once to take from, once to tell by. Both are asked for when the first is taken, and
-    # both must be read to the end (hence the None), for the list holds also the iterators that hold it.
+    # `lists` yields the list of all objects twice: `things` takes from it, `chosen` looks at the types. Both must be
+    # read to the end (hence the None), because the list also holds the iterators that hold it.
     lists = chain.from_iterable(map(repeat, starmap(gc.get_objects, [()]), [2]))
     things = chain(chain.from_iterable(lists), [None])
     chosen = map(wanted.__contains__, map(type, chain.from_iterable(lists)))
     collects = gc.isenabled()
-    gc.disable()  # a finalizer that ran meanwhile might give the turn to another thread
+    gc.disable()  # a finalizer might let another thread run
     try:
         return list(compress(things, chosen))
     finally:

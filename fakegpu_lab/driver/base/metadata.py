@@ -1,4 +1,4 @@
-"""What C++ knows of a tensor (sizes, strides, version), made to follow its inner tensor where an op changed that."""
+"""Updates a tensor's C++ metadata (sizes, strides, version) after an op has changed its inner tensor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _own_storage = torch._C.TensorBase.untyped_storage
 
 
 def sync_metadata(tensor: FakeCudaTensor) -> None:
-    """Make the C++ half and the device memory follow an inner tensor that was resized, transposed or set in place."""
+    """Update the C++ half and the device memory after the inner tensor was resized, transposed or set in place."""
     inner = tensor._inner
     if inner.layout is not torch.strided:
         return
@@ -31,7 +31,7 @@ def _geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
 def replace_metadata(tensor: FakeCudaTensor, inner: torch.Tensor) -> None:
     """Give the C++ half of `tensor` the sizes, strides, offset and dtype of `inner` (C++ `set_data`).
 
-    Simplified: where it grows beyond its storage, C++ no longer knows it for an alias of its earlier views.
+    Simplified: if it grows beyond its storage, C++ no longer treats it as an alias of its earlier views.
     """
     large_enough = _own_storage(tensor).nbytes() >= inner.untyped_storage().nbytes()
     with torch.inference_mode(tensor.is_inference()):
@@ -40,5 +40,5 @@ def replace_metadata(tensor: FakeCudaTensor, inner: torch.Tensor) -> None:
 
 
 def bump_versions(tensors: list[FakeCudaTensor]) -> None:
-    """Count a write: torch does it for single tensors above us, and leaves lists to the kernels (ForeachUtils.h)."""
+    """Count a write to each tensor of a list: torch leaves that to the kernels (ForeachUtils.h)."""
     torch.autograd.graph.increment_version([tensor for tensor in tensors if not tensor.is_inference()])

@@ -1,4 +1,4 @@
-"""A reversible list of changes to other modules' attributes."""
+"""`Patches`: changes to torch and other modules that can be undone."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _CALL: Any = object()
 
 
 class Patches:
-    """Attributes set on modules and classes, each remembered, all put back by `undo`.
+    """Sets attributes on modules and classes, remembers what was there, and puts everything back with `undo`.
 
-    A class's attribute is restored to its own ``__dict__``: what was inherited is inherited again.
+    An attribute that a class had inherited is inherited again.
     """
 
     def __init__(self) -> None:
@@ -27,12 +27,12 @@ class Patches:
         self._done.append((owner, name, old))
 
     def set_code(self, function: Any, replacement: Any) -> None:
-        """Make `function` run `replacement`'s code, also where C++ keeps a pointer to it."""
+        """Make `function` run the code of `replacement`, also when called through a pointer that C++ keeps."""
         self._done.append((function, "__code__", function.__code__))
         function.__code__ = replacement.__code__
 
     def append(self, items: list[Any], value: Any) -> None:
-        """Append to a list and remember to take it out again."""
+        """Append to a list; `undo` removes it."""
         items.append(value)
         self._done.append((items, "", value))
 
@@ -42,8 +42,8 @@ class Patches:
         table[key] = value
 
     def wrap_function(self, name: str, wrapper: Callable[..., Callable[..., Any]]) -> None:
-        """Put ``wrapper(torch.name)`` in the place of ``torch.name``, for eager code and for TorchScript's builtins."""
-        import torch  # not before it is needed: `fakegpu-lab run` patches before torch is there
+        """Replace ``torch.name`` by ``wrapper(torch.name)``, for eager code and for TorchScript's builtins."""
+        import torch  # late: `fakegpu-lab run` uses Patches before torch is imported
         from torch.jit import _builtins
 
         original = getattr(torch, name)
@@ -54,7 +54,7 @@ class Patches:
             self.set_item(table, id(wrapped), table[id(original)])
 
     def later(self, restore: Callable[[], object]) -> None:
-        """Have `restore` called by `undo`: for state that is not an attribute."""
+        """Let `undo` call `restore`: for state that is not an attribute."""
         self._done.append((restore, "", _CALL))
 
     def undo(self) -> None:
@@ -77,5 +77,5 @@ class Patches:
 
     @property
     def places(self) -> list[tuple[Any, str]]:
-        """What is patched: (owner, name) of every change not yet undone."""
+        """(owner, name) of every change that is not yet undone."""
         return [(owner, name) for owner, name, _ in self._done]

@@ -1,9 +1,9 @@
-"""Registers the C++ device type that stands behind ``cuda``: torch's own PrivateUse1, in pure Python.
+"""Registers the C++ device type behind ``cuda``: torch's own PrivateUse1, in pure Python.
 
-A tensor whose C++ device is CUDA cannot live in a torch without CUDA: autograd finds no device guard. PrivateUse1
-is the device type that torch keeps free for others, and since 2.10 it can be given a guard and hooks from Python
-(`torch.utils.backend_registration._setup_privateuseone_for_python_backend`). Registration lasts as long as the
-process and changes nothing for code that does not ask for the device.
+A tensor whose C++ device is CUDA cannot exist in a torch without CUDA: autograd finds no device guard. PrivateUse1
+is the device type that torch reserves for other backends. Since torch 2.10, Python can give it a guard and hooks
+(`torch.utils.backend_registration._setup_privateuseone_for_python_backend`). The registration lasts as long as the
+process and changes nothing for code that does not use the device.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ import torch
 from torch.utils.backend_registration import rename_privateuse1_backend
 
 NAME = "fakegpu"
-"""PrivateUse1's name, as C++ prints it. People never see it: `FakeCudaTensor.device` answers ``cuda``."""
+"""PrivateUse1's name, as C++ prints it. Users never see it: `FakeCudaTensor.device` is ``cuda``."""
 
 MAX_DEVICES = 64
 """Device indices are a signed byte in C++."""
 
-_keep_alive: list[object] = []  # C++ holds the guard and the hooks by bare pointers
+_keep_alive: list[object] = []  # C++ holds bare pointers to the guard and the hooks
 
 
 pending = threading.local()
-"""`error`: a Python exception that C++ was unwinding in this thread when it asked the guard for its type."""
+"""`error`: a Python exception that C++ was unwinding in this thread when it called `_Guard.type_`."""
 
 _PRIVATEUSE1 = torch._C._autograd.DeviceType.PrivateUse1
 _ITEM, _LAST = (None,), -1
 
 
 class _Guard(torch._C._acc.DeviceGuard):
-    """The device guard; C++ asks `type_` of it several times for each node of backward, so it is kept short."""
+    """The device guard. C++ calls `type_` several times for each node of backward, so it is short."""
 
     def type_(self) -> Any:
-        # The engine's stream guard also asks while it unwinds a Python exception, from a noexcept function: CPython
-        # refuses a result returned with an exception set, and the process would abort. Reading item -1 makes CPython
-        # look at the exception that is set (PyNumber_AsSsize_t), and raise it here, where it can be caught and kept;
-        # `autograd.engine_run_backward` raises it again.
+        # The engine's stream guard also calls this while it unwinds a Python exception, from a noexcept function.
+        # CPython refuses a result returned with an exception set, and the process would abort. Reading item -1 makes
+        # CPython look at the exception (PyNumber_AsSsize_t) and raise it here, where it is caught and kept;
+        # `autograd.backward.engine_run_backward` raises it again.
         try:
             _ITEM[_LAST]
         except BaseException as error:
@@ -62,19 +62,19 @@ CPP_DEVICES: list[torch.device] = []
 """The C++ device of ``cuda:i``, by i."""
 
 CUDA_DEVICES = [torch.device("cuda", index) for index in range(MAX_DEVICES)]
-"""The device that Python code is shown for ``cuda:i``, by i."""
+"""The device that Python code sees for ``cuda:i``, by i."""
 
 DeviceClass = type(CUDA_DEVICES[0])
-"""The class of devices; `torch.device` is a stand-in for it while a machine is enabled."""
+"""The class of devices; while a machine is enabled, `torch.device` is a stand-in for it."""
 
 
-def shown(where: torch.device) -> torch.device:
-    """A device as people know it: functorch's wrappers and C++'s metadata give the C++ name."""
+def as_cuda_device(where: torch.device) -> torch.device:
+    """`where` under its Python name, ``cuda``; functorch's wrappers and C++'s metadata give the C++ name."""
     return CUDA_DEVICES[where.index] if where.type == NAME else where
 
 
 def _index(where: Any) -> int | str:
-    """The ordinal in a device under its C++ name; ``cuda`` for the current one."""
+    """The ordinal of a device given by its C++ name; ``cuda`` for the current device."""
     index = where if isinstance(where, int) else torch.device(where or NAME).index
     return "cuda" if index is None else index
 
@@ -84,7 +84,7 @@ def register() -> None:
     """Register the device type with torch, once in a process."""
     rename_privateuse1_backend(NAME)
     module = types.ModuleType(f"torch.{NAME}")
-    module.__dict__.update(  # each asks torch.cuda anew: it is patched while a machine is enabled
+    module.__dict__.update(  # each looks up torch.cuda when called: it is patched while a machine is enabled
         is_initialized=lambda: True,
         is_available=lambda: torch.cuda.is_available(),
         current_device=lambda: torch.cuda.current_device(),
@@ -106,7 +106,7 @@ def register() -> None:
 
 
 def _hide() -> None:
-    """Have torch answer what accelerator there is as it did before: ours is no one's when no machine is enabled."""
+    """Make torch report the accelerator it had before; ours does not exist when no machine is enabled."""
     C: Any = torch._C  # noqa: N806 - its stubs know little
     accelerator, default = C._accelerator_getAccelerator, C._get_accelerator
 

@@ -1,4 +1,4 @@
-"""A GPU that this computer really has: hidden while simulated ones are there, and back when they go."""
+"""The sentence about real GPUs that simulated ones hide."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fakegpu_lab.driver.base import current
 
 
 def hidden() -> str | None:
-    """One sentence, where torch sees a real GPU that a machine about to be enabled will hide; else None.
+    """One sentence if torch sees a real GPU that `enable` is about to hide; else None.
 
-    `patches` and the libraries of `install` replace every way to it, and give them back: nothing else is to be done.
+    The patches and libraries of `install` replace every way to the real GPU and restore it later.
     """
     if current.machine is not None or not torch.backends.cuda.is_built() or not torch.cuda.is_available():  # type: ignore[no-untyped-call]
         return None

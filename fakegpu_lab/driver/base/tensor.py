@@ -1,12 +1,12 @@
-"""FakeCudaTensor: a tensor that lives on a simulated GPU.
+"""FakeCudaTensor: a tensor on a simulated GPU.
 
-It is a wrapper subclass: its C++ half (sizes, strides, dtype, autograd metadata, device PrivateUse1) holds no data;
-`_inner` is a CPU (or meta) tensor with the numbers; `_buffer` is the device memory that its storage takes. Every
-kernel, also those of backward and of optimizers, arrives in `__torch_dispatch__`, below autograd (`dispatch.run`).
+It is a wrapper subclass. Its C++ half (sizes, strides, dtype, autograd metadata, device PrivateUse1) holds no data;
+`_inner` is a CPU (or meta) tensor with the values; `_buffer` is the device memory of its storage. Every kernel,
+including those of backward and of optimizers, arrives in `__torch_dispatch__`, below autograd (`dispatcher.run`).
 
-Views share `_inner`'s storage and the `Buffer`; when the last of them dies the memory is free again, as with CUDA's
-reference-counted storages. The attributes live as long as the C++ tensor does (torch preserves the Python object
-while C++ holds the tensor), so what autograd saved for backward still counts.
+Views share `_inner`'s storage and the `Buffer`. When the last of them dies, the memory is free again, as with CUDA's
+reference-counted storages. The attributes live as long as the C++ tensor (torch preserves the Python object while C++
+holds the tensor), so tensors that autograd saved for backward still count.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _strided = torch.strided
 _set_class = object.__dict__["__class__"].__set__
 
 share: Callable[[torch.Tensor, torch.Tensor], None] = torch._functionalize_unsafe_set
-"""``share(view, base)``: give the C++ half of `view` the storage of `base`'s (it holds no data), so that C++ knows them
-for aliases: `torch._C._is_alias_of`, what DDP asks of its buckets."""
+"""``share(view, base)``: give the C++ half of `view` the storage of `base`'s (it holds no data), so that C++ sees them
+as aliases: DDP checks its buckets with `torch._C._is_alias_of`."""
 
 
 class FakeCudaTensor(torch.Tensor):
-    """A tensor on a simulated GPU; see the module's text. `methods` adds what Python code asks of it.
+    """A tensor on a simulated GPU; see the module's docstring. `tensor_api.methods` adds Python's methods.
 
     Attributes
     ----------
@@ -43,10 +43,10 @@ class FakeCudaTensor(torch.Tensor):
     _buffer
         The device memory of the storage, shared by all its views.
     _device
-        The simulated device, ``_buffer.device``, kept here because the dispatch path reads it at every call.
+        The simulated device, ``_buffer.device``; kept here because the dispatch path reads it at every call.
     """
 
-    # No __slots__: `conversion` exchanges classes with plain tensors.
+    # No __slots__: `tensor_api.conversion` exchanges classes with plain tensors.
     _inner: torch.Tensor
     _buffer: Buffer
     _device: Device
@@ -55,7 +55,7 @@ class FakeCudaTensor(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """What ``type(x)(...)`` makes on a card, where the type of a parameter is `Parameter`, of others `Tensor`."""
+        """``type(x)(...)``: on a real GPU, the type of a parameter is `Parameter`, that of other tensors `Tensor`."""
         if cls is not FakeCudaTensor:
             return super().__new__(cls, *args, **kwargs)
         parameter = "requires_grad" in kwargs or (len(args) == 2 and args[1].__class__ is bool)
@@ -63,7 +63,7 @@ class FakeCudaTensor(torch.Tensor):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        """``cuda:i``, whatever C++ calls it."""
+        """``cuda:i``, not the C++ device."""
         return CUDA_DEVICES[self._device.index]
 
     @property
@@ -82,26 +82,26 @@ class FakeCudaTensor(torch.Tensor):
         return self._inner.is_sparse_csr
 
 
-# People print type(x); on a real card that says torch.Tensor.
+# On a real GPU, print(type(x)) shows torch.Tensor.
 FakeCudaTensor.__name__ = FakeCudaTensor.__qualname__ = "Tensor"
 FakeCudaTensor.__module__ = "torch"
 
 
 class SparseCudaTensor(FakeCudaTensor):
-    """A device tensor of a sparse layout; ``__class__`` is FakeCudaTensor's, which the dispatch path asks for."""
+    """A device tensor of a sparse layout. Its ``__class__`` is FakeCudaTensor, which the dispatch path looks for."""
 
-    _adopt_parts: Callable[[torch.Tensor, Device], Buffer]  # set by `sparse`, which stands above this module
+    _adopt_parts: Callable[[torch.Tensor, Device], Buffer]  # set by `dispatch.sparse`
     _unusual = True
-    _subclass_on_the_host = FakeCudaTensor  # none: `subclasses.on_host`
+    _subclass_on_the_host = FakeCudaTensor  # none: `user_subclasses.on_host`
     __class__ = property(lambda self: FakeCudaTensor, _set_class)
 
     @property
     def nbytes(self) -> int:  # type: ignore[override]
-        """0, for the memory is its parts'; torch refuses, but here the driver asks."""
+        """0: its parts have the memory. Torch would raise, but the driver reads this."""
         return 0
 
     def data_ptr(self) -> int:
-        """Refused, as C++ refuses a tensor without a storage."""
+        """Raises, as C++ does for a tensor without storage."""
         return self._inner.data_ptr()
 
 
@@ -110,7 +110,7 @@ SparseCudaTensor.__module__ = "torch"
 
 
 def wrap(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
-    """Make the tensor on `device` whose values are `inner`, which fills its own new storage `buffer`."""
+    """The tensor on `device` with the values `inner`, which fill the new storage `buffer`."""
     if inner.layout is not _strided:
         return _wrap_sparse(inner, device)
     shape = inner.shape
@@ -127,9 +127,9 @@ def wrap(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
 
 
 def wrap_view_of(base: FakeCudaTensor, inner: torch.Tensor) -> FakeCudaTensor:
-    """Make the view of `base` whose values are `inner`.
+    """The view of `base` with the values `inner`.
 
-    A view of a normal tensor is a normal tensor, also in inference mode (C++ gives it the base's version counter).
+    A view of a normal tensor is a normal tensor, even in inference mode (C++ gives it the base's version counter).
     """
     if torch.is_inference_mode_enabled() and not base.is_inference():
         with torch.inference_mode(False):
@@ -140,7 +140,7 @@ def wrap_view_of(base: FakeCudaTensor, inner: torch.Tensor) -> FakeCudaTensor:
 def wrap_view(
     inner: torch.Tensor, device: Device, buffer: Buffer, base: FakeCudaTensor | None = None
 ) -> FakeCudaTensor:
-    """Make the tensor on `device` whose values are `inner`, a part of the storage behind `buffer` (and `base`)."""
+    """The tensor on `device` with the values `inner`, a part of the storage `buffer` (and of `base`'s)."""
     if inner.layout is not _strided:
         return _wrap_sparse(inner, device)
     tensor = _make_wrapper(
@@ -157,15 +157,15 @@ def wrap_view(
     if base is not None and not isinstance(base, SparseCudaTensor):
         share(tensor, base)
     if inner.is_conj() or inner.is_neg():
-        flag(tensor)
+        set_conj_neg_bits(tensor)
     return tensor
 
 
-def flag(tensor: FakeCudaTensor) -> None:
+def set_conj_neg_bits(tensor: FakeCudaTensor) -> None:
     """Set the C++ half's conjugate and negative bits as `_inner` has them.
 
-    C++ then resolves the tensor (a clone) before ops that cannot take it, as it does on CUDA; the ops that can
-    (views, `clone`, `copy_`) reach the inner tensor, which has the bits too.
+    C++ then resolves the tensor (to a clone) before ops that cannot take it, as on CUDA. Ops that can take it (views,
+    `clone`, `copy_`) reach the inner tensor, which has the bits too.
     """
     torch._C._set_conj(tensor, tensor._inner.is_conj())
     torch._C._set_neg(tensor, tensor._inner.is_neg())
@@ -175,8 +175,8 @@ def flag(tensor: FakeCudaTensor) -> None:
 def _wrap_sparse(inner: torch.Tensor, device: Device) -> SparseCudaTensor:
     """Wrap a tensor of a sparse layout, whose parts have the memory.
 
-    Its C++ half is no SparseTensorImpl, but has the dispatch keys of one and asks us for its layout; so C++ takes the
-    ways that it takes for sparse tensors, and all of them lead through the dispatcher.
+    Its C++ half is not a SparseTensorImpl, but has the dispatch keys of one and calls us for its layout. So C++ takes
+    the paths for sparse tensors, and all of them go through the dispatcher.
     """
     keys = DispatchKey.SparsePrivateUse1 if inner.layout is torch.sparse_coo else DispatchKey.SparseCsrPrivateUse1
     tensor = _make_wrapper(
@@ -194,5 +194,5 @@ def _wrap_sparse(inner: torch.Tensor, device: Device) -> SparseCudaTensor:
 
 
 def inner_of(value: Any) -> Any:
-    """What holds the values of a device tensor; anything else is itself."""
+    """The inner tensor of a device tensor; anything else is returned unchanged."""
     return value._inner if value.__class__ is FakeCudaTensor else value

@@ -1,8 +1,8 @@
-"""Parts of torch that would go round the simulation, and fail or flood stderr: told to take another way.
+"""Patches parts of torch that would bypass the simulation, and fail or flood stderr.
 
-`emit_nvtx` waits for the device, as it does on CUDA, and emits nothing.
-`nn.TransformerEncoder` in eval mode would make nested tensors of masked batches, which cannot live on a simulated
-device: there it takes the plain way, with the same results but at padded positions, where a card gives zeros.
+`emit_nvtx` waits for the device, as on CUDA, and emits nothing.
+`nn.TransformerEncoder` in eval mode would turn masked batches into nested tensors, which cannot live on a simulated
+device. Here it takes the normal path, with the same results except at padded positions, where a real GPU gives zeros.
 The weights of LSTMs are flattened for cuDNN, as in a CUDA build.
 """
 
@@ -27,7 +27,7 @@ _fastpath = torch.backends.mha.get_fastpath_enabled
 
 
 def get_fastpath_enabled() -> bool:
-    """`torch.backends.mha.get_fastpath_enabled`; False to a layer on a device and to TorchScript."""
+    """`torch.backends.mha.get_fastpath_enabled`; False for a layer on a device and in TorchScript."""
     if not torch.jit.is_scripting():  # type: ignore[attr-defined]
         return _may_be_fast(sys._getframe(1).f_locals)
     return False
@@ -39,7 +39,7 @@ def _may_be_fast(caller: dict[str, Any]) -> bool:
 
 
 def _enter_nvtx(self: Any) -> Any:
-    """`emit_nvtx.__enter__`; there is no NVIDIA profiler that would see the ranges of ops, so none are emitted."""
+    """`emit_nvtx.__enter__`, without the ranges of ops: no NVIDIA profiler is there to see them."""
     if not self.enabled:
         return None
     if self.entered:
@@ -64,7 +64,7 @@ def install(patches: Patches) -> None:
     patches.set(torch.backends.mha, "get_fastpath_enabled", get_fastpath_enabled)
     patches.set(torch, "_use_cudnn_rnn_flatten_weight", lambda: True)
     modes = types.SimpleNamespace(rnn_relu=0, rnn_tanh=1, lstm=2, gru=3)  # cudnnRNNMode_t
-    # The module stands in sys.modules as an object with properties; its functions are in the module it wraps.
-    # It is asked for by its whole name: in torch 2.10, `torch.backends.cudnn.rnn` is something else.
+    # sys.modules has an object with properties, which wraps the module with the functions.
+    # Import it by its full name: in torch 2.10, the attribute `torch.backends.cudnn.rnn` is something else.
     cudnn_rnn = import_module("torch.backends.cudnn.rnn")
     patches.set(getattr(cudnn_rnn, "m", cudnn_rnn), "_cudnn", types.SimpleNamespace(RNNMode=modes))

@@ -1,7 +1,7 @@
-"""Pinned (page-locked) host memory: which CPU tensors have it, and how they come by it.
+"""Pinned (page-locked) host memory: how CPU tensors get it, and which have it.
 
-There is nothing to lock; what counts is which copies may overlap with kernels. Pinnedness belongs to a storage, so its
-mark is an attribute of the storage object: views share it, and it goes when the storage goes.
+Nothing is really locked; what matters is which copies may overlap with kernels. A storage is pinned if its Python
+object has a mark: views share it, and it lives as long as the storage.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver.base.device_memory import sparse_parts
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 _MARK = "_pinned"
 
-# Factories that take pin_memory=True. (`torch.tensor` and its like: all that documents the argument.)
+# Factories that document the argument pin_memory.
 _FACTORIES = (
     "empty", "empty_strided", "empty_permuted", "empty_like", "zeros", "zeros_like", "ones", "ones_like", "full",
     "full_like", "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "arange", "eye",
@@ -29,7 +30,6 @@ _FACTORIES = (
 )  # fmt: skip
 _METHODS = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "new_tensor")
 
-_base_is_pinned = torch._C.TensorBase.is_pinned
 _base_pin_memory = torch._C.TensorBase.pin_memory
 _sparse_coo: Callable[..., torch.Tensor] = torch.sparse_coo_tensor
 _sparse_compressed: Callable[..., torch.Tensor] = torch.sparse_compressed_tensor
@@ -41,12 +41,12 @@ def is_pinned_tensor(tensor: torch.Tensor) -> bool:
     if tensor.__class__ is FakeCudaTensor or tensor.device.type != "cpu":
         return False
     if tensor.layout is not torch.strided:
-        tensor = _sparse_parts(tensor)[-1]
+        tensor = sparse_parts(tensor)[-1]  # its values
     return _MARK in tensor.untyped_storage().__dict__
 
 
 def mark(tensor: torch.Tensor) -> torch.Tensor:
-    """Make the storage of a CPU tensor pinned."""
+    """Mark the storage of a CPU tensor as pinned; returns the tensor."""
     setattr(tensor.untyped_storage(), _MARK, True)
     return tensor
 
@@ -61,7 +61,7 @@ def is_pinned(self: torch.Tensor, device: Any = None) -> bool:
 def pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
     """`Tensor.pin_memory`: the tensor itself if it is pinned, else a pinned copy."""
     if self.__class__ is FakeCudaTensor or self.device.type != "cpu":
-        return _base_pin_memory(self)  # refuses, in CUDA's words
+        return _base_pin_memory(self)  # raises CUDA's error
     if device is not None:
         _deprecated("pin_memory")
     if is_pinned_tensor(self):
@@ -73,16 +73,8 @@ def pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
     return mark(copy.copy_(self))
 
 
-def _sparse_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    if tensor.layout is torch.sparse_coo:
-        return [tensor._indices(), tensor._values()]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-
-
 def _pin_sparse(tensor: torch.Tensor) -> torch.Tensor:
-    parts: list[Any] = [pin_memory(part.detach()) for part in _sparse_parts(tensor)]
+    parts: list[Any] = [pin_memory(part.detach()) for part in sparse_parts(tensor)]
     if tensor.layout is torch.sparse_coo:
         coalesced = tensor.is_coalesced()
         return _sparse_coo(*parts, tensor.shape, is_coalesced=coalesced, check_invariants=False)
@@ -98,12 +90,12 @@ def _deprecated(method: str) -> None:
 
 
 def _pinning(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A factory that understands ``pin_memory=True``, which C++ refuses without CUDA's host allocator."""
+    """`function`, which now takes ``pin_memory=True``: C++ refuses that without CUDA's host allocator."""
 
     @functools.wraps(function)
     def factory(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        if not kwargs:  # the commonest call; leaving out an empty ** saves a tenth of it
+        if not kwargs:  # the most frequent call; an empty ** would cost a tenth of it
             return function(*args)
         if not kwargs.get("pin_memory"):
             return function(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Which host tensor is being sent to a device, and whether it was sent before: asked while somebody records."""
+"""Recognises a host tensor that is sent to a device again; used while `lab.record` is on."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _numbers = itertools.count(1)
 _known: dict[tuple[Any, ...], tuple[weakref.ref[torch.Tensor], int]] = {}
 
 
-def sent(host: Host) -> int:
-    """A number for the host tensor of the copy that a thread is running: the same for the same, unchanged one.
+def tensor_number(host: Host) -> int:
+    """A number for the host tensor of the copy that a thread is running: equal for the same, unchanged tensor.
 
-    A view is known by the tensor that it is a part of, and by its place there. 0 if there is none.
+    A view is identified by its base and its place in it. 0 without such a tensor.
     """
     if host.op is None:
         return 0

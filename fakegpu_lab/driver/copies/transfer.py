@@ -1,7 +1,7 @@
 """Copies between host and devices and between devices, and reads of a value by the host.
 
-Transfers copy: nothing on one side shares storage with the other. A conversion of dtype happens on the source
-before a copy (aten/src/ATen/native/cuda/Copy.cu), so a transfer counts the bytes of the destination's dtype.
+A transfer copies: the two sides never share storage. A dtype is converted on the source before the copy
+(aten/src/ATen/native/cuda/Copy.cu), so a transfer counts the bytes of the destination's dtype.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from fakegpu_lab.driver.base import current, graph_capture
 from fakegpu_lab.driver.base.device_memory import storage_bytes, take_bytes
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.copies import pinned_memory
-from fakegpu_lab.driver.cost.work import Work, kernel
+from fakegpu_lab.driver.cost.launching import kernel
+from fakegpu_lab.driver.cost.work import Work
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.transfers import copies
 
@@ -31,7 +32,7 @@ _to: Callable[..., torch.Tensor] = torch._C.TensorBase.to
 
 
 class NoValuesError(RuntimeError):
-    """A value was asked of a tensor that has none, because the machine computes shapes and memory only."""
+    """A value was read from a tensor that has none, because the machine computes only shapes and memory."""
 
 
 def no_values(what: str) -> NoValuesError:
@@ -43,7 +44,7 @@ def no_values(what: str) -> NoValuesError:
 
 
 class _Thread(threading.local):
-    """Answers to the next reads of a value by this thread, where there are no values (`assumptions`)."""
+    """What this thread's next reads of a value return if there are no values (`meta.assumed_values`)."""
 
     answers: Iterator[Any] = iter(())
 
@@ -52,17 +53,17 @@ thread = _Thread()
 
 
 def usable(tensor: torch.Tensor) -> FakeCudaTensor:
-    """`tensor`, unless its device is gone; then its error."""
+    """`tensor`, if its device can be used; else raises the device's error."""
     if tensor._device.retired:  # type: ignore[attr-defined]
-        raise device_asserts.gone(tensor._device)  # type: ignore[attr-defined]
+        raise device_asserts.retired_error(tensor._device)  # type: ignore[attr-defined]
     return tensor  # type: ignore[return-value]
 
 
 def count_copy(
     source: Device | None, destination: Device | None, nbytes: int, *, pinned: bool = False, non_blocking: bool = False
 ) -> None:
-    """Count one copy, and let it take its time; None stands for the host, whose side may be `pinned_memory`."""
-    if graph_capture.copied(source, destination, nbytes, pinned=pinned, non_blocking=non_blocking):
+    """Count one copy and its time; None stands for the host, whose memory may be `pinned`."""
+    if graph_capture.capture_copy(source, destination, nbytes, pinned=pinned, non_blocking=non_blocking):
         return
     if source is None and destination is not None:
         copies.to_device(here.host, destination, nbytes, pinned=pinned, non_blocking=non_blocking)
@@ -77,78 +78,93 @@ def count_copy(
 
 
 def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``dst.copy_(src)``, wherever the two are."""
+    """``dst.copy_(src)`` between any two devices, or host and device."""
     target, source = args[0], args[1]
-    ours = target.__class__ is FakeCudaTensor
-    theirs = source.__class__ is FakeCudaTensor
-    destination = usable(target)._device if ours else None
-    origin = usable(source)._device if theirs else None
-    target_inner = target._inner if ours else target
-    source_inner = source._inner if theirs else source
-    if source_inner.is_meta and not theirs:
-        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    if source_inner.is_meta and not target_inner.is_meta:
-        raise no_values("Copying to the host")
-    if target_inner.is_meta and not source_inner.is_meta:
-        source_inner = source_inner.to("meta")
-    if ours is not theirs and not (len(args) > 2 and args[2]):  # the host waits, unless told not to
+    non_blocking = args[2] if len(args) > 2 else False
+    destination = usable(target)._device if target.__class__ is FakeCudaTensor else None
+    origin = usable(source)._device if source.__class__ is FakeCudaTensor else None
+    target_inner = target if destination is None else target._inner
+    source_inner = source if origin is None else source._inner
+    if source_inner.is_meta or target_inner.is_meta:
+        source_inner = _on_meta(source_inner, target_inner, from_host=origin is None)
+    crosses = (origin is None) is not (destination is None)  # between host and device
+    if crosses and not non_blocking:
         device_asserts.check(destination or origin)  # type: ignore[arg-type]
-    elif theirs and source.is_floating_point() and not target.is_floating_point():
-        source_inner = domain_edges.converted(source_inner, target.dtype)
+    elif origin is not None:
+        source_inner = _as_integer(source_inner, target.dtype)
     target_inner.copy_(source_inner)
-    if ours and not theirs:
+    if crosses and origin is None:
         target._buffer.kind = "input"
     if target.numel():
-        on_host = source if destination is not None else target
-        pinned_host = (origin is None or destination is None) and pinned_memory.is_pinned_tensor(on_host)
-        non_blocking = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
-        nbytes = storage_bytes(target_inner)
-        count_copy(origin, destination, nbytes, pinned=pinned_host, non_blocking=non_blocking)
+        pinned = crosses and pinned_memory.is_pinned_tensor(source if origin is None else target)
+        count_copy(origin, destination, storage_bytes(target_inner), pinned=pinned, non_blocking=non_blocking)
     return target
 
 
+def _on_meta(source: torch.Tensor, target: torch.Tensor, *, from_host: bool) -> torch.Tensor:
+    """`source` on meta, for `copy_` between tensors of which at least one has no values."""
+    if source.is_meta and from_host:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    if not target.is_meta:
+        raise no_values("Copying to the host")
+    return source.to("meta")
+
+
 def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``.to(...)`` that has to copy: another device, another dtype, another memory format, or all of them."""
+    """``.to(...)`` that has to copy: to another device, dtype or memory format."""
     source = usable(args[0])
     if len(kwargs) == 1 and "dtype" in kwargs and kwargs["dtype"] is not source.dtype and not source._unusual:
         return _convert(source, kwargs["dtype"])
     options = {k: v for k, v in kwargs.items() if v is not None and k in ("dtype", "layout", "memory_format")}
-    if source._inner.layout is not torch.strided:  # C++ takes the wrapper for strided
+    if source._inner.layout is not torch.strided:  # to C++, the wrapper is strided
         options.pop("layout", None)
     where = kwargs.get("device")
-    origin = source._device
-    if where is None or current.is_ours(where):
-        destination = origin if where is None else current.device(where.index)
-        if destination.retired:
-            raise device_asserts.gone(destination)
-        dense = source._inner.layout is torch.strided
-        nbytes = source._inner.numel() * (options.get("dtype") or source.dtype).itemsize if dense else 0
-        buffer = take_bytes(destination, nbytes)  # a sparse tensor has the memory of its parts: `wrap` takes it
-        inner = torch.ops.aten._to_copy.default(_as_integer(source._inner, options), **options)
-        nbytes = nbytes or storage_bytes(inner)
-        if nbytes:
-            count_copy(origin, destination, nbytes)
-        return wrap(inner, destination, buffer)
+    if where is None:
+        return _to_device(source, source._device, options)
+    if current.is_ours(where):
+        return _to_device(source, current.device(where.index), options)
     if where.type == "meta":
         return torch.ops.aten._to_copy.default(source._inner, device=where, **options)
+    return _to_host(source, where, options, non_blocking=bool(kwargs.get("non_blocking")))
+
+
+def _to_device(source: FakeCudaTensor, destination: Device, options: dict[str, Any]) -> FakeCudaTensor:
+    """A copy of `source` on `destination`, with the dtype, layout and memory format in `options`."""
+    if destination.retired:
+        raise device_asserts.retired_error(destination)
+    dense = source._inner.layout is torch.strided
+    nbytes = source._inner.numel() * (options.get("dtype") or source.dtype).itemsize if dense else 0
+    buffer = take_bytes(destination, nbytes)  # the parts of a sparse tensor get theirs in `wrap`
+    inner = torch.ops.aten._to_copy.default(_as_integer(source._inner, options.get("dtype")), **options)
+    nbytes = nbytes or storage_bytes(inner)
+    if nbytes:
+        count_copy(source._device, destination, nbytes)
+    return wrap(inner, destination, buffer)
+
+
+def _to_host(
+    source: FakeCudaTensor, where: torch.device, options: dict[str, Any], *, non_blocking: bool
+) -> torch.Tensor:
+    """A copy of `source` on the host; asynchronous, it lands in pinned memory (`_to_copy`, TensorConversions.cpp)."""
     if source._inner.is_meta:
         raise no_values("Copying to the host")
-    if not kwargs.get("non_blocking"):
-        device_asserts.check(origin)
-    inner = torch.ops.aten._to_copy.default(_as_integer(source._inner, options), device=where, **options)
-    asynchronous = bool(kwargs.get("non_blocking")) and inner.layout is torch.strided
+    if not non_blocking:
+        device_asserts.check(source._device)
+    values = _as_integer(source._inner, options.get("dtype"))
+    inner: torch.Tensor = torch.ops.aten._to_copy.default(values, device=where, **options)
+    asynchronous = non_blocking and inner.layout is torch.strided
     if inner.numel():
-        count_copy(origin, None, storage_bytes(inner), pinned=asynchronous, non_blocking=asynchronous)
+        count_copy(source._device, None, storage_bytes(inner), pinned=asynchronous, non_blocking=asynchronous)
     if asynchronous:
-        pinned_memory.mark(inner)  # _to_copy in TensorConversions.cpp: an asynchronous copy lands in pinned memory
+        pinned_memory.mark(inner)
     return inner
 
 
 def _convert(source: FakeCudaTensor, dtype: torch.dtype) -> FakeCudaTensor:
-    """Another dtype and nothing else, autocast's cast: the tensor's method is twice as fast as the op."""
+    """Only another dtype, as in autocast's casts: the tensor's method is twice as fast as the op."""
     device, inner = source._device, source._inner
-    if not dtype.is_floating_point and inner.is_floating_point():
-        inner = domain_edges.converted(inner, dtype)
+    if not dtype.is_floating_point:
+        inner = _as_integer(inner, dtype)
     nbytes = inner.numel() * dtype.itemsize
     buffer = take_bytes(device, nbytes)
     if nbytes:
@@ -157,18 +173,17 @@ def _convert(source: FakeCudaTensor, dtype: torch.dtype) -> FakeCudaTensor:
     return wrap(_to(inner, dtype), device, buffer)
 
 
-def _as_integer(source: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
-    """`source`, with CUDA's integers if that is what it becomes."""
-    dtype = options.get("dtype")
+def _as_integer(source: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """`source`, converted as CUDA converts floats to integers if `dtype` is an integer; else itself."""
     if dtype is None or dtype.is_floating_point or not source.is_floating_point():
         return source
-    return domain_edges.converted(source, dtype)
+    return domain_edges.to_integer(source, dtype)
 
 
 def local_scalar_dense(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``.item()``: one element to the host."""
     source = usable(args[0])
-    graph_capture.forbid((here.host.streams[source._device],))
+    graph_capture.forbid_wait((here.host.streams[source._device],))
     if source._inner.is_meta:
         answer = next(thread.answers, None)
         if answer is None:
@@ -186,19 +201,19 @@ def is_pinned(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def pin_memory(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Refused, in CUDA's words."""
+    """Raises CUDA's error."""
     raise RuntimeError(f"cannot pin '{args[0].type()}' only dense CPU tensors can be pinned")
 
 
 def record_stream(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Hold the block back, once freed, until that stream has passed this point."""
+    """After the tensor is freed, do not reuse its block until that stream has reached this point."""
     source = usable(args[0])
     if source._buffer.block is not None:
         source._device.allocator.record_stream(source._buffer.block, args[1].stream_id)
 
 
 def pack_padded_sequence(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Of a padded batch make a packed one: lengths and batch sizes stay on the host (PackedSequence.cpp)."""
+    """Pack a padded batch; lengths and batch sizes stay on the host (PackedSequence.cpp)."""
     source, lengths = args[0], args[1]
     if lengths.device.type != "cpu" or lengths.dtype is not torch.int64 or lengths.dim() != 1:
         kind = lengths.type().rpartition(".")[2].removesuffix("Tensor")
@@ -222,4 +237,4 @@ HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
     "record_stream": record_stream,
     "_pack_padded_sequence": pack_padded_sequence,
 }
-"""The ops that are not kernels on one device, by name."""
+"""Ops that are not kernels on one device, by name; other modules add theirs."""

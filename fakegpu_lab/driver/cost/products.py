@@ -1,8 +1,9 @@
-"""What products of matrices cost: matmul and its kin, convolutions, fused attention, recurrent cells.
+"""What products of matrices cost: matmul and related ops, convolutions, fused attention.
 
-FLOPs are those of torch's own counter (torch/utils/flop_counter.py), which a test compares, but for the backward of
-grouped convolutions: torch counts the weights' gradient as if there were no groups. Tensor cores are used where cuBLAS
-and cuDNN use them: for half, bfloat16 and 8-bit operands, and for float32 if TF32 is allowed and the card has it.
+The FLOPs agree with torch's own counter (torch/utils/flop_counter.py; a test compares them), except for the backward
+of grouped convolutions, where torch counts the weights' gradient as if there were no groups. Tensor cores are used
+where cuBLAS and cuDNN use them: for half, bfloat16 and 8-bit operands, and for float32 if TF32 is allowed and the GPU
+has it.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _FORMATS = {
 
 
 def format_of(dtype: torch.dtype, device: Device, what: str = "matmul") -> str:
-    """The number format in which a product of that dtype is computed.
+    """The number format in which a product of dtype `dtype` is computed.
 
     Parameters
     ----------
     what
-        ``"matmul"``, ``"conv"`` or ``"rnn"``: whose TF32 switch counts for float32.
+        ``"matmul"``, ``"conv"`` or ``"rnn"``: which TF32 switch counts for float32.
     """
     if dtype is torch.float32:
         if device.profile.peak_flops.tf32 is None:
@@ -49,7 +50,7 @@ def format_of(dtype: torch.dtype, device: Device, what: str = "matmul") -> str:
 
 
 def product(device: Device, dtype: torch.dtype, m: int, n: int, k: int, batch: int = 1, nbytes: int = 0) -> Work:
-    """`batch` products of m×k by k×n matrices; `nbytes` if they move others than their operands and results."""
+    """`batch` products of m×k by k×n matrices; `nbytes` if they move more or less than operands and results."""
     known = device.roofline.known
     precision = _fp32_precision("cuda", "matmul") if dtype is torch.float32 else ""
     key = (dtype, precision, m, n, k, batch, nbytes)
@@ -64,7 +65,7 @@ def _product(device: Device, dtype: torch.dtype, m: int, n: int, k: int, batch: 
     if not nbytes:
         nbytes = (m * k + k * n + m * n) * batch * size
     roofline = device.roofline
-    real = 4 if dtype.is_complex else 1  # products of real numbers in a complex one
+    real = 4 if dtype.is_complex else 1  # real multiplications in a complex one
     flops = 2 * m * n * k * batch
     if m == 1 or n == 1:  # a matrix and a vector: memory alone decides
         return Work(roofline.streaming(nbytes), flops, nbytes, roofline.share(m * n * k))
@@ -90,7 +91,7 @@ def _mm(a: int) -> Estimator:
 
 
 def _sparse(device: Device, left: Any, right: Any, result: Any, nbytes: int) -> Work:
-    """A sparse by a dense matrix (cuSPARSE): for each of the values, a row of the dense one is read and added."""
+    """A sparse by a dense matrix (cuSPARSE): for each value, a row of the dense matrix is read and added."""
     sparse, dense = (left, right) if left.layout is not torch.strided else (right, left)
     values = sparse._nnz() if not sparse.is_meta else 0
     columns = numel_of(dense) // max(dense.shape[0 if dense is right else -1], 1)
@@ -116,10 +117,11 @@ def linear(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Wor
 
 
 def _convolved(device: Device, source: Any, weight: Any, image: Any, groups: int, nbytes: int) -> Work:
-    """An implicit matrix product: `image` is the smaller side's picture, output positions by channels by window.
+    """An implicit matrix product, output positions by channels by window; `image` gives the output positions.
 
-    One filter a channel (depthwise) is no product: PyTorch's own direct kernel does it. Tensor cores take the channels
-    last; for a source that has them first, cuDNN puts another kernel before its own (`_rearranged`).
+    A depthwise convolution (one filter for each channel) is not a product: PyTorch's own direct kernel computes it.
+    Tensor cores need channels last; if the channels come first, cuDNN launches another kernel before its own
+    (`_rearranged`).
     """
     positions = image.shape[0] * prod(image.shape[2:])
     window = prod(weight.shape[1:])
@@ -143,8 +145,8 @@ def _convolved(device: Device, source: Any, weight: Any, image: Any, groups: int
 def _rearranged(device: Device, operands: Sequence[Any]) -> tuple[int, int]:
     """Nanoseconds and bytes of cuDNN's ``nchwToNhwcKernel`` on operands whose channels come first.
 
-    Tensor-core kernels read channels last (cuDNN's developer guide, "Tensor Core operations"); they write either
-    layout, so only operands are rearranged. Next to a step with the channels last, that makes mixed precision a
+    Tensor-core kernels read channels last (cuDNN's developer guide, "Tensor Core operations") and write either
+    layout, so only operands are rearranged. Compared with channels last, this makes a step in mixed precision a
     quarter slower on a V100 (PaddlePaddle's pull request 20597 measured 0.195 s against 0.16 s for ResNet-50).
     """
     ns = moved = 0
@@ -158,7 +160,7 @@ def _rearranged(device: Device, operands: Sequence[Any]) -> tuple[int, int]:
 
 
 def convolution(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
-    """Forward, also transposed."""
+    """The forward pass of a convolution, also of a transposed one."""
     source, weight = args[0], args[1]
     transposed, groups = args[6], args[8]
     nbytes += result.nbytes
@@ -175,7 +177,7 @@ def convolution(device: Device, args: Sequence[Any], result: Any, nbytes: int) -
 
 
 def convolution_backward(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
-    """The gradients that the mask asks for, each a convolution of its own."""
+    """The gradients that the mask requests; each is a convolution."""
     grad, source, weight = args[0], args[1], args[2]
     transposed, groups, mask = args[7], args[9], args[10]
     key = (
@@ -223,9 +225,9 @@ def attention(
     nbytes: int,
     which: str = "flash",
 ) -> Work:
-    """Fused attention: no N×N matrix goes to memory. Shapes (batch, heads, length, width); causal skips half.
+    """Fused attention, which writes no N×N matrix to memory; a causal mask skips half of the work.
 
-    `which` kernel it is: ``"flash"``, ``"efficient"`` or ``"cudnn"``.
+    Shapes are (batch, heads, length, width); `which` is the kernel: ``"flash"``, ``"efficient"`` or ``"cudnn"``.
     """
     precision = _fp32_precision("cuda", "matmul")
     known = (query.shape, key.shape, value.shape[-1], query.dtype, precision, causal, backward, nbytes, which)
@@ -244,7 +246,7 @@ def _attention_work(
     columns = key.shape[-2]
     products = 2 * batch * heads * length * columns
     flops = products * (width + value.shape[-1])
-    if backward:  # the scores again, and four products: torch counts five for two
+    if backward:  # the scores again and four products: torch counts five where the forward pass has two
         flops = products * (3 * width + 2 * value.shape[-1])
     efficiency = ATTENTION_EFFICIENCY[which][device.profile.compute_capability >= (9, 0)][backward]
     ns = device.roofline.arithmetic(format_of(query.dtype, device), flops / (2 if causal else 1), nbytes, efficiency)

@@ -1,4 +1,4 @@
-"""Device memory that libraries take for themselves: cuBLAS's workspace."""
+"""cuBLAS's workspace: device memory that the library takes for itself."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _BEFORE_HOPPER = 8_519_680  # ":4096:2:16:8" in KiB: 4096·2 + 16·8
 
 
 def workspace_bytes(device: Device) -> int:
-    """The size of a cuBLAS workspace on that card, in bytes (getChosenWorkspaceSize in CublasHandlePool.cpp).
+    """The bytes of a cuBLAS workspace on `device` (getChosenWorkspaceSize in CublasHandlePool.cpp).
 
-    ``CUBLAS_WORKSPACE_CONFIG=:SIZE:COUNT[:SIZE:COUNT]`` totals SIZE·COUNT KiB.
+    ``CUBLAS_WORKSPACE_CONFIG=:SIZE:COUNT[:SIZE:COUNT]`` adds up to SIZE·COUNT KiB.
     """
     pairs = re.findall(r":(\d+):(\d+)", os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
     if pairs:
@@ -27,7 +27,7 @@ def workspace_bytes(device: Device) -> int:
 
 
 def ensure_workspace(device: Device) -> None:
-    """Take the current stream's cuBLAS workspace, if it is not there: once per (handle, stream), and kept."""
+    """Take the cuBLAS workspace of the current stream, unless it has one: once for each (handle, stream), and kept."""
     stream = device.stream
     if stream not in device.workspaces:
         device.workspaces[stream] = take_bytes(device, workspace_bytes(device))

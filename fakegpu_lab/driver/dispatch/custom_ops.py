@@ -1,7 +1,7 @@
-"""Operators that users register from Python (`torch.library.custom_op`, `Library.impl`), on a device.
+"""Operators that users register from Python (`torch.library.custom_op`, `Library.impl`), called with device tensors.
 
-Their kernels for ``cuda``, or for every device, are given the device tensors themselves, as on CUDA: the function sees
-``x.is_cuda``, and what it does inside is counted op by op. One with a kernel for the CPU alone is refused.
+Kernels for ``cuda`` or for every device get the device tensors themselves, as on CUDA: the function sees
+``x.is_cuda``, and each op inside it is counted. An operator with a kernel for the CPU alone raises torch's error.
 """
 
 from __future__ import annotations
@@ -15,26 +15,22 @@ from torch import library
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fakegpu_lab.driver.cost.op import Op
-
-    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+    from fakegpu_lab.driver.cost.op import Op, Plan
 
 _KEYS = ("CUDA", "CompositeExplicitAutograd")
-"""The dispatch keys of kernels that take CUDA tensors, the one that C++ prefers first."""
+"""The dispatch keys of kernels that take CUDA tensors; C++ prefers the first."""
 
 
 def plan(op: Op) -> Plan | None:
-    """The plan of an operator that Python code registered; None for all others."""
+    """The plan of an operator that was registered from Python; None for all others."""
     if op.func.namespace == "aten" or not any(_registered(op, key) for key in (*_KEYS, "CPU")):
         return None
     return partial(_run, op)
 
 
 def _registered(op: Op, key: str) -> bool:
-    """Whether Python code registered a kernel for a dispatch key (`torch.library.Library.impl` keeps this list)."""
-    name = op.func.name().replace("::", "/")  # with the overload, where it has a name
+    """Whether Python code has registered a kernel for a dispatch key (`torch.library.Library.impl` keeps this list)."""
+    name = op.func.name().replace("::", "/")  # with the name of the overload, if it has one
     return f"{name}/{key}" in library._impls
 
 

@@ -1,9 +1,9 @@
-"""A shorter way through torch's table of dispatch rules.
+"""A shortcut through torch's table of dispatch rules.
 
-Before it calls `__torch_dispatch__`, C++ asks `torch._library.simple_registry.find_torch_dispatch_rule` whether a rule
-is registered for this op and class: three Python calls and a name built anew, for every op. None can be registered for
-FakeCudaTensor, so the function is given code that answers for it at once. C++ keeps a pointer to the function; that is
-why its code is exchanged, not the name.
+Before C++ calls `__torch_dispatch__`, it calls `torch._library.simple_registry.find_torch_dispatch_rule` to see whether
+a rule is registered for this op and class. For every op, that costs three Python calls and a new string. No rule can be
+registered for FakeCudaTensor, so the function gets code that returns None for it at once. C++ keeps a pointer to the
+function: replacing the name would have no effect, so its code is replaced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
 
-singleton: Any = None  # both are looked up in simple_registry's namespace: that is where the code runs
+singleton: Any = None  # only for linters: the code runs in simple_registry's namespace
 _fakegpu_class: Any = None
 
 
@@ -28,7 +28,7 @@ def _find_torch_dispatch_rule(op: Any, torch_dispatch_class: type) -> Any:
 
 
 def install(patches: Patches) -> None:
-    """Shorten the look-up, where torch has it in the form that was read (2.10 to 2.14)."""
+    """Replace the function's code, if this torch has it as torch 2.10 to 2.14 do."""
     if hasattr(simple_registry, "find_torch_dispatch_rule") and hasattr(simple_registry, "singleton"):
         patches.set(simple_registry, "_fakegpu_class", FakeCudaTensor)
         patches.set_code(simple_registry.find_torch_dispatch_rule, _find_torch_dispatch_rule)

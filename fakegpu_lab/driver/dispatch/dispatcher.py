@@ -1,9 +1,9 @@
-"""The way of one op: from torch's dispatcher to the inner tensors and back.
+"""The path of one op: from torch's dispatcher to the inner tensors and back.
 
-`run` is called for every kernel that touches a FakeCudaTensor. What an overload needs is decided once, from its
-schema, and kept as a *plan*: a closure over plain values. The hot ones are written out flat (a new tensor, a view, an
-in-place op, each with positional tensor arguments on one device); whatever does not fit them falls through to
-`general.run`, which handles every schema, and is where errors are told.
+`run` is called for every kernel that touches a FakeCudaTensor. What an overload needs is worked out once, from its
+schema, and kept as a *plan*: a closure over plain values. The most frequent kinds have flat plans (a new tensor, a
+view, an in-place op, each with positional tensor arguments on one device). A call that does not fit its flat plan falls
+back to `general.run`, which handles every schema and raises CUDA's errors.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from fakegpu_lab.driver.base import cuda_messages
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, share, wrap
+from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.cost.op import Op
-from fakegpu_lab.driver.cost.work import launched
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
 from fakegpu_lab.driver.dispatch import flat_plans, general, result_fixes, sparse
 from fakegpu_lab.driver.meta import no_values
@@ -31,12 +31,9 @@ from fakegpu_lab.hardware.time.roofline import FLOOR_NS
 from fakegpu_lab.user_code.environment import DEBUG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from fakegpu_lab.driver.cost.op import Plan
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.time.clock import Host, Stream
-
-    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 _function_mode_enabled = torch._C._is_torch_function_mode_enabled
@@ -46,7 +43,7 @@ _no_function_modes = torch._C.DisableTorchFunction
 _NUMBERS = frozenset((float, int, bool, complex))
 
 _plans: dict[int, Plan] = {}
-"""By id of the overload (hashing an OpOverload runs Python code); the plan keeps the overload alive."""
+"""By the id of the overload, because hashing an OpOverload runs Python code; the plan keeps the overload alive."""
 
 
 def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
@@ -57,12 +54,12 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
         plan = _plans[id(func)] = _make_plan(func)
     try:
         if _function_mode_enabled():
-            # The inner calls are not the user's: `with torch.device(...)` must not redirect them.
+            # The inner calls are ours, not the user's: `with torch.device(...)` must not redirect them.
             with _no_function_modes():
                 return plan(args, kwargs or {})
         return plan(args, kwargs)  # type: ignore[arg-type]
     except Exception as error:
-        # The user's traceback ends at their line. (Frames kept in an exception would also keep tensors alive.)
+        # The traceback ends at the user's line. (An exception that keeps frames would also keep tensors alive.)
         outcome = device_asserts.failed(func, args, kwargs, error)
         if outcome is None:
             if DEBUG:
@@ -72,48 +69,57 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
 
 
 FakeCudaTensor.__torch_dispatch__ = staticmethod(run)
-sparse.forget_plans.append(_plans.clear)
+sparse.on_first_sparse.append(_plans.clear)
 
 
 def _make_plan(func: Any) -> Plan:
-    if func in sparse.ANSWERS:
-        return sparse.ANSWERS[func]
+    if func in sparse.QUERIES:
+        return sparse.QUERIES[func]
     op = result_fixes.prepare(Op(func))
-    return sparse.heeding(op, dtypes.guarded(op, device_asserts.guarded(op, _plan(op))))
+    return sparse.adopting_new_parts(op, dtypes.with_dtype_checks(op, device_asserts.with_assert_checks(op, _plan(op))))
 
 
 def forget() -> None:
-    """Drop all plans: another machine may compute otherwise."""
+    """Drop all plans: they depend on the machine."""
     _plans.clear()
 
 
 def _plan(op: Op) -> Plan:
-    if (special := general.special(op)) is not None:
-        return special
+    return general.special(op) or _plan_by_name(op) or _plan_by_schema(op) or general.plan(op)
+
+
+def _plan_by_name(op: Op) -> Plan | None:
+    """The flat plan of foreach ops, of factories such as `zeros_like`, and of views that return a list."""
     if op.name.startswith("_foreach_") and not op.outs and op.written in ((), ("self",)):
-        return flat_plans.lists(op)
+        return flat_plans.foreach(op)
     if op.name in ("ones_like", "zeros_like", "empty_like"):
         return flat_plans.like(op)
     if op.name in ("unbind", "split", "split_with_sizes") and op.is_view:
-        return flat_plans.views(op)
-    if op.random and op.written == ("self",) and op.tensors == (0,) and not op.tensor_kwargs:
-        return flat_plans.filling(op)
-    simple = op.only_tensors and not op.has_lists and not op.random and not op.has_device and not op.reshaping
-    if simple and op.tensors and op.tensors[0] == 0:
-        if op.is_view and op.single and op.returns == (op.arguments[0],) and op.tensors == (0,):
-            return _view(op)
-        if not op.written and not op.is_view:
-            return _functional(op)
-        if op.written == (op.arguments[0],) and op.returns == op.written:
-            return _in_place(op)
-    return general.plan(op)
+        return flat_plans.list_of_views(op)
+    return None
+
+
+def _plan_by_schema(op: Op) -> Plan | None:
+    """The flat plan of an op whose schema is simple: one view, new tensors, or its first argument written in place."""
+    if op.random:
+        fills = op.written == ("self",) and op.tensors == (0,) and not op.tensor_kwargs
+        return flat_plans.random_fill(op) if fills else None
+    simple = op.only_tensors and not op.has_lists and not op.has_device and not op.reshaping
+    if not simple or op.tensors[:1] != (0,):
+        return None
+    first = (op.arguments[0],)
+    if op.is_view and op.single and op.returns == first and op.tensors == (0,):
+        return _view(op)
+    if not op.written and not op.is_view:
+        return _functional(op)
+    return _in_place(op) if op.written == first and op.returns == first else None
 
 
 def _functional(op: Op) -> Plan:
     """One or several new tensors from positional tensors."""
     call, positions, blas, single, tensor_kwargs = op.call, op.tensors, op.blas, op.single, op.tensor_kwargs
-    otherwise, has_ints = general.plan(op), op.has_ints
-    # Operands of so many bytes cannot make a large result.
+    fallback, has_ints = general.plan(op), op.has_ints
+    # Operands of at most this many bytes cannot make a large result.
     alone = op.pointwise and len(positions) == 1
     harmless = -1 if has_ints else HARMLESS // 2 if op.no_growth else HARMLESS // 8 if alone else SMALL
 
@@ -128,14 +134,14 @@ def _functional(op: Op) -> Plan:
                 if argument.__class__ is FakeCudaTensor:
                     if argument._device is not device:
                         if device is not None:
-                            return otherwise(args, kwargs)
+                            return fallback(args, kwargs)
                         device = argument._device
                     inner[position] = argument._inner
                     nbytes += argument.nbytes
                 elif isinstance(argument, torch.Tensor):
-                    return otherwise(args, kwargs)
+                    return fallback(args, kwargs)
         if device is None or device.retired or (tensor_kwargs and kwargs):
-            return otherwise(args, kwargs)
+            return fallback(args, kwargs)
         buffers = reserve(op, device, inner, kwargs, nbytes) if nbytes > harmless else None
         result = call(*inner, **kwargs) if kwargs else call(*inner)
         launched(op, device, inner, result, nbytes)
@@ -154,28 +160,28 @@ def _functional(op: Op) -> Plan:
     return functional
 
 
-# The next two are `_functional` for one or two operands on one device, written out: no list, no inner function.
-# They are the overhead of a student's small loop (`benchmarks/overhead.py`).
+# The next two are `_functional` for one or two operands on one device. What they have in common is written out in both,
+# without a list or an inner function: they are the overhead of a small loop (`benchmarks/overhead.py`).
 
 
-def _small(device: Device, host: Host, stream: Stream, result: torch.Tensor, nbytes: int) -> None:
-    """Queue the kernel of a small op that streams, for whoever watches: the shortest one there is."""
+def _launch_small(device: Device, host: Host, stream: Stream, result: torch.Tensor, nbytes: int) -> None:
+    """Queue the shortest kernel, of a small op that streams, on a stream that is watched."""
     elements = result.numel()
     launch(host, stream, FLOOR_NS, device.roofline.share(elements), elements, nbytes + result.nbytes)
 
 
-def _unary(op: Op, otherwise: Plan) -> Plan:
+def _unary(op: Op, fallback: Plan) -> Plan:
     call = op.call
-    streams = op.estimate is None and not op.synchronises
+    only_streams = op.estimate is None and not op.synchronises
     harmless = HARMLESS // 8 if op.pointwise else SMALL
 
     def unary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         a = args[0]
         if kwargs or a.__class__ is not FakeCudaTensor or a._unusual or (nbytes := a.nbytes) > harmless:
-            return otherwise(args, kwargs)
+            return fallback(args, kwargs)
         device = a._device
         if device.retired:
-            return otherwise(args, kwargs)
+            return fallback(args, kwargs)
         result = call(a._inner) if len(args) == 1 else call(a._inner, *args[1:])
         host = here.host
         stream = host.streams[device]
@@ -183,11 +189,11 @@ def _unary(op: Op, otherwise: Plan) -> Plan:
             buffer = Buffer(device, result.nbytes, stream.id)
         except DeviceOutOfMemory as error:
             raise cuda_messages.out_of_memory(error) from None
-        if streams and nbytes <= SMALL:
+        if only_streams and nbytes <= SMALL:
             if stream.watch is None:
                 launch(host, stream, FLOOR_NS)
             else:
-                _small(device, host, stream, result, nbytes)
+                _launch_small(device, host, stream, result, nbytes)
         else:
             launched(op, device, (a._inner, *args[1:]), result, nbytes)
         shape = result.shape
@@ -202,27 +208,27 @@ def _unary(op: Op, otherwise: Plan) -> Plan:
     return unary
 
 
-def _binary(op: Op, otherwise: Plan) -> Plan:
+def _binary(op: Op, fallback: Plan) -> Plan:
     call, blas = op.call, op.blas
-    streams = op.estimate is None and not op.synchronises
+    only_streams = op.estimate is None and not op.synchronises
 
     def binary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs or len(args) < 2:
-            return otherwise(args, kwargs)
+            return fallback(args, kwargs)
         a, b = args[0], args[1]
         if a.__class__ is not FakeCudaTensor or a._unusual or a.nbytes > SMALL:
-            return otherwise(args, kwargs)
+            return fallback(args, kwargs)
         device = a._device
         if device.retired:
-            return otherwise(args, kwargs)
+            return fallback(args, kwargs)
         if b.__class__ is FakeCudaTensor:
             if b._device is not device or b._unusual or b.nbytes > SMALL:
-                return otherwise(args, kwargs)
+                return fallback(args, kwargs)
             y: Any = b._inner
         elif b.__class__ in _NUMBERS:
             y = b
         else:
-            return otherwise(args, kwargs)
+            return fallback(args, kwargs)
         result = call(a._inner, y) if len(args) == 2 else call(a._inner, y, *args[2:])
         host = here.host
         stream = host.streams[device]
@@ -230,11 +236,11 @@ def _binary(op: Op, otherwise: Plan) -> Plan:
             buffer = Buffer(device, result.nbytes, stream.id)
         except DeviceOutOfMemory as error:
             raise cuda_messages.out_of_memory(error) from None
-        if streams:
+        if only_streams:
             if stream.watch is None:
                 launch(host, stream, FLOOR_NS)
             else:
-                _small(device, host, stream, result, a.nbytes + (0 if y is b else b.nbytes))
+                _launch_small(device, host, stream, result, a.nbytes + (0 if y is b else b.nbytes))
         else:
             launched(op, device, (a._inner, y, *args[2:]), result, a.nbytes + (0 if y is b else b.nbytes))
         if blas and stream.id not in device.workspaces:
@@ -252,19 +258,19 @@ def _binary(op: Op, otherwise: Plan) -> Plan:
 
 
 def _view(op: Op) -> Plan:
-    """A tensor that shares the first argument's storage."""
+    """A view of the first argument."""
     call = op.call
     same = op.name in ("detach", "alias")
-    otherwise = general.plan(op)
+    fallback = general.plan(op)
     if op.name in ("_conj", "_neg_view"):
-        return otherwise
+        return fallback
 
     def view(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         base = args[0]
         if base.__class__ is not FakeCudaTensor or (device := base._device).retired or base._unusual or _inference():
-            return otherwise(args, kwargs)
+            return fallback(args, kwargs)
         inner: Any = base._inner
-        if not same:  # else the two share the inner tensor, until `general` changes its sizes
+        if not same:  # else both share the inner tensor, until `general.run` gives one its own to resize it
             inner = call(inner, *args[1:], **kwargs) if kwargs else call(inner, *args[1:])
         shape = inner.shape
         if inner.is_contiguous() and not inner.storage_offset() and 1 not in shape and 0 not in shape:
@@ -284,15 +290,15 @@ def _view(op: Op) -> Plan:
 
 
 def _in_place(op: Op) -> Plan:
-    """The first argument, written to."""
+    """The first argument, written in place."""
     call, positions = op.call, op.tensors
     tensor_kwargs = op.tensor_kwargs
-    otherwise = general.plan(op)
+    fallback = general.plan(op)
 
     def in_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         target = args[0]
         if target.__class__ is not FakeCudaTensor:
-            return otherwise(args, kwargs)
+            return fallback(args, kwargs)
         device = target._device
         inner = list(args)
         count = len(inner)
@@ -302,13 +308,13 @@ def _in_place(op: Op) -> Plan:
                 argument = inner[position]
                 if argument.__class__ is FakeCudaTensor:
                     if argument._device is not device:
-                        return otherwise(args, kwargs)
+                        return fallback(args, kwargs)
                     inner[position] = argument._inner
                     nbytes += argument.nbytes
                 elif isinstance(argument, torch.Tensor):
-                    return otherwise(args, kwargs)
+                    return fallback(args, kwargs)
         if device.retired or (tensor_kwargs and kwargs):
-            return otherwise(args, kwargs)
+            return fallback(args, kwargs)
         if kwargs:
             call(*inner, **kwargs)
         else:

@@ -1,4 +1,4 @@
-"""Plans of `dispatch` that are written out flat, but are not the hottest: list views, foreach ops, factories "like"."""
+"""Flat plans for less frequent kinds of ops: lists of views, foreach ops, random fills, `zeros_like`."""
 
 from __future__ import annotations
 
@@ -9,41 +9,37 @@ import torch
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.metadata import bump_versions
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap_view_of
-from fakegpu_lab.driver.cost.work import launched
+from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.dispatch import general
 from fakegpu_lab.driver.placement.preflight import HARMLESS
 from fakegpu_lab.driver.random import sampling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fakegpu_lab.driver.cost.op import Op
-
-    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+    from fakegpu_lab.driver.cost.op import Op, Plan
 
 
-def views(op: Op) -> Plan:
-    """A list of tensors that share the first argument's storage."""
+def list_of_views(op: Op) -> Plan:
+    """A list of views of the first argument."""
     call = op.call
-    otherwise = general.plan(op)
+    fallback = general.plan(op)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         base = args[0]
         if base.__class__ is not FakeCudaTensor or base._device.retired or base._unusual:
-            return otherwise(args, kwargs)
+            return fallback(args, kwargs)
         return [wrap_view_of(base, part) for part in call(base._inner, *args[1:], **kwargs)]
 
     return run
 
 
-def filling(op: Op) -> Plan:
-    """A distribution that fills its first argument, the only tensor among them."""
-    otherwise = general.plan(op)
+def random_fill(op: Op) -> Plan:
+    """A distribution that fills its first argument, which is the only tensor."""
+    fallback = general.plan(op)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         target = args[0]
         if target.__class__ is not FakeCudaTensor or (device := target._device).retired or target._unusual:
-            return otherwise(args, kwargs)
+            return fallback(args, kwargs)
         inner = target._inner
         sampling.run(op, device, inner, *args[1:], **kwargs)
         launched(op, device, (inner,), inner, target.nbytes)
@@ -52,20 +48,20 @@ def filling(op: Op) -> Plan:
     return run
 
 
-def lists(op: Op) -> Plan:
-    """A foreach op: one kernel over lists of tensors, written to or new."""
+def foreach(op: Op) -> Plan:
+    """A foreach op: one kernel over lists of tensors, in place or with new results."""
     call, written = op.call, op.written == ("self",)
-    otherwise = general.plan(op)
+    fallback = general.plan(op)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         device = None
         nbytes = 0
-        first = -1  # the bytes of the first list
+        first = -1  # bytes of the first list
         inner: list[Any] = []
         for argument in args:
             if argument.__class__ is not list:
                 if isinstance(argument, torch.Tensor):
-                    return otherwise(args, kwargs)
+                    return fallback(args, kwargs)
                 inner.append(argument)
                 continue
             tensors = []
@@ -73,20 +69,20 @@ def lists(op: Op) -> Plan:
                 if item.__class__ is FakeCudaTensor:
                     if item._device is not device:
                         if device is not None:
-                            return otherwise(args, kwargs)
+                            return fallback(args, kwargs)
                         device = item._device
                     tensor = item._inner
                     nbytes += tensor.nbytes
                     tensors.append(tensor)
                 elif isinstance(item, torch.Tensor):
-                    return otherwise(args, kwargs)
+                    return fallback(args, kwargs)
                 else:
                     tensors.append(item)
             inner.append(tensors)
             if first < 0:
                 first = nbytes
         if device is None or device.retired or (kwargs and op.tensor_kwargs):
-            return otherwise(args, kwargs)
+            return fallback(args, kwargs)
         results = call(*inner, **kwargs) if kwargs else call(*inner)
         if written:
             launched(op, device, inner, inner[0], nbytes, first)
@@ -100,9 +96,9 @@ def lists(op: Op) -> Plan:
 
 
 def like(op: Op) -> Plan:
-    """A new tensor of the same shape and dtype: the gradient that backward starts from, an optimizer's state."""
+    """A new tensor of the same shape and dtype: the gradient at which backward starts, an optimizer's state."""
     call = op.call
-    otherwise = general.plan(op)
+    fallback = general.plan(op)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         base = args[0]
@@ -112,13 +108,13 @@ def like(op: Op) -> Plan:
             or base._unusual
             or base.nbytes > HARMLESS
         ):
-            return otherwise(args, kwargs)
+            return fallback(args, kwargs)
         options = {}
         for name, value in kwargs.items():
             if name == "memory_format":
                 options[name] = value
             elif value:
-                return otherwise(args, kwargs)
+                return fallback(args, kwargs)
         result = call(base._inner, **options)
         if op.launches:
             launched(op, device, (), result, 0)

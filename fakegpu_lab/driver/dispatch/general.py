@@ -1,6 +1,6 @@
-"""The path that handles every schema: lists, keyword tensors, ``out=``, several results, random numbers, devices.
+"""The path for every schema: lists, keyword tensors, ``out=``, several results, random numbers, mixed devices.
 
-`dispatch` keeps flat plans for the common shapes of op; everything else, and every error, comes through here.
+`dispatcher` has flat plans for the most frequent kinds of ops; everything else, and every error, takes this path.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.metadata import bump_versions, sync_metadata
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap, wrap_view_of
 from fakegpu_lab.driver.copies import transfer
-from fakegpu_lab.driver.cost.work import launched
+from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
 from fakegpu_lab.driver.dispatch import custom_ops
 from fakegpu_lab.driver.ops import convolution, foreach, linear, recurrent_cells
@@ -27,13 +27,9 @@ from fakegpu_lab.driver.placement.preflight import SMALL, reserve, reserve_outs,
 from fakegpu_lab.driver.random import sampling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fakegpu_lab.driver.cost.op import Op
+    from fakegpu_lab.driver.cost.op import Op, Plan
     from fakegpu_lab.hardware.buffer import Buffer
     from fakegpu_lab.hardware.device import Device
-
-    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
 def plan(op: Op) -> Plan:
@@ -42,7 +38,7 @@ def plan(op: Op) -> Plan:
 
 
 def special(op: Op) -> Plan | None:
-    """The plan of the ops that are not kernels on one device (copies between devices, reads of a value), or None."""
+    """The plan of an op that is not a kernel on one device, such as a copy between devices; else None."""
     refused = refusals.plan(op)
     if refused is not None:
         return refused
@@ -55,8 +51,8 @@ def special(op: Op) -> Plan | None:
     if custom is not None:
         return custom
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(op.func.name(), "CompositeImplicitAutograd")
-    if composite and "sparse" not in op.name:  # C++ would make a sparse tensor without values of ours
-        # A composite that C++ did not take apart, because it was called below autograd (in inference mode, say).
+    if composite and "sparse" not in op.name:  # C++ would make a sparse tensor that is not ours
+        # C++ did not decompose the composite, because it was called below autograd (for example in inference mode).
         return op.decomposed
     return None
 
@@ -65,7 +61,7 @@ _HANDLED: tuple[Any, ...] = (transfer, linear, recurrent_cells, attention, convo
 
 
 def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run one op on whichever device its tensors are."""
+    """Run one op on the device of its tensors."""
     tensors: list[tuple[str, torch.Tensor]] = []
     for name, value in _bound(op, args, kwargs):
         _collect(name, value, tensors)
@@ -75,19 +71,19 @@ def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     device = device_check.resolve(op, tensors, args)
     if device is None:
         return foreach.one_by_one(op, args, kwargs)
-    if device.retired and (device.fault is None or not op.is_view):  # a view asks nothing of a device
-        raise device_asserts.gone(device)
+    if device.retired and (device.fault is None or not op.is_view):  # a view does not use the device
+        raise device_asserts.retired_error(device)
 
     reshaped = _written(op, args, kwargs) if op.reshaping else []
     if reshaped:
         before = [tensor._inner for tensor in reshaped]
-        for tensor in reshaped:  # `detach` shares the inner tensor: from here on it is the tensor's own
+        for tensor in reshaped:  # a detached one shares the inner tensor: from here on, it has its own
             tensor._inner = torch.ops.aten.alias.default(tensor._inner)
         try:
             return _compute(op, args, kwargs, tensors, device, reshaped)
         except BaseException:
             for tensor, inner in zip(reshaped, before, strict=True):
-                tensor._inner = inner  # what failed has not happened
+                tensor._inner = inner  # undo: a failed op has no effect
             raise
     return _compute(op, args, kwargs, tensors, device, reshaped)
 
@@ -100,7 +96,7 @@ def _compute(
     device: Device,
     reshaped: list[FakeCudaTensor],
 ) -> Any:
-    """Compute the op on the inner tensors; `tensors` are all its tensors, `reshaped` those that may change shape."""
+    """Compute the op on the inner tensors; `reshaped` are those of `tensors` whose shape may change."""
     inner_args = [_unwrap(a) for a in args]
     inner_kwargs = {k: _unwrap(v) for k, v in kwargs.items()}
     target: Device | None = device
@@ -112,15 +108,10 @@ def _compute(
     if op.random:
         call = partial(sampling.run, op, device)
 
-    nbytes = sum(t.nbytes for _, t in tensors if t.__class__ is FakeCudaTensor)
+    nbytes = sum([t.nbytes for _, t in tensors if t.__class__ is FakeCudaTensor])
     buffers: list[Buffer] | None = None
     if target is not None and not op.random and (nbytes > SMALL or op.has_ints):
-        if op.name in ("resize_", "resize_as_"):
-            reserve_resized(args[0], args[1])
-        elif op.outs:
-            reserve_outs(op, reshaped, inner_args, inner_kwargs, nbytes)
-        elif None in op.returns:
-            buffers = reserve(op, target, inner_args, inner_kwargs, nbytes)
+        buffers = _reserve(op, args, reshaped, target, inner_args, inner_kwargs, nbytes)
     results = call(*inner_args, **inner_kwargs)
     if op.launches:
         launched(op, device if target is None else target, inner_args, results, nbytes)
@@ -131,6 +122,25 @@ def _compute(
     if op.writes_lists:
         bump_versions(_written(op, args, kwargs))
     return _wrap_results(op, results, target, args, kwargs, buffers)
+
+
+def _reserve(
+    op: Op,
+    args: tuple[Any, ...],
+    reshaped: list[FakeCudaTensor],
+    target: Device,
+    inner_args: list[Any],
+    inner_kwargs: dict[str, Any],
+    nbytes: int,
+) -> list[Buffer] | None:
+    """Take memory from `target` before the op is computed; returns the storages of new results, if it took any."""
+    if op.name in ("resize_", "resize_as_"):
+        reserve_resized(args[0], args[1])
+    elif op.outs:
+        reserve_outs(op, reshaped, inner_args, inner_kwargs, nbytes)
+    elif None in op.returns:
+        return reserve(op, target, inner_args, inner_kwargs, nbytes)
+    return None
 
 
 def _wrap_results(
@@ -161,7 +171,7 @@ def _wrap_results(
 
 
 def wrap_new(value: Any, target: Device | None, buffers: list[Buffer] | None) -> Any:
-    """New results on `target` (as they are, for None), with the storages taken for them beforehand, if any."""
+    """New results on `target` (unchanged if None), in the storages that were taken for them, if any."""
     if isinstance(value, torch.Tensor):
         if target is None:
             return value
@@ -173,9 +183,9 @@ def wrap_new(value: Any, target: Device | None, buffers: list[Buffer] | None) ->
 
 
 def _target(op: Op, inner_args: list[Any], inner_kwargs: dict[str, Any], device: Device) -> Device | None:
-    """Where a factory such as ``zeros_like`` puts its result: a device, or None for a CPU tensor.
+    """The device on which a factory such as ``zeros_like`` puts its result; None for a CPU tensor.
 
-    Replaces the device argument by that of the inner tensors.
+    Replaces the device argument by the device of the inner tensors.
     """
     where = inner_kwargs.pop("device", None)
     if inner_kwargs.pop("pin_memory", None):
@@ -185,7 +195,7 @@ def _target(op: Op, inner_args: list[Any], inner_kwargs: dict[str, Any], device:
     where = torch.device(where)
     if current.is_ours(where):
         target = current.device(where.index)
-        if current.meta() and not op.random:  # those have an operand there
+        if current.meta() and not op.random:  # a random one has an operand on meta
             inner_kwargs["device"] = "meta"
         return target
     inner_kwargs["device"] = where
@@ -228,6 +238,6 @@ def _written(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Fake
 
 
 def _dispatches_itself(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is of another wrapper subclass, which must be asked first."""
+    """Whether the tensor is of another wrapper subclass, whose `__torch_dispatch__` must run first."""
     cls = type(tensor)
     return cls is not torch.Tensor and cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__

@@ -1,8 +1,8 @@
-"""Kernels registered with torch's dispatcher: what makes ``torch.empty(3, device="cuda:1")`` arrive here.
+"""Kernels registered with torch's dispatcher: how ``torch.empty(3, device="cuda:1")`` gets here.
 
-Every factory function ends in `empty.memory_format` or `empty_strided`. Registered for the keys CUDA (people write
-``cuda``) and PrivateUse1 (C++ passes on a tensor's own options), they need no patch of a torch function, work in
-every thread, and cost plain CPU tensors nothing.
+Every factory function ends in `empty.memory_format` or `empty_strided`. They are registered for the keys CUDA (users
+write ``cuda``) and PrivateUse1 (C++ passes on a tensor's own options). So no torch function needs a patch, every thread
+has them, and plain CPU tensors do not get slower.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.device_memory import take_bytes
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.copies import transfer
-from fakegpu_lab.driver.cost.work import Work, kernel
+from fakegpu_lab.driver.cost.launching import kernel
+from fakegpu_lab.driver.cost.work import Work
 from fakegpu_lab.driver.ops import cudnn_rnn, fused_kernels, nested, quantized
 from fakegpu_lab.driver.ops.attention.attention import scaled_dot_product_attention
 from fakegpu_lab.driver.placement import dtypes
@@ -38,7 +39,7 @@ class _Reducer(threading.local):
 
 
 reducer = _Reducer()
-"""Whether DDP's C++ reducer is being made in this thread; `ranks.reducer` sets it."""
+"""Whether this thread is constructing DDP's C++ reducer; `ranks.process_groups.ddp_reducer` sets it."""
 
 
 def empty(
@@ -50,14 +51,14 @@ def empty(
     pin_memory: bool | None = None,
     memory_format: torch.memory_format | None = None,
 ) -> FakeCudaTensor:
-    """``aten::empty.memory_format`` on a device: the device is asked first, then the host."""
+    """``aten::empty.memory_format`` on a device; memory is taken on the device first, then on the host."""
     if pin_memory:
         raise RuntimeError("Only dense CPU tensors can be pinned")
     where = current.device(device.index if device is not None else None)
     if where.retired:
-        raise device_asserts.gone(where)
+        raise device_asserts.retired_error(where)
     if dtype is torch.int32 and reducer.under_construction:
-        return on_host(size, where)  # type: ignore[return-value]
+        return used_parameters_map(size, where)  # type: ignore[return-value]
     dtype = dtype or torch.get_default_dtype()
     nbytes = dtype.itemsize
     for extent in size:
@@ -72,8 +73,8 @@ def empty(
     return wrap(inner, where, buffer)
 
 
-def on_host(size: Sequence[int], where: Device) -> torch.Tensor:
-    """The reducer's map of used parameters: stays on the host, but counts as one on the device `where`.
+def used_parameters_map(size: Sequence[int], where: Device) -> torch.Tensor:
+    """The reducer's map of used parameters: on the host, but it counts as a tensor on `where`.
 
     C++ fills it through pinned memory (reducer.cpp, all_reduce_local_used_map), which PrivateUse1 cannot have.
     """
@@ -94,7 +95,7 @@ def empty_strided(
     """``aten::empty_strided`` on a device."""
     where = current.device(device.index if device is not None else None)
     if where.retired:
-        raise device_asserts.gone(where)
+        raise device_asserts.retired_error(where)
     dtype = dtype or torch.get_default_dtype()
     extent = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     buffer = take_bytes(where, extent * dtype.itemsize)
@@ -103,13 +104,13 @@ def empty_strided(
     return wrap(inner, where, buffer)
 
 
-def _on_cpu_then_over(name: str) -> Callable[..., Any]:
-    """A factory without an ``out`` form that goes through `empty`: computed on the host's side, wrapped here."""
+def _computed_on_inner_device(name: str) -> Callable[..., Any]:
+    """A factory that does not go through `empty`: the inner tensor is computed, then wrapped."""
 
     def factory(*args: Any, device: torch.device | None = None, pin_memory: bool | None = None, **kwargs: Any) -> Any:
         where = current.device(device.index if device is not None else None)
         if where.retired:
-            raise device_asserts.gone(where)
+            raise device_asserts.retired_error(where)
         packet, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, packet), overload or "default")
         inner = op(*args, device=_inner_device(), **kwargs)
@@ -122,23 +123,23 @@ def _on_cpu_then_over(name: str) -> Callable[..., Any]:
 
 
 def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    """``aten::_copy_from``: `copy_` when C++ asks for it."""
+    """``aten::_copy_from``: `copy_`, called by C++."""
     transfer.copy_(None, (target, source, non_blocking), {})  # type: ignore[arg-type]
     return target
 
 
 def record_stream(source: FakeCudaTensor, stream: torch.Stream) -> None:
-    """``aten::record_stream`` where Python's dispatch is off: FSDP turns it off around the call."""
+    """``aten::record_stream`` without Python dispatch, which FSDP turns off around the call."""
     transfer.record_stream(None, (source, stream), {})  # type: ignore[arg-type]
 
 
 def local_scalar_dense(source: FakeCudaTensor) -> Any:
-    """``aten::_local_scalar_dense`` when C++ asks for it: ``torch.tensor([loss, loss])``."""
+    """``aten::_local_scalar_dense``, called by C++: ``torch.tensor([loss, loss])``."""
     return transfer.local_scalar_dense(None, (source,), {})  # type: ignore[arg-type]
 
 
 def sparse_empty(size: Sequence[int], *, device: torch.device | None = None, **options: Any) -> torch.Tensor:
-    """``aten::empty.memory_format`` of a sparse layout: no elements yet, and no memory for any."""
+    """``aten::empty.memory_format`` of a sparse layout: no elements, and so no memory."""
     where = current.device(device.index if device is not None else None)
     for name in ("pin_memory", "memory_format"):
         options.pop(name, None)
@@ -149,7 +150,7 @@ def sparse_empty(size: Sequence[int], *, device: torch.device | None = None, **o
 def sparse_with_dims(
     sparse_dim: int, dense_dim: int, size: Sequence[int], *, device: torch.device | None = None, **options: Any
 ) -> torch.Tensor:
-    """``aten::_sparse_coo_tensor_with_dims``: no elements yet."""
+    """``aten::_sparse_coo_tensor_with_dims``: no elements."""
     where = current.device(device.index if device is not None else None)
     options.pop("pin_memory", None)
     inner = torch.ops.aten._sparse_coo_tensor_with_dims.default(
@@ -161,9 +162,9 @@ def sparse_with_dims(
 FACTORIES: dict[str, Callable[..., Any]] = {
     "empty.memory_format": empty,
     "empty_strided": empty_strided,
-    "_efficientzerotensor": _on_cpu_then_over("zeros"),
-    "tril_indices": _on_cpu_then_over("tril_indices"),
-    "triu_indices": _on_cpu_then_over("triu_indices"),
+    "_efficientzerotensor": _computed_on_inner_device("zeros"),
+    "tril_indices": _computed_on_inner_device("tril_indices"),
+    "triu_indices": _computed_on_inner_device("triu_indices"),
 }
 
 
@@ -171,28 +172,28 @@ _library: Any = torch.library.Library
 
 
 def refuse() -> list[torch.library.Library]:
-    """Register what answers ``device="cuda"`` when there is no machine any more, in torch's own words.
+    """Register kernels that raise torch's own errors for ``device="cuda"`` while no machine is enabled.
 
-    C++ remembers for good that CUDA was initialised and no longer asks torch.cuda, which would say this.
+    C++ remembers that CUDA was initialised and does not call torch.cuda again, which would raise them.
     """
 
     def refused(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("Torch not compiled with CUDA enabled")
 
-    def unknown(*args: Any, **kwargs: Any) -> Any:  # `device=0`: C++ still takes it for ours
+    def unknown(*args: Any, **kwargs: Any) -> Any:  # `device=0`: to C++ it is still our device
         raise RuntimeError("Cannot access accelerator device when none is available.")
 
     library: Any = _library("aten", "IMPL")
     for name in FACTORIES:
         library.impl(name, refused, "CUDA")
         library.impl(name, unknown, "PrivateUse1")
-    library.impl("_pin_memory", unknown, "CPU")  # C++ would ask our hooks for an allocator
+    library.impl("_pin_memory", unknown, "CPU")  # C++ would call our hooks for an allocator
     return [library]
 
 
 def register() -> list[torch.library.Library]:
-    """Register all kernels; they last until the libraries returned are destroyed."""
-    with warnings.catch_warnings():  # a CUDA build has some of them, and says once that they are replaced
+    """Register all kernels; they last until the returned libraries are destroyed."""
+    with warnings.catch_warnings():  # a CUDA build has some of them and warns once that they are replaced
         warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
         return _register()
 

@@ -1,7 +1,7 @@
-"""Results that torch's CPU or meta kernels return otherwise than CUDA's: more tensors, or another dtype.
+"""Fixes for ops whose CPU or meta kernels return more tensors or other dtypes than CUDA's.
 
-What is saved for backward counts on the card, so these are mended before they are wrapped, at the one place where an
-op's kernel is chosen (`prepare`); all other ops are not touched.
+Tensors saved for backward count as device memory, so these results are fixed before they are wrapped: at the one place
+where an op's kernel is chosen (`prepare`). All other ops are not touched.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _CALLS = half_layer_norm.CALLS | histogram.CALLS
 
 
 def prepare(op: Op) -> Op:
-    """`op`, with the kernel that is to compute it."""
+    """Set `op.call` to the kernel that computes it; returns `op`."""
     if not op.schema.overload_name:
         op.call = _CALLS.get(op.name, op.call)
     call = cuda_only_kernels.kernel(op, no_values.kernel(op))
     if "output_mask" in op.position:
         call = _masked(call, op.position["output_mask"])
-    wrap = _MENDED.get(op.name)
+    wrap = _FIXES.get(op.name)
     op.call = wrap(call) if wrap is not None else call
     return op
 
 
 def _masked(call: Kernel, position: int) -> Kernel:
-    """Gradients that nobody asked for are not there: some CPU kernels compute all three."""
+    """Leave out gradients that the output mask does not request: some CPU kernels compute all three."""
 
     def masked(*args: Any, **kwargs: Any) -> Any:
         mask = args[position] if position < len(args) else kwargs["output_mask"]
@@ -49,7 +49,7 @@ def _masked(call: Kernel, position: int) -> Kernel:
 
 
 def _float_statistics(call: Kernel) -> Kernel:
-    """Mean and inverse deviation of half-precision inputs are float32.
+    """Make the mean and inverse deviation of half-precision inputs float32.
 
     `toAccumulateType` in cuda/layer_norm_kernel.cu and cuda/Normalization.cu; the CPU keeps the weight's dtype.
     """
@@ -64,7 +64,7 @@ def _float_statistics(call: Kernel) -> Kernel:
 
 
 def _half_statistics(position: int, weight: int) -> Callable[[Kernel], Kernel]:
-    """The way back of `_float_statistics`: the CPU's backward wants them in the weight's dtype. No digit is lost."""
+    """The inverse of `_float_statistics`: the CPU's backward needs the weight's dtype. No digit is lost."""
 
     def wrap(call: Kernel) -> Kernel:
         def backward(*args: Any, **kwargs: Any) -> Any:
@@ -80,7 +80,7 @@ def _half_statistics(position: int, weight: int) -> Callable[[Kernel], Kernel]:
 
 
 def _no_maxima(call: Kernel) -> Kernel:
-    """`embedding_bag` keeps the indices of maxima only where there are any (cuda/EmbeddingBag.cu)."""
+    """Keep the indices of maxima in `embedding_bag` only if its mode is max (cuda/EmbeddingBag.cu)."""
 
     def embedding_bag(*args: Any, **kwargs: Any) -> Any:
         mode = args[4] if len(args) > 4 else kwargs.get("mode", 0)
@@ -90,7 +90,7 @@ def _no_maxima(call: Kernel) -> Kernel:
     return embedding_bag
 
 
-_MENDED: dict[str, Callable[[Kernel], Kernel]] = {
+_FIXES: dict[str, Callable[[Kernel], Kernel]] = {
     "_embedding_bag": _no_maxima,
     "_embedding_bag_forward_only": _no_maxima,
     "native_batch_norm": _float_statistics,

@@ -1,8 +1,8 @@
-"""Sparse tensors on a device: the memory of their parts, and the ops that make them or take them apart.
+"""Sparse tensors on a device: the memory of their parts, and the ops that build them or return their parts.
 
-A sparse tensor has no storage; its indices and values are tensors with one each, which a program may hold on their own
-(``s.values()``). So the inner tensor's parts are given device storages (`storage.adopt`), and those hold the memory: a
-part is counted once, for as long as anything uses it, as on CUDA.
+A sparse tensor has no storage. Its indices and values are tensors with storages, which a program may hold on their own
+(``s.values()``). So the parts of the inner tensor get device storages (`storage.adopt`), which hold the memory: a part
+is counted once, as long as anything uses it, as on CUDA.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import torch
 from fakegpu_lab.driver.base.device_memory import sparse_parts, storage_bytes, take_bytes
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor, wrap, wrap_view
 from fakegpu_lab.driver.copies.transfer import HANDLERS, usable
-from fakegpu_lab.driver.cost.work import kernel, streaming
+from fakegpu_lab.driver.cost.launching import kernel
+from fakegpu_lab.driver.cost.work import streaming
 from fakegpu_lab.driver.dispatch import general
 from fakegpu_lab.driver.tensor_api import storage
 from fakegpu_lab.hardware.buffer import Buffer
@@ -22,22 +23,20 @@ from fakegpu_lab.hardware.buffer import Buffer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.cost.op import Op
+    from fakegpu_lab.driver.cost.op import Op, Plan
     from fakegpu_lab.hardware.device import Device
 
-    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+on_first_sparse: list[Callable[[], None]] = []
+"""Called when the first sparse tensor is made: earlier plans ignore sparse tensors (`adopting_new_parts`)."""
 
-forget_plans: list[Callable[[], None]] = []
-"""Called when the first sparse tensor is made: plans made before need not know of any (`heeding`)."""
-
-_seen: list[bool] = []
+_any_sparse: list[bool] = []
 
 
 def adopt_parts(inner: torch.Tensor, device: Device) -> Buffer:
-    """Give the parts of a sparse inner tensor device memory, where they have none; the buffer of the tensor itself."""
-    if not _seen:
-        _seen.append(True)
-        for forget in forget_plans:
+    """Give the parts of a sparse inner tensor device memory, unless they have it; returns the tensor's empty buffer."""
+    if not _any_sparse:
+        _any_sparse.append(True)
+        for forget in on_first_sparse:
             forget()
     for part in sparse_parts(inner):
         _buffer(part, device)
@@ -54,9 +53,9 @@ def _buffer(part: torch.Tensor, device: Device) -> Buffer:
 SparseCudaTensor._adopt_parts = staticmethod(adopt_parts)
 
 
-def heeding(op: Op, plan: Plan) -> Plan:
-    """`plan`, and the memory of what it writes into a sparse tensor; unchanged as long as there is none."""
-    if not (_seen and op.written):
+def adopting_new_parts(op: Op, plan: Plan) -> Plan:
+    """`plan`, followed by memory for the parts that it writes; unchanged before the first sparse tensor."""
+    if not (_any_sparse and op.written):
         return plan
 
     def writing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -69,25 +68,25 @@ def heeding(op: Op, plan: Plan) -> Plan:
 
 
 def layout(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.layout:
-    """``prim::layout``: C++ asks for the layout of a tensor that was made with ``dispatch_layout``."""
+    """``prim::layout``: the layout of a tensor that was made with ``dispatch_layout``."""
     return args[0]._inner.layout  # type: ignore[no-any-return]
 
 
-ANSWERS = {torch.ops.prim.layout.default: layout}
-"""Questions of C++ that are no ops: they have no schema in the dispatcher."""
+QUERIES = {torch.ops.prim.layout.default: layout}
+"""Calls from C++ that are not ops and have no schema in the dispatcher."""
 
 
 def part(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``indices()``, ``values()`` and their like: a view with the part's own memory."""
+    """``indices()``, ``values()`` and so on: a view with the part's own memory."""
     if args[0].__class__ is not FakeCudaTensor:
-        return NotImplemented  # a jagged tensor has values, too
+        return NotImplemented  # a jagged tensor has `values`, too
     source = usable(args[0])
     inner = op.func._op(source._inner)
     return wrap_view(inner, source._device, _buffer(inner, source._device))
 
 
 def from_parts(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A sparse tensor over the memory of its parts; a part that C++ converts or copies gets its own."""
+    """A sparse tensor that uses the memory of its parts; parts that C++ converts or copies get their own."""
     for argument in args:
         if argument.__class__ is FakeCudaTensor:
             storage.of(usable(argument))
@@ -95,7 +94,7 @@ def from_parts(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def to_dense(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``to_dense()``: the device is asked for all of it before the host computes."""
+    """``to_dense()``: takes all its memory on the device before the host computes."""
     source = usable(args[0])
     device, inner = source._device, source._inner
     dtype = args[1] if len(args) > 1 else kwargs.get("dtype")

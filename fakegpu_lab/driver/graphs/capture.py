@@ -191,7 +191,7 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
     outer = host.op, host.note
     host.op, host.note = (func, args, sys._getframe(1)), None
     try:
-        capture = graph_capture.here_capture()
+        capture = graph_capture.current_capture()
         if isinstance(capture, GraphCapture):
             with torch._C.DisableTorchFunction():
                 return capture.run(func, types, args, kwargs or {})

@@ -38,10 +38,10 @@ def replay(capture: GraphCapture) -> None:
     device = capture.device
     stream = host.streams[device]
     if device.retired:
-        raise device_asserts.gone(device)
+        raise device_asserts.retired_error(device)
     around = stream.capture
     if any(capture.offsets.values()):
-        graph_capture.assert_not("Cannot prepare for replay during capturing stage.")
+        graph_capture.assert_not_capturing("Cannot prepare for replay during capturing stage.")
     if isinstance(around, GraphCapture):  # a child graph
         around.add(stream, *capture.nodes)
         around.steps += capture.steps

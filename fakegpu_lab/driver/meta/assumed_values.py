@@ -1,15 +1,15 @@
-"""``compute="meta"``: what torch's own Python code is told when it reads a value to go on.
+"""``compute="meta"``: the values that torch's own Python code gets when it reads a tensor.
 
-A user's ``loss.item()`` is an error. But some of torch's functions read a tensor themselves, on a card too, only to
-find out which way to go; these are told what holds in a run where all is well, so that a program need not be changed:
+A user's ``loss.item()`` is an error. But some of torch's functions read a tensor themselves, also on a real GPU, to
+decide how to continue. They get the values of a run without problems, so that programs work unchanged:
 
 - `GradScaler` finds no infinite gradient and steps;
-- a square mask given to `nn.Transformer` without ``is_causal`` is taken for the causal one;
-- `nn.init.trunc_normal_` draws anew as often as is to be expected for so many elements;
+- a square mask passed to `nn.Transformer` without ``is_causal`` counts as the causal one;
+- `nn.init.trunc_normal_` redraws as often as expected for that number of elements;
 - `AveragedModel` copies the parameters at its first update and averages at the others;
-- the numbers that `ASGD` and `Adafactor` compute on the host are made of ones.
+- the numbers that `ASGD` and `Adafactor` compute on the host are computed from ones.
 
-The copies to the host that such reads are on a card are counted.
+On a real GPU such a read is a copy to the host, so it is counted as one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def _assuming(function: Any, answers: Callable[..., Iterator[Any]]) -> Any:
-    """`function`, whose reads are answered by `answers(*its arguments)`, one after the other."""
+    """`function`, whose reads get the values of the iterator `answers(*arguments)`, one after the other."""
 
     @functools.wraps(function)
     def assuming(*args: Any, **kwargs: Any) -> Any:
@@ -57,13 +57,13 @@ def _yes(*args: Any, **kwargs: Any) -> Iterator[Any]:
 
 
 def _redraws(tensor: torch.Tensor, mean: float, std: float, a: float, b: float, **kwargs: Any) -> Iterator[Any]:
-    """Whether a sample lies outside [a, b], asked after every draw: yes, then no.
+    """Whether a sample is outside [a, b], read after every draw: True for each redraw, then False.
 
-    A draw is outside with probability q; the longest of N such series is drawn anew about
+    A draw is outside with probability q. The element that needs most of N is redrawn about
     ``(ln N + 0.577) / ln(1/q) - 1/2`` times (the mean of the maximum of N geometric variables).
     """
     inside = _normal_cdf((b - mean) / std) - _normal_cdf((a - mean) / std)
-    if inside <= 0.3:  # there, uniform candidates are held against the density
+    if inside <= 0.3:  # torch then rejects uniform candidates by the density
         peak = math.exp(-0.5 * ((max(a, min(mean, b)) - mean) / std) ** 2)
         inside *= std * math.sqrt(2 * math.pi) / ((b - a) * peak)
     outside = min(max(1 - inside, 1e-12), 1 - 1e-12)
@@ -76,7 +76,7 @@ def _normal_cdf(x: float) -> float:
 
 
 _averaged: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
-"""Every AveragedModel that was updated."""
+"""Every AveragedModel that has been updated."""
 
 
 def _first_update(model: Any, *args: Any) -> Iterator[Any]:
@@ -88,7 +88,7 @@ def _first_update(model: Any, *args: Any) -> Iterator[Any]:
 
 
 def _maybe_opt_step(self: Any, optimizer: Any, optimizer_state: Any, *args: Any, **kwargs: Any) -> Any:
-    """`GradScaler._maybe_opt_step`, to which no gradient is infinite."""
+    """`GradScaler._maybe_opt_step`, for which no gradient is infinite."""
     for found in optimizer_state["found_inf_per_device"].values():
         if found.__class__ is FakeCudaTensor:
             transfer.count_copy(transfer.usable(found)._device, None, found.element_size())
@@ -96,7 +96,7 @@ def _maybe_opt_step(self: Any, optimizer: Any, optimizer_state: Any, *args: Any,
 
 
 def install(patches: Patches) -> None:
-    """Patch those functions; for a machine that computes no values."""
+    """Patch these functions, for a machine that computes no values."""
     init: Any = torch.nn.init
     swa: Any = swa_utils
     for owner, name, answers in (

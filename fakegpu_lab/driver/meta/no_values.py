@@ -1,8 +1,8 @@
-"""``compute="meta"``: tensors with shapes and memory, and no numbers.
+"""``compute="meta"``: shape functions that torch lacks, and errors of ops that need values.
 
-The inner tensors live on torch's meta device, so a kernel costs microseconds and no RAM, and everything that is
-counted is counted as ever. Two things remain: the ops for which torch has no shape function, or one that keeps other
-tensors than the kernel does (`SHAPES`), and the errors of those whose result depends on values (`explained`).
+The inner tensors live on torch's meta device, so a kernel costs microseconds and no RAM, and everything is counted as
+usual. Left to do are ops without a shape function, or with one that saves other tensors than the kernel (`SHAPES`), and
+the errors of ops whose result depends on values (`explained`).
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ def _like(position: int) -> Callable[..., Tensor]:
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """An op that only writes to its arguments."""
+    """For an op that only writes to its arguments."""
 
 
 def _geqrf(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """BatchLinearAlgebra.cpp, `geqrf`: the factors column by column, and one scalar a reflector."""
+    """BatchLinearAlgebra.cpp, `geqrf`: the factors in column-major order, and one scalar for each reflector."""
     taus = matrix.new_empty((*matrix.shape[:-2], min(matrix.shape[-2:])))
     return torch.empty_like(matrix.mT, memory_format=torch.contiguous_format).mT, taus
 
 
 def _batch_norm(call: Callable[..., Any], training: int) -> Callable[..., Any]:
-    """In evaluation nothing is saved for backward (Normalization.cpp), where the shape function keeps two vectors."""
+    """In evaluation nothing is saved for backward (Normalization.cpp), but the shape function saves two vectors."""
 
     def batch_norm(source: Tensor, *rest: Any) -> Any:
         results = call(source, *rest)
@@ -54,7 +54,7 @@ def _batch_norm(call: Callable[..., Any], training: int) -> Callable[..., Any]:
 
 
 def _convolution(source: Tensor, weight: Tensor, *rest: Any) -> Tensor:
-    """Channels last if one of the two is (`cudnn_conv_suggest_memory_format` in native/ConvUtils.h)."""
+    """Channels last, if source or weight is (`cudnn_conv_suggest_memory_format` in native/ConvUtils.h)."""
     result: Tensor = torch.ops.aten.convolution.default(source, weight, *rest)
     last = torch.channels_last if result.dim() == 4 else torch.channels_last_3d
     if result.dim() in (4, 5) and any(
@@ -76,30 +76,30 @@ SHAPES: dict[str, Callable[..., Any]] = {
     "ones_like": torch.empty_like,
     "zeros_like": torch.empty_like,
 }
-"""What stands in for the ops of these names."""
+"""Replacements for the shape functions of these ops."""
 
 
 _ELEMENTWISE = {"add", "addcdiv", "addcmul", "div", "lerp", "mul", "neg", "reciprocal", "sqrt", "sub"}
-"""Where all tensors are of one shape and one floating dtype, so is the result; also in place, and of lists."""
+"""If all tensors have one shape and one floating dtype, so does the result; also in place, and of foreach ops."""
 
 
 def kernel(op: Op) -> Callable[..., Any]:
-    """What computes `op` on the inner tensors of this machine."""
+    """The function that computes `op` on the inner tensors of this machine."""
     if not current.meta():
         return op.call
     call = SHAPES.get(op.name, op.call)
     if op.name in ("native_batch_norm", "_native_batch_norm_legit"):
         call = _batch_norm(call, op.position["training"])
-    if shape_cache.follow(op):
-        return shape_cache.remembered(call)
+    if shape_cache.is_cacheable(op):
+        return shape_cache.cached(call)
     name = op.name.removeprefix("_foreach_")
     if name.removesuffix("_") in _ELEMENTWISE and not op.outs:
         return _in_place(call) if name == op.name else _foreach(call, in_place=name.endswith("_"))
     return call
 
 
-# torch's shape functions of these are written in Python and take a third of a millisecond. A model of 70 billion
-# parameters has thousands of tensors, and an optimizer a dozen of these ops for each.
+# Torch's shape functions of these are written in Python and take 0.3 ms. A model of 70 billion parameters has thousands
+# of tensors, and an optimizer runs a dozen of these ops for each.
 
 
 def _in_place(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -125,7 +125,7 @@ def _foreach(call: Callable[..., Any], *, in_place: bool) -> Callable[..., Any]:
 
 
 def _alike(first: Tensor, rest: tuple[Any, ...]) -> bool:
-    """Whether the tensors among `rest` are as the first, and the result of an elementwise op too."""
+    """Whether the tensors in `rest` have the shape and dtype of the first, and so has an elementwise op's result."""
     if not first.is_floating_point():
         return False
     shape, dtype = first.shape, first.dtype
@@ -149,16 +149,16 @@ _SIGNS = (
 
 
 def explained(func: Any, error: Exception) -> Exception:
-    """`error` as one that names the mode and the way out, if it comes from there being no values; else itself."""
+    """`error`; if values are missing, an error that says so and what to do instead."""
     if not current.meta() or not isinstance(error, RuntimeError) or isinstance(error, NoValuesError):
         return error
     text = str(error)
     if any(sign in text for sign in _SIGNS):
         return no_values(f"torch.{func._schema.name.partition('::')[2]}")
-    for pattern, told in _SENTENCES:
+    for pattern, message in _MESSAGES:
         match = pattern.search(text)
         if match is not None:
-            return RuntimeError(told(*([int(n) for n in group.split(",") if n.strip()] for group in match.groups())))
+            return RuntimeError(message(*([int(n) for n in group.split(",") if n.strip()] for group in match.groups())))
     return error
 
 
@@ -178,11 +178,11 @@ def _cannot_multiply(a: list[int], b: list[int]) -> str:
     return f"mat1 and mat2 shapes cannot be multiplied ({a[0]}x{a[1]} and {b[0]}x{b[1]})"
 
 
-_SENTENCES: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
+_MESSAGES: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
     (
         re.compile(r"at index 1 had torch\.Size\(\[(.*?)\]\); but expected shape should be broadcastable to \[(.*?)\]"),
         _cannot_broadcast,
     ),
     (re.compile(r"a and b must have same reduction dim, but got \[(.*?)\] X \[(.*?)\]"), _cannot_multiply),
 )
-"""What torch's Python shape functions say in words of their own, and kernels in others."""
+"""Errors of torch's Python shape functions, and a function that gives the kernel's message."""

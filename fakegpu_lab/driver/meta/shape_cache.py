@@ -1,8 +1,8 @@
-"""What torch's shape functions said, kept: under ``compute="meta"`` a program asks them the same again and again.
+"""A cache for torch's shape functions, which a program calls again and again under ``compute="meta"``.
 
-Most of them are written in Python and take a third of a millisecond, some two (``layer_norm``), and a training step
-has thousands of ops. What they say follows from sizes, strides and dtypes of the tensors and from the other arguments;
-torch's own FakeTensorMode keeps it for the same reason (`torch/_subclasses/fake_tensor.py`, its dispatch cache).
+Most of them are written in Python and take 0.3 ms, some 2 ms (``layer_norm``), and a training step has thousands of
+ops. Their results follow from sizes, strides and dtypes of the tensors and from the other arguments. Torch's own
+FakeTensorMode has such a cache for the same reason (`torch/_subclasses/fake_tensor.py`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.driver.cost.op import Op
 
-MOST = 4096
-"""Answers kept of an op: sizes that never come again must not fill the memory."""
+MAX_ENTRIES = 4096
+"""Entries for one op: sizes that never come again must not fill the memory."""
 
 _PLAIN = frozenset(
     (type(None), bool, int, float, complex, str, torch.dtype, torch.layout, torch.memory_format, torch.device)
@@ -30,14 +30,14 @@ _empty_strided = torch.empty_strided
 _strided = torch.strided
 
 
-def follow(op: Op) -> bool:
-    """Whether the results of `op` are new tensors that follow from its arguments."""
+def is_cacheable(op: Op) -> bool:
+    """Whether the results of `op` are new tensors that depend only on the kind of its arguments."""
     fresh = op.only_tensors and not any(op.returns) and not op.written and not op.random
     return fresh and bool(op.tensors or op.has_lists)
 
 
-def remembered(call: Callable[..., Any]) -> Callable[..., Any]:
-    """`call`, which is asked once for each kind of arguments."""
+def cached(call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call`, called once for each kind of arguments."""
     known: dict[Any, Callable[[], Any] | None] = {}
 
     def shape(*args: Any, **kwargs: Any) -> Any:
@@ -49,9 +49,9 @@ def remembered(call: Callable[..., Any]) -> Callable[..., Any]:
             made = known[key]
         except KeyError:
             result = call(*args, **kwargs)
-            if len(known) >= MOST:
+            if len(known) >= MAX_ENTRIES:
                 known.clear()
-            known[key] = _maker(result, tree_leaves((args, kwargs)))
+            known[key] = _factory(result, tree_leaves((args, kwargs)))
             return result
         return made() if made is not None else call(*args, **kwargs)
 
@@ -59,16 +59,16 @@ def remembered(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _key(values: Iterable[Any]) -> tuple[Any, ...] | None:
-    """What results follow from; None if these are not all plain values and plain tensors of torch's meta device."""
+    """All that results depend on; None if an argument is neither a plain value nor a plain meta tensor."""
     key: list[Any] = []
     for value in values:
         kind = value.__class__
         if kind is torch.Tensor:
-            if not _usual(value):
+            if not _is_plain(value):
                 return None
             key.append((value.shape, value.stride(), value.dtype))
         elif kind in _PLAIN:
-            key.append((kind, value))  # 1, 1.0 and True are equal, and promote otherwise
+            key.append((kind, value))  # 1, 1.0 and True are equal, but promote differently
         elif kind is list or kind is tuple:
             inner = _key(value)
             if inner is None:
@@ -79,32 +79,32 @@ def _key(values: Iterable[Any]) -> tuple[Any, ...] | None:
     return tuple(key)
 
 
-def _usual(tensor: torch.Tensor) -> bool:
+def _is_plain(tensor: torch.Tensor) -> bool:
     return tensor.is_meta and tensor.layout is _strided and not tensor.is_conj() and not tensor.is_neg()
 
 
-def _maker(result: Any, arguments: list[Any]) -> Callable[[], Any] | None:
-    """What makes such results again; None if they are more than sizes, strides and dtypes say."""
+def _factory(result: Any, arguments: list[Any]) -> Callable[[], Any] | None:
+    """A function that makes such results again; None if sizes, strides and dtypes do not describe them."""
     others = [one for one in arguments if isinstance(one, torch.Tensor)]
     if isinstance(result, torch.Tensor):
-        described = _described(result, others)
-        return None if described is None else lambda: _made(described)
+        description = _describe(result, others)
+        return None if description is None else lambda: _new(description)
     several = []
     for one in result:
-        several.append(None if one is None else _described(one, others))
+        several.append(None if one is None else _describe(one, others))
         if one is not None and several[-1] is None:
             return None
         others.append(one)
     kind: Any = result.__class__  # tuple, or one of torch.return_types
-    return lambda: kind([found and _made(found) for found in several])
+    return lambda: kind([found and _new(found) for found in several])
 
 
-Described = tuple[torch.Size, tuple[int, ...], torch.dtype]
+Description = tuple[torch.Size, tuple[int, ...], torch.dtype]
 
 
-def _described(tensor: Any, others: list[Any]) -> Described | None:
-    """Size, strides and dtype of a new tensor; None if it has more storage than these take, or another's."""
-    if tensor.__class__ is not torch.Tensor or not _usual(tensor):
+def _describe(tensor: Any, others: list[Any]) -> Description | None:
+    """Shape, strides and dtype of a new tensor; None if its storage is larger than these need, or another's."""
+    if tensor.__class__ is not torch.Tensor or not _is_plain(tensor):
         return None
     shape, strides = tensor.shape, tensor.stride()
     last = sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
@@ -116,15 +116,15 @@ def _described(tensor: Any, others: list[Any]) -> Described | None:
     return shape, strides, tensor.dtype
 
 
-def _made(described: Described) -> torch.Tensor:
-    shape, strides, dtype = described
+def _new(description: Description) -> torch.Tensor:
+    shape, strides, dtype = description
     return _empty_strided(shape, strides, dtype=dtype, device="meta")
 
 
-_like = remembered(torch.empty_like)
+_like = cached(torch.empty_like)
 
 
 def like(tensor: torch.Tensor) -> torch.Tensor:
-    """`torch.empty_like`, without its Python."""
+    """`torch.empty_like`, cached."""
     made: torch.Tensor = _like(tensor)
     return made

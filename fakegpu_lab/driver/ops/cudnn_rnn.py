@@ -19,8 +19,9 @@ from fakegpu_lab.driver.base.device_memory import new, take_bytes
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap, wrap_view
 from fakegpu_lab.driver.copies import transfer
+from fakegpu_lab.driver.cost.launching import kernel
 from fakegpu_lab.driver.cost.products import product
-from fakegpu_lab.driver.cost.work import Work, kernel
+from fakegpu_lab.driver.cost.work import Work
 from fakegpu_lab.driver.ops import cudnn_rnn_values as values
 from fakegpu_lab.driver.ops.cudnn_rnn_values import GRU, LSTM, RELU, TANH, Call
 from fakegpu_lab.driver.ops.cudnn_rnn_weights import (
@@ -109,7 +110,7 @@ def _device_and_arguments(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any])
     device = device_check.resolve(op, tensors, args)
     assert device is not None
     if device.retired:
-        raise device_asserts.gone(device)
+        raise device_asserts.retired_error(device)
     return device, named
 
 

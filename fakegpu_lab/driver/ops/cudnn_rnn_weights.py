@@ -11,7 +11,7 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base.device_memory import take, take_bytes
 from fakegpu_lab.driver.base.metadata import sync_metadata
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, share, wrap, wrap_view
-from fakegpu_lab.driver.cost.work import kernel
+from fakegpu_lab.driver.cost.launching import kernel
 from fakegpu_lab.driver.placement import dtypes
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def flatten(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     first = weights[0]
     device = first._device
     if device.retired:
-        raise device_asserts.gone(device)
+        raise device_asserts.retired_error(device)
     buffer = take_bytes(device, length * first.element_size())
     whole = torch.zeros(length, dtype=first.dtype, device=first._inner.device)
     flat = wrap(whole, device, buffer)

@@ -16,7 +16,8 @@ from fakegpu_lab.driver.base.device_memory import new, take_bytes
 from fakegpu_lab.driver.base.half_precision import widened
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.copies import transfer
-from fakegpu_lab.driver.cost.work import launched, nbytes_of
+from fakegpu_lab.driver.cost.launching import launched
+from fakegpu_lab.driver.cost.work import nbytes_of
 from fakegpu_lab.driver.placement import device_check
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _kernel(compute: Callable[..., Any]) -> Callable[[Op, tuple[Any, ...], dict[
         device = device_check.resolve(op, [(n, v) for n, v in named if isinstance(v, torch.Tensor)], args)
         assert device is not None
         if device.retired:
-            raise device_asserts.gone(device)
+            raise device_asserts.retired_error(device)
         inner = [v._inner if v.__class__ is FakeCudaTensor else v for v in values]
         results = compute(device, *inner)
         launched(op, device, inner, results, nbytes_of(inner))

@@ -21,7 +21,8 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base.device_memory import new, take_bytes
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.cost import products
-from fakegpu_lab.driver.cost.work import Work, kernel
+from fakegpu_lab.driver.cost.launching import kernel
+from fakegpu_lab.driver.cost.work import Work
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
 from fakegpu_lab.driver.placement.preflight import HARMLESS
 from fakegpu_lab.hardware.time.clock import here, launch
@@ -82,7 +83,7 @@ def linear_backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         return NotImplemented  # a wrapper subclass around device tensors unwraps itself
     device = grad._device
     if device.retired:
-        raise device_asserts.gone(device)
+        raise device_asserts.retired_error(device)
     inputs, rows, matrix = source._inner, grad._inner, weight._inner
     shape, kernel_shape = inputs.shape, matrix.shape
     features = shape[-1]

@@ -47,7 +47,7 @@ def _factory(name: str) -> Callable[..., FakeCudaTensor]:
     def factory(*args: Any, device: torch.device | None = None, **kwargs: Any) -> FakeCudaTensor:
         where = current.device(device.index if device is not None else None)
         if where.retired:
-            raise device_asserts.gone(where)
+            raise device_asserts.retired_error(where)
         kwargs.pop("pin_memory", None)
         inner_args = [inner_of(value) for value in args]
         options = {key: inner_of(value) for key, value in kwargs.items()}
@@ -75,7 +75,7 @@ def to_copy(source: torch.Tensor, *, device: torch.device | None = None, **optio
         )
     where = current.device(device.index)
     if where.retired:
-        raise device_asserts.gone(where)
+        raise device_asserts.retired_error(where)
     inner = source.clone()
     count_copy(None, where, inner.nbytes, non_blocking=bool(options.get("non_blocking")))
     return new(inner, where)

@@ -13,7 +13,8 @@ import torch
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.cost.work import launched, nbytes_of
+from fakegpu_lab.driver.cost.launching import launched
+from fakegpu_lab.driver.cost.work import nbytes_of
 from fakegpu_lab.driver.placement import device_check
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def _kernel(compute: Callable[..., tuple[Any, ...]]) -> Callable[[Op, tuple[Any,
         device = device_check.resolve(op, tensors, args)
         assert device is not None
         if device.retired:
-            raise device_asserts.gone(device)
+            raise device_asserts.retired_error(device)
         inner = [a._inner if a.__class__ is FakeCudaTensor else a for a in args]
         results = compute(*inner)
         launched(op, device, inner, results, nbytes_of(inner))

@@ -1,7 +1,7 @@
-"""Which device an op runs on, and CUDA's sentence when its tensors disagree.
+"""The device an op runs on, and CUDA's error if its tensors are on different devices.
 
-The order of CUDA's checks matters, because the first that fails is the one that speaks; `placement_checks` has those
-that many ops share, `placement_rules` the ops with rules of their own.
+The order of the checks matters: the first that fails raises its error. `shared_checks` has the checks that many ops
+share, `rules` the ops with rules of their own.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.placement.table import check, lets_scalars_in
+from fakegpu_lab.driver.placement.table import accepts_cpu_scalar, check
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.cost.op import Op
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
 
 _RESULT_BESIDE_SELF = {"index_put", "_unsafe_index_put", "index_fill", "fill"}
-"""Functional ops that let a CPU `self` take values or indices from a device."""
+"""Functional ops in which a CPU `self` may take values or indices from a device."""
 
 
 def resolve(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> Device | None:
-    """The device of an op with these tensors among `args`; None where its lists must be taken tensor by tensor.
+    """The device of an op with these tensors in `args`; None if its lists must be computed tensor by tensor.
 
     Raises
     ------
     RuntimeError
-        CUDA's error, if the tensors are on several devices and the op wants one.
+        CUDA's error, if the tensors are on several devices and the op needs one.
     """
     device: Device | None = None
     hosts = 0
@@ -39,20 +39,24 @@ def resolve(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> Device | None:
             device = tensor._device
         elif tensor._device is not device:
             one_card = False
-    if one_card and (hosts == 0 or (hosts == 1 and host.dim() == 0 and lets_scalars_in(op))):
+    if one_card and (hosts == 0 or (hosts == 1 and host.dim() == 0 and accepts_cpu_scalar(op))):
         return device
     if op.name.startswith("_foreach_") and _apart(op, tensors):
         return None
     check(op, tensors, args)
-    if op.written:  # an op runs where it writes, if that is a device
-        for name, tensor in tensors:
-            if name == op.written[0] and tensor.__class__ is FakeCudaTensor:
-                return tensor._device
-    return device
+    return _written_device(op, tensors) or device
+
+
+def _written_device(op: Op, tensors: Tensors) -> Device | None:
+    """The device of the tensor that the op writes: the op runs there."""
+    for name, tensor in tensors:
+        if op.written and name == op.written[0] and tensor.__class__ is FakeCudaTensor:
+            return tensor._device
+    return None
 
 
 def _apart(op: Op, tensors: Tensors) -> bool:
-    """Whether a foreach op leaves its fused kernel: its lists are on several devices, and not of one tensor each."""
+    """Whether a foreach op cannot use its fused kernel: its lists, of several tensors, are on several devices."""
     if op.name == "_foreach_copy_":
         return True
     scalar = ("other", "scalars") if op.schema.overload_name == "Tensor" else ()
@@ -62,5 +66,5 @@ def _apart(op: Op, tensors: Tensors) -> bool:
 
 
 def result_on_host(op: Op, tensors: Tensors) -> bool:
-    """Whether the op's new tensor is a CPU tensor, although there are device tensors among its arguments."""
+    """Whether the op's new tensor is a CPU tensor, although some arguments are device tensors."""
     return op.name in _RESULT_BESIDE_SELF and tensors[0][1].__class__ is not FakeCudaTensor

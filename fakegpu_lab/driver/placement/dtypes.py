@@ -1,7 +1,7 @@
-"""Which dtypes CUDA's kernels take, where the CPU's take others, and what CUDA says of a wrong one.
+"""Dtypes that CUDA's kernels refuse although the CPU's take them, and the CPU's errors in CUDA's words.
 
-Two halves: what the CPU would compute and CUDA refuses (`guarded`), and CPU errors told as CUDA tells them (`as_cuda`).
-All of it was compared with a CUDA build of torch 2.14, sentence by sentence (tests/driver/placement_cases.py).
+`with_dtype_checks` refuses what only the CPU could compute; `as_cuda` rewords errors of the CPU's kernels. All of it
+was compared with a CUDA build of torch 2.14, message by message (tests/driver/placement_cases.txt).
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from fakegpu_lab.driver.placement import refusals
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.cost.op import Op
-
-    Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+    from fakegpu_lab.driver.cost.op import Op, Plan
 
 _SCALAR_TYPES = {
     torch.int64: "Long", torch.int32: "Int", torch.int16: "Short", torch.int8: "Char", torch.uint8: "Byte",
@@ -36,7 +34,7 @@ _SCALAR_TYPES |= _FLOAT8
 _INTEGERS = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool))
 _NOT_MULTIPLIED = _INTEGERS | frozenset(_FLOAT8)
 
-# The dispatch macro's name in the CUDA kernel, of ops that have an integer kernel on the CPU only.
+# Ops with an integer kernel only on the CPU: the name in the dispatch macro of their CUDA kernel.
 _NO_INTEGERS = {
     "linear": "addmm_cuda", "mm": "addmm_cuda", "addmm": "addmm_cuda", "addmm_": "addmm_cuda", "addbmm": "addmm_cuda",
     "bmm": "baddbmm_cuda", "baddbmm": "baddbmm_cuda", "baddbmm_": "baddbmm_cuda",
@@ -66,8 +64,8 @@ def scalar_type(dtype: torch.dtype) -> str:
     return _SCALAR_TYPES.get(dtype) or str(dtype).removeprefix("torch.").replace("uint", "UInt")
 
 
-def guarded(op: Op, plan: Plan) -> Plan:
-    """`plan`, refusing what only the CPU could compute; unchanged for most ops."""
+def with_dtype_checks(op: Op, plan: Plan) -> Plan:
+    """`plan`, after a check that refuses what only the CPU could compute; unchanged for most ops."""
     kernel = _NO_INTEGERS.get(op.name)
     if kernel is not None and not op.outs:
         return _without_integers(plan, kernel)
@@ -78,7 +76,7 @@ def guarded(op: Op, plan: Plan) -> Plan:
 def _without_integers(plan: Plan, kernel: str) -> Plan:
     def floating(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         dtype = args[0].dtype
-        result = plan(args, kwargs)  # what is wrong with shapes is told first
+        result = plan(args, kwargs)  # errors about shapes come first
         if dtype in _NOT_MULTIPLIED:
             raise NotImplementedError(f"\"{kernel}\" not implemented for '{_SCALAR_TYPES[dtype]}'")
         return result
@@ -108,16 +106,16 @@ def _layer_norm(
     source: torch.Tensor, shape: Any, weight: torch.Tensor | None, bias: torch.Tensor | None = None, *rest: Any
 ) -> None:
     """cuda/layer_norm_kernel.cu: `gamma`, and then `beta`, are read as the input's type."""
-    _same_type(source, weight)
-    _same_type(source, bias)
+    _check_same_type(source, weight)
+    _check_same_type(source, bias)
 
 
 def _group_norm(source: torch.Tensor, weight: torch.Tensor | None, *rest: Any) -> None:
     """cuda/group_norm_kernel.cu: `gamma` is read as the input's type."""
-    _same_type(source, weight)
+    _check_same_type(source, weight)
 
 
-def _same_type(source: torch.Tensor, weight: torch.Tensor | None) -> None:
+def _check_same_type(source: torch.Tensor, weight: torch.Tensor | None) -> None:
     if weight is not None and weight.dtype is not source.dtype and weight.is_cuda and source.is_cuda:
         raise RuntimeError(
             f"expected scalar type {_SCALAR_TYPES[source.dtype]} but found {_SCALAR_TYPES[weight.dtype]}"
@@ -145,8 +143,8 @@ _CHECKS: dict[str, Callable[..., None]] = {
 
 _NOT_IMPLEMENTED = re.compile(r'^"(\w+)" not implemented for')
 
-# Names in the CPU's dispatch macros whose CUDA namesake does not merely end in _cuda for _cpu.
-_KERNELS = {
+# Names in the CPU's dispatch macros, and their names on CUDA, where these do not just end in _cuda instead of _cpu.
+_CUDA_KERNELS = {
     "addmm_impl_cpu_": "addmm_cuda", "softmax_lastdim_kernel_impl": "host_softmax",
     "log_softmax_lastdim_kernel_impl": "host_softmax", "softmax_kernel_impl": "host_softmax",
     "log_softmax_kernel_impl": "host_softmax", "GeluKernelImpl": "GeluCUDAKernelImpl",
@@ -166,19 +164,21 @@ _KERNELS = {
 
 
 def as_cuda(error: Exception) -> Exception:
-    """`error` as the CUDA kernel words it; itself where the two agree."""
+    """`error` in the words of the CUDA kernel; unchanged if both use the same words."""
     if not isinstance(error, RuntimeError):
         return error
     text = str(error)
     if "DefaultCPUAllocator: can't allocate memory" in text:
         return cuda_messages.no_host_memory()
-    told = _NOT_IMPLEMENTED.sub(lambda match: f'"{_cuda_kernel(match[1])}" not implemented for', text)
-    told = told.replace("expected m1 and m2 to have the same dtype", "expected mat1 and mat2 to have the same dtype")
-    if "while checking arguments for" in told:  # TensorUtils.cpp names the type of a tensor
-        told = re.sub(r"\btorch\.(\w+Tensor)\b", r"torch.cuda.\1", told)
-        told = re.sub(r"\bCPU(\w+Type)\b", r"CUDA\1", told)
-    return error if told == text else type(error)(told)
+    reworded = _NOT_IMPLEMENTED.sub(lambda match: f'"{_cuda_kernel(match[1])}" not implemented for', text)
+    reworded = reworded.replace(
+        "expected m1 and m2 to have the same dtype", "expected mat1 and mat2 to have the same dtype"
+    )
+    if "while checking arguments for" in reworded:  # TensorUtils.cpp names the type of a tensor
+        reworded = re.sub(r"\btorch\.(\w+Tensor)\b", r"torch.cuda.\1", reworded)
+        reworded = re.sub(r"\bCPU(\w+Type)\b", r"CUDA\1", reworded)
+    return error if reworded == text else type(error)(reworded)
 
 
 def _cuda_kernel(name: str) -> str:
-    return _KERNELS.get(name) or re.sub(r"(_vml)?_cpu$", "_cuda", name)
+    return _CUDA_KERNELS.get(name) or re.sub(r"(_vml)?_cpu$", "_cuda", name)

@@ -1,8 +1,8 @@
-"""What torch itself says about its CUDA kernels: a reader of the ``native_functions.yaml`` that every wheel carries.
+"""Reads torch's list of CUDA kernels: the ``native_functions.yaml`` that is in every wheel.
 
-torchgen writes, before each CUDA kernel, a check that its tensors share a device (torchgen/dest/
-register_dispatch_key.py, `gen_device_check`), unless the op's entry says ``device_check: NoCheck``. The name that the
-check's error gives is the generated function's, which depends on the entry as well. Read on the first mismatch only.
+torchgen generates, before each CUDA kernel, a check that its tensors share a device (torchgen/dest/
+register_dispatch_key.py, `gen_device_check`), unless the op's entry says ``device_check: NoCheck``. The error names the
+generated function, whose name also depends on the entry. The file is read at the first mismatch.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def _entries() -> dict[str, str]:
 
 @cache
 def checked_kernel(name: str, out: bool = False) -> str | None:
-    """The generated function that checks the devices of the op `name`, without ``wrapper_CUDA_``; None if none does.
+    """The generated function that checks the devices of the op `name`, without ``wrapper_CUDA_``; None if it has none.
 
     Parameters
     ----------
     name
-        With its overload, as in the yaml: ``mm``, ``mm.out``, ``scatter_.value``.
+        The name with its overload, as in the yaml: ``mm``, ``mm.out``, ``scatter_.value``.
     out
         Whether it is an ``out=`` overload.
 

@@ -1,8 +1,8 @@
-"""Asking the device for memory before the host computes.
+"""Takes device memory before the host computes a large result.
 
-A result of 100 GiB on a 4 GiB card must fail in milliseconds and take no RAM. For most calls a cheap upper bound on
-the result's size shows that it is harmless to compute first; else the op runs once on meta tensors, which tells the
-exact sizes, and the device is asked for them. What happens on the device is the same either way.
+A result of 100 GiB on a 4 GiB GPU must fail in milliseconds and use no RAM. For most calls a cheap upper bound on the
+result's size shows that it is harmless to compute first. Else the op runs once on meta tensors, which gives the exact
+sizes, and the device is asked for them. The effect on the device is the same either way.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.device_memory import resize_bytes, take_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fakegpu_lab.driver.base.tensor import FakeCudaTensor
     from fakegpu_lab.driver.cost.op import Op
     from fakegpu_lab.hardware.buffer import Buffer
     from fakegpu_lab.hardware.device import Device
 
 SMALL = 8 * 1024
-"""Operands of so few bytes together cannot make a large result unless the op takes sizes."""
+"""Operands with at most this many bytes together cannot make a large result, unless the op takes sizes."""
 
 HARMLESS = 64 * 1024 * 1024
-"""A result of at most so many bytes may be computed before the device is asked for it."""
+"""A result of at most this many bytes may be computed before its device memory is taken."""
 
 
 def reserve(op: Op, device: Device, inner: list[Any], kwargs: dict[str, Any], nbytes: int) -> list[Buffer] | None:
-    """The storages of the op's results, taken from the device before they are computed; None if that can wait.
+    """Take the storages of the op's results before they are computed; None if that can wait.
 
     Parameters
     ----------
@@ -38,7 +40,7 @@ def reserve(op: Op, device: Device, inner: list[Any], kwargs: dict[str, Any], nb
     nbytes
         An upper bound on the bytes of the tensors among them.
     """
-    if _upper_bound(op, inner, nbytes) <= HARMLESS or current.meta():  # there, nothing is large to compute
+    if _upper_bound(op, inner, nbytes) <= HARMLESS or current.meta():  # meta tensors take no RAM
         return None
     results = on_meta(op, inner, kwargs)
     if results is None:
@@ -47,7 +49,7 @@ def reserve(op: Op, device: Device, inner: list[Any], kwargs: dict[str, Any], nb
 
 
 def reserve_outs(op: Op, outs: list[FakeCudaTensor], inner: list[Any], kwargs: dict[str, Any], nbytes: int) -> None:
-    """`reserve` for ``out=``: tensors that the op will make larger get their new storage now."""
+    """`reserve` for ``out=``: tensors that the op will enlarge get their new storage now."""
     if _upper_bound(op, inner, nbytes) <= HARMLESS:
         return
     results = on_meta(op, inner, kwargs)
@@ -58,7 +60,7 @@ def reserve_outs(op: Op, outs: list[FakeCudaTensor], inner: list[Any], kwargs: d
 
 
 def reserve_resized(tensor: FakeCudaTensor, like: Any) -> None:
-    """The device memory of a tensor that is about to be resized to a shape, or to that of a tensor."""
+    """Take the device memory of a tensor that is about to be resized to a shape, or to the shape of a tensor."""
     shape = like.shape if isinstance(like, torch.Tensor) else like
     needed = (int(tensor.storage_offset()) + prod(shape)) * tensor.element_size()
     if needed > tensor._buffer.nbytes:
@@ -66,11 +68,12 @@ def reserve_resized(tensor: FakeCudaTensor, like: Any) -> None:
 
 
 def _upper_bound(op: Op, inner: list[Any], nbytes: int) -> int:
-    """A bound on the bytes of the op's results, cheap to find and rarely far too high."""
+    """A bound on the bytes of the op's results: quick to compute and rarely far too high."""
     if op.no_growth:
         return 2 * nbytes
-    if op.name == "convolution":
-        return _convolution_bound(inner)
+    special = _BOUNDS.get(op.name)
+    if special is not None and (known := special(inner)) is not None:
+        return known
     bound = max(nbytes, 16)
     numels = []
     first = None
@@ -92,20 +95,31 @@ def _upper_bound(op: Op, inner: list[Any], nbytes: int) -> int:
                     bound *= item
     if len(numels) < 2 or (op.pointwise and same):
         return 8 * bound if op.pointwise else bound  # a pointwise op may widen uint8 to int64
-    if op.name == "embedding" and first is not None:
-        return int(first.shape[-1]) * first.element_size() * numels[1]
-    if first is not None and op.name in ("mm", "bmm", "addmm", "baddbmm"):
-        a, b = [argument for argument in inner if isinstance(argument, torch.Tensor)][-2:]
-        if a.dim() >= 2 and b.dim() >= 2:
-            return a.numel() // max(a.shape[-1], 1) * b.shape[-1] * 8
     return bound * prod(numels) // max(1, *numels)
 
 
+def _embedding_bound(inner: list[Any]) -> int | None:
+    """One row of the table for each index; None if they are not positional arguments."""
+    if len(inner) < 2:
+        return None
+    table, indices = inner[:2]
+    return int(table.shape[-1] * table.element_size() * indices.numel())
+
+
+def _product_bound(inner: list[Any]) -> int | None:
+    """Rows of the first factor × columns of the second, at most 8 bytes each; None if they are not matrices."""
+    matrices = [argument for argument in inner if isinstance(argument, torch.Tensor)][-2:]
+    if len(matrices) < 2 or matrices[0].dim() < 2 or matrices[1].dim() < 2:
+        return None
+    a, b = matrices
+    return int(a.numel() // max(a.shape[-1], 1) * b.shape[-1] * 8)
+
+
 def _convolution_bound(inner: list[Any]) -> int:
-    """Channels × extents of the result as if its stride were 1, or the stride's multiple where it is transposed."""
+    """Channels × extents of the result; as if the stride were 1, unless the convolution is transposed."""
     source, weight, _, stride, padding, dilation, transposed, output_padding = inner[:8]
     extents = source.shape[2:]
-    if not transposed and len(padding) == len(extents) == 2:  # the usual one, written out
+    if not transposed and len(padding) == len(extents) == 2:  # the common case, written out
         height, width = extents
         area = (height + 2 * padding[0]) * (width + 2 * padding[1])
         return int(source.shape[0] * weight.shape[0] * max(area, 1) * 8)
@@ -122,17 +136,27 @@ def _convolution_bound(inner: list[Any]) -> int:
     return int(source.shape[0] * channels * max(prod(ends), 1) * 8)
 
 
+_BOUNDS: dict[str, Callable[[list[Any]], int | None]] = {
+    "convolution": _convolution_bound,
+    "embedding": _embedding_bound,
+    **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm"), _product_bound),
+}
+"""Bounds by the op's name."""
+
+
 def on_meta(op: Op, inner: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
-    """The op's results as meta tensors, or None where it has no meta kernel (or its size depends on values)."""
-    function = op.call if op.blas and op.schema.overload_name.startswith("dtype") else op.func  # see `gaps`
+    """The op's results as meta tensors; None if it has no meta kernel, or their sizes depend on values."""
+    with_dtype = op.blas and op.schema.overload_name.startswith("dtype")  # `cuda_only_kernels` computes these
+    function = op.call if with_dtype else op.func
     try:
         results = function(
             *torch.utils._pytree.tree_map(_to_meta, inner), **torch.utils._pytree.tree_map(_to_meta, kwargs)
         )
     except (AttributeError, RuntimeError, TypeError):
-        return None  # no meta kernel; or an error that comes again, with the right words, from the real call
+        return None  # no meta kernel; or an error that the real call raises again, with the right message
     tensors = [r for r in torch.utils._pytree.tree_leaves(results) if isinstance(r, torch.Tensor)]
-    return tensors if all(t.layout is torch.strided for t in tensors) else None  # a sparse one depends on values
+    sparse = any(t.layout is not torch.strided for t in tensors)  # then the size depends on values
+    return None if sparse else tensors
 
 
 def _to_meta(value: Any) -> Any:

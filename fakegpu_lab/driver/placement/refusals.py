@@ -1,4 +1,4 @@
-"""What CUDA refuses and the CPU would compute: ops that have no CUDA kernel, and kernels that a card is too old for."""
+"""Refuses ops that have no CUDA kernel, and kernels that need a newer GPU."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from fakegpu_lab.driver.placement.native_functions import full_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
 
-    from fakegpu_lab.driver.cost.op import Op
+    from fakegpu_lab.driver.cost.op import Op, Plan
 
-# Their entries in native_functions.yaml give a kernel to the CPU and none to CUDA (a test compares the two). Left out:
-# what C++ calls in a CPU tensor's stead (attention, oneDNN's RNN), tests of torch's own, and factories.
+# Their entries in native_functions.yaml have a kernel for the CPU and none for CUDA (a test compares the two). Not
+# listed: what C++ calls only for CPU tensors (attention, oneDNN's RNN), ops for torch's own tests, and factories.
 CPU_ONLY = frozenset((
     "_add_relu", "_add_relu_", "_convert_weight_to_int4pack_for_cpu", "_weight_int4pack_mm_for_cpu",
     "_dyn_quant_matmul_4bit", "_dyn_quant_pack_4bit_weight", "_histogramdd_bin_edges", "_histogramdd_from_bin_cts",
@@ -25,8 +23,8 @@ CPU_ONLY = frozenset((
 _SPARSE = {"_sparse_mm_reduce_impl": "SparseCsrCUDA", "_sparse_mm_reduce_impl_backward": "SparseCsrCUDA"}
 
 
-def plan(op: Op) -> Callable[[tuple[Any, ...], dict[str, Any]], Any] | None:
-    """What refuses the op in torch's words, or None where CUDA has it."""
+def plan(op: Op) -> Plan | None:
+    """A plan that raises torch's error if CUDA does not have the op; else None."""
     backend = "CUDA" if op.name in CPU_ONLY else _SPARSE.get(op.name)
     if backend is None:
         return None
@@ -50,7 +48,7 @@ def scaled_mm(mat1: torch.Tensor, *rest: Any) -> None:
     Raises
     ------
     RuntimeError
-        The card is older.
+        The GPU is older.
     """
     device = getattr(mat1, "_device", None)
     if device is not None and device.profile.compute_capability < (8, 9):

@@ -1,7 +1,7 @@
-"""The ops that CUDA does not check in the common way: where each may mix devices, and its own sentence.
+"""Ops with device rules of their own: the devices that each may mix, and its own error message.
 
-Every rule takes the op and its tensors, (name in the schema, tensor) in the caller's order, and raises or lets pass.
-The source of a rule, in pytorch's tree under aten/src/ATen/native, stands beside it.
+A rule takes the op and its tensors, (name in the schema, tensor) in the caller's order. It raises CUDA's error, or
+returns if the devices are allowed. Its docstring names the source, in PyTorch's tree under aten/src/ATen/native.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from fakegpu_lab.driver.placement.shared_checks import (
-    broadcasting,
+    check_broadcast,
+    check_iterator,
+    check_one_device,
     generated_check,
-    iterator,
-    one_device,
-    two_devices,
-    wants_out,
+    raise_two_devices,
+    raise_wrong_out,
 )
 
 if TYPE_CHECKING:
@@ -29,48 +29,48 @@ if TYPE_CHECKING:
 
 
 def elementwise(op: Op, tensors: Tensors) -> None:
-    """TensorIterator's operands: what is written, then the inputs in the schema's order."""
+    """TensorIterator's operands: the outputs, then the inputs in the schema's order."""
     inputs = [t for name, t in tensors if name not in op.outs]
     outputs = [t for name, t in tensors if name in op.written]
     if op.outs and not op.pointwise and op.name not in _ITERATES_OUT:
-        iterator([], inputs, cpu_scalars=False)
+        check_iterator([], inputs, cpu_scalars=False)
         for tensor in outputs:
             if tensor.device != inputs[0].device:
-                wants_out(inputs[0].device, tensor.device)
+                raise_wrong_out(inputs[0].device, tensor.device)
     cpu_scalars = op.name.rstrip("_") not in NO_CPU_SCALARS
-    iterator(outputs, inputs, cpu_scalars=cpu_scalars, broadcast=op.pointwise)
+    check_iterator(outputs, inputs, cpu_scalars=cpu_scalars, broadcast=op.pointwise)
 
 
-# Reductions whose out= tensor TensorIterator sees (ReduceOps.cpp, std_var_out), not a structured kernel.
+# Reductions whose out= tensor is checked by TensorIterator (ReduceOps.cpp, std_var_out), not by a structured kernel.
 _ITERATES_OUT = {"var", "std", "var_mean", "std_mean", "logcumsumexp"}
 
 # Their TensorIteratorConfig lacks allow_cpu_scalars (PointwiseOps.cpp, Loss.cpp).
 NO_CPU_SCALARS = {"addcdiv", "binary_cross_entropy", "binary_cross_entropy_backward"}
 
 
-def anything(op: Op, tensors: Tensors) -> None:
-    """The op moves what it needs, or reads on the host."""
+def any_device(op: Op, tensors: Tensors) -> None:
+    """No check: the op copies what it needs, or reads it on the host."""
 
 
 def reordered(*names: str) -> Rule:
-    """Elementwise, but with its operands in another order than the schema's."""
+    """Elementwise, with the operands in another order than in the schema."""
 
     def rule(op: Op, tensors: Tensors) -> None:
         named = dict(tensors)
-        iterator([], [named[name] for name in names], cpu_scalars=True, broadcast=True)
+        check_iterator([], [named[name] for name in names], cpu_scalars=True, broadcast=True)
 
     return rule
 
 
 def kernel(name: str, out: str = "", **arguments: str) -> Rule:
-    """The generated check of the kernel that a composite op calls, under that kernel's argument names.
+    """The generated check of the kernel that a composite op calls, with that kernel's argument names.
 
-    `out` is that kernel's name where the op is called with ``out=``, or where the composite makes the result itself.
+    `out` is that kernel's name if the op is called with ``out=``.
     """
 
     def rule(op: Op, tensors: Tensors) -> None:
         order = [*(t for t in tensors if t[0] in op.outs), *(t for t in tensors if t[0] not in op.outs)]
-        one_device(((arguments.get(n, n), t) for n, t in order), out if op.outs else name)
+        check_one_device(((arguments.get(n, n), t) for n, t in order), out if op.outs else name)
 
     return rule
 
@@ -83,12 +83,12 @@ def where(op: Op, tensors: Tensors) -> None:
     device = next(t.device for t in (*outputs, *inputs) if t.device.type != "cpu")
     for tensor in (*outputs, *inputs):
         if tensor.device != device and (tensor.dim() or tensor is named.get("out")):
-            broadcasting(inputs)
-            two_devices(device, tensor.device)
+            check_broadcast(inputs)
+            raise_two_devices(device, tensor.device)
 
 
 def addcmul(op: Op, tensors: Tensors) -> None:
-    """Of a CPU scalar only `tensor2` knows what to do (PointwiseOps.cpp, addcmul's meta function)."""
+    """Only `tensor2` may be a CPU scalar (PointwiseOps.cpp, addcmul's meta function)."""
     elementwise(op, tensors)
     named = dict(tensors)
     for name in ("self", "tensor1"):
@@ -104,11 +104,11 @@ def addcmul(op: Op, tensors: Tensors) -> None:
 
 
 def mv(op: Op, tensors: Tensors) -> None:
-    """The result is made beside `vec`, then filled by addmv_ (Blas.cpp, mv)."""
+    """The result is allocated on the device of `vec`, then filled by addmv_ (Blas.cpp, mv)."""
     named = dict(tensors)
     vec = named["vec"]
     operands = [("self", named.get("out", vec)), ("mat", named["self"]), ("vec", vec)]
-    one_device(operands, "addmv_out_out" if op.outs else "addmv_")
+    check_one_device(operands, "addmv_out_out" if op.outs else "addmv_")
 
 
 def batch_norm(op: Op, tensors: Tensors) -> None:
@@ -117,13 +117,13 @@ def batch_norm(op: Op, tensors: Tensors) -> None:
     names = {name for name, _ in tensors}
     statistics = {"running_mean", "running_var"} & names
     if source.is_cuda and source.dim() >= 3 and {"weight", "bias"} <= names and len(statistics) != 1:
-        one_device(tensors, "_cudnn_batch_norm")
+        check_one_device(tensors, "_cudnn_batch_norm")
     else:
-        one_device(tensors, "_native_batch_norm")
+        check_one_device(tensors, "_native_batch_norm")
 
 
 def masked_fill(op: Op, tensors: Tensors) -> None:
-    """The mask goes with self; the value is one element from anywhere, but a CPU self takes a CPU value.
+    """The mask must be on self's device; the value is one element from any device, but a CPU self needs a CPU value.
 
     cuda/Indexing.cu, masked_fill__cuda; TensorAdvancedIndexing.cpp, masked_fill_impl_cpu.
     """
@@ -139,7 +139,7 @@ def masked_fill(op: Op, tensors: Tensors) -> None:
 
 
 def index(op: Op, tensors: Tensors) -> None:
-    """CPU indices may pick from a device; all others must be beside self (TensorAdvancedIndexing.cpp, make_info)."""
+    """Indices are on the CPU or on self's device (TensorAdvancedIndexing.cpp, make_info)."""
     named = {name: tensor for name, tensor in tensors if name != "indices"}
     target = named["self"].device
     for name, tensor in tensors:
@@ -148,24 +148,24 @@ def index(op: Op, tensors: Tensors) -> None:
                 f"indices should be either on cpu or on the same device as the indexed tensor ({target})"
             )
     if "out" in named:
-        iterator([named["out"]], [named["self"]], cpu_scalars=False)
+        check_iterator([named["out"]], [named["self"]], cpu_scalars=False)
 
 
 def index_put(op: Op, tensors: Tensors) -> None:
-    """Indices come along from anywhere, and so does a 0-dim value (TensorAdvancedIndexing.cpp, _index_put_impl_)."""
+    """Indices and a 0-dim value may be on any device (TensorAdvancedIndexing.cpp, _index_put_impl_)."""
     named = dict(tensors)
     target, values = named["self"], named["values"]
     if values.device != target.device and values.dim():
-        iterator([target], [values], cpu_scalars=False)
+        check_iterator([target], [values], cpu_scalars=False)
 
 
 def index_fill(op: Op, tensors: Tensors) -> None:
     """The value is read on the host (TensorAdvancedIndexing.cpp, index_fill_)."""
-    iterator([], [t for name, t in tensors if name in ("self", "index")], cpu_scalars=False)
+    check_iterator([], [t for name, t in tensors if name in ("self", "index")], cpu_scalars=False)
 
 
 def convolution(tensors: Tensors, *, transposed: bool) -> None:
-    """Types are compared first, weight before bias (Convolution.cpp, check_input_same_type_as_parameters)."""
+    """Types are compared before devices, weight before bias (Convolution.cpp, check_input_same_type_as_parameters)."""
     named = dict(tensors)
     source, weight, bias = named["input"], named["weight"], named.get("bias")
     for what, tensor in (("weight", weight), ("bias", bias)):
@@ -174,18 +174,18 @@ def convolution(tensors: Tensors, *, transposed: bool) -> None:
             raise RuntimeError(
                 f"Input type ({source.type()}) and {what} type ({tensor.type()}) should be the same{dense}"
             )
-    one_device(
+    check_one_device(
         [("input", source), ("weight", weight)], "_cudnn_convolution_transpose" if transposed else "_cudnn_convolution"
     )
     if bias is not None:  # added to cuDNN's result
-        iterator([source], [source, bias], cpu_scalars=False)
+        check_iterator([source], [source, bias], cpu_scalars=False)
 
 
 def bce_with_logits(op: Op, tensors: Tensors) -> None:
-    """A chain of elementwise ops that begins with pos_weight, or with target (Loss.cpp)."""
+    """A chain of elementwise ops that starts with pos_weight, or else with target (Loss.cpp)."""
     named = dict(tensors)
     for names in (("pos_weight", "target"), ("target", "self"), ("self", "weight")):
-        iterator([], [named[n] for n in names if n in named], cpu_scalars=True)
+        check_iterator([], [named[n] for n in names if n in named], cpu_scalars=True)
 
 
 def cholesky_solve(op: Op, tensors: Tensors) -> None:
@@ -199,7 +199,7 @@ def cholesky_solve(op: Op, tensors: Tensors) -> None:
 
 
 def dot_out(op: Op, tensors: Tensors) -> None:
-    """Linear.cpp, dot_out and vdot_out; without ``out=`` the common check."""
+    """Linear.cpp, dot_out and vdot_out; without ``out=``, the generated check."""
     if not op.outs:
         generated_check(op, tensors)
         return
@@ -214,7 +214,7 @@ def dot_out(op: Op, tensors: Tensors) -> None:
 
 
 def searchsorted(op: Op, tensors: Tensors) -> None:
-    """BucketizationUtils.h, searchsorted_pre_check, after the common check."""
+    """BucketizationUtils.h, searchsorted_pre_check, after the generated check."""
     generated_check(op, tensors)
     named = dict(tensors)
     sorter, boundaries = named.get("sorter"), named["sorted_sequence"]
@@ -236,9 +236,9 @@ def block_diag(op: Op, tensors: Tensors) -> None:
 
 
 def lstsq(op: Op, tensors: Tensors) -> None:
-    """The solution's tensors are made beside `self` (BatchLinearAlgebra.cpp, linalg_lstsq)."""
+    """The solution is allocated on the device of `self` (BatchLinearAlgebra.cpp, linalg_lstsq)."""
     named = dict(tensors)
-    one_device([("self", named["self"]), ("b", named["b"])], "out_linalg_lstsq_out")
+    check_one_device([("self", named["self"]), ("b", named["b"])], "out_linalg_lstsq_out")
 
 
 def segment_reduce(op: Op, tensors: Tensors) -> None:
@@ -253,7 +253,7 @@ def segment_reduce(op: Op, tensors: Tensors) -> None:
 
 
 def foreach(op: Op, tensors: Tensors) -> None:
-    """One tensor a list (`foreach.one_by_one`), or a scalar tensor for whole lists (ForeachBinaryOpScalarTensor.cu)."""
+    """One tensor of each list (`foreach.one_by_one`), or a scalar tensor for lists (ForeachBinaryOpScalarTensor.cu)."""
     named = dict(tensors)
     if op.schema.overload_name == "Tensor":
         scalar = next(t for name, t in tensors if name != "self")
@@ -264,7 +264,7 @@ def foreach(op: Op, tensors: Tensors) -> None:
         elementwise(op, tensors)
     elif (clamp := _FOREACH_CLAMPS.get(op.name.rstrip("_"))) is not None:
         suffix = "__Tensor" if op.written else "_Tensor"
-        one_device([("self", named["self"]), (clamp[-3:], named["other"])], f"{clamp}{suffix}")
+        check_one_device([("self", named["self"]), (clamp[-3:], named["other"])], f"{clamp}{suffix}")
     else:
         elementwise(op, tensors)
 

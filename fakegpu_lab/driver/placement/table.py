@@ -1,4 +1,4 @@
-"""Which rule an op follows when its tensors are on several devices."""
+"""The rule that each op follows when its tensors are on several devices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fakegpu_lab.driver.placement import native_functions
 from fakegpu_lab.driver.placement.rules import (
     NO_CPU_SCALARS,
     addcmul,
-    anything,
+    any_device,
     batch_norm,
     bce_with_logits,
     block_diag,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def check(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> None:
-    """Raise CUDA's error if `tensors`, which are on several devices, may not meet in `op`."""
+    """Raise CUDA's error if `op` does not take `tensors`, which are on several devices."""
     if op.name == "convolution":
         convolution(tensors, transposed=args[op.position["transposed"]])
     elif (rule := RULES.get(op.name)) is not None:
@@ -51,8 +51,8 @@ def check(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> None:
 
 
 @cache
-def lets_scalars_in(op: Op) -> bool:
-    """Whether a 0-dim CPU tensor may join in, known without `check`: plain elementwise ops, out of place."""
+def accepts_cpu_scalar(op: Op) -> bool:
+    """Whether a 0-dim CPU tensor is allowed, without calling `check`: plain elementwise ops, out of place."""
     return (
         op.pointwise
         and not op.written
@@ -72,7 +72,7 @@ RULES: dict[str, Rule] = {
     "addcmul_": addcmul,
     "rsub": reordered("other", "self"),
     "binary_cross_entropy_with_logits": bce_with_logits,
-    # Composites: what their kernel says.
+    # Composites: their kernel's check.
     "mv": mv,
     "stack": _cat,
     "_stack": _cat,
@@ -91,7 +91,7 @@ RULES: dict[str, Rule] = {
     "linalg_lstsq": lstsq,
     "cholesky_solve": cholesky_solve,
     "block_diag": block_diag,
-    # Kernels that check more, or something else.
+    # Kernels with checks of their own.
     "dot": dot_out,
     "vdot": dot_out,
     "searchsorted": searchsorted,
@@ -106,19 +106,19 @@ RULES: dict[str, Rule] = {
     "_unsafe_index_put": index_put,
     "index_fill": index_fill,
     "index_fill_": index_fill,
-    # They move what they need, or read it on the host.
-    "copy": anything,
-    "slice_scatter": anything,
-    "select_scatter": anything,
-    "diagonal_scatter": anything,
-    "as_strided_scatter": anything,
-    "resize_as_": anything,
-    "is_same_size": anything,
-    "fill": anything,
-    "fill_": anything,
-    "set_": anything,
-    "bernoulli": anything,
-    "bernoulli_": anything,
-    "_ctc_loss": anything,
+    # They copy what they need, or read it on the host.
+    "copy": any_device,
+    "slice_scatter": any_device,
+    "select_scatter": any_device,
+    "diagonal_scatter": any_device,
+    "as_strided_scatter": any_device,
+    "resize_as_": any_device,
+    "is_same_size": any_device,
+    "fill": any_device,
+    "fill_": any_device,
+    "set_": any_device,
+    "bernoulli": any_device,
+    "bernoulli_": any_device,
+    "_ctc_loss": any_device,
 }
 """By name, for all overloads."""

@@ -1,10 +1,10 @@
-"""The distributions that fill a tensor in place: PyTorch's CUDA kernels over Philox.
+"""Distributions that fill a tensor in place (`normal_`, `uniform_`, `random_`, …), as PyTorch's CUDA kernels do.
 
-Source: aten/src/ATen/native/cuda/DistributionTemplates.h and aten/src/ATen/core/TransformationHelper.h. Reproduced:
-which Philox word goes to which element (also of tensors that are not contiguous, or too large for 32-bit indices),
-the generator's offset, the arithmetic and its roundings. Not reproduced in their last digits: functions that a card
-approximates in float32, that is `normal_` (sine and cosine), `log_normal_` (`__expf`), `exponential_` and `geometric_`
-(`__logf`) and `cauchy_` (`__tanf`, far off near its poles).
+Source: aten/src/ATen/native/cuda/DistributionTemplates.h and aten/src/ATen/core/TransformationHelper.h. Reproduced are
+the Philox word of each element (also in tensors that are not contiguous, or too large for 32-bit indices), the
+generator's offset, the arithmetic and its rounding. The last digits can differ where a GPU approximates a function in
+float32: `normal_` (sine and cosine), `log_normal_` (`__expf`), `exponential_` and `geometric_` (`__logf`) and `cauchy_`
+(`__tanf`, far off near its poles).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NUMBERS = FLOATING | {torch.uint8, torch.int8, torch.int16, torch.int32, torch.
 
 
 def supported(kernel: str, dtype: torch.dtype, allowed: frozenset[torch.dtype] = FLOATING) -> None:
-    """Raise what AT_DISPATCH says of a dtype that `kernel` was not compiled for."""
+    """Raise AT_DISPATCH's error for a dtype that `kernel` was not compiled for."""
     if dtype not in allowed:
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{dtypes.scalar_type(dtype)}'")
 
@@ -46,20 +46,20 @@ def _kind(dtype: torch.dtype) -> type:
     return np.float64 if dtype is torch.float64 else np.float32
 
 
-def _uniform(target: torch.Tensor, device: Device, source: CudaGenerator, finish: Finish) -> None:
+def _uniform(target: torch.Tensor, device: Device, generator: CudaGenerator, finish: Finish) -> None:
     """`uniform_and_transform`."""
     double = target.dtype is torch.float64
-    draw(target, device, source, philox.uniform_double if double else philox.uniform, double, finish)
+    draw(target, device, generator, philox.uniform_double if double else philox.uniform, double, finish)
 
 
-def _normal(target: torch.Tensor, device: Device, source: CudaGenerator, finish: Finish) -> None:
+def _normal(target: torch.Tensor, device: Device, generator: CudaGenerator, finish: Finish) -> None:
     """`normal_and_transform`."""
     double = target.dtype is torch.float64
-    draw(target, device, source, philox.normal_double if double else philox.normal, double, finish)
+    draw(target, device, generator, philox.normal_double if double else philox.normal, double, finish)
 
 
 def _scaled(values: Array, scale: Any, shift: Any) -> Array:
-    """``values · scale + shift``, one fused multiply-add on a card: rounded once."""
+    """``values · scale + shift``: one fused multiply-add on a GPU, rounded once."""
     if scale == 1 and shift == 0:
         return values
     if values.dtype == np.float32 and shift != 0:
@@ -81,12 +81,12 @@ def _interval(low: float, high: float, dtype: torch.dtype) -> tuple[float, float
     return start.item(), stop.item(), (stop - start).item()
 
 
-def uniform_(target: torch.Tensor, device: Device, source: CudaGenerator, given: Arguments) -> None:
-    """Uniform in [from, to): what comes out as `to`, rounded to the dtype, becomes `from`."""
+def uniform_(target: torch.Tensor, device: Device, generator: CudaGenerator, arguments: Arguments) -> None:
+    """Uniform in [from, to): a value that the dtype rounds to `to` becomes `from`."""
     if target.is_complex():
         target = torch.view_as_real(target)
     dtype = target.dtype
-    low, high, difference = _interval(float(given["from"]), float(given["to"]), dtype)
+    low, high, difference = _interval(float(arguments["from"]), float(arguments["to"]), dtype)
     kind = _kind(dtype)
     start, stop, extent = kind(low), kind(high), kind(difference)
 
@@ -100,29 +100,29 @@ def uniform_(target: torch.Tensor, device: Device, source: CudaGenerator, given:
         rounded = torch.from_numpy(values).to(dtype)
         return rounded.masked_fill_(rounded == high, low)
 
-    _uniform(target, device, source, finish)
+    _uniform(target, device, generator, finish)
 
 
-def normal_(target: torch.Tensor, device: Device, source: CudaGenerator, given: Arguments) -> None:
-    """Normal with `mean` and `std`; the parts of a complex number with half that variance each."""
-    mean, std = given["mean"], given["std"]
+def normal_(target: torch.Tensor, device: Device, generator: CudaGenerator, arguments: Arguments) -> None:
+    """Normal with `mean` and `std`; the real and imaginary part of a complex number have half the variance each."""
+    mean, std = arguments["mean"], arguments["std"]
     if target.is_complex():
         target, std = torch.view_as_real(target), std / math.sqrt(2)
     supported("normal_kernel_cuda", target.dtype)
     kind = _kind(target.dtype)
     scale, shift = kind(std), kind(mean)
-    _normal(target, device, source, lambda values: _scaled(values, scale, shift))
+    _normal(target, device, generator, lambda values: _scaled(values, scale, shift))
 
 
-def log_normal_(target: torch.Tensor, device: Device, source: CudaGenerator, given: Arguments) -> None:
+def log_normal_(target: torch.Tensor, device: Device, generator: CudaGenerator, arguments: Arguments) -> None:
     """The exponential of a normal number."""
     supported("log_normal_cuda", target.dtype)
     kind = _kind(target.dtype)
 
     def finish(values: Array) -> Array:
-        return np.exp(_scaled(values, kind(given["std"]), kind(given["mean"])), out=values)
+        return np.exp(_scaled(values, kind(arguments["std"]), kind(arguments["mean"])), out=values)
 
-    _normal(target, device, source, finish)
+    _normal(target, device, generator, finish)
 
 
 def _log(values: Array) -> Array:
@@ -134,7 +134,7 @@ def _log(values: Array) -> Array:
     return values
 
 
-def exponential_(target: torch.Tensor, device: Device, source: CudaGenerator, given: Arguments) -> None:
+def exponential_(target: torch.Tensor, device: Device, generator: CudaGenerator, arguments: Arguments) -> None:
     """Exponential with rate `lambd`, never 0."""
     if target.dtype not in FLOATING:
         raise RuntimeError(
@@ -143,7 +143,7 @@ def exponential_(target: torch.Tensor, device: Device, source: CudaGenerator, gi
         )
     kind = _kind(target.dtype)
     tiny = np.finfo(kind).eps / 2
-    scale = kind(-1) / kind(given["lambd"])
+    scale = kind(-1) / kind(arguments["lambd"])
 
     def finish(values: Array) -> Array:
         ones = values >= kind(1) - tiny
@@ -151,19 +151,19 @@ def exponential_(target: torch.Tensor, device: Device, source: CudaGenerator, gi
         values *= scale
         return values
 
-    _uniform(target, device, source, finish)
+    _uniform(target, device, generator, finish)
 
 
-def geometric_(target: torch.Tensor, device: Device, source: CudaGenerator, given: Arguments) -> None:
-    """Geometric: trials until the first success, each of probability `p`."""
+def geometric_(target: torch.Tensor, device: Device, generator: CudaGenerator, arguments: Arguments) -> None:
+    """Geometric: trials with probability `p` until the first success."""
     supported("geometric_cuda", target.dtype, _NUMBERS)
     kind = _kind(target.dtype)
-    p = kind(given["p"])
+    p = kind(arguments["p"])
     failure = kind(math.log1p(-p)) if kind is np.float64 else np.log2(kind(1) - p) * _ln2
-    _uniform(target, device, source, lambda values: np.ceil(_log(values) / failure))
+    _uniform(target, device, generator, lambda values: np.ceil(_log(values) / failure))
 
 
-def cauchy_(target: torch.Tensor, device: Device, source: CudaGenerator, given: Arguments) -> None:
+def cauchy_(target: torch.Tensor, device: Device, generator: CudaGenerator, arguments: Arguments) -> None:
     """Cauchy around `median` with scale `sigma`."""
     kind = _kind(target.dtype)
     tiny = np.finfo(kind).eps
@@ -173,22 +173,22 @@ def cauchy_(target: torch.Tensor, device: Device, source: CudaGenerator, given: 
             np.clip(values, tiny, kind(1) - tiny, out=values)
         values -= kind(0.5)
         values *= kind(math.pi)
-        return _scaled(np.tan(values, out=values), kind(given["sigma"]), kind(given["median"]))
+        return _scaled(np.tan(values, out=values), kind(arguments["sigma"]), kind(arguments["median"]))
 
-    _uniform(target, device, source, finish)
+    _uniform(target, device, generator, finish)
 
 
-def bernoulli_(target: torch.Tensor, device: Device, source: CudaGenerator, given: Arguments) -> None:
-    """1 with probability `p`, a number (`sampling` has the kernel for a tensor of probabilities)."""
+def bernoulli_(target: torch.Tensor, device: Device, generator: CudaGenerator, arguments: Arguments) -> None:
+    """1 with probability `p`, a number; `sampling` has the kernel for a tensor of probabilities."""
     supported("bernoulli_scalar_cuda_", target.dtype, _NUMBERS | {torch.bool})
-    p = given["p"]
+    p = arguments["p"]
     if target.dtype is torch.float64:
-        _uniform(target, device, source, lambda values: values < p)
+        _uniform(target, device, generator, lambda values: values < p)
     else:
-        draw(target, device, source, philox.below(float(np.float32(p))), False, None)
+        draw(target, device, generator, philox.below(float(np.float32(p))), False, None)
 
 
-def integers(target: torch.Tensor, device: Device, source: CudaGenerator, start: int, extent: int) -> None:
+def integers(target: torch.Tensor, device: Device, generator: CudaGenerator, start: int, extent: int) -> None:
     """`random_from_to_kernel`: integers in [start, start + extent), extent up to 2^64."""
     if extent >= 2**28:  # torch 2.7 and later
 
@@ -198,9 +198,9 @@ def integers(target: torch.Tensor, device: Device, source: CudaGenerator, start:
             values += np.uint64(start % 2**64)
             return values.view(np.int64)
 
-        draw(target, device, source, philox.bits64, True, finish)
+        draw(target, device, generator, philox.bits64, True, finish)
         return
-    draw(target, device, source, philox.bits32, False, lambda values: (values % np.uint32(extent)) + np.int64(start))
+    draw(target, device, generator, philox.bits32, False, lambda values: (values % np.uint32(extent)) + np.int64(start))
 
 
 _DIGITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64: 53}
@@ -211,13 +211,13 @@ def _nearest(value: int, dtype: torch.dtype) -> int:
 
 
 def _bounds(target: torch.Tensor, low: int, high: int | None) -> tuple[int, int]:
-    """First integer and their number (native/DistributionTemplates.h: random_from_to_impl)."""
+    """The first integer and the number of integers (native/DistributionTemplates.h: random_from_to_impl)."""
     digits = _DIGITS.get(target.dtype)
     if high is None and low == -(2**63):
         if target.dtype not in (torch.int64, torch.float64, torch.float32, torch.bfloat16):
             raise RuntimeError("random_full_64_bits_range_kernel_cuda handles only int64, double, float and bfloat16")
         return 0, 2**64
-    if digits is not None:  # bounds that do not leave [low, high) when rounded
+    if digits is not None:  # rounded bounds must stay in [low, high)
         above = _nearest(low + 1, target.dtype)
         if above < low:
             low = above + (1 << (abs(low + 1).bit_length() - digits))
@@ -229,46 +229,46 @@ def _bounds(target: torch.Tensor, low: int, high: int | None) -> tuple[int, int]
     return low, high - low
 
 
-def random_(target: torch.Tensor, device: Device, source: CudaGenerator, given: Arguments) -> None:
+def random_(target: torch.Tensor, device: Device, generator: CudaGenerator, arguments: Arguments) -> None:
     """Integers: in [from, to), in [0, to), or, without bounds, all that the dtype holds exactly from 0."""
-    if "to" in given:
-        integers(target, device, source, *_bounds(target, given.get("from", 0), given["to"]))
+    if "to" in arguments:
+        integers(target, device, generator, *_bounds(target, arguments.get("from", 0), arguments["to"]))
         return
     dtype = target.dtype
     supported("random_kernel_cuda", dtype, _NUMBERS | {torch.bool})
     if dtype in (torch.int64, torch.float64):
         modulus = np.uint64(2**63 if dtype is torch.int64 else 2**53 + 1)
-        draw(target, device, source, philox.bits64, True, lambda values: (values % modulus).view(np.int64))
+        draw(target, device, generator, philox.bits64, True, lambda values: (values % modulus).view(np.int64))
         return
     digits = _DIGITS.get(dtype)
     most = (1 << digits) + 1 if digits is not None else 2 if dtype is torch.bool else torch.iinfo(dtype).max + 1
-    draw(target, device, source, philox.bits32, False, lambda values: (values % np.uint32(most)).astype(np.int64))
+    draw(target, device, generator, philox.bits32, False, lambda values: (values % np.uint32(most)).astype(np.int64))
 
 
 def _in_place(
     kernel: Callable[[torch.Tensor, Device, CudaGenerator, Arguments], None],
     op: Any,
     device: Device,
-    source: CudaGenerator,
-    given: Arguments,
+    generator: CudaGenerator,
+    arguments: Arguments,
 ) -> torch.Tensor:
-    """Fill ``self``. The CPU's kernel, on a tensor without elements, checks the arguments as CUDA's does."""
-    target: torch.Tensor = given["self"]
-    options = {name: value for name, value in given.items() if name not in ("self", "generator")}
+    """Fill ``self``; the CPU's kernel, on an empty tensor, makes the same checks of the arguments as CUDA's."""
+    target: torch.Tensor = arguments["self"]
+    options = {name: value for name, value in arguments.items() if name not in ("self", "generator")}
     positional = [options.pop(argument.name) for argument in op.schema.arguments[1:] if not argument.kwarg_only]
     if 0 in target.stride() and target.numel() > 1:
         return op.func._op(target, *positional, **options)  # type: ignore[no-any-return] # refuses to write twice
-    # Bounds that a floating dtype cannot hold are warned of each time.
+    # Each call warns of bounds that a floating dtype cannot hold.
     check = _check.__wrapped__ if op.name == "random_" and target.is_floating_point() else _check
     check(op, target.dtype, *positional, *options.items())
     if target.numel():
-        kernel(target, device, source, given)
+        kernel(target, device, generator, arguments)
     return target
 
 
 @lru_cache(maxsize=512)
 def _check(op: Any, dtype: torch.dtype, *arguments: Any) -> None:
-    """Let the CPU's kernel look at the arguments; of those that are right it is asked once."""
+    """Let the CPU's kernel check the arguments; the cache skips those that it has accepted."""
     options: Arguments = dict(argument for argument in arguments if argument.__class__ is tuple)
     op.func._op(torch.empty(0, dtype=dtype), *arguments[: len(arguments) - len(options)], **options)
 
@@ -280,4 +280,4 @@ KERNELS: dict[str, Callable[[Any, Device, CudaGenerator, Arguments], Any]] = {
     )
 }  # fmt: skip
 KERNELS["bernoulli_.float"] = partial(_in_place, bernoulli_)
-"""By name, or by name and overload: they get the op, the device, the generator and the inner arguments by name."""
+"""Kernels by name, or by name and overload; called with (op, device, generator, inner arguments by name)."""

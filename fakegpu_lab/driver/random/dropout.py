@@ -1,7 +1,7 @@
-"""Dropout as one kernel: aten/src/ATen/native/cuda/Dropout.cu, draw by draw.
+"""Dropout as one kernel, with CUDA's mask: aten/src/ATen/native/cuda/Dropout.cu.
 
-How many neighbours a thread takes at once follows from the dtype, the alignment and the number of elements, so the
-same seed drops other elements of 1000 numbers than of 1001.
+A thread takes several neighbouring elements at once. How many depends on the dtype, the alignment and the number of
+elements, so the same seed drops different elements of 1000 numbers than of 1001.
 """
 
 from __future__ import annotations
@@ -25,57 +25,57 @@ if TYPE_CHECKING:
     Arguments = dict[str, Any]
 
 
-def dropout(source_: torch.Tensor, keep: float, device: Device, source: CudaGenerator, mask_type: torch.dtype) -> Any:
-    """`dropout_cuda` of cuda/Dropout.cu: the tensor without what is dropped, scaled, and the mask of what is kept."""
-    mask = torch.empty_like(source_, dtype=mask_type)
-    numel = source_.numel()
+def dropout(tensor: torch.Tensor, keep: float, device: Device, generator: CudaGenerator, mask_type: torch.dtype) -> Any:
+    """`dropout_cuda` of cuda/Dropout.cu: the scaled tensor with zeros where elements drop, and its mask."""
+    mask = torch.empty_like(tensor, dtype=mask_type)
+    numel = tensor.numel()
     if not numel:
-        return source_.clone(), mask
-    result = torch.empty_like(source_)
+        return tensor.clone(), mask
+    result = torch.empty_like(tensor)
     grid = launch(device, numel, 4)
-    offset = source.advance(grid.increment)
-    supported("fused_dropout", source_.dtype)
-    if source_.device.type == "meta":
+    offset = generator.advance(grid.increment)
+    supported("fused_dropout", tensor.dtype)
+    if tensor.device.type == "meta":
         return result, mask
-    vector = _vector_size(source_, result)
-    double = source_.dtype is torch.float64
+    vector = _vector_size(tensor, result)
+    double = tensor.dtype is torch.float64
     precise = np.float64 if double else np.float32
     kept = philox.below(float(precise(keep)))
-    # The vectorised kernel walks through memory, the other through rows.
+    # The vectorised kernel goes through elements in memory order, the other in row-major order.
     rows = mask.is_contiguous()
     dense = mask if rows else torch.empty(numel, dtype=mask_type)
     sink = Sink(dense)
     if vector == 1:
-        philox.fill(sink, source.state.seed, offset, grid, kept, torch.get_num_threads())
+        philox.fill(sink, generator.state.seed, offset, grid, kept, torch.get_num_threads())
     else:
-        _vectors(sink, source.state.seed, offset, grid.threads, vector, kept)
+        _vectors(sink, generator.state.seed, offset, grid.threads, vector, kept)
     if not rows:
-        order = list(range(source_.dim()))
+        order = list(range(tensor.dim()))
         if vector > 1:
-            order.sort(key=source_.stride, reverse=True)
-        mask.permute(order).copy_(dense.view([source_.shape[d] for d in order]))
+            order.sort(key=tensor.stride, reverse=True)
+        mask.permute(order).copy_(dense.view([tensor.shape[d] for d in order]))
     factors = mask.to(torch.float64 if double else torch.float32)
     factors *= float(precise(1.0 / float(precise(keep))))
-    if factors.dtype is source_.dtype:
-        torch.mul(source_, factors, out=result)
+    if factors.dtype is tensor.dtype:
+        torch.mul(tensor, factors, out=result)
     else:
-        result.copy_(factors.mul_(source_))
+        result.copy_(factors.mul_(tensor))
     return result, mask
 
 
-def _vector_size(source_: torch.Tensor, result: torch.Tensor) -> int:
-    """Elements that a thread loads at once (cuda/Dropout.cu, get_vector_size): 16 bytes if aligned, else fewer."""
-    if not all(torch.ops.aten.is_non_overlapping_and_dense(tensor) for tensor in (source_, result)):
+def _vector_size(tensor: torch.Tensor, result: torch.Tensor) -> int:
+    """The elements that a thread loads at once (cuda/Dropout.cu, get_vector_size): 16 bytes if aligned, else fewer."""
+    if not all(torch.ops.aten.is_non_overlapping_and_dense(tensor) for tensor in (tensor, result)):
         return 1
-    size = source_.element_size()
+    size = tensor.element_size()
     vector = 16 // size
-    while vector > 1 and (source_.storage_offset() % vector or source_.numel() % vector):
+    while vector > 1 and (tensor.storage_offset() % vector or tensor.numel() % vector):
         vector //= 2
     return vector
 
 
 class _Part:
-    """What `fused_dropout_kernel_vec` writes of a sink in one step: of each thread, the neighbours of one `curand4`."""
+    """The part of a sink that `fused_dropout_kernel_vec` writes in a step: each thread's elements of one `curand4`."""
 
     def __init__(self, sink: Sink, start: int, stop: int, calls: int, call: int, taken: int) -> None:
         self.array = sink.array[start:stop].reshape(-1, calls, taken)[:, call]
@@ -89,9 +89,9 @@ class _Part:
 
 
 def _vectors(sink: Sink, seed: int, offset: int, threads: int, vector: int, kept: philox.Lanes) -> None:
-    """What is kept, as `fused_dropout_kernel_vec` draws it: `vector` neighbours from a thread at each step.
+    """Draw the mask as `fused_dropout_kernel_vec` does: `vector` neighbouring elements for each thread and step.
 
-    A step takes one `curand4` for 2 or 4 neighbours (for 2, half of it is lost), two for 8.
+    A step takes one `curand4` for 2 or 4 elements (for 2, half of it is unused), two for 8.
     """
     calls = max(1, vector // 4)
     taken = min(vector, 4)
@@ -103,19 +103,19 @@ def _vectors(sink: Sink, seed: int, offset: int, threads: int, vector: int, kept
             philox.interleaved(part, seed, at, kept, taken, torch.get_num_threads())
 
 
-def native_dropout(op: Op, device: Device, source: CudaGenerator, given: Arguments) -> Any:
-    """Dropout in training; the identity, or zeros, without drawing where CUDA takes a short cut."""
-    tensor, p, train = given["input"], given["p"], given["train"]
+def native_dropout(op: Op, device: Device, generator: CudaGenerator, arguments: Arguments) -> Any:
+    """Dropout in training; CUDA's shortcuts return the input, or zeros, without drawing."""
+    tensor, p, train = arguments["input"], arguments["p"], arguments["train"]
     if train is not None and not train:
         return tensor.clone(), torch.ones_like(tensor, dtype=torch.bool)
     if p == 1:
         return torch.zeros_like(tensor), torch.zeros_like(tensor, dtype=torch.bool)
-    return dropout(tensor, 1.0 - p, device, source, torch.bool)
+    return dropout(tensor, 1.0 - p, device, generator, torch.bool)
 
 
-def fused_dropout(op: Op, device: Device, source: CudaGenerator, given: Arguments) -> Any:
+def fused_dropout(op: Op, device: Device, generator: CudaGenerator, arguments: Arguments) -> Any:
     """`_fused_dropout`, which has no CPU kernel; its `p` is the probability to keep."""
-    return dropout(given["self"], given["p"], device, source, torch.uint8)
+    return dropout(arguments["self"], arguments["p"], device, generator, torch.uint8)
 
 
 KERNELS: dict[str, Callable[[Any, Device, CudaGenerator, Arguments], Any]] = {

@@ -1,4 +1,4 @@
-"""How a random kernel fills a tensor: its launch, the order of the elements, and the way of the numbers into them.
+"""Fills a tensor as CUDA's random kernels do: launch geometry, order of the elements, conversion of the numbers.
 
 Source: aten/src/ATen/native/cuda/DistributionTemplates.h and aten/src/ATen/TensorIterator.cpp.
 """
@@ -26,14 +26,14 @@ _INT32_MAX = 2**31 - 1
 
 
 def launch(device: Device, numel: int, lanes: int) -> philox.Grid:
-    """The grid of a random kernel on that card."""
+    """The grid of a random kernel on `device`."""
     return philox.grid(numel, lanes, device.profile.sm_count, device.profile.max_threads_per_sm)
 
 
 class Sink:
-    """Takes numbers into a dense tensor of any dtype, a part at a time (`philox.Sink`).
+    """Writes numbers into a dense tensor of any dtype, a part at a time (`philox.Sink`).
 
-    The host's threads write through an array: what else a tensor is (made in inference mode, say) is none of theirs.
+    The host's threads write through a NumPy array, so that torch's modes (such as inference mode) do not matter.
     """
 
     def __init__(self, tensor: torch.Tensor, finish: Finish | None = None) -> None:
@@ -64,37 +64,42 @@ _RAW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def draw(
-    target: torch.Tensor, device: Device, source: CudaGenerator, lanes: philox.Lanes, wide: bool, finish: Finish | None
+    target: torch.Tensor,
+    device: Device,
+    generator: CudaGenerator,
+    lanes: philox.Lanes,
+    wide: bool,
+    finish: Finish | None,
 ) -> None:
     """`distribution_nullary_kernel`: fill `target` (an inner tensor).
 
     Parameters
     ----------
     lanes, wide
-        What a thread makes from its words, and whether a number takes two of them.
+        How a thread makes numbers from its words, and whether a number needs two of them.
     finish
-        Makes the values from some of those numbers; may write over them if they are floating.
+        Makes the values from some of these numbers; may overwrite them if they are floats.
     """
     numel = target.numel()
     if not numel:
         return
     grid = launch(device, numel, 2 if wide else 4)
-    offset = source.advance(grid.increment)
+    offset = generator.advance(grid.increment)
     if not _indexable(target):
         for part in _leaves(_in_memory_order(target)):
-            draw(part, device, source, lanes, wide, finish)
+            draw(part, device, generator, lanes, wide, finish)
         return
     if target.device.type == "meta":
         return
     dense = target if target.is_contiguous() else torch.empty(numel, dtype=target.dtype)
-    philox.fill(Sink(dense, finish), source.state.seed, offset, grid, lanes, torch.get_num_threads())
+    philox.fill(Sink(dense, finish), generator.state.seed, offset, grid, lanes, torch.get_num_threads())
     if dense is not target:
         ordered = _in_memory_order(target)
         ordered.copy_(dense.view(ordered.shape))
 
 
 def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor` with its dimensions sorted by stride, as TensorIterator walks through an output."""
+    """`tensor` with its dimensions sorted by stride, the order in which TensorIterator visits an output."""
     return tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
 
 
@@ -107,9 +112,9 @@ def _indexable(tensor: torch.Tensor) -> bool:
 
 
 def _leaves(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """TensorIterator.cpp, with_32bit_indexing: halves along the widest dimension until each can be indexed."""
+    """TensorIterator.cpp, with_32bit_indexing: split along the widest dimension until each part can be indexed."""
     if tensor.is_contiguous():
-        tensor = tensor.view(-1)  # its dimensions coalesce
+        tensor = tensor.view(-1)  # TensorIterator coalesces its dimensions
     if _indexable(tensor):
         yield tensor
         return

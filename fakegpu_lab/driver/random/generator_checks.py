@@ -1,7 +1,7 @@
-"""A device's generator given to an op on the host: refused in CUDA's words.
+"""Refuses a device's generator in an op on the host, with CUDA's error.
 
-To C++ that generator is a CPU generator (`random.CudaGenerator`), so it would be taken. These functions look first;
-calls without a generator pay one dictionary look-up.
+To C++ a device's generator is a CPU generator (see `generators.CudaGenerator`), and it would be accepted. The wrappers
+below check it; calls without a generator cost one more dictionary look-up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _refuse(result: Any) -> None:
 
 
 def _looking(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, whose result tells on which device it ran."""
+    """`function`, then a check: its result shows on which device it ran."""
 
     @functools.wraps(function)
     def looking(*args: Any, **kwargs: Any) -> Any:
@@ -45,7 +45,7 @@ def _looking(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _looking_first(method: Callable[..., Any]) -> Callable[..., Any]:
-    """`method`, which writes to its tensor."""
+    """A check, then `method`, which writes to its tensor."""
 
     @functools.wraps(method)
     def looking(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,7 @@
-"""The generators of devices: a seed and an offset each, as CUDA's (aten/src/ATen/cuda/CUDAGeneratorImpl.cpp).
+"""The devices' generators: a seed and an offset each, as CUDA's (aten/src/ATen/cuda/CUDAGeneratorImpl.cpp).
 
-One thing differs: a device's default generator starts from the seed 67280421310721 (CUDA draws that one from the
-system), so that a program that sets no seed gives the same numbers every time.
+One difference: a device's default generator starts from the seed 67280421310721, where CUDA draws a seed from the
+system. So a program that sets no seed gives the same numbers every time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STATE = struct.Struct("=QQ")
 
 
 class State:
-    """What a generator is at: `CUDAGeneratorState`. Generators may share one (`graphsafe_set_state`)."""
+    """Seed and offset: `CUDAGeneratorState`. Generators may share one (`graphsafe_set_state`)."""
 
     __slots__ = ("offset", "seed")
 
@@ -40,15 +40,15 @@ class State:
 class CudaGenerator(_Generator):
     """A generator of a device, as ``torch.Generator("cuda")`` makes one.
 
-    Its C++ half is a CPU generator that draws nothing. C++ hands that around without this Python half, so `of` finds
-    it again.
+    Its C++ half is a CPU generator that never draws. C++ passes it around without this Python half, which `of` looks
+    up.
     """
 
     state: State
     _index: int | None
 
     def __new__(cls, index: int | None, state: State | None = None) -> Self:
-        """Make one for that device (None: any device), with the default seed."""
+        """Make a generator for that device (None: any device), with the default seed."""
         self = super().__new__(cls, "cpu")  # type: ignore[call-arg]
         self._index = index
         self.state = State(DEFAULT_SEED) if state is None else state
@@ -57,11 +57,11 @@ class CudaGenerator(_Generator):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        """Its device, with the index that it was made with."""
+        """Its device, with the index that `torch.Generator` got."""
         return torch.device("cuda") if self._index is None else torch.device("cuda", self._index)
 
     def advance(self, increment: int) -> int:
-        """Take `increment` numbers per thread, rounded up to a multiple of 4; the offset where they start."""
+        """Reserve `increment` numbers for each thread, rounded up to a multiple of 4; returns their offset."""
         if graph_capture.underway:
             captured = graph_capture.advance(self.state, increment)
             if captured is not None:
@@ -71,41 +71,41 @@ class CudaGenerator(_Generator):
         return offset
 
     def manual_seed(self, seed: int) -> Self:
-        """Start over from that seed."""
+        """Restart from `seed`."""
         if graph_capture.underway:
             self._keep_seed(seed)
-        super().manual_seed(seed)  # says what is wrong with a seed
+        super().manual_seed(seed)  # raises if the seed is invalid
         self.state.seed, self.state.offset = super().initial_seed(), 0
         return self
 
     def _keep_seed(self, seed: int) -> None:
         if cuda_messages.TORCH_VERSION < (2, 13):
-            graph_capture.assert_not("Cannot call CUDAGeneratorImpl::set_current_seed")
-        if graph_capture.here_capture() is not None and seed % 2**64 != self.state.seed:
+            graph_capture.assert_not_capturing("Cannot call CUDAGeneratorImpl::set_current_seed")
+        if graph_capture.current_capture() is not None and seed % 2**64 != self.state.seed:
             raise RuntimeError(
                 "CUDAGeneratorImpl::set_current_seed can be called during stream capture only if new seed is the same "
                 "as the original seed."
             )
 
     def seed(self) -> int:
-        """Start over from a seed of the system's, of 53 bits as CUDA takes it."""
-        graph_capture.assert_not("Cannot call CUDAGeneratorImpl::seed")
+        """Restart from a seed of the system, of 53 bits as on CUDA."""
+        graph_capture.assert_not_capturing("Cannot call CUDAGeneratorImpl::seed")
         self.manual_seed(int.from_bytes(os.urandom(8), "little") % 2**53)
         return self.state.seed
 
     def initial_seed(self) -> int:
         """The seed."""
-        graph_capture.assert_not("Cannot call CUDAGeneratorImpl::current_seed")
+        graph_capture.assert_not_capturing("Cannot call CUDAGeneratorImpl::current_seed")
         return self.state.seed
 
     def get_offset(self) -> int:
-        """Numbers that a thread has drawn so far."""
-        graph_capture.assert_not("Cannot call CUDAGeneratorImpl::get_offset")
+        """The numbers that a thread has drawn so far."""
+        graph_capture.assert_not_capturing("Cannot call CUDAGeneratorImpl::get_offset")
         return self.state.offset
 
     def set_offset(self, offset: int) -> Self:
-        """Continue from that offset."""
-        graph_capture.assert_not("Cannot call CUDAGeneratorImpl::set_offset")
+        """Continue at `offset`."""
+        graph_capture.assert_not_capturing("Cannot call CUDAGeneratorImpl::set_offset")
         if isinstance(offset, bool) or not isinstance(offset, (int, np.integer)):
             raise RuntimeError(f"manual_offset expected a long, but got {type(offset).__name__}")
         if offset % 4:
@@ -115,12 +115,12 @@ class CudaGenerator(_Generator):
 
     def get_state(self) -> torch.Tensor:
         """Seed and offset, 8 bytes each."""
-        graph_capture.assert_not("Cannot call CUDAGeneratorImpl::current_seed")
+        graph_capture.assert_not_capturing("Cannot call CUDAGeneratorImpl::current_seed")
         return torch.from_numpy(np.frombuffer(_STATE.pack(self.state.seed, self.state.offset), dtype=np.uint8).copy())
 
     def set_state(self, state: torch.Tensor) -> Self:
-        """Continue from what `get_state` told; 8 bytes are a seed alone."""
-        graph_capture.assert_not(
+        """Continue from a result of `get_state`; 8 bytes are only a seed."""
+        graph_capture.assert_not_capturing(
             "Please ensure to utilize the CUDAGeneratorImpl::set_state_index method during capturing."
         )
         if not isinstance(state, torch.Tensor):
@@ -147,7 +147,7 @@ class CudaGenerator(_Generator):
         return CudaGenerator(self._index, self.state)
 
     def graphsafe_set_state(self, generator: torch._C.Generator) -> Self:
-        """Share that generator's state from now on."""
+        """From now on, share the state of `generator`."""
         if not isinstance(generator, _Generator):
             raise TypeError(f"expected a Generator, but got {type(generator).__name__}")
         if not isinstance(generator, CudaGenerator):
@@ -182,14 +182,14 @@ def generator(index: int) -> CudaGenerator:
 
 
 def draw_seed(device: Device, increment: int) -> int:
-    """A seed for a dropout's mask: of the device generator's seed and offset, which moves on by `increment`."""
+    """A seed for a dropout mask, from the device generator's seed and offset; advances the offset by `increment`."""
     source = generator(device.index)
     offset = source.advance(increment)
     return (source.state.seed * 6364136223846793005 + offset * 1442695040888963407) % 2**62
 
 
 def of(given: torch._C.Generator | None, index: int) -> CudaGenerator:
-    """The generator that an op on ``cuda:index`` was given, or that device's default for None."""
+    """The CudaGenerator of an op on ``cuda:index``: `given`, or the device's default generator if None."""
     if given is None:
         return generator(index)
     found = _all.get(given._cdata)  # type: ignore[attr-defined]
@@ -199,7 +199,7 @@ def of(given: torch._C.Generator | None, index: int) -> CudaGenerator:
 
 
 def generators() -> dict[int, CudaGenerator]:
-    """The default generators of this process, or of the rank that runs."""
+    """The default generators of this process, or of the running rank."""
     return _generators
 
 

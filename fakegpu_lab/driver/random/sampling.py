@@ -1,12 +1,12 @@
 """Random ops that take tensors or make new ones: `bernoulli`, `normal`, `randperm`, `multinomial`, RReLU.
 
-Their numbers are those of CUDA's kernels, as are the generator's offsets. `multinomial` with replacement compares with
-a running sum, which a card adds up in another order: a sample on the border of two categories may differ.
+They draw the numbers of CUDA's kernels, and advance the generator's offset as on CUDA. `multinomial` with replacement
+compares with a running sum, which a GPU adds up in another order: a sample on the border of two categories may differ.
 
-Not reproduced: `poisson`, `binomial`, `_standard_gamma` and `_sample_dirichlet`. The CPU's kernels compute these from a
-seed that follows from the generator's state, so they repeat like everything else, and advance the offset as on CUDA.
-The dropout inside fused attention (`sdp_kernels`) and recurrent layers (`cudnn_rnn`) does not come through here: its
-seed is drawn from the device's generator, its mask is not a card's.
+Not reproduced are `poisson`, `binomial`, `_standard_gamma` and `_sample_dirichlet`. The CPU's kernels compute them from
+a seed that follows from the generator's state, so they are repeatable, and they advance the offset as on CUDA. The
+dropout inside fused attention (`ops.attention.kernels`) and recurrent layers (`ops.cudnn_rnn`) is elsewhere: its seed
+comes from the device's generator, but its mask is not that of a GPU.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _kernel(op: Op) -> Any:
 
 
 def decomposes(op: Op) -> bool:
-    """Whether C++ makes that random op of others on every device (`rand_like`: `empty_like` and `uniform_`)."""
+    """Whether C++ decomposes that random op on every device (`rand_like`: into `empty_like` and `uniform_`)."""
     key = "CompositeExplicitAutograd"
     if _kernel(op) is not None or not torch._C._dispatch_has_kernel_for_dispatch_key(op.func.name(), key):
         return False
@@ -50,15 +50,15 @@ def decomposes(op: Op) -> bool:
 
 
 def run(op: Op, device: Device, *args: Any, **kwargs: Any) -> Any:
-    """Compute a random op on inner tensors with the generator that it was given, or the device's."""
-    given = _defaults(op).copy()
-    given.update(zip(op.arguments, args, strict=False))
-    given.update(kwargs)
-    source = generators.of(given.get("generator"), device.index)
+    """Compute a random op on inner tensors with the generator in its arguments, or the device's."""
+    arguments = _defaults(op).copy()
+    arguments.update(zip(op.arguments, args, strict=False))
+    arguments.update(kwargs)
+    generator = generators.of(arguments.get("generator"), device.index)
     kernel = _kernel(op)
     if kernel is not None:
-        return kernel(op, device, source, given)
-    return _on_cpu(op, source, args, kwargs)
+        return kernel(op, device, generator, arguments)
+    return _on_cpu(op, generator, args, kwargs)
 
 
 @lru_cache(maxsize=256)
@@ -69,10 +69,10 @@ def _defaults(op: Op) -> dict[str, Any]:
 _INCREMENTS = {"poisson": 20, "binomial": 42, "_standard_gamma": 10, "_sample_dirichlet": 10}
 
 
-def _on_cpu(op: Op, source: CudaGenerator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The CPU's kernel, from a seed that follows from the state."""
-    offset = source.advance(_INCREMENTS.get(op.name, 4))
-    low, high, *_ = philox.words(source.state.seed, offset // 4, 0, 1)
+def _on_cpu(op: Op, generator: CudaGenerator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run the CPU's kernel with a seed that follows from the generator's state."""
+    offset = generator.advance(_INCREMENTS.get(op.name, 4))
+    low, high, *_ = philox.words(generator.state.seed, offset // 4, 0, 1)
     seed = int(low[0]) | int(high[0]) << 32
     if op.has_generator:
         host = torch.Generator().manual_seed(seed)
@@ -91,27 +91,27 @@ def _on_cpu(op: Op, source: CudaGenerator, args: tuple[Any, ...], kwargs: dict[s
         host.set_state(state)
 
 
-def bernoulli_by_tensor(op: Op, device: Device, source: CudaGenerator, given: Arguments) -> Any:
-    """`bernoulli_tensor_cuda_kernel`: four neighbours from a thread; walks as `CUDA_tensor_apply2` does."""
-    target, p = given["self"], given["p"]
+def bernoulli_by_tensor(op: Op, device: Device, generator: CudaGenerator, arguments: Arguments) -> Any:
+    """`bernoulli_tensor_cuda_kernel`: four neighbours for each thread, in the order of `CUDA_tensor_apply2`."""
+    target, p = arguments["self"], arguments["p"]
     if target.numel():
-        _bernoulli(op, target, p, source)
+        _bernoulli(op, target, p, generator)
     return target
 
 
-def bernoulli_out(op: Op, device: Device, source: CudaGenerator, given: Arguments) -> Any:
+def bernoulli_out(op: Op, device: Device, generator: CudaGenerator, arguments: Arguments) -> Any:
     """``torch.bernoulli(p, out=out)``."""
-    out, p = given["out"], given["self"]
+    out, p = arguments["out"], arguments["self"]
     out.resize_(p.shape)
     if out.numel():
-        _bernoulli(op, out, p, source)
+        _bernoulli(op, out, p, generator)
     return out
 
 
-def _bernoulli(op: Op, target: torch.Tensor, p: torch.Tensor, source: CudaGenerator) -> None:
+def _bernoulli(op: Op, target: torch.Tensor, p: torch.Tensor, generator: CudaGenerator) -> None:
     if 0 in target.stride() and target.numel() > 1:
-        target.bernoulli_(0.5)  # refuses to write twice
-    offset = source.advance(10)
+        target.bernoulli_(0.5)  # raises: it would write an element twice
+    offset = generator.advance(10)
     if not p.is_floating_point():
         raise RuntimeError(f"expected probabilities tensor to have floating type, got {scalar_type(p.dtype)}")
     p = p.to(torch.float64 if target.dtype is torch.float64 else torch.float32).expand(target.shape)
@@ -119,16 +119,17 @@ def _bernoulli(op: Op, target: torch.Tensor, p: torch.Tensor, source: CudaGenera
     if target.device.type == "meta":
         return
     if not bool(((p >= 0) & (p <= 1)).all()):
-        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true")  # a device-side assert: see `asserts`
+        # On CUDA this is a device-side assert: `device_asserts.failed` turns the error into one.
+        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true")
     drawn = np.empty(target.numel(), np.float32)
-    philox.interleaved(drawn, source.state.seed, offset, philox.uniform)
+    philox.interleaved(drawn, generator.state.seed, offset, philox.uniform)
     order = _apply_order(target, p)
     ordered = target.permute(order)
     ordered.copy_(torch.from_numpy(drawn).view(ordered.shape) <= p.permute(order))
 
 
 def _apply_order(a: torch.Tensor, b: torch.Tensor) -> list[int]:
-    """CUDAApplyUtils.cuh, rearrangeDims: dimensions change places where all strides ask for it."""
+    """CUDAApplyUtils.cuh, rearrangeDims: sorts dimensions by decreasing stride, where both tensors agree."""
     order = list(range(a.dim()))
     if a.is_contiguous() and b.is_contiguous():
         return order
@@ -143,9 +144,9 @@ def _apply_order(a: torch.Tensor, b: torch.Tensor) -> list[int]:
     return order
 
 
-def normal_by_tensors(op: Op, device: Device, source: CudaGenerator, given: Arguments) -> Any:
-    """``torch.normal(mean, std)`` with a tensor among the two (native/DistributionTemplates.h: normal_out_impl)."""
-    mean, std = given["mean"], given["std"]
+def normal_by_tensors(op: Op, device: Device, generator: CudaGenerator, arguments: Arguments) -> Any:
+    """``torch.normal(mean, std)`` with at least one tensor (native/DistributionTemplates.h: normal_out_impl)."""
+    mean, std = arguments["mean"], arguments["std"]
     if isinstance(std, torch.Tensor):
         if std.is_complex():
             raise RuntimeError("normal expects standard deviation to be non-complex")
@@ -155,22 +156,22 @@ def normal_by_tensors(op: Op, device: Device, source: CudaGenerator, given: Argu
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
     tensors = [value for value in (mean, std) if isinstance(value, torch.Tensor)]
     shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))  # type: ignore[no-untyped-call]
-    out = given.get("out")
+    out = arguments.get("out")
     if out is None:
         out = torch.empty(shape, dtype=tensors[0].dtype, device=tensors[0].device)
     elif out.shape != shape:
         out.resize_(shape)
     alone = not isinstance(std, torch.Tensor)
     if out.numel():
-        normal_(out, device, source, {"mean": 0.0, "std": std if alone else 1.0})
+        normal_(out, device, generator, {"mean": 0.0, "std": std if alone else 1.0})
     if not alone:
         out.mul_(std)
     return out.add_(mean)
 
 
-def randperm(op: Op, device: Device, source: CudaGenerator, given: Arguments) -> Any:
-    """`randperm_out_cuda`: an arange sorted by random keys, equal keys shuffled apart (cuda/Randperm.cu)."""
-    n, out = given["n"], given["out"]
+def randperm(op: Op, device: Device, generator: CudaGenerator, arguments: Arguments) -> Any:
+    """`randperm_out_cuda`: an arange sorted by random keys; equal keys are shuffled (cuda/Randperm.cu)."""
+    n, out = arguments["n"], arguments["out"]
     order = torch.arange(n, dtype=out.dtype, device=out.device)
     out.resize_(n)
     if n == 0:
@@ -178,16 +179,16 @@ def randperm(op: Op, device: Device, source: CudaGenerator, given: Arguments) ->
     bits = min(64, ceil(log2(n - (6 * n * n + 1) / (log(0.9) * 12))))
     wide = bits > 32
     keys = torch.empty(n, dtype=torch.int64 if wide else torch.int32, device=out.device)
-    integers(keys, device, source, *((-(2**63), 2**64 - 1) if wide else (-(2**31), 2**32 - 1)))
+    integers(keys, device, generator, *((-(2**63), 2**64 - 1) if wide else (-(2**31), 2**32 - 1)))
     supported("randperm_out_cuda", out.dtype, _DISCRETE - {torch.bfloat16, torch.bool})
-    offset = source.advance(n)
+    offset = generator.advance(n)
     if out.device.type == "meta":
         return out
     numbers = keys.numpy().astype(np.int64)
-    if bits < (64 if wide else 32):  # below the sign, which the sort would turn over
+    if bits < (64 if wide else 32):  # without the sign, which would change the order
         numbers &= (1 << bits) - 1
     sorting = torch.sort(torch.from_numpy(numbers), stable=True).indices.numpy()
-    _shuffle_equal(sorting, numbers[sorting], source.state.seed, offset)
+    _shuffle_equal(sorting, numbers[sorting], generator.state.seed, offset)
     out.copy_(order[torch.from_numpy(sorting)])
     return out
 
@@ -206,12 +207,12 @@ def _shuffle_equal(order: np.ndarray[Any, Any], keys: np.ndarray[Any, Any], seed
             order[[start + i, start + other]] = order[[start + other, start + i]]
 
 
-def multinomial(op: Op, device: Device, source: CudaGenerator, given: Arguments) -> Any:
-    """`multinomial` (native/Distributions.cpp): by exponential numbers, or by a search where it replaces."""
-    weights, samples, replacement = given["self"], given["num_samples"], given["replacement"]
+def multinomial(op: Op, device: Device, generator: CudaGenerator, arguments: Arguments) -> Any:
+    """`multinomial` (native/Distributions.cpp): by exponential numbers, or by a search with replacement."""
+    weights, samples, replacement = arguments["self"], arguments["num_samples"], arguments["replacement"]
     _check_weights(weights, samples, replacement)
     shape = (*weights.shape[:-1], samples)
-    result = given.get("out")
+    result = arguments.get("out")
     if result is None:
         result = torch.empty(shape, dtype=torch.int64, device=weights.device)
     else:
@@ -224,9 +225,9 @@ def multinomial(op: Op, device: Device, source: CudaGenerator, given: Arguments)
         if bool((weights.sum(-1) == 0).any()):
             raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     if replacement and samples > 1:
-        return result.copy_(_with_replacement(weights.reshape(-1, weights.shape[-1]), samples, source).view(shape))
+        return result.copy_(_with_replacement(weights.reshape(-1, weights.shape[-1]), samples, generator).view(shape))
     rivals = torch.empty_like(weights)
-    KERNELS["exponential_"](_exponential(), device, source, {"self": rivals, "lambd": 1.0})
+    KERNELS["exponential_"](_exponential(), device, generator, {"self": rivals, "lambd": 1.0})
     torch.div(weights, rivals, out=rivals)
     if weights.device.type == "meta":
         return result
@@ -258,12 +259,12 @@ def _check_weights(weights: torch.Tensor, samples: int, replacement: bool) -> No
         raise RuntimeError("number of categories cannot exceed 2^24")
 
 
-def _with_replacement(weights: torch.Tensor, samples: int, source: CudaGenerator) -> torch.Tensor:
+def _with_replacement(weights: torch.Tensor, samples: int, generator: CudaGenerator) -> torch.Tensor:
     """`sampleMultinomialWithReplacement`: blocks of 128 samples, for up to 65535 distributions at a time."""
     count, categories = weights.shape
     rows = min(count, 65535)
     width = ((samples - 1) // 128 + 1) * 128
-    offset = source.advance(((count - 1) // rows + 1) * 4)
+    offset = generator.advance(((count - 1) // rows + 1) * 4)
     result = torch.empty(count, samples, dtype=torch.int64, device=weights.device)
     if weights.device.type == "meta":
         return result
@@ -272,7 +273,7 @@ def _with_replacement(weights: torch.Tensor, samples: int, source: CudaGenerator
     for turn, first in enumerate(range(0, count, rows)):
         here = slice(first, first + rows)
         drawn = np.empty((len(running[here]), width), np.float32)
-        philox.interleaved(drawn.reshape(-1), source.state.seed, offset + 4 * turn, philox.uniform, 1)
+        philox.interleaved(drawn.reshape(-1), generator.state.seed, offset + 4 * turn, philox.uniform, 1)
         values = torch.from_numpy(drawn[:, :samples]).to(weights.dtype).contiguous()
         result[here] = torch.searchsorted(running[here].contiguous(), values)
     result.clamp_(max=categories - 1)
@@ -281,22 +282,23 @@ def _with_replacement(weights: torch.Tensor, samples: int, source: CudaGenerator
     return result
 
 
-def rrelu_with_noise(op: Op, device: Device, source: CudaGenerator, given: Arguments) -> Any:
+def rrelu_with_noise(op: Op, device: Device, generator: CudaGenerator, arguments: Arguments) -> Any:
     """RReLU in training (cuda/RreluWithNoise.cu): a random slope where the input is not positive."""
-    tensor, noise, lower, upper = given["self"], given["noise"], float(given["lower"]), float(given["upper"])
-    out = tensor if op.name.endswith("_") else given.get("out")
+    tensor, noise = arguments["self"], arguments["noise"]
+    lower, upper = float(arguments["lower"]), float(arguments["upper"])
+    out = tensor if op.name.endswith("_") else arguments.get("out")
     if out is None:
         out = torch.empty_like(tensor, memory_format=torch.contiguous_format)
     elif out is not tensor and out.shape != tensor.shape:
         out.resize_(tensor.shape)
-    if not given["training"]:
+    if not arguments["training"]:
         return out.copy_(torch.nn.functional.leaky_relu(tensor, (lower + upper) / 2))
     if tensor.numel():
         slopes = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
         supported("rrelu_with_noise_out_cuda", tensor.dtype)
         double = tensor.dtype is torch.float64
         draw(
-            slopes, device, source, philox.uniform_double if double else philox.uniform,
+            slopes, device, generator, philox.uniform_double if double else philox.uniform,
             double, partial(_slopes, dtype=tensor.dtype, lower=lower, upper=upper),
         )  # fmt: skip
         negative = tensor <= 0
@@ -306,7 +308,7 @@ def rrelu_with_noise(op: Op, device: Device, source: CudaGenerator, given: Argum
 
 
 def _slopes(values: np.ndarray[Any, Any], dtype: torch.dtype, lower: float, upper: float) -> torch.Tensor:
-    """Uniform numbers of that dtype, brought between the two in float64."""
+    """Uniform numbers of dtype `dtype`, scaled to between `lower` and `upper` in float64."""
     return torch.from_numpy(values).to(dtype).to(torch.float64) * (upper - lower) + lower
 
 

@@ -288,7 +288,7 @@ def _refresh() -> None:
 def start(machine: Machine, recorder: Recorder) -> None:
     """Begin to record; several recordings may run at a time, and each has all that happens meanwhile."""
     _recorders.append(recorder)
-    recorder.sent = sent_before.sent
+    recorder.sent = sent_before.tensor_number
     _refresh()
     _link(machine)
 

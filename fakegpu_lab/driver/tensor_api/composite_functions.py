@@ -18,7 +18,7 @@ from fakegpu_lab.driver.base import cuda_messages
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.placement.dtypes import cpp_name
-from fakegpu_lab.driver.placement.shared_checks import one_device
+from fakegpu_lab.driver.placement.shared_checks import check_one_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ def _cuda_named(function: Callable[..., Any]) -> Callable[..., Any]:
         except RuntimeError as error:
             if NAME not in str(error):
                 raise
-            raise cuda_messages.renamed(error) from None
+            raise cuda_messages.with_cuda_name(error) from None
 
     return composite
 
@@ -55,7 +55,7 @@ def _rms_norm(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Any:  # noqa: A002
         if weight is not None and (input.__class__ is FakeCudaTensor or weight.__class__ is FakeCudaTensor):
-            one_device([("input", input), ("weight", weight)], "__fused_rms_norm")
+            check_one_device([("input", input), ("weight", weight)], "__fused_rms_norm")
         return original(input, normalized_shape, weight, eps)
 
     return rms_norm
@@ -83,7 +83,7 @@ def _attention(original: Callable[..., Any]) -> Callable[..., Any]:
                 f"{query.device} key.device: {key.device} and value.device: {value.device} instead."
             )
         if attn_mask is not None:
-            one_device([("query", query), ("attn_bias", attn_mask)], "__scaled_dot_product_efficient_attention")
+            check_one_device([("query", query), ("attn_bias", attn_mask)], "__scaled_dot_product_efficient_attention")
         return original(query, key, value, attn_mask, *rest, **options)
 
     return scaled_dot_product_attention

@@ -64,7 +64,7 @@ def _new(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return original(self, *args, **kwargs)
         except (RuntimeError, TypeError) as error:
-            raise cuda_messages.renamed(error) from None
+            raise cuda_messages.with_cuda_name(error) from None
         finally:
             current.thread.index = before
 

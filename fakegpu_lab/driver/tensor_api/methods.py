@@ -177,7 +177,7 @@ def set_grad(self: torch.Tensor, grad: torch.Tensor | None) -> None:
     try:
         _base_grad.__set__(self, grad)
     except RuntimeError as error:
-        raise cuda_messages.renamed(error) from None
+        raise cuda_messages.with_cuda_name(error) from None
 
 
 class _Attribute(property):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, flag
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, set_conj_neg_bits
 from fakegpu_lab.driver.tensor_api import user_subclasses
 from fakegpu_lab.driver.tensor_api.conversion import STORAGE_ATTRIBUTES
 
@@ -111,7 +111,7 @@ def set_tensor_metadata(tensor: torch.Tensor, metadata: dict[str, bool]) -> None
     """`torch._utils.set_tensor_metadata`, which sets the conj and neg bits on the inner tensor."""
     if tensor.__class__ is FakeCudaTensor:
         _set_tensor_metadata(tensor._inner, metadata)  # type: ignore[no-untyped-call]
-        flag(tensor)
+        set_conj_neg_bits(tensor)
     else:
         _set_tensor_metadata(tensor, metadata)  # type: ignore[no-untyped-call]
 

@@ -18,7 +18,7 @@ from fakegpu_lab.driver.base.metadata import sync_metadata
 from fakegpu_lab.driver.base.privateuse1 import CUDA_DEVICES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, share, wrap_view
 from fakegpu_lab.driver.copies import transfer
-from fakegpu_lab.driver.cost.work import kernel
+from fakegpu_lab.driver.cost.launching import kernel
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
@@ -151,7 +151,7 @@ def adopt(storage: torch.UntypedStorage, buffer: Buffer, start: int = 0) -> Devi
 def _usable(storage: DeviceStorage) -> Device:
     device = storage._buffer.device
     if device.retired:
-        raise device_asserts.gone(device)
+        raise device_asserts.retired_error(device)
     return device
 
 

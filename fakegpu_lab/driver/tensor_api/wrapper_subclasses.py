@@ -16,7 +16,7 @@ import torch
 from torch._functorch import eager_transforms, vmap
 
 from fakegpu_lab.driver.base.patches import Patches
-from fakegpu_lab.driver.base.privateuse1 import NAME, shown
+from fakegpu_lab.driver.base.privateuse1 import NAME, as_cuda_device
 from fakegpu_lab.driver.tensor_api.conversion import cpp_device
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _DEVICE, _DISPATCH_DEVICE = 6, 10
 
 def device(self: torch.Tensor) -> torch.device:
     """`Tensor.device`, ``cuda`` for our C++ device."""
-    return shown(_base.device.__get__(self))
+    return as_cuda_device(_base.device.__get__(self))
 
 
 def is_cuda(self: torch.Tensor) -> bool:

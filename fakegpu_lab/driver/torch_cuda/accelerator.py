@@ -9,7 +9,7 @@ import torch
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current
-from fakegpu_lab.driver.cost import work
+from fakegpu_lab.driver.cost import launching
 from fakegpu_lab.driver.torch_cuda import memory, streams
 from fakegpu_lab.driver.torch_cuda.cuda_build import cudart
 from fakegpu_lab.driver.torch_cuda.devices import current_device
@@ -36,7 +36,7 @@ def synchronize(index: int) -> None:
     """Wait for a device, unless CUDA is not initialised."""
     if current.ready:
         device = current.device(index)
-        work.wait(device, "torch.accelerator.synchronize")
+        launching.wait(device, "torch.accelerator.synchronize")
         device_asserts.check(device)
 
 

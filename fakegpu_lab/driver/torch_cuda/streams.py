@@ -16,7 +16,7 @@ import torch.cuda.streams
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import cuda_messages, current, graph_capture
-from fakegpu_lab.driver.cost.work import wait
+from fakegpu_lab.driver.cost.launching import wait
 from fakegpu_lab.driver.torch_cuda.devices.lifecycle import require
 from fakegpu_lab.hardware.time.clock import CALL_NS, await_mark, here, query, record, synchronised
 
@@ -142,7 +142,7 @@ class CudaStreamBase(torch._C.Stream):
         host = here.host
         host.now += CALL_NS
         queue = _queue_of(self)[1]
-        graph_capture.forbid((queue,))
+        graph_capture.forbid_wait((queue,))
         if queue.end > host.now:
             return False
         synchronised(host, [queue])  # knowing that it is done orders the host after it, as waiting does
@@ -217,7 +217,7 @@ class CudaEventBase(torch._C.Event):
     def record(self, stream: torch.Stream) -> None:  # type: ignore[override]
         """Record the point that the stream has reached."""
         if (device := current.device(stream.device_index)).retired:
-            raise device_asserts.gone(device)
+            raise device_asserts.retired_error(device)
         if self._device_index is None:
             self._device_index = stream.device_index
             self._pointer = _EVENT_POINTERS + next(_event_numbers) * 0x40
@@ -232,7 +232,7 @@ class CudaEventBase(torch._C.Event):
         """Make work queued on the stream from now on wait for the event."""
         mark, queue = self._mark, _queue_of(stream)[1]
         if queue.capture is not None or isinstance(mark, graph_capture.CapturedMark):
-            graph_capture.awaited(queue, mark)
+            graph_capture.wait_for_mark(queue, mark)
         elif mark is not None:
             await_mark(here.host, queue, mark)
 

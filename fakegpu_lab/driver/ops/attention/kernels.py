@@ -17,8 +17,9 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base.device_memory import new, storage_bytes, take_bytes
 from fakegpu_lab.driver.base.half_precision import HALVES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.cost.launching import kernel
 from fakegpu_lab.driver.cost.products import attention
-from fakegpu_lab.driver.cost.work import Work, kernel, nbytes_of
+from fakegpu_lab.driver.cost.work import Work, nbytes_of
 from fakegpu_lab.driver.ops.attention import values
 from fakegpu_lab.driver.ops.attention.values import Settings
 from fakegpu_lab.driver.placement import device_check
@@ -61,7 +62,7 @@ def one_kernel(
         device = device_check.resolve(op, [pair for pair in tensors if not pair[0].startswith("philox_")], args)
         assert device is not None
         if device.retired:
-            raise device_asserts.gone(device)
+            raise device_asserts.retired_error(device)
         inner = {name: v._inner if v.__class__ is FakeCudaTensor else v for name, v in named.items()}
         results = compute(device, **inner)
         moved = nbytes_of([v for v in (*inner.values(), *results) if isinstance(v, torch.Tensor)])

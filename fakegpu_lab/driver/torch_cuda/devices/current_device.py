@@ -9,7 +9,8 @@ import torch
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current
-from fakegpu_lab.driver.cost import work
+from fakegpu_lab.driver.cost import launching
+from fakegpu_lab.driver.cost.work import Work
 from fakegpu_lab.driver.torch_cuda.devices.lifecycle import look, poison_fork, require
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def can_device_access_peer(index: int, peer: int) -> bool:
 def synchronize() -> None:
     """Wait until the current device has finished all queued work."""
     require()
-    work.wait(current.device(), "torch.cuda.synchronize")
+    launching.wait(current.device(), "torch.cuda.synchronize")
     device_asserts.check(current.device())
 
 
@@ -86,7 +87,7 @@ def sleep(cycles: int) -> None:
     require()
     device = current.device()
     ns = round(cycles / device.profile.core_clock_mhz * 1e3)
-    work.kernel(device, work.Work(max(ns, device.roofline.floor), 0, 0, device.roofline.one_block))
+    launching.kernel(device, Work(max(ns, device.roofline.floor), 0, 0, device.roofline.one_block))
 
 
 FUNCTIONS = {

@@ -1,0 +1,179 @@
+"""What the ops cost that neither stream nor multiply matrices: indexing, sorting, normalization, solvers.
+
+`ESTIMATORS` names them; an op in neither this table nor `products.PRODUCTS` streams.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.cost.work import Work, nbytes_of, numel_of, streaming
+from fakegpu_lab.hardware.time.roofline import SOLVER_EFFICIENCY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fakegpu_lab.driver.cost.work import Estimator
+    from fakegpu_lab.hardware.device import Device
+
+
+def _passes(operands: float, results: float = 1.0) -> Estimator:
+    """Several passes over operands and results."""
+
+    def estimate(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+        moved = round(nbytes * operands + nbytes_of(result) * results)
+        roofline = device.roofline
+        elements = max(numel_of(result), numel_of(args[0]) if args else 0)
+        return Work(roofline.streaming(moved), elements, moved, roofline.share(elements))
+
+    return estimate
+
+
+def _picking(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """One element of each row of the first operand is read: the loss of a class."""
+    moved = nbytes_of(result) + sum(nbytes_of(a) for a in args[1:]) + 32 * numel_of(args[1])  # one sector each
+    return Work(device.roofline.streaming(moved), numel_of(args[1]), moved, device.roofline.share(numel_of(args[1])))
+
+
+def _updating(*written: int) -> Estimator:
+    """A fused optimizer: one kernel that reads all lists and writes those at the positions `written`."""
+
+    def estimate(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+        moved = nbytes + sum(nbytes_of(args[position]) for position in written if position < len(args))
+        elements = numel_of(args[0])
+        return Work(device.roofline.streaming(moved), 10 * elements, moved, device.roofline.share(elements))
+
+    return estimate
+
+
+def _bag(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """Sums of a table's rows, one for each bag: only the rows that the indices name are read."""
+    row = nbytes_of(args[0]) // max(args[0].shape[0], 1)
+    moved = numel_of(args[1]) * row + nbytes_of(args[1]) + nbytes_of(result)
+    return Work(device.roofline.gather(moved), 0, moved, device.roofline.share(numel_of(result)))
+
+
+def _selecting(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """A radix selection: the keys are read once for each of their bytes (TensorTopK.cu), the selected ones written."""
+    moved = args[0].element_size() * nbytes_of(args[0]) + nbytes_of(result)
+    return Work(device.roofline.streaming(moved), 0, moved, device.roofline.share(numel_of(args[0])))
+
+
+def _writing(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """Only the result is written."""
+    moved = nbytes_of(result)
+    return Work(device.roofline.streaming(moved), 0, moved, device.roofline.share(numel_of(result)))
+
+
+def _gathering(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """Rows or elements picked by an index: they are read and written, and the indices are read."""
+    picked = nbytes_of(result)
+    indices = sum(nbytes_of(a) for a in args[1:])
+    moved = 2 * picked + min(indices, picked + 8 * numel_of(result))
+    return Work(device.roofline.gather(moved), 0, moved, device.roofline.share(numel_of(result)))
+
+
+def _scattering(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """Elements written or added where an index says; a new result starts as a copy of the target."""
+    target, rest = nbytes_of(args[0]), sum(nbytes_of(a) for a in args[1:])
+    new = 2 * nbytes_of(result) if result is not None and result is not args[0] else 0
+    moved = 2 * rest + new
+    roofline = device.roofline
+    elements = sum(numel_of(a) for a in args[1:])
+    return Work(roofline.gather(2 * rest) + round(new * roofline.ns_per_byte), elements, min(moved, moved + target))
+
+
+def _embedding_backward(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """The gradient of the table: zeros, and the rows of the gradient added to it in the order of the sorted indices."""
+    rows = nbytes_of(args[0])
+    moved = nbytes_of(result) + 2 * rows + 8 * nbytes_of(args[1])
+    roofline = device.roofline
+    return Work(roofline.gather(2 * rows) + round(nbytes_of(result) * roofline.ns_per_byte), numel_of(args[0]), moved)
+
+
+def _sorting(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """A radix sort: one pass for each byte of the keys; an index moves with each key."""
+    passes = args[0].element_size() if args else 4
+    moved = 2 * passes * (nbytes_of(args[0]) + 8 * numel_of(args[0]))
+    return Work(device.roofline.streaming(moved), 0, moved, device.roofline.share(numel_of(args[0])))
+
+
+def _transforming(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """A fast Fourier transform: 5 n log2 n FLOPs, in passes of up to 4096 points."""
+    source = args[0]
+    dims = args[1] if len(args) > 1 and isinstance(args[1], (list, tuple)) else [-1]
+    points = max(prod(source.shape[d] for d in dims), 2)
+    passes = -(-(points - 1).bit_length() // 12)
+    moved = (nbytes + nbytes_of(result)) * passes
+    flops = 5 * max(source.numel(), numel_of(result)) * (points - 1).bit_length()
+    fmt = "fp64" if source.dtype in (torch.float64, torch.complex128) else "fp32"
+    return Work(device.roofline.arithmetic(fmt, flops, moved), flops, moved)
+
+
+def _solving(factor: float) -> Estimator:
+    """A factorisation of n×n matrices: ``factor`` n³ FLOPs."""
+
+    def estimate(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+        matrix = max((a for a in args if isinstance(a, torch.Tensor) and a.dim() > 1), key=numel_of, default=None)
+        if matrix is None:
+            return streaming(device, args, result, nbytes)
+        m, n = matrix.shape[-2:]
+        flops = round(factor * matrix.numel() * min(m, n))
+        fmt = "fp64" if matrix.dtype in (torch.float64, torch.complex128) else "fp32"
+        moved = nbytes + nbytes_of(result)
+        return Work(device.roofline.arithmetic(fmt, flops, moved, SOLVER_EFFICIENCY), flops, moved)
+
+    return estimate
+
+
+_TWICE = _passes(2.0)
+
+ESTIMATORS: dict[str, Estimator] = {
+    **dict.fromkeys(("fill_", "zero_", "zeros_like", "ones_like", "full_like", "zeros", "ones", "full", "uniform_",
+                     "normal_", "bernoulli_", "random_", "exponential_", "arange", "linspace", "rand_like",
+                     "randn_like", "randint_like"), _writing),
+    **dict.fromkeys(("embedding", "index_select", "gather", "index", "take", "take_along_dim", "_unsafe_index"),
+                    _gathering),
+    **dict.fromkeys(("scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_",
+                     "index_add", "index_add_", "index_copy", "index_copy_", "index_put", "index_put_",
+                     "_index_put_impl_", "index_fill", "index_fill_", "put_", "index_reduce_"), _scattering),
+    "embedding_dense_backward": _embedding_backward,
+    **dict.fromkeys(("sort", "argsort", "msort", "unique_dim", "_unique2", "unique_consecutive", "mode"), _sorting),
+    **dict.fromkeys(("topk", "kthvalue", "median", "nanmedian"), _selecting),
+    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), _picking),
+    **dict.fromkeys(("nll_loss_backward", "nll_loss2d_backward"), _writing),
+    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _bag),
+    **dict.fromkeys(("_fused_adam_", "_fused_adamw_"), _updating(0, 2, 3, 4)),
+    "_fused_sgd_": _updating(0, 2),
+    "_fused_adagrad_": _updating(0, 2),
+    **dict.fromkeys(("_fft_c2c", "_fft_r2c", "_fft_c2r"), _transforming),
+    # Statistics first, then the output: operands are read twice. Backward reads both for the sums, and again.
+    **dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit", "native_group_norm",
+                     "_batch_norm_with_update", "_native_batch_norm_legit_no_training"), _TWICE),
+    **dict.fromkeys(("native_batch_norm_backward", "cudnn_batch_norm_backward", "batch_norm_backward",
+                     "native_group_norm_backward", "native_layer_norm_backward", "_fused_rms_norm_backward",
+                     "_native_batch_norm_legit_backward"), _TWICE),
+    **dict.fromkeys(("linalg_cholesky_ex", "cholesky"), _solving(1 / 3)),
+    **dict.fromkeys(("linalg_lu_factor_ex", "linalg_lu", "_linalg_det", "_linalg_slogdet"), _solving(2 / 3)),
+    **dict.fromkeys(("linalg_inv_ex", "_linalg_solve_ex", "linalg_solve_triangular", "linalg_qr", "geqrf",
+                     "linalg_lstsq", "ormqr", "triangular_solve", "cholesky_inverse"), _solving(2.0)),
+    **dict.fromkeys(("_linalg_eigh", "_linalg_eig", "linalg_eig", "linalg_matrix_exp"), _solving(9.0)),
+    "_linalg_svd": _solving(20.0),
+}  # fmt: skip
+"""Estimators by the op's name."""
+
+LAUNCHES_NOTHING = frozenset((
+    "empty", "empty_strided", "empty_like", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "resize_as_",
+    "set_", "rename_",
+))  # fmt: skip
+"""Ops that allocate memory or change a tensor's metadata, and launch no kernel."""
+
+SYNCHRONISES = frozenset((
+    "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "bincount", "equal",
+    "repeat_interleave", "histc", "_linalg_check_errors", "nonzero_numpy", "_local_scalar_dense", "is_nonzero",
+))  # fmt: skip
+"""Ops whose result's shape or value the host needs, so that it waits for the device (a copy and cudaStreamSynchronize
+in their CUDA sources)."""

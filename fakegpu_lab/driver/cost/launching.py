@@ -1,0 +1,94 @@
+"""Queues kernels on streams (`launched`, `kernel`) and makes the host wait for a device (`wait`).
+
+The dispatch path calls `launched` for each op. Unless something watches the stream, such as a recording, it works out
+only the time; FLOPs and other figures are left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.base import graph_capture
+from fakegpu_lab.driver.cost.work import LARGE, nbytes_of, read_by, streaming
+from fakegpu_lab.hardware.time.clock import here, launch, synchronised
+from fakegpu_lab.hardware.time.happens_before import merge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fakegpu_lab.driver.cost.op import Op
+    from fakegpu_lab.driver.cost.work import Work
+    from fakegpu_lab.hardware.device import Device
+    from fakegpu_lab.hardware.time.clock import Mark, Stream
+
+_Tensor, _strided = torch.Tensor, torch.strided
+
+
+def launched(
+    op: Op, device: Device, args: Sequence[Any], result: Any, nbytes: int, produced: int | None = None
+) -> None:
+    """Queue the op's kernel on the current stream of `device`.
+
+    Parameters
+    ----------
+    args, result
+        Inner tensors in place of device tensors.
+    nbytes
+        The bytes of the tensors among the operands.
+    produced
+        The bytes of the results, if the caller knows them.
+    """
+    host = here.host
+    stream = host.streams[device]
+    estimate = op.estimate
+    if nbytes > LARGE:
+        nbytes = read_by(args, nbytes)
+    if stream.watch is None:
+        if estimate is None:
+            roofline = device.roofline
+            if produced is None:
+                one = result.__class__ is _Tensor and result.layout is _strided
+                produced = result.nbytes if one else nbytes_of(result)
+            moved = nbytes + produced
+            launch(host, stream, roofline.floor + int(moved * roofline.ns_per_byte))
+        else:
+            launch(host, stream, estimate(device, args, result, nbytes).ns)
+    elif estimate is None and result.__class__ is torch.Tensor and result.layout is torch.strided:
+        roofline = device.roofline
+        moved = nbytes + result.nbytes
+        elements = result.numel()
+        ns = roofline.floor + int(moved * roofline.ns_per_byte)
+        launch(host, stream, ns, roofline.share(elements), elements, moved)
+    else:
+        ns, flops, moved, share = (estimate or streaming)(device, args, result, nbytes)
+        launch(host, stream, ns, share, flops, moved)
+    if op.synchronises:
+        wait(device, f"torch.{op.name}, whose result the host must know", stream)
+
+
+def kernel(device: Device, work: Work | None = None) -> None:
+    """Queue a kernel that is not the dispatched op's; without `work`, a small one."""
+    host = here.host
+    stream = host.streams[device]
+    if work is None:
+        launch(host, stream, device.roofline.floor, device.roofline.one_block)
+        return
+    launch(host, stream, work.ns, work.share, work.flops, work.nbytes)
+
+
+def wait(device: Device, why: str, stream: Stream | None = None, mark: Mark | None = None) -> None:
+    """Make the calling thread wait for a mark, for a stream, or else for everything queued on `device`."""
+    host = here.host
+    if mark is not None:
+        if isinstance(mark, graph_capture.CapturedMark):
+            raise graph_capture.captured_event()
+        end = mark.time
+        merge(host.seen, mark.seen)
+    else:
+        streams = list(device.streams.values()) if stream is None else [stream]
+        graph_capture.forbid_wait(streams)
+        end = max(one.end for one in streams)
+        synchronised(host, streams)
+    device.hold(host, end, why)
