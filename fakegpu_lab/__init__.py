@@ -6,6 +6,8 @@
 >>> torch.cuda.device_count()
 2
 >>> lab.disable()
+
+Reading the code? Start with `session`, where enable and disable are; `docs/developers.md` goes on from there.
 """
 
 from __future__ import annotations
@@ -74,17 +76,17 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Load the magics: called by ``%load_ext fakegpu_lab``."""
-    from fakegpu_lab.course import magics as course
-    from fakegpu_lab.notebook import magics
+    from fakegpu_lab.course import lesson_magics as course
+    from fakegpu_lab.notebook import gpu_magics
 
-    magics.load(shell)
+    gpu_magics.load(shell)
     course.load(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Unload the magics: called by ``%unload_ext fakegpu_lab``."""
-    from fakegpu_lab.course import magics as course
-    from fakegpu_lab.notebook import magics
+    from fakegpu_lab.course import lesson_magics as course
+    from fakegpu_lab.notebook import gpu_magics
 
-    magics.unload(shell)
+    gpu_magics.unload(shell)
     course.unload(shell)

@@ -63,7 +63,7 @@ def enable(spec: str = "a100", *, memory: int | str | None = None, compute: Comp
 def _hidden_gpus_notice() -> str | None:
     # Imported late; in a child process this enables the parent's machine (`autoload`).
     import_module("torch")
-    from fakegpu_lab.driver.base import real_gpus
+    from fakegpu_lab.driver.environment import real_gpus
 
     return real_gpus.hidden()
 

@@ -162,19 +162,19 @@ class Trace:
         top
             How many rows per device; one more row sums up the others. None: all.
         """
-        from fakegpu_lab.timeline import tables
+        from fakegpu_lab.recording_views import tables
 
         return tables.summary(self, self.described(), sort_by, top)
 
     def by_line(self, top: int | None = 20) -> Table:
         """The source lines that took most of the devices' time, and how long the host waited in them."""
-        from fakegpu_lab.timeline import tables
+        from fakegpu_lab.recording_views import tables
 
         return tables.by_line(self, top)
 
     def by_module(self, depth: int | None = None, top: int | None = 20) -> Table:
         """The modules that took most of the time, forward and backward; `depth` limits the parts of their paths."""
-        from fakegpu_lab.timeline import tables
+        from fakegpu_lab.recording_views import tables
 
         return tables.by_module(self, depth, top)
 
@@ -196,7 +196,7 @@ class Trace:
         -------
         plotly.graph_objects.Figure
         """
-        from fakegpu_lab.timeline import figure
+        from fakegpu_lab.recording_views import figure
 
         if device is not None:
             self._check(device)
@@ -207,7 +207,7 @@ class Trace:
 
         It is compressed if the path ends in ``.gz``.
         """
-        from fakegpu_lab.timeline import chrome
+        from fakegpu_lab.recording_views import chrome
 
         return chrome.write(self, path)
 

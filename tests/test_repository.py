@@ -16,7 +16,7 @@ import pytest
 import fakegpu_lab
 from fakegpu_lab.cli.commands import cli
 from fakegpu_lab.hardware.catalogue.lookup import catalogue
-from fakegpu_lab.notebook.magics import WORDS
+from fakegpu_lab.notebook.gpu_magics import WORDS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [

@@ -1,9 +1,9 @@
 """`advise(trace)`: what could be better in a recorded program, with evidence and a remedy.
 
 A rule is a function of a recording that returns its findings; some rules also look at live tensors and optimizers.
-Rules by subject: `kernels`, `transfers`, `memory`, `training`. `finding` shows the findings.
+Rules by subject: `kernels`, `transfers`, `growing_memory`, `training`. Start with `finding`, which shows them.
 
-May import `timeline`, `session`, `driver.memory_report` and everything below them.
+May import `recording_views`, `session`, `driver.memory_report` and everything below them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab import session
 from fakegpu_lab.advice.finding import Advice, Finding
+from fakegpu_lab.advice.growing_memory import kept_activations, leak
 from fakegpu_lab.advice.kernels import all_reduce_alone, data_parallel, gpu_idle, launch_bound
-from fakegpu_lab.advice.memory import kept_activations, leak
 from fakegpu_lab.advice.training import optimizer_before_to
 from fakegpu_lab.advice.transfers import (
     pageable_non_blocking,
@@ -22,10 +22,10 @@ from fakegpu_lab.advice.transfers import (
     tiny_transfers,
     unpinned_loader,
 )
-from fakegpu_lab.timeline.recorded import note_of_dropped
+from fakegpu_lab.recording_views.recorded import note_of_dropped
 
 if TYPE_CHECKING:
-    from fakegpu_lab.timeline.recorded import Recorded
+    from fakegpu_lab.recording_views.recorded import Recorded
 
 __all__ = ["Advice", "Finding", "advise"]
 

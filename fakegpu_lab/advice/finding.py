@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.formatting.units import duration
-from fakegpu_lab.timeline.labels import place
+from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

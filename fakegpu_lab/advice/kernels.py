@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.advice.finding import OFTEN, Finding
 from fakegpu_lab.formatting.units import duration, percent, size
-from fakegpu_lab.timeline import spans
+from fakegpu_lab.recording_views import spans
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.time.records import Kernel
-    from fakegpu_lab.timeline.recorded import Recorded
+    from fakegpu_lab.recording_views.recorded import Recorded
 
 
 def _by_device(recorded: Recorded) -> dict[int, list[Kernel]]:

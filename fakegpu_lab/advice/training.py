@@ -9,7 +9,7 @@ from fakegpu_lab.advice.finding import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fakegpu_lab.timeline.recorded import Recorded
+    from fakegpu_lab.recording_views.recorded import Recorded
 
 
 def optimizer_before_to(recorded: Recorded, optimizers: Iterable[Any], trained: Iterable[Any] = ()) -> list[Finding]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from fakegpu_lab.hardware.time.records import Record, Transfer
-    from fakegpu_lab.timeline.recorded import Recorded
+    from fakegpu_lab.recording_views.recorded import Recorded
 
     _R = TypeVar("_R", bound=Record)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.formatting.units import duration, several, size
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.timeline.labels import place
+from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

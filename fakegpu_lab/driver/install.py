@@ -11,12 +11,13 @@ from torch.optim.optimizer import _foreach_supported_types as _optimizer_types
 from fakegpu_lab.driver import torch_cuda
 from fakegpu_lab.driver.autocast import regions, scripted_regions
 from fakegpu_lab.driver.autograd import backward, optimizers
-from fakegpu_lab.driver.base import current, host_threads, privateuse1, torch_internals
+from fakegpu_lab.driver.base import current, privateuse1
 from fakegpu_lab.driver.base.patches import Patches
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.compile import export, graph_printing, torch_compile, torchscript
 from fakegpu_lab.driver.copies import pinned_memory
 from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher, registered_kernels
+from fakegpu_lab.driver.environment import host_threads, torch_internals
 from fakegpu_lab.driver.meta import assumed_values
 from fakegpu_lab.driver.ops import linear, nested
 from fakegpu_lab.driver.ops.attention import choice

@@ -12,8 +12,8 @@ from IPython.display import display
 from fakegpu_lab import trace
 from fakegpu_lab.formatting.units import duration
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.timeline.labels import place
-from fakegpu_lab.timeline.tables import line_sums
+from fakegpu_lab.recording_views.labels import place
+from fakegpu_lab.recording_views.tables import line_sums
 from fakegpu_lab.user_code import cell_code
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fakegpu_lab.course.lessons import lesson, lesson_library, progress
-from fakegpu_lab.frontend import answers
 from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.sidebar import answers
 
 YAML = """
 title: One

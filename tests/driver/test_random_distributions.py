@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab.hardware.random import philox
+from fakegpu_lab.hardware.philox import curand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ F = torch.nn.functional
 
 def words(numel: int, offset: int = 0, seed: int = 0) -> list[list[int]]:
     """The four words of each of that many threads at that offset."""
-    return np.stack([w.copy() for w in philox.words(seed, offset // 4, 0, numel)], 1).tolist()
+    return np.stack([w.copy() for w in curand.words(seed, offset // 4, 0, numel)], 1).tolist()
 
 
 def uniform(numel: int, offset: int = 0) -> torch.Tensor:
@@ -157,7 +157,7 @@ def dropped(numel: int, vector: int, threads: int, keep: float) -> list[bool]:
     for index in range(numel):
         thread, step = index // vector % threads, index // (threads * vector)
         call, lane = divmod(index % vector, taken)
-        word = int(philox.words(0, step * calls + call, thread, 1)[lane][0])
+        word = int(curand.words(0, step * calls + call, thread, 1)[lane][0])
         stays.append(bool(np.float32(word) * np.float32(2**-32) + np.float32(2**-33) < np.float32(keep)))
     return stays
 
@@ -205,7 +205,7 @@ def test_equal_keys_of_a_permutation_are_shuffled() -> None:
 
     order = np.arange(6)
     _shuffle_equal(order, np.array([1, 5, 5, 5, 7, 8]), 0, 8)
-    first, second = (int(philox.words(0, 2, 1, 1)[i][0]) for i in (0, 1))
+    first, second = (int(curand.words(0, 2, 1, 1)[i][0]) for i in (0, 1))
     expected = [0, 1, 2, 3, 4, 5]
     for i, word in ((2, first), (1, second)):
         other = word % (i + 1)

@@ -9,9 +9,9 @@ import pytest
 
 from fakegpu_lab.course.checks import record
 from fakegpu_lab.course.lessons import progress
-from fakegpu_lab.frontend import answers
-from fakegpu_lab.notebook import magics
+from fakegpu_lab.notebook import gpu_magics
 from fakegpu_lab.notebook.telemetry import comms, messages, source
+from fakegpu_lab.sidebar import answers
 
 ROOT = Path(__file__).parents[2]
 SIDEBAR, PANEL = ROOT / "labextension" / "src", ROOT / "fakegpu_lab" / "notebook" / "panel.js"
@@ -40,4 +40,4 @@ def test_constants(path: Path, name: str, value: object) -> None:
 def test_the_words_after_fakegpu_that_enable_nothing() -> None:
     text = (SIDEBAR / "hardware" / "cell.ts").read_text(encoding="utf-8")
     (told,) = re.findall(r"%fakegpu\\s\+\(([a-z|]+)\)", text)
-    assert sorted(told.split("|")) == sorted(magics.WORDS)
+    assert sorted(told.split("|")) == sorted(gpu_magics.WORDS)

@@ -15,7 +15,7 @@ from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.attempt import unwritten
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.timeline.labels import place
+from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -67,7 +67,7 @@ class Outcome:
 
     def __str__(self) -> str:
         """Write all of it, one item a line."""
-        from fakegpu_lab.timeline.labels import place
+        from fakegpu_lab.recording_views.labels import place
 
         where = " ".join(place(self.line)).strip() if self.line else ""
         rows = (("expected", self.expected), ("found", self.found), ("your line", where), ("hint", self.hint))

@@ -9,7 +9,7 @@ from fakegpu_lab.course.expect.outcome import report, subject
 from fakegpu_lab.course.expect.runs import recording_of
 from fakegpu_lab.formatting.units import duration, percent
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.timeline import spans
+from fakegpu_lab.recording_views import spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -27,7 +27,7 @@ from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.cost import launching
 from fakegpu_lab.driver.cost.op import Op
-from fakegpu_lab.driver.placement.preflight import on_meta
+from fakegpu_lab.driver.placement.memory_preflight import on_meta
 
 if TYPE_CHECKING:
     from collections.abc import Callable

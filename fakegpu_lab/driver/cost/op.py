@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.cost.estimators import ESTIMATORS, LAUNCHES_NOTHING, SYNCHRONISES
-from fakegpu_lab.driver.cost.products import PRODUCTS
+from fakegpu_lab.driver.cost.matrix_products import PRODUCTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ _UNDECLARED_VIEWS = {"aten::_unsafe_view", "aten::lift", "aten::lift_fresh", "at
 # They change the tensor's own sizes or storage.
 _RESHAPING = {"aten::resize_", "aten::resize_as_", "aten::resize_as_sparse_", "aten::set_", "aten::rename_"}
 
-# Their results are never larger than the operands together: `preflight` can skip them.
+# Their results are never larger than the operands together: `memory_preflight` can skip them.
 _NO_GROWTH = {
     "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward",
     "_adaptive_avg_pool2d", "_fused_rms_norm", "_fused_rms_norm_backward", "_log_softmax",

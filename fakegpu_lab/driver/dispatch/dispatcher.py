@@ -3,7 +3,7 @@
 `run` is called for every kernel that touches a FakeCudaTensor. What an overload needs is worked out once, from its
 schema, and kept as a *plan*: a closure over plain values. The most frequent kinds have flat plans (a new tensor, a
 view, an in-place op, each with positional tensor arguments on one device). A call that does not fit its flat plan falls
-back to `general.run`, which handles every schema and raises CUDA's errors.
+back to `general_path.run`, which handles every schema and raises CUDA's errors.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor, share, wrap
 from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.cost.op import Op
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
-from fakegpu_lab.driver.dispatch import flat_plans, general, result_fixes, sparse
+from fakegpu_lab.driver.dispatch import flat_plans, general_path, result_fixes, sparse
 from fakegpu_lab.driver.meta import no_values
 from fakegpu_lab.driver.placement import dtypes
-from fakegpu_lab.driver.placement.preflight import HARMLESS, SMALL, reserve
+from fakegpu_lab.driver.placement.memory_preflight import HARMLESS, SMALL, reserve
 from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.time.clock import here, launch
@@ -85,7 +85,7 @@ def forget() -> None:
 
 
 def _plan(op: Op) -> Plan:
-    return general.special(op) or _plan_by_name(op) or _plan_by_schema(op) or general.plan(op)
+    return general_path.special(op) or _plan_by_name(op) or _plan_by_schema(op) or general_path.plan(op)
 
 
 def _plan_by_name(op: Op) -> Plan | None:
@@ -118,7 +118,7 @@ def _plan_by_schema(op: Op) -> Plan | None:
 def _functional(op: Op) -> Plan:
     """One or several new tensors from positional tensors."""
     call, positions, blas, single, tensor_kwargs = op.call, op.tensors, op.blas, op.single, op.tensor_kwargs
-    fallback, has_ints = general.plan(op), op.has_ints
+    fallback, has_ints = general_path.plan(op), op.has_ints
     # Operands of at most this many bytes cannot make a large result.
     alone = op.pointwise and len(positions) == 1
     harmless = -1 if has_ints else HARMLESS // 2 if op.no_growth else HARMLESS // 8 if alone else SMALL
@@ -146,7 +146,7 @@ def _functional(op: Op) -> Plan:
         result = call(*inner, **kwargs) if kwargs else call(*inner)
         launched(op, device, inner, result, nbytes)
         if not single:
-            return general.wrap_new(result, device, buffers)
+            return general_path.wrap_new(result, device, buffers)
         tensor = new(result, device) if buffers is None else wrap(result, device, buffers[0])
         if blas:
             ensure_workspace(device)
@@ -261,7 +261,7 @@ def _view(op: Op) -> Plan:
     """A view of the first argument."""
     call = op.call
     same = op.name in ("detach", "alias")
-    fallback = general.plan(op)
+    fallback = general_path.plan(op)
     if op.name in ("_conj", "_neg_view"):
         return fallback
 
@@ -270,7 +270,7 @@ def _view(op: Op) -> Plan:
         if base.__class__ is not FakeCudaTensor or (device := base._device).retired or base._unusual or _inference():
             return fallback(args, kwargs)
         inner: Any = base._inner
-        if not same:  # else both share the inner tensor, until `general.run` gives one its own to resize it
+        if not same:  # else both share the inner tensor, until `general_path.run` gives one its own to resize it
             inner = call(inner, *args[1:], **kwargs) if kwargs else call(inner, *args[1:])
         shape = inner.shape
         if inner.is_contiguous() and not inner.storage_offset() and 1 not in shape and 0 not in shape:
@@ -293,7 +293,7 @@ def _in_place(op: Op) -> Plan:
     """The first argument, written in place."""
     call, positions = op.call, op.tensors
     tensor_kwargs = op.tensor_kwargs
-    fallback = general.plan(op)
+    fallback = general_path.plan(op)
 
     def in_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         target = args[0]

@@ -10,8 +10,8 @@ from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.metadata import bump_versions
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap_view_of
 from fakegpu_lab.driver.cost.launching import launched
-from fakegpu_lab.driver.dispatch import general
-from fakegpu_lab.driver.placement.preflight import HARMLESS
+from fakegpu_lab.driver.dispatch import general_path
+from fakegpu_lab.driver.placement.memory_preflight import HARMLESS
 from fakegpu_lab.driver.random import sampling
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def list_of_views(op: Op) -> Plan:
     """A list of views of the first argument."""
     call = op.call
-    fallback = general.plan(op)
+    fallback = general_path.plan(op)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         base = args[0]
@@ -34,7 +34,7 @@ def list_of_views(op: Op) -> Plan:
 
 def random_fill(op: Op) -> Plan:
     """A distribution that fills its first argument, which is the only tensor."""
-    fallback = general.plan(op)
+    fallback = general_path.plan(op)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         target = args[0]
@@ -51,7 +51,7 @@ def random_fill(op: Op) -> Plan:
 def foreach(op: Op) -> Plan:
     """A foreach op: one kernel over lists of tensors, in place or with new results."""
     call, written = op.call, op.written == ("self",)
-    fallback = general.plan(op)
+    fallback = general_path.plan(op)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         device = None
@@ -90,7 +90,7 @@ def foreach(op: Op) -> Plan:
             launched(op, device, inner, results, nbytes)
         if written:
             bump_versions(args[0])
-        return general.wrap_new(results, device, None) if op.returns else None
+        return general_path.wrap_new(results, device, None) if op.returns else None
 
     return run
 
@@ -98,7 +98,7 @@ def foreach(op: Op) -> Plan:
 def like(op: Op) -> Plan:
     """A new tensor of the same shape and dtype: the gradient at which backward starts, an optimizer's state."""
     call = op.call
-    fallback = general.plan(op)
+    fallback = general_path.plan(op)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         base = args[0]

@@ -20,8 +20,9 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.copies import transfer
 from fakegpu_lab.driver.cost.launching import kernel
 from fakegpu_lab.driver.cost.work import Work
-from fakegpu_lab.driver.ops import cudnn_rnn, fused_kernels, nested, quantized
+from fakegpu_lab.driver.ops import fused_kernels, nested, quantized
 from fakegpu_lab.driver.ops.attention.attention import scaled_dot_product_attention
+from fakegpu_lab.driver.ops.recurrent import cudnn_rnn
 from fakegpu_lab.driver.placement import dtypes
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor, wra
 from fakegpu_lab.driver.copies.transfer import HANDLERS, usable
 from fakegpu_lab.driver.cost.launching import kernel
 from fakegpu_lab.driver.cost.work import streaming
-from fakegpu_lab.driver.dispatch import general
+from fakegpu_lab.driver.dispatch import general_path
 from fakegpu_lab.driver.tensor_api import storage
 from fakegpu_lab.hardware.buffer import Buffer
 
@@ -90,7 +90,7 @@ def from_parts(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for argument in args:
         if argument.__class__ is FakeCudaTensor:
             storage.of(usable(argument))
-    return general.run(op, args, kwargs)
+    return general_path.run(op, args, kwargs)
 
 
 def to_dense(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -20,11 +20,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base.device_memory import new, take_bytes
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
-from fakegpu_lab.driver.cost import products
+from fakegpu_lab.driver.cost import matrix_products
 from fakegpu_lab.driver.cost.launching import kernel
 from fakegpu_lab.driver.cost.work import Work
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
-from fakegpu_lab.driver.placement.preflight import HARMLESS
+from fakegpu_lab.driver.placement.memory_preflight import HARMLESS
 from fakegpu_lab.hardware.time.clock import here, launch
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     key = (inner.shape, matrix.shape, inner.dtype, _fp32_precision("cuda", "matmul"))
     work = device.roofline.known.get(key)
     if work is None:
-        work = device.roofline.remember(key, products.linear(device, (inner, matrix), result, 0))
+        work = device.roofline.remember(key, matrix_products.linear(device, (inner, matrix), result, 0))
     launch(host, stream, work.ns, work.share, work.flops, work.nbytes)
     if stream.id not in device.workspaces:
         ensure_workspace(device)
@@ -96,10 +96,10 @@ def linear_backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     buffers = []
     if needs_source:
         buffers.append(take_bytes(device, count * features * size))
-        kernel(device, products.product(device, dtype, count, features, outputs))
+        kernel(device, matrix_products.product(device, dtype, count, features, outputs))
     if needs_weight:
         buffers.append(take_bytes(device, outputs * features * size))
-        kernel(device, products.product(device, dtype, outputs, features, count))
+        kernel(device, matrix_products.product(device, dtype, outputs, features, count))
     if needs_bias:
         produced = (prod(bias_shape) if bias_shape else outputs) * size
         buffers.append(take_bytes(device, produced))

@@ -1,6 +1,6 @@
 """The device an op runs on, and CUDA's error if its tensors are on different devices.
 
-The order of the checks matters: the first that fails raises its error. `shared_checks` has the checks that many ops
+The order of the checks matters: the first that fails raises its error. `mismatch_errors` has the checks that many ops
 share, `rules` the ops with rules of their own.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.placement.table import accepts_cpu_scalar, check
+from fakegpu_lab.driver.placement.rule_of_op import accepts_cpu_scalar, check
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.cost.op import Op
-    from fakegpu_lab.driver.placement.shared_checks import Tensors
+    from fakegpu_lab.driver.placement.mismatch_errors import Tensors
     from fakegpu_lab.hardware.device import Device
 
 _RESULT_BESIDE_SELF = {"index_put", "_unsafe_index_put", "index_fill", "fill"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fakegpu_lab.driver.placement.shared_checks import (
+from fakegpu_lab.driver.placement.mismatch_errors import (
     check_broadcast,
     check_iterator,
     check_one_device,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fakegpu_lab.driver.cost.op import Op
-    from fakegpu_lab.driver.placement.shared_checks import Tensors
+    from fakegpu_lab.driver.placement.mismatch_errors import Tensors
 
     Rule = Callable[[Op, Tensors], None]
 

@@ -18,7 +18,7 @@ import torch
 
 from fakegpu_lab.driver.placement import dtypes
 from fakegpu_lab.driver.random.elementwise_rng import draw
-from fakegpu_lab.hardware.random import philox
+from fakegpu_lab.hardware.philox import curand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,13 +49,13 @@ def _kind(dtype: torch.dtype) -> type:
 def _uniform(target: torch.Tensor, device: Device, generator: CudaGenerator, finish: Finish) -> None:
     """`uniform_and_transform`."""
     double = target.dtype is torch.float64
-    draw(target, device, generator, philox.uniform_double if double else philox.uniform, double, finish)
+    draw(target, device, generator, curand.uniform_double if double else curand.uniform, double, finish)
 
 
 def _normal(target: torch.Tensor, device: Device, generator: CudaGenerator, finish: Finish) -> None:
     """`normal_and_transform`."""
     double = target.dtype is torch.float64
-    draw(target, device, generator, philox.normal_double if double else philox.normal, double, finish)
+    draw(target, device, generator, curand.normal_double if double else curand.normal, double, finish)
 
 
 def _scaled(values: Array, scale: Any, shift: Any) -> Array:
@@ -185,7 +185,7 @@ def bernoulli_(target: torch.Tensor, device: Device, generator: CudaGenerator, a
     if target.dtype is torch.float64:
         _uniform(target, device, generator, lambda values: values < p)
     else:
-        draw(target, device, generator, philox.below(float(np.float32(p))), False, None)
+        draw(target, device, generator, curand.below(float(np.float32(p))), False, None)
 
 
 def integers(target: torch.Tensor, device: Device, generator: CudaGenerator, start: int, extent: int) -> None:
@@ -198,9 +198,9 @@ def integers(target: torch.Tensor, device: Device, generator: CudaGenerator, sta
             values += np.uint64(start % 2**64)
             return values.view(np.int64)
 
-        draw(target, device, generator, philox.bits64, True, finish)
+        draw(target, device, generator, curand.bits64, True, finish)
         return
-    draw(target, device, generator, philox.bits32, False, lambda values: (values % np.uint32(extent)) + np.int64(start))
+    draw(target, device, generator, curand.bits32, False, lambda values: (values % np.uint32(extent)) + np.int64(start))
 
 
 _DIGITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64: 53}
@@ -238,11 +238,11 @@ def random_(target: torch.Tensor, device: Device, generator: CudaGenerator, argu
     supported("random_kernel_cuda", dtype, _NUMBERS | {torch.bool})
     if dtype in (torch.int64, torch.float64):
         modulus = np.uint64(2**63 if dtype is torch.int64 else 2**53 + 1)
-        draw(target, device, generator, philox.bits64, True, lambda values: (values % modulus).view(np.int64))
+        draw(target, device, generator, curand.bits64, True, lambda values: (values % modulus).view(np.int64))
         return
     digits = _DIGITS.get(dtype)
     most = (1 << digits) + 1 if digits is not None else 2 if dtype is torch.bool else torch.iinfo(dtype).max + 1
-    draw(target, device, generator, philox.bits32, False, lambda values: (values % np.uint32(most)).astype(np.int64))
+    draw(target, device, generator, curand.bits32, False, lambda values: (values % np.uint32(most)).astype(np.int64))
 
 
 def _in_place(

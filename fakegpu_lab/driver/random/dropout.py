@@ -13,7 +13,7 @@ import torch
 
 from fakegpu_lab.driver.random.distributions import supported
 from fakegpu_lab.driver.random.elementwise_rng import Sink, launch
-from fakegpu_lab.hardware.random import philox
+from fakegpu_lab.hardware.philox import curand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,13 +40,13 @@ def dropout(tensor: torch.Tensor, keep: float, device: Device, generator: CudaGe
     vector = _vector_size(tensor, result)
     double = tensor.dtype is torch.float64
     precise = np.float64 if double else np.float32
-    kept = philox.below(float(precise(keep)))
+    kept = curand.below(float(precise(keep)))
     # The vectorised kernel goes through elements in memory order, the other in row-major order.
     rows = mask.is_contiguous()
     dense = mask if rows else torch.empty(numel, dtype=mask_type)
     sink = Sink(dense)
     if vector == 1:
-        philox.fill(sink, generator.state.seed, offset, grid, kept, torch.get_num_threads())
+        curand.fill(sink, generator.state.seed, offset, grid, kept, torch.get_num_threads())
     else:
         _vectors(sink, generator.state.seed, offset, grid.threads, vector, kept)
     if not rows:
@@ -88,7 +88,7 @@ class _Part:
         self.array[where.start // taken : where.stop // taken, where.start % taken] = numbers
 
 
-def _vectors(sink: Sink, seed: int, offset: int, threads: int, vector: int, kept: philox.Lanes) -> None:
+def _vectors(sink: Sink, seed: int, offset: int, threads: int, vector: int, kept: curand.Lanes) -> None:
     """Draw the mask as `fused_dropout_kernel_vec` does: `vector` neighbouring elements for each thread and step.
 
     A step takes one `curand4` for 2 or 4 elements (for 2, half of it is unused), two for 8.
@@ -100,7 +100,7 @@ def _vectors(sink: Sink, seed: int, offset: int, threads: int, vector: int, kept
         for call in range(calls):
             part = _Part(sink, start, min(start + threads * vector, numel), calls, call, taken)
             at = offset + 4 * (step * calls + call)
-            philox.interleaved(part, seed, at, kept, taken, torch.get_num_threads())
+            curand.interleaved(part, seed, at, kept, taken, torch.get_num_threads())
 
 
 def native_dropout(op: Op, device: Device, generator: CudaGenerator, arguments: Arguments) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fakegpu_lab.hardware.random import philox
+from fakegpu_lab.hardware.philox import curand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,13 +25,13 @@ Finish = Callable[[Array], Array | torch.Tensor]
 _INT32_MAX = 2**31 - 1
 
 
-def launch(device: Device, numel: int, lanes: int) -> philox.Grid:
+def launch(device: Device, numel: int, lanes: int) -> curand.Grid:
     """The grid of a random kernel on `device`."""
-    return philox.grid(numel, lanes, device.profile.sm_count, device.profile.max_threads_per_sm)
+    return curand.grid(numel, lanes, device.profile.sm_count, device.profile.max_threads_per_sm)
 
 
 class Sink:
-    """Writes numbers into a dense tensor of any dtype, a part at a time (`philox.Sink`).
+    """Writes numbers into a dense tensor of any dtype, a part at a time (`curand.Sink`).
 
     The host's threads write through a NumPy array, so that torch's modes (such as inference mode) do not matter.
     """
@@ -67,7 +67,7 @@ def draw(
     target: torch.Tensor,
     device: Device,
     generator: CudaGenerator,
-    lanes: philox.Lanes,
+    lanes: curand.Lanes,
     wide: bool,
     finish: Finish | None,
 ) -> None:
@@ -92,7 +92,7 @@ def draw(
     if target.device.type == "meta":
         return
     dense = target if target.is_contiguous() else torch.empty(numel, dtype=target.dtype)
-    philox.fill(Sink(dense, finish), generator.state.seed, offset, grid, lanes, torch.get_num_threads())
+    curand.fill(Sink(dense, finish), generator.state.seed, offset, grid, lanes, torch.get_num_threads())
     if dense is not target:
         ordered = _in_memory_order(target)
         ordered.copy_(dense.view(ordered.shape))

@@ -22,7 +22,7 @@ from fakegpu_lab.driver.placement.dtypes import scalar_type
 from fakegpu_lab.driver.random import dropout, generators
 from fakegpu_lab.driver.random.distributions import FLOATING, KERNELS, integers, normal_, supported
 from fakegpu_lab.driver.random.elementwise_rng import draw
-from fakegpu_lab.hardware.random import philox
+from fakegpu_lab.hardware.philox import curand
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.cost.op import Op
@@ -72,7 +72,7 @@ _INCREMENTS = {"poisson": 20, "binomial": 42, "_standard_gamma": 10, "_sample_di
 def _on_cpu(op: Op, generator: CudaGenerator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run the CPU's kernel with a seed that follows from the generator's state."""
     offset = generator.advance(_INCREMENTS.get(op.name, 4))
-    low, high, *_ = philox.words(generator.state.seed, offset // 4, 0, 1)
+    low, high, *_ = curand.words(generator.state.seed, offset // 4, 0, 1)
     seed = int(low[0]) | int(high[0]) << 32
     if op.has_generator:
         host = torch.Generator().manual_seed(seed)
@@ -122,7 +122,7 @@ def _bernoulli(op: Op, target: torch.Tensor, p: torch.Tensor, generator: CudaGen
         # On CUDA this is a device-side assert: `device_asserts.failed` turns the error into one.
         raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true")
     drawn = np.empty(target.numel(), np.float32)
-    philox.interleaved(drawn, generator.state.seed, offset, philox.uniform)
+    curand.interleaved(drawn, generator.state.seed, offset, curand.uniform)
     order = _apply_order(target, p)
     ordered = target.permute(order)
     ordered.copy_(torch.from_numpy(drawn).view(ordered.shape) <= p.permute(order))
@@ -202,7 +202,7 @@ def _shuffle_equal(order: np.ndarray[Any, Any], keys: np.ndarray[Any, Any], seed
         while start + size < len(keys) and keys[start + size] == keys[start]:
             size += 1
         for drawn, i in enumerate(range(size - 1, 0, -1)):
-            words = philox.words(seed, offset // 4 + drawn // 4, start, 1)
+            words = curand.words(seed, offset // 4 + drawn // 4, start, 1)
             other = int(words[drawn % 4][0]) % (i + 1)
             order[[start + i, start + other]] = order[[start + other, start + i]]
 
@@ -273,7 +273,7 @@ def _with_replacement(weights: torch.Tensor, samples: int, generator: CudaGenera
     for turn, first in enumerate(range(0, count, rows)):
         here = slice(first, first + rows)
         drawn = np.empty((len(running[here]), width), np.float32)
-        philox.interleaved(drawn.reshape(-1), generator.state.seed, offset + 4 * turn, philox.uniform, 1)
+        curand.interleaved(drawn.reshape(-1), generator.state.seed, offset + 4 * turn, curand.uniform, 1)
         values = torch.from_numpy(drawn[:, :samples]).to(weights.dtype).contiguous()
         result[here] = torch.searchsorted(running[here].contiguous(), values)
     result.clamp_(max=categories - 1)
@@ -298,7 +298,7 @@ def rrelu_with_noise(op: Op, device: Device, generator: CudaGenerator, arguments
         supported("rrelu_with_noise_out_cuda", tensor.dtype)
         double = tensor.dtype is torch.float64
         draw(
-            slopes, device, generator, philox.uniform_double if double else philox.uniform,
+            slopes, device, generator, curand.uniform_double if double else curand.uniform,
             double, partial(_slopes, dtype=tensor.dtype, lower=lower, upper=upper),
         )  # fmt: skip
         negative = tensor <= 0

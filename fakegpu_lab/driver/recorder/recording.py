@@ -22,7 +22,7 @@ from fakegpu_lab.driver.base import device_memory
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.copies import sent_before
 from fakegpu_lab.driver.dispatch import dispatcher
-from fakegpu_lab.driver.recorder import races
+from fakegpu_lab.driver.recorder import race_detection
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.time.clock import here
 
@@ -196,7 +196,7 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
         result = dispatcher.run(func, types, args, kwargs)
         if host.note is not None and _recorders and _recorders[-1].several:
             for recorder in _recorders:
-                races.check(recorder, func, args, kwargs or {}, result, notes[host.note])
+                race_detection.check(recorder, func, args, kwargs or {}, result, notes[host.note])
         return result
     finally:
         host.op, host.note = outer

@@ -18,7 +18,7 @@ from fakegpu_lab.driver.base import cuda_messages
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.placement.dtypes import cpp_name
-from fakegpu_lab.driver.placement.shared_checks import check_one_device
+from fakegpu_lab.driver.placement.mismatch_errors import check_one_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware.allocator.blocks import ALLOCATED, FREE, QUEUED, Block
 from fakegpu_lab.hardware.allocator.history import merge_snapshots
-from fakegpu_lab.hardware.allocator.out_of_memory import DeviceOutOfMemory
+from fakegpu_lab.hardware.allocator.oom_figures import DeviceOutOfMemory
 from fakegpu_lab.hardware.allocator.record_stream import StreamClock
 from fakegpu_lab.hardware.allocator.recycling import UNSHARED, Recycling
 from fakegpu_lab.hardware.allocator.settings import AllocatorSettings

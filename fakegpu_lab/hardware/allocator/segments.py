@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.hardware.allocator import expandable_segments
 from fakegpu_lab.hardware.allocator.blocks import Block, Segment
 from fakegpu_lab.hardware.allocator.history import describe_segments
-from fakegpu_lab.hardware.allocator.out_of_memory import DeviceOutOfMemory
+from fakegpu_lab.hardware.allocator.oom_figures import DeviceOutOfMemory
 from fakegpu_lab.hardware.allocator.settings import UNLIMITED
 from fakegpu_lab.hardware.allocator.state import AllocatorState
 from fakegpu_lab.hardware.allocator.statistics import change_stat

@@ -12,7 +12,7 @@ from fakegpu_lab.formatting.units import several, size
 from fakegpu_lab.hardware.memory_categories import NAMES, spoken
 from fakegpu_lab.notebook.out_of_memory.remedies import Remedy, remedies
 from fakegpu_lab.notebook.static_panel import COLOURS
-from fakegpu_lab.timeline.labels import place
+from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.memory_report.facts import Facts

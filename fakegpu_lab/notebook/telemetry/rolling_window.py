@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.notebook.telemetry.messages import CollectiveTotal, Lane, Timeline
-from fakegpu_lab.timeline.lanes import lanes, thinned
+from fakegpu_lab.recording_views.lanes import lanes, thinned
 from fakegpu_lab.trace import Trace
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from fakegpu_lab.driver.memory_report.live_categories import Watch
 from fakegpu_lab.hardware.memory_categories import NAMES
 from fakegpu_lab.notebook.telemetry.messages import Advice, LastError, Telemetry
 from fakegpu_lab.notebook.telemetry.rolling_window import Windows, totals
-from fakegpu_lab.timeline.labels import place
+from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Machine

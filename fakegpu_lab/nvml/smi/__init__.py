@@ -1,6 +1,6 @@
 """nvidia-smi for the simulated GPUs: the same options and, to the column, the layout of driver 580.
 
-Start with `options`, which parses the command line and chooses the page: `table` (the default), `details` (``-q``),
+Start with `options`. It parses the command line and chooses the page: `table` (the default), `details` (``-q``),
 `fields` (``--query-gpu``) or `monitor` (``dmon``, ``pmon``). What is not simulated reads N/A, as on a card without it.
 
 May import everything of `nvml` but `c_library` and `attach`.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.driver.recorder import races
+from fakegpu_lab.driver.recorder import race_detection
 from fakegpu_lab.driver.torch_cuda.streams import from_pool
 from fakegpu_lab.hardware.network import nccl
 from fakegpu_lab.hardware.time.clock import Mark, await_mark, here, record, synchronised
@@ -59,7 +59,7 @@ def launch(operation: Operation) -> None:
         await_mark(host, stream, mark)
     operation.part = collectives.launch(host, device, stream, operation.global_rank)
     reads, writes = (operation.inputs, operation.outputs) if _writes(operation) else (operation.main_tensors, [])
-    operation.use = races.collective(operation.part, _name(operation), reads, writes)
+    operation.use = race_detection.collective(operation.part, _name(operation), reads, writes)
     operation.stream = stream
     operation.launched_ns = operation.after_ns = host.now
 

@@ -1,7 +1,7 @@
 import type { Kernel } from '@jupyterlab/services';
 import type { PartialJSONObject, ReadonlyJSONObject } from '@lumino/coreutils';
 
-/** The version of questions and answers that is known here; see fakegpu_lab/frontend/answers.py. */
+/** The version of questions and answers that is known here; see fakegpu_lab/sidebar/answers.py. */
 const VERSION = 1;
 
 /** Why there is no answer, in a sentence for people. */
@@ -18,7 +18,7 @@ export async function ask<T>(
   try {
     answered = (await evaluate(
       kernel,
-      `__import__("fakegpu_lab.frontend.answers", fromlist=["answer"]).answer(${text})`
+      `__import__("fakegpu_lab.sidebar.answers", fromlist=["answer"]).answer(${text})`
     )) as typeof answered;
   } catch (reason) {
     const why = reason instanceof Error ? reason.message : String(reason);

@@ -36,11 +36,11 @@ PRELOAD = (
     "torch",
     "fakegpu_lab.session",
     "fakegpu_lab.trace",
-    "fakegpu_lab.timeline.tables",
+    "fakegpu_lab.recording_views.tables",
     "fakegpu_lab.report.run_tables",
     "fakegpu_lab.driver.install",
-    "fakegpu_lab.notebook.magics",
-    "fakegpu_lab.course.magics",
+    "fakegpu_lab.notebook.gpu_magics",
+    "fakegpu_lab.course.lesson_magics",
     "fakegpu_lab.course.expect",
     "fakegpu_lab.course.checks.checking",
     "fakegpu_lab.course.checks.card",
@@ -59,10 +59,14 @@ class _Runner:
         self.outputs = Outputs(settings["limits"]["output_chars"])
         self.shell: GradingShell = start(self.outputs)
         self.running = False
-        from fakegpu_lab.course import magics
+        from fakegpu_lab.course import lesson_magics
         from fakegpu_lab.course.checks import checking, result
 
-        self._magics_class, self._result_class, self._run_check = magics.CourseMagics, result.Result, checking.run
+        self._magics_class, self._result_class, self._run_check = (
+            lesson_magics.CourseMagics,
+            result.Result,
+            checking.run,
+        )
         self.magics: Any = None
         self.bound: dict[str, Any] = {}  # what locked cells imported or defined
 

@@ -18,7 +18,7 @@ from fakegpu_lab.driver.base.device_memory import new, storage_bytes, take_bytes
 from fakegpu_lab.driver.base.half_precision import HALVES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.cost.launching import kernel
-from fakegpu_lab.driver.cost.products import attention
+from fakegpu_lab.driver.cost.matrix_products import attention
 from fakegpu_lab.driver.cost.work import Work, nbytes_of
 from fakegpu_lab.driver.ops.attention import values
 from fakegpu_lab.driver.ops.attention.values import Settings

@@ -15,7 +15,7 @@ import torch
 
 from fakegpu_lab.driver.base.device_memory import new, storage_bytes, take_bytes
 from fakegpu_lab.driver.base.tensor import wrap
-from fakegpu_lab.driver.cost.products import attention
+from fakegpu_lab.driver.cost.matrix_products import attention
 from fakegpu_lab.driver.ops.attention import values
 from fakegpu_lab.driver.ops.attention.backward import efficient_workspace, flash_workspace
 from fakegpu_lab.driver.ops.attention.kernels import FLOAT, check_flash, forward_settings, one_kernel, rounded

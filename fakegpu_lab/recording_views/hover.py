@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.formatting.units import amount, duration, rate, several, size
 from fakegpu_lab.hardware.time.records import Collective, Kernel, Transfer
-from fakegpu_lab.timeline.labels import place, shapes
+from fakegpu_lab.recording_views.labels import place, shapes
 
 if TYPE_CHECKING:
     from collections import Counter

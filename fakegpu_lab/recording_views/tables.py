@@ -9,13 +9,13 @@ from fakegpu_lab.formatting.table import Table
 from fakegpu_lab.formatting.units import amount, duration, percent, rate, size
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time.records import Kernel, Total
-from fakegpu_lab.timeline.labels import place
-from fakegpu_lab.timeline.recorded import device_records, note_of_dropped
+from fakegpu_lab.recording_views.labels import place
+from fakegpu_lab.recording_views.recorded import device_records, note_of_dropped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fakegpu_lab.timeline.recorded import Recorded
+    from fakegpu_lab.recording_views.recorded import Recorded
 
 _ORDERS: dict[str, Callable[[str, Total], object]] = {
     "time": lambda name, total: -total.ns,

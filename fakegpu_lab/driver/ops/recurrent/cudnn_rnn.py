@@ -20,11 +20,11 @@ from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap, wrap_view
 from fakegpu_lab.driver.copies import transfer
 from fakegpu_lab.driver.cost.launching import kernel
-from fakegpu_lab.driver.cost.products import product
+from fakegpu_lab.driver.cost.matrix_products import product
 from fakegpu_lab.driver.cost.work import Work
-from fakegpu_lab.driver.ops import cudnn_rnn_values as values
-from fakegpu_lab.driver.ops.cudnn_rnn_values import GRU, LSTM, RELU, TANH, Call
-from fakegpu_lab.driver.ops.cudnn_rnn_weights import (
+from fakegpu_lab.driver.ops.recurrent import values
+from fakegpu_lab.driver.ops.recurrent.values import GRU, LSTM, RELU, TANH, Call
+from fakegpu_lab.driver.ops.recurrent.weights import (
     check_attributes,
     flat_weights,
     flatten,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fakegpu_lab.driver.cost.op import Op
-    from fakegpu_lab.driver.ops.cudnn_rnn_values import Call
+    from fakegpu_lab.driver.ops.recurrent.values import Call
     from fakegpu_lab.hardware.device import Device
 
     Tensor = torch.Tensor

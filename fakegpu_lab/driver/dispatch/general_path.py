@@ -20,10 +20,11 @@ from fakegpu_lab.driver.copies import transfer
 from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
 from fakegpu_lab.driver.dispatch import custom_ops
-from fakegpu_lab.driver.ops import convolution, foreach, linear, recurrent_cells
+from fakegpu_lab.driver.ops import convolution, foreach, linear
 from fakegpu_lab.driver.ops.attention import attention
+from fakegpu_lab.driver.ops.recurrent import cells
 from fakegpu_lab.driver.placement import device_check, refusals
-from fakegpu_lab.driver.placement.preflight import SMALL, reserve, reserve_outs, reserve_resized
+from fakegpu_lab.driver.placement.memory_preflight import SMALL, reserve, reserve_outs, reserve_resized
 from fakegpu_lab.driver.random import sampling
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def special(op: Op) -> Plan | None:
     return None
 
 
-_HANDLED: tuple[Any, ...] = (transfer, linear, recurrent_cells, attention, convolution, scripted_regions)
+_HANDLED: tuple[Any, ...] = (transfer, linear, cells, attention, convolution, scripted_regions)
 
 
 def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.formatting.units import size
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.timeline.kernel_classes import CLASSES
-from fakegpu_lab.timeline.lanes import bands, lanes, thinned
-from fakegpu_lab.timeline.memory import memory_curve
-from fakegpu_lab.timeline.recorded import note_of_dropped
+from fakegpu_lab.recording_views.kernel_classes import CLASSES
+from fakegpu_lab.recording_views.lanes import bands, lanes, thinned
+from fakegpu_lab.recording_views.memory import memory_curve
+from fakegpu_lab.recording_views.recorded import note_of_dropped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fakegpu_lab.timeline.lanes import Bar, Lane
-    from fakegpu_lab.timeline.recorded import Recorded
+    from fakegpu_lab.recording_views.lanes import Bar, Lane
+    from fakegpu_lab.recording_views.recorded import Recorded
 
 BARS = 5_000
 """Bars that a browser can draw, zoom and move without delay."""

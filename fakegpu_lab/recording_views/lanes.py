@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.formatting.units import size
 from fakegpu_lab.hardware.time.records import Collective, Kernel, Transfer
-from fakegpu_lab.timeline import hover
-from fakegpu_lab.timeline.kernel_classes import class_of
-from fakegpu_lab.timeline.recorded import device_records
+from fakegpu_lab.recording_views import hover
+from fakegpu_lab.recording_views.kernel_classes import class_of
+from fakegpu_lab.recording_views.recorded import device_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fakegpu_lab.timeline.recorded import Recorded
+    from fakegpu_lab.recording_views.recorded import Recorded
 
 MODULES = 30
 """Spans in a lane of modules; with more, the modules' paths are shortened."""

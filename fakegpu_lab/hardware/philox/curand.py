@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from fakegpu_lab.hardware.random.philox_words import CHUNK, words
+from fakegpu_lab.hardware.philox.words import CHUNK, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from fakegpu_lab.hardware.random.philox_words import Array, Words
+    from fakegpu_lab.hardware.philox.words import Array, Words
 
     Lanes = Callable[[Words, int], Sequence[Array]]
 

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fakegpu_lab.timeline.recorded import Recorded
+    from fakegpu_lab.recording_views.recorded import Recorded
 
 
 def memory_curve(recorded: Recorded, device: int) -> list[tuple[int, int]]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab.timeline.kernel_classes import CLASSES, class_of
+from fakegpu_lab.recording_views.kernel_classes import CLASSES, class_of
 
 if TYPE_CHECKING:
     from fakegpu_lab.formatting.table import Table
@@ -83,7 +83,7 @@ def test_lines_say_what_they_cost(machine: Machine) -> None:
     first, second = trace.by_line().rows[:2]
     row = dict(zip(trace.by_line().headers, first, strict=True))
     assert row["source"] == "b = a @ a  # the expensive line"
-    assert row["line"].startswith(("tests/timeline/test_tables.py:", "test_tables.py:"))
+    assert row["line"].startswith(("tests/recording_views/test_tables.py:", "test_tables.py:"))
     assert row["host waited"] == ""
     assert dict(zip(trace.by_line().headers, second, strict=True))["host waited"].endswith(" ms")
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.hardware.time.records import Collective, Kernel, Transfer
-from fakegpu_lab.timeline.kernel_classes import class_of
-from fakegpu_lab.timeline.memory import memory_curve
-from fakegpu_lab.timeline.recorded import device_records, note_of_dropped
+from fakegpu_lab.recording_views.kernel_classes import class_of
+from fakegpu_lab.recording_views.memory import memory_curve
+from fakegpu_lab.recording_views.recorded import device_records, note_of_dropped
 
 if TYPE_CHECKING:
-    from fakegpu_lab.timeline.recorded import Recorded
+    from fakegpu_lab.recording_views.recorded import Recorded
 
 _HOST = 1
 """The host's process; device n is process 2 + n. (0 is the idle process to Perfetto.)"""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from tests.timeline.conftest import some_work
 
 import fakegpu_lab as lab
-from fakegpu_lab.timeline.figure import BARS
-from tests.timeline.conftest import some_work
+from fakegpu_lab.recording_views.figure import BARS
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Machine

@@ -6,6 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.placement import native_functions
+from fakegpu_lab.driver.placement.mismatch_errors import generated_check
 from fakegpu_lab.driver.placement.rules import (
     NO_CPU_SCALARS,
     addcmul,
@@ -30,12 +31,11 @@ from fakegpu_lab.driver.placement.rules import (
     segment_reduce,
     where,
 )
-from fakegpu_lab.driver.placement.shared_checks import generated_check
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.cost.op import Op
+    from fakegpu_lab.driver.placement.mismatch_errors import Tensors
     from fakegpu_lab.driver.placement.rules import Rule
-    from fakegpu_lab.driver.placement.shared_checks import Tensors
 
 
 def check(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> None:

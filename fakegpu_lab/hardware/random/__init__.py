@@ -1,7 +1,0 @@
-"""Philox 4×32-10, the random number generator of CUDA. Start with `philox`.
-
-`philox` has the numbers that cuRAND gives to each thread of a kernel, `philox_words` the 32-bit words underneath.
-`driver.random` has torch's use of them.
-
-Imports nothing of the package.
-"""
