@@ -14,7 +14,7 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.machine import Machine
 from fakegpu_lab.nvml import publish
 from fakegpu_lab.processes import inheritance
-from fakegpu_lab.user_code import tracebacks
+from fakegpu_lab.user_code import interrupts, tracebacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -76,6 +76,7 @@ def _allocator_settings() -> AllocatorSettings:
         raise FakeGpuError(f"PYTORCH_CUDA_ALLOC_CONF cannot be understood: {sentence}. Mend it or unset it.") from None
 
 
+@interrupts.whole
 def _replace(new: Machine, farewell: str) -> None:
     """Replace the machine by `new`; if that fails, the old one stays and works."""
     global _machine, _latest
@@ -110,8 +111,10 @@ def _install(machine: Machine) -> None:
     ranks_install.install(install.patches)
     launchers.install(install.patches)
     install.patches.later(tracebacks.watch())
+    install.patches.later(interrupts.watch())
 
 
+@interrupts.whole
 def disable() -> None:
     """Remove the machine: torch is as it was before `enable`. Does nothing without a machine."""
     global _machine

@@ -11,6 +11,7 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.time.recorder import Recorder
 from fakegpu_lab.hardware.time.records import LIMIT
+from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -40,16 +41,17 @@ class Trace:
         self._recorder = Recorder(recording.note, recording.notes, here.host.now, limit)
         self._ended: int | None = None
 
+    @interrupts.whole
     def __enter__(self) -> Self:
         from fakegpu_lab.driver.recorder import recording
 
         self._recorder.began_ns = here.host.now
-        self._recorder.notes = recording.notes
         for device in self.machine.devices:
             self._recorder.peaks[device.index] = device.allocator.allocated_bytes
         recording.start(self.machine, self._recorder)
         return self
 
+    @interrupts.whole
     def __exit__(self, *exception: object) -> None:
         from fakegpu_lab.driver.recorder import recording
 

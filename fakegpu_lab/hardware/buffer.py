@@ -46,7 +46,10 @@ class Buffer:
         self.block = allocator.malloc(nbytes, stream)
 
     def __del__(self) -> None:
-        block = self.block
+        try:
+            block = self.block
+        except AttributeError:  # an exception came before the first line of __init__
+            return
         if block is not None:
             self.allocator.free(block)
 

@@ -16,40 +16,41 @@ from typing import Any
 import torch
 from torch.autograd import graph
 
-from fakegpu_lab.driver.base import cuda_messages
-from fakegpu_lab.driver.base.privateuse1 import NAME, as_cuda_device, pending
+from fakegpu_lab.driver.autograd import gradient_lock
+from fakegpu_lab.driver.base import cuda_messages, native_answers
+from fakegpu_lab.driver.base.privateuse1 import NAME, as_cuda_device
 
 _engine_run_backward = graph._engine_run_backward
+_is_multithreading: Any = torch._C._is_multithreading_enabled
+_set_multithreading: Any = torch._C._set_multithreading_enabled
 
 
 def engine_run_backward(tensors: Any, grads: Any, *args: Any, **kwargs: Any) -> Any:
     """`torch.autograd.graph._engine_run_backward` without worker threads."""
     __tracebackhide__ = True
-    pending.__dict__.pop("error", None)  # of an earlier backward whose error somebody swallowed
+    native_answers.forget_kept()
     grads = tuple(
         _beside(grad, tensor.device, f"invalid gradient at index {index}")
         if isinstance(grad, torch.Tensor) and isinstance(tensor, torch.Tensor)
         else grad
         for index, (tensor, grad) in enumerate(zip(tensors, grads, strict=True))
     )
-    with torch.autograd.set_multithreading_enabled(False):
-        try:
-            return _engine_run_backward(tensors, grads, *args, **kwargs)
-        except RuntimeError as failure:
-            if NAME not in str(failure):
-                raise
-            raise cuda_messages.with_cuda_name(failure) from None
-        except SystemError:
-            # "returned NULL without setting an exception": the guard had to take it out of C++'s hands.
-            if "error" not in pending.__dict__:
-                raise
-        raise _beyond_the_guard(pending.__dict__.pop("error"))
-
-
-def _beyond_the_guard(error: BaseException) -> BaseException:
-    """`error` as it was before the device guard raised it to get hold of it."""
-    traceback = error.__traceback__
-    return error.with_traceback(traceback.tb_next if traceback is not None else None)
+    multithreading = _is_multithreading()
+    backward = object()
+    try:
+        gradient_lock.begin(backward)
+        _set_multithreading(False)
+        return _engine_run_backward(tensors, grads, *args, **kwargs)
+    except RuntimeError as failure:
+        if NAME not in str(failure):
+            raise
+        raise cuda_messages.with_cuda_name(failure) from None
+    except SystemError:  # "returned NULL without setting an exception": the guard had to take it out of C++'s hands
+        native_answers.raise_kept()
+        raise
+    finally:
+        _set_multithreading(multithreading)
+        gradient_lock.end(backward)
 
 
 def _beside(grad: torch.Tensor, where: torch.device, what: str) -> torch.Tensor:

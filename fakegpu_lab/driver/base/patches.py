@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.user_code import interrupts
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -57,6 +59,7 @@ class Patches:
         """Let `undo` call `restore`: for state that is not an attribute."""
         self._done.append((restore, "", _CALL))
 
+    @interrupts.whole
     def undo(self) -> None:
         """Put everything back, last change first."""
         while self._done:

@@ -8,13 +8,15 @@ process and changes nothing for code that does not use the device.
 
 from __future__ import annotations
 
-import threading
 import types
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch.utils.backend_registration import rename_privateuse1_backend
+
+from fakegpu_lab.driver.base import native_answers
+from fakegpu_lab.user_code import interrupts
 
 NAME = "fakegpu"
 """PrivateUse1's name, as C++ prints it. Users never see it: `FakeCudaTensor.device` is ``cuda``."""
@@ -25,37 +27,16 @@ MAX_DEVICES = 64
 _keep_alive: list[object] = []  # C++ holds bare pointers to the guard and the hooks
 
 
-pending = threading.local()
-"""`error`: a Python exception that C++ was unwinding in this thread when it called `_Guard.type_`."""
-
-_PRIVATEUSE1 = torch._C._autograd.DeviceType.PrivateUse1
-_ITEM, _LAST = (None,), -1
-
-
 class _Guard(torch._C._acc.DeviceGuard):
-    """The device guard. C++ calls `type_` several times for each node of backward, so it is short."""
+    """The device guard. C++ asks for its type several times for each node of backward; no Python may run there."""
 
-    def type_(self) -> Any:
-        # The engine's stream guard also calls this while it unwinds a Python exception, from a noexcept function.
-        # CPython refuses a result returned with an exception set, and the process would abort. Reading item -1 makes
-        # CPython look at the exception (PyNumber_AsSsize_t) and raise it here, where it is caught and kept;
-        # `autograd.backward.engine_run_backward` raises it again.
-        try:
-            _ITEM[_LAST]
-        except BaseException as error:
-            pending.error = error
-        return _PRIVATEUSE1
+    type_: Any = native_answers.answer(torch._C._autograd.DeviceType.PrivateUse1)
 
 
 class _Hooks(torch._C._acc.PrivateUse1Hooks):
-    def is_available(self) -> bool:
-        return True
-
-    def is_built(self) -> bool:
-        return True
-
-    def has_primary_context(self, device_index: int) -> bool:
-        return True
+    is_available: Any = staticmethod(native_answers.constant(True))
+    is_built: Any = staticmethod(native_answers.constant(True))
+    has_primary_context: Any = staticmethod(native_answers.constant(True))
 
 
 CPP_DEVICES: list[torch.device] = []
@@ -101,6 +82,8 @@ def register() -> None:
     torch._C._acc.register_python_privateuseone_hook(hooks)
     torch._C._acc.register_python_privateuseone_device_guard(guard)
     _keep_alive.extend((hooks, guard))
+    native_answers.settle()
+    interrupts.unsafe.append(native_answers.asked)
     CPP_DEVICES.extend(torch.device(NAME, index) for index in range(MAX_DEVICES))
     _hide()
 

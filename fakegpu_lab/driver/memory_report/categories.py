@@ -6,6 +6,9 @@ of a copy from the host, the result of an op with a ``grad_fn``. A tensor that n
 alone: autograd saved it for backward (a dropout mask). The categories are those of torch.profiler's
 `_memory_profiler.Category`, which takes them from a record instead.
 
+While other threads use the devices, their tensors cannot be examined (`autograd.gradient_lock`): each block in use then
+keeps the category that it had when they last could.
+
 Simplified: a tensor that both Python and autograd hold, and that is none of the above, is "other"; gradients on their
 way through backward count as activations, unless `live_categories` saw them being made.
 """
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from fakegpu_lab.driver.autograd import gradient_lock
 from fakegpu_lab.driver.base import live_objects
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor
 from fakegpu_lab.hardware import memory_categories
@@ -47,6 +51,9 @@ CATEGORY = (
 INPUT_KIND = "input"
 """`Buffer.kind` of memory that was filled from the host."""
 
+_last_claims: dict[Device, dict[int, tuple[int, int]]] = {}
+"""The claims when the tensors could last be examined: by device, by address, (claim, bytes)."""
+
 
 class Live(NamedTuple):
     """Live device tensors, modules and optimizers."""
@@ -57,7 +64,9 @@ class Live(NamedTuple):
 
 
 def live() -> Live:
-    """All live device tensors, modules and optimizers."""
+    """All live device tensors, modules and optimizers; none while other threads use the devices."""
+    if not gradient_lock.alone():
+        return Live([], [], [])
     tensors, modules = {FakeCudaTensor, SparseCudaTensor}, live_objects.subclasses(torch.nn.Module)
     optimizers = live_objects.subclasses(torch.optim.Optimizer)
     found = Live([], [], [])
@@ -115,17 +124,31 @@ class Claims:
                     for tensor in parts(value):
                         self.add(tensor, STATE)
 
-    def add_tensor(self, tensor: FakeCudaTensor, claim: int = UNKNOWN) -> None:
-        """Add the claims that a tensor's own attributes make, `claim` at least."""
+    def add_tensors(self, tensors: Iterable[tuple[FakeCudaTensor, int]]) -> None:
+        """Add the claims that the tensors' own attributes make, each at least the claim given with it."""
+        with gradient_lock.held() as may_look:
+            for tensor, claim in tensors:
+                self._add_tensor(tensor, claim, may_look)
+        if may_look:
+            _last_claims.clear()
+            _last_claims.update(self.by_block)
+
+    def _add_tensor(self, tensor: FakeCudaTensor, claim: int, may_look: bool) -> None:
         if getattr(tensor._buffer, "kind", "") == INPUT_KIND:
             claim = min(claim, INPUT)
         if tensor.requires_grad:
             if not tensor.is_leaf:
-                claim = min(claim, RESULT if tensor._base is None else KEPT)  # w.t(), of a leaf w, is a result, too
+                claim = min(claim, KEPT if tensor._is_view() else RESULT)  # w.t(), of a leaf w, is a result, too
             else:
                 claim = min(claim, LEAF)
-                for grad in parts(tensor.grad):
+                for grad in parts(tensor.grad) if may_look else ():
                     self.add(grad, GRADIENT)
+        elif not may_look:
+            buffer = tensor._buffer
+            block = buffer.block
+            known = _last_claims.get(buffer.device, {}).get(block.address) if block is not None else None
+            if block is not None and known == (GRADIENT, block.size):
+                claim = min(claim, GRADIENT)
         self.add(tensor, claim)
 
     def sums(self, device: Device) -> Categories:
@@ -133,7 +156,8 @@ class Claims:
         found = dict.fromkeys(NAMES, 0)
         for claim, nbytes in self.by_block[device].values():
             found[CATEGORY[claim]] += nbytes
-        found[memory_categories.OTHER] += device.allocator.allocated_bytes - sum(found.values())
+        unclaimed = device.allocator.allocated_bytes - sum(found.values())  # below 0 where another thread freed some
+        found[memory_categories.OTHER] = max(0, found[memory_categories.OTHER] + unclaimed)
         return Categories(**found)
 
     def unclaimed(self, device: Device) -> int:
@@ -162,12 +186,22 @@ def claims(machine: Machine, found: Live) -> Claims:
     kept = kept_by_autograd(found.tensors)
     made = Claims(machine)
     made.add_roots(found.modules, found.optimizers)
-    for tensor, saved in zip(found.tensors, kept, strict=True):
-        made.add_tensor(tensor, KEPT if saved else UNKNOWN)
+    made.add_tensors((tensor, KEPT if saved else UNKNOWN) for tensor, saved in zip(found.tensors, kept, strict=True))
+    return made
+
+
+def _latest_claims(machine: Machine) -> Claims:
+    """The claims to the blocks in use, as they were when the tensors could last be examined."""
+    made = Claims(machine)
+    for device, now in made.by_block.items():
+        known = _last_claims.get(device, {})
+        for address, nbytes in device.allocator.in_use():
+            claim, then = known.get(address, (UNKNOWN, nbytes))
+            now.setdefault(address, (claim if then == nbytes else UNKNOWN, nbytes))
     return made
 
 
 def by_category(machine: Machine) -> dict[Device, Categories]:
     """The allocated bytes of every card by category; they add up to ``memory_allocated``."""
-    found = claims(machine, live())
+    found = claims(machine, live()) if gradient_lock.alone() else _latest_claims(machine)
     return {device: found.sums(device) for device in machine.cards}

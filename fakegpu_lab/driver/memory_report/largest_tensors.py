@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fakegpu_lab.driver.autograd import gradient_lock
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.memory_report import categories
 from fakegpu_lab.driver.memory_report.facts import Holder
@@ -101,10 +102,11 @@ def _names(live: Live) -> dict[int, str]:
     """By the tensor's id: a parameter's path, whose gradient it is, whose state."""
     names: dict[int, str] = {}
     _name_parameters(names, live.modules)
-    for tensor in live.tensors:
-        if tensor.is_leaf and tensor.requires_grad:
-            for grad in categories.parts(tensor.grad):
-                names[id(grad)] = f"the gradient of {names.get(id(tensor), 'a tensor')}"
+    with gradient_lock.held() as may_look:
+        for tensor in live.tensors if may_look else ():
+            if tensor.is_leaf and tensor.requires_grad:
+                for grad in categories.parts(tensor.grad):
+                    names[id(grad)] = f"the gradient of {names.get(id(tensor), 'a tensor')}"
     _name_states(names, live.optimizers)
     return names
 

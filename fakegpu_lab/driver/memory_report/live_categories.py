@@ -190,12 +190,14 @@ class Watch:
                 entries.append(entry)
         tensor = None  # only the list may hold it
         kept = categories.kept_by_autograd(tensors)
+        alive = []
         for tensor, entry, saved in zip(tensors, entries, kept, strict=True):
             if tensor.__class__ is not FakeCudaTensor:
                 continue  # it moved to the host (`conversion.become`)
             if saved and entry[1] == UNKNOWN:
                 entry[1] = KEPT  # also while backward refers to it
-            claims.add_tensor(tensor, entry[1])
+            alive.append((tensor, entry[1]))
+        claims.add_tensors(alive)
         return claims
 
     def _scan(self) -> None:

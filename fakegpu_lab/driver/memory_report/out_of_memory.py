@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fakegpu_lab.driver.autograd import gradient_lock
 from fakegpu_lab.driver.base import cuda_messages, current
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.memory_report import categories
@@ -105,7 +106,8 @@ def _foresee_step(facts: Facts, device: Device, live: Live) -> None:
     """Fill in what a whole step of training will still take: gradients and optimizer state."""
     here = [t for t in live.tensors if t._device.index == facts.device and not t._device.retired]
     trainable = [tensor for tensor in here if tensor.requires_grad and tensor.is_leaf]
-    facts.wanting_gradients = sum(tensor.nbytes for tensor in trainable if tensor.grad is None)
+    with gradient_lock.held() as may_look:
+        facts.wanting_gradients = sum(tensor.nbytes for tensor in trainable if may_look and tensor.grad is None)
     facts.wanting_state = sum(_missing_state(device, optimizer) for optimizer in live.optimizers)
 
 

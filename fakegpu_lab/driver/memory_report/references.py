@@ -7,6 +7,7 @@ import sys
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.driver.autograd import gradient_lock
 from fakegpu_lab.driver.memory_report import categories
 from fakegpu_lab.user_code import environment
 
@@ -24,7 +25,10 @@ _FEW = 64
 def training() -> tuple[list[torch.optim.Optimizer], list[torch.Tensor]]:
     """All live optimizers, and the device tensors that have gradients."""
     found = categories.live()
-    return found.optimizers, [t for t in found.tensors if t.requires_grad and t.is_leaf and t.grad is not None]
+    with gradient_lock.held() as may_look:
+        trained: list[torch.Tensor]
+        trained = [t for t in found.tensors if may_look and t.requires_grad and t.is_leaf and t.grad is not None]
+    return found.optimizers, trained
 
 
 def holder(addresses: Iterable[int]) -> str:

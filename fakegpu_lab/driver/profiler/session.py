@@ -71,7 +71,7 @@ class Session(Recorder):
             began = host.now - stream.overhead
             if host.op is None:
                 self.mark(began, "kernel")
-            self.launches = number = self.launches + 1
+            number = next(self._launches)
             self.lane(host).append(
                 ("kernel", began, host.now, stream.device, stream.id, start, stream.end, _kernel_name(host.op), flops,
                  nbytes, number)
@@ -91,14 +91,15 @@ class Session(Recorder):
     ) -> None:
         """A copy was queued; the call has just ended."""
         super().copy(host, stream, source, target, nbytes, start, end, pinned=pinned)
-        name = self._transfers.pop().name
+        transfer = self._transfers.pop()
         if self.collecting:
             began = host.now - stream.overhead
             if host.op is None:
                 self.mark(began, "copy")
             self.lane(host).append(
-                ("copy", began, host.now, stream.device, stream.id, start, end, name, 0, nbytes, self.launches)
-            )
+                ("copy", began, host.now, stream.device, stream.id, start, end, transfer.name, 0, nbytes,
+                 transfer.correlation)
+            )  # fmt: skip
 
     def wait(self, host: Host, device: int, until: int, why: str) -> None:
         """A host thread is about to wait."""

@@ -1,6 +1,6 @@
 """What the driver notes during a recording. Start with `recording`.
 
-`recording` gives each kernel its name, shapes, line and module; `races` finds reads and writes on two streams that
+`recording` gives each kernel its name, shapes, line and module; `race_detection` finds reads and writes on two streams that
 nothing orders. Neither costs anything without a recording. The recording itself is kept by
 `hardware.time.recorder.Recorder`.
 

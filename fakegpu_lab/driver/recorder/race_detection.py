@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.time.happens_before import UNKNOWN, Use, Uses, merge, ordered
+from fakegpu_lab.hardware.time.recorder import UNKNOWN_NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -78,7 +79,7 @@ def collective(part: Part, name: str, reads: Sequence[Any], writes: Sequence[Any
     if recorder is None or not recorder.several or part.note < 0:
         return None
     merge(part.stream.seen, here.host.seen)
-    use = Use(part.stream, UNKNOWN, (name, *recorder.notes[part.note][1:]))
+    use = Use(part.stream, UNKNOWN, (name, *recorder.notes.get(part.note, UNKNOWN_NOTE)[1:]))
     written = {id(buffer): buffer for buffer in _buffers(list(writes))}
     while recorder is not None:
         for buffer in _buffers(list(reads)):

@@ -8,6 +8,7 @@ belongs to the module of the forward op that has the sequence number of its auto
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
@@ -23,13 +24,15 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.copies import sent_before
 from fakegpu_lab.driver.dispatch import dispatcher
 from fakegpu_lab.driver.recorder import race_detection
+from fakegpu_lab.driver.recorder.recorded_buffer import RecordedBuffer
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.time.clock import here
+from fakegpu_lab.hardware.time.recorder import UNKNOWN_NOTE
+from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
 
-    from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.machine import Machine
     from fakegpu_lab.hardware.time.clock import Host
     from fakegpu_lab.hardware.time.recorder import Recorder
@@ -94,11 +97,12 @@ def _remember(number: int, path: str) -> None:
         _forward_modules[number] = path
         _forward_order.append(number)
         if len(_forward_order) > _REMEMBERED:
-            del _forward_modules[_forward_order.popleft()]
+            _forward_modules.pop(_forward_order.popleft(), None)  # threads number their nodes each for itself
 
 
-notes: list[Note] = []
-"""All notes, each once; `_places` has their indices."""
+notes: dict[int, Note] = {}
+"""The notes of ops, each by a number of its own; `_places` finds the number."""
+_numbers = itertools.count()
 _places: dict[tuple[Any, ...], int] = {}
 _sites: dict[tuple[int, int, int], tuple[str, list[Any], int]] = {}
 """By code, instruction and op, for ops that the user's own line calls: the module, the shapes and the index there."""
@@ -156,8 +160,9 @@ def note(host: Host) -> int:
 
 
 def _place_of(key: tuple[Any, ...], new: Note) -> int:
-    place = _places[key] = len(notes)
-    notes.append(new)  # keeps the code alive, and with it its id
+    place = next(_numbers)
+    notes[place] = new  # keeps the code alive, and with it its id
+    _places[key] = place
     return place
 
 
@@ -173,9 +178,23 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
     __tracebackhide__ = True
     host = here.host
     outer = host.op, host.note
-    frame = sys._getframe(1)
-    host.op = func, args, frame
-    host.note = None
+    try:
+        host.op = func, args, sys._getframe(1)
+        host.note = None
+        _find_note(host, func, args)
+        result = dispatcher.run(func, types, args, kwargs)
+        if host.note is not None and _recorders and _recorders[-1].several:
+            known = notes.get(host.note, UNKNOWN_NOTE)
+            for recorder in _recorders.copy():
+                race_detection.check(recorder, func, args, kwargs or {}, result, known)
+        return result
+    finally:
+        host.op, host.note = outer
+
+
+def _find_note(host: Host, func: Any, args: tuple[Any, ...]) -> None:
+    """Note what is known of an op that a loop runs again."""
+    frame = host.op[2]
     site = _sites.get((id(frame.f_code), frame.f_lasti, id(func)))
     if site is not None:  # for example in a loop
         module, shapes, place = site
@@ -191,53 +210,6 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
             stack = _modules.stack
             if i == len(shapes) and _current_node() is None and module == (stack[-1][1] if stack else ""):
                 host.note = place
-    del frame
-    try:
-        result = dispatcher.run(func, types, args, kwargs)
-        if host.note is not None and _recorders and _recorders[-1].several:
-            for recorder in _recorders:
-                race_detection.check(recorder, func, args, kwargs or {}, result, notes[host.note])
-        return result
-    finally:
-        host.op, host.note = outer
-
-
-class RecordedBuffer(Buffer):
-    """A buffer that reports its allocation and its end to the recorder."""
-
-    __slots__ = ()
-
-    def __init__(self, device: Device, nbytes: int, stream: int = 0) -> None:
-        self.block = self.uses = None
-        self.device = device
-        self.allocator = allocator = device.allocator
-        self.nbytes = nbytes
-        self.block = block = allocator.malloc(nbytes, stream)
-        recorder = device.timeline.recorder
-        if recorder is not None and block is not None and block.size:
-            small, large = allocator.counters.small.bytes, allocator.counters.large.bytes
-            held = small.risen - small.fallen + large.risen - large.fallen  # exact: malloc has put back what was freed
-            recorder.allocated(here.host, device.index, stream, block.address, nbytes, block.size, held)
-
-    def __del__(self) -> None:
-        block = self.block
-        if block is not None:
-            recorder = self.device.timeline.recorder
-            if recorder is not None:
-                recorder.freed(here.host, block.address, self.uses)
-            self.allocator.free(block)
-
-    def resize(self, nbytes: int) -> None:
-        """As `Buffer.resize`; the old block's record ends, and a new one begins."""
-        old = self.block
-        super().resize(nbytes)
-        recorder = self.device.timeline.recorder
-        block = self.block
-        if recorder is not None and block is not None:
-            if old is not None:
-                recorder.freed(here.host, old.address)
-            held = self.allocator.allocated_bytes
-            recorder.allocated(here.host, self.device.index, block.stream, block.address, nbytes, block.size, held)
 
 
 _hooks: list[Any] = []
@@ -245,18 +217,32 @@ _recorders: list[Recorder] = []
 _interceptor: list[Any] = []
 _wrapper: list[Any] = []
 _runs: list[Any] = [run]
+_refusal: list[Any] = []
+
+
+_changing = threading.RLock()
+"""Held while the dispatch path changes: threads begin and end recordings at the same time."""
 
 
 def intercept(function: Any) -> None:
     """Have all ops go through `function`, recorded or not; None removes it. For `graphs`."""
-    _interceptor[:] = [function] if function is not None else []
-    _refresh()
+    with _changing:
+        _interceptor[:] = [function] if function is not None else []
+        _refresh()
 
 
 def wrap_dispatch(wrapper: Any) -> None:
     """Have all ops go through ``wrapper(run)``, whatever `run` is then; None removes it. For `live_categories`."""
-    _wrapper[:] = [wrapper] if wrapper is not None else []
-    _refresh()
+    with _changing:
+        _wrapper[:] = [wrapper] if wrapper is not None else []
+        _refresh()
+
+
+def refuse_by(function: Any) -> None:
+    """Have `function` refuse all ops; None removes it. For ranks that must end."""
+    with _changing:
+        _refusal[:] = [function] if function is not None else []
+        _refresh()
 
 
 def recorded() -> bool:
@@ -268,7 +254,8 @@ def _refresh() -> None:
     """Put in front of the dispatch path what is needed, and no more."""
     global notes
     way = _interceptor[0] if _interceptor else _runs[-1] if _recorders else dispatcher.run
-    FakeCudaTensor.__torch_dispatch__ = staticmethod(_wrapper[0](way) if _wrapper else way)
+    way = _refusal[0] if _refusal else _wrapper[0](way) if _wrapper else way
+    FakeCudaTensor.__torch_dispatch__ = staticmethod(way)
     for module in (dispatcher, device_memory):
         vars(module)["Buffer"] = RecordedBuffer if _recorders else Buffer
     if not (_recorders or _interceptor):
@@ -279,32 +266,38 @@ def _refresh() -> None:
         _forward_order.clear()
         _places.clear()
         _sites.clear()
-        notes = []
+        notes = {}
     elif not _hooks:
         _hooks.append(torch_modules.register_module_forward_pre_hook(_enter_module))
         _hooks.append(torch_modules.register_module_forward_hook(_leave_module, always_call=True))
 
 
+@interrupts.whole
 def start(machine: Machine, recorder: Recorder) -> None:
     """Begin to record; several recordings may run at a time, and each has all that happens meanwhile."""
-    _recorders.append(recorder)
-    recorder.sent = sent_before.tensor_number
-    _refresh()
-    _link(machine)
+    with _changing:
+        _recorders.append(recorder)
+        recorder.sent = sent_before.tensor_number
+        recorder.notes = notes
+        _refresh()
+        _link(machine)
 
 
+@interrupts.whole
 def stop(machine: Machine, recorder: Recorder) -> None:
     """End a recording."""
-    if recorder in _recorders:
-        _recorders.remove(recorder)
-    _link(machine)
-    _refresh()
+    with _changing:
+        if recorder in _recorders:
+            _recorders.remove(recorder)
+        _link(machine)
+        _refresh()
 
 
 def record_through(function: Any) -> None:
     """Have recorded ops go through `function`, which calls `run`; None removes it. For `profiler`."""
-    _runs[1:] = [function] if function is not None else []
-    _refresh()
+    with _changing:
+        _runs[1:] = [function] if function is not None else []
+        _refresh()
 
 
 def _link(machine: Machine) -> None:

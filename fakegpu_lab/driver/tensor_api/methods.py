@@ -8,7 +8,7 @@ import torch
 from torch import _tensor_str
 
 from fakegpu_lab.driver.asserts import device_asserts
-from fakegpu_lab.driver.autograd import backward
+from fakegpu_lab.driver.autograd import backward, gradient_lock
 from fakegpu_lab.driver.base import cuda_messages
 from fakegpu_lab.driver.base.device_memory import storage_bytes
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor
@@ -175,7 +175,8 @@ _base_grad: Any = torch._C.TensorBase.grad
 def set_grad(self: torch.Tensor, grad: torch.Tensor | None) -> None:
     """``t.grad = …``, with CUDA's device names in its errors."""
     try:
-        _base_grad.__set__(self, grad)
+        with gradient_lock.lock:
+            _base_grad.__set__(self, grad)
     except RuntimeError as error:
         raise cuda_messages.with_cuda_name(error) from None
 

@@ -35,6 +35,7 @@ from fakegpu_lab.hardware.allocator.oom_figures import DeviceOutOfMemory
 from fakegpu_lab.hardware.allocator.record_stream import StreamClock
 from fakegpu_lab.hardware.allocator.recycling import UNSHARED, Recycling
 from fakegpu_lab.hardware.allocator.settings import AllocatorSettings
+from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.allocator.blocks import PoolId
@@ -285,6 +286,7 @@ class CachingAllocator(Recycling):
         if getrefcount(block) == UNSHARED:
             self._spare.append(block)
 
+    @interrupts.interruptible
     def _wait_for_gate(self, entry: int = 1) -> None:
         """Wait until another thread's call is over, and take the lock.
 

@@ -72,6 +72,12 @@ class MemoryControls(SlowPath):
                 self.history.record("snapshot", 0, active, 0, (0, 0), None)
             return snapshot
 
+    def in_use(self) -> list[tuple[int, int]]:
+        """The blocks that tensors hold: (address, bytes)."""
+        with self._locked():
+            blocks = (block for segment in self.segments.values() for block in segment.blocks())
+            return [(block.address, block.size) for block in blocks if block.state in (ALLOCATED, SHARED)]
+
     # ------------------------------------------------------------- changing
 
     def empty_cache(self) -> None:

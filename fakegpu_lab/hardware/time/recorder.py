@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,11 +12,15 @@ from fakegpu_lab.hardware.time.happens_before import Race
 from fakegpu_lab.hardware.time.records import LIMIT, Allocation, Collective, HostWork, Kernel, Total, Transfer, Wait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
     from fakegpu_lab.hardware.time.clock import Host, Stream
     from fakegpu_lab.hardware.time.happens_before import Use, Uses
     from fakegpu_lab.hardware.time.records import Note
+
+
+UNKNOWN_NOTE: Note = ("an op", (), None, 0, "", False)
+"""The note of an op that began in an earlier recording, in another thread."""
 
 
 def _line(note: Note) -> str:
@@ -22,7 +28,7 @@ def _line(note: Note) -> str:
     return f"{note[2].co_filename}:{note[3]}" if note[2] is not None else ""
 
 
-_KERNEL, _ALLOCATION = 10, 9
+_KERNEL, _ALLOCATION = 11, 10
 """The number of entries of a kernel and of an allocation in the flat lists."""
 
 RACES = 100
@@ -35,6 +41,9 @@ class Recorder:
     During a recording it is on the path of every op, so it only appends numbers to flat lists (objects would keep
     Python's garbage collector busy), which become records when they are read. The clock, the copies and the driver's
     storages report to it; `note` adds what only the driver knows (an op's name, the user's line, the module).
+
+    Several host threads report at the same time, and a finalizer may report in the middle of another report. So each
+    report takes its number from a counter and is appended whole, each in one step of C. What rarely changes has a lock.
 
     Parameters
     ----------
@@ -55,8 +64,6 @@ class Recorder:
         The number of records of each kind beyond the limit.
     sent
         Set by the driver; returns `Transfer.content` for what a host thread is sending.
-    last_ns
-        The latest end of anything recorded.
     peaks
         The most bytes that tensors held, by device.
     races
@@ -66,12 +73,14 @@ class Recorder:
     """
 
     def __init__(
-        self, note: Callable[[Host], int], notes: Sequence[Note], began_ns: int = 0, limit: int = LIMIT
+        self, note: Callable[[Host], int], notes: Mapping[int, Note], began_ns: int = 0, limit: int = LIMIT
     ) -> None:
         self.note = note
         self.sent: Callable[[Host], int] = lambda host: 0
         self.notes = notes
-        self.began_ns = self.last_ns = began_ns
+        self.began_ns = began_ns
+        self._ends: dict[Host | None, int] = {None: began_ns}  # each host thread changes its own
+        self._lock = threading.RLock()
         self.limit = limit
         self.outer: Recorder | None = None
         self.several = False
@@ -80,18 +89,19 @@ class Recorder:
         self.races: list[Race] = []
         self.orphans: dict[int, list[Use]] = {}
         self._known_races: set[tuple[Any, ...]] = set()
-        self.launches = 0
+        self._launches = itertools.count(1)
+        self._takings = itertools.count()
         self._raw_kernels: list[Any] = []
         self._kernels: list[Kernel] = []
         self._transfers: list[Transfer] = []
         self._raw_allocations: list[Any] = []
-        self._freed_at: list[int] = []
-        self._allocations: list[Allocation] = []
+        self._freed_at: dict[int, int] = {}
+        self._allocations: list[tuple[int, Allocation]] = []
         self._waits: list[Wait] = []
         self._collectives: list[Collective] = []
         self.host_work: list[HostWork] = []
         self._beyond: dict[tuple[int, str], Total] = {}
-        self._live: dict[int, int] = {}
+        self._live: dict[int, tuple[int, int, int, int]] = {}
 
     # ------------------------------------------------------------- reporting
 
@@ -101,18 +111,17 @@ class Recorder:
         """Record a kernel, from `start` to the stream's end; the stream had been busy until `before`."""
         if self.outer is not None:
             self.outer.kernel(host, stream, before, start, share, flops, nbytes)
-        self.launches = number = self.launches + 1
+        number = next(self._launches)
         end = stream.end
         if number <= self.limit:
             note = host.note
             if note is None:
                 note = self.note(host)
-            self._raw_kernels += (stream, host.name, host.now, before, start, end, share, flops, nbytes, note)
+            self._raw_kernels += (stream, host.name, host.now, before, start, end, share, flops, nbytes, note, number)
         else:
-            self.dropped["kernels"] += 1
-            self._beyond_limit(stream.device, self.notes[self.note(host)][0], end - start, flops, nbytes)
-        if end > self.last_ns:
-            self.last_ns = end
+            self._beyond_limit("kernels", stream.device, self._known(self.note(host))[0], end - start, flops, nbytes)
+        if end > self._ends.get(host, 0):
+            self._ends[host] = end
 
     def copy(
         self,
@@ -129,8 +138,8 @@ class Recorder:
         """Record a copy; None stands for the host."""
         if self.outer is not None:
             self.outer.copy(host, stream, source, target, nbytes, start, end, pinned=pinned)
-        self.launches += 1
-        self.last_ns = max(self.last_ns, end)
+        number = next(self._launches)
+        self._reached(host, end)
         memory = "Pinned" if pinned else "Pageable"
         if source is None:
             kind, name = "h2d", f"Memcpy HtoD ({memory} -> Device)"
@@ -139,15 +148,14 @@ class Recorder:
         else:
             kind, name = "p2p", "Memcpy PtoP (Device -> Device)"
         if len(self._transfers) >= self.limit:
-            self.dropped["transfers"] += 1
-            self._beyond_limit(stream.device, name, end - start, 0, nbytes)
+            self._beyond_limit("transfers", stream.device, name, end - start, 0, nbytes)
             return
-        note = self.notes[self.note(host)]
+        note = self._known(self.note(host))
         self._transfers.append(
             Transfer(
                 name, stream.device, stream.id, start, end, host.name, _line(note), note[4], kind=kind,
                 source=source, target=target, nbytes=nbytes, pinned=pinned, launched_ns=host.now,
-                correlation=self.launches, content=self.sent(host) if source is None else 0,
+                correlation=number, content=self.sent(host) if source is None else 0,
             )
         )  # fmt: skip
 
@@ -155,38 +163,38 @@ class Recorder:
         """Record a device's part in a collective."""
         if self.outer is not None:
             self.outer.collective(record, note)
-        self.launches += 1
-        self.last_ns = max(self.last_ns, record.end_ns)
+        number = next(self._launches)
+        self._reached(None, record.end_ns)
         if len(self._collectives) >= self.limit:
-            self.dropped["collectives"] += 1
-            self._beyond_limit(record.device, record.name, record.end_ns - record.start_ns, 0, record.nbytes)
+            ns = record.end_ns - record.start_ns
+            self._beyond_limit("collectives", record.device, record.name, ns, 0, record.nbytes)
             return
-        known = self.notes[note] if 0 <= note < len(self.notes) else None
+        known = self.notes.get(note)
         line, module = (_line(known), known[4]) if known is not None else ("", "")
-        self._collectives.append(replace(record, line=line, module=module, correlation=self.launches))
+        self._collectives.append(replace(record, line=line, module=module, correlation=number))
 
     def wait(self, host: Host, device: int, until: int, why: str) -> None:
         """Record that a host thread will wait until a time; nothing is kept if that is past."""
         if self.outer is not None:
             self.outer.wait(host, device, until, why)
-        self.last_ns = max(self.last_ns, host.now)
+        self._reached(host, host.now)
         if until <= host.now:
             return
         if len(self._waits) >= self.limit:
-            self.dropped["waits"] += 1
+            self._drop("waits")
             return
-        note = self.notes[self.note(host)]
+        note = self._known(self.note(host))
         self._waits.append(Wait(why, device, 0, host.now, until, host.name, _line(note), note[4]))
 
     def worked(self, host: Host, start: int, name: str) -> None:
         """Record that a host thread was busy from `start` until now."""
         if self.outer is not None:
             self.outer.worked(host, start, name)
-        self.last_ns = max(self.last_ns, host.now)
+        self._reached(host, host.now)
         if len(self.host_work) >= self.limit:
-            self.dropped["host work"] += 1
+            self._drop("host work")
             return
-        note = self.notes[self.note(host)]
+        note = self._known(self.note(host))
         self.host_work.append(HostWork(name, -1, 0, start, host.now, host.name, _line(note), note[4]))
 
     def allocated(self, host: Host, device: int, stream: int, address: int, nbytes: int, block: int, held: int) -> None:
@@ -194,17 +202,18 @@ class Recorder:
         if self.outer is not None:
             self.outer.allocated(host, device, stream, address, nbytes, block, held)
         if held > self.peaks.get(device, 0):
-            self.peaks[device] = held
-        number = len(self._freed_at)
+            with self._lock:
+                self.peaks[device] = max(held, self.peaks.get(device, 0))
+        number = next(self._takings)
         if number >= self.limit:
-            self.dropped["allocations"] += 1
+            self._drop("allocations")
             return
-        self._live[address] = number  # no two devices share an address
-        self._freed_at.append(-1)
         note = host.note
         if note is None:
             note = self.note(host)
-        self._raw_allocations += (device, stream, host.name, host.now, address, nbytes, block, held, note)
+        now = host.now
+        self._live[address] = (number, stream, now, note)  # no two devices share an address
+        self._raw_allocations += (number, device, stream, host.name, now, address, nbytes, block, held, note)
 
     def freed(self, host: Host, address: int, uses: Uses | None = None) -> None:
         """Record that a block was freed, after these uses by streams."""
@@ -212,18 +221,17 @@ class Recorder:
             self.outer.freed(host, address, uses)
         if uses is not None:
             self.orphans[address] = uses.last()
-        place = self._live.pop(address, None)
-        if place is not None:
-            self._freed_at[place] = host.now
+        taken = self._live.pop(address, None)
+        if taken is not None:
+            self._freed_at[taken[0]] = max(host.now, taken[2])  # another thread's clock may be behind
 
     def born(self, address: int) -> tuple[int, int, Note] | None:
         """Return an allocation's stream, time and op; None if it was made before the recording."""
-        place = self._live.get(address)
-        if place is None:
+        taken = self._live.get(address)
+        if taken is None:
             return None
-        i = place * _ALLOCATION
-        _, stream, _, now, _, _, _, _, index = self._raw_allocations[i : i + _ALLOCATION]
-        return stream, now, self.notes[index]
+        _, stream, now, note = taken
+        return stream, now, self._known(note)
 
     def race(self, kind: str, device: int, first: Use, second: Use) -> None:
         """Record a race between two uses of the same memory."""
@@ -232,30 +240,50 @@ class Recorder:
             first.note[0], _line(first.note), first.stream.id, second.note[0], _line(second.note), second.stream.id,
         )  # fmt: skip
         key = (kind, device, race.first_line, race.second_line, race.first, race.second)
-        if key not in self._known_races and len(self.races) < RACES:
-            self._known_races.add(key)
-            self.races.append(race)
+        with self._lock:
+            if key not in self._known_races and len(self.races) < RACES:
+                self._known_races.add(key)
+                self.races.append(race)
 
     def finish(self, now: int) -> None:
         """End the recording: memory that is still allocated counts as allocated until now."""
-        self.last_ns = max(self.last_ns, now)
+        self._reached(None, now)
         self._live.clear()
+
+    def _known(self, note: int) -> Note:
+        return self.notes.get(note, UNKNOWN_NOTE)
+
+    def _reached(self, host: Host | None, end: int) -> None:
+        self._ends[host] = max(end, self._ends.get(host, 0))
+
+    def _drop(self, kind: str) -> None:
+        with self._lock:
+            self.dropped[kind] += 1
+
+    def _beyond_limit(self, kind: str, device: int, name: str, ns: int, flops: int, nbytes: int) -> None:
+        with self._lock:
+            self.dropped[kind] += 1
+            self._beyond.setdefault((device, name), Total()).add(ns, flops, nbytes)
 
     # --------------------------------------------------------------- reading
 
     @property
+    def last_ns(self) -> int:
+        """The latest time at which something recorded ended."""
+        return max(list(self._ends.values()))
+
+    @property
     def kernels(self) -> list[Kernel]:
         """In the order of launch."""
-        raw, known = self._raw_kernels, len(self._kernels)
-        others: list[Any] = [*self._transfers, *self._collectives] if len(raw) > known * _KERNEL else []
-        copies = {other.correlation for other in others}
-        number = self._kernels[-1].correlation if known else 0
-        for place in range(known * _KERNEL, len(raw), _KERNEL):
-            number += 1
-            while number in copies:  # launches are numbered together
-                number += 1
-            stream, thread, launched, before, start, end, share, flops, nbytes, index = raw[place : place + _KERNEL]
-            note = self.notes[index]
+        with self._lock:
+            return self._make_kernels()
+
+    def _make_kernels(self) -> list[Kernel]:
+        raw = self._raw_kernels
+        for place in range(len(self._kernels) * _KERNEL, len(raw), _KERNEL):
+            entry = raw[place : place + _KERNEL]
+            stream, thread, launched, before, start, end, share, flops, nbytes, index, number = entry
+            note = self._known(index)
             waited = "" if start <= launched else "the stream" if before >= start else "the card"
             self._kernels.append(
                 Kernel(
@@ -279,18 +307,22 @@ class Recorder:
     @property
     def allocations(self) -> list[Allocation]:
         """In order; those not freed end where the recording ends, so far."""
-        raw = self._raw_allocations
-        for i in range(len(self._allocations) * _ALLOCATION, len(raw), _ALLOCATION):
-            device, stream, thread, now, address, nbytes, block, held, index = raw[i : i + _ALLOCATION]
-            note = self.notes[index]
-            self._allocations.append(Allocation(
-                note[0], device, stream, now, now, thread, _line(note), note[4], address=address, nbytes=nbytes,
-                block_bytes=block, held=held,
-            ))  # fmt: skip
-        for record, freed_at in zip(self._allocations, self._freed_at, strict=True):
-            record.freed = freed_at >= 0
-            record.end_ns = freed_at if freed_at >= 0 else self.last_ns
-        return self._allocations
+        with self._lock:
+            raw = self._raw_allocations
+            for i in range(len(self._allocations) * _ALLOCATION, len(raw), _ALLOCATION):
+                number, device, stream, thread, now, address, nbytes, block, held, index = raw[i : i + _ALLOCATION]
+                note = self._known(index)
+                record = Allocation(
+                    note[0], device, stream, now, now, thread, _line(note), note[4], address=address, nbytes=nbytes,
+                    block_bytes=block, held=held,
+                )  # fmt: skip
+                self._allocations.append((number, record))
+            last = self.last_ns
+            for number, record in self._allocations:
+                freed_at = self._freed_at.get(number)
+                record.freed = freed_at is not None
+                record.end_ns = max(last, record.start_ns) if freed_at is None else freed_at
+            return [record for _, record in self._allocations]
 
     @property
     def waits(self) -> list[Wait]:
@@ -300,15 +332,13 @@ class Recorder:
     @property
     def totals(self) -> dict[tuple[int, str], Total]:
         """Kernels, copies and collectives by (device, name): exact, without a limit."""
-        totals = {key: replace(total) for key, total in self._beyond.items()}
+        with self._lock:
+            totals = {key: replace(total) for key, total in self._beyond.items()}
         raw = self._raw_kernels
         for i in range(0, len(raw), _KERNEL):
-            name = self.notes[raw[i + 9]][0]
+            name = self._known(raw[i + 9])[0]
             totals.setdefault((raw[i].device, name), Total()).add(raw[i + 5] - raw[i + 4], raw[i + 7], raw[i + 8])
         others: list[Any] = [*self._transfers, *self._collectives]
         for other in others:
             totals.setdefault((other.device, other.name), Total()).add(other.end_ns - other.start_ns, 0, other.nbytes)
         return totals
-
-    def _beyond_limit(self, device: int, name: str, ns: int, flops: int, nbytes: int) -> None:
-        self._beyond.setdefault((device, name), Total()).add(ns, flops, nbytes)

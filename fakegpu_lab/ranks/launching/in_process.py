@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.driver.autograd import gradient_lock
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.patches import Patches
+from fakegpu_lab.driver.dispatch import dispatcher
+from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.driver.torch_cuda.devices import current_device, lifecycle
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.ranks.diagnosis import hang_messages, program_hints, user_tracebacks
@@ -16,9 +20,10 @@ from fakegpu_lab.ranks.scheduling import malloc_trim
 from fakegpu_lab.ranks.scheduling.environment import variables
 from fakegpu_lab.ranks.scheduling.output import Console, RankOutput
 from fakegpu_lab.ranks.scheduling.process_state import ProcessState
-from fakegpu_lab.ranks.scheduling.scheduler import Scheduler, current_rank
+from fakegpu_lab.ranks.scheduling.scheduler import RankStopped, Scheduler, current_rank
 from fakegpu_lab.ranks.scheduling.store import stores
 from fakegpu_lab.ranks.scheduling.world import RankWorld
+from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -62,13 +67,13 @@ def run_programs(
         return ProcessState(environment(rank, world_size), RankOutput(console, rank))
 
     outside = ProcessState()
-    scheduler = Scheduler(world_size, process, hang_messages.stuck)
+    scheduler = Scheduler(world_size, process, hang_messages.stuck, partial(recording.refuse_by, _refused))
     scheduler.shared["timeout_like_nccl"] = timeout_like_nccl
     patches = Patches()
     hook = sys.excepthook
     try:
         _install(patches)
-        results = scheduler.run(programs)
+        results = scheduler.run([partial(_as_rank, program) for program in programs])
     except Exception as error:
         note = hang_messages.note(scheduler)
         if note and hasattr(error, "add_note"):  # since Python 3.11
@@ -76,14 +81,38 @@ def run_programs(
         user_tracebacks.end_at_users_line(error)
         raise
     finally:
-        patches.undo()
-        cpp._set_global_rank(-1)
-        outside.enter()
-        sys.excepthook = hook
-        malloc_trim.give_back()
+        _leave(patches, outside, hook)
     for line in hang_messages.unreceived(list(scheduler.shared.get("channels", {}).values())):
         print(line)
     return results
+
+
+def _as_rank(program: Callable[[], Any]) -> Any:
+    """Run a rank's program, in its thread."""
+    me = threading.get_ident()
+    gradient_lock.in_turn.add(me)
+    try:
+        return program()
+    finally:
+        gradient_lock.in_turn.discard(me)
+
+
+def _refused(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    """In place of the dispatch path: the ops of ranks, which are to end."""
+    if current_rank() is not None:
+        raise RankStopped
+    return dispatcher.run(func, types, args, kwargs)
+
+
+@interrupts.whole
+def _leave(patches: Patches, outside: ProcessState, hook: Any) -> None:
+    """Put back what was otherwise while ranks ran."""
+    recording.refuse_by(None)
+    patches.undo()
+    cpp._set_global_rank(-1)
+    outside.enter()
+    sys.excepthook = hook
+    malloc_trim.give_back()
 
 
 def _install(patches: Patches) -> None:

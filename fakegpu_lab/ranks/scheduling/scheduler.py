@@ -20,14 +20,20 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import ctypes
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 STACK_BYTES = 64 << 20
 """A rank's stack: as deep as a main thread's (macOS gives other threads 512 KiB). Only used pages take memory."""
+
+STOP_SECONDS = 0.3
+"""How long ranks that are to end may go on by themselves before they are interrupted."""
 
 PATIENCE = 1_000
 """How often a rank may poll something in vain while no other rank can run."""
@@ -184,9 +190,10 @@ class Rank:
             self.scheduler.pass_on(self)
 
     def interrupt(self) -> None:
-        """Have the rank's thread raise RankStopped at its next line of Python."""
-        if self.thread is not None and self.thread.ident is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread.ident), ctypes.py_object(RankStopped))
+        """Have the rank's thread raise RankStopped at its next line of Python, unless that would be a bad moment."""
+        thread = self.thread.ident if self.thread is not None else None
+        if thread is not None and not interrupts.must_wait(sys._current_frames().get(thread)):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(RankStopped))
 
 
 class _Here(threading.local):
@@ -212,6 +219,8 @@ class Scheduler:
         Makes a rank's state, given its number.
     stuck
         Called when no rank can run; returns the rank that raises an error, and the error.
+    stop
+        Called when the user interrupts: makes ranks raise RankStopped soon.
 
     Attributes
     ----------
@@ -228,12 +237,14 @@ class Scheduler:
         world_size: int,
         process: Callable[[int], ProcessLike] = lambda number: ProcessLike(),
         stuck: Callable[[Scheduler], tuple[Rank, BaseException]] | None = None,
+        stop: Callable[[], None] = lambda: None,
     ) -> None:
         self.ranks = [Rank(number, self, process(number)) for number in range(world_size)]
         self.stopping = False
         self.failed: Rank | None = None
         self.shared: dict[str, Any] = {}
         self._stuck = stuck or _deadlock
+        self._stop, self._started = stop, False
         self._ended = threading.Event()
 
     def run(self, programs: Sequence[Callable[[], Any]]) -> list[Any]:
@@ -255,31 +266,45 @@ class Scheduler:
             rank.thread = threading.Thread(
                 target=context.run, args=(rank._main, program), name=f"rank {rank.number}", daemon=True
             )
-        before = _set_stack_size(STACK_BYTES)
         try:
-            for rank in self.ranks:
-                if rank.thread is not None:
-                    rank.thread.start()
-        finally:
-            _set_stack_size(before)
-        self.ranks[0]._turn.release()
-        try:
+            self._start()
             self._wait()
         except KeyboardInterrupt:
-            self.stopping = True
-            for rank in self.ranks:
-                if rank.state == _RUNNING:
-                    rank.interrupt()
-            self._wait()  # a second Ctrl-C abandons a rank that is deep in a computation
+            if self._started:
+                self._end()
             raise
-        for rank in self.ranks:
-            if rank.thread is not None:
-                rank.thread.join()
+        for thread in self._threads:
+            thread.join()
         if self.failed is not None and self.failed.error is not None:
             error = self.failed.error
             inside = error.__traceback__
             raise error.with_traceback(inside.tb_next if inside is not None else None)
         return [rank.result for rank in self.ranks]
+
+    @property
+    def _threads(self) -> list[threading.Thread]:
+        return [rank.thread for rank in self.ranks if rank.thread is not None]
+
+    @interrupts.whole
+    def _start(self) -> None:
+        before = _set_stack_size(STACK_BYTES)
+        for thread in self._threads:
+            thread.start()
+        _set_stack_size(before)
+        self._started = True
+        self.ranks[0]._turn.release()
+
+    def _end(self) -> None:
+        """End all ranks. A second Ctrl-C leaves a rank alone that is deep in a computation."""
+        self.stopping = True
+        self._stop()
+        patience = STOP_SECONDS
+        while not self._ended.wait(patience):
+            for rank in (rank for rank in self.ranks if rank.state == _RUNNING):
+                rank.interrupt()
+            patience = 0.01
+        for thread in self._threads:
+            thread.join(STOP_SECONDS)
 
     def _wait(self) -> None:
         while not self._ended.wait(0.5):  # Windows delivers Ctrl-C only between waits

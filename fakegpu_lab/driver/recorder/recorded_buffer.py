@@ -1,0 +1,55 @@
+"""Device memory that reports to the recorder when it is taken and freed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.hardware.buffer import Buffer
+from fakegpu_lab.hardware.time.clock import here
+from fakegpu_lab.user_code import interrupts
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.device import Device
+
+
+class RecordedBuffer(Buffer):
+    """A buffer that reports its allocation and its end to the recorder."""
+
+    __slots__ = ()
+
+    @interrupts.whole
+    def __init__(self, device: Device, nbytes: int, stream: int = 0) -> None:
+        self.block = self.uses = None
+        self.device = device
+        self.allocator = allocator = device.allocator
+        self.nbytes = nbytes
+        self.block = block = allocator.malloc(nbytes, stream)
+        recorder = device.timeline.recorder
+        if recorder is not None and block is not None and block.size:
+            small, large = allocator.counters.small.bytes, allocator.counters.large.bytes
+            held = small.risen - small.fallen + large.risen - large.fallen  # exact: malloc has put back what was freed
+            recorder.allocated(here.host, device.index, stream, block.address, nbytes, block.size, held)
+
+    def __del__(self) -> None:
+        try:
+            block = self.block
+        except AttributeError:  # an exception came before the first line of __init__
+            return
+        if block is not None:
+            recorder = self.device.timeline.recorder
+            if recorder is not None:
+                recorder.freed(here.host, block.address, self.uses)
+            self.allocator.free(block)
+
+    @interrupts.whole
+    def resize(self, nbytes: int) -> None:
+        """As `Buffer.resize`; the old block's record ends, and a new one begins."""
+        old = self.block
+        super().resize(nbytes)
+        recorder = self.device.timeline.recorder
+        block = self.block
+        if recorder is not None and block is not None:
+            if old is not None:
+                recorder.freed(here.host, old.address)
+            held = self.allocator.allocated_bytes
+            recorder.allocated(here.host, self.device.index, block.stream, block.address, nbytes, block.size, held)
