@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fakegpu_lab.hardware.time.clock import Host
 from fakegpu_lab.hardware.time.recorder import Recorder
-from fakegpu_lab.hardware.time.records import Note
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.time.records import Note
 
 NOTES: dict[int, Note] = {0: ("aten::mm", (), None, 0, "", False), 1: ("aten::relu", (), None, 0, "", False)}
 
