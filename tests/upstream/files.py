@@ -1,0 +1,94 @@
+"""Which of PyTorch's test files are run, on which machine, and which of their tests concern CUDA."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Group:
+    """Test files that are run in the same way."""
+
+    patterns: tuple[str, ...]
+    """Globs below PyTorch's `test/`."""
+    machine: str = "a100:2"
+    every_test: bool = False
+    """Whether a test counts even if it never mentions CUDA."""
+    timeout: float = 60
+    """Seconds for one test."""
+
+
+GROUPS = (
+    Group(("test_cuda.py", "test_cuda_multigpu.py"), every_test=True),
+    Group(
+        (
+            "test_torch.py",
+            "test_nn.py",
+            "test_autograd.py",
+            "test_optim.py",
+            "test_indexing.py",
+            "test_view_ops.py",
+            "test_tensor_creation_ops.py",
+            "test_type_promotion.py",
+            "test_linalg.py",
+            "test_sparse.py",
+            "test_foreach.py",
+            "test_reductions.py",
+            "test_transformers.py",
+            "test_dataloader.py",
+            "nn/test_*.py",
+            "profiler/test_*.py",
+        )
+    ),
+    Group(
+        (
+            "distributed/test_c10d_*.py",
+            "distributed/tensor/**/test_*.py",
+            "distributed/_tensor/**/test_*.py",  # its name until PyTorch 2.6
+            "distributed/_composable/fsdp/test_*.py",
+        ),
+        machine="a100:4",
+        every_test=True,
+        timeout=180,  # a test of several processes spends its time in starting them
+    ),
+)
+
+CUDA = re.compile(r"cuda|gpu|nccl", re.IGNORECASE)
+
+
+def found(tree: Path, only: tuple[str, ...] = ()) -> dict[str, Group]:
+    """The files of a tree, in the order of `GROUPS`; with `only`, those that match one of its globs."""
+    files: dict[str, Group] = {}
+    for group in GROUPS:
+        for pattern in group.patterns:
+            for path in sorted(tree.glob(pattern)):
+                name = path.relative_to(tree)
+                if not only or any(name.match(glob) for glob in only):
+                    files.setdefault(name.as_posix(), group)
+    return files
+
+
+def concerns_cuda(test_class: type, name: str) -> bool:
+    """Whether a test uses CUDA: as its class's device, in its name, or in its source."""
+    if getattr(test_class, "device_type", None) == "cuda" or CUDA.search(name):
+        return True
+    return bool(CUDA.search(source(getattr(test_class, name))))
+
+
+def function(test: Any) -> Any:
+    """The function that somebody wrote, below decorators and parametrization."""
+    return inspect.unwrap(getattr(test, "__func__", test))
+
+
+def source(test: Any) -> str:
+    """The source of a test's function."""
+    try:
+        return inspect.getsource(function(test))
+    except (OSError, TypeError):
+        return ""

@@ -1,0 +1,52 @@
+"""Names that the tests of an older PyTorch import, and that the installed PyTorch has under another name.
+
+The tests come from a folder, but the library they are written with, `torch.testing._internal`, comes from the installed
+PyTorch. Nothing here changes what a test checks.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+RENAMED = {
+    # module: {the old name: the present one}
+    "common_mkldnn": {"bf32_on_and_off": "reduced_f32_on_and_off"},  # until 2.8
+    "common_distributed": {"MultiProcContinousTest": "MultiProcContinuousTest"},  # until 2.7
+    "common_fsdp": {"test_compiled_fsdp": "compiled_fsdp_test"},  # until 2.6
+    "inductor_utils": {"HAS_CUDA": "HAS_CUDA_AND_TRITON"},  # until 2.8
+}
+
+
+def apply() -> None:
+    """Give the older names to the installed PyTorch."""
+    for module_name, names in RENAMED.items():
+        try:
+            module = importlib.import_module(f"torch.testing._internal.{module_name}")
+        except Exception:  # a file that needs it will say so itself
+            continue
+        for old, new in names.items():
+            if not hasattr(module, old) and hasattr(module, new):
+                setattr(module, old, getattr(module, new))
+
+    from torch.testing._internal import common_cuda, common_nn
+
+    if not hasattr(common_cuda, "tf32_is_not_fp32"):  # until 2.7
+        common_cuda.tf32_is_not_fp32 = tf32_is_not_fp32
+    if not hasattr(common_nn, "new_module_tests"):  # until 2.7: a list; now a function makes it
+        # Made when a test file asks for it: the list looks at the machine.
+        common_nn.__getattr__ = functools.partial(_made_on_demand, common_nn)
+
+
+def tf32_is_not_fp32() -> bool:
+    """Whether products in float32 may lose digits on this card."""
+    import torch
+
+    return torch.cuda.is_available() and torch.cuda.get_device_properties(0).major >= 8
+
+
+def _made_on_demand(module: Any, name: str) -> Any:
+    if name == "new_module_tests":
+        return module.get_new_module_tests()
+    raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
