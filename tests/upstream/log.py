@@ -16,6 +16,8 @@ class Log:
 
     name: str = ""
     """The test file, below PyTorch's `test/`."""
+    tree: str = ""
+    """The version of PyTorch that the tests come from."""
     collected: list[str] = field(default_factory=list)
     """Every test of the file that concerns CUDA, as ``Class::test``."""
     outcomes: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -58,7 +60,7 @@ def read(path: Path) -> Log:
         elif "alarm" in line:
             log.alarm = True
         elif "file" in line:
-            log.name = line["file"]
+            log.name, log.tree = line["file"], line.get("tree", "")
         elif "collected" in line:
             log.collected, log.unloadable = line["collected"], ""
         elif "unloadable" in line:

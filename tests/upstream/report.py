@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.upstream import log
 from tests.upstream.runner import twin
-from tests.upstream.scope import out_of_scope
+from tests.upstream.scope import needs_older_pytorch, out_of_scope
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +54,10 @@ def read_file(path: Path) -> File:
             file.tests[test] = "not run"
         else:
             file.tests[test], file.details[test] = outcome["status"], outcome["detail"]
-            if outcome["status"] == "failed" and same_failure(outcome, on_cpu.outcomes.get(twin(test))):
+            if outcome["status"] == "failed" and (
+                same_failure(outcome, on_cpu.outcomes.get(twin(test)))
+                or needs_older_pytorch(f"{file.name}::{test}", found.tree)
+            ):
                 file.tests[test] = "tree"
     return file
 

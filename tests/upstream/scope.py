@@ -1,4 +1,4 @@
-"""The list of what is out of scope, `scope.yaml`, and which tests it names."""
+"""The list of what is out of scope, `scope.yaml`, and of what fails because a tree is older, `trees.yaml`."""
 
 from __future__ import annotations
 
@@ -6,24 +6,34 @@ import functools
 import re
 from fnmatch import translate
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-LIST = Path(__file__).with_name("scope.yaml")
+FOLDER = Path(__file__).parent
+Entries = tuple[tuple[str, re.Pattern[str]], ...]
+
+
+def out_of_scope(test: str) -> str | None:
+    """Why ``file.py::Class::test`` is out of scope; None if it is in scope."""
+    return _reason(test, _entries("scope.yaml"))
+
+
+def needs_older_pytorch(test: str, tree: str) -> str | None:
+    """Why a test that fails does so because the tree has this version, and the installed PyTorch a newer one."""
+    version = ".".join(tree.split(".")[:2])
+    return _reason(test, _entries("trees.yaml", version))
 
 
 @functools.cache
-def entries() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """Each reason with the pattern of the tests that it excludes."""
-    listed = yaml.safe_load(LIST.read_text(encoding="utf-8"))
+def _entries(name: str, part: str | None = None) -> Entries:
+    listed: Any = yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
+    if part is not None:
+        listed = listed.get(part, [])
     return tuple(
         (entry["reason"], re.compile("|".join(translate(pattern) for pattern in entry["tests"]))) for entry in listed
     )
 
 
-def out_of_scope(test: str) -> str | None:
-    """Why ``file.py::Class::test`` is out of scope; None if it is in scope."""
-    for reason, pattern in entries():
-        if pattern.match(test):
-            return reason
-    return None
+def _reason(test: str, entries: Entries) -> str | None:
+    return next((reason for reason, pattern in entries if pattern.match(test)), None)

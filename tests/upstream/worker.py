@@ -59,7 +59,7 @@ def main() -> None:
     outcomes = log.read(options.log).outcomes
     with options.log.open("a", encoding="utf-8") as file:
         writer = log.Writer(file)
-        writer.write(file=options.file)
+        writer.write(file=options.file, tree=version(options.tree))
         try:
             tests = collected(options.tree, options.file)
         except BaseException:  # also SystemExit: some files end when they cannot run
@@ -80,6 +80,12 @@ def main() -> None:
                 if again or resident() > RESTART_AT:
                     return
         writer.write(end=True)
+
+
+def version(tree: Path) -> str:
+    """The version of PyTorch that the tests come from."""
+    path = tree.parent / "version.txt"
+    return path.read_text().strip() if path.exists() else ""
 
 
 def collected(tree: Path, name: str) -> dict[str, unittest.TestCase]:
@@ -127,9 +133,14 @@ def run(name: str, test: unittest.TestCase, writer: log.Writer, timeout: float) 
         with contextlib.suppress(TookTooLongError):
             signal.setitimer(signal.ITIMER_REAL, 0)
     writer.write(
-        id=name, status=result.status, seconds=round(time.perf_counter() - started, 2), detail=result.detail[-4000:]
+        id=name, status=result.status, seconds=round(time.perf_counter() - started, 2), detail=shortened(result.detail)
     )
     return result.shouldStop or "device-side assert" in result.detail or "TookTooLongError" in result.detail
+
+
+def shortened(text: str) -> str:
+    """Beginning and end of a long traceback."""
+    return text if len(text) < 8000 else f"{text[:4000]}\n…\n{text[-4000:]}"
 
 
 def _too_long(writer: log.Writer) -> None:
