@@ -20,6 +20,8 @@ class Group:
     machine: str = "a100:2"
     every_test: bool = False
     """Whether a test counts even if it never mentions CUDA."""
+    processes: bool = False
+    """Whether the tests start processes, one for each rank."""
     timeout: float = 60
     """Seconds for one test."""
 
@@ -55,7 +57,8 @@ GROUPS = (
         ),
         machine="a100:4",
         every_test=True,
-        timeout=180,  # a test of several processes spends its time in starting them
+        processes=True,
+        timeout=120,
     ),
 )
 

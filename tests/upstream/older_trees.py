@@ -34,7 +34,7 @@ def apply() -> None:
 
     if not hasattr(common_cuda, "tf32_is_not_fp32"):  # until 2.7
         common_cuda.tf32_is_not_fp32 = tf32_is_not_fp32
-    if not hasattr(common_nn, "new_module_tests"):  # until 2.7: a list; now a function makes it
+    if not {"new_module_tests", "__getattr__"} & vars(common_nn).keys():  # until 2.7: a list; now a function makes it
         # Made when a test file asks for it: the list looks at the machine.
         common_nn.__getattr__ = functools.partial(_made_on_demand, common_nn)
 

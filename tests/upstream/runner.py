@@ -31,12 +31,9 @@ def run(
         path = log_of(results, name)
         if again:
             forget_failures(path)
-        arguments = ["--machine", group.machine, "--timeout", str(group.timeout)]
-        arguments += ["--every-test"] if group.every_test else []
-        arguments += ["--sample", str(sample)] if sample else []
         print(f"{name} …", end=" ", flush=True)
         started = time.monotonic()
-        run_file(tree, name, path, arguments, group.timeout, minutes)
+        run_file(tree, name, path, [*arguments(group), "--sample", str(sample)], group.timeout, minutes)
         twins(tree, name, results, group)
         found = log.read(path)
         counts = {s: sum(o["status"] == s for o in found.outcomes.values()) for s in ("passed", "failed", "skipped")}
@@ -54,11 +51,17 @@ def run_some(tree: Path, tests: tuple[str, ...]) -> None:
         for name, inside in wanted.items():
             path, ids, group = log_of(Path(folder), name), Path(folder, "ids"), files.found(tree, (name,))[name]
             ids.write_text("\n".join(inside))
-            run_file(tree, name, path, ["--machine", group.machine, "--ids", str(ids)], group.timeout)
+            run_file(tree, name, path, [*arguments(group), "--ids", str(ids)], group.timeout)
             found = log.read(path)
             print(found.unloadable or path.with_suffix(".out").read_text(errors="replace"))
             for test, outcome in found.outcomes.items():
                 print(f"{name}::{test} {outcome['status']} in {outcome['seconds']} s", outcome["detail"], sep="\n")
+
+
+def arguments(group: files.Group) -> list[str]:
+    """How a worker is to run the tests of a group."""
+    flags = ["--every-test"] * group.every_test + ["--fork-server"] * group.processes
+    return ["--machine", group.machine, "--timeout", str(group.timeout), *flags]
 
 
 def forget_failures(path: Path) -> None:

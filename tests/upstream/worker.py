@@ -21,7 +21,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from tests.upstream import files, log, older_trees
+from tests.upstream import children, files, log, older_trees
 from tests.upstream.scope import out_of_scope
 
 HOST_MEMORY = 10 << 30
@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("--sample", type=int, default=0)
     parser.add_argument("--every-test", action="store_true")
+    parser.add_argument("--fork-server", action="store_true")
     parser.add_argument("--ids", type=Path)
     options = parser.parse_args()
 
@@ -62,6 +63,8 @@ def main() -> None:
         writer.write(file=options.file, tree=version(options.tree))
         try:
             tests = collected(options.tree, options.file)
+            if options.fork_server:
+                children.from_a_fork_server()
         except BaseException:  # also SystemExit: some files end when they cannot run
             writer.write(unloadable=traceback.format_exc()[-3000:])
             return
