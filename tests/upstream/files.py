@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
+import zlib
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import unittest
     from pathlib import Path
 
 
@@ -82,6 +85,19 @@ def concerns_cuda(test_class: type, name: str) -> bool:
     if getattr(test_class, "device_type", None) == "cuda" or CUDA.search(name):
         return True
     return bool(CUDA.search(source(getattr(test_class, name))))
+
+
+def sample(tests: dict[str, unittest.TestCase], size: int) -> list[str]:
+    """Some of the tests, always the same: one of each function first, then a second of each, and so on."""
+    functions: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, test in tests.items():
+        cls, method = name.split("::")
+        functions[cls, getattr(function(getattr(test, method)), "__qualname__", method)].append(name)
+    order = []
+    for members in functions.values():
+        members.sort(key=lambda name: zlib.crc32(name.encode()))
+        order += [(depth, zlib.crc32(name.encode()), name) for depth, name in enumerate(members)]
+    return [name for _, _, name in sorted(order)[:size]]
 
 
 def function(test: Any) -> Any:

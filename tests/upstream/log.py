@@ -26,6 +26,8 @@ class Log:
     """Why the file could not be imported."""
     running: str = ""
     """The test that has started and not ended."""
+    collecting: bool = False
+    """Whether the file's process ended before it had found its tests."""
     alarm: bool = False
     """Whether that test's time was over."""
 
@@ -40,6 +42,12 @@ class Writer:
         """Append one line; it survives whatever happens to the process next."""
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
+
+
+def path_of(results: Path, name: str, *, on_cpu: bool = False) -> Path:
+    """Where the outcomes of a file are; or those of its CPU variants."""
+    stem = name.removesuffix(".py").replace("/", "-")
+    return results / "cpu" / f"{stem}.jsonl" if on_cpu else results / f"{stem}.jsonl"
 
 
 def read(path: Path) -> Log:
@@ -60,24 +68,11 @@ def read(path: Path) -> Log:
         elif "alarm" in line:
             log.alarm = True
         elif "file" in line:
-            log.name, log.tree = line["file"], line.get("tree", "")
+            log.name, log.tree, log.collecting = line["file"], line.get("tree", ""), True
         elif "collected" in line:
-            log.collected, log.unloadable = line["collected"], ""
+            log.collected, log.unloadable, log.collecting = line["collected"], "", False
         elif "unloadable" in line:
-            log.unloadable = line["unloadable"]
+            log.unloadable, log.collecting = line["unloadable"], False
         elif "forget" in line:
             log.outcomes.pop(line["forget"], None)
     return log
-
-
-def read_last(path: Path) -> dict[str, Any]:
-    """The last line of a log."""
-    if not path.exists():
-        return {}
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 8192))
-        lines = file.read().decode(errors="replace").splitlines()
-    try:
-        return json.loads(lines[-1])
-    except (IndexError, json.JSONDecodeError):
-        return {}

@@ -41,7 +41,7 @@ def read(results: Path) -> list[File]:
 
 def read_file(path: Path) -> File:
     """One file: outcomes, sorted by scope and by what the CPU variants did."""
-    found, on_cpu = log.read(path), log.read(path.with_suffix(".cpu"))
+    found, on_cpu = log.read(path), log.read(path.parent / "cpu" / path.name)
     file = File(found.name or f"{path.stem}.py")
     if found.unloadable:
         file.unloadable = ("tree: " if on_cpu.unloadable else "failed: ") + error_line(found.unloadable)

@@ -1,6 +1,10 @@
-"""Runs the tests of one file in a process of its own, and writes each outcome to a log as soon as it is known.
+"""Runs test files on one machine, and writes each outcome to a log as soon as it is known.
 
-The runner starts it. If the process dies, the log says in which test, and the next process goes on behind it.
+Importing torch and its testing library takes longer than most files of tests. So there are three kinds of process:
+
+- this one enables the machine and imports the library, once;
+- it forks a process for each file, which imports the file;
+- that one forks a process in which the tests run, and another one if a test crashes, hangs or leaves the GPU unusable.
 """
 
 from __future__ import annotations
@@ -8,26 +12,40 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import multiprocessing
 import os
-import re
 import resource
 import signal
 import sys
 import time
 import traceback
 import unittest
-import zlib
-from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from tests.upstream import children, files, log, older_trees
+from tests.upstream import files, log, older_trees
+from tests.upstream.outcome import Outcome
 from tests.upstream.scope import out_of_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 HOST_MEMORY = 10 << 30
 """A test that wants more fails, instead of taking the computer down."""
-RESTART_AT = 5 << 30
-"""With so much resident memory, a fresh process goes on."""
+RESTART_AT = 4 << 30
+"""With so much resident memory, a fresh process continues."""
+IMPORT = 300
+"""Seconds that a test file may take to import."""
+GRACE = 40
+"""Seconds between a test's alarm and the end of its process."""
+
+PRELOADED = (
+    "torch._dynamo",
+    "torch.testing._internal.common_device_type",
+    "torch.testing._internal.common_fsdp",
+    "torch.testing._internal.common_methods_invocations",
+    "torch.testing._internal.distributed._tensor.common_dtensor",
+)
 
 
 class TookTooLongError(BaseException):
@@ -38,62 +56,128 @@ def main() -> None:
     """Run what the command line says."""
     parser = argparse.ArgumentParser()
     parser.add_argument("tree", type=Path)
-    parser.add_argument("file")
-    parser.add_argument("log", type=Path)
-    parser.add_argument("--machine", default="")
-    parser.add_argument("--timeout", type=float, default=60)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--machine", default="", help="no machine: the CPU variants")
     parser.add_argument("--sample", type=int, default=0)
-    parser.add_argument("--every-test", action="store_true")
-    parser.add_argument("--fork-server", action="store_true")
-    parser.add_argument("--ids", type=Path)
+    parser.add_argument("--minutes", type=float, default=0)
     options = parser.parse_args()
 
-    os.environ["PYTORCH_TESTING_DEVICE_ONLY_FOR"] = "cuda" if options.machine else "cpu"
+    prepare(options.machine)
+    groups = files.found(options.tree)
+    for name in options.files:
+        started = time.monotonic()
+        path = log.path_of(options.results, name, on_cpu=not options.machine)
+        run_file(options, name, groups[name], path)
+        found = log.read(path)
+        counts = {s: sum(o["status"] == s for o in found.outcomes.values()) for s in ("passed", "failed", "skipped")}
+        said = found.unloadable.strip().splitlines()[-1:] or [str(counts)]
+        where = "" if options.machine else " on the CPU"
+        print(f"{name}{where}:", *said, f"in {time.monotonic() - started:.0f} s", flush=True)
+
+
+def prepare(machine: str) -> None:
+    """Enable the machine and import what most test files import."""
+    os.environ["PYTORCH_TESTING_DEVICE_ONLY_FOR"] = "cuda" if machine else "cpu"
     resource.setrlimit(resource.RLIMIT_DATA, (HOST_MEMORY, HOST_MEMORY))
-    if options.machine:
+    if machine:
         import fakegpu_lab
 
-        fakegpu_lab.enable(options.machine)
+        fakegpu_lab.enable(machine)
     older_trees.apply()
+    for name in PRELOADED:
+        importlib.import_module(name)
     large_tensors_need_the_hosts_memory()
 
-    outcomes = log.read(options.log).outcomes
-    with options.log.open("a", encoding="utf-8") as file:
+
+def run_file(options: argparse.Namespace, name: str, group: files.Group, path: Path) -> None:
+    """Run the tests of one file in a process of its own."""
+    with path.with_suffix(".out").open("ab") as out:
+        process = forked(lambda: file_process(options, name, group, path), out.fileno())
+        ended = wait(process, lambda: False)
+    if log.read(path).collecting:
+        with path.open("a", encoding="utf-8") as file:
+            log.Writer(file).write(unloadable=f"Crash at import ({ended}): {tail(path.with_suffix('.out'))}")
+
+
+def file_process(options: argparse.Namespace, name: str, group: files.Group, path: Path) -> None:
+    """Import a test file, and run its tests until each has an outcome."""
+    until = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
+    with path.open("a", encoding="utf-8") as file:
         writer = log.Writer(file)
-        writer.write(file=options.file, tree=version(options.tree))
+        writer.write(file=name, tree=version(options.tree))
+        signal.alarm(IMPORT)
         try:
-            tests = collected(options.tree, options.file)
-            if options.fork_server:
-                children.from_a_fork_server()
-        except BaseException:  # also SystemExit: some files end when they cannot run
+            tests = collected(options.tree, name)
+        except BaseException:  # also SystemExit: some files end where they cannot run
             writer.write(unloadable=traceback.format_exc()[-3000:])
             return
-        if options.ids:
-            wanted = options.ids.read_text().split()
-            tests = {name: test for name, test in tests.items() if name in set(wanted)}
-        elif not options.every_test:
-            tests = {n: t for n, t in tests.items() if files.concerns_cuda(type(t), n.split("::")[1])}
+        signal.alarm(0)
+        ids = path.with_suffix(".ids")
+        if not options.machine:
+            wanted = set(ids.read_text().split())
+            tests = {test: case for test, case in tests.items() if test in wanted}
+        elif not group.every_test:
+            tests = {t: case for t, case in tests.items() if files.concerns_cuda(type(case), case._testMethodName)}
         writer.write(collected=list(tests))
-        inside = {name: t for name, t in tests.items() if not out_of_scope(f"{options.file}::{name}")}
-        chosen = sample(inside, options.sample) if options.sample else list(inside)
-        signal.signal(signal.SIGALRM, lambda *_: _too_long(writer))
-        for name in chosen:
-            if name not in outcomes:
-                again = run(name, tests[name], writer, options.timeout)
-                if again or resident() > RESTART_AT:
-                    return
-        writer.write(end=True)
+        chosen = [test for test in tests if not out_of_scope(f"{name}::{test}")]
+        if options.machine and ids.exists():  # single tests
+            chosen = ids.read_text().split()
+        elif options.sample:
+            chosen = files.sample({test: tests[test] for test in chosen}, options.sample)
+        while time.monotonic() < until:
+            left = [test for test in chosen if test not in log.read(path).outcomes]
+            if not left:
+                return
+            batch = left[:1] if group.processes else left
+            process = forked(lambda batch=batch: run_tests(tests, batch, writer, group))  # type: ignore[misc]
+            ended = wait(process, stuck(path, group.timeout, until))
+            found = log.read(path)
+            if found.running and ended != "minutes":
+                took_too_long = found.alarm or ended == "stuck"
+                detail = "Took too long" if took_too_long else f"Crash: the process ended with {ended}"
+                detail = f"{detail}\n{tail(path.with_suffix('.out'))}"
+                writer.write(id=found.running, status="failed", seconds=0, detail=detail)
 
 
-def version(tree: Path) -> str:
-    """The version of PyTorch that the tests come from."""
-    path = tree.parent / "version.txt"
-    return path.read_text().strip() if path.exists() else ""
+def run_tests(
+    tests: dict[str, unittest.TestCase], names: Iterable[str], writer: log.Writer, group: files.Group
+) -> None:
+    """Run tests until one leaves this process unusable."""
+    if group.processes:
+        ranks_are_forked()
+    signal.signal(signal.SIGALRM, lambda *_: _too_long(writer))
+    for name in names:
+        if run(name, tests[name], writer, group.timeout) or resident() > RESTART_AT:
+            return
+
+
+def run(name: str, test: unittest.TestCase, writer: log.Writer, timeout: float) -> bool:
+    """Run one test. Returns whether the next one needs a fresh process."""
+    result = Outcome()
+    writer.write(start=name)
+    started = time.perf_counter()
+    signal.setitimer(signal.ITIMER_REAL, timeout, 5)
+    try:
+        unittest.TestSuite([test]).run(result)  # with its class's `setUpClass`
+    except BaseException:  # SystemExit
+        result.failed(traceback.format_exc())
+    finally:
+        with contextlib.suppress(TookTooLongError):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    seconds = round(time.perf_counter() - started, 2)
+    writer.write(id=name, status=result.status, seconds=seconds, detail=result.shortened())
+    return result.shouldStop or "device-side assert" in result.detail or "TookTooLongError" in result.detail
+
+
+def _too_long(writer: log.Writer) -> None:
+    writer.write(alarm=True)
+    raise TookTooLongError
 
 
 def collected(tree: Path, name: str) -> dict[str, unittest.TestCase]:
     """The tests of a file by ``Class::test``."""
-    path = (tree / name).resolve()
+    path = tree / name
     os.chdir(tree)
     sys.path[:0] = [str(path.parent), str(tree)]
     sys.argv = [str(path)]
@@ -107,86 +191,89 @@ def collected(tree: Path, name: str) -> dict[str, unittest.TestCase]:
     return tests
 
 
-def sample(tests: dict[str, unittest.TestCase], size: int) -> list[str]:
-    """Some of the tests, always the same: one of each function first, then a second of each, and so on."""
-    functions: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name, test in tests.items():
-        cls, method = name.split("::")
-        function = files.function(getattr(test, method))
-        functions[cls, getattr(function, "__qualname__", method)].append(name)
-    for members in functions.values():
-        members.sort(key=lambda name: zlib.crc32(name.encode()))
-    order = sorted(
-        (depth, zlib.crc32(name.encode()), name) for members in functions.values() for depth, name in enumerate(members)
-    )
-    return [name for _, _, name in order[:size]]
+def version(tree: Path) -> str:
+    """The version of PyTorch that the tests come from."""
+    path = tree.parent / "version.txt"
+    return path.read_text().strip() if path.exists() else ""
 
 
-def run(name: str, test: unittest.TestCase, writer: log.Writer, timeout: float) -> bool:
-    """Run one test. Returns whether the next one needs a fresh process."""
-    result = Outcome()
-    writer.write(start=name)
-    started = time.perf_counter()
-    signal.setitimer(signal.ITIMER_REAL, timeout, 5)
+def ranks_are_forked() -> None:
+    """Let a test that spawns a process for each rank fork them; a spawned one would import everything for seconds."""
+    import torch.multiprocessing
+
+    contexts = multiprocessing.get_context
+
+    def get_context(method: str | None = None) -> object:
+        return contexts("fork" if method == "spawn" else method)
+
+    multiprocessing.set_start_method("fork", force=True)
+    torch.multiprocessing.set_start_method = lambda *_, **__: None
+    multiprocessing.get_context = torch.multiprocessing.get_context = get_context  # type: ignore[assignment]
+    os.register_at_fork(before=let_children_use_cuda)
+
+
+def let_children_use_cuda() -> None:
+    """Let the next forked process use CUDA, even if this one has counted the GPUs: it stands for a spawned one."""
+    if "fakegpu_lab" in sys.modules:
+        from fakegpu_lab.driver.torch_cuda.devices import lifecycle
+
+        lifecycle._poisoned = False
+
+
+def forked(work: Callable[[], None], output: int | None = None) -> int:
+    """Start a process that does some work in a session of its own. Returns its id."""
+    let_children_use_cuda()
+    sys.stdout.flush()
+    process = os.fork()
+    if process:
+        return process
+    code = 1
     try:
-        test.run(result)
-    except BaseException:  # SystemExit
-        result.failed(traceback.format_exc())
+        os.setsid()
+        if output is not None:
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+        work()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
     finally:
-        with contextlib.suppress(TookTooLongError):
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    writer.write(
-        id=name, status=result.status, seconds=round(time.perf_counter() - started, 2), detail=shortened(result.detail)
-    )
-    return result.shouldStop or "device-side assert" in result.detail or "TookTooLongError" in result.detail
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
-def shortened(text: str) -> str:
-    """Beginning and end of a long traceback."""
-    return text if len(text) < 8000 else f"{text[:4000]}\n…\n{text[-4000:]}"
+def wait(process: int, give_up: Callable[[], str | bool]) -> str:
+    """Wait for a process and end what it left behind. Returns how it ended, or why it was killed."""
+    reason = ""
+    while True:
+        done, status = os.waitpid(process, os.WNOHANG)
+        if done:
+            break
+        if not reason and (reason := str(give_up() or "")):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process, signal.SIGKILL)
+        time.sleep(0.05)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
+    if reason:
+        return reason
+    code = os.waitstatus_to_exitcode(status)
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
-def _too_long(writer: log.Writer) -> None:
-    writer.write(alarm=True)
-    raise TookTooLongError
+def stuck(path: Path, timeout: float, until: float) -> Callable[[], str]:
+    """Whether the process that writes this log has been silent for too long, or the time for the file is over."""
+    size, since = -1, time.monotonic()
 
+    def reason() -> str:
+        nonlocal size, since
+        now = time.monotonic()
+        if path.stat().st_size != size:
+            size, since = path.stat().st_size, now
+        return "minutes" if now > until else "stuck" if now - since > timeout + GRACE else ""
 
-class Outcome(unittest.TestResult):
-    """What became of one test; the worst of its subtests."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.status, self.detail = "passed", ""
-
-    def failed(self, detail: str) -> None:
-        if self.status != "failed":
-            self.status, self.detail = "failed", detail
-
-    def addError(self, test: Any, err: Any) -> None:
-        super().addError(test, err)
-        self.failed(_text(err))
-
-    def addFailure(self, test: Any, err: Any) -> None:
-        super().addFailure(test, err)
-        self.failed(_text(err))
-
-    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
-        super().addSubTest(test, subtest, err)
-        if err is not None:
-            self.failed(_text(err))
-
-    def addUnexpectedSuccess(self, test: Any) -> None:
-        super().addUnexpectedSuccess(test)
-        self.failed("unexpected success: the test is marked as one that fails")
-
-    def addSkip(self, test: Any, reason: str) -> None:
-        super().addSkip(test, reason)
-        if self.status == "passed":
-            self.status, self.detail = "skipped", reason
-
-
-def _text(err: Any) -> str:
-    return "".join(traceback.format_exception(*err))
+    return reason
 
 
 def large_tensors_need_the_hosts_memory() -> None:
@@ -204,11 +291,13 @@ def large_tensors_need_the_hosts_memory() -> None:
 
 def resident() -> int:
     """This process's resident memory, in bytes."""
-    found = re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())
-    return int(found[1]) * 1024 if found else 0
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def tail(path: Path, lines: int = 25) -> str:
+    """The end of a file."""
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
 
 
 if __name__ == "__main__":
     main()
-elif __name__ == "__mp_main__":  # a process that a test started: it will import the test's file
-    older_trees.apply()
