@@ -80,6 +80,12 @@ def error_line(detail: str) -> str:
     return (found[-1] if found else lines[-1] if lines else "")[:300]
 
 
+def place(detail: str) -> str:
+    """The last line of PyTorch's tests in a traceback."""
+    found = re.findall(r'/(test_\w+\.py)", line (\d+), in (\w+)', detail)
+    return f"{found[-1][0]}:{found[-1][1]} {found[-1][2]}" if found else "?"
+
+
 def normal(line: str) -> str:
     """An error without what differs from variant to variant: numbers, devices, dtypes, names."""
     line = re.sub(r"0x[0-9a-f]+", "0x", line)
@@ -125,8 +131,11 @@ def failures(files: list[File], column: str = "failed", examples: int = 3) -> st
         for test, where in file.tests.items():
             if where == column:
                 line = error_line(file.details[test])
-                groups[normal(line)].append(f"{file.name}::{test}")
-                said.setdefault(normal(line), line)
+                key = normal(line)
+                if "AssertionError" in key and " : " not in key:  # its words say little; its line says more
+                    key, line = (f"{words}  at {place(file.details[test])}" for words in (key, line))
+                groups[key].append(f"{file.name}::{test}")
+                said.setdefault(key, line)
     lines = []
     for key, tests in sorted(groups.items(), key=lambda item: -len(item[1])):
         lines += [f"{len(tests):5}  {said[key]}", *(f"         {test}" for test in tests[:examples])]
