@@ -24,13 +24,21 @@ def main() -> None:
 )
 @click.option("--sample", default=0, help="At most so many tests of a file, spread over its functions.")
 @click.option("--minutes", default=0.0, help="At most so many minutes for a file.")
+@click.option("--timeout", default=0.0, help="Seconds for a test, instead of a minute, or two with several processes.")
 @click.option("--again", is_flag=True, help="Run the tests that failed once more.")
 @click.option("--twins/--no-twins", default=True, help="Also run the CPU variants of what failed.")
 def run(
-    tree: Path, files: tuple[str, ...], results: Path, sample: int, minutes: float, again: bool, twins: bool
+    tree: Path,
+    files: tuple[str, ...],
+    results: Path,
+    sample: int,
+    minutes: float,
+    timeout: float,
+    again: bool,
+    twins: bool,
 ) -> None:
     """Run the tests of TREE, the `test` folder of PyTorch's repository; with FILES, those that match these globs."""
-    runner.run(tree.resolve(), results.resolve(), files, sample, minutes, again=again, twins=twins)
+    runner.run(tree.resolve(), results.resolve(), files, sample, minutes, timeout, again=again, twins=twins)
 
 
 @main.command()

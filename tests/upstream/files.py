@@ -7,6 +7,7 @@ import re
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -74,9 +75,9 @@ def found(tree: Path, only: tuple[str, ...] = ()) -> dict[str, Group]:
     for group in GROUPS:
         for pattern in group.patterns:
             for path in sorted(tree.glob(pattern)):
-                name = path.relative_to(tree)
-                if not only or any(name.match(glob) for glob in only):
-                    files.setdefault(name.as_posix(), group)
+                name = path.relative_to(tree).as_posix()
+                if not only or any(fnmatch(name, glob) for glob in only):
+                    files.setdefault(name, group)
     return files
 
 

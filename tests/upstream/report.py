@@ -14,7 +14,7 @@ from tests.upstream.scope import needs_older_pytorch, out_of_scope
 if TYPE_CHECKING:
     from pathlib import Path
 
-COLUMNS = ("tests", "out of scope", "not run", "skipped", "tree", "failed", "passed")
+COLUMNS = ("tests", "out of scope", "not run", "skipped", "tree", "timeout", "failed", "passed")
 ERROR = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Crash|Exit|Took too long|AssertionError|unexpected)\w*)\b.*$")
 
 
@@ -54,6 +54,8 @@ def read_file(path: Path) -> File:
             file.tests[test] = "not run"
         else:
             file.tests[test], file.details[test] = outcome["status"], outcome["detail"]
+            if "TookTooLongError" in outcome["detail"]:
+                file.tests[test] = "timeout"
             if outcome["status"] == "failed" and (
                 same_failure(outcome, on_cpu.outcomes.get(twin(test)))
                 or needs_older_pytorch(f"{file.name}::{test}", found.tree)
@@ -110,7 +112,7 @@ def table(files: list[File]) -> str:
 
 def row(name: str, counts: Counter[str]) -> str:
     """One line of the table."""
-    ran = counts["passed"] + counts["failed"]
+    ran = counts["passed"] + counts["failed"] + counts["timeout"]
     rate = f"{counts['passed'] / ran:.1%}" if ran else "–"
     return f"| {name} | " + " | ".join(f"{counts[column]:,}" for column in COLUMNS) + f" | {rate} |"
 

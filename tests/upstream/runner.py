@@ -21,6 +21,7 @@ def run(
     only: tuple[str, ...],
     sample: int = 0,
     minutes: float = 0,
+    timeout: float = 0,
     *,
     again: bool = False,
     twins: bool = True,
@@ -33,7 +34,8 @@ def run(
         if again:
             forget_failures(log.path_of(results, name))
     for machine, names in by_machine.items():
-        work(tree, results, names, "--machine", machine, "--sample", str(sample), "--minutes", str(minutes))
+        limits = ["--sample", str(sample), "--minutes", str(minutes), "--timeout", str(timeout)]
+        work(tree, results, names, "--machine", machine, *limits)
         if twins:
             run_twins(tree, results, names)
 
@@ -93,7 +95,7 @@ def twin(test: str) -> str:
 
 def forget_failures(path: Path) -> None:
     """Mark the failed tests of a log as not run."""
-    failed = [test for test, outcome in log.read(path).outcomes.items() if outcome["status"] == "failed"]
+    failed = [test for test, outcome in log.read(path).outcomes.items() if outcome["status"] in ("failed", "timeout")]
     if failed:
         with path.open("a", encoding="utf-8") as file:
             for test in failed:

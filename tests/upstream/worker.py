@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import importlib
 import multiprocessing
 import os
@@ -39,6 +40,7 @@ IMPORT = 300
 GRACE = 40
 """Seconds between a test's alarm and the end of its process."""
 
+STATUSES = ("passed", "failed", "timeout", "skipped")
 PRELOADED = (
     "torch._dynamo",
     "torch.testing._internal.common_device_type",
@@ -61,16 +63,19 @@ def main() -> None:
     parser.add_argument("--machine", default="", help="no machine: the CPU variants")
     parser.add_argument("--sample", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=0)
+    parser.add_argument("--timeout", type=float, default=0)
     options = parser.parse_args()
 
     prepare(options.machine)
     groups = files.found(options.tree)
+    if options.timeout:
+        groups = {name: dataclasses.replace(group, timeout=options.timeout) for name, group in groups.items()}
     for name in options.files:
         started = time.monotonic()
         path = log.path_of(options.results, name, on_cpu=not options.machine)
         run_file(options, name, groups[name], path)
         found = log.read(path)
-        counts = {s: sum(o["status"] == s for o in found.outcomes.values()) for s in ("passed", "failed", "skipped")}
+        counts = {s: sum(o["status"] == s for o in found.outcomes.values()) for s in STATUSES}
         said = found.unloadable.strip().splitlines()[-1:] or [str(counts)]
         where = "" if options.machine else " on the CPU"
         print(f"{name}{where}:", *said, f"in {time.monotonic() - started:.0f} s", flush=True)
@@ -135,9 +140,12 @@ def file_process(options: argparse.Namespace, name: str, group: files.Group, pat
             found = log.read(path)
             if found.running and ended != "minutes":
                 took_too_long = found.alarm or ended == "stuck"
-                detail = "Took too long" if took_too_long else f"Crash: the process ended with {ended}"
-                detail = f"{detail}\n{tail(path.with_suffix('.out'))}"
-                writer.write(id=found.running, status="failed", seconds=0, detail=detail)
+                detail = tail(path.with_suffix(".out"))
+                if took_too_long:
+                    writer.write(id=found.running, status="timeout", seconds=group.timeout, detail=detail)
+                else:
+                    detail = f"{detail}\nCrash: the process ended with {ended}"
+                    writer.write(id=found.running, status="failed", seconds=0, detail=detail)
 
 
 def run_tests(
@@ -165,9 +173,11 @@ def run(name: str, test: unittest.TestCase, writer: log.Writer, timeout: float) 
     finally:
         with contextlib.suppress(TookTooLongError):
             signal.setitimer(signal.ITIMER_REAL, 0)
+    if "TookTooLongError" in result.detail:
+        result.status = "timeout"
     seconds = round(time.perf_counter() - started, 2)
     writer.write(id=name, status=result.status, seconds=seconds, detail=result.shortened())
-    return result.shouldStop or "device-side assert" in result.detail or "TookTooLongError" in result.detail
+    return result.shouldStop or "device-side assert" in result.detail or result.status == "timeout"
 
 
 def _too_long(writer: log.Writer) -> None:
@@ -181,7 +191,7 @@ def collected(tree: Path, name: str) -> dict[str, unittest.TestCase]:
     os.chdir(tree)
     sys.path[:0] = [str(path.parent), str(tree)]
     sys.argv = [str(path)]
-    module = importlib.import_module(path.stem)
+    module = older_trees.imported(path)
     if hasattr(module, "load_tests"):
         del module.load_tests  # it only checks that the file runs as the main program
     tests = {}
