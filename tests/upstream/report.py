@@ -44,7 +44,8 @@ def read_file(path: Path) -> File:
     found, on_cpu = log.read(path), log.read(path.parent / "cpu" / path.name)
     file = File(found.name or f"{path.stem}.py")
     if found.unloadable:
-        file.unloadable = ("tree: " if on_cpu.unloadable else "failed: ") + error_line(found.unloadable)
+        blame = "tree" if on_cpu.unloadable else "failed"
+        file.unloadable = out_of_scope(f"{found.name}::") or f"{blame}: {error_line(found.unloadable)}"
     for test in found.collected or found.outcomes:
         reason = out_of_scope(f"{file.name}::{test}")
         outcome = found.outcomes.get(test)
@@ -104,7 +105,7 @@ def table(files: list[File]) -> str:
         counts = file.counts()
         total += counts
         if file.unloadable:
-            lines.append(f"| {file.name} | cannot be imported ({file.unloadable}) |" + " |" * len(COLUMNS))
+            lines.append(f"| {file.name} | not imported ({file.unloadable[:90]}) |" + " |" * len(COLUMNS))
         else:
             lines.append(row(file.name, counts))
     return "\n".join([*lines, row("**all**", total)])
