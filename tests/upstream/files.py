@@ -56,7 +56,7 @@ GROUPS = (
         (
             "distributed/test_c10d_*.py",
             "distributed/tensor/**/test_*.py",
-            "distributed/_tensor/**/test_*.py",  # its name until PyTorch 2.6
+            "distributed/_tensor/**/test_*.py",  # its name in PyTorch 2.6
             "distributed/_composable/fsdp/test_*.py",
         ),
         machine="a100:4",

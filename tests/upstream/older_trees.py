@@ -1,4 +1,4 @@
-"""Names that the tests of an older PyTorch import, and that the installed PyTorch has under another name.
+"""What the tests of PyTorch 2.6 import, and the installed PyTorch has under another name.
 
 The tests come from a folder, but the library they are written with, `torch.testing._internal`, comes from the installed
 PyTorch. Nothing here changes what a test checks.
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 RENAMED = {
     # module: {the old name: the present one}
-    "common_mkldnn": {"bf32_on_and_off": "reduced_f32_on_and_off"},  # until 2.8
-    "common_distributed": {"MultiProcContinousTest": "MultiProcContinuousTest"},  # until 2.7
-    "common_fsdp": {"test_compiled_fsdp": "compiled_fsdp_test"},  # until 2.6
-    "inductor_utils": {"HAS_CUDA": "HAS_CUDA_AND_TRITON"},  # until 2.8
+    "common_mkldnn": {"bf32_on_and_off": "reduced_f32_on_and_off"},
+    "common_distributed": {"MultiProcContinousTest": "MultiProcContinuousTest"},
+    "common_fsdp": {"test_compiled_fsdp": "compiled_fsdp_test"},
+    "inductor_utils": {"HAS_CUDA": "HAS_CUDA_AND_TRITON"},
 }
 
 
@@ -37,9 +37,9 @@ def apply() -> None:
 
     from torch.testing._internal import common_cuda, common_nn
 
-    if not hasattr(common_cuda, "tf32_is_not_fp32"):  # until 2.7
+    if not hasattr(common_cuda, "tf32_is_not_fp32"):
         common_cuda.tf32_is_not_fp32 = tf32_is_not_fp32
-    if not {"new_module_tests", "__getattr__"} & vars(common_nn).keys():  # until 2.7: a list; now a function makes it
+    if not {"new_module_tests", "__getattr__"} & vars(common_nn).keys():  # in 2.6 a list; now a function makes it
         # Made when a test file asks for it: the list looks at the machine.
         common_nn.__getattr__ = functools.partial(_made_on_demand, common_nn)
 
@@ -47,8 +47,8 @@ def apply() -> None:
 class Loader(importlib.machinery.SourceFileLoader):
     """Reads a test file.
 
-    Until 2.8 the classes of a device had their own copy of `setUp`. Now they inherit it, and `super(self.__class__,
-    self)`, which test_linalg.py has, would call itself for ever.
+    In 2.6 the class for a device had its own copy of `setUp`. Now it inherits `setUp`, and `super(self.__class__,
+    self)` in test_linalg.py would call itself forever.
     """
 
     def get_data(self, path: str) -> bytes:
