@@ -1,0 +1,114 @@
+"""Which of PyTorch's test files are run, on which machine, and which of their tests concern CUDA."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import zlib
+from collections import defaultdict
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import unittest
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Group:
+    """Test files that are run in the same way."""
+
+    patterns: tuple[str, ...]
+    """Globs below PyTorch's `test/`."""
+    machine: str = "a100:2"
+    every_test: bool = False
+    """Whether a test counts even if it never mentions CUDA."""
+    processes: bool = False
+    """Whether the tests start processes, one for each rank."""
+    timeout: float = 60
+    """Seconds for one test."""
+
+
+GROUPS = (
+    Group(("test_cuda.py", "test_cuda_multigpu.py"), every_test=True),
+    Group(
+        (
+            "test_torch.py",
+            "test_nn.py",
+            "test_autograd.py",
+            "test_optim.py",
+            "test_indexing.py",
+            "test_view_ops.py",
+            "test_tensor_creation_ops.py",
+            "test_type_promotion.py",
+            "test_linalg.py",
+            "test_sparse.py",
+            "test_foreach.py",
+            "test_reductions.py",
+            "test_transformers.py",
+            "test_dataloader.py",
+            "nn/test_*.py",
+            "profiler/test_*.py",
+        )
+    ),
+    Group(
+        (
+            "distributed/test_c10d_*.py",
+            "distributed/tensor/**/test_*.py",
+            "distributed/_tensor/**/test_*.py",  # its name in PyTorch 2.6
+            "distributed/_composable/fsdp/test_*.py",
+        ),
+        machine="a100:4",
+        every_test=True,
+        processes=True,
+        timeout=120,
+    ),
+)
+
+CUDA = re.compile(r"cuda|gpu|nccl", re.IGNORECASE)
+
+
+def found(tree: Path, only: tuple[str, ...] = ()) -> dict[str, Group]:
+    """The files of a tree, in the order of `GROUPS`; with `only`, those that match one of its globs."""
+    files: dict[str, Group] = {}
+    for group in GROUPS:
+        for pattern in group.patterns:
+            for path in sorted(tree.glob(pattern)):
+                name = path.relative_to(tree).as_posix()
+                if not only or any(fnmatch(name, glob) for glob in only):
+                    files.setdefault(name, group)
+    return files
+
+
+def concerns_cuda(test_class: type, name: str) -> bool:
+    """Whether a test uses CUDA: as its class's device, in its name, or in its source."""
+    if getattr(test_class, "device_type", None) == "cuda" or CUDA.search(name):
+        return True
+    return bool(CUDA.search(source(getattr(test_class, name))))
+
+
+def sample(tests: dict[str, unittest.TestCase], size: int) -> list[str]:
+    """Some of the tests, always the same: one of each function first, then a second of each, and so on."""
+    functions: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, test in tests.items():
+        cls, method = name.split("::")
+        functions[cls, getattr(function(getattr(test, method)), "__qualname__", method)].append(name)
+    order = []
+    for members in functions.values():
+        members.sort(key=lambda name: zlib.crc32(name.encode()))
+        order += [(depth, zlib.crc32(name.encode()), name) for depth, name in enumerate(members)]
+    return [name for _, _, name in sorted(order)[:size]]
+
+
+def function(test: Any) -> Any:
+    """The function that somebody wrote, below decorators and parametrization."""
+    return inspect.unwrap(getattr(test, "__func__", test))
+
+
+def source(test: Any) -> str:
+    """The source of a test's function."""
+    try:
+        return inspect.getsource(function(test))
+    except (OSError, TypeError):
+        return ""
