@@ -79,12 +79,16 @@ class FakeGpuMagics(Magics):
     )
     @argument("--memory", metavar="SIZE", help="give every GPU only so much memory, such as 2GiB")
     @argument("--compute", choices=["real", "meta"], help="real (default): values; meta: shapes and memory only")
+    @argument(
+        "--clock", choices=["real", "simulated"], help="simulated: time.time() and its relatives follow simulated time"
+    )
     @line_magic
     def fakegpu(self, line: str) -> Table | Panel | None:
         """Give this notebook simulated CUDA GPUs.
 
         %fakegpu a100:2                 two A100s; also a100:1,t4:2, dgx-a100, ./my-gpu.yaml
         %fakegpu a100 --memory 2GiB     an A100 that has only 2 GiB
+        %fakegpu a100 --clock simulated time.time() in your cells follows simulated time
         %fakegpu                        the GPUs, their memory, what they did
         %fakegpu reset                  the same GPUs anew: empty memory, counters at 0
         %fakegpu off                    no simulated GPUs: torch as it was
@@ -94,15 +98,17 @@ class FakeGpuMagics(Magics):
         """
         args = parse_argstring(self.fakegpu, line)
         verb, *rest = args.spec or [""]
-        if (args.memory or args.compute) and verb in ("", *WORDS):
-            raise UsageError("--memory and --compute go with the GPUs to enable: %fakegpu a100 --memory 2GiB")
+        if (args.memory or args.compute or args.clock) and verb in ("", *WORDS):
+            raise UsageError("--memory, --compute and --clock go with the GPUs to enable: %fakegpu a100 --memory 2GiB")
         if verb in ("off", "panel", "reset") and rest:
             raise UsageError(f"%fakegpu {verb} takes nothing more, and there was {' '.join(rest)!r}.")
         try:
             if verb in _VERBS:
                 return _VERBS[verb](rest)
             if verb:
-                session.enable(" ".join(args.spec), memory=args.memory, compute=args.compute or "real")
+                session.enable(
+                    " ".join(args.spec), memory=args.memory, compute=args.compute or "real", clock=args.clock or "real"
+                )
             elif not session.enabled():
                 print("No simulated GPU is enabled; %fakegpu a100 enables one.")
                 return None
@@ -131,5 +137,5 @@ def unload(shell: InteractiveShell) -> None:
 
 def _complete(shell: InteractiveShell, event: SimpleNamespace) -> list[str]:
     """The completions that Tab offers after ``%fakegpu``."""
-    words = [*WORDS, *catalogue("gpus"), *catalogue("nodes"), "--memory", "--compute"]
+    words = [*WORDS, *catalogue("gpus"), *catalogue("nodes"), "--memory", "--compute", "--clock"]
     return [word for word in words if word.startswith(event.symbol)]
