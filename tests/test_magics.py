@@ -69,6 +69,14 @@ def test_a_cells_clock_can_be_simulated(shell: InteractiveShell) -> None:
         fakegpu(shell, "off --clock simulated")
 
 
+@pytest.mark.parametrize("magic", ["fakegpu", "gpuprofile", "ranks", "lesson", "progress"])
+def test_an_unclosed_quotation_mark_is_one_sentence(shell: InteractiveShell, magic: str) -> None:
+    cell = ("1",) if magic in ("gpuprofile", "ranks") else ()
+    run = shell.run_cell_magic if cell else shell.run_line_magic
+    with pytest.raises(UsageError, match="is opened and not closed in a100 'unclosed: close it, or leave it out"):
+        run(magic, "a100 'unclosed", *cell)
+
+
 def test_meta_is_said(shell: InteractiveShell) -> None:
     assert "shapes and memory only" in str(fakegpu(shell, "a100 --compute meta"))
     assert lab.machine().compute == "meta"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from fakegpu_lab import session
@@ -18,6 +18,7 @@ from fakegpu_lab.notebook.gpuprofile import GpuProfileMagics
 from fakegpu_lab.notebook.ranks import RanksMagics
 from fakegpu_lab.notebook.telemetry import comms
 from fakegpu_lab.report import gpu_list, run_tables
+from fakegpu_lab.user_code import magic_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +97,7 @@ class FakeGpuMagics(Magics):
         %fakegpu panel                  a panel that shows them while they work
         %fakegpu footer on              after each cell, a line of what it did; footer off ends that
         """
-        args = parse_argstring(self.fakegpu, line)
+        args = magic_line.parse(self.fakegpu, line)
         verb, *rest = args.spec or [""]
         if (args.memory or args.compute or args.clock) and verb in ("", *WORDS):
             raise UsageError("--memory, --compute and --clock go with the GPUs to enable: %fakegpu a100 --memory 2GiB")

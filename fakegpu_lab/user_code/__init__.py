@@ -2,7 +2,7 @@
 
 `environment` finds IPython, and names the environment variables of a machine; `cell_code` compiles a cell magic's body
 so that errors point at the cell's own lines; `origin` tells the program's code from that of Python and of packages;
-`tracebacks` removes our frames from what the user sees.
+`tracebacks` removes our frames from what the user sees; `magic_line` parses the arguments of magics.
 
 Imports nothing of the package.
 """
