@@ -19,7 +19,7 @@ def autoload() -> None:
 
         wanted = json.loads(text)
         with inheritance.inheriting():
-            session.enable(wanted["spec"], memory=wanted["memory"], compute=wanted["compute"])
+            session.enable(**wanted)
         if world := os.environ.get(inheritance.WORLD):
             from fakegpu_lab.ranks.planning import figures, implied_ranks
 

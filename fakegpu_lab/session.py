@@ -19,7 +19,7 @@ from fakegpu_lab.user_code import interrupts, tracebacks
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from fakegpu_lab.hardware.machine import Compute
+    from fakegpu_lab.hardware.machine import Clock, Compute
     from fakegpu_lab.hardware.snapshot import Snapshot
 
 _machine: Machine | None = None
@@ -29,7 +29,9 @@ on_change: list[Callable[[Machine | None], object]] = []
 """Functions to call with the machine that was enabled, or with None when it was disabled."""
 
 
-def enable(spec: str = "a100", *, memory: int | str | None = None, compute: Compute = "real") -> Machine:
+def enable(
+    spec: str = "a100", *, memory: int | str | None = None, compute: Compute = "real", clock: Clock = "real"
+) -> Machine:
     """Give torch a machine with the GPUs of `spec`; it replaces the machine that is enabled, if any.
 
     Parameters
@@ -40,6 +42,10 @@ def enable(spec: str = "a100", *, memory: int | str | None = None, compute: Comp
         Limits every card to this many bytes; a string such as ``"2GiB"`` works too.
     compute
         ``"real"``: values are computed, on the CPU. ``"meta"``: shapes and memory only.
+    clock
+        ``"simulated"``: where the program and training libraries call ``time.time``, ``perf_counter``, ``monotonic`` or
+        ``process_time``, they read simulated time, and ``time.sleep`` advances it. ``"real"``: they read the
+        computer's clock.
 
     Raises
     ------
@@ -48,14 +54,16 @@ def enable(spec: str = "a100", *, memory: int | str | None = None, compute: Comp
     """
     if compute not in ("real", "meta"):
         raise FakeGpuError(f'compute={compute!r} is neither "real" (values) nor "meta" (shapes and memory only).')
+    if clock not in ("real", "simulated"):
+        raise FakeGpuError(f'clock={clock!r} is neither "real" (the computer\'s) nor "simulated" (the GPU\'s time).')
     # Everything that can be wrong with the request is found here, while the old machine still runs.
-    new = Machine(parse_spec(spec, memory=memory), compute, _allocator_settings())
+    new = Machine(parse_spec(spec, memory=memory), compute, _allocator_settings(), clock)
     new.set_visible_devices(os.environ.get(VARIABLE))
     notice = _hidden_gpus_notice()
     _replace(new, f"it was replaced by {spec!r}")
     if notice is not None and inheritance.VARIABLE not in os.environ:  # in a child process, the parent has printed it
         print(notice)
-    inheritance.leave(spec, memory, compute)
+    inheritance.leave(spec, memory, compute, clock)
     publish.begin(new)
     return new
 
@@ -210,7 +218,7 @@ def reset() -> Machine:
     This also helps after a device-side assert, after which a real GPU cannot be used until the process ends.
     """
     old = machine()
-    new = Machine(old.spec, old.compute, _allocator_settings())
+    new = Machine(old.spec, old.compute, _allocator_settings(), old.clock)
     new.set_visible_devices(os.environ.get(VARIABLE))
     _replace(new, "it was reset")
     publish.begin(new)

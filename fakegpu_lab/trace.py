@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab import session
@@ -33,8 +34,11 @@ class Trace:
     """
 
     def __init__(self, machine: Machine, limit: int = LIMIT) -> None:
-        if limit < 0:
-            raise FakeGpuError(f"record(limit={limit}): the records to keep cannot be fewer than none.")
+        if not hasattr(limit, "__index__") or limit < 0:
+            raise FakeGpuError(
+                f"record(limit={limit!r}): the number of records to keep must be a whole number, 0 or more; record() "
+                f"keeps {LIMIT:,} of each kind."
+            )
         self.machine = machine
         from fakegpu_lab.driver.recorder import recording  # imports torch, so only here
 
@@ -269,16 +273,17 @@ def record(limit: int = LIMIT) -> Trace:
 
 def host_work(seconds: float) -> None:
     """Keep the calling thread busy for this many seconds of simulated time, as a slow data loader would."""
-    if not seconds >= 0:
-        raise FakeGpuError(f"host_work({seconds!r}): the seconds must be 0 or more.")
-    host = here.host
-    began = host.now
-    host.work(round(seconds * 1e9))
+    try:
+        number = math.nan if isinstance(seconds, str) else float(seconds)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise FakeGpuError(f"host_work({seconds!r}): the seconds must be a number, 0 or more, such as 0.05.")
+    ns = round(number * 1e9)
     if session.enabled():
-        devices = session.machine().devices
-        recorder = devices[0].timeline.recorder if devices else None
-        if recorder is not None:
-            recorder.worked(host, began, "host_work")
+        session.machine().keep_host_busy(ns, "host_work")
+    else:
+        here.host.work(ns)
 
 
 def clock() -> float:

@@ -56,6 +56,27 @@ def test_without_arguments_it_shows_what_happened(shell: InteractiveShell, capsy
     del kept
 
 
+def test_a_cells_clock_can_be_simulated(shell: InteractiveShell) -> None:
+    shell.run_cell("from time import perf_counter")
+    fakegpu(shell, "a100 --clock simulated")
+    shell.run_cell("import time\nimport fakegpu_lab as lab\nbegan = time.time(), perf_counter()\nlab.host_work(60)")
+    shell.run_cell("took = time.time() - began[0], perf_counter() - began[1]")
+    assert shell.user_ns["took"] == pytest.approx((60, 60), abs=1e-4)
+    lab.disable()
+    shell.run_cell("took = perf_counter() - time.perf_counter()")
+    assert abs(shell.user_ns["took"]) < 1
+    with pytest.raises(UsageError, match="--clock go with the GPUs to enable"):
+        fakegpu(shell, "off --clock simulated")
+
+
+@pytest.mark.parametrize("magic", ["fakegpu", "gpuprofile", "ranks", "lesson", "progress"])
+def test_an_unclosed_quotation_mark_is_one_sentence(shell: InteractiveShell, magic: str) -> None:
+    cell = ("1",) if magic in ("gpuprofile", "ranks") else ()
+    run = shell.run_cell_magic if cell else shell.run_line_magic
+    with pytest.raises(UsageError, match="is opened and not closed in a100 'unclosed: close it, or leave it out"):
+        run(magic, "a100 'unclosed", *cell)
+
+
 def test_meta_is_said(shell: InteractiveShell) -> None:
     assert "shapes and memory only" in str(fakegpu(shell, "a100 --compute meta"))
     assert lab.machine().compute == "meta"
@@ -105,7 +126,7 @@ def test_bad_input_is_one_sentence_without_a_traceback(shell: InteractiveShell, 
 
 def test_it_documents_itself(shell: InteractiveShell) -> None:
     text = shell.object_inspect("%fakegpu")["docstring"]
-    assert "%fakegpu [--memory SIZE] [--compute {real,meta}] [spec ...]" in text
+    assert "%fakegpu [--memory SIZE] [--compute {real,meta}]" in text
     assert "%fakegpu profiles h100" in text
 
 

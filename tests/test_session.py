@@ -202,7 +202,8 @@ def work() -> None:
 
 def test_the_machine_is_left_for_child_processes_and_taken_away() -> None:
     lab.enable("a100:2", memory="2GiB", compute="meta")
-    assert json.loads(os.environ[inheritance.VARIABLE]) == {"spec": "a100:2", "memory": "2GiB", "compute": "meta"}
+    wanted = {"spec": "a100:2", "memory": "2GiB", "compute": "meta", "clock": "real"}
+    assert json.loads(os.environ[inheritance.VARIABLE]) == wanted
     lab.disable()
     assert inheritance.VARIABLE not in os.environ
 

@@ -447,3 +447,20 @@ def test_the_same_program_has_the_same_trace() -> None:
     }
     assert len(outputs) == 1
     assert len(outputs.pop()) > 10_000
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: lab.host_work("x"), r"host_work\('x'\): the seconds must be a number, 0 or more"),
+        (lambda: lab.host_work(None), r"host_work\(None\): the seconds must be a number"),
+        (lambda: lab.host_work(float("inf")), r"host_work\(inf\): the seconds must be a number"),
+        (lambda: lab.host_work(-1), r"host_work\(-1\): the seconds must be a number, 0 or more"),
+        (lambda: lab.record("x"), r"record\(limit='x'\): the number of records to keep must be a whole number"),
+        (lambda: lab.record(-1), r"record\(limit=-1\): the number of records to keep must be a whole number"),
+        (lambda: lab.advise(None), r"advise\(None\) needs a recording"),
+    ],
+)
+def test_a_wrong_argument_is_one_sentence(machine, call, sentence) -> None:
+    with pytest.raises(lab.FakeGpuError, match=sentence):
+        call()

@@ -22,6 +22,7 @@ from fakegpu_lab.advice.transfers import (
     tiny_transfers,
     unpinned_loader,
 )
+from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.recording_views.recorded import note_of_dropped
 
 if TYPE_CHECKING:
@@ -49,7 +50,17 @@ def advise(trace: Recorded) -> Advice:
     Advice
         The findings: cards in a notebook, text elsewhere. The objects that hold memory, and the optimizers, are looked
         up now, so call it right after the recording.
+
+    Raises
+    ------
+    FakeGpuError
+        `trace` is not a recording.
     """
+    if not hasattr(trace, "began_ns"):
+        raise FakeGpuError(
+            f"advise({trace!r}) needs a recording: make one with `with lab.record() as trace:` and call "
+            "lab.advise(trace)."
+        )
     findings = [finding for rule in RULES for finding in rule(trace)]
     if session.enabled() and session.machine() is trace.machine:
         from fakegpu_lab.driver.memory_report import references

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from fakegpu_lab.hardware.machine import Compute
+    from fakegpu_lab.hardware.machine import Clock, Compute
 
 _BEFORE_SCRIPT = {"allow_interspersed_args": False}  # options after the script belong to the script
 
@@ -51,6 +51,13 @@ def cli() -> None:
 @_devices("a100", "The GPUs: a100:2, a100:1,t4:2, dgx-a100, ./my-gpu.yaml")
 @_memory
 @_compute("real", "meta: shapes and memory only, no values")
+@click.option(
+    "--clock",
+    type=click.Choice(["real", "simulated"]),
+    default="real",
+    show_default=True,
+    help="simulated: time.time, perf_counter and sleep in the script follow simulated time",
+)
 @_report
 @_chrome
 @click.option("-q", "--quiet", is_flag=True, help="No table at the end")
@@ -60,6 +67,7 @@ def run(
     devices: str,
     memory: str | None,
     compute: Compute,
+    clock: Clock,
     report: str | None,
     chrome: str | None,
     quiet: bool,
@@ -73,7 +81,7 @@ def run(
     """
     from fakegpu_lab.cli import run as run_command
 
-    run_command.run(run_command.Request(devices, memory, compute, report, chrome, quiet, module, command))
+    run_command.run(run_command.Request(devices, memory, compute, report, chrome, quiet, module, command, clock))
 
 
 @cli.command(context_settings=_BEFORE_SCRIPT)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fakegpu_lab.hardware.catalogue.spec import MachineSpec
-    from fakegpu_lab.hardware.machine import Compute
+    from fakegpu_lab.hardware.machine import Clock, Compute
     from fakegpu_lab.hardware.snapshot import Snapshot
     from fakegpu_lab.trace import Trace
 
@@ -38,6 +38,7 @@ class Request(NamedTuple):
     quiet: bool
     module: bool
     command: tuple[str, ...]
+    clock: Clock = "real"
 
 
 def run(request: Request) -> None:
@@ -54,7 +55,7 @@ def run(request: Request) -> None:
             raise FakeGpuError(f"The {what} {path} cannot be written: there is no such folder.")
     # The program's own `import torch` enables the machine, as in a child process: settings that the program makes
     # before that import (PYTORCH_CUDA_ALLOC_CONF, OMP_NUM_THREADS) count, and torch is imported only if it is used.
-    inheritance.leave(request.devices, request.memory, request.compute)
+    inheritance.leave(request.devices, request.memory, request.compute, request.clock)
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
     _attach_nvml()
     if not request.quiet:

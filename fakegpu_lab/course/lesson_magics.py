@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import Markdown, display
 
 from fakegpu_lab import session, trace
@@ -45,7 +45,7 @@ from fakegpu_lab.course.expect.attempt import Attempt, placeholder, unwritten
 from fakegpu_lab.course.lessons import lesson, pages, progress
 from fakegpu_lab.course.lessons.classroom import Classroom, NotSolvedYet
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.user_code import cell_code, tracebacks
+from fakegpu_lab.user_code import cell_code, magic_line, tracebacks
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -89,7 +89,7 @@ class CourseMagics(Magics):
 
         %lesson 01-device-placement
         """
-        args = parse_argstring(self.lesson, line)
+        args = magic_line.parse(self.lesson, line)
         try:
             self.room = Classroom(lesson.find(args.name), Path.cwd())
         except FakeGpuError as error:
@@ -109,7 +109,7 @@ class CourseMagics(Magics):
         y = x.to("cuda")
         """
         __tracebackhide__ = True
-        args = parse_argstring(self.exercise, line)
+        args = magic_line.parse(self.exercise, line)
         self._exercise(args.id)
         attempt = self.room.attempts[args.id] = Attempt(args.id)
         parsed = cell_code.parse(self.shell, cell)
@@ -149,7 +149,7 @@ class CourseMagics(Magics):
         Every statement with ``expect`` in it is a part, and all of them are looked at.
         """
         __tracebackhide__ = True
-        args = parse_argstring(self.check, line)
+        args = magic_line.parse(self.check, line)
         about = self._exercise(args.id)
         parsed = cell_code.parse(self.shell, cell)
         names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
@@ -189,7 +189,7 @@ class CourseMagics(Magics):
         %progress
         %progress --save my-progress.html
         """
-        args = parse_argstring(self.progress, line)
+        args = magic_line.parse(self.progress, line)
         path = progress.path_for(self.room.lesson.name if self.room.lesson else "")
         summary = pages.Summary(progress.read(path) if path is not None else progress.Progress())
         if args.save:

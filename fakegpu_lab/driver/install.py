@@ -17,7 +17,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.compile import export, graph_printing, torch_compile, torchscript
 from fakegpu_lab.driver.copies import pinned_memory
 from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher, registered_kernels
-from fakegpu_lab.driver.environment import host_threads, torch_internals
+from fakegpu_lab.driver.environment import host_threads, program_clock, torch_internals
 from fakegpu_lab.driver.meta import assumed_values
 from fakegpu_lab.driver.ops import linear, nested
 from fakegpu_lab.driver.ops.attention import choice
@@ -95,6 +95,8 @@ def install(machine: Machine) -> None:
         host_threads.install(patches)
         torch_cuda.install(patches)
         choice.install(patches)
+        if machine.clock == "simulated":
+            program_clock.install(patches)
         if current.meta():
             assumed_values.install(patches)
     except BaseException:

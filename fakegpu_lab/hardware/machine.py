@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.memory_categories import Categories
 
 Compute = Literal["real", "meta"]
+Clock = Literal["real", "simulated"]
 
 
 class Machine:
@@ -32,6 +33,8 @@ class Machine:
         ``"real"``: kernels compute on the CPU. ``"meta"``: shapes and memory only.
     settings
         The allocator's settings (``PYTORCH_CUDA_ALLOC_CONF``).
+    clock
+        What the program's own code reads from `time`: the computer's clock, or the simulated one.
 
     Attributes
     ----------
@@ -41,9 +44,16 @@ class Machine:
         Those that CUDA sees, by their ordinals.
     """
 
-    def __init__(self, spec: MachineSpec, compute: Compute = "real", settings: AllocatorSettings | None = None) -> None:
+    def __init__(
+        self,
+        spec: MachineSpec,
+        compute: Compute = "real",
+        settings: AllocatorSettings | None = None,
+        clock: Clock = "real",
+    ) -> None:
         self.spec = spec
         self.compute = compute
+        self.clock = clock
         self.links = Links(spec)
         self.fabric = Fabric(spec)
         self.cards = [Device(index, profile, self.links, settings) for index, profile in enumerate(spec.gpus)]
@@ -75,6 +85,15 @@ class Machine:
             now_ns=here.host.now if now is None else now,
             devices=tuple(DeviceSnapshot.of(card, (categories or {}).get(card)) for card in self.cards),
         )
+
+    def keep_host_busy(self, ns: int, name: str) -> None:
+        """Let the calling thread spend time outside CUDA; a recording shows it under `name`."""
+        host = here.host
+        began = host.now
+        host.work(ns)
+        recorder = self.devices[0].timeline.recorder if self.devices else None
+        if recorder is not None:
+            recorder.worked(host, began, name)
 
     def retire(self, why: str) -> None:
         """Make every later use of a tensor of this machine raise an error with the message `why`."""

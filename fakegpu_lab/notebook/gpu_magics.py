@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from fakegpu_lab import session
@@ -18,6 +18,7 @@ from fakegpu_lab.notebook.gpuprofile import GpuProfileMagics
 from fakegpu_lab.notebook.ranks import RanksMagics
 from fakegpu_lab.notebook.telemetry import comms
 from fakegpu_lab.report import gpu_list, run_tables
+from fakegpu_lab.user_code import magic_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,12 +80,16 @@ class FakeGpuMagics(Magics):
     )
     @argument("--memory", metavar="SIZE", help="give every GPU only so much memory, such as 2GiB")
     @argument("--compute", choices=["real", "meta"], help="real (default): values; meta: shapes and memory only")
+    @argument(
+        "--clock", choices=["real", "simulated"], help="simulated: time.time() and its relatives follow simulated time"
+    )
     @line_magic
     def fakegpu(self, line: str) -> Table | Panel | None:
         """Give this notebook simulated CUDA GPUs.
 
         %fakegpu a100:2                 two A100s; also a100:1,t4:2, dgx-a100, ./my-gpu.yaml
         %fakegpu a100 --memory 2GiB     an A100 that has only 2 GiB
+        %fakegpu a100 --clock simulated time.time() in your cells follows simulated time
         %fakegpu                        the GPUs, their memory, what they did
         %fakegpu reset                  the same GPUs anew: empty memory, counters at 0
         %fakegpu off                    no simulated GPUs: torch as it was
@@ -92,17 +97,19 @@ class FakeGpuMagics(Magics):
         %fakegpu panel                  a panel that shows them while they work
         %fakegpu footer on              after each cell, a line of what it did; footer off ends that
         """
-        args = parse_argstring(self.fakegpu, line)
+        args = magic_line.parse(self.fakegpu, line)
         verb, *rest = args.spec or [""]
-        if (args.memory or args.compute) and verb in ("", *WORDS):
-            raise UsageError("--memory and --compute go with the GPUs to enable: %fakegpu a100 --memory 2GiB")
+        if (args.memory or args.compute or args.clock) and verb in ("", *WORDS):
+            raise UsageError("--memory, --compute and --clock go with the GPUs to enable: %fakegpu a100 --memory 2GiB")
         if verb in ("off", "panel", "reset") and rest:
             raise UsageError(f"%fakegpu {verb} takes nothing more, and there was {' '.join(rest)!r}.")
         try:
             if verb in _VERBS:
                 return _VERBS[verb](rest)
             if verb:
-                session.enable(" ".join(args.spec), memory=args.memory, compute=args.compute or "real")
+                session.enable(
+                    " ".join(args.spec), memory=args.memory, compute=args.compute or "real", clock=args.clock or "real"
+                )
             elif not session.enabled():
                 print("No simulated GPU is enabled; %fakegpu a100 enables one.")
                 return None
@@ -131,5 +138,5 @@ def unload(shell: InteractiveShell) -> None:
 
 def _complete(shell: InteractiveShell, event: SimpleNamespace) -> list[str]:
     """The completions that Tab offers after ``%fakegpu``."""
-    words = [*WORDS, *catalogue("gpus"), *catalogue("nodes"), "--memory", "--compute"]
+    words = [*WORDS, *catalogue("gpus"), *catalogue("nodes"), "--memory", "--compute", "--clock"]
     return [word for word in words if word.startswith(event.symbol)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class, output_can_be_silenced
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from fakegpu_lab import trace
@@ -14,7 +14,7 @@ from fakegpu_lab.formatting.units import duration
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.recording_views.labels import place
 from fakegpu_lab.recording_views.tables import line_sums
-from fakegpu_lab.user_code import cell_code
+from fakegpu_lab.user_code import cell_code, magic_line
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -40,7 +40,7 @@ class GpuProfileMagics(Magics):
         %%gpuprofile --chrome step.json     also as a file for https://ui.perfetto.dev
         """
         __tracebackhide__ = True
-        args = parse_argstring(self.gpuprofile, line)
+        args = magic_line.parse(self.gpuprofile, line)
         if args.top < 0:
             raise UsageError(f"--top {args.top}: the lines to name cannot be fewer than none.")
         try:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.user_code import cell_code
+from fakegpu_lab.user_code import cell_code, magic_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ class RanksMagics(Magics):
         every run. A hang is told at once, with who waits where.
         """
         __tracebackhide__ = True
-        args = parse_argstring(self.ranks, line)
+        args = magic_line.parse(self.ranks, line)
         try:
             from fakegpu_lab.ranks.launching.in_process import check, run_programs
 

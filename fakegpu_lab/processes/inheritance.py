@@ -36,11 +36,12 @@ def inheriting() -> Iterator[None]:
         _inheriting = False
 
 
-def leave(spec: str, memory: int | str | None, compute: str) -> None:
+def leave(spec: str, memory: int | str | None, compute: str, clock: str) -> None:
     """Let child processes started from now on inherit this machine, and find nvidia-smi."""
     from fakegpu_lab.nvml import program_path
 
-    os.environ[VARIABLE] = json.dumps({"spec": _absolute(spec), "memory": memory, "compute": compute})
+    wanted = {"spec": _absolute(spec), "memory": memory, "compute": compute, "clock": clock}
+    os.environ[VARIABLE] = json.dumps(wanted)
     if not (_inheriting and IDENTITY in os.environ):
         os.environ[IDENTITY] = f"{os.getpid()}-{next(_numbers)}"
     program_path.enter()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -44,6 +46,36 @@ def test_it_is_said_once(machine, monkeypatch, capfd) -> None:
         torch.compile(torch.nn.ReLU())
     out, err = capfd.readouterr()
     assert (out.count("torch.compile runs eagerly"), err) == (1, "")
+
+
+LIBRARY = """
+@torch.compile
+def decorated(x): return x
+
+@torch.compile(mode="max-autotune")
+def decorated_with_a_mode(x): return x
+
+def train(step): return torch.compile(step)
+"""
+
+
+def test_it_is_said_of_the_programs_own_code(machine, monkeypatch, capfd) -> None:
+    monkeypatch.setattr(torch_compile, "_said", [])
+    library = {"torch": torch}
+    exec(compile(LIBRARY, str(Path(torch.__file__).parents[1] / "some_library" / "ops.py"), "exec"), library)
+    torch.compile(mode="reduce-overhead")
+    torch.compile(torch.nn.ReLU(), disable=True)
+    assert capfd.readouterr().out == ""
+    for compiled in (
+        lambda: library["train"](torch.nn.ReLU()),
+        lambda: library["train"](lambda x: x),
+        lambda: torch.compile(torch.nn.functional.gelu),
+        lambda: torch.compile(mode="default")(lambda x: x),
+        torch.nn.ReLU().compile,
+    ):
+        torch_compile._said.clear()
+        compiled()
+        assert capfd.readouterr().out.count("torch.compile runs eagerly") == 1
 
 
 def test_explain_finds_no_graph_and_makes_no_noise(machine, capfd):

@@ -20,6 +20,17 @@ PERMANENT = {
 }
 
 
+def test_the_first_ops_import_neither_dtensor_nor_sympy() -> None:
+    look = (
+        "import sys\nimport fakegpu_lab as lab\nimport torch\nlab.enable('a100')\n"
+        "layer = torch.nn.Linear(3, 3).cuda()\nlayer(torch.ones(2, 3, device='cuda')).sum().backward()\n"
+        "print(repr(layer.weight.grad), file=sys.stderr)\n"
+        "print(*{'sympy', 'torch.distributed.tensor', 'torch._dynamo'} & set(sys.modules))"
+    )
+    ran = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert ran.stdout == "\n"
+
+
 def torch_modules() -> dict[str, Any]:
     return {name: m for name, m in sys.modules.items() if name.partition(".")[0] == "torch" and m is not None}
 

@@ -22,6 +22,21 @@ def test_a_wrapper_subclass_trains_on_a_device(machine):
     assert leaf.grad.device == torch.device("cuda:1")
 
 
+def test_a_wrapper_beside_a_device_tensor_decides(machine):
+    class Wrapper(torch.Tensor):
+        @staticmethod
+        def __new__(cls, inner):
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, device=inner.device)
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            return torch.full((), float(len(args)))
+
+    x = torch.ones(2, device="cuda")
+    wrapper = Wrapper(x)
+    assert (x + wrapper).item() == (wrapper + x).item() == 2
+
+
 def test_functions_under_vmap_and_grad_see_cuda(machine):
     def function(x):
         assert (x.device, x.is_cuda) == (torch.device("cuda:1"), True)

@@ -2,12 +2,14 @@
 
 A real card would run generated Triton kernels, for which there is no compiler here. `torch.compile` returns a module or
 function that runs eagerly (torch's own ``set_stance("force_eager")``): the results are right and every kernel and byte
-is simulated, but kernels are not fused. A message says so once.
+is simulated, but kernels are not fused. A message says so once, when the program's own model or function is compiled;
+libraries decorate functions that the program may never call.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,8 @@ import torch.export
 from torch.utils._pytree import tree_leaves
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.dispatch import dispatcher
+from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher
+from fakegpu_lab.user_code import origin
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
@@ -28,12 +31,24 @@ _said: list[bool] = []
 @functools.wraps(_compile)
 def compile_eagerly(*args: Any, **kwargs: Any) -> Any:
     """`torch.compile`, run eagerly."""
-    if not _said:
+    model = args[0] if args else kwargs.get("model")
+    caller = sys._getframe(1).f_code.co_filename
+    if not _said and not kwargs.get("disable") and _is_programs(model, caller):
         _said.append(True)
         # To stdout: what is written to stderr looks like an error in a notebook.
         print("fakegpu_lab: torch.compile runs eagerly on simulated GPUs: right results and memory, kernels not fused.")
     torch.compiler.set_stance("force_eager")
     return _compile(*args, **kwargs)
+
+
+def _is_programs(model: Any, caller: str) -> bool:
+    """Whether code of the file `caller` compiles something of the user's program: a model, or a function."""
+    if model is None:  # `torch.compile(mode=…)` only makes a decorator
+        return False
+    if isinstance(getattr(model, "__self__", model), torch.nn.Module):
+        return True
+    code = getattr(inspect.unwrap(model), "__code__", None)
+    return origin.is_programs_own(caller) or (code is not None and origin.is_programs_own(code.co_filename))
 
 
 _export = torch.export.export
@@ -67,6 +82,7 @@ def install(patches: Patches) -> None:
     patches.set(torch, "compile", compile_eagerly)
     patches.set(torch.export, "export", export)
     leave_alone(dispatcher.run.__code__)
+    leave_alone(dispatch_rules.rule.__code__)
 
 
 def restore_stance() -> None:

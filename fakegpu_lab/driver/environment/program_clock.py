@@ -1,0 +1,126 @@
+"""The functions of `time`, in simulated time for the program's own code: ``enable(…, clock="simulated")``.
+
+Programs measure themselves with ``time.perf_counter()`` around a ``torch.cuda.synchronize()``. On a simulated GPU that
+is the time that this computer takes to simulate. With this clock, ``time.time``, ``perf_counter``, ``monotonic``,
+``process_time`` and their ``_ns`` read the calling thread's simulated time, and ``time.sleep`` advances it.
+
+Only the program's own code and training libraries read it (`user_code.origin`). The standard library, Jupyter and every
+other package keep the computer's clock: their timeouts are for real sockets, threads and processes.
+
+Simplified: Python itself takes no time between two calls, and the process's own time is the thread's time without its
+sleeps, as if the process had one thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+import timeit
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.hardware.time.clock import here
+from fakegpu_lab.user_code import environment, origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fakegpu_lab.driver.base.patches import Patches
+
+NAMES = ("time", "perf_counter", "monotonic", "process_time")
+READING_NS = 300
+"""The cost of a reading, about what Python takes for such a call. Two readings always differ, even of ``time.time()``,
+whose floats are 256 ns apart today: a program can divide by the difference, and a loop that awaits a time ends."""
+
+_began: dict[str, int] = {}
+"""What the computer's clocks showed when the simulated one began, ns. Empty while the computer's clocks are used."""
+
+
+class _Sleep(threading.local):
+    """The time that the calling thread has slept, ns."""
+
+    total = 0
+
+
+_slept = _Sleep()
+_sleep = time.sleep
+
+
+def _follows() -> bool:
+    """Whether the caller of the function that calls this is to see simulated time."""
+    return bool(_began) and origin.trains(sys._getframe(2).f_code.co_filename)
+
+
+def _simulated(name: str) -> int:
+    host = here.host
+    host.work(READING_NS)
+    return _began[name] + host.now - (_slept.total if name == "process_time" else 0)
+
+
+def _functions(name: str) -> dict[Any, Any]:
+    """The replacements of ``time.NAME`` and ``time.NAME_ns``, by the original."""
+    seconds, nanoseconds = getattr(time, name), getattr(time, f"{name}_ns")
+
+    @functools.wraps(seconds)
+    def in_seconds() -> float:
+        return _simulated(name) / 1e9 if _follows() else seconds()
+
+    @functools.wraps(nanoseconds)
+    def in_nanoseconds() -> int:
+        return _simulated(name) if _follows() else nanoseconds()
+
+    return {seconds: in_seconds, nanoseconds: in_nanoseconds}
+
+
+@functools.wraps(_sleep)
+def sleep(seconds: float, /) -> None:
+    """`time.sleep`: really sleeps, because the program may wait for something real."""
+    _sleep(seconds)
+    if _follows():
+        ns = round(float(seconds) * 1e9)
+        _slept.total += ns
+        if current.machine is not None:
+            current.machine.keep_host_busy(ns, "sleep")
+
+
+_REPLACEMENTS: dict[Any, Any] = {_sleep: sleep}
+for _name in NAMES:
+    _REPLACEMENTS.update(_functions(_name))
+_ORIGINALS = {new: old for old, new in _REPLACEMENTS.items()}
+
+
+def install(patches: Patches) -> None:
+    """Let the program's code see simulated time from now on; `patches` undoes it."""
+    patches.later(lambda: _rename(_ORIGINALS))  # what the program imported while the clock was simulated
+    patches.later(_began.clear)
+    _began.update({name: getattr(time, f"{name}_ns")() for name in NAMES})
+    _slept.total = 0
+    for old, new in _REPLACEMENTS.items():
+        patches.set(time, old.__name__, new)
+    patches.set(timeit, "default_timer", time.perf_counter)
+    _rename(_REPLACEMENTS)
+
+
+def _rename(functions: dict[Callable[..., Any], Callable[..., Any]]) -> None:
+    """Replace functions that modules of the program and of training libraries have imported by name."""
+    by_id = {id(old): new for old, new in functions.items()}
+    for names in _namespaces():
+        for name, value in list(names.items()):
+            if id(value) in by_id:
+                names[name] = by_id[id(value)]
+
+
+def _namespaces() -> Iterator[dict[str, Any]]:
+    """The names of the program's and of training libraries' modules, and those of a notebook."""
+    for module in list(sys.modules.values()):
+        names = vars(module) if isinstance(module, ModuleType) else {}
+        file_name = names.get("__file__")
+        if isinstance(file_name, str) and origin.trains(file_name):
+            yield names
+    yield vars(sys.modules["__main__"])
+    shell = environment.shell()
+    if shell is not None:
+        yield shell.user_ns
