@@ -22,7 +22,7 @@ from fakegpu_lab.driver.base import device_memory
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.copies import sent_before
 from fakegpu_lab.driver.dispatch import dispatcher
-from fakegpu_lab.driver.recorder import race_detection
+from fakegpu_lab.driver.recorder import host_reads, race_detection
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.time.clock import here
 
@@ -197,6 +197,8 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
         if host.note is not None and _recorders and _recorders[-1].several:
             for recorder in _recorders:
                 race_detection.check(recorder, func, args, kwargs or {}, result, notes[host.note])
+        if result.__class__ is torch.Tensor and host.note is not None and _recorders:  # on the host
+            host_reads.follow(args, kwargs or {}, result, notes[host.note])
         return result
     finally:
         host.op, host.note = outer
@@ -279,6 +281,7 @@ def _refresh() -> None:
         _forward_order.clear()
         _places.clear()
         _sites.clear()
+        host_reads.forget()
         notes = []
     elif not _hooks:
         _hooks.append(torch_modules.register_module_forward_pre_hook(_enter_module))
