@@ -92,6 +92,7 @@ class Trace:
     def races(self) -> list[Race]:
         """Uses of the same memory by two streams without a `wait_stream` or an event that orders them.
 
+        One more kind is a host that uses a tensor before the ``.to("cpu", non_blocking=True)`` that fills it is over.
         ``print(trace.races[0])`` names both lines. Races are found by order, not by time, so also where the simulated
         times happen to be harmless.
         """

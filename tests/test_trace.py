@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -284,6 +286,97 @@ def test_memory_that_is_used_again_too_early(a100: Any) -> None:
     assert [race.kind for race in run(record=False).races] == ["memory used again"]
     assert "record_stream" in str(run(record=False).races[0])
     assert run(record=True).races == []
+
+
+USES: dict[str, Any] = {
+    "item": lambda y: y[0].item(),
+    "__float__": lambda y: float(y[0]),
+    "__repr__": repr,
+    "__format__": lambda y: f"{y[0]:.1f}",
+    "tolist": lambda y: y.tolist(),
+    "numpy": lambda y: y.numpy(),
+    "__array__": np.asarray,
+    "add": lambda y: y + 1,
+    "stack": lambda y: torch.stack([torch.ones(3), y]),
+    "relu": torch.nn.functional.relu,
+    "__deepcopy__": copy.deepcopy,
+}
+
+
+@pytest.mark.parametrize(("name", "use"), USES.items(), ids=USES)
+def test_a_host_that_reads_an_asynchronous_copy_before_it_is_done_is_a_race(a100: Any, name: str, use: Any) -> None:
+    x = torch.arange(3.0, device="cuda")
+    with lab.record() as trace:
+        y = x.to("cpu", non_blocking=True)
+        use(y)
+    (race,) = trace.races
+    assert (race.kind, race.second, race.second_stream) == ("read after write", name, -1)
+    assert lines_of(race)[0] == 'y = x.to("cpu", non_blocking=True)'
+    assert "call torch.cuda.synchronize() first" in str(race)
+    assert y.tolist() == [0.0, 1.0, 2.0]  # the simulation's own value is the right one
+    assert type(y) is torch.Tensor
+
+
+WAITS: dict[str, Any] = {
+    "synchronize": lambda event, x: torch.cuda.synchronize(),
+    "stream": lambda event, x: torch.cuda.current_stream().synchronize(),
+    "event": lambda event, x: event.synchronize(),
+    "item": lambda event, x: x.sum().item(),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+def test_a_host_that_has_waited_for_the_copy_may_read_it(a100: Any, wait: Any) -> None:
+    x = torch.arange(3.0, device="cuda")
+    host = torch.empty(3, pin_memory=True)
+    event = torch.cuda.Event()
+    with lab.record() as trace:
+        y = x.to("cpu", non_blocking=True)
+        host.copy_(x, non_blocking=True)
+        event.record()
+        wait(event, x)
+        assert y.tolist() == host.tolist() == [0.0, 1.0, 2.0]
+        assert type(y + host) is torch.Tensor
+    assert trace.races == []
+
+
+def test_an_event_before_the_copy_or_another_stream_is_not_enough(a100: Any) -> None:
+    x = torch.arange(3.0, device="cuda")
+    event, other = torch.cuda.Event(), torch.cuda.Stream()
+    with lab.record() as trace:
+        event.record()
+        y = x.to("cpu", non_blocking=True)
+        event.synchronize()
+        other.synchronize()
+        y.sum()
+    assert len(trace.races) == 1
+
+
+def test_views_of_a_tensor_that_is_being_filled_are_watched_and_its_shape_is_free(a100: Any) -> None:
+    x = torch.arange(3.0, device="cuda")
+    host = torch.empty(3, pin_memory=True)
+    with lab.record() as trace:
+        host.copy_(x, non_blocking=True)
+        view = host[1:].detach()
+        assert (view.shape, view.device, host.is_pinned(), len(host)) == ((2,), torch.device("cpu"), True, 3)
+        torch.empty_like(host)
+        host.to("cuda", non_blocking=True)
+        host.copy_(x, non_blocking=True)
+        assert trace.races == []
+        view.zero_()
+    assert [(race.kind, race.first, race.second) for race in trace.races] == [
+        ("write after write", "aten::copy_", "zero_")
+    ]
+
+
+def test_blocking_and_pageable_copies_need_no_waiting(a100: Any) -> None:
+    x = torch.arange(3.0, device="cuda")
+    host = torch.empty(3)
+    with lab.record() as trace:
+        x.cpu().sum()
+        host.copy_(x, non_blocking=True)
+        host.sum()
+    assert trace.races == []
 
 
 # ------------------------------------------------------------- the trace itself

@@ -114,3 +114,14 @@ def test_kernels_that_conjugate_within(machine: Any) -> None:
     leaf_here = b.clone().requires_grad_()
     torch.linalg.pinv(leaf_here).abs().sum().backward()
     torch.testing.assert_close(leaf.grad.cpu(), leaf_here.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("where", ["cpu", "cuda"])
+def test_ctc_loss_without_a_batch_takes_lengths_without_dimensions(machine, where):
+    log_probs = torch.randn(10, 5).log_softmax(-1)
+    targets = torch.tensor([1, 2, 3])
+    lengths = torch.tensor(10, device=where), torch.tensor(3, device=where)
+    loss = F.ctc_loss(log_probs.cuda(), targets.cuda(), *lengths)
+    torch.testing.assert_close(loss.cpu(), F.ctc_loss(log_probs, targets, torch.tensor(10), torch.tensor(3)))
+    with pytest.raises(RuntimeError, match=r"^target_lengths must be integral$"):
+        F.ctc_loss(log_probs.cuda(), targets.cuda(), lengths[0], lengths[1].float())

@@ -81,6 +81,8 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``dst.copy_(src)`` between any two devices, or host and device."""
     target, source = args[0], args[1]
     non_blocking = args[2] if len(args) > 2 else False
+    if source.__class__ in _NUMBERS:  # `x.copy_(2.0)`: it comes from the host
+        source = torch.tensor(source, dtype=_NUMBERS[source.__class__], device="cpu")
     destination = usable(target)._device if target.__class__ is FakeCudaTensor else None
     origin = usable(source)._device if source.__class__ is FakeCudaTensor else None
     target_inner = target if destination is None else target._inner
@@ -99,6 +101,9 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         pinned = crosses and pinned_memory.is_pinned_tensor(source if origin is None else target)
         count_copy(origin, destination, storage_bytes(target_inner), pinned=pinned, non_blocking=non_blocking)
     return target
+
+
+_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 
 
 def _on_meta(source: torch.Tensor, target: torch.Tensor, *, from_host: bool) -> torch.Tensor:

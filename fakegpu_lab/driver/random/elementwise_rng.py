@@ -5,6 +5,7 @@ Source: aten/src/ATen/native/cuda/DistributionTemplates.h and aten/src/ATen/Tens
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +38,11 @@ class Sink:
     """
 
     def __init__(self, tensor: torch.Tensor, finish: Finish | None = None) -> None:
+        self.tensor = tensor
         self.dtype = tensor.dtype
         self.finish = finish
-        flat = tensor.view(-1)
         self.same = _NUMPY.get(tensor.dtype)
-        self.array: Array = (flat if self.same is not None else flat.view(_RAW[tensor.element_size()])).numpy()
+        self.array = _memory_of(tensor, _RAW[tensor.element_size()] if self.same is None else self.same)
 
     def __len__(self) -> int:
         return len(self.array)
@@ -56,11 +57,25 @@ class Sink:
         torch.from_numpy(self.array[where]).view(self.dtype).copy_(values)
 
 
-_NUMPY = {
+def _memory_of(tensor: torch.Tensor, dtype: np.dtype[Any]) -> Array:
+    """The elements of a dense tensor as an array of `dtype`, valid while the tensor lives.
+
+    `Tensor.numpy` would do it, but its storage could never be resized again (torch/csrc/utils/tensor_numpy.cpp).
+    """
+    memory: Any = (ctypes.c_byte * tensor.nbytes).from_address(tensor.data_ptr())
+    return np.frombuffer(memory, dtype)
+
+
+_NUMPY: dict[torch.dtype, np.dtype[Any]] = {
     torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64), torch.int64: np.dtype(np.int64),
     torch.bool: np.dtype(np.bool_),
 }  # fmt: skip
-_RAW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_RAW: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.uint8),
+    2: np.dtype(np.int16),
+    4: np.dtype(np.int32),
+    8: np.dtype(np.int64),
+}
 
 
 def draw(

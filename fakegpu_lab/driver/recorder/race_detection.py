@@ -1,7 +1,6 @@
 """Finds races during a recording: follows which memory every op reads and writes, and on which stream.
 
-Not found: races with uses before the recording began, and a host that reads a pinned tensor before its copy is done,
-because ops on CPU tensors do not pass through the driver.
+Not found: races with uses before the recording began. `host_reads` finds those with the host.
 """
 
 from __future__ import annotations

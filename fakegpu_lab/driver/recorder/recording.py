@@ -23,7 +23,7 @@ from fakegpu_lab.driver.base import device_memory
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.copies import sent_before
 from fakegpu_lab.driver.dispatch import dispatcher
-from fakegpu_lab.driver.recorder import race_detection
+from fakegpu_lab.driver.recorder import host_reads, race_detection
 from fakegpu_lab.driver.recorder.recorded_buffer import RecordedBuffer
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.time.clock import here
@@ -187,6 +187,8 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
             known = notes.get(host.note, UNKNOWN_NOTE)
             for recorder in _recorders.copy():
                 race_detection.check(recorder, func, args, kwargs or {}, result, known)
+        if result.__class__ is torch.Tensor and host.note is not None and _recorders:  # on the host
+            host_reads.follow(args, kwargs or {}, result, notes.get(host.note, UNKNOWN_NOTE))
         return result
     finally:
         host.op, host.note = outer
@@ -266,6 +268,7 @@ def _refresh() -> None:
         _forward_order.clear()
         _places.clear()
         _sites.clear()
+        host_reads.forget()
         notes = {}
     elif not _hooks:
         _hooks.append(torch_modules.register_module_forward_pre_hook(_enter_module))

@@ -90,20 +90,32 @@ def _attention(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _ctc_loss(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.ctc_loss`, given lists as lengths: C++ copies tensors to the host, but not subclasses such as ours."""
+    """`torch.ctc_loss`, given lists as lengths: C++ copies tensors to the host, but not subclasses such as ours.
+
+    aten/src/ATen/native/LossCTC.cpp, ctc_loss: a tensor of any shape counts, also one without dimensions.
+    """
 
     @functools.wraps(original)
     def ctc_loss(
         log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *args: Any, **kwargs: Any
     ) -> Any:
         if log_probs.__class__ is FakeCudaTensor:
-            input_lengths, target_lengths = (
-                lengths.tolist() if isinstance(lengths, torch.Tensor) else lengths
-                for lengths in (input_lengths, target_lengths)
-            )
+            input_lengths = _as_list(input_lengths, "input_lengths")
+            target_lengths = _as_list(target_lengths, "target_lengths")
         return original(log_probs, targets, input_lengths, target_lengths, *args, **kwargs)
 
     return ctc_loss
+
+
+def _as_list(lengths: Any, name: str) -> Any:
+    if not isinstance(lengths, torch.Tensor):
+        return lengths
+    if lengths.dtype not in _INTEGERS:
+        raise RuntimeError(f"{name} must be integral")
+    return lengths.reshape(-1).tolist()
+
+
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def install(patches: Patches) -> None:

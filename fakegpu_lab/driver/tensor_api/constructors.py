@@ -1,7 +1,8 @@
-"""Adds the index to ``device="cuda"`` for constructors that would ask C++'s CUDA device guard for the current device.
+"""Gives constructors the device that C++ expects: the index of ``device="cuda"``, or the name of our C++ device.
 
-A CPU build has no such guard. (All other factories reach `dispatch.registered_kernels` without an index, and need
-nothing.)
+Some would ask C++'s CUDA device guard for the current device, and a CPU build has no such guard; some compare
+``device=`` with the device of ``out=``. (All other factories reach `dispatch.registered_kernels` without an index, and
+need nothing.)
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import torch
 import torch.utils._device
 
 from fakegpu_lab.driver.base import cuda_messages, current
-from fakegpu_lab.driver.base.privateuse1 import CUDA_DEVICES, DeviceClass
+from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES, CUDA_DEVICES, DeviceClass
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.tensor_api import conversion
 
 if TYPE_CHECKING:
@@ -24,7 +26,11 @@ if TYPE_CHECKING:
 _FUNCTIONS = ("tensor", "as_tensor", "asarray", "frombuffer")
 _SPARSE = ("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor",
            "sparse_compressed_tensor")  # fmt: skip
+_GUARDED = (*_SPARSE, "range")
 """Constructors that enter a device's guard first: they get our C++ device."""
+_WITH_OUT = ("arange", "empty", "eye", "full", "linspace", "logspace", "normal", "ones", "rand", "randint", "randn",
+             "randperm", "range", "zeros")  # fmt: skip
+_FREQUENCIES = ("fftfreq", "rfftfreq")
 _METHODS = ("new_tensor",)
 
 
@@ -45,6 +51,34 @@ def _indexed(function: Callable[..., Any], index: Callable[[Any], Any] = with_in
         if kwargs.get("device") is not None:
             kwargs["device"] = index(kwargs["device"])
         return function(*args, **kwargs)
+
+    return constructor
+
+
+def _is_ours(where: Any) -> bool:
+    return where is not None and current.is_ours(torch.device(where))
+
+
+def _with_out(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, whose ``out=`` may be on a device.
+
+    C++ compares the types of ``device=`` and of ``out=``, ignores the index and says which differ
+    (torch/csrc/autograd/python_torch_functions_manual.cpp, check_out_type_matches).
+    """
+
+    @functools.wraps(function)
+    def constructor(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if not kwargs:
+            return function(*args)
+        if "out" not in kwargs:
+            return function(*args, **kwargs)
+        if _is_ours(kwargs.get("device")) and kwargs["out"].__class__ is FakeCudaTensor:
+            kwargs["device"] = CPP_DEVICES[0]
+        try:
+            return function(*args, **kwargs)
+        except RuntimeError as error:
+            raise cuda_messages.with_cuda_name(error) from None
 
     return constructor
 
@@ -72,13 +106,20 @@ def _new(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _device_context(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.utils._device.DeviceContext.__torch_function__` (``with torch.device("cuda")``), index filled in."""
+    """`torch.utils._device.DeviceContext.__torch_function__` (``with torch.device("cuda")``), index filled in.
+
+    It gets torch's own functions, not our wrappers.
+    """
 
     def torch_function(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.device.type == "cuda" and self.device.index is None:
-            kwargs = dict(kwargs or {})
-            if kwargs.get("device") is None and func in torch.utils._device._device_constructors():
-                kwargs["device"] = CUDA_DEVICES[current.device().index]
+        if self.device.type != "cuda":
+            return original(self, func, types, args, kwargs)
+        kwargs = dict(kwargs or {})
+        if kwargs.get("device") is None and func in torch.utils._device._device_constructors():
+            to_out = kwargs.get("out").__class__ is FakeCudaTensor
+            devices = CPP_DEVICES if to_out or func.__name__ in _GUARDED else CUDA_DEVICES
+            index = self.device.index
+            kwargs["device"] = devices[current.device().index if index is None else index]
         return original(self, func, types, args, kwargs)
 
     return torch_function
@@ -89,8 +130,12 @@ def install(patches: Patches) -> None:
     torch.utils._device._device_constructors()  # cached for good, so it must see torch's functions, not our wrappers
     for name in _FUNCTIONS:
         patches.wrap_function(name, _indexed)
-    for name in _SPARSE:
+    for name in _GUARDED:
         patches.wrap_function(name, functools.partial(_indexed, index=conversion.cpp_device))
+    for name in _WITH_OUT:
+        patches.wrap_function(name, _with_out)
+    for name in _FREQUENCIES:
+        patches.set(torch.fft, name, _with_out(getattr(torch.fft, name)))
     for name in _METHODS:
         patches.set(torch.Tensor, name, _indexed(getattr(torch.Tensor, name)))
     patches.set(torch.Tensor, "new", _new(torch.Tensor.new))

@@ -39,6 +39,15 @@ class Use:
     note: Note
 
 
+class _Host:
+    """Stands for a stream in a `Use` by the host."""
+
+    id = -1
+
+
+HOST = _Host()
+
+
 @dataclass(frozen=True, slots=True)
 class Race:
     """Two uses of the same memory that nothing orders.
@@ -52,7 +61,8 @@ class Race:
         The ordinal.
     first, second
         The ops; ``first_line`` and ``second_line`` are the lines that launched them, ``first_stream`` and
-        ``second_stream`` the ids of their streams.
+        ``second_stream`` the ids of their streams. The second is -1 if it is the host that uses, without waiting, what
+        an asynchronous copy fills.
     """
 
     kind: str
@@ -72,6 +82,13 @@ class Race:
             "memory used again": ("used", "now writes, as the memory of a new tensor,"),
         }
         past, present = verbs[self.kind]
+        if self.second_stream == HOST.id:
+            return (
+                f"Race on cuda:{self.device}: {self.second} ({self.second_line}, the host) {present} what "
+                f"{self.first} ({self.first_line}, {_stream_name(self.first_stream)}) may still be filling with "
+                "non_blocking=True, and the host has not waited for it: call torch.cuda.synchronize() first, or "
+                "synchronize() of an event recorded after the copy."
+            )
         if self.kind == "memory used again":
             fix = "call tensor.record_stream(stream) for the stream that used it"
         elif self.first.startswith("nccl:"):
