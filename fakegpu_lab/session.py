@@ -14,7 +14,7 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.machine import Machine
 from fakegpu_lab.nvml import publish
 from fakegpu_lab.processes import inheritance
-from fakegpu_lab.user_code import tracebacks
+from fakegpu_lab.user_code import tracebacks, warning_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -110,6 +110,7 @@ def _install(machine: Machine) -> None:
     ranks_install.install(install.patches)
     launchers.install(install.patches)
     install.patches.later(tracebacks.watch())
+    warning_lines.install(install.patches)
 
 
 def disable() -> None:

@@ -315,7 +315,7 @@ KERNELS: dict[str, Kernel] = {
     **_kernels(("multi_margin_loss",), "target out of range", _multi_margin_loss),
     **_kernels(("max_unpool2d",), "Found an invalid max index", _max_unpool2d),
     **_kernels(("masked_scatter", "masked_scatter_"), "Number of elements of source <", _masked_scatter),
-    **_kernels(("repeat_interleave",), "repeats can not be negative|^allocated size does not match", _repeat_interleave),
+    **_kernels(("repeat_interleave",), "repeats can not be negative|^allocated size", _repeat_interleave),
     **_kernels(
         ("_embedding_bag", "_embedding_bag_forward_only"),
         r"num_embeddings but found idx|not in the valid range \[",
