@@ -17,6 +17,7 @@ from fakegpu_lab.driver.base import cuda_messages
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, share, wrap
+from fakegpu_lab.driver.copies import hidden_waits
 from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.cost.op import Op
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
@@ -76,7 +77,8 @@ def _make_plan(func: Any) -> Plan:
     if func in sparse.QUERIES:
         return sparse.QUERIES[func]
     op = result_fixes.prepare(Op(func))
-    return sparse.adopting_new_parts(op, dtypes.with_dtype_checks(op, device_asserts.with_assert_checks(op, _plan(op))))
+    checked = dtypes.with_dtype_checks(op, device_asserts.with_assert_checks(op, _plan(op)))
+    return sparse.adopting_new_parts(op, hidden_waits.with_waits(op, checked))
 
 
 def forget() -> None:
