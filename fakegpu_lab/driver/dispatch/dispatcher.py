@@ -23,7 +23,7 @@ from fakegpu_lab.driver.cost.op import Op
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
 from fakegpu_lab.driver.dispatch import flat_plans, general_path, result_fixes, sparse
 from fakegpu_lab.driver.meta import no_values
-from fakegpu_lab.driver.placement import dtypes
+from fakegpu_lab.driver.placement import determinism, dtypes
 from fakegpu_lab.driver.placement.memory_preflight import HARMLESS, SMALL, reserve
 from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
 from fakegpu_lab.hardware.buffer import Buffer
@@ -78,11 +78,12 @@ def _make_plan(func: Any) -> Plan:
         return sparse.QUERIES[func]
     op = result_fixes.prepare(Op(func))
     checked = dtypes.with_dtype_checks(op, device_asserts.with_assert_checks(op, _plan(op)))
-    return sparse.adopting_new_parts(op, hidden_waits.with_waits(op, checked))
+    alerting = determinism.with_alerts(op, hidden_waits.with_waits(op, checked))
+    return sparse.adopting_new_parts(op, alerting)
 
 
 def forget() -> None:
-    """Drop all plans: they depend on the machine."""
+    """Drop all plans: they depend on the machine, and on `torch.use_deterministic_algorithms`."""
     _plans.clear()
 
 
