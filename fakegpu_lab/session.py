@@ -14,7 +14,7 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.machine import Machine
 from fakegpu_lab.nvml import publish
 from fakegpu_lab.processes import inheritance
-from fakegpu_lab.user_code import interrupts, tracebacks
+from fakegpu_lab.user_code import interrupts, tracebacks, warning_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -120,6 +120,7 @@ def _install(machine: Machine) -> None:
     launchers.install(install.patches)
     install.patches.later(tracebacks.watch())
     install.patches.later(interrupts.watch())
+    warning_lines.install(install.patches)
 
 
 @interrupts.whole

@@ -60,7 +60,7 @@ def _without_our_end(steps: list[TracebackType]) -> list[TracebackType]:
     files = [_file(step) for step in steps]
     last = max((place for place, file in enumerate(files) if not (_is_hidden(file) or _is_torchs(file))), default=-1)
     for place, file in enumerate(files):
-        if place > last and file.startswith(_OURS):
+        if place > last and is_ours(file):
             return steps[:place]
     return steps
 
@@ -69,8 +69,13 @@ def _file(step: TracebackType) -> str:
     return step.tb_frame.f_code.co_filename
 
 
+def is_ours(file: str) -> bool:
+    """Whether a file of code belongs to this package."""
+    return file.startswith(_OURS)
+
+
 def _is_hidden(file: str) -> bool:
-    return file.startswith(_OURS) or file.endswith(_SHELL)
+    return is_ours(file) or file.endswith(_SHELL)
 
 
 def _is_torchs(file: str) -> bool:

@@ -76,6 +76,8 @@ CASES: dict[str, Case] = {
                              "Assertion `input_val >= zero && input_val <= one` failed."),
     "multi_margin_loss": (lambda: F.multi_margin_loss(table(), labels()), (), ("MultiMarginLoss_forward_kernel: "
                           "block: [3,0,0]")),
+    "repeat_interleave": (lambda: torch.repeat_interleave(numbers(1, -1), output_size=2), (2,), ("compute_cuda_kernel: "
+                          "block: [0,0,0], thread: [32,0,0] Assertion `repeat >= 0")),
     "max_unpool2d": (lambda: F.max_unpool2d(torch.ones(1, 1, 2, 2, device="cuda"),
                                             torch.full((1, 1, 2, 2), 99, device="cuda"), 2), (1, 1, 4, 4),
                      "Assertion `maxind >= 0 && maxind < outputImageSize` failed."),
@@ -319,6 +321,14 @@ HOST_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     "a Python index": (lambda: table()[9], "index 9 is out of bounds for dimension 0 with size 4"),
     "a 0-dim index": (lambda: table()[torch.tensor(9, device="cuda")], "index 9 is out of bounds for dimension 0"),
     "a mask's shape": (lambda: table()[numbers(True, False)], "The shape of the mask"),
+    "an index into nothing": (lambda: table()[:0][numbers(0)], "^index is out of bounds for dimension with size 0$"),
+    "a column of nothing": (lambda: table()[:, :0][:, numbers(0)],
+                            "^index is out of bounds for dimension with size 0$"),
+    "writing into nothing": (lambda: table()[:0].index_put_((numbers(0),), table()[:1]),
+                             "^index is out of bounds for dimension with size 0$"),
+    "accumulating into nothing": (lambda: table()[:0].index_put_((numbers(0),), table()[:1], accumulate=True),
+                                  "^index 0 is out of bounds for dimension 0 with size 0$"),
+    "negative repeats": (lambda: table().repeat_interleave(numbers(1, 2, -1, 1), 0), "^repeats can not be negative$"),
     "accumulating": (lambda: table().index_put_((numbers(5, 7),), numbers(1.0), accumulate=True),
                      "index 7 is out of bounds for dimension 0 with size 4"),
     "a probability": (lambda: table().bernoulli_(2.0), "bernoulli_ expects p to be in"),

@@ -101,12 +101,15 @@ def failed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, erro
     if device is None or (op.written and args[0].__class__ is not FakeCudaTensor):
         return None
     inner = {name: _inner(value) for name, value in values.items()}
-    if inner.get("accumulate") and "indices" in inner:
+    if "indices" in inner and "accumulate" in op.position and _sorts(inner):
         return lambda: _raise(domain_edges.index_error(inner))
+    failure = _without_function_modes(kernel.failure, inner)
+    if failure is None:
+        return None
 
     def outcome() -> Any:
         launching.kernel(device)
-        fail(device, kernel.failure(inner))
+        fail(device, failure)
         return _undefined_results(op, values, inner, device)
 
     return partial(_without_function_modes, outcome)
@@ -118,6 +121,11 @@ def _asserting_kernel(name: str, error: Exception) -> Kernel | None:
     if kernel is None or not isinstance(error, (IndexError, RuntimeError)):
         return None
     return kernel if re.search(kernel.cpu_says, str(error)) else None
+
+
+def _sorts(inner: Named) -> bool:
+    """Whether `index_put_` sorts its indices, and so checks them on the host (`_index_put_impl_`)."""
+    return bool(inner.get("accumulate")) or torch.are_deterministic_algorithms_enabled()
 
 
 def _without_function_modes(function: Callable[..., Any], *args: Any) -> Any:

@@ -98,7 +98,8 @@ def _embedding_renorm(a: Named) -> Failure:
     return _failed(sites.RENORM, _whole_blocks(_positions(wrong), 128))
 
 
-def _advanced_indexing(a: Named, reads: bool) -> Failure:
+def _advanced_indexing(a: Named, reads: bool) -> Failure | None:
+    """The threads that read a wrong index; the host finds an index into a dimension of size 0 (`AdvancedIndex`)."""
     source, dim, bad = a["self"], 0, torch.zeros((), dtype=torch.bool)
     places, inner = [], 1
     for index in a["indices"]:
@@ -113,6 +114,8 @@ def _advanced_indexing(a: Named, reads: bool) -> Failure:
             dim += 1
     for at, index in places:
         size = source.shape[at]
+        if size == 0:
+            return None
         bad = bad | _outside(index, size, -size)
     inner *= math.prod(source.shape[dim:])
     slice_bytes = inner * source.element_size()
@@ -122,11 +125,11 @@ def _advanced_indexing(a: Named, reads: bool) -> Failure:
     return _failed(sites.INDEX, _threads(_elements_of_slices(_positions(bad), inner), 128, 4))
 
 
-def _index(a: Named) -> Failure:
+def _index(a: Named) -> Failure | None:
     return _advanced_indexing(a, reads=True)
 
 
-def _index_put(a: Named) -> Failure:
+def _index_put(a: Named) -> Failure | None:
     return _advanced_indexing(a, reads=False)
 
 
@@ -217,9 +220,15 @@ def _masked_scatter(a: Named) -> Failure:
     return _failed(sites.MASKED, torch.zeros(1, dtype=torch.int64))
 
 
-def _repeat_interleave(a: Named) -> Failure:
-    """One warp for each element, 16 warps in a block."""
-    at = _positions(a["repeats"] < 0)
+def _repeat_interleave(a: Named) -> Failure | None:
+    """One warp for each element, 16 warps in a block; without `output_size`, the host has checked (Repeat.h)."""
+    repeats, size = a["repeats"], a.get("output_size")
+    if size is None:
+        return None
+    end = repeats.cumsum(0)
+    at = _positions((repeats < 0) | (end < repeats) | (end > size))
+    if not at.numel():
+        return None
     return _failed(sites.REPEAT, ((at // 16) << 12 | at % 16 * 32).reshape(-1, 1).add(torch.arange(32)).reshape(-1))
 
 
@@ -266,10 +275,13 @@ def _bernoulli(a: Named) -> Failure:
 
 
 class Kernel(NamedTuple):
-    """An op whose CUDA kernel has an assert: the CPU's error message, and a function that finds the failing threads."""
+    """An op whose CUDA kernel has an assert: the CPU's error message, and a function that finds the failing threads.
+
+    The function returns None if the host checks these arguments, in the CPU's words, before the kernel is launched.
+    """
 
     cpu_says: str  # a regular expression
-    failure: Callable[[Named], Failure]
+    failure: Callable[[Named], Failure | None]
 
 
 _RANGE = "out of bounds for dimension"
@@ -278,7 +290,7 @@ _TAKEN = "out of range: tried to access index"
 _LABELS = r"(?s)^Target .* is out of bounds"
 
 
-def _kernels(names: Iterable[str], cpu_says: str, failure: Callable[[Named], Failure]) -> dict[str, Kernel]:
+def _kernels(names: Iterable[str], cpu_says: str, failure: Callable[[Named], Failure | None]) -> dict[str, Kernel]:
     return dict.fromkeys(names, Kernel(cpu_says, failure))
 
 
@@ -303,7 +315,7 @@ KERNELS: dict[str, Kernel] = {
     **_kernels(("multi_margin_loss",), "target out of range", _multi_margin_loss),
     **_kernels(("max_unpool2d",), "Found an invalid max index", _max_unpool2d),
     **_kernels(("masked_scatter", "masked_scatter_"), "Number of elements of source <", _masked_scatter),
-    **_kernels(("repeat_interleave",), "repeats can not be negative", _repeat_interleave),
+    **_kernels(("repeat_interleave",), "repeats can not be negative|^allocated size", _repeat_interleave),
     **_kernels(
         ("_embedding_bag", "_embedding_bag_forward_only"),
         r"num_embeddings but found idx|not in the valid range \[",

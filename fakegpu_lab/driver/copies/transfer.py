@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.asserts import device_asserts, domain_edges
-from fakegpu_lab.driver.base import current, graph_capture
+from fakegpu_lab.driver.base import current, graph_capture, sync_debug
 from fakegpu_lab.driver.base.device_memory import storage_bytes, take_bytes
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.copies import pinned_memory
@@ -91,6 +91,8 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         source_inner = _on_meta(source_inner, target_inner, from_host=origin is None)
     crosses = (origin is None) is not (destination is None)  # between host and device
     if crosses and not non_blocking:
+        if sync_debug.mode and target.numel():
+            sync_debug.synchronizing()
         device_asserts.check(destination or origin)  # type: ignore[arg-type]
     elif origin is not None:
         source_inner = _as_integer(source_inner, target.dtype)
@@ -154,6 +156,8 @@ def _to_host(
     if source._inner.is_meta:
         raise no_values("Copying to the host")
     if not non_blocking:
+        if sync_debug.mode and source.numel():
+            sync_debug.synchronizing()
         device_asserts.check(source._device)
     values = _as_integer(source._inner, options.get("dtype"))
     inner: torch.Tensor = torch.ops.aten._to_copy.default(values, device=where, **options)
@@ -189,6 +193,7 @@ def local_scalar_dense(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """``.item()``: one element to the host."""
     source = usable(args[0])
     graph_capture.forbid_wait((here.host.streams[source._device],))
+    sync_debug.synchronizing()
     if source._inner.is_meta:
         answer = next(thread.answers, None)
         if answer is None:

@@ -172,8 +172,8 @@ LAUNCHES_NOTHING = frozenset((
 """Ops that allocate memory or change a tensor's metadata, and launch no kernel."""
 
 SYNCHRONISES = frozenset((
-    "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "bincount", "equal",
-    "repeat_interleave", "histc", "_linalg_check_errors", "nonzero_numpy", "_local_scalar_dense", "is_nonzero",
+    "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "bincount", "equal", "allclose",
+    "_linalg_check_errors", "nonzero_numpy", "_local_scalar_dense", "is_nonzero",
 ))  # fmt: skip
 """Ops whose result's shape or value the host needs, so that it waits for the device (a copy and cudaStreamSynchronize
 in their CUDA sources)."""

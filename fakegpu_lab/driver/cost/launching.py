@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.base import graph_capture
+from fakegpu_lab.driver.base import graph_capture, sync_debug
 from fakegpu_lab.driver.cost.work import LARGE, nbytes_of, read_by, streaming
 from fakegpu_lab.hardware.time.clock import here, launch, synchronised
 from fakegpu_lab.hardware.time.happens_before import merge
@@ -65,6 +65,7 @@ def launched(
         ns, flops, moved, share = (estimate or streaming)(device, args, result, nbytes)
         launch(host, stream, ns, share, flops, moved)
     if op.synchronises:
+        sync_debug.synchronizing()
         wait(device, f"torch.{op.name}, whose result the host must know", stream)
 
 

@@ -17,12 +17,13 @@ from fakegpu_lab.driver.base import cuda_messages
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, share, wrap
+from fakegpu_lab.driver.copies import hidden_waits
 from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.cost.op import Op
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
 from fakegpu_lab.driver.dispatch import flat_plans, general_path, result_fixes, sparse
 from fakegpu_lab.driver.meta import no_values
-from fakegpu_lab.driver.placement import dtypes
+from fakegpu_lab.driver.placement import determinism, dtypes
 from fakegpu_lab.driver.placement.memory_preflight import HARMLESS, SMALL, reserve
 from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
 from fakegpu_lab.hardware.buffer import Buffer
@@ -76,11 +77,13 @@ def _make_plan(func: Any) -> Plan:
     if func in sparse.QUERIES:
         return sparse.QUERIES[func]
     op = result_fixes.prepare(Op(func))
-    return sparse.adopting_new_parts(op, dtypes.with_dtype_checks(op, device_asserts.with_assert_checks(op, _plan(op))))
+    checked = dtypes.with_dtype_checks(op, device_asserts.with_assert_checks(op, _plan(op)))
+    alerting = determinism.with_alerts(op, hidden_waits.with_waits(op, checked))
+    return sparse.adopting_new_parts(op, alerting)
 
 
 def forget() -> None:
-    """Drop all plans: they depend on the machine."""
+    """Drop all plans: they depend on the machine, and on `torch.use_deterministic_algorithms`."""
     _plans.clear()
 
 

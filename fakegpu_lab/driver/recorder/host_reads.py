@@ -25,6 +25,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.copies import pinned_memory
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.time.happens_before import HOST, Use
+from fakegpu_lab.hardware.time.recorder import UNKNOWN_NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,7 +158,7 @@ def _report(filling: _Filling, name: str, args: Any, frame: Any, is_write: bool)
     try:
         recorder = filling.device.timeline.recorder
         while recorder is not None:
-            use = Use(HOST, filling.use.end, recorder.notes[recorder.note(host)])
+            use = Use(HOST, filling.use.end, recorder.notes.get(recorder.note(host), UNKNOWN_NOTE))
             kind = "write after write" if is_write else "read after write"
             recorder.race(kind, filling.device.index, filling.use, use)
             recorder = recorder.outer

@@ -9,7 +9,7 @@ from torch import _tensor_str
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.autograd import backward, gradient_lock
-from fakegpu_lab.driver.base import cuda_messages
+from fakegpu_lab.driver.base import cuda_messages, sync_debug
 from fakegpu_lab.driver.base.device_memory import storage_bytes
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor
 from fakegpu_lab.driver.copies.transfer import count_copy, no_values, usable
@@ -97,6 +97,7 @@ def repr_(self: FakeCudaTensor, *, tensor_contents: str | None = None) -> str:
         return f"<tensor of shape {tuple(self.shape)} on a GPU that is gone: {self._device.retired}>"
     inner = self._inner
     if not inner.is_meta and inner.numel():
+        sync_debug.synchronizing()
         count_copy(self._device, None, storage_bytes(inner))
     prefix = "tensor(" if type(self) in (FakeCudaTensor, SparseCudaTensor) else f"{type(self).__name__}("
     with torch._C.DisableTorchFunction(), torch.no_grad():
@@ -159,9 +160,27 @@ def tolist(self: FakeCudaTensor) -> Any:
     """`Tensor.tolist`: one copy to the host."""
     if usable(self)._inner.is_meta:
         raise no_values("tolist()")
+    if self.numel():
+        sync_debug.synchronizing()
     device_asserts.check(self._device)
     count_copy(self._device, None, self._inner.nbytes)
     return self._inner.tolist()
+
+
+def setitem(self: FakeCudaTensor, index: Any, value: Any) -> None:
+    """``x[index] = value``; with a mask or indices, a number stays on the host (python_variable_indexing.cpp)."""
+    if value.__class__ in (int, float, bool) and _has_tensor(index):
+        value = torch.tensor(value, dtype=self.dtype, device="cpu")
+    _base_setitem(self, index, value)
+
+
+def _has_tensor(index: Any) -> bool:
+    if index.__class__ is tuple:
+        return any(isinstance(part, torch.Tensor) for part in index)
+    return isinstance(index, torch.Tensor)
+
+
+_base_setitem: Any = torch._C.TensorBase.__setitem__
 
 
 def is_cuda(self: FakeCudaTensor) -> bool:
@@ -204,6 +223,7 @@ def _methods() -> dict[str, Any]:
         "__cuda_array_interface__": dlpack.cuda_array_interface,
         "__dlpack__": dlpack.dlpack,
         "tolist": tolist,
+        "__setitem__": setitem,
         "untyped_storage": storage.untyped_storage,
         "__reduce_ex__": serialization.reduce_ex,
         "__deepcopy__": serialization.deepcopy,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.asserts import device_asserts
-from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base import current, sync_debug
 from fakegpu_lab.driver.base.device_memory import resize_bytes, take_bytes
 from fakegpu_lab.driver.base.metadata import sync_metadata
 from fakegpu_lab.driver.base.privateuse1 import CUDA_DEVICES
@@ -104,6 +104,7 @@ class DeviceStorage(torch.UntypedStorage):
         if isinstance(index, slice):
             return adopt(_Base.__getitem__(self, index), self._buffer, self._start + index.indices(self.nbytes())[0])
         _need_values(self)
+        sync_debug.synchronizing()
         transfer.count_copy(device, None, 1)
         return _Base.__getitem__(self, index)
 
@@ -182,6 +183,8 @@ def copy_(self: torch.UntypedStorage, source: Any, non_blocking: bool | None = N
     origin = _usable(source) if isinstance(source, DeviceStorage) else None
     if destination is None and origin is None:
         return _base_copy(self, source, bool(non_blocking))  # type: ignore[no-any-return]
+    if (destination is None or origin is None) and not non_blocking:
+        sync_debug.synchronizing()
     if _is_meta(source):
         if not _is_meta(self):
             raise transfer.no_values("Copying to the host")

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fakegpu_lab.driver.torch_cuda import accelerator, comm, facades, generators, graphs, history, memory, streams
+from fakegpu_lab.driver.torch_cuda import (
+    accelerator,
+    comm,
+    debug_modes,
+    facades,
+    generators,
+    graphs,
+    history,
+    memory,
+    streams,
+)
 from fakegpu_lab.driver.torch_cuda.cuda_build import cudart, flags, unsupported, versions
 from fakegpu_lab.driver.torch_cuda.devices import (
     current_device,
@@ -28,7 +38,7 @@ if TYPE_CHECKING:
 
 _SUBJECTS = (
     unsupported, lifecycle, versions, flags, current_device, properties, memory, history, streams, generators, graphs,
-    cudart, comm, accelerator, device_type, facades, tensor_types, default_type,
+    cudart, comm, accelerator, debug_modes, device_type, facades, tensor_types, default_type,
 )  # fmt: skip
 
 

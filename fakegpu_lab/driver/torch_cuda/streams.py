@@ -15,7 +15,7 @@ import torch
 import torch.cuda.streams
 
 from fakegpu_lab.driver.asserts import device_asserts
-from fakegpu_lab.driver.base import cuda_messages, current, graph_capture
+from fakegpu_lab.driver.base import cuda_messages, current, graph_capture, sync_debug
 from fakegpu_lab.driver.cost.launching import wait
 from fakegpu_lab.driver.torch_cuda.devices.lifecycle import require
 from fakegpu_lab.hardware.time.clock import CALL_NS, await_mark, here, query, record, synchronised
@@ -151,6 +151,7 @@ class CudaStreamBase(torch._C.Stream):
     def synchronize(self) -> None:
         """Wait until all work is done."""
         device, queue = _queue_of(self)
+        sync_debug.synchronizing()
         wait(device, "Stream.synchronize", queue)
         device_asserts.check(device)
 

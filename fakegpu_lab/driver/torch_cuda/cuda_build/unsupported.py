@@ -70,19 +70,10 @@ _REFUSED = {
 }  # fmt: skip
 
 
-def set_sync_debug_mode(mode: int) -> None:
-    """Remember the mode, which has no effect: synchronising calls do not warn or fail yet."""
-    global _sync_debug_mode
-    if mode not in (0, 1, 2):
-        raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
-    _sync_debug_mode = mode
-
-
 class AllocatorState:
     """``_cuda_CUDAAllocator_AllocatorState``, a checkpoint of a graph's memory; inductor imports the name."""
 
 
-_sync_debug_mode = 0
 _cudnn: dict[str, Any] = {"benchmark_limit": 10, "empty_cache": True}
 
 
@@ -98,8 +89,6 @@ FUNCTIONS: dict[str, Any] = {name: refuse(what) for what, names in _REFUSED.item
     "_cuda_tunableop_is_enabled": lambda: False,
     "_cuda_tunableop_tuning_is_enabled": lambda: False,
     "_cuda_record_untuned_is_enabled": lambda: False,
-    "_cuda_set_sync_debug_mode": set_sync_debug_mode,
-    "_cuda_get_sync_debug_mode": lambda: _sync_debug_mode,
     "_cuda_getCurrentBlasHandle": lambda: 0x5700_0000_0000,
     "_cuda_getCurrentSolverHandle": lambda: 0x5700_0000_1000,
     "_cuda_getCublasWorkspaceSize": _workspace_bytes,
@@ -115,8 +104,6 @@ FUNCTIONS: dict[str, Any] = {name: refuse(what) for what, names in _REFUSED.item
 
 def install(patches: Patches) -> None:
     """Let the dummy classes of a CPU build raise the same errors."""
-    global _sync_debug_mode
-    _sync_debug_mode = 0
     _cudnn.update(benchmark_limit=10, empty_cache=True)
     patches.set(torch._C._MemPool, "__new__", staticmethod(refuse(_POOLS)))
     if hasattr(torch.accelerator, "Graph"):  # since 2.13
