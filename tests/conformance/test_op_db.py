@@ -48,11 +48,21 @@ UNDEFINED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empt
 DRAWS: list[int] = []
 """What was drawn from a device's generator: many entries restore its state before they return."""
 
-FLOAT_SUMS = {"nn.functional.linear_cross_entropy.chunked_none"}
-"""In bfloat16, CUDA adds up in float32 (`mm` with `out_dtype`), which the CPU has not: compared with its float32."""
+FLOAT_FORWARD = {"grid_sampler_2d", "grid_sampler_3d", "nn.functional.grid_sample"}
+"""In bfloat16, CUDA computes the results of these in float32, and only their gradients as the CPU does."""
 
-FLOAT_STATISTICS = {"native_batch_norm", "native_layer_norm"}
-"""In half precision, CUDA's statistics are float32, the CPU's of the input's dtype."""
+IN_FLOAT = {
+    *FLOAT_FORWARD,
+    "_batch_norm_with_update",
+    "_native_batch_norm_legit",
+    "native_batch_norm",
+    "native_layer_norm",
+    "nn.functional.batch_norm",
+    "nn.functional.instance_norm",
+    "nn.functional.layer_norm",
+    "nn.functional.linear_cross_entropy.chunked_none",
+}
+"""In bfloat16, CUDA computes these in float32, where the CPU rounds on the way: compared with the CPU's float32."""
 
 COMPLEX = {
     "nanmean": lambda x, *args, **kwargs: without_nan(x).sum(*args, **kwargs) / (~x.isnan()).sum(*args, **kwargs),
@@ -161,7 +171,7 @@ def compare(op: OpInfo, sample: Any, dtype: torch.dtype, gradients: bool) -> Non
         there = (moved(sample.input), *tree_map(lambda v: moved(v) if v is sample.input else v, inputs[1:]))
     else:
         there = tree_map(moved, inputs)
-    wider = dtype not in op.dtypes or (name in FLOAT_SUMS and dtype is torch.bfloat16)
+    wider = dtype not in op.dtypes or (name in IN_FLOAT and dtype is torch.bfloat16)
     here: Any = inputs
     originals: dict[int, torch.Tensor] = {}
     if wider:
@@ -177,9 +187,11 @@ def compare(op: OpInfo, sample: Any, dtype: torch.dtype, gradients: bool) -> Non
             assert_close(other.detach().cpu(), one.detach(), dtype)
     else:
         values = name not in UNDEFINED and not drew
-        check(expected, actual, dtype, values=values, wider=wider or name in FLOAT_STATISTICS)
+        check(expected, actual, dtype, values=values, wider=wider)
     if not (gradients and differentiable(expected)):
         return
+    if wider and name in FLOAT_FORWARD:
+        expected, originals, wider = op(inputs[0], *inputs[1], **inputs[2]), {}, False
     total(differentiable(expected)).backward()
     total(differentiable(actual)).backward()
     for original, copy in moved.copies.values():

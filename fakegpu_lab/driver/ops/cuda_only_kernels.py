@@ -13,9 +13,10 @@ from torch.utils._pytree import tree_map
 
 from fakegpu_lab.driver.base.half_precision import HALVES
 from fakegpu_lab.driver.ops import sync_batch_norm
+from fakegpu_lab.driver.ops.rounded_once import into, rounding_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from fakegpu_lab.driver.cost.op import Op
 
@@ -62,7 +63,9 @@ def kernel(op: Op, call: Kernel) -> Kernel:
         return _conjugating(call)
     name = op.name if overload in ("", "out") else f"{op.name}.{overload.removesuffix('_out')}"
     widened = _WIDENED.get(name)
-    return _widening(call, op.written, *widened) if widened is not None else call
+    if widened is None:
+        return call
+    return rounding_once(call, *widened, position=op.tensors[0], written=op.written)
 
 
 def _conjugating(call: Kernel) -> Kernel:
@@ -81,33 +84,6 @@ def _conjugating(call: Kernel) -> Kernel:
 
 def _resolved(value: Any) -> Any:
     return value.resolve_conj().resolve_neg() if isinstance(value, torch.Tensor) else value
-
-
-def _widening(call: Kernel, written: tuple[str, ...], narrow: Collection[torch.dtype], wide: torch.dtype) -> Kernel:
-    """`call`, with operands of the dtypes `narrow` widened to `wide` and results rounded back."""
-
-    def widening(*args: Any, **kwargs: Any) -> Any:
-        operands = [v for v in (*args, *kwargs.values()) if isinstance(v, torch.Tensor) and v.dtype in narrow]
-        if not operands or operands[0].dtype is wide:
-            return call(*args, **kwargs)
-        dtype = operands[0].dtype
-
-        def widen(value: Any) -> Any:
-            return value.to(wide) if isinstance(value, torch.Tensor) and value.dtype is dtype else value
-
-        def narrowed(value: Any) -> Any:
-            return value.to(dtype) if isinstance(value, torch.Tensor) and value.dtype is wide else value
-
-        wider = [widen(value) for value in args]
-        results = tree_map(narrowed, call(*wider, **{name: widen(value) for name, value in kwargs.items()}))
-        if not written:
-            return results
-        targets = [kwargs[name] for name in written if name in kwargs] or [args[0]]
-        for target, result in zip(targets, results if isinstance(results, tuple) else (results,), strict=True):
-            _into(target, result)
-        return results
-
-    return widening
 
 
 def _without_layout(call: Kernel) -> Kernel:
@@ -165,7 +141,7 @@ def _addmm(
     if self.dtype not in (out_dtype, mat1.dtype):
         raise RuntimeError("self dtype must match either out_dtype or mat1 dtype")
     product = torch.addmm(self.to(out_dtype), mat1.to(out_dtype), mat2.to(out_dtype), beta=beta, alpha=alpha)
-    return product if out is None else _into(out, product)
+    return product if out is None else into(out, product)
 
 
 def _bmm(self: torch.Tensor, mat2: torch.Tensor, out_dtype: torch.dtype, out: torch.Tensor | None = None) -> Any:
@@ -189,13 +165,7 @@ def _baddbmm(
     _check_batches(batch1, batch2)
     _check_result(batch1.dtype, out_dtype, out)
     product = torch.baddbmm(self.to(out_dtype), batch1.to(out_dtype), batch2.to(out_dtype), beta=beta, alpha=alpha)
-    return product if out is None else _into(out, product)
-
-
-def _into(out: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
-    if out.shape != result.shape:
-        out.resize_(result.shape)
-    return out.copy_(result)
+    return product if out is None else into(out, product)
 
 
 def _check_matrices(left: tuple[str, torch.Tensor], right: tuple[str, torch.Tensor]) -> None:

@@ -19,11 +19,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base.device_memory import new, take_bytes
+from fakegpu_lab.driver.base.half_precision import SLOW_PRODUCTS
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.cost import matrix_products
 from fakegpu_lab.driver.cost.launching import kernel
 from fakegpu_lab.driver.cost.work import Work
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
+from fakegpu_lab.driver.ops.rounded_once import rounding_once
 from fakegpu_lab.driver.placement.memory_preflight import HARMLESS
 from fakegpu_lab.hardware.time.clock import here, launch
 
@@ -34,9 +36,9 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.cost.op import Op
 
 _ModeKey: Any = torch._C._TorchDispatchModeKey
-_linear: Callable[..., torch.Tensor] = torch._C._nn.linear
+_linear: Callable[..., torch.Tensor] = rounding_once(torch._C._nn.linear, SLOW_PRODUCTS)
 _fp32_precision: Callable[[str, str], str] = torch._C._get_fp32_precision_getter
-_mm: Callable[..., torch.Tensor] = torch._C._VariableFunctions.mm
+_mm: Callable[..., torch.Tensor] = rounding_once(torch._C._VariableFunctions.mm, SLOW_PRODUCTS)
 
 
 def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from fakegpu_lab.driver.base.half_precision import HALVES, SLOW_PRODUCTS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -64,6 +66,9 @@ def forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, settings: Sett
     """The output, (batch, heads, queries, width), and the logsumexp of rows, (batch, heads, queries), float32."""
     if q.is_meta:
         return q.new_empty((*q.shape[:3], v.shape[3])), q.new_empty(q.shape[:3], dtype=torch.float32)
+    if q.dtype in SLOW_PRODUCTS:
+        out, rows = forward(q.float(), k.float(), v.float(), None if bias is None else bias.float(), settings)
+        return out.to(q.dtype), rows
     keys, values = _repeated(q, k, v)
     if _by_cpu_kernel(q, keys, values, bias, settings):
         out, rows = _aten._scaled_dot_product_flash_attention_for_cpu(
@@ -95,6 +100,14 @@ def backward(
     if q.is_meta:
         grad_mask = torch.empty_like(bias) if needs_bias and bias is not None else None
         return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), grad_mask
+    if q.dtype in HALVES:  # the CPU's kernel for these is slow on every processor
+        mask = None if bias is None else bias.float()
+        dq, dk, dv, grad_mask = backward(
+            grad.float(), q.float(), k.float(), v.float(), mask, out.float(), rows, settings, needs_bias
+        )
+        if grad_mask is not None and bias is not None:
+            grad_mask = grad_mask.to(bias.dtype)
+        return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), grad_mask
     keys, values = _repeated(q, k, v)
     if _by_cpu_kernel(q, keys, values, bias, settings) and not needs_bias:
         grad = grad if grad.stride(-1) == 1 else grad.contiguous()

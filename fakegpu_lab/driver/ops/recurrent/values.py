@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver.base.half_precision import SLOW_PRODUCTS
 from fakegpu_lab.driver.base.tensor import inner_of
 
 if TYPE_CHECKING:
@@ -81,6 +82,15 @@ class Call:
 
 
 def _run(call: Call, source: Tensor, hidden: Tensor, cell: Tensor | None, weights: list[Tensor]) -> tuple[Tensor, ...]:
+    """The layer's results; in float32, rounded at the end, if the CPU is slow in the layer's dtype.
+
+    Simplified: a card rounds the hidden states of each step.
+    """
+    dtype = source.dtype
+    if dtype in SLOW_PRODUCTS:
+        wide = [tensor.float() for tensor in weights]
+        results = _run(call, source.float(), hidden.float(), None if cell is None else cell.float(), wide)
+        return tuple(result.to(dtype) for result in results)
     functions: Any = torch._VF
     function = {LSTM: functions.lstm, GRU: functions.gru, TANH: functions.rnn_tanh, RELU: functions.rnn_relu}[call.mode]
     states = (hidden, cell) if cell is not None else hidden
