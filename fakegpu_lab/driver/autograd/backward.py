@@ -36,6 +36,8 @@ def engine_run_backward(tensors: Any, grads: Any, *args: Any, **kwargs: Any) -> 
     with torch.autograd.set_multithreading_enabled(False):
         following, failed = node_streams.follow(tensors, grads), True
         try:
+            if following is not None:
+                following.begin()
             result = _engine_run_backward(tensors, grads, *args, **kwargs)
             failed = False
             return result

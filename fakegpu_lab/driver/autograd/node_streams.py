@@ -24,7 +24,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.time.clock import Mark, Stream, here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from fakegpu_lab.driver.base.stream_history import History
     from fakegpu_lab.hardware.device import Device
@@ -57,22 +57,23 @@ class Following:
         The node that runs.
     """
 
-    def __init__(self, streams: dict[Any, Stream]) -> None:
+    def __init__(self, streams: dict[Any, Stream], roots: list[tuple[Any, int, Any]]) -> None:
         self.node: Any = None
         self._streams = streams
+        self._roots = roots
         self._callers = dict(here.host.streams)
         self._ready: dict[Any, dict[int, _Ready]] = {}
         self._leaves: dict[Stream, None] = {}
         self._handles: list[Any] = []
         self._outer = _thread.following
 
-    def begin(self, roots: Iterable[tuple[Any, int, Any]]) -> None:
+    def begin(self) -> None:
         """Hook into the nodes; gradients of the roots come from the caller's streams."""
         _thread.following = self
         for node in self._streams:
             self._handles.append(node.register_prehook(self._before(node)))
             self._handles.append(node.register_hook(self._after(node)))
-        for node, slot, grad in roots:
+        for node, slot, grad in self._roots:
             if isinstance(grad, torch.Tensor):
                 self._add(grad, None, node, slot)
 
@@ -182,9 +183,7 @@ def follow(tensors: Any, grads: Any) -> Following | None:
     streams = _streams_of([node for node, _, _ in roots], histories)
     if all(stream is here.host.streams[current.device(stream.device)] for stream in streams.values()):
         return None
-    following = Following(streams)
-    following.begin(roots)
-    return following
+    return Following(streams, roots)
 
 
 def enter_current() -> None:
