@@ -347,6 +347,48 @@ def test_graphs_share_a_pool() -> None:
     assert kept[0][0].item() == 3
 
 
+def test_graphs_of_a_pool_overwrite_each_other() -> None:
+    """The first graph's intermediate is where the second graph's result is: fine in the order of the captures only."""
+    x = torch.ones(1 << 20, device="cuda")
+    kept: list[torch.Tensor] = []
+    first = captured(lambda: kept.append((x + 1).sum()))
+    second = captured(lambda: kept.append(x + 10), pool=first.pool())
+    first.replay()
+    second.replay()
+    total, out = kept
+    assert (total.item(), out[0].item()) == (2 << 20, 11)
+    first.replay()  # its x + 1 has been freed, and now it is `out`
+    assert (out == 2).all()
+    second.replay()
+    assert (total.item(), out[0].item()) == (2 << 20, 11)
+
+
+def test_graphs_of_different_pools_keep_their_values() -> None:
+    x = torch.ones(1 << 20, device="cuda")
+    kept: list[torch.Tensor] = []
+    first = captured(lambda: kept.append((x + 1).sum()))
+    second = captured(lambda: kept.append(x + 10))
+    second.replay()
+    first.replay()
+    assert kept[1][0].item() == 11
+
+
+def test_a_result_that_was_deleted_is_overwritten_where_a_graph_still_reads_it() -> None:
+    """As on a card, the second graph reads at the first one's address, where the third one writes."""
+    x = torch.ones(1 << 20, device="cuda")
+    kept: list[torch.Tensor] = []
+    first = captured(lambda: kept.append(x + 1))
+    second = captured(lambda: kept.append(kept[0][:4] * 2), pool=first.pool())
+    del kept[0]
+    third = captured(lambda: kept.append(x + 100), pool=first.pool())
+    first.replay()
+    second.replay()
+    assert kept[0].tolist() == [4] * 4
+    third.replay()
+    second.replay()
+    assert kept[0].tolist() == [202] * 4
+
+
 # --------------------------------------------------------------------------- errors
 
 UNSUPPORTED = "operation not permitted when stream is capturing"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -100,6 +101,39 @@ def test_packed_sequences_train() -> None:
         packed = nn.utils.rnn.pack_padded_sequence(source, torch.tensor([6, 4, 2]))
         model(packed)[0].data.square().sum().backward()
     torch.testing.assert_close(y.grad.cpu(), x.grad)
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_frozen_weights_pass_the_gradient_on(kind: type[nn.RNNBase]) -> None:
+    host = kind(5, 7, num_layers=2).requires_grad_(False)
+    device = copy.deepcopy(host).cuda()
+    x = torch.randn(3, 4, 5)
+    y = x.cuda().requires_grad_()
+    x.requires_grad_()
+    host(x)[0].square().sum().backward()
+    device(y)[0].square().sum().backward()
+    torch.testing.assert_close(y.grad.cpu(), x.grad)
+    assert all(parameter.grad is None for parameter in device.parameters())
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("frozen", [True, False])
+def test_no_gradient_at_all_reaches_a_layer(frozen: bool) -> None:
+    class Stop(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> None:  # type: ignore[override]
+            return None
+
+    layer = nn.LSTM(5, 7).cuda().requires_grad_(not frozen)
+    x = torch.randn(3, 4, 5, device="cuda", requires_grad=True)
+    Stop.apply(layer(x)[0]).sum().backward()
+    assert x.grad is None
+    assert all(parameter.grad is None or not parameter.grad.any() for parameter in layer.parameters())
 
 
 @pytest.mark.usefixtures("machine")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import nn
 
 from tests.ranks.conftest import on_ranks
@@ -170,6 +171,34 @@ def test_tensor_parallel(alone: list[torch.Tensor]) -> None:
 
     for found in on_ranks(4, program):
         equal(found, alone)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_on_sharded_heads_takes_the_fused_kernel(causal: bool) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    heads = [torch.randn(2, 4, 128, 32, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+
+    def gradients(query: Any, key: Any, value: Any) -> list[Any]:
+        out = F.scaled_dot_product_attention(query, key, value, is_causal=causal)
+        out.square().sum().backward()
+        return [out.detach(), query.grad, key.grad, value.grad]
+
+    def program() -> tuple[str, int, list[torch.Tensor]]:
+        mesh = init_device_mesh("cuda", (2,))
+        sharded = [distribute_tensor(one.cuda(), mesh, [Shard(1)]).requires_grad_() for one in heads]
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        out = F.scaled_dot_product_attention(*sharded, is_causal=causal)
+        peak = torch.cuda.max_memory_allocated() - before
+        return str(out.grad_fn), peak, [one.full_tensor().cpu() for one in gradients(*sharded)]
+
+    expected = gradients(*(one.clone().requires_grad_() for one in heads))
+    for node, peak, found in on_ranks(2, program):
+        assert "ScaledDotProductEfficientAttention" in node
+        assert peak < 2 * 2 * 128 * 128 * 4  # bytes of one shard's scores, which the math kernel keeps
+        torch.testing.assert_close(found, expected)
 
 
 def test_fsdp_and_tensor_parallel_on_a_mesh_of_two_dimensions(alone: list[torch.Tensor]) -> None:

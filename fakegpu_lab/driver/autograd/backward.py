@@ -1,4 +1,4 @@
-"""Backward in the calling thread, and the devices of gradients.
+"""Backward in the calling thread, on the streams of `node_streams`, and the devices of gradients.
 
 The engine would start a thread for the device and asserts on its index there; PrivateUse1 with a Python guard has
 none. Running in the caller's thread is also what makes the order of kernels the same in every run.
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.autograd import graph
 
-from fakegpu_lab.driver.autograd import gradient_lock
+from fakegpu_lab.driver.autograd import gradient_lock, node_streams
 from fakegpu_lab.driver.base import cuda_messages, native_answers
 from fakegpu_lab.driver.base.privateuse1 import NAME, as_cuda_device
 
@@ -37,10 +37,15 @@ def engine_run_backward(tensors: Any, grads: Any, *args: Any, **kwargs: Any) -> 
     )
     multithreading = _is_multithreading()
     backward = object()
+    following, failed = node_streams.follow(tensors, grads), True
     try:
         gradient_lock.begin(backward)
         _set_multithreading(False)
-        return _engine_run_backward(tensors, grads, *args, **kwargs)
+        if following is not None:
+            following.begin()
+        result = _engine_run_backward(tensors, grads, *args, **kwargs)
+        failed = False
+        return result
     except RuntimeError as failure:
         if NAME not in str(failure):
             raise
@@ -50,6 +55,8 @@ def engine_run_backward(tensors: Any, grads: Any, *args: Any, **kwargs: Any) -> 
         raise
     finally:
         _set_multithreading(multithreading)
+        if following is not None:
+            following.end(failed=failed)
         gradient_lock.end(backward)
 
 
@@ -64,21 +71,23 @@ def _beside(grad: torch.Tensor, where: torch.device, what: str) -> torch.Tensor:
 
 
 def register_hook(self: torch.Tensor, hook: Any) -> Any:
-    """`Tensor.register_hook`, on a device: a gradient that the hook moves to another card is noticed.
+    """`Tensor.register_hook`, on a device: runs on its node's stream; a gradient that moves to another card is noticed.
 
     C++ compares the types of the gradient before and after a hook, but not two cards; on CUDA the node that goes on
     with it then returns an invalid gradient (engine.cpp, validate_outputs). Noticed while the tensor itself is alive.
     """
-    if self.grad_fn is None:
+    if not self.is_cuda:
         return _register_hook(self, hook)
     watched_tensor = weakref.ref(self)
 
     @functools.wraps(hook)
     def watched(grad: torch.Tensor) -> Any:
+        node_streams.enter_current()
         result = hook(grad)
-        tensor = watched_tensor()
-        if tensor is not None and isinstance(result, torch.Tensor) and result.device != grad.device:
-            _watch(tensor.grad_fn)
+        if isinstance(result, torch.Tensor) and result.device != grad.device:
+            node = getattr(watched_tensor(), "grad_fn", None)
+            if node is not None:
+                _watch(node)
         return result
 
     return _register_hook(self, watched)

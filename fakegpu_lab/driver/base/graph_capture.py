@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fakegpu_lab.driver.base import cuda_messages
 from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
 from fakegpu_lab.hardware.buffer import Buffer
-from fakegpu_lab.hardware.time.clock import CALL_NS, Mark, here
+from fakegpu_lab.hardware.time.clock import CALL_NS, Mark, await_mark, here, record
 from fakegpu_lab.hardware.time.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -177,7 +177,20 @@ def captured_event() -> RuntimeError:
     )
 
 
-def wait_for_mark(queue: Stream, mark: Mark | None) -> None:
+def mark(stream: Stream) -> Mark:
+    """Record an event on a stream, captured or not."""
+    return record(here.host, stream) if stream.capture is None else stream.capture.mark(stream)
+
+
+def wait(stream: Stream, mark: Mark | None) -> None:
+    """Make a stream wait for an event; for none, if it was never recorded."""
+    if stream.capture is not None or isinstance(mark, CapturedMark):
+        _wait_captured(stream, mark)
+    elif mark is not None:
+        await_mark(here.host, stream, mark)
+
+
+def _wait_captured(queue: Stream, mark: Mark | None) -> None:
     """Make a stream wait for an event, where at least one of them belongs to a capture; then both do."""
     if mark is None:
         return

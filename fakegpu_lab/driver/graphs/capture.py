@@ -3,9 +3,6 @@
 During a capture, `run` stands in front of the dispatch path. On CUDA, ops do not run during a capture. Here they are
 computed, because the code that follows may look at their results; at the end of the capture, memory from before gets
 its old values back, and memory allocated in the capture is set to zero (on a card its values are undefined).
-
-Simplified: if memory is freed in the capture and reused for another tensor of the pool, the first tensor keeps its
-values.
 """
 
 from __future__ import annotations
@@ -20,6 +17,7 @@ from fakegpu_lab.driver.base.graph_capture import Capture
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, inner_of, wrap_view
 from fakegpu_lab.driver.cost.op import Op
 from fakegpu_lab.driver.dispatch import dispatcher
+from fakegpu_lab.driver.graphs.pool_memory import PoolMemory
 from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.time.clock import Stream, here
@@ -73,6 +71,7 @@ class GraphCapture(Capture):
     def __init__(self, device: Device, origin: Stream, pool: PoolId) -> None:
         super().__init__(device, origin, pool, lambda host: recording.notes[recording.note(host)])
         self.steps: list[Step] = []
+        self.memory = PoolMemory(device, pool)
         self._before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._made: dict[int, torch.UntypedStorage] = {}
         self._inside = False
@@ -93,6 +92,7 @@ class GraphCapture(Capture):
             self._inside = False
         if len(self.nodes) == before:
             return result
+        self._use(op, args, kwargs)
         own = {id(tensor) for tensor in given}
         known = {_storage(tensor).data_ptr() for tensor in given if _has_values(tensor)}
         results = []
@@ -102,6 +102,8 @@ class GraphCapture(Capture):
             results.append(torch.ops.aten.alias.default(inner_of(tensor)))
             if _has_values(tensor) and (address := _storage(tensor).data_ptr()) not in known:
                 self._made.setdefault(address, _storage(tensor))
+                if tensor.__class__ is FakeCudaTensor:
+                    self.memory.use(tensor, writes=True)
         stream = here.host.streams[self.device].id
         inference = torch.is_inference_mode_enabled()
         self.steps.append(Step(func, types, step_args, step_kwargs, results, stream, inference))
@@ -143,6 +145,14 @@ class GraphCapture(Capture):
                     address = storage.data_ptr()
                     if address and address not in self._before and address not in self._made:
                         self._before[address] = storage, _clone(storage)
+
+    def _use(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note the memory of the pool that the op's arguments have."""
+        for name, value in [*zip(op.arguments, args, strict=False), *kwargs.items()]:
+            writes = name in op.written or name in _WRITES_UNDECLARED
+            for tensor in tensors_of(value):
+                if tensor.__class__ is FakeCudaTensor and _has_values(tensor):
+                    self.memory.use(tensor, writes=writes)
 
     def put_back(self) -> None:
         """Undo the computations of the capture."""
@@ -221,5 +231,6 @@ def end(capture: GraphCapture) -> None:
         recording.intercept(None)
     if not capture.valid:
         raise graph_capture.invalidated()
+    capture.memory.share()
     if unjoined:
         raise cuda_messages.capture_error("cudaErrorStreamCaptureUnjoined", "capturing stream has unjoined work")

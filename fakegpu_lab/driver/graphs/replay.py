@@ -45,6 +45,7 @@ def replay(capture: GraphCapture) -> None:
     if isinstance(around, GraphCapture):  # a child graph
         around.add(stream, *capture.nodes)
         around.steps += capture.steps
+        around.memory.include(capture.memory)
         return
     if not current.meta():
         _compute(capture)
@@ -106,6 +107,8 @@ def _compute(capture: GraphCapture) -> None:
                         _do(step)
                 else:
                     _do(step)
+            with torch.inference_mode(False):
+                capture.memory.overwrite()
         finally:
             host.streams[device] = stream
             host.now = now

@@ -15,10 +15,10 @@ import torch
 import torch.cuda.streams
 
 from fakegpu_lab.driver.asserts import device_asserts
-from fakegpu_lab.driver.base import cuda_messages, current, graph_capture, sync_debug
+from fakegpu_lab.driver.base import cuda_messages, current, graph_capture, stream_history, sync_debug
 from fakegpu_lab.driver.cost.launching import wait
 from fakegpu_lab.driver.torch_cuda.devices.lifecycle import require
-from fakegpu_lab.hardware.time.clock import CALL_NS, await_mark, here, query, record, synchronised
+from fakegpu_lab.hardware.time.clock import CALL_NS, here, query, synchronised
 
 if TYPE_CHECKING:
     import types
@@ -78,7 +78,7 @@ def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
     require()
     device = current.device(device_index)
     current.thread.index = device.index
-    here.host.streams[device] = _queue(stream_id, device)
+    stream_history.make_current(device, _queue(stream_id, device))
 
 
 def _queue(stream_id: int, device: Device) -> Stream:
@@ -227,15 +227,11 @@ class CudaEventBase(torch._C.Event):
                 f"Event device {self._device_index} does not match recording stream's device {stream.device_index}."
             )
         queue = _queue_of(stream)[1]
-        self._mark = record(here.host, queue) if queue.capture is None else queue.capture.mark(queue)
+        self._mark = graph_capture.mark(queue)
 
     def wait(self, stream: torch.Stream) -> None:  # type: ignore[override]
         """Make work queued on the stream from now on wait for the event."""
-        mark, queue = self._mark, _queue_of(stream)[1]
-        if queue.capture is not None or isinstance(mark, graph_capture.CapturedMark):
-            graph_capture.wait_for_mark(queue, mark)
-        elif mark is not None:
-            await_mark(here.host, queue, mark)
+        graph_capture.wait(_queue_of(stream)[1], self._mark)
 
     def query(self) -> bool:
         """Whether the work before the event is done."""
@@ -313,6 +309,7 @@ def install(patches: Patches) -> None:
     """Patch the classes in both modules that have them."""
     global _event_numbers
     _next_in_pool.clear()
+    stream_history.forget()
     _event_numbers = itertools.count(1)
     torch_streams = torch.cuda.streams
     for name in ("Stream", "ExternalStream", "Event"):

@@ -53,7 +53,7 @@ def to_peer(host: Host, source: Device, target: Device, nbytes: int) -> None:
     before = max(from_.end, to.end)
     start = max(host.now, before, source.copy_engines["d2h"], target.copy_engines["h2d"])
     end = start + ns
-    merge(from_.seen, {**to.seen, to: before})
+    merge(from_.seen, {**to.seen, to: end})  # the copy, which is on both streams, included
     merge(to.seen, {**from_.seen, from_: end})
     from_.end = to.end = source.copy_engines["d2h"] = target.copy_engines["h2d"] = end
     recorder = source.timeline.recorder

@@ -2,8 +2,10 @@
 
 torch chooses a fused kernel only for device types that it knows (`_fused_sdp_choice_stub`); for PrivateUse1 it would
 take the math path. So this function is registered above autograd. It follows
-aten/src/ATen/native/transformers/attention.cpp: `choice` selects the kernel, `kernels` has the fused ones. Inside
-`torch.func` transforms it takes the math path.
+aten/src/ATen/native/transformers/attention.cpp: `choice` selects the kernel, `kernels` has the fused ones. As there,
+the choice does not depend on the class of the tensors: a DTensor or a tensor under `torch.func.grad` takes the same
+kernel, and so has no forward-mode derivative where a plain one has none. Inside `torch.vmap`, C++ decomposes the
+function first, and it takes the math path.
 """
 
 from __future__ import annotations
@@ -43,8 +45,7 @@ def scaled_dot_product_attention(
     """``aten::scaled_dot_product_attention`` on a device, differentiable."""
     _validate(query, key, value, attn_mask)
     params = Params(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
-    ours = all(t is None or t.__class__ is FakeCudaTensor for t in params[:4])
-    backend = choice.choose(params) if ours else MATH
+    backend = choice.choose(params)
     mask = _additive(attn_mask, query.dtype)
     if backend == MATH:
         return math(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa)

@@ -174,7 +174,8 @@ def backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     weights, mask = named["weight"], named["output_mask"]
     grads = [named.get(name) for name in ("grad_output", "grad_hy", "grad_cy")]
     if all(grad is None for grad in grads):
-        return None, None, None, [None] * len(weights)
+        # On a card the weights get no gradients either, but a list that goes to C++ cannot hold None.
+        return None, None, None, [torch.zeros_like(weight) for weight in weights] if mask[3] else []
     if not call.train:
         raise RuntimeError("cudnn RNN backward can only be called in training mode")
     missing = _missing_gradients(device, call, grads)
@@ -192,7 +193,7 @@ def backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for grad, buffer, wanted in zip(grad_inputs, buffers, mask, strict=False)
     ]
     del missing, copied, buffers
-    wrapped_weights: list[Any] = [None] * len(weights)
+    wrapped_weights: list[Any] = []  # empty if all weights are frozen, as in RNN.cpp
     if mask[3]:
         wrapped_weights = weight_gradients(device, named, call, grad_weights)
     del workspace
