@@ -551,3 +551,23 @@ def test_a_capture_does_not_outlive_its_machine() -> None:
     lab.enable("a100", memory="4GiB")
     assert torch.ones(2, device="cuda").sum().item() == 2
     assert not torch.cuda.is_current_stream_capturing()
+
+
+def test_in_a_cuda_build_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the base is a class of C++'s, which makes its objects itself."""
+    lab.disable()
+    theirs = torch.cuda.CUDAGraph
+    monkeypatch.setattr(torch._C, "_CUDAGraph", torch._C.DispatchKeySet)
+    lab.enable("a100")
+    x = torch.zeros(3, device="cuda")
+    results = []
+    graph = captured(lambda: results.append(x + 1))
+    x.fill_(5)
+    graph.replay()
+    assert results[0].tolist() == [6, 6, 6]
+    assert type(graph) is torch.cuda.CUDAGraph is torch.cuda.graphs.CUDAGraph
+    assert isinstance(theirs(), torch.cuda.CUDAGraph)  # for `from torch.cuda import CUDAGraph`
+    assert graph.pools() == [graph.pool()]
+    lab.disable()
+    assert torch.cuda.CUDAGraph is torch.cuda.graphs.CUDAGraph is theirs
+    lab.enable("a100")  # for the fixtures
