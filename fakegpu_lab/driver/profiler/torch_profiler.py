@@ -11,8 +11,10 @@ above them (schedules, tables, averages, traces) is torch's own.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +29,7 @@ from fakegpu_lab.hardware.time.clock import CALL_NS, here
 from fakegpu_lab.hardware.time.recorder import Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from fakegpu_lab.driver.base.patches import Patches
     from fakegpu_lab.hardware.time.clock import Host, Stream
@@ -37,6 +39,7 @@ _mark: Any = torch._C._profiler._RecordFunctionFast
 _CUDA = ProfilerActivity.CUDA
 _scripting: Any = torch.jit.is_scripting  # type: ignore[attr-defined]
 _UNLIMITED = 1 << 62
+_LOG_LEVEL = "KINETO_LOG_LEVEL"
 
 
 class _Legacy(set[ProfilerActivity]):
@@ -240,6 +243,19 @@ def _of_the_host(activities: Iterable[ProfilerActivity]) -> set[ProfilerActivity
     return (set(activities) - {_CUDA}) | {ProfilerActivity.CPU}
 
 
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """In a CUDA build, Kineto looks for cards when it is first used, and would print an error: there are none."""
+    if _LOG_LEVEL in os.environ:
+        yield
+        return
+    os.environ[_LOG_LEVEL] = "5"
+    try:
+        yield
+    finally:
+        os.environ.pop(_LOG_LEVEL, None)
+
+
 def install(patches: Patches) -> None:
     """Patch what torch/autograd/profiler.py calls, and the annotations that need no profiler."""
     originals: Any = profiler
@@ -265,10 +281,12 @@ def install(patches: Patches) -> None:
     def prepare_(config: Any, activities: Any, **kwargs: Any) -> None:
         if kwargs.get("activity_filter"):
             kwargs["activity_filter"] = {k: v for k, v in kwargs["activity_filter"].items() if k is not _CUDA}
-        prepare(config, _of_the_host(activities), **kwargs)
+        with _quiet():
+            prepare(config, _of_the_host(activities), **kwargs)
 
     def enable_(config: Any, activities: Any) -> None:
-        enable(config, _of_the_host(activities))
+        with _quiet():
+            enable(config, _of_the_host(activities))
         if _CUDA in activities:
             memory = bool(starting and starting[-1].profile_memory)
             legacy = isinstance(activities, _Legacy)
