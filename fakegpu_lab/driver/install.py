@@ -28,6 +28,7 @@ from fakegpu_lab.driver.tensor_api import (
     constructors,
     conversion,
     dlpack,
+    interprocess,
     lazy_parameters,
     methods,
     serialization,
@@ -80,6 +81,7 @@ def install(machine: Machine) -> None:
         export.install(patches)
         wrapper_subclasses.install(patches)
         generator_checks.install(patches)
+        interprocess.install(patches)
         lazy_parameters.install(patches)
         nvml_functions.install(patches)
         nested.install(patches)

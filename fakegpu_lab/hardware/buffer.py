@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.time.happens_before import Uses
 
 
+_MAPPED = 2 * 1024**2
+"""What another process's memory is mapped in multiples of."""
+
+
 class Buffer:
     """Device memory behind one storage; every tensor that shares the storage shares the Buffer.
 
@@ -53,6 +57,11 @@ class Buffer:
         if block is not None:
             self.allocator.free(block)
 
+    @property
+    def address(self) -> int:
+        """Where the bytes are on the device; 0 if there are none."""
+        return self.block.address if self.block is not None else 0
+
     def resize(self, nbytes: int) -> None:
         """Resize the storage: as in CUDA's `resize_bytes`, the new block is allocated before the old is freed."""
         old = self.block
@@ -60,6 +69,40 @@ class Buffer:
         self.nbytes = nbytes
         if old is not None:
             self.allocator.free(old)
+
+
+class ReceivedBuffer(Buffer):
+    """Device memory that another process took and shares: nothing of this process's device, whose address is its own.
+
+    Attributes
+    ----------
+    opened_at
+        The address that the memory was given in this process.
+    """
+
+    __slots__ = ("opened_at",)
+
+    _next_address = 0x7C00_0000_0000
+
+    def __init__(self, device: Device, nbytes: int, stream: int = 0) -> None:
+        self.block = None
+        self.device = device
+        self.allocator = device.allocator
+        self.nbytes = nbytes
+        self.opened_at = ReceivedBuffer._next_address
+        ReceivedBuffer._next_address += -(-nbytes // _MAPPED) * _MAPPED
+
+    def __del__(self) -> None:
+        pass
+
+    @property
+    def address(self) -> int:
+        """Where the bytes are in this process's address space."""
+        return self.opened_at
+
+    def resize(self, nbytes: int) -> None:
+        """Refused, as C++ does."""
+        raise RuntimeError("Trying to resize storage that is not resizable")
 
 
 @atexit.register

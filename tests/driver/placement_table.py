@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
+
 SAME = "Expected all tensors to be on the same device, but "
 INDICES = "indices should be either on cpu or on the same device as the indexed tensor ({here})"
 
@@ -46,8 +48,11 @@ def verdict(text: str, there: str) -> Verdict:
     if text == "two, there first":
         return Verdict("RuntimeError", SAME + "found at least two devices, {there} and {here}!")
     kind, _, rest = text.partition(" ")
-    if kind == "says" or kind.endswith("Error"):
-        return Verdict("RuntimeError" if kind == "says" else kind, rest)
+    before, _, since = kind.partition("/")
+    if before == "says":
+        return Verdict(since if since and TORCH_VERSION >= (2, 15) else "RuntimeError", rest)
+    if kind.endswith("Error"):
+        return Verdict(kind, rest)
     kernel, argument, *here = text.replace(":", "").split()
     where, others = ("{here}", "{there}") if here else ("{there}", "{here}")
     return Verdict(

@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 import time
+import timeit
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -52,6 +53,22 @@ def test_two_measurements_are_equal(matrix: torch.Tensor) -> None:
     first, second = (Timer("x.relu()", globals={"x": matrix}).blocked_autorange() for _ in range(2))
     assert first.raw_times == pytest.approx(second.raw_times, rel=1e-9)
     assert first.number_per_run == second.number_per_run
+
+
+def test_the_timer_of_torch_before_2_13(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its timer, imported without a machine, is the clock itself: there is no code to replace."""
+    lab.disable()
+    init = Timer.__init__
+    monkeypatch.setattr(torch_timer, "timer", timeit.default_timer)
+    lab.enable("a100")
+    x = torch.randn(1024, 1024, device="cuda")
+    expected = _kernel_seconds(lambda: x @ x)
+    assert Timer("x @ x", globals={"x": x}).timeit(10).mean == pytest.approx(expected, rel=0.1)
+    slow = Timer("x @ x", "", "", timeit.default_timer, {"x": x}).timeit(2)  # asked for: the wall clock
+    assert slow.mean != pytest.approx(expected, rel=0.1)
+    lab.disable()
+    assert torch_timer.timer is timeit.default_timer
+    assert Timer.__init__ is init
 
 
 def test_a_statement_on_the_host_is_measured_by_the_wall_clock() -> None:

@@ -1,14 +1,12 @@
-"""DataLoader workers, pinning threads, and tensors sent between processes."""
+"""DataLoader workers and pinning threads."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 forks = pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
@@ -70,33 +68,6 @@ def test_a_forked_worker_may_not_touch_the_device(machine, make):
     batches._shutdown_workers()  # now, not when pytest lets go of the traceback
 
 
-def _child(rank, on_host, on_device, parameter, queue):
-    assert torch.cuda.device_count() == 2
-    assert on_device.device == torch.device("cuda:1")
-    assert isinstance(parameter, torch.nn.Parameter)
-    queue.put((on_host.to("cuda:1") + on_device + parameter.to("cuda:1")).tolist())
-    on_device.zero_()
-
-
-def test_spawned_processes_have_the_machine_and_get_copies(machine, monkeypatch):
-    """One process for all that is asked of spawning: they take seconds to start."""
-    monkeypatch.setattr(
-        "fakegpu_lab.ranks.launching.launchers.in_notebook", lambda: False
-    )  # another test may have made a shell
-    queue = mp.get_context("spawn").SimpleQueue()
-    on_host, on_device = torch.ones(2), torch.full((2,), 10.0, device="cuda:1")
-    parameter = torch.nn.Parameter(torch.full((2,), 100.0, device="cuda"))
-    mp.spawn(_child, args=(on_host, on_device, parameter, queue), nprocs=1)
-    assert queue.get() == [111, 111]
-    assert on_device.tolist() == [10, 10]  # on CUDA the memory is shared, and this would be 0
-
-
 def test_a_spawned_worker_may_use_the_device(machine):
     loader = DataLoader(OnDevice(), num_workers=1, multiprocessing_context="spawn")
     assert [(x.device.index, x.tolist()) for x in loader] == [(1, [[0, 0]]), (1, [[1, 1]])]
-
-
-def test_a_graph_cannot_be_sent(machine):
-    weight = torch.ones(2, device="cuda", requires_grad=True)
-    with pytest.raises(RuntimeError, match="Cowardly refusing to serialize non-leaf tensor which requires_grad"):
-        ForkingPickler.dumps(weight * 2)

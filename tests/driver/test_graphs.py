@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,13 @@ def _default_stream(machine: Machine) -> Iterator[None]:
     """torch.cuda.graph leaves its stream current where capture_end raises."""
     yield
     torch.cuda.set_stream(torch.cuda.default_stream())
+
+
+NOTHING_TO_REPLAY = (
+    "capture_end() must have been called before calling instantiate"  # Python instantiates first
+    if TORCH_VERSION >= (2, 15)
+    else "Called CUDAGraph::replay without a preceding successful capture."
+)
 
 
 def captured(work: Callable[[], object], **options: Any) -> torch.cuda.CUDAGraph:
@@ -324,7 +332,7 @@ def test_memory_is_the_graphs_until_it_is_dropped(machine: Machine) -> None:
     graph.reset()
     torch.cuda.empty_cache()
     assert torch.cuda.memory_reserved() == reserved
-    with pytest.raises(RuntimeError, match="without a preceding successful capture"):
+    with pytest.raises(RuntimeError, match=re.escape(NOTHING_TO_REPLAY)):
         graph.replay()
 
 
@@ -432,7 +440,7 @@ def test_a_spoilt_capture_takes_no_more_kernels() -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda g: g.replay(), "Called CUDAGraph::replay without a preceding successful capture."),
+        (lambda g: g.replay(), NOTHING_TO_REPLAY),
         (lambda g: g.pool(), "Called CUDAGraph::pool() without a preceding successful capture."),
         (lambda g: g.capture_end(), "capture_end() called before capture_begin()."),
         (lambda g: g.instantiate(), "capture_end() must have been called before calling instantiate"),
@@ -593,3 +601,23 @@ def test_a_capture_does_not_outlive_its_machine() -> None:
     lab.enable("a100", memory="4GiB")
     assert torch.ones(2, device="cuda").sum().item() == 2
     assert not torch.cuda.is_current_stream_capturing()
+
+
+def test_in_a_cuda_build_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the base is a class of C++'s, which makes its objects itself."""
+    lab.disable()
+    theirs = torch.cuda.CUDAGraph
+    monkeypatch.setattr(torch._C, "_CUDAGraph", torch._C.DispatchKeySet)
+    lab.enable("a100")
+    x = torch.zeros(3, device="cuda")
+    results = []
+    graph = captured(lambda: results.append(x + 1))
+    x.fill_(5)
+    graph.replay()
+    assert results[0].tolist() == [6, 6, 6]
+    assert type(graph) is torch.cuda.CUDAGraph is torch.cuda.graphs.CUDAGraph
+    assert isinstance(theirs(), torch.cuda.CUDAGraph)  # for `from torch.cuda import CUDAGraph`
+    assert graph.pools() == [graph.pool()]
+    lab.disable()
+    assert torch.cuda.CUDAGraph is torch.cuda.graphs.CUDAGraph is theirs
+    lab.enable("a100")  # for the fixtures

@@ -17,6 +17,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function, schedule, tensorboard_trace_handler
 
 import fakegpu_lab as lab
+from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -207,6 +208,8 @@ def test_shapes_flops_and_lines() -> None:
     rows = _rows(profiler)
     assert rows["aten::addmm"].flops == 2 * 8 * 32 * (64 + 16)
     assert rows["aten::mm"].flops == 2 * 64 * 32 * 16
+    if TORCH_VERSION >= (2, 15):  # which leaves Python's functions out, unless it is asked for them
+        rows = _rows(profiler, include_python_functions=True)
     assert any("test_profiler.py" in name for name in rows)
     assert not any("fakegpu_lab/driver" in name for name in rows)
 
@@ -319,12 +322,17 @@ def test_the_legacy_profiler_times_ops_with_events() -> None:
     assert set(rows) == {"aten::matmul", "aten::mm"}
     assert rows["aten::mm"].device_time_total > 100
     assert not _device_rows(profiler)
-    with pytest.warns(FutureWarning, match="use_cuda"), torch.autograd.profiler.profile(use_cuda=True) as deprecated:
-        x @ x
-    assert "Self CUDA" in deprecated.key_averages().table()
     with torch.autograd.profiler.profile(use_device="cuda", use_kineto=True) as kineto:
         x @ x
     assert "mm_kernel" in _device_rows(kineto)
+
+
+@pytest.mark.skipif(TORCH_VERSION >= (2, 15), reason="torch 2.15 has no `use_cuda` any more")
+def test_the_older_argument_means_the_legacy_profiler() -> None:
+    x = torch.randn(8, 8, device="cuda")
+    with pytest.warns(FutureWarning, match="use_cuda"), torch.autograd.profiler.profile(use_cuda=True) as deprecated:
+        x @ x
+    assert "Self CUDA" in deprecated.key_averages().table()
 
 
 def test_an_exception_ends_it_and_the_next_one_works() -> None:

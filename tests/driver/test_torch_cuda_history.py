@@ -38,6 +38,16 @@ def test_what_happened_and_who_did_it(machine: Any) -> None:
     assert all("fakegpu_lab/" not in f["filename"] for entry in entries for f in entry["frames"])
 
 
+def test_only_the_hosts_memory(machine: Any) -> None:
+    """As torch 2.15 calls C++: its last two arguments are the host's pinned memory, and the cards'."""
+    arguments = ("all", "all", "all", 100, False, False, False, [], True)
+    torch._C._cuda_record_memory_history(*arguments, False)
+    make_a_tensor()
+    assert not torch._C._cuda_isHistoryEnabled()
+    torch._C._cuda_record_memory_history(*arguments, True)
+    assert torch._C._cuda_isHistoryEnabled()
+
+
 def test_a_live_block_remembers_where_it_was_taken(machine: Any) -> None:
     record()
     x = make_a_tensor()

@@ -90,6 +90,17 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "cuda.comm.scatter": lambda f: f(device(), [0, 1]),
     "cuda.device": lambda f: f(1),
     "cuda.device_of": lambda f: f(device()),
+    "cuda.export_dot": lambda f: f("graph.dot"),  # from here to `cuda.tunable`: since torch 2.15
+    "cuda.export_graph_data": lambda f: f("graph.json"),
+    "cuda.graph_annotations.dump_kernel_py_stacks": lambda f: f,  # asks CUPTI
+    "cuda.graph_annotations.mark_kernels": lambda f: f("here"),
+    "cuda.graphs.register_graph_capture_end_hook": lambda f: f(id).remove(),
+    "cuda.graphs.register_graph_capture_start_hook": lambda f: f(id).remove(),
+    "cuda.graphs.register_graph_destroy_hook": lambda f: f(id).remove(),
+    "cuda.graphs.register_graph_instantiate_hook": lambda f: f(id).remove(),
+    "cuda.graphs.register_graph_replay_end_hook": lambda f: f(id).remove(),
+    "cuda.graphs.register_graph_replay_start_hook": lambda f: f(id).remove(),
+    "cuda.tunable.set_cublaslt_requested_algo_count": lambda f: f(8),
     "cuda.gds.GdsFile": lambda f: f("file", 66),
     "cuda.gds.gds_deregister_buffer": lambda f: f(device().untyped_storage()),
     "cuda.gds.gds_register_buffer": lambda f: f(device().untyped_storage()),

@@ -6,6 +6,8 @@ aten/src/ATen/autocast_mode.cpp, overload by overload. An op that is on no list 
 
 from __future__ import annotations
 
+from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
+
 
 def _overloads(text: str) -> list[str]:
     return text.split()
@@ -35,6 +37,8 @@ FP32 = _overloads("""
     upsample_nearest2d  upsample_nearest3d  upsample_trilinear3d
 """)
 """Every floating-point argument is cast to float32."""
+if TORCH_VERSION >= (2, 15):
+    FP32.append("linalg_matrix_sqrth")
 
 FP32_SET_OPT_DTYPE = _overloads("""
     cumprod  cumsum  linalg_matrix_norm  linalg_matrix_norm.str_ord  linalg_vector_norm  log_softmax.int  prod

@@ -29,6 +29,8 @@ _libraries: list[Any] = []
 def set_autocast_enabled(*args: Any, **kwargs: Any) -> None:
     """`torch.set_autocast_enabled`; the key of our tensors follows CUDA's state."""
     _set_enabled(*args, **kwargs)
+    if len(args) + len(kwargs) == 1:  # without a device type, which from torch 2.15 on is the one that C++ knows us by
+        _set_enabled("cuda", *args, **kwargs)
     _follow()
 
 

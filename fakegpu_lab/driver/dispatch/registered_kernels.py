@@ -16,7 +16,7 @@ import torch
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.device_memory import take_bytes
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, inner_of, wrap
 from fakegpu_lab.driver.copies import transfer
 from fakegpu_lab.driver.cost.launching import kernel
 from fakegpu_lab.driver.cost.work import Work
@@ -160,6 +160,11 @@ def sparse_with_dims(
     return wrap(inner, where, take_bytes(where, 0))
 
 
+def validate_sparse(indices: torch.Tensor, values: torch.Tensor, *rest: Any) -> None:
+    """``aten::_validate_sparse_coo_tensor_args``, of which torch has kernels for the CPU and for CUDA alone."""
+    torch._validate_sparse_coo_tensor_args(inner_of(indices), inner_of(values), *rest)
+
+
 FACTORIES: dict[str, Callable[..., Any]] = {
     "empty.memory_format": empty,
     "empty_strided": empty_strided,
@@ -208,6 +213,7 @@ def _register() -> list[torch.library.Library]:
         library.impl("empty.memory_format", sparse_empty, key)
     for key in ("SparseCUDA", "SparsePrivateUse1"):
         library.impl("_sparse_coo_tensor_with_dims", sparse_with_dims, key)
+    library.impl("_validate_sparse_coo_tensor_args", validate_sparse, "PrivateUse1")
     library.impl("_copy_from", copy_from, "PrivateUse1")
     library.impl("record_stream", record_stream, "PrivateUse1")
     library.impl("scaled_dot_product_attention", scaled_dot_product_attention, "AutogradPrivateUse1")

@@ -11,6 +11,7 @@ runs the statement `n` times.
 
 from __future__ import annotations
 
+import functools
 import timeit
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,9 @@ LARGEST_BLOCK = 100
 
 WORTH_SECONDS = 3e-4
 """Simulated time that a block should take, so that its last launch and synchronisation are at most 2 % of it."""
+
+_TIMER = 4
+"""Of how many arguments of `Timer` the timer is the last: stmt, setup, global_setup, timer."""
 
 BLOCKS = 5
 """Blocks that an autorange measures, enough for a median and quartiles."""
@@ -72,9 +76,25 @@ def _read() -> float:  # its code replaces that of torch's `timer`, which does n
     return clock.read()
 
 
+def _timer() -> float:  # as torch has it since 2.13
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
+    return timeit.default_timer()
+
+
 def install(patches: Patches) -> None:
     """Patch the timer function and the autoranges once they are imported."""
     when_imported("torch.utils.benchmark.utils.timer", patches, lambda module: _patch(patches, module))
+
+
+def _with_timer(init: Any) -> Any:
+    @functools.wraps(init)
+    def with_timer(self: Any, *args: Any, **kwargs: Any) -> None:
+        if len(args) < _TIMER:
+            kwargs.setdefault("timer", clock.read)
+        init(self, *args, **kwargs)
+
+    return with_timer
 
 
 def _patch(patches: Patches, torch_timer: Any) -> None:
@@ -105,6 +125,13 @@ def _patch(patches: Patches, torch_timer: Any) -> None:
             stop_hook, min_run_time = (lambda times: len(times) >= BLOCKS), 0.0
         return list(measure(self, number, time_hook, stop_hook, min_run_time, max_run_time, callback))
 
-    patches.set_code(torch_timer.timer, _read)
+    if hasattr(torch_timer.timer, "__code__"):
+        if "is_available" not in torch_timer.timer.__code__.co_names:
+            # Before 2.13, a module imported while there is a machine would synchronise always, also without one.
+            torch_timer.timer.__code__ = _timer.__code__
+        patches.set_code(torch_timer.timer, _read)
+    else:  # before 2.13, if it was imported without a machine: the clock itself, which is the default of an argument
+        patches.set(torch_timer, "timer", clock.read)
+        patches.set(timer_class, "__init__", _with_timer(timer_class.__init__))
     patches.set(timer_class, "_estimate_block_size", estimate_block_size)
     patches.set(timer_class, "_threaded_measurement_loop", threaded_measurement_loop)

@@ -119,7 +119,6 @@ class Walk:
         if number >= 0:
             event.fields["sequence_nr"] = number - self._shared.first_sequence_number
         event.fields["fwd_thread_id"] = self._shared.threads.get(thread, 0)
-        event.fields["external_id"] = event.fields["correlation_id"]
         return event
 
     def _host_memory(self, kineto: Any, *, below: bool) -> None:
@@ -223,7 +222,10 @@ class Walk:
         return event
 
     def _new(self, name: str, kind: str, kineto: Any = None) -> Event:
-        return Event(name, kind, self._thread, next(self._shared.numbers), kineto)
+        event = Event(name, kind, self._thread, next(self._shared.numbers), kineto)
+        if kineto is not None or kind == "cpu_op":  # since torch 2.15, only what has one is asked for its kernels
+            event.fields["external_id"] = event.fields["correlation_id"]
+        return event
 
     def _begin(self, event: Event, now: int | None) -> None:
         self._open.append(event)

@@ -11,7 +11,9 @@ The functions of ``torch._C._autograd`` that torch/autograd/profiler.py calls ar
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,12 +27,13 @@ from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from fakegpu_lab.driver.base.patches import Patches
 
 _CUDA = ProfilerActivity.CUDA
 _scripting: Any = torch.jit.is_scripting  # type: ignore[attr-defined]
+_LOG_LEVEL = "KINETO_LOG_LEVEL"
 
 
 class _Legacy(set[ProfilerActivity]):
@@ -82,6 +85,19 @@ def _host_activities(activities: Iterable[ProfilerActivity]) -> set[ProfilerActi
     return (set(activities) - {_CUDA}) | {ProfilerActivity.CPU}
 
 
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """In a CUDA build, Kineto looks for cards when it is first used, and would print an error: there are none."""
+    if _LOG_LEVEL in os.environ:
+        yield
+        return
+    os.environ[_LOG_LEVEL] = "5"
+    try:
+        yield
+    finally:
+        os.environ.pop(_LOG_LEVEL, None)
+
+
 def install(patches: Patches) -> None:
     """Patch the functions that torch/autograd/profiler.py calls, and `record_function`."""
     originals: Any = profiler
@@ -107,10 +123,12 @@ def install(patches: Patches) -> None:
     def prepare_(config: Any, activities: Any, **kwargs: Any) -> None:
         if kwargs.get("activity_filter"):
             kwargs["activity_filter"] = {k: v for k, v in kwargs["activity_filter"].items() if k is not _CUDA}
-        prepare(config, _host_activities(activities), **kwargs)
+        with _quiet():
+            prepare(config, _host_activities(activities), **kwargs)
 
     def enable_(config: Any, activities: Any) -> None:
-        enable(config, _host_activities(activities))
+        with _quiet():
+            enable(config, _host_activities(activities))
         if _CUDA in activities:
             memory = bool(starting and starting[-1].profile_memory)
             legacy = isinstance(activities, _Legacy)

@@ -63,10 +63,8 @@ def get_device(self: FakeCudaTensor) -> int:
 
 def data_ptr(self: FakeCudaTensor) -> int:
     """`Tensor.data_ptr`: the device address."""
-    block = self._buffer.block
-    if block is None or not self._buffer.nbytes:
-        return 0
-    return block.address + int(self.storage_offset()) * self.element_size()
+    address = self._buffer.address
+    return address + int(self.storage_offset()) * self.element_size() if address and self._buffer.nbytes else 0
 
 
 def numpy(self: FakeCudaTensor, *, force: bool = False) -> Any:

@@ -7,9 +7,7 @@ storage with ``storage.to(device="cuda:i")``, and its checks call `torch.cuda`.
 from __future__ import annotations
 
 import copy
-import io
 from collections import OrderedDict
-from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -119,28 +117,6 @@ def set_tensor_metadata(tensor: torch.Tensor, metadata: dict[str, bool]) -> None
 _set_tensor_metadata = torch._utils.set_tensor_metadata
 
 
-def reduce_for_process(tensor: FakeCudaTensor) -> tuple[Any, ...]:
-    """What `torch.multiprocessing` sends to another process: a copy, where CUDA sends a handle to the same memory."""
-    if tensor.requires_grad and not tensor.is_leaf:
-        raise RuntimeError(
-            "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does not support "
-            "crossing process boundaries.  If you just want to transfer the data, call detach() on the tensor before "
-            "serializing (e.g., putting it on the queue)."
-        )
-    # As bytes: shared memory would live only as long as the copy on the host, to which nothing refers.
-    file = io.BytesIO()
-    torch.save(tensor.detach().cpu(), file)
-    parameter = isinstance(tensor, torch.nn.Parameter)
-    return rebuild_in_process, (file.getvalue(), tensor.device.index, tensor.requires_grad, parameter)
-
-
-def rebuild_in_process(saved: bytes, index: int, requires_grad: bool, parameter: bool) -> torch.Tensor:
-    """The tensor that another process sent, on this process's device of the same index."""
-    tensor = torch.load(io.BytesIO(saved), weights_only=True).cuda(index)
-    return torch.nn.Parameter(tensor, requires_grad) if parameter else tensor.requires_grad_(requires_grad)
-
-
 def install(patches: Patches) -> None:
-    """Patch the function that loading needs, and the pickling for other processes."""
+    """Patch the function that loading needs."""
     patches.set(torch._utils, "set_tensor_metadata", set_tensor_metadata)
-    patches.set_item(ForkingPickler._extra_reducers, FakeCudaTensor, reduce_for_process)  # type: ignore[attr-defined]

@@ -41,10 +41,13 @@ class DeviceStorage(torch.UntypedStorage):
         The device memory.
     _start
         The byte at which this storage begins in it; a slice of a storage shares the memory.
+    is_slice
+        Whether it is a slice of another storage.
     """
 
     _buffer: Buffer
     _start = 0
+    is_slice = False
     _size: int | None = None
 
     @property
@@ -59,8 +62,7 @@ class DeviceStorage(torch.UntypedStorage):
 
     def data_ptr(self) -> int:
         """The device address."""
-        block = self._buffer.block
-        return block.address + self._start if block is not None and self.nbytes() else 0
+        return self._buffer.address + self._start if self.nbytes() else 0
 
     def is_shared(self) -> bool:
         """True: any CUDA storage can be sent to another process (THPStorage_isShared)."""
@@ -68,12 +70,12 @@ class DeviceStorage(torch.UntypedStorage):
 
     def cpu(self) -> torch.UntypedStorage:
         """A copy on the host."""
-        _usable(self)  # also when the machine, and with it the patched `copy_`, is gone
+        usable(self)  # also when the machine, and with it the patched `copy_`, is gone
         return _Untyped.cpu(self)  # type: ignore[no-any-return]
 
     def resize_(self, size: int) -> DeviceStorage:
         """Give the storage `size` bytes; 0 frees its device memory (as FSDP does with a layer's parameters)."""
-        _usable(self)
+        usable(self)
         resize_bytes(self._buffer, size)  # the device is asked before the host
         if size > _Base.nbytes(self):
             _Base.resize_(self, size)
@@ -94,15 +96,18 @@ class DeviceStorage(torch.UntypedStorage):
 
     def fill_(self, value: Any) -> DeviceStorage:
         """Set every byte."""
-        kernel(_usable(self))
-        if not _is_meta(self):
+        kernel(usable(self))
+        if not is_meta(self):
             _Base.fill_(self, value)
         return self
 
     def __getitem__(self, index: Any) -> Any:
-        device = _usable(self)
+        device = usable(self)
         if isinstance(index, slice):
-            return adopt(_Base.__getitem__(self, index), self._buffer, self._start + index.indices(self.nbytes())[0])
+            start = self._start + index.indices(self.nbytes())[0]
+            part = adopt(_Base.__getitem__(self, index), self._buffer, start)
+            part.is_slice = True
+            return part
         _need_values(self)
         sync_debug.synchronizing()
         transfer.count_copy(device, None, 1)
@@ -110,23 +115,17 @@ class DeviceStorage(torch.UntypedStorage):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         _need_values(self)
-        transfer.count_copy(None, _usable(self), 1)
+        transfer.count_copy(None, usable(self), 1)
         _Base.__setitem__(self, index, value)
 
     def _write_file(self, *args: Any, **kwargs: Any) -> None:
         _need_values(self)
-        transfer.count_copy(_usable(self), None, self.nbytes())
+        transfer.count_copy(usable(self), None, self.nbytes())
         _Base._write_file(self, *args, **kwargs)
 
     def _set_from_file(self, *args: Any, **kwargs: Any) -> None:
-        transfer.count_copy(None, _usable(self), self.nbytes())
+        transfer.count_copy(None, usable(self), self.nbytes())
         _Base._set_from_file(self, *args, **kwargs)
-
-    def _share_cuda_(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(
-            "A simulated GPU has no memory handle to give to another process. Send the tensor itself through a "
-            "torch.multiprocessing queue: it arrives as a copy."
-        )
 
 
 # For print(type(storage)) and for files, which name the class; on a real card it is torch.storage.UntypedStorage.
@@ -149,19 +148,21 @@ def adopt(storage: torch.UntypedStorage, buffer: Buffer, start: int = 0) -> Devi
     return adopted
 
 
-def _usable(storage: DeviceStorage) -> Device:
+def usable(storage: DeviceStorage) -> Device:
+    """Its device; raises if the machine is gone."""
     device = storage._buffer.device
     if device.retired:
         raise device_asserts.retired_error(device)
     return device
 
 
-def _is_meta(storage: torch.UntypedStorage) -> bool:
+def is_meta(storage: torch.UntypedStorage) -> bool:
+    """Whether there are no values behind it."""
     return bool(_Base.device.__get__(storage).type == "meta")
 
 
 def _need_values(storage: DeviceStorage) -> None:
-    if _is_meta(storage):
+    if is_meta(storage):
         raise transfer.no_values("Reading a storage")
 
 
@@ -179,16 +180,16 @@ def new(cls: type[torch.UntypedStorage], *args: Any, **kwargs: Any) -> torch.Unt
 
 def copy_(self: torch.UntypedStorage, source: Any, non_blocking: bool | None = None) -> torch.UntypedStorage:
     """`UntypedStorage.copy_`, which counts copies to, from and between devices."""
-    destination = _usable(self) if isinstance(self, DeviceStorage) else None
-    origin = _usable(source) if isinstance(source, DeviceStorage) else None
+    destination = usable(self) if isinstance(self, DeviceStorage) else None
+    origin = usable(source) if isinstance(source, DeviceStorage) else None
     if destination is None and origin is None:
         return _base_copy(self, source, bool(non_blocking))  # type: ignore[no-any-return]
     if (destination is None or origin is None) and not non_blocking:
         sync_debug.synchronizing()
-    if _is_meta(source):
-        if not _is_meta(self):
+    if is_meta(source):
+        if not is_meta(self):
             raise transfer.no_values("Copying to the host")
-    elif not _is_meta(self):
+    elif not is_meta(self):
         _base_copy(self, source, bool(non_blocking))
     transfer.count_copy(origin, destination, self.nbytes())
     return self

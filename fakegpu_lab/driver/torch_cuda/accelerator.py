@@ -74,6 +74,7 @@ FUNCTIONS = {
     "_accelerator_resetPeakStats": lambda index: memory.allocator(index).reset_peak(),
     "_accelerator_resetAccumulatedStats": lambda index: memory.allocator(index).reset_accumulated(),
     "_accelerator_getMemoryInfo": get_memory_info,
+    "_accelerator_getDefaultGenerator": lambda index: torch.cuda.default_generators[index],  # since torch 2.15
 }
 
 

@@ -1,6 +1,7 @@
 """``torch._C._CUDAGraph`` (aten/src/ATen/cuda/CUDAGraph.cpp), the interface of `driver.graphs`.
 
-In a CPU build `torch.cuda.CUDAGraph` inherits from a dummy class, on which the methods are set.
+In a CPU build `torch.cuda.CUDAGraph` inherits from a dummy class, on which the methods are set. In a CUDA build its
+base is C++'s own, which only C++ can construct: there it gets a base of ours, with the same methods.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from fakegpu_lab.driver.base import cuda_messages, current, graph_capture
 from fakegpu_lab.driver.graphs import capture as capturing
 from fakegpu_lab.driver.graphs.replay import replay
 from fakegpu_lab.driver.recorder import recording
+from fakegpu_lab.driver.torch_cuda.streams import executed_again, replace
 from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
@@ -71,6 +73,11 @@ class CudaGraph:
 
     def capture_end(self) -> None:
         """End the capture; the graph can now be replayed."""
+        self.capture_end_pre()
+        self._instantiated = not self._keep_graph
+
+    def capture_end_pre(self) -> None:
+        """End the capture without making the graph ready to launch (since torch 2.15, where Python does that)."""
         capture = self._underway
         if capture is None:
             raise RuntimeError("capture_end() called before capture_begin().")
@@ -85,7 +92,14 @@ class CudaGraph:
                 stacklevel=3,
             )
         self._held = _Held(capture)
-        self._instantiated = not self._keep_graph
+        self._instantiated = False
+
+    def capture_end_post(self) -> None:
+        """Nothing to do: there is no template to destroy."""
+
+    @property
+    def _has_graph_exec(self) -> bool:
+        return self._held is not None and self._instantiated
 
     def instantiate(self) -> None:
         """Make the graph ready to launch; only for graphs made with ``keep_graph=True``."""
@@ -118,6 +132,10 @@ class CudaGraph:
         if self._held is None:
             raise RuntimeError("Called CUDAGraph::pool() without a preceding successful capture.")
         return self._held.capture.pool
+
+    def pools(self) -> list[PoolId]:
+        """The ids of all its pools (since torch 2.15): it has one."""
+        return [self.pool()]
 
     def enable_debug_mode(self) -> None:
         """Allow `debug_dump`."""
@@ -156,6 +174,14 @@ class CudaGraph:
         raise RuntimeError("Conditional nodes of CUDA graphs are not part of the simulation.")
 
 
+class _Base:
+    """The base of `torch.cuda.CUDAGraph` in a CUDA build."""
+
+
+_Base.__name__ = _Base.__qualname__ = "_CUDAGraph"
+_Base.__module__ = "torch._C"
+
+
 def _no_handle(kind: str) -> RuntimeError:
     return RuntimeError(f"A raw {kind} is not part of the simulation: the GPU is simulated, and nothing could use it.")
 
@@ -191,12 +217,15 @@ def install(patches: Patches) -> None:
     _handles, _own_pools, _debug = itertools.count(1), itertools.count(1), False
     for name, function in FUNCTIONS.items():
         patches.set(torch.cuda.graphs, name, function)
-    base: Any = torch._C._CUDAGraph
+    base: Any = torch._C._CUDAGraph if type(torch._C._CUDAGraph) is type else _Base
     patches.set(base, "__new__", staticmethod(_new))
     patches.set(base, "__init__", lambda self, *args, **kwargs: None)
     for name, method in vars(CudaGraph).items():
         if not name.startswith("__"):
             patches.set(base, name, method)
+    if base is _Base:
+        patches.set(torch._C, "_CUDAGraph", base)
+        replace(patches, torch.cuda.graphs, "CUDAGraph", executed_again("torch.cuda.graphs").CUDAGraph)
     patches.set(torch.cuda.graphs.graph, "default_capture_stream", None)
     patches.later(_abandon)
 

@@ -43,9 +43,14 @@ def record_memory_history(
     compile_context: bool = False,
     global_record_annotations: bool = False,
     skip_actions: list[str] | None = None,
+    record_pinned_host_memory: bool = False,
+    record_cuda: bool = True,
 ) -> None:
-    """Start, change or stop (None) recording, on every device. There are no C++ frames to record."""
-    for device in current.devices():
+    """Start, change or stop (None) recording, on every device. There are no C++ frames to record.
+
+    The last two are new in torch 2.15; the host's pinned memory is not recorded.
+    """
+    for device in current.devices() if record_cuda else ():
         device.allocator.record_history(
             enabled,
             context,
@@ -67,6 +72,8 @@ def record_memory_history_legacy(
     compile_context: bool = False,
     global_record_annotations: bool = False,
     skip_actions: list[str] | None = None,
+    record_pinned_host_memory: bool = False,
+    record_cuda: bool = True,
 ) -> None:
     """The boolean form (`_record_memory_history` in torch/csrc/cuda/memory_snapshot.cpp)."""
     context = ("alloc" if trace_alloc_record_context else "state") if record_context else None
@@ -79,6 +86,8 @@ def record_memory_history_legacy(
         compile_context,
         global_record_annotations,
         skip_actions,
+        record_pinned_host_memory,
+        record_cuda,
     )
 
 

@@ -280,13 +280,13 @@ for _base, _name in ((CudaStreamBase, "_CudaStreamBase"), (CudaEventBase, "_Cuda
 
 
 @functools.cache
-def classes() -> types.ModuleType:
-    """torch/cuda/streams.py executed once more, with the bases above.
+def executed_again(name: str) -> types.ModuleType:
+    """A module of torch's, such as torch/cuda/streams.py, executed once more, over the bases that are patched in.
 
-    A CPU build derives torch.cuda.Stream and Event from dummies, and a class cannot change to a base of another layout.
-    Must be called while the bases are patched in.
+    A CPU build derives torch.cuda.Stream and Event from dummies, a CUDA build from C++'s own classes, and a class
+    cannot change to a base of another layout.
     """
-    spec = importlib.util.find_spec("torch.cuda.streams")
+    spec = importlib.util.find_spec(name)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -313,12 +313,16 @@ def install(patches: Patches) -> None:
     _event_numbers = itertools.count(1)
     torch_streams = torch.cuda.streams
     for name in ("Stream", "ExternalStream", "Event"):
-        new = getattr(classes(), name)
-        old = getattr(torch_streams, name)
-        # For `from torch.cuda import Stream` before the machine was enabled.
-        patches.set(old, "__new__", staticmethod(functools.partial(_make_instead, new)))
-        patches.set(torch_streams, name, new)
-        patches.set(torch.cuda, name, new)
+        new = getattr(executed_again("torch.cuda.streams"), name)
+        replace(patches, torch_streams, name, new)
+
+
+def replace(patches: Patches, module: Any, name: str, new: Any) -> None:
+    """Put the class `new` into `module` and torch.cuda in the place of the one of that name."""
+    # For `from torch.cuda import Stream` before the machine was enabled.
+    patches.set(getattr(module, name), "__new__", staticmethod(functools.partial(_make_instead, new)))
+    patches.set(module, name, new)
+    patches.set(torch.cuda, name, new)
 
 
 def _make_instead(new: Any, old: Any, *args: Any, **kwargs: Any) -> Any:

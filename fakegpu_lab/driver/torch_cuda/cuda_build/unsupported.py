@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.cuda.graphs
+import torch.cuda.green_contexts
 from torch.backends import ContextProp
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _PLUGGABLE = "Another memory allocator (torch.cuda.memory.CUDAPluggableAllocator
 _TUNABLE = "Tuning GEMMs (torch.cuda.tunable)"
 _GDS = "GPUDirect Storage (torch.cuda.gds)"
 _NCCL = "Joining processes by NCCL without torch.distributed (torch.cuda.nccl.init_rank)"
+_GREEN = "A green context (torch.cuda.green_contexts)"
 _WORKSPACE = "Setting the size of cuBLAS's workspace other than by CUBLAS_WORKSPACE_CONFIG"
 
 _REFUSED = {
@@ -54,6 +56,7 @@ _REFUSED = {
         "_cuda_tunableop_write_file", "_cuda_tunableop_write_file_on_exit", "_cuda_tunableop_get_results",
         "_cuda_tunableop_get_validators", "_cuda_tunableop_set_rotating_buffer_size",
         "_cuda_tunableop_get_rotating_buffer_size", "_cuda_tunableop_set_numerical_check_tolerances",
+        "_cuda_tunableop_set_cublaslt_requested_algo_count", "_cuda_tunableop_get_cublaslt_requested_algo_count",
     ),
     _GDS: (
         "_gds_register_buffer", "_gds_deregister_buffer", "_gds_register_handle", "_gds_deregister_handle",
@@ -110,6 +113,9 @@ def install(patches: Patches) -> None:
         patches.set(torch.accelerator.Graph, "__new__", staticmethod(refuse(_GRAPHS)))
     if hasattr(torch.cuda, "_compile_kernel"):  # since 2.9
         patches.set(torch.cuda, "_compile_kernel", refuse("Compiling CUDA code (torch.cuda._compile_kernel)"))
+    if hasattr(torch.cuda.green_contexts, "_get_driver_version"):  # since 2.15
+        patches.set(torch.cuda.green_contexts, "_get_driver_version", refuse(_GREEN))
+        patches.set(torch.cuda.green_contexts, "_is_locality_software_supported", lambda: False)
     limit = ContextProp(torch._C._cuda_get_cudnn_benchmark_limit, torch._C._cuda_set_cudnn_benchmark_limit)  # type: ignore[no-untyped-call]
     patches.set(type(torch.backends.cudnn), "benchmark_limit", limit)
     for name in ("_cuda_beginAllocateToPool", "_cuda_beginAllocateCurrentThreadToPool", "_cuda_endAllocateToPool",
