@@ -152,7 +152,7 @@ def test_the_mode_announces_itself_once(machine: Machine) -> None:
     assert torch.cuda.get_sync_debug_mode() == 2
     with pytest.raises(RuntimeError, match="invalid value of debug_mode, expected one of"):
         torch.cuda.set_sync_debug_mode("loud")
-    with pytest.raises(RuntimeError, match="^invalid value of debug_mode, expected one of 0,1,2$"):
+    with pytest.raises(RuntimeError, match=r"^invalid value of debug_mode, expected one of 0,1,2$"):
         torch.cuda.set_sync_debug_mode(3)
     lab.reset()
     assert torch.cuda.get_sync_debug_mode() == 0
