@@ -210,6 +210,13 @@ def test_an_op_that_is_deterministic_or_made_so_works(modes: None, case: str) ->
     FINE[case]()
 
 
+def test_a_wrong_index_to_write_to_is_found_by_the_host(modes: None) -> None:
+    torch.use_deterministic_algorithms(True)
+    with pytest.raises(IndexError, match=r"^index 7 is out of bounds for dimension 0 with size 3$"):
+        _random(3).index_put_((_numbers(7),), _numbers(1.0))
+    torch.cuda.synchronize()
+
+
 def test_the_warning_names_the_users_line(modes: None) -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
     with pytest.warns(UserWarning, match="median") as caught:

@@ -55,12 +55,15 @@ def _index(op: Op, a: Named) -> None:
     if target.__class__ is not FakeCudaTensor:
         return
     for index in a["indices"]:
-        if index is None:
-            continue
-        if index.__class__ is not FakeCudaTensor:
+        if _on_host(index):
             _to_device(index, transfer.usable(target)._device)
-        elif index.dtype in _MASKS:
+        elif index.__class__ is FakeCudaTensor and index.dtype in _MASKS:
             _wait(op, index, "the size of the mask")
+
+
+def _on_host(tensor: torch.Tensor | None) -> bool:
+    """Whether it is an ordinary CPU tensor, not a wrapper subclass."""
+    return tensor.__class__ is torch.Tensor and tensor.device.type == "cpu"
 
 
 def _to_device(index: torch.Tensor, device: Device) -> None:
@@ -76,7 +79,7 @@ def _index_put(op: Op, a: Named) -> None:
     target, values = a["self"], a["values"]
     if target.__class__ is not FakeCudaTensor:
         return
-    number = values.__class__ is not FakeCudaTensor and values.numel() == 1
+    number = _on_host(values) and values.numel() == 1
     accumulates = bool(a.get("accumulate"))
     if number and not accumulates and _is_one_mask(a["indices"]):
         return

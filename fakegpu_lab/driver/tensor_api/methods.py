@@ -167,8 +167,8 @@ def tolist(self: FakeCudaTensor) -> Any:
 
 def setitem(self: FakeCudaTensor, index: Any, value: Any) -> None:
     """``x[index] = value``; with a mask or indices, a number stays on the host (python_variable_indexing.cpp)."""
-    if value.__class__ in (int, float, bool) and _has_tensor(index):
-        value = torch.tensor(value, dtype=self.dtype, device="cpu")
+    if value.__class__ in (int, float, bool, complex) and _has_tensor(index):
+        value = torch.scalar_tensor(value, dtype=self.dtype, device="cpu")
     _base_setitem(self, index, value)
 
 
