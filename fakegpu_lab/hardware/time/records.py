@@ -212,7 +212,7 @@ class Wait(Record):
 
 @dataclass(slots=True)
 class HostWork(Record):
-    """Work on the host that the program stated with `host_work`; on no device: `device` is -1."""
+    """Work on the host: what the program stated with `host_work`, or `pin_memory`; `device` is -1."""
 
 
 @dataclass(slots=True)
