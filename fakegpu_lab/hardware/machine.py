@@ -10,6 +10,7 @@ from fakegpu_lab.hardware.network.fabric import Fabric
 from fakegpu_lab.hardware.network.links import Links
 from fakegpu_lab.hardware.snapshot import DeviceSnapshot, Snapshot
 from fakegpu_lab.hardware.time.clock import here
+from fakegpu_lab.hardware.transfers.pinned_memory import PinnedMemory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +43,8 @@ class Machine:
         All its GPUs, by their place in the machine.
     devices
         Those that CUDA sees, by their ordinals.
+    pinned_memory
+        Of the host. Simplified: ranks of a notebook share it.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Machine:
         self.fabric = Fabric(spec)
         self.cards = [Device(index, profile, self.links, settings) for index, profile in enumerate(spec.gpus)]
         self.devices = list(self.cards)
+        self.pinned_memory = PinnedMemory()
 
     def set_visible_devices(self, variable: str | None) -> None:
         """Make the cards that ``CUDA_VISIBLE_DEVICES`` names the CUDA devices; only before CUDA is initialised.

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import fakegpu_lab as lab
 from fakegpu_lab.driver.copies import pinned_memory
 
 
@@ -121,3 +122,84 @@ def test_torchscript_knows_the_factories(machine):
         return x + torch.zeros(2) + torch.ones_like(x) + x.new_zeros(2)
 
     assert add(torch.ones(2)).tolist() == [2, 2]
+
+
+TEN_MB = 2_500_000
+LOCKING, COPYING = 4096 * 2.5e-6, 1e-3  # 16 MiB in pages of 4 KiB; 10 MB at 10 GB/s
+
+
+def seconds(run):
+    start = lab.clock()
+    result = run()
+    return result, lab.clock() - start
+
+
+def test_pinning_keeps_the_host_busy_and_less_so_when_the_memory_is_used_again(machine):
+    tensor = torch.ones(TEN_MB)
+    first, took = seconds(tensor.pin_memory)
+    assert took == pytest.approx(LOCKING + COPYING)
+    assert seconds(first.pin_memory) == (first, 0)
+    _, took = seconds(tensor.pin_memory)  # while the first block is held
+    assert took == pytest.approx(LOCKING + COPYING)
+    del first
+    assert seconds(tensor.pin_memory)[1] == pytest.approx(COPYING)
+    assert seconds(lambda: torch.empty(TEN_MB, pin_memory=True))[1] == 0
+    assert seconds(lambda: torch.empty(2 * TEN_MB, pin_memory=True))[1] == pytest.approx(2 * LOCKING)
+
+
+def test_pinning_in_front_of_a_copy_takes_longer_than_the_pageable_copy(machine):
+    """As in PyTorch's tutorial on pinned memory."""
+
+    def send(source):
+        there = source.to("cuda", non_blocking=True)
+        torch.cuda.synchronize()
+        return there
+
+    tensor = torch.ones(1_000_000)
+    tensor.pin_memory()  # its memory is used again
+    pageable = seconds(lambda: send(tensor))[1]
+    assert seconds(lambda: send(tensor.pin_memory()))[1] > pageable
+    pinned = tensor.pin_memory()
+    assert seconds(lambda: send(pinned))[1] < pageable
+
+
+def test_pinned_memory_is_not_used_again_before_its_last_copy_is_done(machine):
+    tensor, work = torch.ones(TEN_MB), torch.ones(1, device="cuda")
+
+    def send():
+        torch.cuda._sleep(int(1e9))
+        tensor.pin_memory().to("cuda", non_blocking=True)
+
+    send()
+    assert seconds(send)[1] > LOCKING
+    torch.cuda.synchronize()
+    assert seconds(send)[1] < 0.2 * LOCKING
+    assert work.item() == 1
+
+
+def test_a_copy_to_the_host_pays_for_pinned_memory_once(machine):
+    tensor = torch.ones(TEN_MB, device="cuda")
+    torch.cuda.synchronize()
+    assert seconds(lambda: tensor.to("cpu", non_blocking=True))[1] > LOCKING
+    torch.cuda.synchronize()
+    assert seconds(lambda: tensor.to("cpu", non_blocking=True))[1] < 0.01 * LOCKING
+
+
+def test_a_recording_shows_the_host_at_it(machine):
+    with lab.record() as trace:
+        torch.ones(TEN_MB).pin_memory()
+    (work,) = trace.host_work
+    assert work.name == "pin_memory"
+    assert work.duration == pytest.approx(LOCKING + COPYING)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_data_loader_pins_in_a_thread_of_its_own_if_it_has_workers(machine, workers):
+    data = torch.utils.data.TensorDataset(torch.ones(2, TEN_MB))
+    start = lab.clock()
+    with lab.record() as trace:
+        for (batch,) in torch.utils.data.DataLoader(data, pin_memory=True, num_workers=workers):
+            assert batch.is_pinned()
+            here = lab.clock() - start
+    assert {work.thread == "MainThread" for work in trace.host_work} == {workers == 0}
+    assert (here > LOCKING) == (workers == 0)

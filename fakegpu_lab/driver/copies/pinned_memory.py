@@ -1,7 +1,8 @@
 """Pinned (page-locked) host memory: how CPU tensors get it, and which have it.
 
-Nothing is really locked; what matters is which copies may overlap with kernels. A storage is pinned if its Python
-object has a mark: views share it, and it lives as long as the storage.
+Nothing is really locked; what matters is which copies may overlap with kernels, and how long pinning keeps the host
+busy (`hardware.transfers.pinned_memory`). A storage is pinned if its Python object has a block of pinned memory: views
+share it, and it lives as long as the storage.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.device_memory import sparse_parts
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.hardware.time.clock import here
+from fakegpu_lab.hardware.transfers.pinned_memory import copy_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fakegpu_lab.driver.base.patches import Patches
 
-_MARK = "_pinned"
+_BLOCK = "_pinned"
 
 # Factories that document the argument pin_memory.
 _FACTORIES = (
@@ -40,15 +44,33 @@ def is_pinned_tensor(tensor: torch.Tensor) -> bool:
     """Whether `tensor` is a CPU tensor in pinned memory."""
     if tensor.__class__ is FakeCudaTensor or tensor.device.type != "cpu":
         return False
+    return _BLOCK in _storage(tensor).__dict__
+
+
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
+    """The storage of a CPU tensor; that of its values, if it is sparse."""
     if tensor.layout is not torch.strided:
-        tensor = sparse_parts(tensor)[-1]  # its values
-    return _MARK in tensor.untyped_storage().__dict__
+        tensor = sparse_parts(tensor)[-1]
+    return tensor.untyped_storage()
 
 
-def mark(tensor: torch.Tensor) -> torch.Tensor:
-    """Mark the storage of a CPU tensor as pinned; returns the tensor."""
-    setattr(tensor.untyped_storage(), _MARK, True)
+def pin(tensor: torch.Tensor, *, filled: bool = False) -> torch.Tensor:
+    """Put a new CPU tensor into pinned memory, for which the host pays, and for filling it; returns the tensor."""
+    host, machine = here.host, current.machine
+    assert machine is not None, "without a machine, nothing is patched"
+    began = host.now
+    setattr(tensor.untyped_storage(), _BLOCK, machine.pinned_memory.take(host, tensor.nbytes))
+    if filled:
+        host.work(copy_ns(tensor.nbytes))
+    recorder = machine.devices[0].timeline.recorder if machine.devices else None
+    if recorder is not None and host.now > began:
+        recorder.worked(host, began, "pin_memory")
     return tensor
+
+
+def copies_until(tensor: torch.Tensor, time: int) -> None:
+    """Note that an asynchronous copy uses a pinned tensor until a time."""
+    _storage(tensor).__dict__[_BLOCK].used(time)
 
 
 def is_pinned(self: torch.Tensor, device: Any = None) -> bool:
@@ -70,7 +92,7 @@ def pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
         return _pin_sparse(self)
     with torch._C.DisableTorchFunction():
         copy = torch.empty_strided(self.size(), self.stride(), dtype=self.dtype)
-    return mark(copy.copy_(self))
+    return pin(copy.copy_(self), filled=True)
 
 
 def _pin_sparse(tensor: torch.Tensor) -> torch.Tensor:
@@ -102,7 +124,7 @@ def _pinning(function: Callable[..., Any]) -> Callable[..., Any]:
         tensor = function(*args, **{**kwargs, "pin_memory": False})
         if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
             raise RuntimeError(_REFUSAL)
-        return mark(tensor)
+        return pin(tensor)
 
     return factory
 

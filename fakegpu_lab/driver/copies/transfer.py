@@ -100,8 +100,11 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if crosses and origin is None:
         target._buffer.kind = "input"
     if target.numel():
-        pinned = crosses and pinned_memory.is_pinned_tensor(source if origin is None else target)
+        on_host = source if origin is None else target
+        pinned = crosses and pinned_memory.is_pinned_tensor(on_host)
         count_copy(origin, destination, storage_bytes(target_inner), pinned=pinned, non_blocking=non_blocking)
+        if pinned and non_blocking:
+            pinned_memory.copies_until(on_host, here.host.streams[origin or destination].end)
     return target
 
 
@@ -162,10 +165,12 @@ def _to_host(
     values = _as_integer(source._inner, options.get("dtype"))
     inner: torch.Tensor = torch.ops.aten._to_copy.default(values, device=where, **options)
     asynchronous = non_blocking and inner.layout is torch.strided
+    if asynchronous:
+        pinned_memory.pin(inner)
     if inner.numel():
         count_copy(source._device, None, storage_bytes(inner), pinned=asynchronous, non_blocking=asynchronous)
     if asynchronous:
-        pinned_memory.mark(inner)
+        pinned_memory.copies_until(inner, here.host.streams[source._device].end)
     return inner
 
 

@@ -212,7 +212,7 @@ class Wait(Record):
 
 @dataclass(slots=True)
 class HostWork(Record):
-    """A time in which a host thread was busy (`host_work`) or slept; on no device: `device` is -1."""
+    """A time in which a host thread was busy (`host_work`, `pin_memory`) or slept; on no device: `device` is -1."""
 
 
 @dataclass(slots=True)
