@@ -21,11 +21,13 @@ PROGRAMS = Path(__file__).parent / "programs"
 TABLE = "device  allocated  reserved"
 
 
-def lab(*args: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+def lab(*args: str, cwd: Path | None = None, stdin: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
     """Run ``fakegpu-lab args`` in a process of its own."""
     clean = {key: value for key, value in os.environ.items() if key not in ("FAKEGPU_LAB_MACHINE", "JPY_PARENT_PID")}
     command = [sys.executable, "-m", "fakegpu_lab", *args]
-    return subprocess.run(command, cwd=cwd, env=clean | env, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(
+        command, cwd=cwd, env=clean | env, input=stdin, capture_output=True, text=True, check=False, timeout=120
+    )
 
 
 def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *args: str) -> str:

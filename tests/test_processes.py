@@ -80,6 +80,31 @@ def test_a_child_that_used_its_gpu_tells_of_it(tmp_path: Path) -> None:
     assert f"\n{child.name}  cuda:0" in ran.stderr
 
 
+def test_ranks_of_any_launcher_have_their_rank_in_the_table(tmp_path: Path) -> None:
+    (tmp_path / "launches_itself.py").write_text(
+        """
+import os, subprocess, sys
+import torch
+import torch.distributed as dist
+
+rank = int(os.environ.get("LOCAL_RANK", "0"))  # as Lightning does: the program is rank 0, and RANK is not set
+if rank == 0:
+    other = subprocess.Popen([sys.executable, __file__], env={**os.environ, "LOCAL_RANK": "1"})
+dist.init_process_group("nccl", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=2)
+dist.all_reduce(torch.ones(4, device=f"cuda:{rank}"))
+if rank == 0:
+    sys.exit(other.wait())
+"""
+    )
+    ran = lab("run", "-d", "a100:2", "--report", "out.json", "launches_itself.py", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "a100:2: 2 ranks" in ran.stderr
+    rows = [row.split()[:3] for row in ran.stderr.splitlines() if row.startswith("rank")]
+    assert rows == [["rank", "0", "cuda:0"], ["rank", "1", "cuda:1"]]
+    report = run_tables.RunReport.model_validate_json((tmp_path / "out.json").read_text())
+    assert (report.rank, [process.rank for process in report.processes]) == (0, [1])
+
+
 def test_the_runs_own_process_leaves_no_file(machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     look = (
         "import os, sys\nfrom fakegpu_lab.processes import inheritance, run_reports\n"

@@ -38,6 +38,7 @@ _chrome = click.option(
     "--chrome", metavar="FILE", help="Also write a timeline of the script's own process, for https://ui.perfetto.dev"
 )
 _module = click.option("-m", "module", is_flag=True, help="Run a module, as python -m does")
+_code = click.option("-c", "code", is_flag=True, help="Run the code that follows, as python -c does")
 _command = click.argument("command", nargs=-1, required=True, metavar="SCRIPT [ARGS]...", type=click.UNPROCESSED)
 
 
@@ -62,6 +63,7 @@ def cli() -> None:
 @_chrome
 @click.option("-q", "--quiet", is_flag=True, help="No table at the end")
 @_module
+@_code
 @_command
 def run(
     devices: str,
@@ -72,16 +74,20 @@ def run(
     chrome: str | None,
     quiet: bool,
     module: bool,
+    code: bool,
     command: tuple[str, ...],
 ) -> None:
     """Run a Python SCRIPT on simulated GPUs, as `python SCRIPT ARGS` would run it.
+
+    SCRIPT can also be - (a script on stdin), python with what follows it, or the command of an installed package, such
+    as torchrun.
 
     The run ends with a table of what every GPU did. It is printed on stdout where that is a terminal or a notebook,
     and else on stderr: a pipe or a file gets what the script printed, and nothing more.
     """
     from fakegpu_lab.cli import run as run_command
 
-    run_command.run(run_command.Request(devices, memory, compute, report, chrome, quiet, module, command, clock))
+    run_command.run(run_command.Request(devices, memory, compute, report, chrome, quiet, module, command, clock, code))
 
 
 @cli.command(context_settings=_BEFORE_SCRIPT)
@@ -93,6 +99,7 @@ def run(
 @_report
 @_chrome
 @_module
+@_code
 @_command
 def plan(
     devices: str,
@@ -103,6 +110,7 @@ def plan(
     report: str | None,
     chrome: str | None,
     module: bool,
+    code: bool,
     command: tuple[str, ...],
 ) -> None:
     """Run one rank of a large job by itself, and tell the memory and time that it needs.
@@ -112,7 +120,9 @@ def plan(
     from fakegpu_lab.cli import plan as plan_command
     from fakegpu_lab.cli import run as run_command
 
-    request = run_command.Request(devices, memory, compute, report, chrome, quiet=False, module=module, command=command)
+    request = run_command.Request(
+        devices, memory, compute, report, chrome, quiet=False, module=module, command=command, code=code
+    )
     plan_command.run(request, world_size, rank)
 
 

@@ -1,11 +1,14 @@
-"""Runs a script or a module as ``python`` does: in a fresh ``__main__``, with the tracebacks that python prints."""
+"""Runs a script, a module or code as ``python`` does: in a fresh ``__main__``, with the tracebacks of python."""
 
 from __future__ import annotations
 
 import builtins
+import importlib.machinery
 import importlib.util
 import io
 import os
+import re
+import shlex
 import shutil
 import sys
 import types
@@ -73,7 +76,75 @@ def _report(error: BaseException) -> int:
     return 1
 
 
-def script(path: str, args: tuple[str, ...]) -> Program:
+def load(command: tuple[str, ...], *, module: bool = False, code: bool = False) -> Program:
+    """The program that ``python command``, ``python -m command`` or ``python -c command`` would run.
+
+    If the command itself begins with ``python``, the rest of it counts.
+
+    Raises
+    ------
+    FakeGpuError
+        If there is no such program.
+    """
+    name, args = command[0], command[1:]
+    if module and code:
+        raise FakeGpuError("-m runs a module, -c runs code: choose one of them.")
+    if module:
+        return _module(name, args)
+    if code:
+        return _code(name, args)
+    if name == "-":
+        return _stdin(args)
+    if _PYTHON.fullmatch(Path(name).name) and (os.sep in name or not Path(name).is_file()):
+        return _python(name, args)
+    return _script(name, args)
+
+
+_PYTHON = re.compile(r"python(\d+(?:\.\d+)?)?(?:\.exe)?")
+_WITH_VALUE = ("-W", "-X")
+"""Options of ``python`` whose value may be the next argument."""
+
+
+def _python(name: str, args: tuple[str, ...]) -> Program:
+    """The program that ``name args`` would run, where `name` is the Python that runs this."""
+    version = _PYTHON.fullmatch(Path(name).name)[1] or ""  # type: ignore[index]
+    elsewhere = os.sep in name and Path(name).absolute().parent != Path(sys.executable).parent
+    if elsewhere or not f"{sys.version_info.major}.{sys.version_info.minor}.".startswith(
+        f"{version}." if version else ""
+    ):
+        raise FakeGpuError(
+            f"{name} is another Python than {sys.executable}, which runs fakegpu-lab: leave it out, or install "
+            "fakegpu_lab there, too."
+        )
+    if not args:
+        raise FakeGpuError(f"{name} alone would open a prompt: name a script, as in fakegpu-lab run {name} train.py.")
+    first, rest = args[0], args[1:]
+    if first in ("-m", "-c") and rest:
+        return load(rest, module=first == "-m", code=first == "-c")
+    if first != "-" and first.startswith("-"):
+        own = 0  # how many of the arguments are Python's options
+        while own < len(args) and args[own].startswith("-") and args[own] not in ("-m", "-c", "-"):
+            own += 2 if args[own] in _WITH_VALUE else 1
+        before = sys.argv[1 : -1 - len(args)]
+        typed = shlex.join([name, *args[:own], "-m", "fakegpu_lab", *before, *args[own:]])
+        raise FakeGpuError(f"{name} has started already, too early for its option {first}. Type this instead: {typed}")
+    return load(args)
+
+
+def _code(source: str, args: tuple[str, ...]) -> Program:
+    _search_first("")
+    main = _main(None, importlib.machinery.BuiltinImporter, package=None)
+    return Program(main, lambda: compile(source, "<string>", "exec", dont_inherit=True), ["-c", *args])
+
+
+def _stdin(args: tuple[str, ...]) -> Program:
+    source = sys.stdin.buffer.read()
+    _search_first("")
+    main = _main(None, importlib.machinery.BuiltinImporter, package=None)
+    return Program(main, lambda: compile(source, "<stdin>", "exec", dont_inherit=True), ["-", *args])
+
+
+def _script(path: str, args: tuple[str, ...]) -> Program:
     """The program that ``python path args`` would run; of a command's name, the one that a shell would run.
 
     Raises
@@ -109,7 +180,7 @@ def _command(name: str, args: tuple[str, ...]) -> Program | None:
     return Program(main, lambda: compile(source, path, "exec", dont_inherit=True), [path, *args])
 
 
-def module(name: str, args: tuple[str, ...]) -> Program:
+def _module(name: str, args: tuple[str, ...]) -> Program:
     """The program that ``python -m name args`` would run.
 
     Raises
@@ -145,10 +216,12 @@ def _find(name: str) -> importlib.machinery.ModuleSpec | None:
         raise FakeGpuError(f"The module {name} cannot be run: {error}.") from None
 
 
-def _main(file_name: str, loader: object, package: str | None) -> types.ModuleType:
+def _main(file_name: str | None, loader: object, package: str | None) -> types.ModuleType:
     main = types.ModuleType("__main__")
     names = vars(main)
-    names.update(__file__=file_name, __loader__=loader, __package__=package, __cached__=None, __builtins__=builtins)
+    names.update(__loader__=loader, __package__=package, __builtins__=builtins)
+    if file_name is not None:
+        names.update(__file__=file_name, __cached__=None)
     if sys.version_info < (3, 14):
         names["__annotations__"] = {}
     return main

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from fakegpu_lab import session
-from fakegpu_lab.cli import program
+from fakegpu_lab.cli import program, termination
 from fakegpu_lab.hardware.catalogue.spec import parse_spec
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.machine import Machine
@@ -39,6 +39,7 @@ class Request(NamedTuple):
     module: bool
     command: tuple[str, ...]
     clock: Clock = "real"
+    code: bool = False
 
 
 def run(request: Request) -> None:
@@ -62,14 +63,14 @@ def run(request: Request) -> None:
         from fakegpu_lab.notebook.out_of_memory import postmortem
 
         session.on_change.append(postmortem.watch)
-    name, *args = request.command
-    loaded = (program.module if request.module else program.script)(name, tuple(args))
+    loaded = program.load(request.command, module=request.module, code=request.code)
     timeline = _Timeline()
     if request.chrome is not None:
         session.on_change.append(timeline)
     epilogue = _Epilogue(request, spec, timeline)
     os.environ[inheritance.REPORTS] = f"{os.getpid()}:{epilogue.folder}"
     atexit.register(epilogue)  # registered first, so it runs last: after the program's threads and exit handlers
+    termination.before(epilogue.terminated)
     try:
         epilogue.status = loaded.execute()
     except SystemExit as end:
@@ -117,10 +118,17 @@ class _Epilogue:
         self.status = 0
         self.process = os.getpid()
         self.folder = tempfile.mkdtemp(prefix="fakegpu-lab-")
+        self.begun = False
+
+    def terminated(self) -> None:
+        """Write everything now, because SIGTERM ends the process."""
+        self.status = termination.TERMINATED
+        self()
 
     def __call__(self) -> None:
-        if os.getpid() != self.process:  # a forked child runs its parent's exit handlers, too
+        if os.getpid() != self.process or self.begun:  # a forked child runs its parent's exit handlers, too
             return
+        self.begun = True
         from fakegpu_lab.processes import run_reports
         from fakegpu_lab.ranks.planning import figures
         from fakegpu_lab.report import run_tables
@@ -134,6 +142,7 @@ class _Epilogue:
                 command=self.request.command,
                 exit_status=self.status,
                 snapshot=snapshot,
+                rank=run_reports.identity.rank,
                 processes=others,
                 plan=figures.current,
             )
@@ -148,7 +157,7 @@ class _Epilogue:
 
                 _show(plan_table.summary(snapshot, figures.current))
             else:
-                _show(run_tables.summary(snapshot, others))
+                _show(run_tables.summary(snapshot, others, run_reports.identity.rank))
 
     def _snapshot(self) -> Snapshot:
         machine = session.latest()

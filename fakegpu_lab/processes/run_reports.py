@@ -91,6 +91,11 @@ class _Identity:
         self.rank: int | None = None
         self.world_size: int | None = None
 
+    def join(self, rank: int, world_size: int) -> None:
+        """Take the rank from the default process group: launchers differ in the variables that they set."""
+        if world_size > 1:
+            self.rank, self.world_size = rank, world_size
+
     def guess(self) -> None:
         """Take the rank from torchrun's environment variables, unless this process is itself a child of a rank."""
         rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.processes import run_reports
 from fakegpu_lab.ranks.collectives.channel import Channel
 from fakegpu_lab.ranks.dist import c10d, cpp, dist
 from fakegpu_lab.ranks.planning import implied_ranks
@@ -78,6 +79,8 @@ def new_process_group(
     if device_id is not None:
         group.bound_device_id = device_id
     _register(group, backend, str(config), pg_tag)
+    if not global_ranks_in_group and current_rank() is None and implied_ranks.world() is None:
+        run_reports.identity.join(group_rank, group_size)
     return group, group.store
 
 

@@ -23,19 +23,20 @@ class RunReport(BaseModel):
 
     version: int = Field(default=1, description="of this schema; grows when a field changes its meaning")
     command: tuple[str, ...] = Field(description="the script or module, and its arguments")
-    exit_status: int = Field(description="as the shell sees it; 130 after Ctrl-C")
+    exit_status: int = Field(description="as the shell sees it; 130 after Ctrl-C, 143 after SIGTERM")
     snapshot: Snapshot = Field(description="the machine at the end of the run, as the program's own process saw it")
+    rank: int | None = Field(default=None, description="of the program's own process, if it has one")
     processes: tuple[ProcessReport, ...] = Field(default=(), description="those it started that used their GPUs")
     plan: Plan | None = Field(default=None, description="what it did as a rank of an implied world")
 
 
-def summary(snapshot: Snapshot, processes: tuple[ProcessReport, ...] = ()) -> Table:
+def summary(snapshot: Snapshot, processes: tuple[ProcessReport, ...] = (), rank: int | None = None) -> Table:
     """The table of a finished run: one row per device. A copy between two devices is counted at its source.
 
-    With `processes`, one row for each process and device that it used.
+    With `processes`, one row for each process and device that it used. `rank` is that of the program's own process.
     """
     if processes:
-        return _of_processes(snapshot, processes)
+        return _of_processes(snapshot, processes, rank)
     devices = snapshot.devices
     mixed = len({device.id for device in devices}) > 1
     peers = len(devices) > 1
@@ -49,11 +50,11 @@ def summary(snapshot: Snapshot, processes: tuple[ProcessReport, ...] = ()) -> Ta
     return Table(headers, rows, title, frozenset(range(1, len(headers))))
 
 
-def _of_processes(main: Snapshot, processes: tuple[ProcessReport, ...]) -> Table:
+def _of_processes(main: Snapshot, processes: tuple[ProcessReport, ...], rank: int | None) -> Table:
     used_devices = [(report.name, report.devices) for report in processes]
     elapsed_ns = [report.snapshot.done_ns for report in processes]
-    if used(main):
-        used_devices.insert(0, ("main", used(main)))
+    if used(main) or rank is not None:
+        used_devices.insert(0, ("main" if rank is None else f"rank {rank}", used(main)))
         elapsed_ns.append(main.done_ns)
     collectives = any(device.counters.collective_count for _, devices in used_devices for device in devices)
     headers = ["process", "device", "allocated", "reserved", "H2D", "D2H", "kernels", "busy"]
@@ -70,17 +71,12 @@ def _of_processes(main: Snapshot, processes: tuple[ProcessReport, ...]) -> Table
     ]
     rows += [[name, "none", *["0"] * (len(headers) - 2)] for name, devices in used_devices if not devices]
     elapsed = duration(max(elapsed_ns))
-    what = _counted(processes, len(used_devices))
+    ranks = sum(number is not None for number in (rank, *(report.rank for report in processes)))
+    what = several(ranks, "rank") if ranks else several(len(used_devices), "process", "processes")
     title = f"fakegpu-lab {_machine(main)}: {what}, each one's peak memory in {elapsed} of simulated time"
     killed = [report.name for report in processes if not report.ended]
     note = f"Killed, and told of as at one of the last collectives: {', '.join(killed)}." if killed else ""
     return Table(headers, rows, title, frozenset(range(2, len(headers))), note)
-
-
-def _counted(processes: tuple[ProcessReport, ...], count: int) -> str:
-    """The number of ranks, or of processes if none is a rank."""
-    ranks = sum(report.rank is not None for report in processes)
-    return several(ranks, "rank") if ranks else several(count, "process", "processes")
 
 
 def _device_cells(device: DeviceSnapshot, *, peers: bool) -> list[str]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import parse_argstring
 
-if TYPE_CHECKING:
-    from argparse import Namespace
 
-
-def parse(magic: Any, line: str) -> Namespace:
+def parse(magic: Any, line: str) -> Any:
     """The arguments in a magic's line, as the decorators of `magic` declare them.
 
     Raises
@@ -20,7 +17,7 @@ def parse(magic: Any, line: str) -> Namespace:
         The line has other arguments than the magic takes, or it cannot be split into arguments.
     """
     try:
-        return parse_argstring(magic, line)
+        return parse_argstring(magic, line)  # type: ignore[no-untyped-call]
     except ValueError:  # shlex: "No closing quotation"
         raise UsageError(
             f"A quotation mark is opened and not closed in {line.strip()}: close it, or leave it out."
