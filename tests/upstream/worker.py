@@ -311,3 +311,5 @@ def tail(path: Path, lines: int = 25) -> str:
 
 if __name__ == "__main__":
     main()
+elif __name__ == "__mp_main__":  # a process that a test has spawned: it will import the test's file
+    older_trees.apply()
