@@ -48,14 +48,21 @@ def new_process_group(
     pg_tag: str | None = None,
     device_id: torch.device | None = None,
     group_desc: str | None = None,
+    **newer: Any,
 ) -> tuple[Any, Any]:
-    """`distributed_c10d._new_process_group_helper`; torch's own makes groups with other backends than ours."""
+    """`distributed_c10d._new_process_group_helper`; torch's own makes groups with other backends than ours.
+
+    `newer` are arguments that only newer versions of torch pass.
+    """
+    if newer.get("enable_reconfigure"):  # since torch 2.15
+        raise RuntimeError("Reconfiguring process groups (enable_reconfigure) is not part of the simulation.")
     config = c10d.BackendConfig(c10d.Backend(backend))
     backend_names = {str(device): str(name) for device, name in config.get_device_backend_map().items()}
     if not all(name in _OURS for name in backend_names.values()):
         return _new_process_group(  # type: ignore[no-any-return]
             group_size, group_rank, global_ranks_in_group, backend, store, group_name,
             backend_options=backend_options, timeout=timeout, pg_tag=pg_tag, device_id=device_id, group_desc=group_desc,
+            **newer,
         )  # fmt: skip
     world: Any = c10d._world
     if group_name in world.pg_names.values():

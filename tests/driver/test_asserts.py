@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 import fakegpu_lab as lab
+from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 START = "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in https://docs.nvidia.com/cuda/"
 ASYNC = "CUDA kernel errors might be asynchronously reported at some other API call"
+
+WRONG_LABELS = "expected target dtype" if TORCH_VERSION >= (2, 13) else "expected scalar type Long"
 
 
 def table() -> torch.Tensor:
@@ -334,7 +337,7 @@ HOST_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     "a probability": (lambda: table().bernoulli_(2.0), "bernoulli_ expects p to be in"),
     "bincount": (lambda: torch.bincount(numbers(-1)), "bincount only supports 1-d non-negative"),
     "one_hot of no class": (lambda: F.one_hot(numbers(0), 0), "num_classes should be positive"),
-    "a label's dtype": (lambda: F.nll_loss(table(), labels().float()), "expected target dtype"),
+    "a label's dtype": (lambda: F.nll_loss(table(), labels().float()), WRONG_LABELS),
     "a singular matrix": (lambda: torch.linalg.inv(torch.zeros(2, 2, device="cuda")), "linalg.inv: The diagonal"),
     "not positive": (lambda: torch.linalg.cholesky(-torch.eye(2, device="cuda")), "not positive-definite"),
     "a negative deviation": (lambda: torch.normal(0.0, numbers(-1.0)), "normal expects all elements of std >= 0.0"),

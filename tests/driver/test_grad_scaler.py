@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -57,8 +59,9 @@ OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
     "adam one by one": lambda p: torch.optim.Adam(p, lr=0.1, foreach=False),
     "adam fused": lambda p: torch.optim.Adam(p, lr=0.1, fused=True),
     "adamw fused": lambda p: torch.optim.AdamW(p, lr=0.1, fused=True),
-    "adagrad fused": lambda p: torch.optim.Adagrad(p, lr=0.1, fused=True),
 }
+if TORCH_VERSION >= (2, 13):
+    OPTIMIZERS["adagrad fused"] = lambda p: torch.optim.Adagrad(p, lr=0.1, fused=True)
 
 
 @pytest.mark.parametrize("poison", [INF, -INF, NAN])

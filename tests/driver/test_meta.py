@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import fakegpu_lab as lab
+from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
 from fakegpu_lab.hardware.catalogue.sizes import format_size
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def optimizers() -> Steps:
     """Those that read on the host (ASGD, Adafactor), those with kernels that torch has no shape function for."""
     for make in (
         torch.optim.ASGD, torch.optim.Adafactor, torch.optim.NAdam, torch.optim.Adagrad, torch.optim.Rprop,
-        lambda p: torch.optim.SGD(p, fused=True), lambda p: torch.optim.Adagrad(p, fused=True),
+        lambda p: torch.optim.SGD(p, fused=True), lambda p: torch.optim.Adagrad(p, fused=TORCH_VERSION >= (2, 13)),
     ):  # fmt: skip
         model = nn.Linear(40, 30).cuda()
         optimizer: Any = make(model.parameters())

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import fakegpu_lab as lab
+from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
 from tests.driver.placement_table import Case, Verdict, read, run
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def outcome(expression: str, there: str) -> tuple[str, Any]:
 
 
 def check(case: Case, verdict: Verdict, there: str) -> None:
+    if "cosine_similarity" in case.expression and TORCH_VERSION < (2, 13):
+        pytest.skip("the order of its ops, of which one raises, is newer")
     error, results = outcome(case.expression, there)
     expected = "" if verdict.error is None else f"{verdict.error}: {verdict.text}"
     assert error == expected.replace("{here}", HERE).replace("{there}", there)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
+from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
 
 ORDINAL = "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\n"
 
@@ -65,7 +66,8 @@ def test_the_build_suits_the_card_so_that_nothing_warns(
         assert "-gencode compute=compute_" in torch.cuda.get_gencode_flags()
     finally:
         lab.disable()
-    assert [str(w.message) for w in recwarn] == []
+    warned = [str(w.message) for w in recwarn]
+    assert warned == [] or (spec == "gb10" and TORCH_VERSION < (2, 13))  # whose own builds warned of that card
 
 
 @pytest.mark.parametrize("wanted", [1, "cuda:1", torch.device("cuda", 1)])

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import fakegpu_lab as lab
+from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,4 +141,7 @@ def test_workers_of_a_data_loader_work_silently(
         total += x.to("cuda", non_blocking=True).sum()
     assert total.item() == 28
     assert capfd.readouterr().err == ""
-    assert [str(w.message) for w in recwarn] == []
+    warned = [str(w.message) for w in recwarn]
+    assert warned == [] or (
+        TORCH_VERSION < (2, 13) and "argument 'device' of Tensor.pin_memory()" in warned[0]
+    )  # its own

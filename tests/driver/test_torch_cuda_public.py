@@ -15,6 +15,7 @@ import torch.backends.cuda
 import torch.cuda.comm
 
 import fakegpu_lab as lab
+from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,7 +55,21 @@ def pair() -> list[torch.Tensor]:
     return [torch.ones(2, device=f"cuda:{i}") for i in range(2)]
 
 
-CALLS: dict[str, Callable[[Any], Any]] = {
+SINCE_2_15: dict[str, Callable[[Any], Any]] = {
+    "cuda.export_dot": lambda f: f("graph.dot"),
+    "cuda.export_graph_data": lambda f: f("graph.json"),
+    "cuda.graph_annotations.dump_kernel_py_stacks": lambda f: f,  # asks CUPTI
+    "cuda.graph_annotations.mark_kernels": lambda f: f("here"),
+    "cuda.graphs.register_graph_capture_end_hook": lambda f: f(id).remove(),
+    "cuda.graphs.register_graph_capture_start_hook": lambda f: f(id).remove(),
+    "cuda.graphs.register_graph_destroy_hook": lambda f: f(id).remove(),
+    "cuda.graphs.register_graph_instantiate_hook": lambda f: f(id).remove(),
+    "cuda.graphs.register_graph_replay_end_hook": lambda f: f(id).remove(),
+    "cuda.graphs.register_graph_replay_start_hook": lambda f: f(id).remove(),
+    "cuda.tunable.set_cublaslt_requested_algo_count": lambda f: f(8),
+}
+
+CALLS: dict[str, Callable[[Any], Any]] = SINCE_2_15 | {
     "accelerator.device_index": lambda f: f(1),
     "accelerator.set_device_idx": lambda f: f(1),
     "accelerator.set_device_index": lambda f: f(1),
@@ -90,17 +105,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "cuda.comm.scatter": lambda f: f(device(), [0, 1]),
     "cuda.device": lambda f: f(1),
     "cuda.device_of": lambda f: f(device()),
-    "cuda.export_dot": lambda f: f("graph.dot"),  # from here to `cuda.tunable`: since torch 2.15
-    "cuda.export_graph_data": lambda f: f("graph.json"),
-    "cuda.graph_annotations.dump_kernel_py_stacks": lambda f: f,  # asks CUPTI
-    "cuda.graph_annotations.mark_kernels": lambda f: f("here"),
-    "cuda.graphs.register_graph_capture_end_hook": lambda f: f(id).remove(),
-    "cuda.graphs.register_graph_capture_start_hook": lambda f: f(id).remove(),
-    "cuda.graphs.register_graph_destroy_hook": lambda f: f(id).remove(),
-    "cuda.graphs.register_graph_instantiate_hook": lambda f: f(id).remove(),
-    "cuda.graphs.register_graph_replay_end_hook": lambda f: f(id).remove(),
-    "cuda.graphs.register_graph_replay_start_hook": lambda f: f(id).remove(),
-    "cuda.tunable.set_cublaslt_requested_algo_count": lambda f: f(8),
+    "cuda.profiler.init": lambda f: f,  # before torch 2.13, for CUDA 11
     "cuda.gds.GdsFile": lambda f: f("file", 66),
     "cuda.gds.gds_deregister_buffer": lambda f: f(device().untyped_storage()),
     "cuda.gds.gds_register_buffer": lambda f: f(device().untyped_storage()),
@@ -135,7 +140,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "cuda.tunable.set_max_tuning_iterations": lambda f: f(1),
     "cuda.tunable.set_numerical_check_tolerances": lambda f: f(True),
     "cuda.tunable.set_rotating_buffer_size": lambda f: f(1),
-    "cuda.tunable.tune_gemm_in_file": lambda f: f("file"),
+    "cuda.tunable.tune_gemm_in_file": lambda f: f("file") if TORCH_VERSION >= (2, 13) else f,  # a bare `assert`
     "cuda.use_mem_pool": lambda f: f(torch.cuda.MemPool()),
 }
 
@@ -193,4 +198,6 @@ OF_OTHER_VERSIONS = {
     "cuda.amp.custom_bwd",
     "cuda.nccl.init_rank",
     "cuda.nccl.is_available",
+    "cuda.profiler.init",
+    *SINCE_2_15,
 }

@@ -8,7 +8,19 @@ from typing import Any
 from torch._C._autograd import DeviceType
 
 MARK = "fakegpu_lab::mark#"
+_PYTHON = re.compile(r"\(\d+\): |^<built-in |^nn\.Module: ")
 OURS = re.compile(r"(^|/)fakegpu_lab/(driver|hardware)/")
+
+
+def activity_type(event: Any) -> str:
+    """The activity type of an event of Kineto's, which says it itself since torch 2.13."""
+    if hasattr(event, "activity_type"):
+        return str(event.activity_type())
+    if event.name() == "[memory]":
+        return "cpu_instant_event"
+    if _PYTHON.search(event.name()):
+        return "python_function"
+    return "user_annotation" if event.is_user_annotation() else "cpu_op"
 
 
 class Event:
@@ -85,7 +97,7 @@ class Node:
         self.name: str = event.name() if event is not None else ""
         self.number = int(self.name[len(mark) :]) if self.name.startswith(mark) else 0
         self.marks = bool(self.number)
-        self.python: bool = event is not None and event.activity_type() == "python_function"
+        self.python: bool = event is not None and activity_type(event) == "python_function"
         self.ours = self.python and OURS.search(self.name) is not None
         self.children: list[Node] = []
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch._C._autograd import DeviceType
 
-from fakegpu_lab.driver.profiler.events import Event
+from fakegpu_lab.driver.profiler.events import Event, activity_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +114,7 @@ class Walk:
 
     def _host_event(self, node: Node) -> Event:
         kineto = node.event
-        event = self._new(_ADDRESS.sub("", node.name), kineto.activity_type(), kineto)
+        event = self._new(_ADDRESS.sub("", node.name), activity_type(kineto), kineto)
         number, thread = kineto.sequence_nr(), kineto.fwd_thread_id()
         if number >= 0:
             event.fields["sequence_nr"] = number - self._shared.first_sequence_number
@@ -133,7 +133,7 @@ class Walk:
             return
         else:
             blocks.add(address)
-        event = self._new("[memory]", kineto.activity_type(), kineto)
+        event = self._new("[memory]", activity_type(kineto), kineto)
         self._points.append((None, True, event))
         self._points.append((None, False, event))
 

@@ -21,6 +21,7 @@ class State:
         self.tags_to_pg: dict[str, list[Any]] = {}
         self.pg_to_tag: dict[Any, str] = {}
         self.pg_coalesce_state: dict[Any, list[Any]] = {}
+        self.pg_flight_recorder_hooks: dict[Any, Any] = {}  # since torch 2.15
         self.comms: list[Any] = []
         self.generations: dict[str, int] = {}
 

@@ -113,9 +113,12 @@ def install(patches: Patches) -> None:
         patches.set(torch.accelerator.Graph, "__new__", staticmethod(refuse(_GRAPHS)))
     if hasattr(torch.cuda, "_compile_kernel"):  # since 2.9
         patches.set(torch.cuda, "_compile_kernel", refuse("Compiling CUDA code (torch.cuda._compile_kernel)"))
-    if hasattr(torch.cuda.green_contexts, "_get_driver_version"):  # since 2.15
-        patches.set(torch.cuda.green_contexts, "_get_driver_version", refuse(_GREEN))
-        patches.set(torch.cuda.green_contexts, "_is_locality_software_supported", lambda: False)
+    green: Any = torch.cuda.green_contexts
+    if hasattr(green, "_get_driver_version"):  # since 2.15
+        patches.set(green, "_get_driver_version", refuse(_GREEN))
+        patches.set(green, "_is_locality_software_supported", lambda: False)
+    elif green.SUPPORTED:  # by a CUDA build
+        patches.set(green, "SUPPORTED", False)
     limit = ContextProp(torch._C._cuda_get_cudnn_benchmark_limit, torch._C._cuda_set_cudnn_benchmark_limit)  # type: ignore[no-untyped-call]
     patches.set(type(torch.backends.cudnn), "benchmark_limit", limit)
     for name in ("_cuda_beginAllocateToPool", "_cuda_beginAllocateCurrentThreadToPool", "_cuda_endAllocateToPool",
