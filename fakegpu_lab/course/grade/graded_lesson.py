@@ -9,7 +9,7 @@ from typing import Any
 import nbformat
 from pydantic import BaseModel
 
-from fakegpu_lab.course.grade.flags.source_text import bound_names
+from fakegpu_lab.course.flags.source_text import bound_names
 from fakegpu_lab.course.lessons import lesson as yaml
 from fakegpu_lab.hardware.errors import FakeGpuError
 

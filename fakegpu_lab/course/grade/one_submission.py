@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.grade import repair
-from fakegpu_lab.course.grade.flags import source_text
+from fakegpu_lab.course.flags import source_text
 from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
 from fakegpu_lab.course.grade.sandbox import confine
 from fakegpu_lab.course.grade.sandbox.process import EndedError, Sandbox

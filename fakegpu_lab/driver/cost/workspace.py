@@ -1,4 +1,8 @@
-"""cuBLAS's workspace: device memory that the library takes for itself."""
+"""Device memory that libraries take for themselves: the workspace of cuBLAS.
+
+cuDNN's is charged where its kernels run: that of recurrent layers in `ops.recurrent.cudnn_rnn`, that of fused attention
+in `ops.attention`. Simplified: its convolutions take none.
+"""
 
 from __future__ import annotations
 

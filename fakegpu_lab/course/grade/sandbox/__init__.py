@@ -4,5 +4,5 @@
 `cell_runner`. The two sides talk over `sealed_channel`. `limits` are the resources that a submission may use, and
 `shell` is IPython without a front end.
 
-May import `course.grade.flags`.
+May import `course.flags`.
 """

@@ -23,8 +23,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.grade.flags import tampering
-from fakegpu_lab.course.grade.flags.source_text import bound_names
+from fakegpu_lab.course.flags import tampering
+from fakegpu_lab.course.flags.source_text import bound_names
 from fakegpu_lab.course.grade.sandbox import sealed_channel
 from fakegpu_lab.course.grade.sandbox.shell import GradingShell, Outputs, Stream, frames, start
 

@@ -12,7 +12,7 @@ from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 
-from fakegpu_lab.course.grade.flags.tampering import trusted
+from fakegpu_lab.course.flags.tampering import trusted
 
 SHOWN = ("text/plain", "text/html", "text/markdown", "text/latex", "image/png", "image/svg+xml", "image/jpeg")
 """What a feedback page can show; the rest (widgets, figures that need JavaScript) is left out."""

@@ -121,7 +121,7 @@ def from_cell(value: object) -> bool:
 
 
 _PREFIXES = tuple({os.path.realpath(path) + os.sep for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)})
-_PACKAGE = os.path.realpath(os.path.join(__file__, *[os.pardir] * 4)) + os.sep  # noqa: PTH118
+_PACKAGE = os.path.realpath(os.path.join(__file__, *[os.pardir] * 3)) + os.sep  # noqa: PTH118
 
 
 def trusted(code: types.CodeType) -> bool:
