@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.grade import repair
 from fakegpu_lab.course.flags import source_text
+from fakegpu_lab.course.grade import repair
 from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
 from fakegpu_lab.course.grade.sandbox import confine
 from fakegpu_lab.course.grade.sandbox.process import EndedError, Sandbox
