@@ -54,9 +54,9 @@ def engine_run_backward(tensors: Any, grads: Any, *args: Any, **kwargs: Any) -> 
         native_answers.raise_kept()
         raise
     finally:
-        _set_multithreading(multithreading)
         if following is not None:
             following.end(failed=failed)
+        _set_multithreading(multithreading)
         gradient_lock.end(backward)
 
 

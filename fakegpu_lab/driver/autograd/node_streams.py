@@ -22,6 +22,7 @@ from fakegpu_lab.driver.base import current, graph_capture, stream_history
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.time.clock import Mark, Stream, here
+from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,6 +68,7 @@ class Following:
         self._handles: list[Any] = []
         self._outer = _thread.following
 
+    @interrupts.whole
     def begin(self) -> None:
         """Hook into the nodes; gradients of the roots come from the caller's streams."""
         _thread.following = self
@@ -77,6 +79,7 @@ class Following:
             if isinstance(grad, torch.Tensor):
                 self._add(grad, None, node, slot)
 
+    @interrupts.whole
     def end(self, *, failed: bool) -> None:
         """Give the caller back its streams; they wait for those of the leaves, unless backward failed."""
         _thread.following = self._outer
