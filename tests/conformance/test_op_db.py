@@ -48,16 +48,17 @@ UNDEFINED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empt
 DRAWS: list[int] = []
 """What was drawn from a device's generator: many entries restore its state before they return."""
 
-FLOAT_FORWARD = {"grid_sampler_2d", "grid_sampler_3d", "nn.functional.grid_sample"}
-"""In bfloat16, CUDA computes the results of these in float32, and only their gradients as the CPU does."""
-
 IN_FLOAT = {
-    *FLOAT_FORWARD,
     "_batch_norm_with_update",
     "_native_batch_norm_legit",
+    "grid_sampler_2d",
+    "grid_sampler_3d",
+    "logit",
     "native_batch_norm",
     "native_layer_norm",
+    "nn.functional.adaptive_avg_pool3d",
     "nn.functional.batch_norm",
+    "nn.functional.grid_sample",
     "nn.functional.instance_norm",
     "nn.functional.layer_norm",
     "nn.functional.linear_cross_entropy.chunked_none",
@@ -190,8 +191,6 @@ def compare(op: OpInfo, sample: Any, dtype: torch.dtype, gradients: bool) -> Non
         check(expected, actual, dtype, values=values, wider=wider)
     if not (gradients and differentiable(expected)):
         return
-    if wider and name in FLOAT_FORWARD:
-        expected, originals, wider = op(inputs[0], *inputs[1], **inputs[2]), {}, False
     total(differentiable(expected)).backward()
     total(differentiable(actual)).backward()
     for original, copy in moved.copies.values():

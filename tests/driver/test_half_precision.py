@@ -28,7 +28,7 @@ def gradients(call: Callable[..., torch.Tensor], *operands: torch.Tensor) -> lis
     """The result of a call and the gradients of its operands."""
     leaves = [operand.detach().requires_grad_() for operand in operands]
     result = call(*leaves)
-    weights = values(*result.shape, seed=9).to(result)
+    weights = values(*result.shape, dtype=torch.bfloat16, seed=9).half().to(result)
     return [result.detach(), *torch.autograd.grad(result, leaves, weights)]
 
 
@@ -86,16 +86,19 @@ def test_float32_within_a_kernel_costs_the_device_nothing(machine: Any) -> None:
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 def test_grid_sample_finds_its_places_in_float32(machine: Any, mode: str, dtype: torch.dtype) -> None:
     image, places = values(2, 3, 32, 32, dtype=dtype), values(2, 16, 16, 2, dtype=dtype, seed=1).tanh()
-    exact = F.grid_sample(image.float(), places.float(), mode=mode, align_corners=False)
-    sampled = F.grid_sample(image.cuda(), places.cuda(), mode=mode, align_corners=False)
-    assert torch.equal(sampled.cpu(), exact.to(dtype))
+    assert_rounded_once(lambda x, y: F.grid_sample(x, y, mode=mode, align_corners=False), image, places)
 
 
 def test_grid_sample_of_volumes(machine: Any) -> None:
     volume, places = values(1, 2, 8, 8, 8), values(1, 4, 4, 4, 3, seed=1).tanh()
-    exact = F.grid_sample(volume.float(), places.float(), align_corners=True)
-    sampled = F.grid_sample(volume.cuda(), places.cuda(), align_corners=True)
-    assert torch.equal(sampled.cpu(), exact.half())
+    assert_rounded_once(lambda x, y: F.grid_sample(x, y, align_corners=True), volume, places)
+
+
+@pytest.mark.parametrize("groups", [1, 8])
+def test_convolutions_of_volumes_in_bfloat16(machine: Any, groups: int) -> None:
+    """oneDNN computes some of their gradients by its reference implementation."""
+    source, weight = values(2, 8, 9, 9, 9, dtype=torch.bfloat16), values(8, 8 // groups, 3, 3, 3, dtype=torch.bfloat16)
+    assert_rounded_once(lambda x, w: F.conv3d(x, w, stride=2, padding=1, groups=groups), source, weight)
 
 
 @pytest.mark.parametrize("dtype", HALVES)

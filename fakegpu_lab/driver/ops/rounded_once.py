@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     Kernel = Callable[..., Any]
 
-_FLOAT16 = frozenset((torch.float16,))
 _BOTH = frozenset(HALVES)
 
 # Many programs call these: where oneDNN is fast, they stay as they are.
@@ -33,29 +32,52 @@ _PRODUCTS = (
 
 _DTYPES: dict[str, frozenset[torch.dtype]] = {
     **dict.fromkeys(_PRODUCTS, SLOW_PRODUCTS),
-    # oneDNN's backward in float16 is slow on every processor.
-    **dict.fromkeys(("convolution", "convolution_backward", "_convolution"), SLOW_PRODUCTS | _FLOAT16),
+    "_adaptive_avg_pool3d": _BOTH,
+    "_adaptive_avg_pool3d_backward": _BOTH,
     "dot": _BOTH,
     "erfinv": _BOTH,
     "erfinv_": _BOTH,
-    # cuda/GridSampler.cu: forward in `opmath_t`. Backward rounds at each step there, as it does on the CPU.
-    "grid_sampler_2d": _BOTH,
-    "grid_sampler_3d": _BOTH,
+    **dict.fromkeys(("grid_sampler_2d", "grid_sampler_2d_backward"), _BOTH),  # cuda/GridSampler.cu
+    **dict.fromkeys(("grid_sampler_3d", "grid_sampler_3d_backward"), _BOTH),
+    "logit": _BOTH,
     **dict.fromkeys(("std", "std_mean", "var", "var_mean"), _BOTH),
     **dict.fromkeys(("std.correction", "std_mean.correction", "var.correction", "var_mean.correction"), _BOTH),
 }
 """By name, or name.overload: the dtypes that are computed in float32.
 
-Simplified: CUDA also rounds between the products of `linalg_matrix_exp` and of `addbmm`.
+Simplified: CUDA also rounds between the products of `linalg_matrix_exp` and of `addbmm`, and adds up the gradients of a
+grid sampler in half precision, in an order of its own.
 """
+
+
+_CONVOLUTIONS = ("convolution", "convolution_backward", "_convolution")
+_VOLUME = 5  # dimensions
 
 
 def kernel(op: Op, call: Kernel) -> Kernel:
     """The function that computes `op` in place of `call`; `call` itself for most ops."""
+    if op.name in _CONVOLUTIONS:
+        return _convolution(call, op.written)
     overload = op.schema.overload_name
     name = op.name if overload in ("", "out") else f"{op.name}.{overload.removesuffix('_out')}"
     dtypes = _DTYPES.get(name)
     return rounding_once(call, dtypes, position=op.tensors[0], written=op.written) if dtypes else call
+
+
+def _convolution(call: Kernel, written: tuple[str, ...]) -> Kernel:
+    """A convolution in half precision, forward or backward.
+
+    oneDNN is slow in float16, backward, on every processor. In bfloat16 it is as fast as the processor, but for some
+    volumes it has only its reference implementation.
+    """
+    slow = SLOW_PRODUCTS | {torch.float16}
+    flat = rounding_once(call, slow, written=written)
+    volumes = rounding_once(call, _BOTH, written=written)
+
+    def convolution(*args: Any, **kwargs: Any) -> Any:
+        return (volumes if args[0].dim() == _VOLUME else flat)(*args, **kwargs)
+
+    return convolution
 
 
 def rounding_once(
