@@ -194,6 +194,15 @@ def batch_isend_irecv(p2p_op_list: list[Any]) -> list[Any]:
     return list(manager.works)
 
 
+def _attach_flight_recorder(group: Any, *args: Any) -> None:
+    """`distributed_c10d._maybe_attach_flight_recorder`: C++ cannot record groups that are made in Python."""
+    if not isinstance(group, RankGroup):
+        _attach(group, *args)
+
+
+_attach: Any = getattr(c10d, "_maybe_attach_flight_recorder", None)
+
+
 def install(patches: Patches) -> None:
     """Make NCCL available in torch.distributed, and let it create our groups."""
     patches.set(c10d, "_NCCL_AVAILABLE", True)
@@ -203,6 +212,8 @@ def install(patches: Patches) -> None:
             patches.set(module, "ProcessGroupNCCL", RankNccl)
     patches.set(c10d, "_new_process_group_helper", new_process_group)
     patches.set(RankGroup, "split_group", split_group)
+    if hasattr(c10d, "_maybe_attach_flight_recorder"):  # since torch 2.15
+        patches.set(c10d, "_maybe_attach_flight_recorder", _attach_flight_recorder)
     for module in (c10d, dist):
         patches.set(module, "batch_isend_irecv", batch_isend_irecv)
     functional_collectives.install(patches)

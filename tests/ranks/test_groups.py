@@ -216,4 +216,4 @@ def test_what_ranks_did_is_gone_afterwards() -> None:
     assert dist.TCPStore is before[3]
     assert not dist.is_initialized()
     lab.disable()
-    assert not dist.is_nccl_available()
+    assert dist.is_nccl_available() is (torch.version.cuda is not None)  # a CUDA build has it
