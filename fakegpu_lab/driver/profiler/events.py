@@ -60,7 +60,7 @@ class Event:
         told = self.told
         if name in told:
             return lambda: told[name]
-        if self.kineto is not None:
+        if hasattr(self.kineto, name):  # older torch has fewer of them
             return getattr(self.kineto, name)
         return lambda: _EMPTY.get(name)
 
