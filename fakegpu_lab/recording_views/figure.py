@@ -227,7 +227,7 @@ def _memory(
         mode="lines",
         line={"shape": "hv", "width": 1.5, "color": colour, "dash": dash},
         fill="tozeroy" if dash == "solid" else None,
-        fillcolor=colour + "30",
+        fillcolor=f"rgba({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))}, 0.19)",
         hovertext=[f"<b>{name}</b>: tensors hold {size(nbytes)}" for _, nbytes in points],
         hovertemplate="%{hovertext}<extra></extra>",
         showlegend=dash != "solid",

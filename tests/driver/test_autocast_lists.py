@@ -45,6 +45,9 @@ REGISTERED = {
     name.removeprefix("aten::")
     for name in torch._C._dispatch_get_all_op_names()
     if torch._C._dispatch_has_kernel_for_dispatch_key(name, "AutocastCUDA")
+    and not name.lower()
+    .rpartition(".")[2]
+    .startswith(("names_", "dimname", "dim_dimname"))  # before 2.13: named tensors
 }
 
 

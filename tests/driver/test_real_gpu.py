@@ -53,7 +53,7 @@ def test_a_child_process_does_not_repeat_it(real: int, capsys: pytest.CaptureFix
     from fakegpu_lab import autoload
     from fakegpu_lab.processes import inheritance
 
-    inheritance.leave("a100", "1GiB", "real")
+    inheritance.leave("a100", "1GiB", "real", "real")
     autoload.autoload()
     assert torch.cuda.device_count() == 1
     assert capsys.readouterr() == ("", "")

@@ -100,3 +100,8 @@ def test_data_parallel_trains(machine: Any) -> None:
     model(x).sum().backward()
     alone(x).sum().backward()
     torch.testing.assert_close(model.module.weight.grad.cpu(), alone.weight.grad.cpu())
+
+
+def test_the_default_generator_is_cudas(machine):
+    """What torch.accelerator's random functions ask for, since torch 2.15; also before CUDA is initialised."""
+    assert torch._C._accelerator_getDefaultGenerator(1) is torch.cuda.default_generators[1]

@@ -141,7 +141,8 @@ def test_workers_of_a_data_loader_work_silently(
         total += x.to("cuda", non_blocking=True).sum()
     assert total.item() == 28
     assert capfd.readouterr().err == ""
-    warned = [str(w.message) for w in recwarn]
+    # Python 3.12 and newer warn of any fork of a process with threads, which torch has, with and without a card.
+    warned = [text for w in recwarn if "multi-threaded, use of fork()" not in (text := str(w.message))]
     assert warned == [] or (
         TORCH_VERSION < (2, 13) and "argument 'device' of Tensor.pin_memory()" in warned[0]
     )  # its own

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from tests.timeline.conftest import some_work
 
 import fakegpu_lab as lab
 from fakegpu_lab.recording_views.figure import BARS
+from tests.recording_views.conftest import some_work
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Machine

@@ -142,7 +142,9 @@ def test_a_trace_in_a_notebook_is_one_line_and_a_hint(trace: lab.Trace) -> None:
 
 
 def test_host_work_is_recorded(trace: lab.Trace) -> None:
-    (work,) = trace.host_work
+    pinning, work = trace.host_work
+    assert pinning.name == "pin_memory"
+    assert work.name == "host_work"
     assert work.duration == pytest.approx(30e-6)
     assert "conftest.py" in work.line
 

@@ -60,7 +60,7 @@ class Event:
         fields = self.fields
         if name in fields:
             return lambda: fields[name]
-        if self.kineto is not None:
+        if hasattr(self.kineto, name):  # older torch has fewer of them
             return getattr(self.kineto, name)
         return lambda: _DEFAULTS.get(name)
 

@@ -51,6 +51,12 @@ def get_device_capability(index: int) -> dict[str, Any]:
     return {"supported_dtypes": set(_DTYPES)}
 
 
+def get_default_generator(index: int) -> torch.Generator:
+    """A device's generator; there are none before CUDA is initialised."""
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    return torch.cuda.default_generators[index]
+
+
 FUNCTIONS = {
     "_accelerator_getAccelerator": lambda: torch.device("cuda"),
     "_get_accelerator": lambda check=False: torch.device("cuda"),
@@ -74,7 +80,7 @@ FUNCTIONS = {
     "_accelerator_resetPeakStats": lambda index: memory.allocator(index).reset_peak(),
     "_accelerator_resetAccumulatedStats": lambda index: memory.allocator(index).reset_accumulated(),
     "_accelerator_getMemoryInfo": get_memory_info,
-    "_accelerator_getDefaultGenerator": lambda index: torch.cuda.default_generators[index],  # since torch 2.15
+    "_accelerator_getDefaultGenerator": get_default_generator,  # since torch 2.15
 }
 
 
