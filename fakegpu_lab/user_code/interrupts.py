@@ -109,7 +109,7 @@ def _guard(*_: object) -> None:
 def watch() -> Callable[[], None]:
     """Have interrupts wait for good moments from now on; returns what ends that.
 
-    IPython's kernel sets the handler of SIGINT anew for each cell, so it is guarded anew before each cell.
+    IPython's kernel sets the handler of SIGINT for each cell, so it is guarded again before each cell.
     """
     _guard()
     shell = environment.shell()
