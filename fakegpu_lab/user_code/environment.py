@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
+
+PACKAGE = Path(__file__).parents[1]
+"""The folder of this package: code in it is ours, not the user's."""
 
 DEBUG = os.environ.get("FAKEGPU_LAB_DEBUG") == "1"
 """Whether tracebacks also show the frames of this package."""

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 PAUSE = 0.001
 """Seconds until an interrupt that came at a bad moment is sent again."""
 
-_PACKAGE = Path(__file__).parents[1]
-_HARDWARE = str(_PACKAGE / "hardware")
-_FINALIZERS = (str(_PACKAGE), str(Path("site-packages", "torch")))
+_HARDWARE = str(environment.PACKAGE / "hardware")
+_FINALIZERS = (str(environment.PACKAGE), str(Path("site-packages", "torch")))
 """Parts of the paths of files whose ``__del__`` methods are short."""
 
 _whole: set[CodeType] = set()

@@ -10,7 +10,8 @@ import os
 from functools import cache
 from pathlib import Path
 
-_OURS = str(Path(__file__).parents[1]) + os.sep
+from fakegpu_lab.user_code.tracebacks import is_ours
+
 _STANDARD_LIBRARY = str(Path(os.__file__).parent) + os.sep
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 _GENERATED = ("<frozen ", "<timeit-src>", "<magic-timeit>", "<__array_function__")
@@ -28,7 +29,7 @@ TRAINING_LIBRARIES = frozenset({
 @cache
 def is_programs_own(file_name: str) -> bool:
     """Whether code of this file (``co_filename``) belongs to the user's program."""
-    if file_name.startswith((_OURS, *_GENERATED)) or _package(file_name) is not None:
+    if is_ours(file_name) or file_name.startswith(_GENERATED) or _package(file_name) is not None:
         return False
     return not file_name.startswith(_STANDARD_LIBRARY)
 

@@ -18,7 +18,7 @@ from fakegpu_lab.user_code import environment
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_OURS = str(Path(__file__).parents[1]) + os.sep
+_OURS = str(environment.PACKAGE) + os.sep
 _SHELL = str(Path("IPython", "core", "interactiveshell.py"))
 _MAGICS = frozenset({"run_cell_magic", "run_line_magic"})
 

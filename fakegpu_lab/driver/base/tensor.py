@@ -19,7 +19,7 @@ from torch._C import DispatchKey, DispatchKeySet
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES, CUDA_DEVICES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fakegpu_lab.hardware.buffer import Buffer
     from fakegpu_lab.hardware.device import Device
@@ -196,3 +196,15 @@ def _wrap_sparse(inner: torch.Tensor, device: Device) -> SparseCudaTensor:
 def inner_of(value: Any) -> Any:
     """The inner tensor of a device tensor; anything else is returned unchanged."""
     return value._inner if value.__class__ is FakeCudaTensor else value
+
+
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    """All tensors in an argument or a result: itself, or those in lists, tuples and dictionaries."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_of(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_of(item)

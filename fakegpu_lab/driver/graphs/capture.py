@@ -14,7 +14,7 @@ import torch
 
 from fakegpu_lab.driver.base import cuda_messages, graph_capture
 from fakegpu_lab.driver.base.graph_capture import Capture
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, inner_of, wrap_view
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, inner_of, tensors_of, wrap_view
 from fakegpu_lab.driver.cost.op import Op
 from fakegpu_lab.driver.dispatch import dispatcher
 from fakegpu_lab.driver.graphs.pool_memory import PoolMemory
@@ -23,8 +23,6 @@ from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.time.clock import Stream, here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from fakegpu_lab.hardware.allocator.blocks import PoolId
     from fakegpu_lab.hardware.device import Device
 
@@ -173,15 +171,6 @@ def _op(func: Any) -> Op:
 
 
 _ops: dict[int, Op] = {}
-
-
-def tensors_of(value: Any) -> Iterator[torch.Tensor]:
-    """All tensors in an argument or a result."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_of(item)
 
 
 def _has_values(tensor: torch.Tensor) -> bool:

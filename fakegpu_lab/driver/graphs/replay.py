@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current, device_memory, graph_capture
-from fakegpu_lab.driver.base.tensor import inner_of
+from fakegpu_lab.driver.base.tensor import inner_of, tensors_of
 from fakegpu_lab.driver.dispatch import dispatcher
-from fakegpu_lab.driver.graphs.capture import BorrowedMemory, GraphCapture, tensors_of
+from fakegpu_lab.driver.graphs.capture import BorrowedMemory, GraphCapture
 from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.hardware.time.clock import Stream, here, launch
 from fakegpu_lab.hardware.time.ledger import Ledger

@@ -21,15 +21,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fakegpu_lab.driver.base import current
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, tensors_of
 from fakegpu_lab.driver.copies import pinned_memory
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.time.happens_before import HOST, Use
 from fakegpu_lab.hardware.time.recorder import UNKNOWN_NOTE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.time.records import Note
 
@@ -64,7 +62,7 @@ class FillingTensor(torch.Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function with plain tensors, and report it if it uses values that may not be there yet."""
         kwargs = kwargs or {}
-        tensors = [tensor for tensor in _tensors((args, kwargs)) if tensor.__class__ is cls]
+        tensors = [tensor for tensor in tensors_of((args, kwargs)) if tensor.__class__ is cls]
         for tensor in tensors:
             _set_class(tensor, torch.Tensor)
         tensors = [tensor for tensor in tensors if _filling(tensor) is not None]
@@ -82,7 +80,7 @@ class FillingTensor(torch.Tensor):
                 _watch(tensor)
         for filling, is_write in uses.found.values():
             _report(filling, name, args, sys._getframe(1), is_write)
-        for made in _tensors(result):
+        for made in tensors_of(result):
             if made.__class__ is torch.Tensor and _filling(made) is not None:
                 _watch(made)  # a view
         return result
@@ -114,7 +112,7 @@ class _Uses(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not (func.is_view or func._opname.endswith(_ONLY_SHAPES) or _on_device(args, kwargs)):
             arguments = func._schema.arguments
             for argument, value in [*zip(arguments, args, strict=False), *((None, value) for value in kwargs.values())]:
-                for tensor in _tensors(value):
+                for tensor in tensors_of(value):
                     filling = _filling(tensor)
                     if filling is not None:
                         is_write = argument is None or argument.alias_info is not None
@@ -124,18 +122,7 @@ class _Uses(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _on_device(args: Any, kwargs: dict[str, Any]) -> bool:
     where = kwargs.get("device")
-    return current.is_ours(where) or any(tensor.__class__ is FakeCudaTensor for tensor in _tensors((args, kwargs)))
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
+    return current.is_ours(where) or any(tensor.__class__ is FakeCudaTensor for tensor in tensors_of((args, kwargs)))
 
 
 def _filling(tensor: torch.Tensor) -> _Filling | None:

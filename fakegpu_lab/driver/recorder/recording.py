@@ -29,6 +29,7 @@ from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.time.recorder import UNKNOWN_NOTE
 from fakegpu_lab.user_code import interrupts
+from fakegpu_lab.user_code.environment import PACKAGE
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
@@ -42,8 +43,7 @@ _next_sequence_number: Any = torch.autograd._get_sequence_nr  # type: ignore[att
 _current_node: Any = torch._C._current_autograd_node
 
 _TORCHS, _OURS, _PYTHONS = (
-    str(Path(folder).resolve()) + os.sep
-    for folder in (Path(torch.__file__).parent, Path(__file__).parents[2], Path(os.__file__).parent)
+    str(Path(folder).resolve()) + os.sep for folder in (Path(torch.__file__).parent, PACKAGE, Path(os.__file__).parent)
 )
 """Folders whose code is not the user's. (Lines of other packages, installed below Python's folder, are shown.)"""
 

@@ -10,12 +10,13 @@ import torch
 
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.hardware.allocator.caching_allocator import merge_snapshots
+from fakegpu_lab.user_code.environment import PACKAGE
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
 
 _TORCH = Path(torch.__file__).parent
-_OURS = str(Path(__file__).parents[2])
+_OURS = str(PACKAGE)
 _PLUMBING = (_OURS, str(_TORCH / "_ops.py"), str(_TORCH / "library.py"), str(_TORCH / "_library"))
 """Files whose frames lie between a program and its memory here, but not on a real card."""
 

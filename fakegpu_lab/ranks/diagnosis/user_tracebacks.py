@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.driver.recorder.recording import is_users
-from fakegpu_lab.user_code.environment import DEBUG
+from fakegpu_lab.user_code.environment import DEBUG, PACKAGE
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-_HERE = str(Path(__file__).parents[1])
+_HERE = str(PACKAGE / "ranks")
 
 
 def end_at_users_line(error: BaseException) -> None:
