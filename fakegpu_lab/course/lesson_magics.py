@@ -1,4 +1,4 @@
-"""The magics of a lesson's notebook: ``%lesson``, ``%%exercise``, ``%%check``, ``%hint`` and ``%progress``.
+"""The magics of a lesson's notebook: ``%lesson``, ``%predict``, ``%%exercise``, ``%%check``, ``%hint``, ``%progress``.
 
 An exercise is three cells of a notebook: the student's, which nbgrader calls a solution cell (``grade_id``: the
 exercise's id)::
@@ -44,6 +44,7 @@ from fakegpu_lab.course.checks import checking
 from fakegpu_lab.course.expect.attempt import Attempt, placeholder, unwritten
 from fakegpu_lab.course.lessons import lesson, pages, progress
 from fakegpu_lab.course.lessons.classroom import Classroom, NotSolvedYet
+from fakegpu_lab.course.lessons.prediction import Prediction
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.user_code import cell_code, magic_line, tracebacks
 
@@ -181,6 +182,16 @@ class CourseMagics(Magics):
             display(Markdown(text))
 
     @magic_arguments()
+    @argument("name", help="a name for the question: any word, once in a lesson")
+    @line_magic
+    def predict(self, line: str) -> Prediction:
+        """Show a place to write down what you expect of the next cell; it is kept with your progress.
+
+        %predict two-devices
+        """
+        return Prediction(self.room, magic_line.parse(self.predict, line).name)
+
+    @magic_arguments()
     @argument("--save", metavar="PATH", help="write it as a page of its own: my-progress.html")
     @line_magic
     def progress(self, line: str) -> Any:
@@ -226,7 +237,7 @@ def load(shell: InteractiveShell) -> None:
 
 def unload(shell: InteractiveShell) -> None:
     """Remove the magics."""
-    for name in ("lesson", "hint", "progress"):
+    for name in ("lesson", "predict", "hint", "progress"):
         shell.magics_manager.magics["line"].pop(name, None)
     for name in ("exercise", "check"):
         shell.magics_manager.magics["cell"].pop(name, None)

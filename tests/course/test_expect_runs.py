@@ -114,6 +114,14 @@ def test_a_score_is_in_proportion() -> None:
     assert checking.run(more_is_better, {"figure": 6}, "challenge") == 2.0
 
 
+def test_a_score_without_a_figure_invents_none() -> None:
+    source = "expect.score(figure, full=2, none=10, unit='ms', points=4, missing='the answer is wrong')"
+    result = checking.run(source, {"figure": None}, "challenge")
+    (part,) = result.record.parts
+    assert result == 0.0
+    assert part.found == "the answer is wrong"
+
+
 def test_a_check_looks_at_what_it_ran_last() -> None:
     twice = "got = expect.run(sends, 2)\nexpect.transfers(h2d=2)\nexpect.equal(len(got), 2)\n"
     source = f"{twice}expect.run(sends, 1)\nexpect.transfers(h2d=1)"

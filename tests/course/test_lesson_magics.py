@@ -139,3 +139,28 @@ def test_an_error_of_ours_keeps_its_frames() -> None:
     error.__traceback__ = error.__traceback__.tb_next  # without this function's
     tracebacks.trim(error)
     assert error.__traceback__ is not None
+
+
+def test_a_prediction_is_kept_with_the_progress(shell: InteractiveShell, tmp_path: Path) -> None:
+    prediction = shell.run_cell("%predict two-devices").result
+    assert "write down what you expect" in repr(prediction)
+    text, button, said = prediction._widget().children
+    button.click()
+    assert said.value == "Write what you expect first."
+    text.value = "x stays on the CPU"
+    button.click()
+    assert said.value == "Saved. Run the next cell."
+    kept = progress.read(tmp_path / progress.FILE).lessons["01-one"]
+    assert kept.predictions == {"two-devices": "x stays on the CPU"}
+    again, _, _ = shell.run_cell("%predict two-devices").result._widget().children
+    assert again.value == "x stays on the CPU"
+    check(shell)  # a check afterwards does not lose it
+    assert progress.read(tmp_path / progress.FILE).lessons["01-one"].predictions
+
+
+def test_a_prediction_needs_no_lesson(shell: InteractiveShell) -> None:
+    shell.run_cell("%unload_ext fakegpu_lab\n%load_ext fakegpu_lab")
+    text, button, said = shell.run_cell("%predict anything").result._widget().children
+    text.value = "it works"
+    button.click()
+    assert said.value == "Noted. Run the next cell."

@@ -89,16 +89,26 @@ def _kind_name(kind: str) -> str:
     return names.get(kind, {"host": "host work"}.get(kind, kind if kind in _KINDS else f"`{kind}` kernels"))
 
 
-def score(found: float, *, full: float, none: float, unit: str = "", **said: Unpack[Said]) -> bool:
+def score(
+    found: float | None, *, full: float, none: float, unit: str = "", missing: str = "", **said: Unpack[Said]
+) -> bool:
     """Give points in proportion to a number: all of them at `full` or better, none at `none` or worse.
 
     It is met at `full`. An example, for a challenge: ``expect.score(ms, full=3, none=12, unit="ms", points=4)``.
+
+    Parameters
+    ----------
+    found
+        The number; None if there is none to measure, for instance because the answer is wrong. That earns nothing.
+    missing
+        A sentence that says why there is no number.
     """
     if full == none:
         raise FakeGpuError(f"score(full={full:g}, none={none:g}): the two must differ.")
-    credit = min(max((none - found) / (none - full), 0.0), 1.0)
     what = f"{subject('the figure')} reaches {full:g} {unit}".strip()
+    expected = f"{full:g} {unit}".strip()
+    if found is None:
+        return report(said, met=False, what=what, expected=expected, found=missing or "nothing to measure")
+    credit = min(max((none - found) / (none - full), 0.0), 1.0)
     measured = f"{found:.3g} {unit}".strip()
-    return report(
-        said, met=credit >= 1.0, what=what, expected=f"{full:g} {unit}".strip(), found=measured, credit=credit
-    )
+    return report(said, met=credit >= 1.0, what=what, expected=expected, found=measured, credit=credit)

@@ -67,6 +67,22 @@ class Classroom:
             return f"Your progress could not be saved to {path.name}: {error.strerror}."
         return ""
 
+    def prediction(self, name: str) -> str:
+        """What the student wrote for ``%predict NAME``; empty if nothing was saved."""
+        path = self._file()
+        return progress.prediction(path, self.lesson.name, name) if path is not None and self.lesson else ""
+
+    def predict(self, name: str, text: str) -> str:
+        """Save what the student expects; return a sentence that says whether that worked."""
+        path = self._file()
+        if path is None or self.lesson is None:
+            return "Noted. Run the next cell."
+        try:
+            progress.predicted(path, self.lesson, name, text)
+        except OSError as error:
+            return f"Your prediction could not be saved to {path.name}: {error.strerror}."
+        return "Saved. Run the next cell."
+
     def hint(self, name: str = "") -> str:
         """The hints of an exercise (by default the latest) up to the next one, as Markdown.
 

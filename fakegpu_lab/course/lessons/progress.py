@@ -51,6 +51,7 @@ class LessonProgress(_Kept):
     title: str = ""
     points: float = Field(default=0, description="of all exercises")
     exercises: dict[str, ExerciseProgress] = Field(default_factory=dict, description="by their ids, in their order")
+    predictions: dict[str, str] = Field(default_factory=dict, description="what the student expected, by ``%predict``")
 
     @property
     def earned(self) -> float:
@@ -97,7 +98,7 @@ def checked(path: Path, lesson: Lesson, record: CheckRecord) -> None:
         one.best = max(one.best, record.score)
         one.solved = one.solved or record.passed
 
-    _change(path, lesson, record.exercise, note)
+    _change_exercise(path, lesson, record.exercise, note)
 
 
 def hinted(path: Path, lesson: Lesson, exercise: str, number: int) -> None:
@@ -106,7 +107,17 @@ def hinted(path: Path, lesson: Lesson, exercise: str, number: int) -> None:
     def note(one: ExerciseProgress) -> None:
         one.hints = max(one.hints, number)
 
-    _change(path, lesson, exercise, note)
+    _change_exercise(path, lesson, exercise, note)
+
+
+def predicted(path: Path, lesson: Lesson, name: str, text: str) -> None:
+    """Keep what the student expects of the next cell."""
+    _change(path, lesson, lambda done: done.predictions.update({name: text}))
+
+
+def prediction(path: Path, lesson: str, name: str) -> str:
+    """What the student expected; empty if nothing was saved."""
+    return read(path).lessons.get(lesson, LessonProgress()).predictions.get(name, "")
 
 
 def hints_seen(path: Path, lesson: str, exercise: str) -> int:
@@ -127,7 +138,11 @@ def forget(path: Path, lesson: str) -> bool:
     return True
 
 
-def _change(path: Path, lesson: Lesson, exercise: str, note: Callable[[ExerciseProgress], None]) -> None:
+def _change_exercise(path: Path, lesson: Lesson, exercise: str, note: Callable[[ExerciseProgress], None]) -> None:
+    _change(path, lesson, lambda done: note(done.exercises.setdefault(exercise, ExerciseProgress())))
+
+
+def _change(path: Path, lesson: Lesson, note: Callable[[LessonProgress], None]) -> None:
     """Read, change and write the file. Two notebooks of a folder lose nothing; a crash leaves the old file."""
     with _locked(path):
         _keep_broken(path)
@@ -137,8 +152,11 @@ def _change(path: Path, lesson: Lesson, exercise: str, note: Callable[[ExerciseP
         for one in lesson.exercises:
             exercises[one.id].title, exercises[one.id].points = one.title, one.points
         exercises.update(kept.exercises)  # those of an older edition of the lesson
-        note(exercises.setdefault(exercise, ExerciseProgress()))
-        progress.lessons[lesson.name] = LessonProgress(title=lesson.title, points=lesson.points, exercises=exercises)
+        done = LessonProgress(
+            title=lesson.title, points=lesson.points, exercises=exercises, predictions=kept.predictions
+        )
+        note(done)
+        progress.lessons[lesson.name] = done
         _write(path, progress.model_dump_json(indent=1) + "\n")
 
 
