@@ -129,7 +129,7 @@ def test_colab_is_told_where_its_widget_manager_is(monkeypatch: pytest.MonkeyPat
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("source", ["fakegpu_lab/notebook/panel.js", "labextension/src/dashboard/series.ts"])
+@pytest.mark.parametrize("source", ["fakegpu_lab/notebook/panel.js", "labextension/src/views/series.ts"])
 def test_the_categories_of_memory_have_one_order(source: str) -> None:
     listed = re.search(r"CATEGORIES = \[(.*?)\]", (ROOT / source).read_text(encoding="utf-8"), re.DOTALL)
     assert listed is not None
