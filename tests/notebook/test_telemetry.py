@@ -256,7 +256,7 @@ def test_a_curve_is_bounded_and_keeps_each_step_s_extremes() -> None:
 
 
 def test_every_step_is_told_with_its_true_peak(source: Source) -> None:
-    """Whatever the wall clock does: nothing is looked at while the steps run, and telemetry is read once, at the end."""
+    """Whatever the wall clock does: nothing looks while the steps run, and telemetry is read once, at the end."""
     lab.enable("a100")
     source.open()
     source.begin()

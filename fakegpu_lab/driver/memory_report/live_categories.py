@@ -1,9 +1,9 @@
 """Follows what memory is for while a program runs, for a live display. It costs nothing unless it is used.
 
 While it watches, every allocation and free is an event (`live_memory`), and the events become a curve for each card
-(`memory_curve`), with every peak. To correct what an allocation was taken to be for, it wraps the dispatch path and keeps
-a weak reference to each result; from time to time it sorts the live ones into categories (`categories`), so often that
-it takes at most `SHARE` of the program's time.
+(`memory_curve`), with every peak. To correct what an allocation was taken to be for, it wraps the dispatch path and
+keeps a weak reference to each result; from time to time it sorts the live ones into categories (`categories`), so often
+that it takes at most `SHARE` of the program's time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import weakref
 from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.nn.modules import module as modules
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -31,6 +30,8 @@ from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import torch
 
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.machine import Machine

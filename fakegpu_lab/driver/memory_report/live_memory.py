@@ -1,8 +1,8 @@
 """Device memory that reports every allocation and free to a live display, with what it is for.
 
-While somebody watches, new storages are `WatchedBuffer`s. Each appends a few numbers to `EVENTS` when it is taken, freed
-or turns out to be for something else; `memory_curve` makes curves of them. An event stands where the stream is: what an
-op allocates, at the moment at which its kernel can start; what is freed, behind the kernels launched before.
+While somebody watches, new storages are `WatchedBuffer`s. Each appends a few numbers to `EVENTS` when it is taken or
+freed, or turns out to be for something else; `memory_curve` makes curves of them. An event stands where the stream is:
+what an op allocates, at the moment at which its kernel can start; what is freed, behind the kernels launched before.
 
 What memory is for is judged when it is taken, from what the program is doing (`begin`). Later facts correct it: a
 module registers its parameter, an optimizer keeps its state, `live_categories` looks at the tensors.
@@ -121,7 +121,7 @@ class WatchedBuffer(_Watched):
             self.category = category = op.category
             now = here.host.now
             end = op.ends.get(device, 0)
-            EVENTS.extend((device.slot, end if end > now else now, category, size))
+            EVENTS.extend((device.slot, max(now, end), category, size))
 
     def __del__(self) -> None:
         try:
@@ -134,7 +134,7 @@ class WatchedBuffer(_Watched):
                 device, host = self.device, here.host
                 now = host.now
                 end = host.streams[device].end
-                EVENTS.extend((device.slot, end if end > now else now, self.category, -size))
+                EVENTS.extend((device.slot, max(now, end), self.category, -size))
             self.allocator.free(block)
 
     def resize(self, nbytes: int) -> None:

@@ -6,10 +6,10 @@
 >>> [(row[0], row[1]) for row in curve.rows]
 [(10, 512), (20, 1536), (25, 512), (40, 1024)]
 
-A row is a state that the card was in, and from when: the time in ns, the bytes of each category, the bytes reserved. The
-curve keeps a row's values until the next one. When there are too many rows, time is divided into stretches of the same
-length, and of each the lowest, the highest and the last row are kept: whatever a figure can show of a curve, the true
-minimum and maximum of every column of pixels included, it can show of these rows.
+A row is a state that the card was in, and from when: the time in ns, the bytes of each category, the bytes reserved.
+The curve keeps a row's values until the next one. When there are too many rows, time is divided into stretches of the
+same length, and of each the lowest, the highest and the last row are kept: so no peak is ever lost, however long the
+run.
 """
 
 from __future__ import annotations

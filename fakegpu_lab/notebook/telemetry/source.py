@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from fakegpu_lab import session
 from fakegpu_lab.advice import advise as trace_advice
 from fakegpu_lab.driver.memory_report.live_categories import Watch
-from fakegpu_lab.driver.memory_report.memory_curve import Curve
 from fakegpu_lab.hardware.time.clock import latest
 from fakegpu_lab.notebook.telemetry.messages import Advice, LastError, Telemetry
 from fakegpu_lab.notebook.telemetry.rolling_window import Windows, totals
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
+    from fakegpu_lab.driver.memory_report.memory_curve import Curve
     from fakegpu_lab.hardware.machine import Machine
     from fakegpu_lab.hardware.snapshot import DeviceSnapshot
     from fakegpu_lab.notebook.telemetry.messages import CollectiveTotal, Row, Timeline
