@@ -287,6 +287,21 @@ def test_every_step_is_told_with_its_true_peak(source: Source) -> None:
     assert last["reserved"] == torch.cuda.memory_reserved()
 
 
+def test_whoever_watches_again_sees_what_is_there(source: Source) -> None:
+    lab.enable("a100")
+    source.open()
+    source.begin()
+    model = nn.Linear(256, 256, bias=False).cuda()
+    dropped = torch.ones(1 << 20, device="cuda")
+    source.end()
+    source.close()
+    del dropped
+    source.open()
+    found = dict(zip(telemetry.COLUMNS, told(Reader(source)).history[0][-1], strict=True))
+    assert found["parameters"] == model.weight.nbytes
+    assert sum(found[name] for name in NAMES) == torch.cuda.memory_allocated()
+
+
 def test_memory_stands_where_its_kernel_runs(source: Source) -> None:
     """The host is far ahead: a result stands behind the kernels that were launched before its own."""
     lab.enable("a100")

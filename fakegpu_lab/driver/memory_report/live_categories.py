@@ -93,7 +93,7 @@ class Watch:
 
     def start(self) -> None:
         """Begin to watch; one watch at a time."""
-        EVENTS.clear()
+        live_memory.renew()
         recording.wrap_dispatch(self._around, WATCHED)
         for device in self.machine.cards:
             self._listen(device)
@@ -109,6 +109,7 @@ class Watch:
     def stop(self) -> None:
         """End watching."""
         recording.wrap_dispatch(None)
+        live_memory.renew()
         vars(conversion)["become"] = _become
         while self._driver_calls:
             device, before = self._driver_calls.pop()

@@ -51,6 +51,12 @@ Numbers and not objects, which would keep Python's garbage collector busy. `exte
 that no thread and no finalizer comes between them.
 """
 
+_BITS = 15
+"""Of `Buffer.category`, those that have the category. The others have the number of the watch that counts it."""
+
+_watch = 0
+"""The number of the watch; storages that an earlier one counted report nothing, until they are counted again."""
+
 _current_node: Any = torch._C._current_autograd_node
 _grad_enabled: Any = torch.is_grad_enabled
 
@@ -63,6 +69,13 @@ class _Op(threading.local):
 
 
 op = _Op()
+
+
+def renew() -> None:
+    """Begin or end a watch: nothing is counted yet, or any more."""
+    global _watch
+    _watch += _BITS + 1
+    EVENTS.clear()
 
 
 def begin(args: tuple[Any, ...]) -> None:
@@ -118,7 +131,8 @@ class WatchedBuffer(_Watched):
         self.block = block = allocator.malloc(nbytes, stream)
         size = block.size
         if size:
-            self.category = category = op.category
+            category = op.category
+            self.category = _watch + category
             now = here.host.now
             end = op.ends.get(device, 0)
             EVENTS.extend((device.slot, max(now, end), category, size))
@@ -131,10 +145,12 @@ class WatchedBuffer(_Watched):
         if block is not None:
             size = block.size
             if size:
-                device, host = self.device, here.host
-                now = host.now
-                end = host.streams[device].end
-                EVENTS.extend((device.slot, max(now, end), self.category, -size))
+                category = self.category - _watch
+                if category >= 0:
+                    device, host = self.device, here.host
+                    now = host.now
+                    end = host.streams[device].end
+                    EVENTS.extend((device.slot, max(now, end), category, -size))
             self.allocator.free(block)
 
     def resize(self, nbytes: int) -> None:
@@ -151,14 +167,14 @@ class WatchedRecordedBuffer(_Watched, RecordedBuffer):
         RecordedBuffer.__init__(self, device, nbytes, stream)
         block = self.block
         if block is not None and block.size:
-            self.category = op.category
+            self.category = _watch + op.category
             EVENTS.extend((device.slot, max(op.ends.get(device, 0), here.host.now), op.category, block.size))
 
     def __del__(self) -> None:
         block = getattr(self, "block", None)
-        if block is not None and block.size:
+        if block is not None and block.size and self.category >= _watch:
             device, host = self.device, here.host
-            EVENTS.extend((device.slot, max(host.streams[device].end, host.now), self.category, -block.size))
+            EVENTS.extend((device.slot, max(host.streams[device].end, host.now), self.category - _watch, -block.size))
         RecordedBuffer.__del__(self)
 
     def resize(self, nbytes: int) -> None:
@@ -174,12 +190,13 @@ def _resize(buffer: Buffer, nbytes: int, base: type[Buffer]) -> None:
     base.resize(buffer, nbytes)
     after, device, host = buffer.block, buffer.device, here.host
     at = max(host.streams[device].end, host.now)
+    known = getattr(buffer, "category", -1)
+    category = known - _watch if known >= _watch else op.category
     if after is not None and after.size:
-        if before is None or not before.size:
-            buffer.category = op.category
-        EVENTS.extend((device.slot, at, buffer.category, after.size))  # the new block comes before the old one goes
-    if before is not None and before.size:
-        EVENTS.extend((device.slot, at, buffer.category, -before.size))
+        buffer.category = _watch + category
+        EVENTS.extend((device.slot, at, category, after.size))  # the new block comes before the old one goes
+    if before is not None and before.size and known >= _watch:
+        EVENTS.extend((device.slot, at, category, -before.size))
 
 
 def count_as(buffer: Buffer, category: int) -> None:
@@ -189,16 +206,18 @@ def count_as(buffer: Buffer, category: int) -> None:
         return
     device, host = buffer.device, here.host
     at = max(host.streams[device].end, host.now)
-    before = getattr(buffer, "category", None)
-    if isinstance(buffer, _Watched) and before is not None:
+    known = getattr(buffer, "category", -1)
+    if known >= _watch:
+        before = known - _watch
         if before != category:
-            buffer.category = category
+            buffer.category = _watch + category
             EVENTS.extend((device.slot, at, MOVED + 10 * before + category, block.size))
         return
     watched = WATCHED.get(type(buffer))
     if watched is not None:
-        buffer.category = category
         buffer.__class__ = watched  # type: ignore[assignment]
+    if isinstance(buffer, _Watched):
+        buffer.category = _watch + category
         EVENTS.extend((device.slot, at, category, block.size))
 
 
