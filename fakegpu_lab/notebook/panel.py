@@ -10,6 +10,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab import session
+from fakegpu_lab.driver.memory_report.memory_curve import kept
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.notebook import static_panel
 from fakegpu_lab.notebook.telemetry.publisher import Outlet, publisher
@@ -139,7 +140,7 @@ class Panel:
         message = Reader(source).message()
         if message is not None:
             state = message.model_dump(mode="json")
-            state["history"] = {slot: rows[-KEPT_ROWS:] for slot, rows in state["history"].items()}
+            state["history"] = {slot: kept(rows, KEPT_ROWS) for slot, rows in state["history"].items()}
             state["busy"] = False
             self.widget.state = state
 

@@ -1,4 +1,5 @@
 import 'uplot/dist/uPlot.min.css';
+import './views.css';
 import './base.css';
 import './dashboard.css';
 import './lessons.css';

@@ -1,4 +1,4 @@
-import * as src from '../src/columns';
+import * as src from '../src/views/columns';
 
 interface IRun {
   at: number;

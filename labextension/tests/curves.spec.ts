@@ -1,4 +1,4 @@
-import { drawArea, drawGround, drawLine, opaque, Pixels } from '../src/dashboard/curves';
+import { drawArea, drawGround, drawLine, opaque, Pixels } from '../src/views/curves';
 
 const RED = opaque(255, 0, 0);
 const BLUE = opaque(0, 0, 255);

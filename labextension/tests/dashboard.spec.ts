@@ -1,7 +1,5 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
-import { csv, ofCurves, ofMatrix, ofPart, ofTimeline } from '../src/dashboard/csv';
-import { byCategory, byDevice } from '../src/dashboard/memory';
+import { csv, ofCurves, ofMatrix, ofPart, ofTimeline } from '../src/views/csv';
+import { byCategory, byDevice, peaks } from '../src/views/memory';
 import {
   before,
   categories,
@@ -10,15 +8,16 @@ import {
   steps,
   transfers,
   utilisation
-} from '../src/dashboard/series';
-import { ticks } from '../src/dashboard/ticks';
-import { scaled, View, zoomOf } from '../src/dashboard/view';
+} from '../src/views/series';
+import { ticks } from '../src/views/ticks';
+import { plain } from '../src/views/trans';
+import { scaled, View, zoomOf } from '../src/views/view';
 import { Model } from '../src/telemetry/model';
 import { parse } from '../src/telemetry/read';
 import { Fault } from '../src/telemetry/schema';
 import { COLUMNS, device, GIB, state, update } from './fixtures';
 
-const trans = { __: (text: string) => text } as TranslationBundle;
+const trans = plain;
 
 function heard(...messages: object[]): Model {
   const model = new Model();
@@ -53,25 +52,60 @@ test('a category that a newer kernel knows is counted as other', () => {
 test('the figure of one GPU: layers that say their own bytes, and the room for them only where it is near', () => {
   const model = heard(state());
   const shown = byCategory(model, model.devices.get(0)!, trans);
-  expect(shown.lines.map(line => line.name)).toEqual(['activations', 'parameters', 'reserved']);
-  expect(shown.lines[0]).toMatchObject({ drawn: [GIB, 2 * GIB], said: [0, GIB] });
+  expect(shown.lines.map(line => line.name)).toEqual([
+    'activations',
+    'parameters',
+    'all tensors',
+    'reserved'
+  ]);
+  // The last value holds until now.
+  expect(shown.lines[0]).toMatchObject({
+    drawn: [GIB, 2 * GIB, 2 * GIB],
+    said: [0, GIB, GIB]
+  });
+  expect(shown.levels?.map(level => level.text)).toEqual(['peak 2.00 GiB']);
   const full = device(0, 2 * GIB) as { memory: { total: number } };
   full.memory.total = 5 * GIB;
   const scarce = heard(state({ devices: [full] }));
-  const { lines, top } = byCategory(scarce, scarce.devices.get(0)!, trans);
-  expect(lines.map(line => line.name)).toContain('room for tensors');
-  expect(top).toBe(1.05 * 4 * GIB);
+  const { levels, top } = byCategory(scarce, scarce.devices.get(0)!, trans);
+  expect(levels?.map(level => level.text)).toContain('room for tensors 4.00 GiB');
+  expect(top).toBe(1.08 * 4 * GIB);
 });
 
-test('the figure of all GPUs: a line each, and a scale where all are empty', () => {
+test('the figure of all GPUs: a strip each, and a scale where all are empty', () => {
   const model = heard(state());
-  const { lines, steps } = byDevice(model, model.ordered);
+  const { lines, steps, strips } = byDevice(model, model.ordered, trans);
+  expect(strips).toBe(true);
   expect(lines.map(line => [line.name, line.colour])).toEqual([
     ['cuda:0', '--fg-line-0'],
     ['cuda:1', '--fg-line-1']
   ]);
-  expect(steps).toEqual([15]);
-  expect(byDevice(heard(state({ history: {} })), []).top).toBeGreaterThan(0);
+  expect(steps).toEqual([[15, 1]]);
+  expect(byDevice(heard(state({ history: {} })), [], trans).top).toBeGreaterThan(0);
+});
+
+test('the text of the figure says its numbers, and each step its peak', () => {
+  const model = heard(state());
+  const { said } = byCategory(model, model.devices.get(0)!, trans);
+  expect(said).toContain('tensors hold 2.00 GiB of 79.0 GiB, at most 2.00 GiB so far');
+  expect(said).toContain('Step 1 reached 1.00 GiB');
+  expect(
+    peaks(
+      [1, 2, 3, 5],
+      [5, 70, 6, 1],
+      [
+        [3, 1],
+        [9, 2]
+      ]
+    )
+  ).toEqual([70, 6]);
+});
+
+test('what was cleared is left out, and the value of then stays', () => {
+  const model = heard(state());
+  const shown = byCategory(model, model.devices.get(0)!, trans, 15);
+  expect(shown.ns).toEqual([15, 20, 30]);
+  expect(shown.lines.find(line => line.outline)?.drawn).toEqual([GIB, 2 * GIB, 2 * GIB]);
 });
 
 test('a peak between two moments is not lost', () => {
@@ -84,8 +118,8 @@ test('all devices are drawn over the same moments, and over no more than a scree
     state({ now_ns: 2000, history: { '0': many, '1': [[500, 7, 0, 0, 0, 0, 0, 0, 0]] } })
   );
   const { ns, rows } = held(model, model.ordered, 100);
-  expect(ns).toHaveLength(100);
-  expect([ns[0], ns[99]]).toEqual([30, 2000]);
+  expect(ns).toHaveLength(101);
+  expect([ns[0], ns[99], ns[100]]).toEqual([30, 2000, 2000]);
   expect([...rows.keys()]).toEqual(['cuda:0', 'cuda:1']);
   expect(Math.max(...(rows.get('cuda:0') as number[]))).toBe(999);
   expect(rows.get('cuda:1')![0]).toBeNull();
@@ -95,8 +129,8 @@ test('all devices are drawn over the same moments, and over no more than a scree
 test('utilisation has its time', () => {
   const model = heard(state(), update(2, { now_ns: 90, utilisation: { '0': 0.75, '1': 0.25 } }));
   const { ns, rows } = utilisation(model, model.ordered);
-  expect(ns).toEqual([30, 90]);
-  expect(rows.get('cuda:0')).toEqual([0.5, 0.75]);
+  expect(ns).toEqual([0, 30, 90]); // a stretch begins where the one before ended
+  expect(rows.get('cuda:0')).toEqual([0.5, 0.75, 0.75]);
 });
 
 test('copies are told from row to column, the host first', () => {
@@ -226,7 +260,7 @@ test('an hour of telemetry takes no more memory than a minute', () => {
     );
     expect(model.take(told as Exclude<typeof told, Fault>)).toBe(false);
   }
-  expect(model.held(0).ns).toHaveLength(1200);
+  expect(model.held(0).ns.length).toBeLessThanOrEqual(1800);
   expect(model.samples.get(0)).toHaveLength(240);
   expect(model.steps).toHaveLength(400);
 });

@@ -58,9 +58,9 @@ test('an update changes what it names, and leaves the rest', () => {
   expect(model.busy).toBe(true);
 });
 
-test('a row of the same moment takes the place of the last', () => {
+test('rows of the same moment are all kept: one may be a peak', () => {
   const model = heard(state(), update(2, { history: { '0': [[20, 9, 0, 0, 0, 0, 0, 0, 0]] } }));
-  expect(model.held(0)).toEqual({ ns: [10, 20], bytes: [GIB, 9] });
+  expect(model.held(0)).toEqual({ ns: [10, 20, 20], bytes: [GIB, 2 * GIB, 9] });
 });
 
 test('a missed message is noticed, one in order is not', () => {
@@ -101,10 +101,11 @@ test('an hour of telemetry leaves its memory flat', () => {
       )
     );
   }
-  expect(model.history.get(0)?.length).toBe(ROWS);
+  expect(model.history.get(0)?.length).toBeLessThanOrEqual(ROWS);
   expect(model.samples.get(0)?.length).toBe(SAMPLES);
   expect(model.steps).toHaveLength(STEPS);
-  expect(model.held(0).bytes[ROWS - 1]).toBe(35_999);
+  expect(model.held(0).bytes.pop()).toBe(35_999);
+  expect(model.held(0).ns[0]).toBe(10);
 });
 
 test('the kernel may have other columns', () => {

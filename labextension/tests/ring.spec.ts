@@ -11,20 +11,6 @@ test('the oldest rows go, in order', () => {
   expect(ring.at(-1, 1)).toBe(40);
 });
 
-test('the last row can be taken back, also over the seam', () => {
-  const ring = new Ring(2, 1);
-  [1, 2, 3].forEach(value => ring.push([value]));
-  ring.pop();
-  ring.push([4]);
-  expect(ring.column(0)).toEqual([2, 4]);
-  ring.pop();
-  ring.pop();
-  ring.pop();
-  expect(ring.length).toBe(0);
-  ring.push([9]);
-  expect(ring.column(0)).toEqual([9]);
-});
-
 test('there is nothing outside', () => {
   const ring = new Ring(2, 1);
   expect(ring.at(0, 0)).toBeNaN();

@@ -114,7 +114,7 @@ test.each([
 });
 
 test("the kernel's own schema has every field that is read here", () => {
-  const path = resolve(__dirname, '../../fakegpu_lab/notebook/telemetry.schema.json');
+  const path = resolve(__dirname, '../../fakegpu_lab/notebook/telemetry/telemetry.schema.json');
   const schema = JSON.parse(readFileSync(path, 'utf-8')) as {
     title: string;
     telemetry: {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.browser.conftest import TOKEN, extension
+from tests.browser.drawing import TRAINING, assert_true_peaks
 from tests.browser.lab import WAIT, Lab
 
 if TYPE_CHECKING:
@@ -181,6 +182,47 @@ def nothing_is_seriously_inaccessible(lab: Lab, *parts: str) -> None:
     assert found == []
 
 
+def each_step_has_its_true_peak(lab: Lab) -> None:
+    lab.write("teeth.ipynb", "%load_ext fakegpu_lab\n%fakegpu a100:2", TRAINING)
+    lab.open("teeth.ipynb")
+    lab.run(0)
+    lab.shows("cuda:0  A100")
+    lab.page.locator(".fg-Card-name").first.click()
+    lab.run(1)
+    lab.page.wait_for_function(
+        "document.querySelector('.fg-Dashboard [data-part=memory] .fg-Chart-host')?.dataset.steps?.endsWith(' 12')"
+    )
+    lab.page.locator(".jp-OutputArea-output:has-text('step ')").last.wait_for()
+    lab.page.wait_for_timeout(1500)
+    printed = lab.page.locator(".jp-OutputArea-output:has-text('step ')").last.inner_text()
+    assert_true_peaks(lab.page, ".fg-Dashboard", printed)
+
+
+WIDER = """() => [...document.querySelectorAll('.fg-Gpus, .fg-Dashboard, .fg-Dashboard .fg-Table-scroll')]
+  .filter(one => one.scrollWidth > one.clientWidth + 1)
+  .map(one => `${one.className} ${one.getAttribute('aria-label') ?? ''}: ${one.scrollWidth} of ${one.clientWidth}`)"""
+"""What is cut at the right."""
+
+
+def nothing_is_cut_where_the_page_is_narrow(lab: Lab) -> None:
+    session = lab.page.context.new_cdp_session(lab.page)
+    for theme in ("Dark", "Light"):
+        change = "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"
+        lab.page.evaluate(change, f"JupyterLab {theme}")
+        for name, width, scale in (("wide", 1400, 1), ("narrow", 600, 1), ("twice", 700, 2)):
+            look = {"width": width, "height": 900, "deviceScaleFactor": scale, "mobile": False}
+            session.send("Emulation.setDeviceMetricsOverride", look)
+            lab.page.wait_for_timeout(600)
+            assert lab.page.evaluate(WIDER) == []
+            picture(lab, f"lab-{name}-{theme.lower()}")
+            lab.page.locator(".fg-Dashboard [data-part=transfers]").scroll_into_view_if_needed()
+            lab.page.wait_for_timeout(300)
+            picture(lab, f"lab-{name}-{theme.lower()}-below")
+            lab.page.locator(".fg-Dashboard [data-part=memory]").scroll_into_view_if_needed()
+    session.send("Emulation.clearDeviceMetricsOverride")
+    lab.page.evaluate("void window.jupyterapp.commands.execute('docmanager:open', {path: 'first.ipynb'})")
+
+
 def what_the_kernel_says_is_text(lab: Lab) -> None:
     lab.open("first.ipynb")
     lab.run(3)
@@ -330,6 +372,8 @@ def test_a_session_in_jupyterlab(lab: Lab) -> None:
     figures_are_saved(lab)
     a_paused_dashboard_stands_still(lab)
     nothing_is_seriously_inaccessible(lab, ".fg-Gpus", ".fg-Dashboard")
+    each_step_has_its_true_peak(lab)
+    nothing_is_cut_where_the_page_is_narrow(lab)
     what_the_kernel_says_is_text(lab)
     each_notebook_has_its_own_gpus(lab)
     a_reload_shows_the_same(lab)

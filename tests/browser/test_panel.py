@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.browser.drawing import TRAINING, assert_true_peaks
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -66,11 +68,11 @@ print("all is done after", units.duration(snapshot().done_ns))
 """
 TOO_MUCH = "scores = model(torch.randint(0, 1000, (512, 64)).cuda())"
 
-PATHS = "() => [...document.querySelectorAll('.fg-layer')].map(path => path.getAttribute('d')).join('|')"
+DRAWN = "() => document.querySelector('.fg-Panel [data-part=memory] canvas')?.toDataURL() ?? ''"
 
 
 def words(page: Any) -> str:
-    return str(page.inner_text(".fg-panel"))
+    return str(page.inner_text(".fg-Panel"))
 
 
 def run(page: Any, cell: int) -> None:
@@ -97,11 +99,11 @@ def idle(page: Any, cell: int) -> None:
 
 
 def choose(page: Any, tab: str) -> None:
-    page.click(f".fg-panel [data-tab={tab}]")
+    page.click(f".fg-Panel [data-tab={tab}]")
     page.wait_for_timeout(250)
 
 
-def picture(page: Any, name: str, selector: str = ".fg-panel") -> None:
+def picture(page: Any, name: str, selector: str = ".fg-Panel") -> None:
     folder = os.environ.get("FAKEGPU_LAB_PICTURES")
     if folder:
         Path(folder).mkdir(exist_ok=True)
@@ -112,8 +114,8 @@ def picture(page: Any, name: str, selector: str = ".fg-panel") -> None:
 def page(opened: Callable[[str, list[str]], Any]) -> Any:
     page = opened("panel.ipynb", [OPEN, TRAIN, RANKS, TOO_MUCH, WHEN])
     run(page, 0)
-    page.wait_for_selector(".fg-panel")
-    page.wait_for_function("() => document.querySelector('.fg-panel').innerText.includes('cuda:1')")
+    page.wait_for_selector(".fg-Panel")
+    page.wait_for_function("() => document.querySelector('.fg-Panel').innerText.includes('cuda:1')")
     return page
 
 
@@ -121,13 +123,13 @@ def test_the_memory_figure_grows_while_a_cell_is_busy(page: Any, server: tuple[s
     run(page, 1)
     seen: set[str] = set()
     states: set[str] = set()
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while time.monotonic() < until:
-        paths = page.evaluate(PATHS)
-        state = page.inner_text(".fg-status")
+        drawn = page.evaluate(DRAWN)
+        state = page.inner_text(".fg-Panel-status")
         states.add(state)
-        if paths and state == "running":
-            seen.add(hashlib.sha256(paths.encode()).hexdigest())
+        if drawn and state == "running":
+            seen.add(hashlib.sha256(drawn.encode()).hexdigest())
             if len(seen) == 20:
                 (server[1] / "enough").touch()
         if len(seen) >= 5 and state == "idle":
@@ -138,97 +140,105 @@ def test_the_memory_figure_grows_while_a_cell_is_busy(page: Any, server: tuple[s
     told = words(page)
     for category in ("parameters", "gradients", "optimizer state", "activations", "inputs"):
         assert category in told
-    assert "step 1" in page.text_content(".fg-texts")
+    assert page.get_attribute(".fg-Panel [data-part=memory] .fg-Chart-host", "data-steps").startswith("step 1 ")
     picture(page, "memory")
 
 
 def test_figures_agree_with_the_kernel_s(page: Any) -> None:
-    cell = page.locator(".fg-legend tr", has_text="parameters").locator("td").first
+    said = page.locator(".fg-Panel [data-line=parameters] span").last
     weights = 1000 * 256 + 1000 + 256 * 1000 + 4 * (2 * 256 + 2 * 4 * 256 * 256 + 4 * 256 + 256)
-    shown = int(cell.get_attribute("title").split()[0].replace(",", ""))
+    shown = int(said.get_attribute("title").split()[0].replace(",", ""))
     assert weights * 4 <= shown <= weights * 4 + 30 * 512
 
 
 def test_transfers_and_the_timeline_fill(page: Any) -> None:
-    choose(page, "Transfers")
+    choose(page, "transfers")
     told = words(page)
-    assert "host to device" in told
+    assert "host → cuda:0" in told
     assert "GB/s" in told
     picture(page, "transfers")
-    choose(page, "Timeline")
+    choose(page, "timeline")
     told = words(page)
     assert "Step" in told
     assert "aten::linear_backward" in told
-    assert page.locator(".fg-lanes rect").count() > 30
+    assert "lanes over" in page.get_attribute(".fg-Panel .fg-Lanes", "aria-label")
     picture(page, "timeline")
 
 
 def test_collectives_fill(page: Any) -> None:
-    choose(page, "Collectives")
-    assert "%%ranks 4" in words(page)
+    choose(page, "collectives")
+    assert "%%ranks 2" in words(page)
     run(page, 2)
-    page.wait_for_function("() => document.querySelector('.fg-panel').innerText.includes('GB/s')")
+    page.wait_for_function("() => document.querySelector('.fg-Panel').innerText.includes('GB/s')")
     told = words(page)
     assert "all_reduce\t2\t3\t12.0 MiB" in told
-    assert "cuda:0 took part in 3, of 12.0 MiB" in told
+    assert "cuda:0\t3\t12.0 MiB" in told
     picture(page, "collectives")
 
 
 def test_the_time_is_that_of_all_that_was_launched(page: Any) -> None:
     run(page, 4)
     said = page.locator(".jp-OutputArea-output", has_text="all is done after").inner_text().split("after ")[1].strip()
-    page.wait_for_selector(f".fg-clock:has-text('a100:2 · {said} simulated')")
+    page.wait_for_selector(f".fg-Panel-clock:has-text('a100:2 · {said} simulated')")
 
 
 def test_freeze_clear_and_keys(page: Any) -> None:
-    choose(page, "Memory")
-    page.click(".fg-panel button:has-text('Freeze')")
-    page.wait_for_selector(".fg-status:has-text('frozen')")  # it is drawn in the browser's next frame
-    page.click(".fg-panel button:has-text('Go on')")
-    before = page.text_content(".fg-legend thead")
-    page.focus(".fg-figure")
-    page.keyboard.press("ArrowLeft")
+    choose(page, "memory")
+    page.click(".fg-Panel button:has-text('Freeze')")
+    page.wait_for_selector(".fg-Panel-status:has-text('frozen')")  # it is drawn in the browser's next frame
+    page.click(".fg-Panel button:has-text('Go on')")
+    legend = ".fg-Panel [data-part=memory] .fg-Legend"
+    before = page.inner_text(legend)
+    page.focus(".fg-Panel [data-part=memory] .fg-Chart-host")
+    for _ in range(60):
+        page.keyboard.press("ArrowLeft")
     page.wait_for_timeout(200)
-    assert "now" in before
-    assert "at " in page.text_content(".fg-legend thead")
-    page.focus(".fg-panel [data-tab=Memory]")
+    assert page.inner_text(legend) != before
+    page.focus(".fg-Panel [data-tab=memory]")
     page.keyboard.press("ArrowRight")
-    assert page.locator(".fg-panel [aria-selected=true]").inner_text() == "Transfers"
-    choose(page, "Memory")
+    assert page.locator(".fg-Panel [aria-selected=true]").inner_text() == "Utilisation"
+    choose(page, "memory")
 
 
 def test_it_has_no_serious_accessibility_fault(page: Any) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="the extra `browser` is not installed")
     found = []
     for theme in ("light", "dark"):
-        page.select_option(".fg-panel select[aria-label=Theme]", theme)
-        for tab in ("Memory", "Transfers", "Collectives", "Timeline"):
+        page.select_option(".fg-Panel select[aria-label=Theme]", theme)
+        for tab in ("memory", "busy", "timeline", "transfers", "collectives"):
             choose(page, tab)
-            violations = axe.Axe().run(page, context=".fg-panel").response["violations"]
+            violations = axe.Axe().run(page, context=".fg-Panel").response["violations"]
             found += [
                 (theme, tab, fault["id"], [node["html"][:120] for node in fault["nodes"]][:3])
                 for fault in violations
                 if fault["impact"] in ("serious", "critical")
             ]
-    page.select_option(".fg-panel select[aria-label=Theme]", "auto")
+    page.select_option(".fg-Panel select[aria-label=Theme]", "auto")
     assert found == []
 
 
-@pytest.mark.parametrize(("name", "width"), [("narrow", 600), ("projector", 1920)])
-def test_it_fits_every_width(page: Any, name: str, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 1000})
+SIZES = [("wide", 1400, 1), ("narrow", 600, 1), ("twice", 700, 2), ("projector", 1920, 1)]
+"""Pixels of the page, and of the screen in one of them: at 200 %, a window of 1400 is a page of 700."""
+
+
+@pytest.mark.parametrize(("name", "width", "scale"), SIZES)
+def test_it_fits_every_width(page: Any, name: str, width: int, scale: int) -> None:
+    session = page.context.new_cdp_session(page)
+    look = {"width": width, "height": 1000, "deviceScaleFactor": scale, "mobile": False}
+    session.send("Emulation.setDeviceMetricsOverride", look)
     for theme in ("light", "dark"):
-        page.select_option(".fg-panel select[aria-label=Theme]", theme)
-        for tab in ("Memory", "Transfers", "Timeline"):
+        page.select_option(".fg-Panel select[aria-label=Theme]", theme)
+        for tab in ("memory", "busy", "timeline", "transfers", "collectives"):
             choose(page, tab)
-            picture(page, f"{name}-{theme}-{tab.lower()}")
+            picture(page, f"panel-{name}-{theme}-{tab}")
             wide = page.evaluate(
-                "() => { const p = document.querySelector('.fg-panel'); return p.scrollWidth - p.clientWidth; }"
+                """() => Math.max(...[...document.querySelectorAll('.fg-Panel, .fg-Panel .fg-Table-scroll')]
+                  .map(one => one.scrollWidth - one.clientWidth))"""
             )
-            assert wide <= 1, f"{tab} is {wide} px wider than the panel"
-    page.select_option(".fg-panel select[aria-label=Theme]", "auto")
-    page.set_viewport_size({"width": 1280, "height": 1000})
-    choose(page, "Memory")
+            assert wide <= 1, f"{tab} is {wide} px wider than its place"
+    page.select_option(".fg-Panel select[aria-label=Theme]", "auto")
+    session.send("Emulation.clearDeviceMetricsOverride")
+    choose(page, "memory")
 
 
 def test_an_out_of_memory_cell_shows_its_post_mortem(page: Any) -> None:
@@ -237,5 +247,22 @@ def test_an_out_of_memory_cell_shows_its_post_mortem(page: Any) -> None:
     page.locator("text=What would have fitted").last.scroll_into_view_if_needed()
     picture(page, "postmortem", ".jp-OutputArea-output:has-text('What would have fitted')")
     page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(0)")  # what is out of sight is detached
-    assert "OutOfMemoryError" in page.inner_text(".fg-error:visible")
+    assert "OutOfMemoryError" in page.inner_text(".fg-Panel .fg-Error")
     picture(page, "memory-full")
+
+
+def test_each_step_has_its_true_peak(opened: Callable[[str, list[str]], Any]) -> None:
+    page = opened("teeth.ipynb", ["%load_ext fakegpu_lab\n%fakegpu a100\n%fakegpu panel", TRAINING])
+    run(page, 0)
+    page.wait_for_selector(".fg-Panel-status:has-text('idle')")
+    run(page, 1)
+    idle(page, 1)
+    page.wait_for_function(
+        "() => document.querySelector('[data-part=memory] .fg-Chart-host')?.dataset.steps?.endsWith(' 12')"
+    )
+    picture(page, "teeth")
+    printed = page.locator(".jp-OutputArea-output", has_text="step ").last.inner_text()
+    assert_true_peaks(page, ".fg-Panel", printed)
+    label = page.get_attribute(".fg-Panel [data-part=memory] .fg-Chart-host", "aria-label")
+    assert "tensors hold" in label
+    assert "step 12" in label

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 EXTENSION = Path(__file__).parents[2] / "labextension"
+PANEL = [EXTENSION.parent / "fakegpu_lab" / "notebook" / name for name in ("panel.js", "panel.css")]
 
 
 def test_what_is_built_is_of_these_sources() -> None:
@@ -21,6 +22,10 @@ def test_a_changed_source_is_told(tmp_path: Path) -> None:
     copy = tmp_path / "labextension"
     left_out = shutil.ignore_patterns("node_modules", "lib", "*.tsbuildinfo")
     shutil.copytree(EXTENSION, copy, ignore=left_out)
+    notebook = tmp_path / "fakegpu_lab" / "notebook"
+    notebook.mkdir(parents=True)
+    for path in PANEL:
+        shutil.copy(path, notebook)
     fresh = runpy.run_path(str(copy / "build.py"))["fresh"]
     assert fresh()
     source = copy / "src" / "index.ts"
@@ -29,12 +34,17 @@ def test_a_changed_source_is_told(tmp_path: Path) -> None:
     assert fresh()
     source.write_bytes(text + b"// changed\n")
     assert not fresh()
+    source.write_bytes(text)
+    assert fresh()
+    with (notebook / "panel.js").open("a") as panel:
+        panel.write("// written by hand\n")
+    assert not fresh()
 
 
 def test_what_is_built_names_no_host() -> None:
     hosts = {
         host
-        for path in (EXTENSION / "built").rglob("*")
+        for path in (*(EXTENSION / "built").rglob("*"), *PANEL)
         if path.is_file()
         for host in re.findall(rb"https?://([\w.-]+)", path.read_bytes())
     }

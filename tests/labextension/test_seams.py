@@ -14,7 +14,7 @@ from fakegpu_lab.notebook.telemetry import comms, messages, source
 from fakegpu_lab.sidebar import answers
 
 ROOT = Path(__file__).parents[2]
-SIDEBAR, PANEL = ROOT / "labextension" / "src", ROOT / "fakegpu_lab" / "notebook" / "panel.js"
+SIDEBAR = ROOT / "labextension" / "src"
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,6 @@ SIDEBAR, PANEL = ROOT / "labextension" / "src", ROOT / "fakegpu_lab" / "notebook
         (SIDEBAR / "telemetry" / "model.ts", "STEPS", source.STEPS),
         (SIDEBAR / "lessons" / "outline.ts", "CHECK", record.MIME),
         (SIDEBAR / "lessons" / "library.ts", "PROGRESS", progress.FILE),
-        (PANEL, "VERSION", messages.VERSION),
-        (PANEL, "ROWS", source.ROWS),
     ],
     ids=lambda value: value.name if isinstance(value, Path) else None,
 )

@@ -15,10 +15,12 @@ from torch import nn
 
 import fakegpu_lab as lab
 from fakegpu_lab.driver.memory_report import live_categories
+from fakegpu_lab.driver.memory_report.memory_curve import ROWS, Curve, kept
+from fakegpu_lab.hardware.memory_categories import NAMES
 from fakegpu_lab.notebook.telemetry import comms
 from fakegpu_lab.notebook.telemetry import messages as telemetry
 from fakegpu_lab.notebook.telemetry.publisher import UNSEEN, Outlet, Publisher
-from fakegpu_lab.notebook.telemetry.source import ROWS, STEPS, History, Reader, Source
+from fakegpu_lab.notebook.telemetry.source import STEPS, Reader, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,10 +123,11 @@ def test_a_program_sees_its_memory_by_category_as_it_goes(source: Source) -> Non
 
     def look(*_: object) -> None:
         watch.look()
-        (*_, last), _ = watch.take()
-        assert last.categories[0].total == torch.cuda.memory_allocated()
-        seen.update(name for name, value in last.categories[0].model_dump().items() if value)
-        assert last.categories[0].other <= 512  # the one from which backward starts
+        watch.take()
+        last = dict(zip(NAMES, watch.curves[0].rows[-1][1:], strict=False))
+        assert sum(last.values()) == torch.cuda.memory_allocated()
+        seen.update(name for name, value in last.items() if value)
+        assert last["other"] <= 512  # the one from which backward starts
 
     for hook in (model[1].register_forward_hook, model[1].register_full_backward_hook):
         hook(look)
@@ -189,7 +192,7 @@ def test_the_first_looks_of_a_cell_are_close_together(source: Source, monkeypatc
 
     first = pauses()
     assert first[:19] == pytest.approx([0.02] * 19)
-    assert first[21:] == pytest.approx([0.2] * 4)
+    assert first[21:] == pytest.approx([0.001 / live_categories.SHARE] * 4)
     watch.begin()
     assert pauses()[:19] == pytest.approx(first[:19])
 
@@ -219,14 +222,100 @@ def test_a_reader_that_opens_while_a_cell_runs_does_not_disturb_it(source: Sourc
     assert shown["parameters"] == 4 << 20, "all is found all the same"
 
 
-def test_history_is_bounded_and_keeps_the_peaks() -> None:
-    history = History()
-    for i in range(20_000):
-        history.add((i, 10_000 if i == 777 else i % 100, 0, 0, 0, 0, 0, 0, 0))
-    assert len(history.rows) <= ROWS
-    assert max(row[1] for _, row in history.rows) == 10_000
-    assert [row[0] for _, row in history.rows] == sorted(row[0] for _, row in history.rows)
-    assert len(history.since(history.number - 5)) == 5
+STEP = 1000
+"""Events of a step, in the next test."""
+
+
+def teeth(steps: int) -> tuple[Curve, list[int], list[int]]:
+    """A curve of so many steps that climb and fall, and the true peak and low of each."""
+    curve, peaks, lows = Curve(), [], []
+    for step in range(steps):
+        climbs = [512 * (1 + (step * 7 + event) % 13) for event in range(STEP // 2)]
+        for event, size in enumerate((*climbs, *(-size for size in reversed(climbs)))):
+            curve.take((step * STEP + event, 4, size))
+        peaks.append(sum(climbs))
+        lows.append(0)
+    curve.close()
+    return curve, peaks, lows
+
+
+def held(rows: tuple[tuple[int, ...], ...] | list[tuple[int, ...]], step: int) -> list[int]:
+    return [sum(row[1:-1]) for row in rows if step * STEP <= row[0] < (step + 1) * STEP]
+
+
+def test_a_curve_is_bounded_and_keeps_each_step_s_extremes() -> None:
+    curve, peaks, lows = teeth(40)
+    assert len(curve.rows) <= ROWS
+    assert [max(held(curve.rows, step)) for step in range(40)] == peaks
+    assert [min(held(curve.rows, step)) for step in range(40)] == lows
+    assert [row[0] for row in curve.rows] == sorted(row[0] for row in curve.rows)
+    few = kept(curve.rows, 150)
+    assert len(few) <= 150
+    assert [max(held(few, step)) for step in range(40)] == peaks
+    assert len(curve.since(curve.number - 5)) <= 5
+
+
+def test_every_step_is_told_with_its_true_peak(source: Source) -> None:
+    """Whatever the wall clock does: nothing looks while the steps run, and telemetry is read once, at the end."""
+    lab.enable("a100")
+    source.open()
+    source.begin()
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.GELU()) for _ in range(4))).cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    watch = source._watch
+    assert watch is not None
+    watch._next = time.perf_counter() + 3600
+    peaks = []
+    for step in range(12):
+        torch.cuda.reset_peak_memory_stats()
+        model(torch.ones(128 * (1 + step % 3), 256).to("cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        peaks.append(torch.cuda.max_memory_allocated())
+    message = told(Reader(source))
+    ends = [ns for ns, _ in message.steps]
+    assert len(ends) == 12
+    found = [
+        max(sum(row[1:8]) for row in message.history[0] if begin < row[0] <= end)
+        for begin, end in zip([0, *ends], ends, strict=False)
+    ]
+    assert found == peaks
+    last = dict(zip(message.columns, message.history[0][-1], strict=True))
+    parameters = 4 * (256 * 256 + 256) * 4
+    assert last["parameters"] == parameters
+    assert 2 * parameters <= last["optimizer_state"] <= 2 * parameters + 8 * 512
+    assert last["reserved"] == torch.cuda.memory_reserved()
+
+
+def test_whoever_watches_again_sees_what_is_there(source: Source) -> None:
+    lab.enable("a100")
+    source.open()
+    source.begin()
+    model = nn.Linear(256, 256, bias=False).cuda()
+    dropped = torch.ones(1 << 20, device="cuda")
+    source.end()
+    source.close()
+    del dropped
+    source.open()
+    found = dict(zip(telemetry.COLUMNS, told(Reader(source)).history[0][-1], strict=True))
+    assert found["parameters"] == model.weight.nbytes
+    assert sum(found[name] for name in NAMES) == torch.cuda.memory_allocated()
+
+
+def test_memory_stands_where_its_kernel_runs(source: Source) -> None:
+    """The host is far ahead: a result stands behind the kernels that were launched before its own."""
+    lab.enable("a100")
+    source.open()
+    source.begin()
+    a = torch.ones(4096, 4096, device="cuda")
+    for _ in range(20):
+        a @ a
+    before = lab.snapshot()
+    kept_one = a @ a
+    message = told(Reader(source))
+    assert before.now_ns < before.devices[0].time.done_ns / 10
+    assert message.history[0][-1][0] >= before.devices[0].time.done_ns
+    del kept_one
 
 
 def test_memory_is_bounded_over_many_ops(source: Source) -> None:
@@ -248,7 +337,7 @@ def test_memory_is_bounded_over_many_ops(source: Source) -> None:
     watch.look()
     assert len(watch._made) < before + 10
     assert len(source.steps) <= STEPS
-    assert len(source.histories[0].rows) <= ROWS
+    assert len(source.curves[0].rows) <= ROWS
     message = Reader(source).message()
     assert message is not None
     assert len(message.model_dump_json()) < 100_000

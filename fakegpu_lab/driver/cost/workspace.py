@@ -34,4 +34,5 @@ def ensure_workspace(device: Device) -> None:
     """Take the cuBLAS workspace of the current stream, unless it has one: once for each (handle, stream), and kept."""
     stream = device.stream
     if stream not in device.workspaces:
-        device.workspaces[stream] = take_bytes(device, workspace_bytes(device))
+        device.workspaces[stream] = taken = take_bytes(device, workspace_bytes(device))
+        taken.kind = "workspace"

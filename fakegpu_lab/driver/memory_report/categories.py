@@ -29,6 +29,7 @@ from fakegpu_lab.hardware.memory_categories import NAMES, Categories
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from fakegpu_lab.hardware.buffer import Buffer
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.machine import Machine
 
@@ -90,10 +91,14 @@ def parts(value: Any) -> Iterator[FakeCudaTensor]:
 
 
 class Claims:
-    """The strongest claim to each block of a machine's devices: by device, by address, (claim, bytes)."""
+    """The strongest claim to each block of a machine's devices: by device, by address, (claim, bytes).
+
+    `buffers` has the storages that were claimed.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self.by_block: dict[Device, dict[int, tuple[int, int]]] = {device: {} for device in machine.cards}
+        self.buffers: set[Buffer] = set()
         for device, blocks in self.by_block.items():
             for buffer in list(device.workspaces.values()):
                 block = getattr(buffer, "block", None)
@@ -110,6 +115,7 @@ class Claims:
         before = blocks.get(block.address)
         if before is None or claim < before[0]:
             blocks[block.address] = (claim, block.size)
+            self.buffers.add(buffer)
 
     def add_roots(self, modules: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Claim the parameters of modules, and the state of optimizers."""

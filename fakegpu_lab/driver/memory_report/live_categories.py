@@ -1,34 +1,42 @@
 """Follows what memory is for while a program runs, for a live display. It costs nothing unless it is used.
 
-While it watches, it wraps the dispatch path and keeps a weak reference to each result. From time to time it sorts the
-live ones into categories (`categories`), so often that it takes at most `SHARE` of the program's time.
+While it watches, every allocation and free is an event (`live_memory`), and the events become a curve for each card
+(`memory_curve`), with every peak. To correct what an allocation was taken to be for, it wraps the dispatch path and
+keeps a weak reference to each result; from time to time it sorts the live ones into categories (`categories`), so often
+that it takes at most `SHARE` of the program's time.
 """
 
 from __future__ import annotations
 
+import itertools
+import operator
 import threading
 import weakref
 from time import perf_counter, process_time, thread_time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.nn.modules import module as modules
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.memory_report import categories
-from fakegpu_lab.driver.memory_report.categories import KEPT, PASSING, UNKNOWN, Claims
+from fakegpu_lab.driver.memory_report import categories, live_memory
+from fakegpu_lab.driver.memory_report.categories import CATEGORY, KEPT, PARAMETER, PASSING, STATE, UNKNOWN, Claims
+from fakegpu_lab.driver.memory_report.live_memory import EVENTS, GRADIENTS, OTHER, WATCHED, WORKSPACE, count_as
+from fakegpu_lab.driver.memory_report.memory_curve import Curve
 from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.driver.tensor_api import conversion
+from fakegpu_lab.hardware.memory_categories import NAMES
 from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.hardware.machine import Machine
-    from fakegpu_lab.hardware.memory_categories import Categories
+    import torch
 
-SHARE = 0.005
+    from fakegpu_lab.hardware.device import Device
+    from fakegpu_lab.hardware.machine import Machine
+
+SHARE = 0.003
 """The part of the program's time that looks may take: by the wall clock, and by processor time, because other processes
 may delay the program."""
 
@@ -44,20 +52,12 @@ SCAN_SHARE = 0.002
 LEAST_SECONDS = 0.005
 """The least time between two looks."""
 
-PENDING = 2_000
-"""Looks kept until `take`; if there are more, every other one is dropped."""
+PENDING = 4 * 512
+"""Numbers of events (four each) that may wait to be taken into the curves."""
 
 _become = conversion.become
-_current_node: Any = torch._C._current_autograd_node
-_grad_enabled: Any = torch.is_grad_enabled
-
-
-class Look(NamedTuple):
-    """What memory was for at one moment of simulated time (ns): for each card its `Categories` and reserved bytes."""
-
-    now_ns: int
-    categories: tuple[Categories, ...]
-    reserved: tuple[int, ...]
+_PLACES = [NAMES.index(name) for name in CATEGORY]
+"""The category of each claim, by its place among all."""
 
 
 class Watch:
@@ -67,6 +67,8 @@ class Watch:
     ----------
     on_step
         Called in the training thread after each step of an optimizer, with the number of steps so far.
+    curves
+        The memory of each card, by slot.
     steps
         Optimizer steps since the last `take`, each as (time in ns, number).
     """
@@ -77,19 +79,25 @@ class Watch:
         self.steps: list[tuple[int, int]] = []
         self._count = 0
         self._leader: int | None = None
-        self._looks: list[Look] = []
+        self.curves = {device.slot: Curve() for device in machine.cards}
+        self._stateful: dict[int, int] = {}  # by the optimizer's id: how many parameters had a state
         self._made: dict[int, list[Any]] = {}  # by id: a weak reference, and the tensor's last claim
         self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._next = self._pause = self._looked_at = self._next_scan = 0.0
         self._eager = EAGER_SECONDS
         self._busy = threading.Lock()
+        self._folding = threading.Lock()
         self._hooks: list[Any] = []
+        self._driver_calls: list[tuple[Device, Any]] = []
 
     def start(self) -> None:
         """Begin to watch; one watch at a time."""
+        live_memory.renew()
+        recording.wrap_dispatch(self._around, WATCHED)
+        for device in self.machine.cards:
+            self._listen(device)
         self._scan()
-        recording.wrap_dispatch(self._around)
         vars(conversion)["become"] = self._become
         self._hooks = [
             register_optimizer_step_pre_hook(self._before_step),
@@ -101,16 +109,51 @@ class Watch:
     def stop(self) -> None:
         """End watching."""
         recording.wrap_dispatch(None)
+        live_memory.renew()
         vars(conversion)["become"] = _become
+        while self._driver_calls:
+            device, before = self._driver_calls.pop()
+            device.allocator.device_memory.on_call = before
         while self._hooks:
             self._hooks.pop().remove()
         self._made.clear()
 
-    def take(self) -> tuple[list[Look], list[tuple[int, int]]]:
-        """The looks and steps since the last call, oldest first."""
-        looks, self._looks = self._looks, []
+    def take(self) -> list[tuple[int, int]]:
+        """Take all events into the curves; returns the steps since the last call, oldest first."""
+        self._fold()
+        with self._folding:
+            for curve in self.curves.values():
+                curve.close()
         steps, self.steps = self.steps, []
-        return looks, steps
+        return steps
+
+    def _listen(self, device: Device) -> None:
+        """Have the segments that the allocator takes and gives back reported, too."""
+        memory = device.allocator.device_memory
+        before = memory.on_call
+        self._driver_calls.append((device, before))
+
+        def called(name: str, nbytes: int) -> None:
+            if before is not None:
+                before(name, nbytes)
+            live_memory.reserved(device, -nbytes if name in ("free", "unmap") else nbytes)
+
+        memory.on_call = called
+        if device.allocator.reserved_bytes:
+            live_memory.reserved(device, device.allocator.reserved_bytes)
+
+    def _fold(self) -> None:
+        """Take the events so far into the curves."""
+        if not self._folding.acquire(blocking=False):
+            return  # another thread does
+        try:
+            following = EVENTS.popleft
+            numbers = iter([following() for _ in range(len(EVENTS) // 4 * 4)])
+            for slot, events in itertools.groupby(zip(*[numbers] * 4, strict=True), operator.itemgetter(0)):
+                if slot in self.curves:
+                    self.curves[slot].take(*(event[1:] for event in events))
+        finally:
+            self._folding.release()
 
     def begin(self) -> None:
         """Prepare for another program: another thread may count the steps, and the first looks are close together."""
@@ -130,11 +173,7 @@ class Watch:
                 self._scan()
                 began = thread_time()
                 claims = self._claims()
-            sums = tuple(claims.sums(device) for device in self.machine.cards)
-            reserved = tuple(device.allocator.reserved_bytes for device in self.machine.cards)
-            self._looks.append(Look(here.host.now, sums, reserved))
-            if len(self._looks) > PENDING:
-                del self._looks[:-1:2]
+            self._correct(claims)
             took = thread_time() - began
             self._pause = took / (EAGER_SHARE if self._eager > 0 else SHARE)
             self._eager -= took
@@ -143,10 +182,27 @@ class Watch:
         finally:
             self._busy.release()
 
+    def _correct(self, claims: Claims) -> None:
+        """Have the curves say what the tensors claim, and of what nobody claims, that it is there."""
+        for device in self.machine.cards:
+            for buffer in list(device.workspaces.values()):
+                count_as(buffer, WORKSPACE)  # type: ignore[arg-type]
+        for buffer in claims.buffers:
+            block = buffer.block
+            if block is not None and block.size:
+                count_as(buffer, _PLACES[claims.by_block[buffer.device][block.address][0]])
+        self._fold()
+        for device in self.machine.cards:
+            missing = device.allocator.allocated_bytes - self.curves[device.slot].held
+            if missing and not EVENTS:
+                EVENTS.extend((device.slot, max(here.host.streams[device].end, here.host.now), OTHER, missing))
+        self._fold()
+
     def _around(self, way: Any) -> Any:
         """Wrap the dispatch path. A look comes before an op, when the results of earlier ops have their grad_fn."""
         made = self._made
         reference = weakref.ref
+        op, begin = live_memory.op, live_memory.begin
 
         def watched(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
             __tracebackhide__ = True
@@ -157,19 +213,21 @@ class Watch:
                     self.look()
                 else:
                     self._next = now + max(early, LEAST_SECONDS)
+            if len(EVENTS) > PENDING:
+                self._fold()
+            begin(args)
             result = way(func, types, args, kwargs)
             if result.__class__ is FakeCudaTensor:
                 known = made.get(id(result))
                 if known is None or known[0]() is not result:
-                    passing = _current_node() is not None and not _grad_enabled()
-                    made[id(result)] = [reference(result), PASSING if passing else UNKNOWN]
+                    made[id(result)] = [reference(result), PASSING if op.category == GRADIENTS else UNKNOWN]
             elif result.__class__ in (tuple, list):
-                passing = _current_node() is not None and not _grad_enabled()
+                claim = PASSING if op.category == GRADIENTS else UNKNOWN
                 for item in result:
                     if item.__class__ is FakeCudaTensor:
                         known = made.get(id(item))
                         if known is None or known[0]() is not item:
-                            made[id(item)] = [reference(item), PASSING if passing else UNKNOWN]
+                            made[id(item)] = [reference(item), claim]
             return result
 
         return watched
@@ -218,20 +276,34 @@ class Watch:
         _become(target, source)
         if target.__class__ is FakeCudaTensor:
             self._made[id(target)] = [weakref.ref(target), UNKNOWN]
+            if vars(target).get("_is_param"):
+                _count(target, PARAMETER)
 
     def _registered(self, module: torch.nn.Module, name: str, value: Any) -> None:
         self._modules.add(module)
+        _count(value, PARAMETER)
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self._optimizers.add(optimizer)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if self._stateful.get(id(optimizer)) != len(optimizer.state):
+            self._stateful[id(optimizer)] = len(optimizer.state)
+            for entry in list(optimizer.state.values()):
+                for value in list(entry.values()) if isinstance(entry, dict) else ():
+                    _count(value, STATE)
         leader = self._leader
         if leader is None:
             self._leader = leader = threading.get_ident()
         if leader != threading.get_ident():  # of several ranks, only the first to step counts
             return
         self._count += 1
-        self.steps.append((here.host.now, self._count))
+        host = here.host
+        self.steps.append((max([host.now, *(stream.end for stream in host.streams.values())]), self._count))
         for call in self.on_step:
             call(self._count)
+
+
+def _count(value: Any, claim: int) -> None:
+    for tensor in categories.parts(value):
+        count_as(tensor._buffer, _PLACES[claim])

@@ -32,6 +32,7 @@ from fakegpu_lab.user_code import interrupts
 from fakegpu_lab.user_code.environment import PACKAGE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import CodeType, FrameType
 
     from fakegpu_lab.hardware.machine import Machine
@@ -218,6 +219,7 @@ _hooks: list[Any] = []
 _recorders: list[Recorder] = []
 _interceptor: list[Any] = []
 _wrapper: list[Any] = []
+_watched: dict[type[Buffer], type[Buffer]] = {}
 _runs: list[Any] = [run]
 _refusal: list[Any] = []
 
@@ -233,10 +235,15 @@ def intercept(function: Any) -> None:
         _refresh()
 
 
-def wrap_dispatch(wrapper: Any) -> None:
-    """Have all ops go through ``wrapper(run)``, whatever `run` is then; None removes it. For `live_categories`."""
+def wrap_dispatch(wrapper: Any, buffers: Mapping[type[Buffer], type[Buffer]] | None = None) -> None:
+    """Have all ops go through ``wrapper(run)``, whatever `run` is then; None removes it. For `live_categories`.
+
+    `buffers` has the classes of storages that are made meanwhile, in place of `Buffer` and `RecordedBuffer`.
+    """
+    global _watched
     with _changing:
         _wrapper[:] = [wrapper] if wrapper is not None else []
+        _watched = dict(buffers or {})
         _refresh()
 
 
@@ -259,7 +266,8 @@ def _refresh() -> None:
     way = _refusal[0] if _refusal else _wrapper[0](way) if _wrapper else way
     FakeCudaTensor.__torch_dispatch__ = staticmethod(way)
     for module in (dispatcher, device_memory):
-        vars(module)["Buffer"] = RecordedBuffer if _recorders else Buffer
+        kind = RecordedBuffer if _recorders else Buffer
+        vars(module)["Buffer"] = _watched.get(kind, kind)
     if not (_recorders or _interceptor):
         while _hooks:
             _hooks.pop().remove()

@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from fakegpu_lab import session
 from fakegpu_lab.advice import advise as trace_advice
 from fakegpu_lab.driver.memory_report.live_categories import Watch
-from fakegpu_lab.hardware.memory_categories import NAMES
+from fakegpu_lab.hardware.time.clock import latest
 from fakegpu_lab.notebook.telemetry.messages import Advice, LastError, Telemetry
 from fakegpu_lab.notebook.telemetry.rolling_window import Windows, totals
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
+    from fakegpu_lab.driver.memory_report.memory_curve import Curve
     from fakegpu_lab.hardware.machine import Machine
     from fakegpu_lab.hardware.snapshot import DeviceSnapshot
     from fakegpu_lab.notebook.telemetry.messages import CollectiveTotal, Row, Timeline
-
-ROWS = 600
-"""Rows of a device's history. Beyond that, of each two rows in the older half the one with less memory is dropped."""
 
 ADVICE = 6
 """The most findings that are sent, the costliest first."""
@@ -30,40 +28,6 @@ STEPS = 400
 """How many of the last steps are kept."""
 
 NO_MACHINE = "There is no simulated GPU in this notebook. %fakegpu a100:2 enables two."
-
-
-class History:
-    """The rows of one device's history, each with a number that grows."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[int, Row]] = []
-        self._number = 0
-
-    def add(self, row: Row) -> None:
-        """Append a row. It replaces the last one at the same moment, and if the state is that of the two before."""
-        rows = self.rows
-        self._number += 1
-        if rows and (rows[-1][1][0] == row[0] or (len(rows) > 1 and row[1:] == rows[-1][1][1:] == rows[-2][1][1:])):
-            rows[-1] = (self._number, row)
-        else:
-            rows.append((self._number, row))
-        if len(rows) > ROWS:
-            self._thin()
-
-    def _thin(self) -> None:
-        old, new = self.rows[: ROWS // 2], self.rows[ROWS // 2 :]
-        held = len(NAMES) + 1
-        kept = [max(pair, key=lambda entry: sum(entry[1][1:held])) for pair in zip(old[::2], old[1::2], strict=False)]
-        self.rows = kept + new
-
-    def since(self, number: int) -> tuple[Row, ...]:
-        """The rows with larger numbers."""
-        return tuple(row for found, row in self.rows if found > number)
-
-    @property
-    def number(self) -> int:
-        """The last row's number."""
-        return self._number
 
 
 class Source:
@@ -76,7 +40,7 @@ class Source:
         self.error: LastError | None = None
         self.advice: tuple[Advice, ...] = ()
         self._advised: object = None
-        self.histories: dict[int, History] = {}
+        self.curves: dict[int, Curve] = {}
         self.steps: list[tuple[int, int]] = []
         self.now_ns = 0
         self.machine: Machine | None = None
@@ -112,13 +76,13 @@ class Source:
             if machine is None:
                 return  # the last state can still be shown
             self.epoch += 1
-            self.histories = {card.slot: History() for card in machine.cards}
             self.steps = []
             self.error = None
             self.now_ns = 0
             self.utilisation = {}
             self._before = {}
             self._watch = Watch(machine)
+            self.curves = self._watch.curves
             self.windows = Windows(machine)
             self._watch.on_step.append(self.windows.stepped)
             # A front end may open the comm while a cell runs: then this is not the cell's thread.
@@ -171,13 +135,8 @@ class Source:
             machine, watch = self.machine, self._watch
             if machine is None or watch is None:
                 return
-            looks, steps = watch.take()
-            self.steps = [*self.steps, *steps][-STEPS:]
-            for look in looks:
-                self.now_ns = max(self.now_ns, look.now_ns)
-                for card, sums, reserved in zip(machine.cards, look.categories, look.reserved, strict=True):
-                    values = (getattr(sums, name) for name in NAMES)
-                    self.histories[card.slot].add((look.now_ns, *values, reserved))
+            self.steps = [*self.steps, *watch.take()][-STEPS:]
+            self.now_ns = max(self.now_ns, latest())
             self.devices = machine.snapshot().devices
             for device in self.devices:
                 self._measure(device)
@@ -279,11 +238,11 @@ class Reader:
 
     def _new_rows(self) -> dict[int, tuple[Row, ...]]:
         history = {}
-        for slot, rows in self.source.histories.items():
-            new = rows.since(self._sent.rows.get(slot, 0))
+        for slot, curve in self.source.curves.items():
+            new = curve.since(self._sent.rows.get(slot, 0))
             if new:
                 history[slot] = new
-            self._sent.rows[slot] = rows.number
+            self._sent.rows[slot] = curve.number
         return history
 
     def _new_steps(self) -> tuple[tuple[int, int], ...]:

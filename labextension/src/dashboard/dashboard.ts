@@ -10,11 +10,11 @@ import { empty } from '../sidebar/words';
 import { deviceName, Model, shortName } from '../telemetry/model';
 import type { IDevice } from '../telemetry/schema';
 import { duration } from '../units';
-import { csv, ofPart } from './csv';
-import { Figures, IFiguresOptions } from './figures';
-import { draw, save } from './picture';
-import type { PartId } from './section';
-import { IZoom, View } from './view';
+import { csv, ofPart } from '../views/csv';
+import { Figures, IFiguresOptions } from '../views/figures';
+import { draw, save } from '../views/picture';
+import type { PartId } from '../views/section';
+import { IZoom, View } from '../views/view';
 
 /** What of the settings concerns the dashboard. */
 export interface IDashboardOptions extends IFiguresOptions {
@@ -31,6 +31,7 @@ export class Dashboard extends Widget {
   ) {
     super();
     const trans = _trans;
+    this.addClass('fg-Views');
     this.addClass('fg-Dashboard');
     this._device = h('select', {
       class: 'fg-Select',
@@ -208,8 +209,8 @@ export class Dashboard extends Widget {
       `${this._title.textContent ?? ''} · ${model.spec}`,
       this._figures.pictured(),
       Math.max(640, Math.min(1400, this.node.clientWidth)),
-      style.getPropertyValue('--jp-layout-color1'),
-      style.getPropertyValue('--jp-ui-font-color1')
+      style.getPropertyValue('--fg-paper'),
+      style.getPropertyValue('--fg-ink')
     );
     picture.toBlob(blob => blob && save(`${this._name()}.png`, blob), 'image/png');
   }

@@ -7,7 +7,7 @@ import { gpuIcon } from '../icon';
 import type { Follower } from '../kernel/follow';
 import type { IActions } from '../sidebar/panel';
 import type { Dashboard, IDashboardOptions } from './dashboard';
-import { IZoom, zoomOf } from './view';
+import { IZoom, zoomOf } from '../views/view';
 
 /** Keeps the one dashboard: opens it beside the notebook, and again after a reload. */
 export class Dashboards {

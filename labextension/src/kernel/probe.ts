@@ -22,7 +22,10 @@ export interface IProfile {
 
 const PROBE = `__import__("json").dumps({
   "installed": __import__("importlib.util").util.find_spec("fakegpu_lab") is not None,
-  "loaded": "fakegpu_lab.notebook.telemetry.comms" in __import__("sys").modules})`.replace(/\n\s*/g, ' ');
+  "loaded": "fakegpu_lab.notebook.telemetry.comms" in __import__("sys").modules})`.replace(
+  /\n\s*/g,
+  ' '
+);
 
 /** Look whether a kernel has the package; it runs nothing of the student's, and leaves no trace in the history. */
 export async function probe(kernel: Kernel.IKernelConnection): Promise<IFound> {

@@ -5,7 +5,7 @@ import { Widget } from '@lumino/widgets';
 import { h, mark, say } from '../dom';
 import type { Follower } from '../kernel/follow';
 import { rate } from '../units';
-import { Card, ICardOptions } from './card';
+import { Card, ICardOptions } from '../views/card';
 import { empty } from './words';
 
 /** What the sidebar can have done. */
@@ -33,6 +33,7 @@ export class GpusPanel extends Widget {
   ) {
     super();
     const actions = _actions;
+    this.addClass('fg-Views');
     this.addClass('fg-Gpus');
     this._chooseButton = h(
       'button',
@@ -115,7 +116,11 @@ export class GpusPanel extends Widget {
       this._shown.pop()?.node.remove();
     }
     while (this._shown.length < devices.length) {
-      const card = new Card(this._trans, slot => this._actions.look(slot));
+      const card = new Card(
+        this._trans,
+        slot => this._actions.look(slot),
+        this._trans.__('%1: open the dashboard', '%1')
+      );
       this._shown.push(card);
       this._cards.append(card.node);
     }

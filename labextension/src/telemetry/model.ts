@@ -1,8 +1,9 @@
+import { History } from './history';
 import { Ring } from './ring';
 import { IAdvice, ICollective, IDevice, ILastError, IMessage, ITimeline } from './schema';
 
-/** Rows of a device's history that are kept; the kernel itself keeps 600. */
-export const ROWS = 1200;
+/** Rows of a device's history that are kept; the kernel itself keeps 900. */
+export const ROWS = 1800;
 
 /** Figures of utilisation that are kept for the sparkline. */
 export const SAMPLES = 240;
@@ -27,7 +28,7 @@ export class Model {
   devices = new Map<number, IDevice>();
   utilisation = new Map<number, number>();
   /** By slot, rows of `columns`, and behind them the sum of what is held. */
-  history = new Map<number, Ring>();
+  history = new Map<number, History>();
   columns: string[] = [];
   /** By slot, rows of utilisation and the simulated time at its end, in the order in which they came. */
   samples = new Map<number, Ring>();
@@ -138,13 +139,10 @@ export class Model {
     for (const [slot, rows] of message.history) {
       let ring = this.history.get(slot);
       if (!ring || ring.columns !== this.columns.length + 1) {
-        ring = new Ring(ROWS, this.columns.length + 1);
+        ring = new History(ROWS, this.columns.length + 1, others[0]!, this.columns.length);
         this.history.set(slot, ring);
       }
       for (const told of rows) {
-        if (ring.length > 0 && ring.at(-1, 0) === told[0]) {
-          ring.pop();
-        }
         const row = this.columns.map((_, column) => told[column] ?? 0);
         const held = row.reduce(
           (sum, value, column) => (others.includes(column) ? sum : sum + value),
@@ -160,7 +158,7 @@ export class Model {
         ring = new Ring(SAMPLES, 2);
         this.samples.set(slot, ring);
       }
-      ring.push([part, message.nowNs]);
+      ring.push([part, Math.max(message.nowNs, this.devices.get(slot)?.doneNs ?? 0)]);
     }
   }
 

@@ -28,11 +28,6 @@ export class Ring {
     }
   }
 
-  /** Take the last row away. */
-  pop(): void {
-    this._length = Math.max(0, this._length - 1);
-  }
-
   /** A figure, by row from the oldest; the last row is -1. NaN where there is none. */
   at(row: number, column: number): number {
     const place = row < 0 ? this._length + row : row;

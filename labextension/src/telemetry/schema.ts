@@ -24,10 +24,15 @@ export interface ICounters {
   d2hBytes: number;
   d2hCount: number;
   p2pSentBytes: number;
+  p2pSentCount: number;
   p2pReceivedBytes: number;
   collectiveCount: number;
   collectiveBytes: number;
   collectiveWaitNs: number;
+  /** How long copies took, all together, ns. */
+  h2dNs: number;
+  d2hNs: number;
+  p2pSentNs: number;
   /** Bytes sent to other devices, by their slots. */
   sentTo: Map<number, number>;
 }

@@ -99,7 +99,8 @@ def _layer_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _dropout_state(device: Device) -> None:
     if _DROPOUT_KEY not in device.workspaces:
-        device.workspaces[_DROPOUT_KEY] = take_bytes(device, _DROPOUT_STATE)
+        device.workspaces[_DROPOUT_KEY] = taken = take_bytes(device, _DROPOUT_STATE)
+        taken.kind = "workspace"
 
 
 def _device_and_arguments(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Device, dict[str, Any]]:

@@ -1,9 +1,12 @@
 import uPlot from 'uplot';
 
-import { h, watchSight, watchWidth } from '../dom';
+import { h, mark, say, watchSight, watchWidth } from '../dom';
+import { duration } from '../units';
 import { Curves } from './curves';
 import { Legend } from './legend';
+import { labels, Step } from './marks';
 import { ticks } from './ticks';
+import type { ITrans } from './trans';
 import { Range, scaled, View } from './view';
 
 /** A curve of a chart. */
@@ -17,6 +20,15 @@ export interface ILine {
   said?: (number | null)[];
   filled?: boolean;
   dashed?: boolean;
+  /** The upper border of the areas below it. */
+  outline?: boolean;
+}
+
+/** A value that is named at the end of its line. */
+export interface ILevel {
+  value: number;
+  text: string;
+  colour: string;
 }
 
 /** What a chart shows. */
@@ -27,8 +39,13 @@ export interface IChartData {
   whole: Range;
   /** The upper end of the scale. */
   top: number;
-  /** Marks of optimizer steps, ns. */
-  steps?: number[];
+  /** What the figure shows, with its numbers, for who cannot see it. */
+  said: string;
+  /** Whether each curve has a strip of its own, with its name: so none lies on another. */
+  strips?: boolean;
+  /** Optimizer steps: when each ended, and which it was. */
+  steps?: Step[];
+  levels?: ILevel[];
   /** A stretch that is shown elsewhere in full. */
   window?: Range | null;
 }
@@ -40,6 +57,8 @@ export interface IChartOptions {
   label: string;
   /** A figure in words, for the scale and the legend. */
   words: (value: number) => string;
+  /** The same to the last digit, for the hover. */
+  exact?: (value: number) => string;
   /** Distances between two lines of the scale that read well. */
   increments: number[];
 }
@@ -60,9 +79,10 @@ function multiples(of: number, low: number, high: number): number[] {
 export class Chart {
   constructor(
     private _view: View,
-    private _options: IChartOptions
+    private _options: IChartOptions,
+    private _trans: ITrans
   ) {
-    this._legend = new Legend(_options.words, name => this._colour(name));
+    this._legend = new Legend(_options.words, name => this._colour(name), _options.exact);
     this._host = h('div', {
       class: 'fg-Chart-host',
       tabindex: 0,
@@ -73,7 +93,12 @@ export class Chart {
         this._view.cursor = null;
       }
     });
-    this.node = h('div', { class: 'fg-Chart' }, this._host, this._legend.node);
+    this.node = h(
+      'div',
+      { class: 'fg-Chart' },
+      this._host,
+      h('div', { class: 'fg-Legend-line' }, this._legend.when, this._legend.node)
+    );
     this._observer = watchWidth(this._host, width => this._resize(width));
     this._sight = watchSight(this._host, seen => {
       this._seen = seen;
@@ -107,12 +132,18 @@ export class Chart {
   /** Draw what was not drawn yet, if it is to be. */
   private _catchUp(now: boolean): void {
     const data = this._data;
+    if (data) {
+      mark(this._host, 'aria-label', `${this._options.label} ${data.said}`);
+    }
     const width = this._width;
     if (!now || !this._late || !data || width === 0) {
       return;
     }
     this._late = false;
-    const names = data.lines.map(line => `${line.name} ${line.colour}`).join('\n');
+    const names = [
+      data.strips,
+      ...data.lines.map(line => `${line.name} ${line.colour} ${line.dashed}`)
+    ].join('\n');
     const drawn: uPlot.AlignedData = [data.ns, ...data.lines.map(line => line.drawn)];
     if (!this._plot || names !== this._names) {
       this._plot?.destroy();
@@ -146,16 +177,16 @@ export class Chart {
 
   private _described(data: IChartData, width: number): uPlot.Options {
     const axis = {
-      stroke: () => this._colour('--jp-ui-font-color2'),
+      stroke: () => this._colour('--fg-soft'),
       grid: { show: false }, // `_under` draws it, below the curves
       ticks: { show: false },
       font: '11px system-ui, sans-serif'
     };
     return {
       width,
-      height: this._options.height,
+      height: this._height,
       legend: { show: false },
-      padding: [8, 12, 0, 0],
+      padding: [data.steps ? 20 : 8, 26, 0, 0], // the last moment's words are centred at the border
       cursor: {
         y: false,
         points: { show: false },
@@ -169,7 +200,7 @@ export class Chart {
       },
       scales: {
         x: { time: false, range: () => this._across() },
-        y: { range: () => [0, this._most] }
+        y: { range: () => [0, this._data?.strips ? this._data.lines.length : this._most] }
       },
       axes: [
         {
@@ -183,9 +214,7 @@ export class Chart {
         {
           ...axis,
           size: 74,
-          incrs: this._options.increments,
-          splits: (_, __, low, high, apart) => (this._lines.values = multiples(apart, low, high)),
-          values: (_, splits) => splits.map(value => this._options.words(value))
+          ...(data.strips ? this._named() : this._scaled())
         }
       ],
       series: [
@@ -215,10 +244,38 @@ export class Chart {
     };
   }
 
+  /** The scale of the values. */
+  private _scaled(): Partial<uPlot.Axis> {
+    return {
+      incrs: this._options.increments,
+      splits: (_, __, low, high, apart) => (this._lines.values = multiples(apart, low, high)),
+      values: (_, splits) => splits.map(value => this._options.words(value))
+    };
+  }
+
+  /** The strips by name; the first is the upper one. */
+  private _named(): Partial<uPlot.Axis> {
+    this._lines.values = [];
+    const names = (): string[] => (this._data?.lines ?? []).map(line => line.name);
+    return {
+      splits: () => names().map((_, place) => place + 0.5),
+      values: () => names().reverse()
+    };
+  }
+
+  /** The figure's height: as many strips as there are, all to be seen. */
+  private get _height(): number {
+    const { strips, lines } = this._data ?? {};
+    return strips && lines
+      ? 48 + lines.length * Math.max(22, Math.min(90, (this._options.height - 48) / lines.length))
+      : this._options.height;
+  }
+
   /** The curves and what is below them, and the steps at the bottom. */
   private _under(plot: uPlot): void {
     const { ctx, bbox } = plot;
     const [low, high] = this._across();
+    const ratio = window.devicePixelRatio || 1;
     this._curves.draw(
       ctx,
       this._data?.ns ?? [],
@@ -228,21 +285,81 @@ export class Chart {
         top: bbox.top,
         wide: bbox.width,
         high: bbox.height,
-        ratio: window.devicePixelRatio || 1,
+        ratio,
         across: [low, high],
         most: this._most,
+        strips: this._data?.strips ?? false,
         marked: this._marked,
         lines: this._lines
       },
       name => this._colour(name)
     );
-    const steps = (this._data?.steps ?? []).filter(ns => ns >= low && ns <= high);
-    if (steps.length <= 80) {
-      ctx.fillStyle = this._colour('--jp-ui-font-color2');
-      for (const ns of steps) {
-        ctx.fillRect(plot.valToPos(ns, 'x', true), bbox.top + bbox.height - 6, 1, 6);
-      }
+    // What the pixels mean: for who reads the picture.
+    this._host.dataset.frame = JSON.stringify({
+      left: Math.round(bbox.left),
+      top: Math.round(bbox.top),
+      wide: Math.round(bbox.width),
+      high: Math.round(bbox.height),
+      across: [low, high],
+      most: this._most
+    });
+    ctx.save();
+    ctx.font = `${Math.round(11 * ratio)}px system-ui, sans-serif`;
+    this._drawSteps(plot, low, high, ratio);
+    this._drawLevels(plot, ratio);
+    ctx.restore();
+  }
+
+  /** The ends of steps: a tick at the bottom, and above the figure the numbers of as many as have room. */
+  private _drawSteps(plot: uPlot, low: number, high: number, ratio: number): void {
+    const { ctx, bbox } = plot;
+    const steps = (this._data?.steps ?? []).filter(([ns]) => ns >= low && ns <= high);
+    if (steps.length === 0 || steps.length * 4 * ratio > bbox.width) {
+      return;
     }
+    const thin = Math.max(1, Math.round(ratio));
+    ctx.fillStyle = this._colour('--fg-soft');
+    for (const [ns] of steps) {
+      const at = Math.round(plot.valToPos(ns, 'x', true));
+      ctx.fillRect(at, bbox.top + bbox.height - 6 * ratio, thin, 6 * ratio);
+    }
+    ctx.textAlign = 'left';
+    ctx.textBaseline = 'bottom';
+    const shown = labels(
+      steps,
+      ns => plot.valToPos(ns, 'x', true) - bbox.left,
+      bbox.width,
+      text => ctx.measureText(text).width,
+      step => this._trans.__('step %1', step),
+      8 * ratio
+    );
+    for (const { at, left, text } of shown) {
+      ctx.fillRect(Math.round(bbox.left + at), bbox.top - 4 * ratio, thin, 4 * ratio);
+      ctx.fillText(text, bbox.left + left, bbox.top - 5 * ratio);
+    }
+    this._host.dataset.steps = shown.map(label => label.text).join(' ');
+  }
+
+  /** Lines at a value, each with its name at an end: one at the right, the next one at the left. */
+  private _drawLevels(plot: uPlot, ratio: number): void {
+    const { ctx, bbox } = plot;
+    ctx.textBaseline = 'bottom';
+    ctx.strokeStyle = this._colour('--fg-paper');
+    ctx.lineWidth = 3 * ratio;
+    ctx.lineJoin = 'round';
+    const room = 14 * ratio;
+    const levels = (this._data?.levels ?? []).filter(level => level.value <= this._most);
+    levels.forEach(({ value, text, colour }, place) => {
+      const down = Math.round(plot.valToPos(value, 'y', true));
+      ctx.fillStyle = this._colour(colour);
+      ctx.fillRect(bbox.left, down, bbox.width, Math.max(1, Math.round(ratio)));
+      const right = place % 2 === 0;
+      ctx.textAlign = right ? 'right' : 'left';
+      const at = right ? bbox.left + bbox.width - 4 * ratio : bbox.left + 4 * ratio;
+      const line = down - bbox.top >= room ? down - 1 : down + room;
+      ctx.strokeText(text, at, line);
+      ctx.fillText(text, at, line);
+    });
   }
 
   /** The stretch that the timeline shows: not when that is nearly all there is. */
@@ -289,7 +406,7 @@ export class Chart {
       this._catchUp(true);
       this._tell();
     } else if (width > 0) {
-      this._plot.setSize({ width, height: this._options.height });
+      this._plot.setSize({ width, height: this._height });
     }
   }
 
@@ -317,7 +434,12 @@ export class Chart {
 
   private _tell(): void {
     if (this._data) {
-      this._legend.tell(this._data, this._view.cursor);
+      const { cursor } = this._view;
+      this._legend.tell(this._data, cursor);
+      say(
+        this._legend.when,
+        cursor === null ? this._trans.__('now:') : this._trans.__('at %1:', duration(cursor))
+      );
     }
   }
 

@@ -1,14 +1,25 @@
 /**
  * Curves of steps as pixels. A canvas takes them in far faster than thousands of rectangles, and taking them in where
  * they belong leaves no garbage: a picture of them, drawn from another canvas, is a copy that is thrown away.
+ *
+ * Of each column of pixels the lowest and the highest value are kept, so no peak is lost, however long the run.
  */
 
-import { columns } from '../columns';
 import type { ILine } from './chart';
+import { columns } from './columns';
 import type { Range } from './view';
 
 /** The length of a dash, px; half of it is the gap after it. */
 const DASH = 6;
+
+/** Pixels between two strips, in the page's. */
+const GAP = 4;
+
+/** Rows of pixels: from `top`, so many. */
+export interface IStrip {
+  top: number;
+  tall: number;
+}
 
 /** Where curves are drawn to, and what their axes show. */
 export interface IFrame {
@@ -23,11 +34,15 @@ export interface IFrame {
   across: Range;
   /** The value at the upper border; 0 is the lower one. */
   most: number;
+  /** Whether each curve has a strip of its own, one below the other. */
+  strips: boolean;
   /** A stretch of moments that is marked, if any. */
   marked: Range | null;
   /** The moments and the values that have a line of the scale. */
   lines: { moments: number[]; values: number[] };
 }
+
+type Frame = Pick<IFrame, 'across' | 'most'> & { strip?: IStrip };
 
 /** Opaque colours, as a picture keeps them. */
 export type Colour = number;
@@ -81,7 +96,7 @@ export function opaque(red: number, green: number, blue: number): Colour {
 /** Draw what is below the curves: a stretch that is marked, and the lines of the scale. */
 export function drawGround(
   pixels: Pixels,
-  { across, most, marked, lines, ratio }: Omit<IFrame, 'left' | 'top' | 'wide' | 'high'>,
+  { across, most, marked, lines, ratio }: Omit<IFrame, 'left' | 'top' | 'wide' | 'high' | 'strips'>,
   shade: Colour,
   ink: Colour
 ): void {
@@ -94,7 +109,7 @@ export function drawGround(
     pixels.fill(from, 0, Math.max(2 * thin, right(marked[1]) - from), high, shade);
   }
   lines.moments.forEach(moment => pixels.fill(right(moment), 0, thin, high, ink));
-  const down = downOf(pixels, most, thin);
+  const down = downOf(pixels, { most }, thin);
   lines.values.forEach(value => pixels.fill(0, down(value), wide, thin, ink));
 }
 
@@ -103,13 +118,13 @@ export function drawLine(
   pixels: Pixels,
   moments: number[],
   line: Pick<ILine, 'drawn' | 'dashed'>,
-  frame: Pick<IFrame, 'across' | 'most' | 'ratio'>,
+  frame: Frame & Pick<IFrame, 'ratio'>,
   colour: Colour
 ): void {
   const thick = Math.max(1, Math.round(1.5 * frame.ratio));
   const dash = Math.max(2, Math.round(DASH * frame.ratio));
   const period = Math.round(1.5 * dash);
-  const down = downOf(pixels, frame.most, thick);
+  const down = downOf(pixels, frame, thick);
   const wide = Math.max(1, Math.floor(pixels.wide / thick));
   columns(moments, line.drawn, ...frame.across, wide, (first, many, low, high) => {
     const top = down(high);
@@ -129,26 +144,66 @@ export function drawLine(
   });
 }
 
-/** Draw a curve as an area, from its values down to 0; `edge` is the colour of its upper border. */
+/**
+ * Draw a curve as an area, from the highest value of each column down to 0; `edge` is the colour of its upper border,
+ * `swing` of what lies between the highest and the lowest value of a column.
+ */
 export function drawArea(
   pixels: Pixels,
   moments: number[],
   drawn: ILine['drawn'],
-  frame: Pick<IFrame, 'across' | 'most'>,
+  frame: Frame,
   colour: Colour,
-  edge: Colour
+  edge: Colour,
+  swing = colour
 ): void {
-  const down = downOf(pixels, frame.most, 0);
-  columns(moments, drawn, ...frame.across, pixels.wide, (at, wide, _, high) => {
+  const down = downOf(pixels, frame, 0);
+  const bottom = (frame.strip?.top ?? 0) + (frame.strip?.tall ?? pixels.high);
+  columns(moments, drawn, ...frame.across, pixels.wide, (at, wide, low, high) => {
     const top = down(high);
-    pixels.fill(at, top, wide, pixels.high - top, colour);
-    pixels.fill(at, top, wide, Math.min(1, pixels.high - top), edge);
+    pixels.fill(at, top, wide, bottom - top, colour);
+    if (swing !== colour) {
+      pixels.fill(at, top, wide, down(low) - top, swing);
+    }
+    pixels.fill(at, top, wide, Math.min(1, bottom - top), edge);
+  });
+}
+
+/** Draw the outline of areas: their highest value, and where a column falls far below that, the lowest one, too. */
+export function drawOutline(
+  pixels: Pixels,
+  moments: number[],
+  drawn: ILine['drawn'],
+  frame: Frame & Pick<IFrame, 'ratio'>,
+  above: Colour,
+  below: Colour
+): void {
+  const thin = Math.max(1, Math.round(frame.ratio));
+  const down = downOf(pixels, frame, thin);
+  columns(moments, drawn, ...frame.across, pixels.wide, (at, wide, low, high) => {
+    const top = down(high);
+    if (down(low) - top > 3 * thin) {
+      pixels.fill(at, down(low), wide, thin, below);
+    }
+    pixels.fill(at, top, wide, thin, above);
   });
 }
 
 /** The row of a value: so that a line of this thickness is whole at 0 and at the most. */
-function downOf(pixels: Pixels, most: number, thick: number): (value: number) => number {
-  return value => Math.round((pixels.high - thick) * (1 - value / most));
+function downOf(
+  pixels: Pixels,
+  { most, strip }: Pick<Frame, 'most' | 'strip'>,
+  thick: number
+): (value: number) => number {
+  const { top, tall } = strip ?? { top: 0, tall: pixels.high };
+  return value => top + Math.round((tall - thick) * (1 - value / most));
+}
+
+/** The rows of the strip at a place, of so many. */
+export function stripOf(place: number, many: number, high: number, ratio: number): IStrip {
+  const gap = Math.round(GAP * ratio);
+  const top = Math.round((place * high) / many) + gap;
+  return { top, tall: Math.max(1, Math.round(((place + 1) * high) / many) - top) };
 }
 
 /** The curves of a chart, on its canvas. */
@@ -170,18 +225,25 @@ export class Curves {
     }
     const pixels = this._pixels;
     pixels.clear();
-    const shade = this._colour(colourOf('--jp-layout-color2'));
-    drawGround(pixels, frame, shade, this._colour(colourOf('--jp-border-color2')));
-    for (const line of lines) {
-      const colour = this._colour(colourOf(line.colour));
-      if (line.filled) {
+    const paper = colourOf('--fg-paper');
+    const shade = this._colour(colourOf('--fg-raised'));
+    drawGround(pixels, frame, shade, this._colour(colourOf('--fg-grid')));
+    lines.forEach((line, place) => {
+      const name = colourOf(line.colour);
+      const colour = this._colour(name);
+      if (frame.strips) {
+        const strip = stripOf(place, lines.length, high, frame.ratio);
+        const swing = this._colour(name, paper);
+        drawArea(pixels, moments, line.drawn, { ...frame, strip }, colour, colour, swing);
+      } else if (line.outline) {
+        drawOutline(pixels, moments, line.drawn, frame, colour, this._colour(paper));
+      } else if (line.filled) {
         // Layers of like colours are told apart by the line between them.
-        const edge = this._colour(colourOf('--jp-layout-color1'), colourOf(line.colour));
-        drawArea(pixels, moments, line.drawn, frame, colour, edge);
+        drawArea(pixels, moments, line.drawn, frame, colour, this._colour(paper, name));
       } else {
         drawLine(pixels, moments, line, frame, colour);
       }
-    }
+    });
     context.putImageData(pixels.picture, Math.round(frame.left), Math.round(frame.top));
   }
 

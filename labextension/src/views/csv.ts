@@ -71,7 +71,7 @@ export function ofCollectives(collectives: ICollective[]): Cell[][] {
   ];
 }
 
-/** The figures of a part of the dashboard, of one device or of all, to the last byte and nanosecond. */
+/** The figures of a part, of one device or of all, to the last byte and nanosecond. */
 export function ofPart(part: PartId, model: Model, device: IDevice | undefined): Cell[][] {
   switch (part) {
     case 'memory':
@@ -89,5 +89,10 @@ export function ofPart(part: PartId, model: Model, device: IDevice | undefined):
       return ofMatrix(series.transfers(model));
     case 'collectives':
       return ofCollectives(model.collectives);
+    case 'advice':
+      return [
+        ['rule', 'advice', 'line'],
+        ...model.advice.map(one => [one.rule, one.text, one.line])
+      ];
   }
 }

@@ -1,5 +1,5 @@
-import { columns } from '../columns';
-import { h, mark, watchWidth } from '../dom';
+import { h, mark, say, watchWidth } from '../dom';
+import { columns } from './columns';
 
 /** What a sparkline shows: a filled curve over x, from 0 to `top`, and a line of equally spaced parts of 1. */
 export interface ICurves {
@@ -7,6 +7,8 @@ export interface ICurves {
   y: number[];
   top: number;
   parts: number[];
+  /** What stands at the ends of its axes. */
+  words: { top: string; begin: string; end: string };
 }
 
 /** What it is drawn with. */
@@ -17,12 +19,20 @@ export interface IColours {
 
 const HEIGHT = 36;
 
-/** A small picture of memory (filled) and utilisation (line), on a canvas. */
+/** A small picture of memory (filled) and utilisation (line), on a canvas, with the ends of its axes in words. */
 export class Sparkline {
-  readonly node = h('canvas', { class: 'fg-Sparkline', role: 'img' });
+  readonly canvas = h('canvas', { class: 'fg-Sparkline', role: 'img' });
+
+  readonly node = h(
+    'div',
+    { class: 'fg-Spark' },
+    this.canvas,
+    h('div', { class: 'fg-Spark-scale', 'aria-hidden': 'true' }),
+    h('div', { class: 'fg-Spark-time', 'aria-hidden': 'true' }, h('span'), h('span'))
+  );
 
   constructor() {
-    watchWidth(this.node, width => {
+    watchWidth(this.canvas, width => {
       this._width = width;
       this._again();
     });
@@ -39,21 +49,25 @@ export class Sparkline {
   /** Draw what is asked for, when it comes into view at the latest; `label` is what a screen reader says. */
   draw(asked: () => ICurves, colours: IColours, label: string): void {
     this._again = () => this.draw(asked, colours, label);
-    mark(this.node, 'aria-label', label);
+    mark(this.canvas, 'aria-label', label);
     const width = this._width;
-    const context = this.node.getContext('2d');
+    const context = this.canvas.getContext('2d');
     if (width === 0 || !this._seen || !context) {
       return;
     }
     const ratio = window.devicePixelRatio || 1;
-    if (this.node.width !== Math.round(width * ratio)) {
-      this.node.width = Math.round(width * ratio);
-      this.node.height = Math.round(HEIGHT * ratio);
+    if (this.canvas.width !== Math.round(width * ratio)) {
+      this.canvas.width = Math.round(width * ratio);
+      this.canvas.height = Math.round(HEIGHT * ratio);
     }
     const curves = asked();
-    context.clearRect(0, 0, this.node.width, this.node.height);
+    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
     this._area(context, curves, colours.memory, ratio);
     this._line(context, curves.parts, colours.utilisation, ratio);
+    const [, scale, time] = this.node.children;
+    say(scale!, curves.words.top);
+    say(time!.children[0]!, curves.words.begin);
+    say(time!.children[1]!, curves.words.end);
   }
 
   private _area(
@@ -71,9 +85,9 @@ export class Sparkline {
     context.fillStyle = colour;
     context.globalAlpha = 0.35;
     // What is held now goes on to the end of the picture.
-    columns([...x, end], [...y, null], first, end, this.node.width, (at, wide, _, high) => {
+    columns([...x, end], [...y, null], first, end, this.canvas.width, (at, wide, _, high) => {
       const upper = ratio * (HEIGHT - 1 - (high / top) * (HEIGHT - 2));
-      context.fillRect(at, upper, wide, this.node.height - upper);
+      context.fillRect(at, upper, wide, this.canvas.height - upper);
     });
     context.globalAlpha = 1;
   }
@@ -90,7 +104,7 @@ export class Sparkline {
     const down = (part: number): number => ratio * (HEIGHT - 1.5 - part * (HEIGHT - 2));
     context.fillStyle = colour;
     const places = [...parts.keys()];
-    columns(places, parts, 0, parts.length - 1, this.node.width, (at, wide, low, high) =>
+    columns(places, parts, 0, parts.length - 1, this.canvas.width, (at, wide, low, high) =>
       context.fillRect(at, down(high), wide, down(low) - down(high) + 1.25 * ratio)
     );
   }

@@ -1,9 +1,8 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
 import { h, mark, say, watchWidth } from '../dom';
 import type { IBar, ITimeline } from '../telemetry/schema';
-import { duration } from '../units';
+import { duration, percent } from '../units';
 import { ticks } from './ticks';
+import type { ITrans } from './trans';
 import { Range, scaled, View } from './view';
 
 const LANE = 20;
@@ -11,11 +10,14 @@ const BAR = 14;
 const AXIS = 22;
 const SIDE = 118;
 
+/** The same where the figure is narrow. */
+const NARROW = 78;
+
 /** The last stretch that was recorded: a lane for each stream, copy engine and host thread, a bar for each kernel. */
 export class Lanes {
   constructor(
     private _view: View,
-    private _trans: TranslationBundle
+    private _trans: ITrans
   ) {
     this._canvas = h('canvas', {
       class: 'fg-Lanes',
@@ -63,13 +65,23 @@ export class Lanes {
       this._canvas,
       'aria-label',
       this._trans.__(
-        '%1: %2 lanes. Arrows move, plus and minus zoom, 0 shows all.',
+        '%1: %2 lanes over %3. %4 Arrows move, plus and minus zoom, 0 shows all.',
         timeline.title,
-        timeline.lanes.length
+        timeline.lanes.length,
+        duration(timeline.ended - timeline.began),
+        this._most(timeline)
       )
     );
     this._fillLegend();
     this._draw();
+  }
+
+  /** What took most, in words. */
+  private _most({ top, began, ended }: ITimeline): string {
+    const shares = top
+      .slice(0, 3)
+      .map(({ kernel, ns }) => `${kernel} ${percent(ns / Math.max(1, ended - began))}`);
+    return shares.length > 0 ? this._trans.__('Most time went to %1.', shares.join(', ')) : '';
   }
 
   retheme(): void {
@@ -87,7 +99,7 @@ export class Lanes {
     const timeline = this._timeline;
     const width = this._width;
     const context = this._canvas.getContext('2d');
-    if (!timeline || width < SIDE + 20 || !context) {
+    if (!timeline || width < NARROW + 20 || !context) {
       return;
     }
     const height = timeline.lanes.length * LANE + AXIS;
@@ -105,20 +117,20 @@ export class Lanes {
     context.font = '11px system-ui, sans-serif';
     context.textBaseline = 'middle';
     const [low, high] = this._across();
-    const scale = (width - SIDE) / (high - low);
-    const text = this._variable('--jp-ui-font-color1');
+    const scale = (width - this._side) / (high - low);
+    const text = this._variable('--fg-ink');
     this._grid(context, width, height);
     timeline.lanes.forEach((lane, place) => {
-      const top = place * LANE + (LANE - BAR) / 2;
+      const top = AXIS + place * LANE + (LANE - BAR) / 2;
       context.fillStyle = text;
       context.textAlign = 'left';
-      context.fillText(lane.label, 4, place * LANE + LANE / 2, SIDE - 8);
+      context.fillText(lane.label, 4, AXIS + place * LANE + LANE / 2, this._side - 8);
       for (const bar of lane.bars) {
         if (bar.end < low || bar.start > high) {
           continue;
         }
-        const left = SIDE + Math.max(0, (bar.start - low) * scale);
-        const right = SIDE + Math.min(width - SIDE, (bar.end - low) * scale);
+        const left = this._side + Math.max(0, (bar.start - low) * scale);
+        const right = this._side + Math.min(width - this._side, (bar.end - low) * scale);
         context.fillStyle = this._colour(bar.kind);
         context.fillRect(left, top, Math.max(1, right - left - (right - left > 3 ? 0.5 : 0)), BAR);
       }
@@ -126,16 +138,16 @@ export class Lanes {
     const { cursor } = this._view;
     if (cursor !== null && cursor >= low && cursor <= high) {
       context.fillStyle = text;
-      context.fillRect(SIDE + (cursor - low) * scale, 0, 1, height - AXIS);
+      context.fillRect(this._side + (cursor - low) * scale, AXIS, 1, height - AXIS);
     }
     if (this._from !== null && this._to !== null) {
-      context.fillStyle = this._variable('--jp-brand-color1');
+      context.fillStyle = this._variable('--fg-accent');
       context.globalAlpha = 0.25;
       const [from, to] = [this._from, this._to].sort((one, other) => one - other) as [
         number,
         number
       ];
-      context.fillRect(SIDE + (from - low) * scale, 0, (to - from) * scale, height - AXIS);
+      context.fillRect(this._side + (from - low) * scale, AXIS, (to - from) * scale, height - AXIS);
       context.globalAlpha = 1;
     }
   }
@@ -143,7 +155,7 @@ export class Lanes {
   private _grid(context: CanvasRenderingContext2D, width: number, height: number): void {
     const began = this._timeline!.began;
     const [low, high] = this._across();
-    const many = Math.max(2, Math.floor((width - SIDE) / 110));
+    const many = Math.max(2, Math.floor((width - this._side) / 110));
     const raw = (high - low) / many;
     const power = 10 ** Math.floor(Math.log10(raw));
     const apart = [1, 2, 5, 10].map(digit => digit * power).find(one => one >= raw) ?? raw;
@@ -154,12 +166,12 @@ export class Lanes {
     const words = ticks(moments);
     context.textAlign = 'center';
     moments.forEach((at, place) => {
-      const x = SIDE + ((at + began - low) / (high - low)) * (width - SIDE);
-      context.fillStyle = this._variable('--jp-border-color2');
-      context.fillRect(x, 0, 1, height - AXIS);
+      const x = this._side + ((at + began - low) / (high - low)) * (width - this._side);
+      context.fillStyle = this._variable('--fg-grid');
+      context.fillRect(x, AXIS - 4, 1, height - AXIS + 4);
       if (x < width - 20) {
-        context.fillStyle = this._variable('--jp-ui-font-color2');
-        context.fillText(`+${words[place]!}`, x, height - AXIS / 2);
+        context.fillStyle = this._variable('--fg-soft');
+        context.fillText(`+${words[place]!}`, x, AXIS / 2 - 2);
       }
     });
   }
@@ -176,7 +188,7 @@ export class Lanes {
   private _at(event: PointerEvent): number {
     const box = this._canvas.getBoundingClientRect();
     const [low, high] = this._across();
-    const part = (event.clientX - box.left - SIDE) / Math.max(1, box.width - SIDE);
+    const part = (event.clientX - box.left - this._side) / Math.max(1, box.width - this._side);
     return low + Math.min(1, Math.max(0, part)) * (high - low);
   }
 
@@ -185,9 +197,9 @@ export class Lanes {
     this._to = this._from === null ? null : at;
     this._view.cursor = Math.round(at);
     const box = this._canvas.getBoundingClientRect();
-    const lane = this._timeline?.lanes[Math.floor((event.clientY - box.top) / LANE)];
+    const lane = this._timeline?.lanes[Math.floor((event.clientY - box.top - AXIS) / LANE)];
     const [low, high] = this._across();
-    const near = ((high - low) / Math.max(1, box.width - SIDE)) * 2;
+    const near = ((high - low) / Math.max(1, box.width - this._side)) * 2;
     const bar = lane && under(lane.bars, at, near);
     this._tip.hidden = !bar || this._from !== null;
     if (bar && lane) {
@@ -263,7 +275,7 @@ export class Lanes {
     this._legend.replaceChildren(
       ...this.legend.map(({ colour, text }) => {
         const swatch = h('span', { class: 'fg-Swatch' });
-        swatch.style.background = colour;
+        swatch.style.setProperty('--fg-swatch', colour);
         return h('li', {}, swatch, text);
       })
     );
@@ -304,6 +316,12 @@ export class Lanes {
   private _to: number | null = null;
   private _colours = new Map<string, string>();
   private _width = 0;
+
+  /** Pixels for the names of the lanes. */
+  private get _side(): number {
+    return this._width < 460 ? NARROW : SIDE;
+  }
+
   private _observer: ResizeObserver;
 }
 

@@ -1,10 +1,10 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
 import { h, mark, say, watchSight } from '../dom';
 import { deviceName, Model, nearlyFull, shortName } from '../telemetry/model';
 import type { IDevice } from '../telemetry/schema';
 import { count, duration, exact, percent, share, size } from '../units';
+import { Meter } from './meter';
 import { IColours, Sparkline } from './sparkline';
+import type { ITrans } from './trans';
 
 /** Which figures a card has. */
 export interface ICardOptions {
@@ -18,8 +18,10 @@ const UNSEEN = 1000;
 /** One device: name, memory, utilisation, what it did. */
 export class Card {
   constructor(
-    private _trans: TranslationBundle,
-    open: (slot: number) => void
+    private _trans: ITrans,
+    open: (slot: number) => void,
+    /** What a click does, in words: `%1` is the card's name. */
+    private _click: string
   ) {
     // The whole card can be clicked; the keyboard and screen readers have the button in it.
     this._name = h('button', { class: 'fg-Card-name', type: 'button' });
@@ -27,7 +29,7 @@ export class Card {
       'section',
       { class: 'fg-Card', onclick: () => open(this._slot) },
       h('h3', { class: 'fg-Card-head' }, this._name, this._state),
-      h('div', { class: 'fg-Meter', role: 'presentation' }, this._reserved, this._allocated),
+      this._meter.node,
       h('div', { class: 'fg-Card-line' }, this._memory, this._used),
       this._spark.node,
       this._facts
@@ -47,7 +49,17 @@ export class Card {
    * Show a device as it is now. Of many cards few are in view: while the kernel is busy the others follow once a second,
    * and when they come into view.
    */
-  show(device: IDevice, model: Model, options: ICardOptions, colours: IColours): void {
+  show(
+    device: IDevice,
+    model: Model,
+    options: ICardOptions,
+    colours: IColours,
+    chosen?: boolean
+  ): void {
+    if (chosen !== undefined) {
+      mark(this._name, 'aria-pressed', String(chosen));
+      this.node.classList.toggle('fg-mod-chosen', chosen);
+    }
     this._late = () => this._show(device, model, options, colours);
     const now = performance.now();
     if (this._seen || !model.busy || now - this._shown > UNSEEN) {
@@ -62,7 +74,7 @@ export class Card {
     const part = model.utilisation.get(device.slot) ?? 0;
     const place = deviceName(device);
     say(this._name, `${place}  ${shortName(device.name)}`);
-    mark(this._name, 'title', this._trans.__('%1: open the dashboard', device.name));
+    mark(this._name, 'title', this._click.replace('%1', device.name));
     this._slot = device.slot;
     say(this._used, this._trans.__('%1 busy', percent(part)));
     say(this._memory, share(memory.allocated, memory.total));
@@ -87,18 +99,24 @@ export class Card {
           ? this._trans.__('nearly full')
           : ''
     );
-    const total = Math.max(1, memory.total);
-    this._allocated.style.width = `${(100 * memory.allocated) / total}%`;
-    this._reserved.style.width = `${(100 * memory.reserved) / total}%`;
+    this._meter.show(device, model);
     this._spark.draw(
       () => {
         const { ns, bytes } = model.held(device.slot);
+        const top = Math.max(1, memory.allocated, ...bytes);
         return {
           x: ns,
           y: bytes,
-          // The bar above says how full the card is; the curve, how it came to that.
-          top: Math.min(memory.total, 1.15 * Math.max(1, memory.allocated, ...bytes)),
-          parts: model.samples.get(device.slot)?.column(0) ?? []
+          top, // the bar above says how full the card is; the curve, how it came to that
+          parts: model.samples.get(device.slot)?.column(0) ?? [],
+          words:
+            ns.length > 0
+              ? {
+                  top: this._trans.__('upper edge: %1, 100 % busy', size(top)),
+                  begin: duration(ns[0]!),
+                  end: duration(ns[ns.length - 1]!)
+                }
+              : { top: '', begin: '', end: '' }
         };
       },
       colours,
@@ -167,8 +185,7 @@ export class Card {
   private _state = h('span', { class: 'fg-Card-state' });
   private _memory = h('span', { class: 'fg-Card-memory' });
   private _used = h('span', { class: 'fg-Card-used' });
-  private _allocated = h('div', { class: 'fg-Meter-allocated' });
-  private _reserved = h('div', { class: 'fg-Meter-reserved' });
+  private _meter = new Meter();
   private _spark = new Sparkline();
   private _facts = h('dl', { class: 'fg-Facts' });
 }

@@ -1,16 +1,16 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
 import { h } from '../dom';
 import { deviceName, Model, shortName } from '../telemetry/model';
 import type { IDevice } from '../telemetry/schema';
-import { percent, share, size } from '../units';
+import { duration, exact, percent, share, size } from '../units';
 import { Chart } from './chart';
 import { Lanes } from './lanes';
 import { byCategory, byDevice, lineColour } from './memory';
 import type { IPart } from './picture';
 import { PartId, Section } from './section';
+import { Advice } from './advice';
 import * as series from './series';
-import { collectiveRows, matrixRows, rankRows, Table, topRows } from './tables';
+import { collectiveRows, copyRows, matrixRows, rankRows, Table, topRows } from './tables';
+import type { ITrans } from './trans';
 import type { Range, View } from './view';
 
 /** Which parts there are. */
@@ -27,30 +27,41 @@ const READING = 400;
 
 const BINARY = Array.from({ length: 46 }, (_, power) => 2 ** power);
 
-/** What the dashboard shows of a model: its parts one below the other, each with its figures or why there are none. */
+/** What is shown of a model: parts, each with its figures or why there are none. Dashboard and panel show the same. */
 export class Figures {
   constructor(
     view: View,
-    private _trans: TranslationBundle,
+    private _trans: ITrans,
     saveCsv: (part: PartId) => void
   ) {
     const trans = _trans;
     const keys = trans.__('Arrows move the cursor, plus and minus zoom, 0 shows the whole run.');
-    this._memory = new Chart(view, {
-      height: 240,
-      label: `${trans.__('Memory over simulated time.')} ${keys}`,
-      words: size,
-      increments: BINARY
-    });
-    this._busy = new Chart(view, {
-      height: 130,
-      label: `${trans.__('Utilisation over simulated time.')} ${keys}`,
-      words: percent,
-      increments: [0.25, 0.5, 1]
-    });
+    this._memory = new Chart(
+      view,
+      {
+        height: 260,
+        label: `${trans.__('Memory over simulated time.')} ${keys}`,
+        words: size,
+        exact,
+        increments: BINARY
+      },
+      trans
+    );
+    this._busy = new Chart(
+      view,
+      {
+        height: 130,
+        label: `${trans.__('Utilisation over simulated time.')} ${keys}`,
+        words: percent,
+        increments: [0.25, 0.5, 1]
+      },
+      trans
+    );
     this._lanes = new Lanes(view, trans);
+    this._advice = new Advice(trans);
     this._matrix = new Table(trans.__('Bytes copied, from row to column'), 'fg-mod-matrix');
-    this._groups = new Table(trans.__('Collectives by operation'));
+    this._copies = new Table(trans.__('Copies by direction'));
+    this._groups = new Table(trans.__('Collectives by operation'), 'fg-mod-groups');
     this._ranks = new Table(trans.__('Collectives by rank'), 'fg-mod-ranks');
     this._top = new Table(trans.__('Kernels that took most'));
     const section = (id: PartId, heading: string, ...shown: { node: HTMLElement }[]): Section =>
@@ -68,8 +79,9 @@ export class Figures {
       memory: section('memory', trans.__('Memory'), this._memory),
       busy: section('busy', trans.__('Utilisation'), this._busy),
       timeline: section('timeline', trans.__('Timeline'), this._lanes, this._top),
-      transfers: section('transfers', trans.__('Transfers'), this._matrix),
-      collectives: section('collectives', trans.__('Collectives'), this._groups, this._ranks)
+      transfers: section('transfers', trans.__('Transfers'), this._copies, this._matrix),
+      collectives: section('collectives', trans.__('Collectives'), this._groups, this._ranks),
+      advice: section('advice', trans.__('Advice'), this._advice)
     };
     this.node = h(
       'div',
@@ -79,6 +91,32 @@ export class Figures {
   }
 
   readonly node: HTMLElement;
+
+  /** What was before is left out, ns. */
+  since = 0;
+
+  /** The only part that is shown; null for all, one below the other. */
+  set only(only: PartId | null) {
+    this._only = only;
+    for (const part of Object.values(this._parts)) {
+      part.alone = only !== null;
+      part.node.hidden = !this._wanted(part.id, part.node.hidden);
+    }
+  }
+
+  /** The parts by their names. */
+  get names(): [PartId, string][] {
+    return Object.values(this._parts).map(({ id, heading }) => [id, heading.textContent ?? '']);
+  }
+
+  /** The node of a part. */
+  nodeOf(part: PartId): HTMLElement {
+    return this._parts[part].node;
+  }
+
+  private _wanted(part: PartId, left: boolean): boolean {
+    return this._only === null ? !left : this._only === part;
+  }
 
   /**
    * Show one device of a model, or all. What is shown already and has only grown is drawn anew part by part, each in a
@@ -139,8 +177,9 @@ export class Figures {
         { figure: this._lanes.canvas, legend: this._lanes.legend },
         { table: this._top.rows }
       ],
-      transfers: [{ table: this._matrix.rows }],
-      collectives: [{ table: this._groups.rows }, { table: this._ranks.rows }]
+      transfers: [{ table: this._copies.rows }, { table: this._matrix.rows }],
+      collectives: [{ table: this._groups.rows }, { table: this._ranks.rows }],
+      advice: [{ table: this._advice.rows }]
     };
     return Object.values(this._parts)
       .filter(section => section.shows)
@@ -173,16 +212,20 @@ export class Figures {
     memory.note = device
       ? `${deviceName(device)} ${shortName(device.name)} · ${share(device.memory.allocated, device.memory.total)}`
       : `${model.summary} · ${this._trans.__('held by tensors, each GPU')}`;
-    const drawn = device ? byCategory(model, device, this._trans) : byDevice(model, devices);
+    const drawn = device
+      ? byCategory(model, device, this._trans, this.since)
+      : byDevice(model, devices, this._trans, this.since);
     memory.why = drawn.lines.some(line => line.drawn.some(value => Number(value) > 0))
       ? ''
-      : this._trans.__('Nothing was on the GPU yet: x.to("cuda") puts a tensor there.');
-    const used = (this._used = series.utilisation(model, devices));
+      : this.since > 0
+        ? this._trans.__('Nothing was on the GPU since this was cleared.')
+        : this._trans.__('Nothing was on the GPU yet: x.to("cuda") puts a tensor there.');
+    const used = (this._used = series.after(series.utilisation(model, devices), this.since));
     const { timeline } = model;
     this._over = {
       whole: [
-        Math.min(drawn.ns[0] ?? 0, used.ns[0] ?? Infinity),
-        Math.max(model.nowNs, drawn.ns[drawn.ns.length - 1] ?? 0, 1000)
+        Math.max(this.since, Math.min(drawn.ns[0] ?? 0, used.ns[0] ?? Infinity)),
+        Math.max(model.doneNs, drawn.ns[drawn.ns.length - 1] ?? 0, 1000)
       ],
       window: timeline && options.timeline ? [timeline.began, timeline.ended] : null
     };
@@ -205,8 +248,18 @@ export class Figures {
         drawn: parts
       })),
       ...this._over,
-      top: 1
+      strips: !device,
+      top: 1,
+      said: [...used.rows]
+        .map(([name, parts]) =>
+          this._trans.__('%1: %2 busy now.', name, percent(Number(parts[parts.length - 1] ?? 0)))
+        )
+        .join(' ')
     });
+    const one = device ?? null;
+    busy.note = one
+      ? this._trans.__('kernels ran for %1 of %2', duration(one.busyNs), duration(one.doneNs))
+      : this._trans.__('the share of time in which a kernel ran');
   }
 
   private _showTimeline(
@@ -215,7 +268,7 @@ export class Figures {
     options: IFiguresOptions
   ): void {
     const part = this._parts.timeline;
-    part.node.hidden = !options.timeline;
+    part.node.hidden = !this._wanted(part.id, !options.timeline);
     part.why = timeline
       ? ''
       : this._trans.__('No kernel was recorded yet: run a cell that computes on the GPU.');
@@ -226,21 +279,26 @@ export class Figures {
     }
   }
 
-  private _showTransfers(model: Model, _: IDevice | undefined, options: IFiguresOptions): void {
+  private _showTransfers(
+    model: Model,
+    device: IDevice | undefined,
+    options: IFiguresOptions
+  ): void {
     const part = this._parts.transfers;
-    part.node.hidden = !options.transfers;
+    part.node.hidden = !this._wanted(part.id, !options.transfers);
     const matrix = series.transfers(model);
     part.why = matrix.bytes.some(row => row.some(value => value > 0))
       ? ''
       : this._trans.__(
           'Nothing was copied yet: x.to("cuda") copies a tensor to the GPU, y.cpu() back.'
         );
+    this._copies.show(copyRows(device ? [device] : model.ordered, this._trans));
     this._matrix.show(matrixRows(matrix, this._trans));
   }
 
   private _showCollectives(model: Model, _: IDevice | undefined, options: IFiguresOptions): void {
     const part = this._parts.collectives;
-    part.node.hidden = !options.collectives;
+    part.node.hidden = !this._wanted(part.id, !options.collectives);
     const ranks = rankRows(model, this._trans);
     part.why =
       ranks.rows.length + model.collectives.length > 0
@@ -253,13 +311,27 @@ export class Figures {
     this._ranks.show(ranks);
   }
 
+  private _showAdvice({ advice }: Model): void {
+    const part = this._parts.advice;
+    part.node.hidden = !this._wanted(part.id, advice.length === 0);
+    part.why =
+      advice.length > 0
+        ? ''
+        : this._trans.__('Nothing was found that would make the last cell that ran faster.');
+    this._advice.show(advice);
+  }
+
   /** In the order in which they are drawn, frame by frame. */
   private _curves: Draw[] = [
     this._showMemory.bind(this),
     this._showBusy.bind(this),
     this._showTimeline.bind(this)
   ];
-  private _words: Draw[] = [this._showTransfers.bind(this), this._showCollectives.bind(this)];
+  private _words: Draw[] = [
+    this._showTransfers.bind(this),
+    this._showCollectives.bind(this),
+    this._showAdvice.bind(this)
+  ];
   private _asked: Parameters<Draw> | null = null;
   private _shown: Parameters<Draw> | null = null;
   private _round: Draw[] = [];
@@ -273,6 +345,9 @@ export class Figures {
   private _busy: Chart;
   private _lanes: Lanes;
   private _matrix: Table;
+  private _advice: Advice;
+  private _only: PartId | null = null;
+  private _copies: Table;
   private _groups: Table;
   private _ranks: Table;
   private _top: Table;

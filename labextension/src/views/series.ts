@@ -43,6 +43,28 @@ export function categories(model: Model, slot: number): ICurves {
   return { ns: ring && now >= 0 ? ring.column(now) : [], rows };
 }
 
+/** The curves since a moment, with the values that they had then. */
+export function after({ ns, rows }: ICurves, since: number): ICurves {
+  if (since <= (ns[0] ?? Infinity)) {
+    return { ns, rows };
+  }
+  const first = before(ns, since);
+  return {
+    ns: [since, ...ns.slice(first + 1)],
+    rows: new Map([...rows].map(([name, row]) => [name, row.slice(first)]))
+  };
+}
+
+/** The curves until a moment, with the values that they have now. */
+export function until({ ns, rows }: ICurves, moment: number): ICurves {
+  return ns.length === 0 || ns[ns.length - 1]! >= moment
+    ? { ns, rows }
+    : {
+        ns: [...ns, moment],
+        rows: new Map([...rows].map(([name, row]) => [name, [...row, row[row.length - 1]!]]))
+      };
+}
+
 /** Lay curves on each other: the last one holds the sum. */
 export function stacked(curves: number[][]): number[][] {
   let below: number[] = [];
@@ -56,7 +78,7 @@ export function stacked(curves: number[][]): number[][] {
 export function held(model: Model, devices: IDevice[], buckets = BUCKETS): ICurves {
   const all = devices.map(device => ({ device, ...model.held(device.slot) }));
   const first = Math.min(...all.map(one => one.ns[0] ?? Infinity));
-  const last = Math.max(model.nowNs, ...all.map(one => one.ns[one.ns.length - 1] ?? -Infinity));
+  const last = Math.max(model.doneNs, ...all.map(one => one.ns[one.ns.length - 1] ?? -Infinity));
   const rows = new Map<string, (number | null)[]>();
   if (!Number.isFinite(first)) {
     return { ns: [], rows };
@@ -68,9 +90,11 @@ export function held(model: Model, devices: IDevice[], buckets = BUCKETS): ICurv
     ) ??
     Array.from({ length: buckets }, (_, place) => first + ((last - first) * place) / (buckets - 1));
   for (const one of all) {
-    rows.set(deviceName(one.device), steps(one.ns, one.bytes, ns));
+    // At the end stands what is held now, and not the most since the moment before.
+    const now = one.bytes[one.bytes.length - 1] ?? null;
+    rows.set(deviceName(one.device), [...steps(one.ns, one.bytes, ns), now]);
   }
-  return { ns, rows };
+  return { ns: [...ns, last], rows };
 }
 
 /** All moments that there are, in order; null if they are more than so many. */
@@ -112,7 +136,10 @@ export function steps(ns: number[], values: number[], at: number[]): (number | n
   });
 }
 
-/** Utilisation of devices over simulated time: of each, the part of a stretch in which a kernel ran. */
+/**
+ * Utilisation of devices over simulated time: of each, the part of a stretch in which a kernel ran. A sample has the time
+ * at its end; here its stretch begins where the one before ended.
+ */
 export function utilisation(model: Model, devices: IDevice[]): ICurves {
   const rows = new Map<string, (number | null)[]>();
   const rings = devices.map(device => model.samples.get(device.slot));
@@ -134,12 +161,12 @@ export function utilisation(model: Model, devices: IDevice[]): ICurves {
   devices.forEach((device, index) => {
     const ring = rings[index];
     const lag = (longest?.length ?? 0) - (ring?.length ?? 0);
-    rows.set(
-      deviceName(device),
-      places.map(place => (ring && place >= lag ? ring.at(place - lag, 0) : null))
-    );
+    const parts = places.map(place => (ring && place >= lag ? ring.at(place - lag, 0) : null));
+    rows.set(deviceName(device), [...parts, ...parts.slice(-1)]);
   });
-  return { ns, rows };
+  // Of the oldest sample that is kept the beginning is known only if it is the first one.
+  const begin = longest && longest.length < longest.capacity ? 0 : (ns[0] ?? 0);
+  return { ns: ns.length > 0 ? [Math.min(begin, ns[0]!), ...ns] : [], rows };
 }
 
 /** The place of the last moment that is not after this one; -1 if all are. */

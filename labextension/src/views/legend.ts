@@ -1,4 +1,4 @@
-import { h, say } from '../dom';
+import { h, mark, say } from '../dom';
 import type { IChartData, ILine } from './chart';
 import { before } from './series';
 
@@ -6,10 +6,14 @@ import { before } from './series';
 export class Legend {
   constructor(
     private _words: (value: number) => string,
-    private _colour: (name: string) => string
+    private _colour: (name: string) => string,
+    private _exact: (value: number) => string = () => ''
   ) {}
 
   readonly node = h('ul', { class: 'fg-Legend' });
+
+  /** Of which moment the figures are. */
+  readonly when = h('span', { class: 'fg-Legend-when' });
 
   /** The lines, in words. */
   get shown(): { colour: string; text: string }[] {
@@ -24,11 +28,12 @@ export class Legend {
     this._lines = lines;
     this.node.replaceChildren(
       ...lines.map(line => {
-        const swatch = h('span', { class: 'fg-Swatch' });
-        swatch.style.background = this._colour(line.colour);
+        const kind = line.dashed ? ' fg-mod-dashed' : line.outline ? ' fg-mod-outline' : '';
+        const swatch = h('span', { class: `fg-Swatch${kind}` });
+        swatch.style.setProperty('--fg-swatch', this._colour(line.colour));
         return h(
           'li',
-          {},
+          { 'data-line': line.name },
           swatch,
           h('span', { class: 'fg-Legend-name' }, line.name),
           ' ',
@@ -46,6 +51,7 @@ export class Legend {
       const item = this.node.children[index]?.lastElementChild;
       if (item) {
         say(item, this._words(value));
+        mark(item, 'title', this._exact(value));
       }
     });
   }

@@ -1,9 +1,12 @@
 import { h } from '../dom';
 
-/** The dashboard's parts, by their ids. */
-export type PartId = 'memory' | 'busy' | 'timeline' | 'transfers' | 'collectives';
+/** The parts of what is shown of a machine, by their ids. */
+export type PartId = 'memory' | 'busy' | 'timeline' | 'transfers' | 'collectives' | 'advice';
 
-/** A part of the dashboard: a heading, a button that saves its figures, what it shows or why that is nothing. */
+/** All parts, in their order. */
+export const PARTS: PartId[] = ['memory', 'busy', 'timeline', 'transfers', 'collectives', 'advice'];
+
+/** A part: a heading, a button that saves its figures, what it shows or why that is nothing. */
 export class Section {
   constructor(
     readonly id: PartId,
@@ -39,6 +42,11 @@ export class Section {
   /** Whether its figures can be seen: it is not left out, and there is something to show. */
   get shows(): boolean {
     return !this.node.hidden && !this._shown.hidden;
+  }
+
+  /** Whether it is the only part that is shown, and something else says which it is. */
+  set alone(alone: boolean) {
+    this.heading.classList.toggle('fg-Spoken', alone);
   }
 
   /** What stands beside the heading. */

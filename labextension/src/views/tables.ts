@@ -1,10 +1,9 @@
-import type { TranslationBundle } from '@jupyterlab/translation';
-
 import { h, mark, say } from '../dom';
 import { deviceName, Model } from '../telemetry/model';
-import type { ITimeline } from '../telemetry/schema';
+import type { ICollective, IDevice, ITimeline } from '../telemetry/schema';
 import { count, duration, exact, rate, size } from '../units';
 import type { IMatrix } from './series';
+import type { ITrans } from './trans';
 
 /** A table in words: the caption, the heads, the rows. */
 export interface IRows {
@@ -46,6 +45,7 @@ export class Table {
         const cell = line.children[place] as HTMLElement;
         say(cell, text);
         mark(cell, 'title', given.hovers?.[number]?.[place] ?? '');
+        mark(cell, 'data-head', place === 0 ? '' : (given.heads[place] ?? ''));
         const shade = (given.shades?.[number]?.[place] ?? 0).toFixed(2);
         if (cell.style.getPropertyValue('--fg-shade') !== shade) {
           cell.style.setProperty('--fg-shade', shade);
@@ -69,7 +69,7 @@ function fit(parent: HTMLElement, many: number, make: (place: number) => HTMLEle
 }
 
 /** The matrix of copies, in words. */
-export function matrixRows({ names, bytes }: IMatrix, trans: TranslationBundle): IRows {
+export function matrixRows({ names, bytes }: IMatrix, trans: ITrans): IRows {
   const most = Math.max(1, ...bytes.flat());
   // A root makes small flows visible beside large ones.
   const shade = (value: number): number => (value > 0 ? 0.08 + 0.55 * Math.sqrt(value / most) : 0);
@@ -77,20 +77,20 @@ export function matrixRows({ names, bytes }: IMatrix, trans: TranslationBundle):
     heads: [trans.__('from \\ to'), ...names],
     rows: bytes.map((row, from) => [
       names[from]!,
-      ...row.map((value, to) => (from === to ? '' : size(value)))
+      ...row.map((value, to) => (from === to || value === 0 ? '' : size(value)))
     ]),
     shades: bytes.map(row => [0, ...row.map(shade)]),
     hovers: bytes.map((row, from) => [
       '',
       ...row.map((value, to) =>
-        from === to ? '' : trans.__('%1 to %2: %3', names[from]!, names[to]!, exact(value))
+        from === to ? '' : trans.__('%1 to %2: %3', names[from], names[to], exact(value))
       )
     ])
   };
 }
 
 /** What the ranks did together, by operation. */
-export function collectiveRows(model: Model, trans: TranslationBundle): IRows {
+export function collectiveRows(model: Model, trans: ITrans): IRows {
   return {
     heads: [
       trans.__('operation'),
@@ -98,7 +98,8 @@ export function collectiveRows(model: Model, trans: TranslationBundle): IRows {
       trans.__('calls'),
       trans.__('bytes'),
       trans.__('time'),
-      trans.__('bus bandwidth')
+      trans.__('bus bandwidth'),
+      trans.__('who waited')
     ],
     rows: model.collectives.map(one => [
       one.operation,
@@ -106,13 +107,62 @@ export function collectiveRows(model: Model, trans: TranslationBundle): IRows {
       count(one.count),
       size(one.nbytes),
       duration(one.ns),
-      rate(one.busBandwidth)
-    ])
+      rate(one.busBandwidth),
+      waited(one, trans)
+    ]),
+    hovers: model.collectives.map(one => ['', '', '', exact(one.nbytes)])
+  };
+}
+
+/** Who waited longest for whom. */
+function waited(one: ICollective, trans: ITrans): string {
+  const waits = [...one.waited].sort(([, some], [, others]) => others - some);
+  const [longest, last] = [waits[0], waits[waits.length - 1]];
+  return longest && last && longest[1] > 0 && longest[0] !== last[0]
+    ? trans.__('cuda:%1 waited %2, cuda:%3 came last', longest[0], duration(longest[1]), last[0])
+    : trans.__('nobody');
+}
+
+/** The copies of each GPU, by direction. */
+export function copyRows(devices: IDevice[], trans: ITrans): IRows {
+  const rows: [string, number, number, number][] = devices.flatMap(device => {
+    const { counters } = device;
+    const name = deviceName(device);
+    const found: [string, number, number, number][] = [
+      [`host → ${name}`, counters.h2dCount, counters.h2dBytes, counters.h2dNs],
+      [`${name} → host`, counters.d2hCount, counters.d2hBytes, counters.d2hNs],
+      [
+        trans.__('%1 → other GPUs', name),
+        counters.p2pSentCount,
+        counters.p2pSentBytes,
+        counters.p2pSentNs
+      ]
+    ];
+    return found.filter(([, copies]) => copies > 0);
+  });
+  return {
+    heads: [
+      trans.__('direction'),
+      trans.__('copies'),
+      trans.__('bytes'),
+      trans.__('time'),
+      trans.__('mean rate'),
+      trans.__('mean size')
+    ],
+    rows: rows.map(([name, copies, bytes, ns]) => [
+      name,
+      count(copies),
+      size(bytes),
+      duration(ns),
+      ns > 0 ? rate((bytes / ns) * 1e9) : '',
+      size(Math.round(bytes / copies))
+    ]),
+    hovers: rows.map(([, , bytes]) => ['', '', exact(bytes)])
   };
 }
 
 /** What each rank did together with others, and how long it waited for them. */
-export function rankRows(model: Model, trans: TranslationBundle): IRows {
+export function rankRows(model: Model, trans: ITrans): IRows {
   const devices = model.ordered.filter(device => device.counters.collectiveCount > 0);
   const most = Math.max(1, ...devices.map(device => device.counters.collectiveWaitNs));
   return {
@@ -133,7 +183,7 @@ export function rankRows(model: Model, trans: TranslationBundle): IRows {
 }
 
 /** The kernels that took most of a timeline. */
-export function topRows(timeline: ITimeline, trans: TranslationBundle): IRows {
+export function topRows(timeline: ITimeline, trans: ITrans): IRows {
   const whole = Math.max(1, timeline.ended - timeline.began);
   return {
     heads: [

@@ -1,0 +1,63 @@
+/** Marks of steps along an axis: which of them have room for their name. */
+
+/** A step that ended: when, ns, and which. */
+export type Step = readonly [number, number];
+
+/** A mark that has room for its text, and where that begins. */
+export interface ILabel {
+  at: number;
+  left: number;
+  text: string;
+}
+
+/**
+ * Of marks along an axis from left to right, those whose texts fit beside each other: every first, second, fifth, tenth
+ * … by the step's number, so that the numbers that are left read like a scale; the first mark says what is counted.
+ */
+export function labels(
+  steps: readonly Step[],
+  place: (ns: number) => number,
+  width: number,
+  measure: (text: string) => number,
+  word: (step: number) => string,
+  gap = 8
+): ILabel[] {
+  for (let power = 1; ; power *= 10) {
+    for (const digit of [1, 2, 5]) {
+      const every = digit * power;
+      const found = fitting(steps, every, place, width, measure, word, gap);
+      if (found) {
+        return found;
+      }
+    }
+  }
+}
+
+function fitting(
+  steps: readonly Step[],
+  every: number,
+  place: (ns: number) => number,
+  width: number,
+  measure: (text: string) => number,
+  word: (step: number) => string,
+  gap: number
+): ILabel[] | null {
+  const chosen = steps.filter(([, step], order) => order === 0 || step % every === 0);
+  const found: ILabel[] = [];
+  let free = -Infinity;
+  for (const [ns, step] of chosen) {
+    const text = found.length === 0 ? word(step) : String(step);
+    const at = place(ns);
+    const wide = measure(text);
+    const left = Math.min(Math.max(0, at - wide / 2), width - wide);
+    if (left < free) {
+      if (found.length === 1 && every > 1) {
+        continue; // beside the first, which is no multiple
+      }
+      return null;
+    }
+    found.push({ at, left, text });
+    free = left + wide + gap;
+  }
+  return found;
+}
