@@ -113,7 +113,8 @@ from torch.profiler import profile, ProfilerActivity, record_function
 lab.enable("a100")
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)).cuda()
 optimizer = torch.optim.AdamW(model.parameters())
-with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True, profile_memory=True, acc_events=True) as p:
+both = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+with profile(activities=both, record_shapes=True, profile_memory=True, acc_events=True) as p:
     for _ in range(2):
         with record_function("step"):
             loss = model(torch.randn(32, 64).cuda()).sum()

@@ -79,7 +79,7 @@ def leave_alone(code: Any) -> None:
 
 
 def install(patches: Patches) -> None:
-    """Patch `torch.compile` and `torch.export.export`, and keep compiled modules from warning of the recorders' hooks."""
+    """Patch `torch.compile` and `torch.export.export`; compiled modules do not warn of the recorders' hooks."""
     patches.set(torch, "compile", compile_eagerly)
     patches.set(torch.export, "export", export)
     patches.set(torch.nn.modules.module, "_has_any_global_hook", recording.hooks_of_others)

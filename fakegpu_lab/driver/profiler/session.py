@@ -34,8 +34,8 @@ class Session(Recorder):
     collecting
         False while ``toggle_collection_dynamic`` has CUDA's part switched off.
     metadata
-        What ``add_metadata`` was called with, as JSON. PyTorch 2.10 leaves it to Kineto to write it; newer versions give it
-        to the export.
+        What ``add_metadata`` was called with, as JSON. PyTorch 2.10 leaves it to Kineto; newer versions give it to the
+        export.
     """
 
     def __init__(self, *, memory: bool, legacy: bool, host_ops: bool) -> None:
