@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,17 @@ def test_it_is_said_once(machine, monkeypatch, capfd) -> None:
         torch.compile(torch.nn.ReLU())
     out, err = capfd.readouterr()
     assert (out.count("torch.compile runs eagerly"), err) == (1, "")
+
+
+def test_a_compiled_model_is_recorded_without_a_warning_of_the_recorders_hooks(machine) -> None:
+    compiled = torch.compile(torch.nn.Linear(4, 4).cuda())
+    with lab.record() as trace, warnings.catch_warnings(record=True) as warned:
+        compiled(torch.ones(2, 4, device="cuda"))
+    assert trace.kernels
+    assert warned == []
+    with torch.nn.modules.module.register_module_forward_hook(lambda *_: None), lab.record():  # noqa: SIM117
+        with pytest.warns(UserWarning, match="global hooks on modules"):
+            compiled(torch.ones(2, 4, device="cuda"))
 
 
 LIBRARY = """

@@ -10,6 +10,7 @@ from torch import nn
 from torch.cuda import comm, nccl
 
 import fakegpu_lab as lab
+from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -168,7 +169,8 @@ def test_complex_numbers(four: Machine) -> None:
     z = torch.tensor([1 + 2j, 3 - 1j], device="cuda")
     assert torch.equal(torch.view_as_complex(comm.broadcast(z, [0, 1])[1]).cpu(), z.cpu())
     model = nn.DataParallel(nn.Linear(2, 2, dtype=torch.complex64).cuda(), device_ids=[0, 1])
-    assert model(torch.ones(4, 2, dtype=torch.complex64)).dtype == torch.complex64
+    if TORCH_VERSION >= (2, 13):  # 2.10 leaves the parameters of the replicas real
+        assert model(torch.ones(4, 2, dtype=torch.complex64)).dtype == torch.complex64
 
 
 # ------------------------------------------------------------------------------------ errors

@@ -291,6 +291,8 @@ def books(workload: Callable[[], Steps], compute: Any) -> list[Any]:
 @pytest.mark.usefixtures("off")
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.__name__)
 def test_memory_kernels_and_copies_are_those_of_real_values(workload: Callable[[], Steps]) -> None:
+    if workload is cnn_channels_last and TORCH_VERSION < (2, 13):
+        pytest.skip("2.10's meta kernel of convolution_backward forgets that the weight is channels last")
     assert books(workload, "meta") == books(workload, "real")
 
 

@@ -113,7 +113,8 @@ from torch.profiler import profile, ProfilerActivity, record_function
 lab.enable("a100")
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)).cuda()
 optimizer = torch.optim.AdamW(model.parameters())
-with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True, profile_memory=True) as p:
+both = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+with profile(activities=both, record_shapes=True, profile_memory=True, acc_events=True) as p:
     for _ in range(2):
         with record_function("step"):
             loss = model(torch.randn(32, 64).cuda()).sum()
@@ -210,7 +211,8 @@ def test_shapes_flops_and_lines() -> None:
     assert rows["aten::mm"].flops == 2 * 64 * 32 * 16
     if TORCH_VERSION >= (2, 15):  # which leaves Python's functions out, unless it is asked for them
         rows = _rows(profiler, include_python_functions=True)
-    assert any("test_profiler.py" in name for name in rows)
+    if TORCH_VERSION >= (2, 13):  # 2.10 leaves them out in any case
+        assert any("test_profiler.py" in name for name in rows)
     assert not any("fakegpu_lab/driver" in name for name in rows)
 
 
@@ -354,6 +356,10 @@ def test_a_profiler_in_a_profiler_takes_over_as_ever() -> None:
     x + x
     inner.stop()
     x * x
+    if TORCH_VERSION < (2, 13):  # 2.10 says so on a CPU as well
+        with pytest.raises(RuntimeError, match="Can't disable Kineto profiler when it's not running"):
+            outer.stop()
+        return
     outer.stop()
     assert list(_device_rows(inner)) == ["add_kernel"]
     assert not outer.events()

@@ -167,21 +167,22 @@ def test_pytorch_reads_it() -> None:
 
 
 def test_every_statistic_that_torch_reads() -> None:
-    memory = pytest.importorskip("torch.cuda.memory")
+    torch = pytest.importorskip("torch")
     stats: Any = CachingAllocator(0, 100 * MIB).stats()
-    documented = memory.memory_stats.__doc__
+    documented = torch.cuda.memory_stats.__doc__
+    for newer in ("num_oom_rejections", "reserved_bytes_by_private_pools"):  # than PyTorch 2.10
+        assert newer in documented or torch.__version__.startswith(("2.10.", "2.11.", "2.12."))
+        assert newer in stats
     for key in (
         "num_alloc_retries",
         "num_ooms",
         "num_sync_all_streams",
         "num_device_alloc",
         "num_device_free",
-        "num_oom_rejections",
         "max_split_size",
         "oversize_allocations",
         "oversize_segments",
         "requested_bytes",
-        "reserved_bytes_by_private_pools",
         "inactive_split_bytes",
     ):
         assert key in documented

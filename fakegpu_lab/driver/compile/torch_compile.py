@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher
+from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.user_code import origin
 
 if TYPE_CHECKING:
@@ -78,9 +79,10 @@ def leave_alone(code: Any) -> None:
 
 
 def install(patches: Patches) -> None:
-    """Patch `torch.compile` and `torch.export.export`."""
+    """Patch `torch.compile` and `torch.export.export`; compiled modules do not warn of the recorders' hooks."""
     patches.set(torch, "compile", compile_eagerly)
     patches.set(torch.export, "export", export)
+    patches.set(torch.nn.modules.module, "_has_any_global_hook", recording.hooks_of_others)
     leave_alone(dispatcher.run.__code__)
     leave_alone(dispatch_rules.rule.__code__)
 

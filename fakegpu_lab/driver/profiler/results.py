@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 class Results:
     """Stands in for ``torch._C._autograd._ProfilerResult``, in simulated time."""
 
-    def __init__(self, events: list[Event], kineto: Any, began_ns: int) -> None:
+    def __init__(self, events: list[Event], kineto: Any, session: Session) -> None:
         self._events = events
         self._kineto = kineto
-        self._began_ns = began_ns
+        self._session = session
 
     def events(self) -> list[Event]:
         """All events."""
@@ -41,7 +41,7 @@ class Results:
 
     def save(self, path: str, metadata: dict[str, str] | None = None) -> None:
         """Write a Chrome trace."""
-        chrome_export.save(self._events, path, self._began_ns, metadata or {})
+        chrome_export.save(self._events, path, self._session.began_ns, {**self._session.metadata, **(metadata or {})})
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -66,7 +66,7 @@ def assemble(session: Session, kineto: Any) -> Results:
             walk = Walk(shared, shared.another_thread())
             walk.take(lane)
             found += walk.finish()
-    return Results(found, kineto, session.began_ns)
+    return Results(found, kineto, session)
 
 
 def _addresses(nodes: list[Any]) -> Iterator[tuple[int, int]]:

@@ -33,6 +33,9 @@ class Session(Recorder):
         show.
     collecting
         False while ``toggle_collection_dynamic`` has CUDA's part switched off.
+    metadata
+        What ``add_metadata`` was called with, as JSON. PyTorch 2.10 leaves it to Kineto; newer versions give it to the
+        export.
     """
 
     def __init__(self, *, memory: bool, legacy: bool, host_ops: bool) -> None:
@@ -42,6 +45,7 @@ class Session(Recorder):
         self.legacy = legacy
         self.host_ops = host_ops
         self.collecting = True
+        self.metadata: dict[str, str] = {}
         self.lanes: dict[Host, list[tuple[Any, ...]]] = {}
         self.numbers = itertools.count(1)
         self._blocks: dict[int, int] = {}

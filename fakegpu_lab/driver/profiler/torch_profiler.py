@@ -107,6 +107,7 @@ def install(patches: Patches) -> None:
         originals._enable_profiler,
     )
     disable, toggle = originals._disable_profiler, originals._toggle_collection_dynamic
+    add_metadata = torch.autograd._add_metadata_json
     profile: Any = profiler.profile
     init, export = profile.__init__, profile.export_chrome_trace
     annotation: Any = profiler.record_function
@@ -138,6 +139,11 @@ def install(patches: Patches) -> None:
         session = _end()
         results = disable()
         return results if session is None else assemble(session, results)
+
+    def add_metadata_(key: str, text: str) -> None:
+        if _session is not None:
+            _session.metadata[key] = text
+        add_metadata(key, text)
 
     def toggle_(on: bool, activities: Iterable[ProfilerActivity]) -> None:
         if _session is not None and _CUDA in activities:
@@ -177,6 +183,7 @@ def install(patches: Patches) -> None:
     patches.later(_end)
     with_cuda = lambda: supported() | {_CUDA}  # noqa: E731
     patches.set(torch.autograd, "_supported_activities", with_cuda)
+    patches.set(torch.autograd, "_add_metadata_json", add_metadata_)
     patches.set(profiler, "_supported_activities", with_cuda)
     patches.set(profiler, "_prepare_profiler", prepare_)
     patches.set(profiler, "_enable_profiler", enable_)

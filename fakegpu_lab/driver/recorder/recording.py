@@ -283,6 +283,18 @@ def _refresh() -> None:
         _hooks.append(torch_modules.register_module_forward_hook(_leave_module, always_call=True))
 
 
+def hooks_of_others() -> bool:
+    """Whether there are hooks for all modules that do not belong to the recorders."""
+    ours = {hook.id for hook in _hooks}
+    kinds = (
+        torch_modules._global_backward_pre_hooks,
+        torch_modules._global_backward_hooks,
+        torch_modules._global_forward_pre_hooks,
+        torch_modules._global_forward_hooks,
+    )
+    return any(number not in ours for kind in kinds for number in kind)
+
+
 @interrupts.whole
 def start(machine: Machine, recorder: Recorder) -> None:
     """Begin to record; several recordings may run at a time, and each has all that happens meanwhile."""
