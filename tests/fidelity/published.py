@@ -68,6 +68,7 @@ MEASURES: dict[str, Callable[..., float]] = {
     "small_infer": steps.small_infer,
     "bert_layer": steps.bert_layer,
     "ddp": data_parallel.ddp,
+    "timed_collective": data_parallel.timed_collective,
     "zero": peaks.zero,
     "trainer_memory": peaks.trainer_memory,
 }

@@ -23,7 +23,7 @@ def zero(machine: str, use: str, stage: str) -> float:
     def program() -> list[float]:
         rank = int(os.environ["LOCAL_RANK"])
         torch.cuda.set_device(rank)
-        dist.init_process_group("gloo")
+        dist.init_process_group("nccl")
         peaks = {}
 
         def note(name: str) -> None:
