@@ -78,12 +78,14 @@ class Layer(nn.Module):
         self.grow, self.shrink = nn.Linear(width, inner), nn.Linear(inner, width)
         self.dropout = nn.Dropout(0.1)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         batch, length, width = x.shape
         query, key, value = (
             layer(x).view(batch, length, self.heads, -1).transpose(1, 2) for layer in (self.query, self.key, self.value)
         )
-        scores = query @ key.transpose(2, 3) / (width // self.heads) ** 0.5 + mask
+        scores = query @ key.transpose(2, 3) / (width // self.heads) ** 0.5
+        if mask is not None:
+            scores = scores + mask
         seen = self.dropout(F.softmax(scores, dim=-1)) @ value
         x = self.norm1(self.dropout(self.project(seen.transpose(1, 2).reshape(batch, length, width))) + x)
         return self.norm2(self.dropout(self.shrink(F.gelu(self.grow(x)))) + x)

@@ -131,6 +131,12 @@ def _solving(factor: float) -> Estimator:
 
 _TWICE = _passes(2.0)
 
+
+def _batch_norm(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """In training the statistics are computed first, in evaluation they are known."""
+    return (_TWICE if args[5] else streaming)(device, args, result, nbytes)
+
+
 ESTIMATORS: dict[str, Estimator] = {
     **dict.fromkeys(("fill_", "zero_", "zeros_like", "ones_like", "full_like", "zeros", "ones", "full", "uniform_",
                      "normal_", "bernoulli_", "random_", "exponential_", "arange", "linspace", "rand_like",
@@ -151,8 +157,8 @@ ESTIMATORS: dict[str, Estimator] = {
     "_fused_adagrad_": _updating(0, 2),
     **dict.fromkeys(("_fft_c2c", "_fft_r2c", "_fft_c2r"), _transforming),
     # Statistics first, then the output: operands are read twice. Backward reads both for the sums, and again.
-    **dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit", "native_group_norm",
-                     "_batch_norm_with_update", "_native_batch_norm_legit_no_training"), _TWICE),
+    **dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit"), _batch_norm),
+    **dict.fromkeys(("native_group_norm", "_batch_norm_with_update"), _TWICE),
     **dict.fromkeys(("native_batch_norm_backward", "cudnn_batch_norm_backward", "batch_norm_backward",
                      "native_group_norm_backward", "native_layer_norm_backward", "_fused_rms_norm_backward",
                      "_native_batch_norm_legit_backward"), _TWICE),

@@ -52,15 +52,17 @@ def launched(
                 one = result.__class__ is _Tensor and result.layout is _strided
                 produced = result.nbytes if one else nbytes_of(result)
             moved = nbytes + produced
-            launch(host, stream, roofline.floor + int(moved * roofline.ns_per_byte))
+            if moved <= roofline.cached:
+                launch(host, stream, roofline.floor + int(moved * roofline.ns_per_cached_byte))
+            else:
+                launch(host, stream, roofline.streaming(moved))
         else:
             launch(host, stream, estimate(device, args, result, nbytes).ns)
     elif estimate is None and result.__class__ is torch.Tensor and result.layout is torch.strided:
         roofline = device.roofline
         moved = nbytes + result.nbytes
         elements = result.numel()
-        ns = roofline.floor + int(moved * roofline.ns_per_byte)
-        launch(host, stream, ns, roofline.share(elements), elements, moved)
+        launch(host, stream, roofline.streaming(moved), roofline.share(elements), elements, moved)
     else:
         ns, flops, moved, share = (estimate or streaming)(device, args, result, nbytes)
         launch(host, stream, ns, share, flops, moved)

@@ -23,6 +23,7 @@ from fakegpu_lab.driver.cost.op import Op
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
 from fakegpu_lab.driver.dispatch import flat_plans, general_path, result_fixes, sparse
 from fakegpu_lab.driver.meta import no_values
+from fakegpu_lab.driver.ops import convolution
 from fakegpu_lab.driver.placement import determinism, dtypes
 from fakegpu_lab.driver.placement.memory_preflight import HARMLESS, SMALL, reserve
 from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
@@ -77,7 +78,8 @@ def _make_plan(func: Any) -> Plan:
     if func in sparse.QUERIES:
         return sparse.QUERIES[func]
     op = result_fixes.prepare(Op(func))
-    checked = dtypes.with_dtype_checks(op, device_asserts.with_assert_checks(op, _plan(op)))
+    planned = convolution.with_workspace(op, _plan(op))
+    checked = dtypes.with_dtype_checks(op, device_asserts.with_assert_checks(op, planned))
     alerting = determinism.with_alerts(op, hidden_waits.with_waits(op, checked))
     return sparse.adopting_new_parts(op, alerting)
 

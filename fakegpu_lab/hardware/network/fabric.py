@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware.network import nccl
-from fakegpu_lab.hardware.network.links import bridged, slower
+from fakegpu_lab.hardware.network.links import bridged, peers, slower
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,6 +30,10 @@ _NVLINK_DATA_ELSE = 20.0 / 25.0
 
 PCIE_DATA = 12.0 / 15.76
 """The same for PCI Express: 12 GB/s on sixteen lanes of generation 3 (ncclTopoAddPci)."""
+
+HOST_MEMORY = 0.5
+"""The fraction of that which is left where loose cards reach each other through host memory, which every byte enters and
+leaves: 8 RTX 5090 get 28 of 48 GB/s (github.com/NVIDIA/nccl/issues/1639)."""
 
 _LOCAL_BYTES = 2.0
 """Memory traffic for each byte in a group of one rank: the collective is a copy, which reads and writes each byte."""
@@ -173,7 +177,7 @@ class Fabric:
         slot = node.pcie if node is not None else None
         rate = min(slower(self.spec.gpus[index].pcie, slot) for index in slots) * PCIE_DATA
         if node is None:
-            return rate
+            return rate if all(peers(self.spec.gpus[index]) for index in slots) else rate * HOST_MEMORY
         if node.fabric.kind == "pcie":
             rate = min(rate, node.fabric.bandwidth / 2 * PCIE_DATA)
         if not node.pcie.peer_to_peer:

@@ -10,18 +10,20 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.catalogue.profile import GpuProfile, Pcie
     from fakegpu_lab.hardware.catalogue.spec import MachineSpec
 
-PCIE_EFFICIENCY = 0.82
-"""The fraction of data among the bytes on the wire: 25.7 of 31.5 GB/s on an A100 with pinned memory, 12.9 of 15.8 on
-PCIe 3 (NVIDIA's bandwidthTest, similar on many cards; the rest is packet headers and flow control)."""
+PCIE_EFFICIENCY = {5: 0.88}
+PCIE_EFFICIENCY_ELSE = 0.82
+"""The fraction of data among the bytes on the wire, by generation: 25.7 of 31.5 GB/s on an A100 with pinned memory, 12.9
+of 15.8 on PCIe 3 (NVIDIA's bandwidthTest, similar on many cards; the rest is packet headers and flow control); 55.4 of
+63 on an H200 (Stas Bekman, Machine Learning Engineering, network)."""
 
 PAGEABLE_TO_DEVICE = 10.0e9
 PAGEABLE_TO_HOST = 10.8e9
 """Bytes per second of a copy from or to pageable memory: one host thread copies through a pinned buffer, which is
 slower than the link (bandwidthTest on an A100-SXM4 server). A link slower than this is the limit."""
 
-NVLINK_EFFICIENCY = 0.80
-"""The fraction of NVLink's bandwidth one way that copies get (p2pBandwidthLatencyTest: 240 to 275 of 300 GB/s between
-two A100)."""
+NVLINK_EFFICIENCY = 0.87
+"""The fraction of NVLink's bandwidth one way that copies get (p2pBandwidthLatencyTest: 275 of 300 GB/s between two A100,
+376 of 450 between two H100)."""
 
 COPY_LATENCY_NS = 1_500
 """Between the start of a copy by a copy engine and its first byte."""
@@ -38,6 +40,20 @@ behavior" in the CUDA Runtime API)."""
 def slower(card: Pcie, slot: Pcie | None) -> float:
     """Bytes per second one way on the wire between a card and its host: those of the slower of card and slot."""
     return min(card.bandwidth, slot.bandwidth) if slot is not None else card.bandwidth
+
+
+def _efficiency(card: Pcie, slot: Pcie | None) -> float:
+    generation = min(card.generation, slot.generation) if slot is not None else card.generation
+    return PCIE_EFFICIENCY.get(generation, PCIE_EFFICIENCY_ELSE)
+
+
+def peers(card: GpuProfile) -> bool:
+    """Whether loose cards of this kind copy to each other directly, over PCI Express.
+
+    GeForce drivers forbid it; cards without NVLink are taken to be in virtual machines or behind processors that do
+    not pass it on.
+    """
+    return card.segment in ("datacenter", "workstation") and card.nvlink is not None
 
 
 def bridged(spec: MachineSpec, slots: Iterable[int]) -> bool:
@@ -68,7 +84,7 @@ class Links:
     def __init__(self, spec: MachineSpec) -> None:
         self.spec = spec
         slot = spec.node.pcie if spec.node is not None else None
-        self._host = [slower(card.pcie, slot) * PCIE_EFFICIENCY for card in spec.gpus]
+        self._host = [slower(card.pcie, slot) * _efficiency(card.pcie, slot) for card in spec.gpus]
 
     def host_ns(self, device: int, nbytes: int, *, to_device: bool, pinned: bool) -> int:
         """Nanoseconds of a copy of `nbytes` between host memory and a device."""
@@ -94,7 +110,7 @@ class Links:
         if node is not None and source // per_node != target // per_node:
             nic = node.nics.bandwidth if node.nics is not None else rate
             return min(rate, nic), PEER_LATENCY_HOST_NS
-        direct = node.pcie.peer_to_peer if node is not None else a.segment in ("datacenter", "workstation")
+        direct = node.pcie.peer_to_peer if node is not None else peers(a)
         return rate, PEER_LATENCY_NS if direct and a.id == b.id else PEER_LATENCY_HOST_NS
 
     def nvlink(self, source: int, target: int) -> float:

@@ -82,6 +82,11 @@ NVLS_START = 60.0
 """Microseconds until NVLS runs at its bandwidth. NCCL's table says 25, which is enough for choosing; 8 H100 need this
 long at 4 to 256 MiB, while the switches' pipeline fills."""
 
+NETWORK_GROWTH = 0.03
+"""How much longer the latency of LL between nodes is for each doubling of the size from 8 bytes on: more channels take
+part, each with its own network requests. On two DGX A100 and on two of Oracle's BM.GPU4.8 it grows by 25 % from 8 bytes to
+4 KiB (tests/fidelity/published.csv); NCCL's table has one latency for all sizes."""
+
 RING_LL_BYTES = 512 * 8
 """Below this many bytes for each rank and channel, a ring with LL uses fewer channels: NCCL_LL_MAX_NTHREADS threads
 with NCCL_LL_THREAD_THRESHOLD bytes each (enqueue.cc)."""
@@ -227,7 +232,7 @@ def _ring(operation: Operation, paths: Paths, protocol: Protocol, nbytes: int) -
     if protocol == "Simple" and paths.nodes > 1 and twice and nbytes / (2 * count * paths.ranks) >= 64:
         latency *= 1.4 if paths.generation >= AMPERE else 1.9  # the plateau of rings
     bandwidth = bus * paths.ranks / steps(operation, paths.ranks)
-    return Line("ring", protocol, latency * paths.latency_factor, bandwidth)
+    return Line("ring", protocol, latency * _longer(paths, protocol, nbytes), bandwidth)
 
 
 def _ring_bus(paths: Paths, protocol: Protocol, nbytes: int) -> tuple[float, int]:
@@ -278,7 +283,15 @@ def _tree(paths: Paths, protocol: Protocol, nbytes: int) -> Line:
     bus *= _corrected(protocol, nbytes)
     hops = (paths.local - 1) * _HOP[paths.hardware]["tree"][protocol]
     hops += (paths.nodes.bit_length() - 1) * _HOP["network"]["tree"][protocol]
-    return Line("tree", protocol, (_BASE["tree"][protocol] + 2 * hops) * paths.latency_factor, bus * 0.5)
+    latency = (_BASE["tree"][protocol] + 2 * hops) * _longer(paths, protocol, nbytes)
+    return Line("tree", protocol, latency, bus * 0.5)
+
+
+def _longer(paths: Paths, protocol: Protocol, nbytes: int) -> float:
+    """How much longer latencies are than in NCCL's table, for a size."""
+    if protocol != "LL" or paths.nodes == 1:
+        return paths.latency_factor
+    return paths.latency_factor * (1 + NETWORK_GROWTH * log2(max(nbytes / 8, 1)))
 
 
 def _corrected(protocol: Protocol, nbytes: int) -> float:

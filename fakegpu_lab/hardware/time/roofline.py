@@ -1,22 +1,24 @@
 """The roofline model: a kernel's nanoseconds on a card, from its FLOPs, its bytes, and how well it fills the card.
 
 A kernel takes a minimum time, plus the longer of its arithmetic and its memory traffic (the roofline). Neither runs at
-the data sheet's peak; the efficiencies below are the model's only constants, the same for every card, each with its
-source. Matrix products are cut into tiles that the multiprocessors process in waves, as in cuBLAS: a product whose
+the data sheet's peak; the constants below and in `efficiency` are the model's only ones, the same for every card, each
+with its source. Matrix products are cut into tiles that the multiprocessors process in waves, as in cuBLAS: a product whose
 tiles fill the last wave badly, or are too few to fill the card, is slower than its FLOPs suggest.
 
-Not modelled: clocks that fall under load, data that stays in L2, the choice of an algorithm by trial (cuDNN's benchmark
-mode).
+Not modelled: the choice of an algorithm by trial (cuDNN's benchmark mode), and what earlier kernels have left in L2: a
+kernel that moves little enough finds all of it there.
 
 >>> from fakegpu_lab.hardware.catalogue.lookup import gpu
 >>> a100 = Roofline(gpu("a100"))
 >>> round(2 * 8192**3 / a100.gemm("bf16", 8192, 8192, 8192) / 1e3)  # TFLOP/s of 312
-254
+229
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.hardware.time.efficiency import products
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.catalogue.profile import GpuProfile
@@ -24,22 +26,23 @@ if TYPE_CHECKING:
 FLOOR_NS = 2_000
 """The shortest kernel: what profilers show for an add of a few numbers (1.5 to 2.5 µs on V100, A100 and H100)."""
 
-DRAM_EFFICIENCY = 0.80
-"""The fraction of the data sheet's bandwidth that streaming kernels and copies on the device get: these copies reach
-1153 of 1555 GB/s on an A100-40GB, 713 of 900 on a V100, 234 of 320 on a T4 (NVIDIA's bandwidthTest, reads and writes
-counted); BabelStream's triad 85 to 90 %."""
+DRAM_OVERHEAD = 1.02
+SM_BANDWIDTH = 70e9
+"""A byte from or to memory takes ``DRAM_OVERHEAD / bandwidth`` and, on its way through one of the multiprocessors,
+``1 / (multiprocessors · SM_BANDWIDTH)``: a card with much bandwidth for each multiprocessor uses less of it. Streaming
+kernels get 89 % of a V100's (11 GB/s for each), 90 % of an L40's (6), 85 % of an A100's (19) and 66 % of an H200's (36):
+github.com/te42kyfo/gpu-benches, gpu-stream; RTX 3090 Ti 85 % (12): github.com/mli/transformers-benchmarks."""
 
-GATHER_EFFICIENCY = 0.40
-"""The same for kernels that read or write rows or elements by index."""
+L2_BANDWIDTH = 45e9
+L2_SHARE = 0.7
+"""Bytes per second of each multiprocessor from L2, and the fraction of L2 that a kernel's traffic may have to find itself
+there; from there to twice as much, less and less (github.com/te42kyfo/gpu-benches, gpu-l2-cache: 5.4 TB/s on an A100 up
+to 28 MB, 3.0 at 37 MB, 1.9 at 63 MB; 5.2 TB/s on an L40, 7.0 on an H100 PCIe)."""
 
-MATH_EFFICIENCY = 0.82
-"""The fraction of peak that large matrix products get: 87 % on an A100 SXM in BF16, 81 % on an A100 PCIe, 80 % on an
-H100 (their mean is 0.826)."""
+GATHER_FACTOR = 2.0
+"""How much longer a byte takes in kernels that read or write rows or elements by index."""
 
-CONVOLUTION_EFFICIENCY = 0.70
-"""The same for convolutions as implicit matrix products (cuDNN's tensor-core kernels on ResNet's 3×3 layers)."""
-
-DIRECT_EFFICIENCY = 0.20
+DIRECT_EFFICIENCY = 0.15
 """The fraction of fp32 peak that depthwise convolutions get: PyTorch's direct kernel has one thread for each output,
 and loads for each multiply-add (an estimate)."""
 
@@ -51,6 +54,10 @@ ATTENTION_EFFICIENCY = {
 """The same for fused attention, by kernel: before Hopper and since, forward and backward. FlashAttention-2 reaches 200
 and 175 of 312 TFLOP/s on an A100, CUTLASS's memory-efficient kernel half as much (arXiv:2307.08691, figures 4
 to 6); on an H100 it reaches 35 to 40 % of 989, and cuDNN's kernel some 600 TFLOP/s (arXiv:2407.08608, figures 5, 6)."""
+
+ATTENTION_TILE = (128, 64)
+"""Rows and columns of the scores that fused attention computes at a time: shorter lengths cost as much as these
+(flash_fwd_launch_template.h of FlashAttention)."""
 
 UNALIGNED = 0.5
 """The factor for rows that are not a multiple of 16 bytes, so that tensor cores are fed by narrow loads (NVIDIA,
@@ -89,19 +96,25 @@ class Roofline:
         The time of the shortest kernels, ns.
     one_block
         The fraction of the card that a kernel of one block fills.
-    ns_per_byte
-        Of a kernel that streams.
+    ns_per_byte, ns_per_cached_byte
+        Of a kernel that streams more than `uncached` bytes, and one that streams less than `cached`.
     known
         The driver's cache of kernels' times; at most `REMEMBERED` entries.
     """
 
-    __slots__ = ("_full_grid", "floor", "known", "ns_per_byte", "one_block", "profile")
+    __slots__ = (
+        "_full_grid", "cached", "floor", "known", "ns_per_byte", "ns_per_cached_byte", "one_block", "profile", "uncached",
+    )  # fmt: skip
 
     def __init__(self, profile: GpuProfile) -> None:
         self.profile = profile
         self.floor = FLOOR_NS
         self.one_block = 1.0 / profile.sm_count
-        self.ns_per_byte = 1e9 / (profile.memory_bandwidth * DRAM_EFFICIENCY)
+        through_sms = 1e9 / (profile.sm_count * SM_BANDWIDTH)
+        self.ns_per_byte = 1e9 * DRAM_OVERHEAD / profile.memory_bandwidth + through_sms
+        self.ns_per_cached_byte = min(1e9 / (profile.sm_count * L2_BANDWIDTH), self.ns_per_byte)
+        self.cached = int(L2_SHARE * profile.l2_bytes)
+        self.uncached = 2 * self.cached
         self.known: dict[Any, Any] = {}
         self._full_grid = profile.sm_count * profile.max_threads_per_sm * ELEMENTS_PER_THREAD
 
@@ -114,21 +127,26 @@ class Roofline:
 
     def streaming(self, nbytes: int) -> int:
         """A kernel that reads and writes `nbytes` contiguous bytes."""
-        return FLOOR_NS + int(nbytes * self.ns_per_byte)
+        if nbytes <= self.cached:
+            return FLOOR_NS + int(nbytes * self.ns_per_cached_byte)
+        if nbytes >= self.uncached:
+            return FLOOR_NS + int(nbytes * self.ns_per_byte)
+        missed = nbytes / self.cached - 1
+        return FLOOR_NS + int(nbytes * (self.ns_per_byte * missed + self.ns_per_cached_byte * (1 - missed)))
 
     def gather(self, nbytes: int) -> int:
         """A kernel that reads or writes `nbytes` bytes by index."""
-        return FLOOR_NS + round(nbytes * self.ns_per_byte * DRAM_EFFICIENCY / GATHER_EFFICIENCY)
+        return FLOOR_NS + round(nbytes * self.ns_per_byte * GATHER_FACTOR)
 
     def share(self, elements: int) -> float:
         """The fraction of the card that an elementwise kernel over this many elements fills."""
         share = elements / self._full_grid
         return 1.0 if share > 1.0 else max(share, self.one_block)
 
-    def arithmetic(self, fmt: str, flops: float, nbytes: int = 0, efficiency: float = MATH_EFFICIENCY) -> int:
-        """A kernel of evenly spread FLOPs in a number format that moves `nbytes` bytes."""
-        compute = flops / (self.profile.peak(fmt) * efficiency) * 1e9
-        return FLOOR_NS + round(max(compute, nbytes * self.ns_per_byte))
+    def arithmetic(self, fmt: str, flops: float, nbytes: int = 0, efficiency: float = 1.0) -> int:
+        """A kernel of evenly spread FLOPs in a number format that moves `nbytes` bytes, at a fraction of peak."""
+        compute = flops / (self.profile.peak(fmt) * min(efficiency, products(self.profile, fmt))) * 1e9
+        return max(FLOOR_NS + round(compute), self.streaming(nbytes))
 
     def gemm(
         self,
@@ -140,7 +158,7 @@ class Roofline:
         *,
         nbytes: int = 0,
         aligned: bool = True,
-        efficiency: float = MATH_EFFICIENCY,
+        efficiency: float | None = None,
     ) -> int:
         """`batch` products of m×k and k×n matrices that together move `nbytes` bytes.
 
@@ -150,9 +168,13 @@ class Roofline:
             The format of the factors: ``"fp32"``, ``"tf32"``, ``"fp16"``, ``"bf16"``, ….
         aligned
             Whether rows begin at multiples of 16 bytes.
+        efficiency
+            The fraction of peak that a large product gets; without it, `efficiency.products`.
         """
+        if efficiency is None:
+            efficiency = products(self.profile, fmt)
         rate = self._per_ns(fmt) * efficiency * (1.0 if aligned else UNALIGNED)
-        return FLOOR_NS + round(max(self._tiled(m, n, k, batch, rate), nbytes * self.ns_per_byte))
+        return max(FLOOR_NS + round(self._tiled(m, n, k, batch, rate)), self.streaming(nbytes))
 
     def gemm_share(self, m: int, n: int, batch: int = 1) -> float:
         """The fraction of the card that such products fill, with one tile of 128×64 on each multiprocessor."""

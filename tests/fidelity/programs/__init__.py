@@ -1,0 +1,4 @@
+"""The programs that published figures were measured with, written again: `networks`, `steps`, `data_parallel`, `peaks`.
+
+All run under ``compute="meta"``: no numbers, the real shapes, so that a step of a large model takes a second or two.
+"""

@@ -1,0 +1,83 @@
+"""Peaks of memory of published training runs."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import fakegpu_lab as lab
+from tests.fidelity.fact import enabled
+from tests.fidelity.programs.steps import Squad, card
+
+MIB = 2**20
+
+
+def zero(machine: str, use: str, stage: str) -> float:
+    """PyTorch's recipe on ZeroRedundancyOptimizer: the first rank's peak at a stage, in whole MB."""
+
+    def program() -> list[float]:
+        rank = int(os.environ["LOCAL_RANK"])
+        torch.cuda.set_device(rank)
+        dist.init_process_group("nccl")
+        peaks = {}
+
+        def note(name: str) -> None:
+            peaks[name] = torch.cuda.max_memory_allocated(rank) // 1e6
+
+        model = nn.Sequential(*[nn.Linear(2000, 2000).to(rank) for _ in range(20)])
+        note("model")
+        parallel = nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+        note("ddp")
+        if use == "zero":
+            from torch.distributed.optim import ZeroRedundancyOptimizer
+
+            optimizer: torch.optim.Optimizer = ZeroRedundancyOptimizer(
+                parallel.parameters(), optimizer_class=torch.optim.Adam, lr=0.01
+            )
+        else:
+            optimizer = torch.optim.Adam(parallel.parameters(), lr=0.01)
+        outputs = parallel(torch.randn(20, 2000).to(rank))
+        F.mse_loss(outputs, torch.randn(20, 2000).to(rank)).backward()
+        note("before")
+        optimizer.step()
+        note("after")
+        dist.destroy_process_group()
+        return peaks[stage]
+
+    with enabled(machine):
+        return lab.run_ranks(program, 2)[0]
+
+
+def trainer_memory(machine: str, how: str, batch: str, accumulate: str) -> float:
+    """BERT-large at 512 words as Hugging Face's Trainer trained it in 2022: MiB reserved when it is done."""
+    with card(machine):
+        with torch.device("cuda"):
+            model = Squad()
+        adam = torch.optim.AdamW(model.parameters(), 1e-5, foreach=False)
+        scaler = torch.amp.GradScaler("cuda", enabled="amp" in how)
+        if "checkpoint" in how:
+            for layer in model.bert.layers:
+                layer.forward = _checkpointed(layer.forward)  # type: ignore[method-assign]
+        for _ in range(3):
+            for _ in range(int(accumulate)):
+                words = torch.zeros(int(batch), 512, dtype=torch.long).to("cuda")
+                mask = torch.ones(int(batch), 512).to("cuda")
+                with torch.autocast("cuda", torch.float16, enabled="amp" in how):
+                    logits = model(words, mask)[:, 0]
+                    loss = F.cross_entropy(logits, words[:, 0])
+                scaler.scale(loss).backward()
+            scaler.unscale_(adam)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=False)
+            scaler.step(adam)
+            scaler.update()
+            adam.zero_grad(set_to_none=False)
+        return torch.cuda.memory_reserved() / MIB
+
+
+def _checkpointed(forward):  # type: ignore[no-untyped-def]
+    return lambda x, mask: checkpoint(forward, x, mask, use_reentrant=True)

@@ -1,0 +1,218 @@
+"""Steps of training and inference on one card, and the time that they take."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tests.fidelity.fact import enabled
+from tests.fidelity.programs.networks import NETWORKS, ViT
+from tests.fidelity.training import Bert, Layer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Tensor = torch.Tensor
+
+
+@contextmanager
+def card(machine: str, *, tf32: bool = False) -> Iterator[None]:
+    """The machine, with TF32 for float32 where the figure's program allowed it."""
+    matmul, conv = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    with enabled(machine, compute="meta"):
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+        try:
+            yield
+        finally:
+            torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, conv
+
+
+def milliseconds(step: Callable[[], object], warm: int = 1) -> float:
+    """The time of a steady step, by CUDA events."""
+    for _ in range(warm):
+        step()
+    torch.cuda.synchronize()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    step()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end)
+
+
+def network(name: str, how: set[str]) -> tuple[nn.Module, torch.memory_format]:
+    """A network on the card, with its layout."""
+    layout = torch.channels_last if "nhwc" in how else torch.contiguous_format
+    with torch.device("cuda"):
+        model = NETWORKS[name](**{"fused": "timm" not in how} if name.startswith("vit") else {})
+    return (model.half() if "half" in how else model).to(memory_format=layout), layout
+
+
+def images(batch: int, layout: torch.memory_format, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.empty(batch, 3, 224, 224, device="cuda", dtype=dtype).to(memory_format=layout)
+
+
+def image_step(name: str, how: set[str], batch: int, wrap: Callable[[nn.Module], nn.Module] | None = None) -> Callable[[], None]:
+    """A step of training on images: cross-entropy and SGD with momentum."""
+    model, layout = network(name, how)
+    if wrap is not None:
+        model = wrap(model)
+    inputs, labels = images(batch, layout), torch.zeros(batch, dtype=torch.long, device="cuda")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.875, weight_decay=3e-5)
+    scaler = torch.amp.GradScaler("cuda", enabled="amp" in how and "timm" not in how)
+
+    def step() -> None:
+        with torch.autocast("cuda", torch.float16, enabled="amp" in how):
+            loss = F.cross_entropy(model(inputs), labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+    return step
+
+
+class Squad(nn.Module):
+    """BERT-large that finds answers in a text of `length` words; or its classifier, or its pretraining."""
+
+    def __init__(self, outputs: int = 2) -> None:
+        super().__init__()
+        self.bert = Bert()
+        del self.bert.transform, self.bert.head_norm, self.bert.next, self.bert.pooler
+        self.outputs = nn.Linear(1024, outputs)
+
+    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+        bert = self.bert
+        x = bert.words(words) + bert.positions(torch.arange(words.shape[1], device=words.device)) + bert.segments(words)
+        x = bert.dropout(bert.norm(x))
+        far = ((1.0 - mask) * -10000.0)[:, None, None, :].to(bert.words.weight.dtype)
+        for layer in bert.layers:
+            x = layer(x, far)
+        return self.outputs(x)
+
+
+class Masters:
+    """apex's optimization level O2: halves in the model, masters in float32 that Adam updates, gradients clipped."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.halves = [p for p in model.parameters() if p.requires_grad]
+        self.masters = [p.detach().float() for p in self.halves]
+        self.adam = torch.optim.AdamW(self.masters, 1e-5, fused=True)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        used = [number for number, p in enumerate(self.halves) if p.grad is not None]
+        wide = [torch.empty_like(self.masters[number]) for number in used]
+        torch._foreach_copy_(wide, [self.halves[number].grad for number in used])
+        for number, gradient in zip(used, wide, strict=True):
+            self.masters[number].grad = gradient
+        torch.nn.utils.clip_grad_norm_(self.masters, 1.0, foreach=True)
+        self.adam.step()
+        torch._foreach_copy_(self.halves, self.masters)
+        for p in self.halves:
+            p.grad = None
+
+
+def text_step(how: set[str], batch: int, wrap: Callable[[nn.Module], nn.Module] | None = None) -> Callable[[], None]:
+    """A step of BERT-large: SQuAD (384 words), pretraining (128, optimizer left out), or Hugging Face's Trainer (512)."""
+    length = 384 if "squad" in how else 512 if "trainer" in how else 128
+    with torch.device("cuda"):
+        model: nn.Module = Squad()
+        words = torch.zeros(batch, length, dtype=torch.long)
+        mask = torch.ones(batch, length)
+    half = "fp16" in how
+    if half:
+        model.half()
+    masters = Masters(model) if half else None
+    adam = None if half else torch.optim.AdamW(model.parameters(), 1e-5, fused="squad" in how, foreach=False if "trainer" in how else None)
+    parallel = model if wrap is None else wrap(model)
+    scaler = torch.amp.GradScaler("cuda", enabled="amp" in how)
+    targets = torch.zeros(batch, 2, dtype=torch.long, device="cuda")
+
+    def step() -> None:
+        with torch.autocast("cuda", torch.float16, enabled="amp" in how):
+            loss = F.cross_entropy(parallel(words, mask).float(), targets)
+        scaler.scale(loss).backward()
+        if "128" in how:  # one step of the optimizer in 64 of these is left out
+            return
+        if masters is not None:
+            masters.step()
+        elif adam is not None:
+            scaler.step(adam)
+            scaler.update()
+            adam.zero_grad()
+
+    return step
+
+
+def train(machine: str, name: str, how: str, batch: str) -> float:
+    """Images or sequences a second."""
+    words = set(how.split("-"))
+    with card(machine, tf32="tf32" in words):
+        step = text_step(words, int(batch)) if name == "bert-large" else image_step(name, words, int(batch))
+        return int(batch) * 1e3 / milliseconds(step)
+
+
+def infer(machine: str, name: str, how: str, batch: str) -> float:
+    """Images a second."""
+    words = set(how.split("-"))
+    with card(machine), torch.no_grad():
+        model, layout = network(name, words)
+        model.eval()
+        inputs = images(int(batch), layout)
+
+        def step() -> None:
+            with torch.autocast("cuda", torch.float16, enabled="amp" in words):
+                model(inputs)
+
+        return int(batch) * 1e3 / milliseconds(step)
+
+
+def small_train(machine: str, name: str, how: str, batch: str) -> float:
+    """Milliseconds of a step on images that come from pageable memory, without an optimizer."""
+    dtype = torch.float16 if how == "half" else torch.float32
+    with card(machine):
+        model, _ = network(name, {how})
+        labels = torch.zeros(int(batch), dtype=torch.long, device="cuda")
+        cpu = torch.empty(int(batch), 3, 224, 224, dtype=dtype)
+
+        def step() -> None:
+            model.zero_grad()
+            F.cross_entropy(model(cpu.to("cuda")), labels).backward()
+
+        return milliseconds(step, 2)
+
+
+def small_infer(machine: str, name: str, how: str, batch: str) -> float:
+    """The same, forward only."""
+    dtype = torch.float16 if how == "half" else torch.float32
+    with card(machine), torch.no_grad():
+        model, _ = network(name, {how})
+        model.eval()
+        cpu = torch.empty(int(batch), 3, 224, 224, dtype=dtype)
+        return milliseconds(lambda: model(cpu.to("cuda")), 2)
+
+
+def bert_layer(machine: str, what: str, batch: str, length: str) -> float:
+    """TFLOP/s of one layer of BERT-large in halves, dropout included, as transformers writes it."""
+    b, s, h = int(batch), int(length), 1024
+    with card(machine):
+        with torch.device("cuda"):
+            layer = Layer(h, 16, 4 * h).half()
+            x = torch.empty(b, s, h, dtype=torch.half)
+
+        def step() -> None:
+            y = layer(x, None)
+            if what == "both":
+                y.sum().backward()
+
+        ms = milliseconds(step, 2)
+    flops = 24 * b * s * h * h + 4 * b * h * s * s
+    return flops * (3 if what == "both" else 1) / ms / 1e9
+
+
+__all__ = ["ViT", "bert_layer", "infer", "small_infer", "small_train", "train"]

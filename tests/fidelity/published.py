@@ -1,0 +1,132 @@
+"""Figures that others published (published.csv), and how the simulation is asked for the same.
+
+A third of the rows is set aside by a fixed rule (`held_out`): nothing in the model was chosen with them.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.hardware.catalogue.lookup import gpu
+from fakegpu_lab.hardware.catalogue.spec import parse_spec
+from fakegpu_lab.hardware.network.fabric import Fabric
+from fakegpu_lab.hardware.network.links import Links
+from fakegpu_lab.hardware.time.roofline import Roofline
+from tests.fidelity.programs import data_parallel, peaks, steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HERE = Path(__file__).parent
+
+
+def product(machine: str, fmt: str, n: str) -> float:
+    """TFLOP/s of a square product."""
+    size = int(n)
+    itemsize = {"fp32": 4, "tf32": 4, "fp8": 1}.get(fmt, 2)
+    return 2 * size**3 / Roofline(gpu(machine)).gemm(fmt, size, size, size, nbytes=3 * size**2 * itemsize) / 1e3
+
+
+def elementwise(machine: str, n: str) -> float:
+    """GB/s of a kernel that reads and writes `n` floats."""
+    nbytes = 8 * int(n)
+    return nbytes / Roofline(gpu(machine)).streaming(nbytes)
+
+
+def device_copy(machine: str, nbytes: str) -> float:
+    """GB/s of a copy on the device, read and written."""
+    return 2 * int(nbytes) / Roofline(gpu(machine)).streaming(2 * int(nbytes))
+
+
+def host_copy(machine: str, direction: str, memory: str, nbytes: str) -> float:
+    """GB/s of a copy between host and device."""
+    links = Links(parse_spec(machine))
+    return int(nbytes) / links.host_ns(0, int(nbytes), to_device=direction == "h2d", pinned=memory == "pinned")
+
+
+def peer_copy(machine: str, nbytes: str, target: str = "1") -> float:
+    """GB/s of a copy from the first card to another one."""
+    return int(nbytes) / Links(parse_spec(machine)).peer_ns(0, int(target), int(nbytes))
+
+
+def collective(machine: str, operation: str, gpus: str, nbytes: str) -> float:
+    """Microseconds of a collective."""
+    return Fabric(parse_spec(machine)).cost(operation, range(int(gpus)), int(nbytes)).ns / 1e3  # type: ignore[arg-type]
+
+
+MEASURES: dict[str, Callable[..., float]] = {
+    **{one.__name__: one for one in (product, elementwise, device_copy, host_copy, peer_copy, collective)},
+    "train": steps.train,
+    "infer": steps.infer,
+    "small_train": steps.small_train,
+    "small_infer": steps.small_infer,
+    "bert_layer": steps.bert_layer,
+    "ddp": data_parallel.ddp,
+    "timed_collective": data_parallel.timed_collective,
+    "zero": peaks.zero,
+    "trainer_memory": peaks.trainer_memory,
+}
+
+QUICK = ("product", "elementwise", "device_copy", "host_copy", "peer_copy", "collective")
+"""Measures that only evaluate a formula."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One published figure."""
+
+    category: str
+    what: str
+    machine: str
+    measure: str
+    arguments: str
+    real: float
+    unit: str
+    held_out: bool
+    source: str
+
+    @property
+    def quick(self) -> bool:
+        """Whether it takes no time to ask the simulation for the same."""
+        return self.measure in QUICK
+
+    def ours(self) -> float:
+        """What the simulation says."""
+        return MEASURES[self.measure](self.machine, *self.arguments.split())
+
+
+def set_aside(what: str, machine: str) -> bool:
+    """The rule that sets a third of the rows aside: by a hash of what they are."""
+    return int(hashlib.sha256(f"{what}, {machine}".encode()).hexdigest(), 16) % 3 == 0
+
+
+@cache
+def rows() -> list[Row]:
+    """All rows, in the file's order."""
+    with (HERE / "published.csv").open(encoding="utf-8") as file:
+        return [
+            Row(**{**row, "real": float(row["real"]), "held_out": row["held_out"] == "yes"})  # type: ignore[arg-type]
+            for row in csv.DictReader(file)
+        ]
+
+
+@cache
+def sources() -> dict[str, dict[str, str]]:
+    """Author, title and address of each source, by its key."""
+    with (HERE / "published_sources.csv").open(encoding="utf-8") as file:
+        return {row["source"]: row for row in csv.DictReader(file)}
+
+
+def error(ours: float, real: float) -> float:
+    """How far off, as a fraction; 0.5 and 2 times the real figure are equally far."""
+    return max(ours / real, real / ours) - 1
+
+
+def worst_and_median(errors: list[float]) -> tuple[float, float]:
+    return max(errors), median(errors)
