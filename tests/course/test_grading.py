@@ -17,7 +17,9 @@ pytest.importorskip("nbgrader")
 from fakegpu_lab.cli import grade as grading
 from fakegpu_lab.cli.commands import cli
 from fakegpu_lab.course.grade import graded_lesson as graded_lessons
+from fakegpu_lab.course.grade.one_submission import _score
 from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
+from fakegpu_lab.course.grade.submissions import collect
 from fakegpu_lab.course.lessons.release import released
 from fakegpu_lab.hardware.errors import FakeGpuError
 from tests.course import graded_lesson as made
@@ -266,6 +268,36 @@ def test_a_platform_s_zip_is_read_without_leaving_its_folder(tmp_path: Path) -> 
     scores = {name: row["score"] for name, row in rows(tmp_path, "zip.csv").items()}
     assert scores == {"Ada L_77": "6.0", "Bo_78": "0.0"}
     assert not list(tmp_path.parent.parent.glob("evil.ipynb"))
+
+
+def test_a_zip_with_entries_for_folders_is_read(tmp_path: Path) -> None:
+    """As ``zip -r`` makes it: the submission's own folder was taken for a file of hers."""
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as handed_in:
+        for name in ("ada/", "ada/two/", "ada/two/data/", "bo/"):
+            handed_in.writestr(name, b"")
+        handed_in.writestr("ada/two/two.ipynb", b"{}")
+        handed_in.writestr("ada/two/data/table.csv", b"1")
+    ada, bo = collect(tmp_path / "all.zip", "two", "two")
+    assert ada.files == {"data/table.csv": b"1"}
+    assert (bo.files, bo.problem) == ({}, "there is no notebook in it")
+    with zipfile.ZipFile(tmp_path / "one.zip", "w") as handed_in:
+        handed_in.writestr("ada/", b"")
+        handed_in.writestr("ada/two.ipynb", b"{}")
+    (ada,) = collect(tmp_path / "one.zip", "two", "two")
+    assert ada.files == {}
+
+
+def result_of_check(**message: Any) -> tuple[float | None, set[str]]:
+    check, flags = CheckOutcome(grade_id="a-check", max_points=2), set[str]()
+    _score(check, "%%check a", {"outputs": [], "interrupted": False, **message}, flags)
+    return check.points, flags
+
+
+def test_a_check_without_a_result_earns_nothing_and_is_flagged() -> None:
+    """A patched function that returned ``{}`` was enough for all points."""
+    assert result_of_check() == (0.0, {"a-check: the check gave no result"})
+    assert result_of_check(ended=True) == (0.0, {"a-check: the check gave no result"})
+    assert result_of_check(interrupted=True) == (0.0, set())
 
 
 def test_what_students_wrote_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

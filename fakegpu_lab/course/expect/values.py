@@ -61,7 +61,17 @@ def _same(found: Any, expected: Any, rtol: float, atol: float) -> tuple[bool, st
     if isinstance(expected, float) or (rtol and isinstance(expected, int)):
         is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
         return is_number and math.isclose(found, expected, rel_tol=rtol, abs_tol=atol), ""
-    return bool(found == expected), ""
+    return _same_plain(found, expected), ""
+
+
+def _same_plain(found: Any, expected: Any) -> bool:
+    """Whether two values that are not containers are equal; a class of the student's cannot say so of itself."""
+    import numpy
+
+    found, expected = (one.item() if isinstance(one, numpy.generic) else one for one in (found, expected))
+    numbers = (int, float, complex)
+    alike = type(found) is type(expected) or (type(found) in numbers and type(expected) in numbers)
+    return alike and bool(found == expected)
 
 
 def _same_items(items: list[tuple[str, Any, Any]], rtol: float, atol: float) -> tuple[bool, str]:

@@ -90,7 +90,8 @@ class Pristine:
         restored = []
         for owner, name, value, code in self._kept:
             where = f"{owner.__module__}.{owner.__name__}" if isinstance(owner, type) else owner.__name__
-            if name and vars(owner).get(name) is not value and not _by_driver(owner, name, vars(owner).get(name)):
+            now = vars(owner).get(name) if name else value
+            if now is not value and not _by_driver(owner, name, now) and not _by_dynamo(now, value):
                 setattr(owner, name, value)
                 restored.append(f"{where}.{name}")
             if code is not None:
@@ -112,6 +113,14 @@ def _by_driver(owner: Any, name: str, now: object) -> bool:
     if install is None or from_cell(now):
         return False
     return any(patched is owner and name == its for patched, its in install.patches.places)
+
+
+def _by_dynamo(now: object, kept: object) -> bool:
+    """Whether torch itself wrapped a function: importing ``torch._dynamo`` does so to ``torch.manual_seed``."""
+    compiling = sys.modules.get("torch._compile")
+    code = getattr(now, "__code__", None)
+    ours = compiling is not None and isinstance(code, types.CodeType) and code.co_filename == compiling.__file__
+    return ours and getattr(now, "__wrapped__", None) is kept
 
 
 def from_cell(value: object) -> bool:

@@ -50,6 +50,8 @@ class GradedLesson(BaseModel):
     ----------
     name, notebook
         The assignment's name, and its notebook's without ``.ipynb``.
+    shown
+        The source of every other code cell of the lesson: students may change these.
     files
         The lesson's other files, by relative path: they replace a submission's.
     given_by_solution
@@ -59,6 +61,7 @@ class GradedLesson(BaseModel):
     name: str
     notebook: str
     cells: list[LessonCell]
+    shown: list[str]
     files: dict[str, bytes]
     given_by_solution: list[str]
     digest: str
@@ -138,6 +141,7 @@ def load(folder: Path) -> GradedLesson:
         name=folder.name,
         notebook=notebooks[0].stem,
         cells=cells,
+        shown=[cell.source.strip() for cell in source.cells if cell.cell_type == "code" and not _is_marked(cell)],
         files=files,
         given_by_solution=sorted({name for cell in cells if cell.solution for name in bound_names(cell.source)}),
         digest=digest.hexdigest(),

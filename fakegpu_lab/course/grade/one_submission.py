@@ -107,7 +107,7 @@ def _run(
                 shown.ran, shown.outputs = True, message["outputs"]
                 flags |= {f"{cell.id}: {what}" for what in _tampered(message, cell.kind)}
                 if cell.kind == "check":
-                    _score(checks[cell.id], message, flags)
+                    _score(checks[cell.id], cell.source, message, flags)
                 if message["interrupted"]:
                     outcome.status = "timeout"
                     outcome.reason = f"{cell.id} was stopped after {limits.cell_seconds:g} s; the rest was run"
@@ -129,20 +129,25 @@ def _tampered(message: dict[str, Any], kind: str) -> list[str]:
     return changed
 
 
-def _score(check: CheckOutcome, message: dict[str, Any], flags: set[str]) -> None:
+def _score(check: CheckOutcome, source: str, message: dict[str, Any], flags: set[str]) -> None:
     """Give points by nbgrader's rule (nbgrader/utils.py: determine_grade), except for its oddities.
 
-    An error, or anything on stderr, earns 0; a number is the points; any other value, or none, earns all points.
-    nbgrader gives all points for a negative number and for NaN, and fails for one above the maximum: here these earn 0
-    and a flag.
+    An error, or anything on stderr, earns 0; a number is the points; any other value, or none, earns all points if the
+    check was run to its end. nbgrader gives all points for a negative number and for NaN, and fails for one above the
+    maximum: here these earn 0 and a flag, and so does a check without a result.
     """
     check.ran, check.record = True, message.get("record")
     check.title = (check.record or {}).get("title", "")
     errors = [out for out in message["outputs"] if out["output_type"] == "error"]
     stderr = [out for out in message["outputs"] if out.get("name") == "stderr"]
     score = message.get("score")
-    if errors or stderr:
+    if errors or stderr or message["interrupted"]:
         check.points = 0.0
+    elif not message.get("ended") or (check.record is None and source.lstrip().startswith("%%check")):
+        check.points = 0.0
+        check.wrong = ["it gave no result"]
+        flags.add(f"{check.grade_id}: the check gave no result")
+        return
     elif message.get("has_value") and score is not None:
         possible = 0 <= score <= check.max_points + 1e-9
         check.points = min(score, check.max_points) if possible else 0.0

@@ -72,7 +72,7 @@ class _Runner:
 
     def cell(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run one cell of the notebook."""
-        self.shell.run_cell(job["source"], store_history=job["kind"] == "student")
+        self.shell.run_cell(job["source"], store_history=job["kind"] in ("student", "given"))
         registered = self.shell.magics_manager.registry.get("CourseMagics")
         if self.magics is None and type(registered) is self._magics_class:
             self.magics = registered
@@ -102,7 +102,7 @@ class _Runner:
         result: dict[str, Any] = {"restored": restored, "rebound": rebound, "has_value": False}
         try:
             value = self._value(job, names)
-            result |= {"has_value": value is not None, "score": _score_of(value)}
+            result |= {"ended": True, "has_value": value is not None, "score": _score_of(value)}
             if type(value) is self._result_class:
                 result["record"] = value.record.model_dump(mode="json")
             _show(self.shell, value)
