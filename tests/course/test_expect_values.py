@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy
+import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,8 +42,8 @@ def test_a_value_cannot_say_of_itself_that_it_is_equal() -> None:
     told(lambda: expect.equal(True, 1))
     told(lambda: expect.equal("1", 1))
     assert expect.equal(2.0, 2)
-    assert expect.equal(numpy.int64(2), 2)
-    assert expect.equal(numpy.float64(0.5), 0.5)
+    assert expect.equal(np.int64(2), 2)
+    assert expect.equal(np.float64(0.5), 0.5)
 
 
 def test_equal_of_tensors_is_shape_dtype_and_numbers(gpus: None) -> None:

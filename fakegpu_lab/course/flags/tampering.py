@@ -136,7 +136,12 @@ _PACKAGE = os.path.realpath(os.path.join(__file__, *[os.pardir] * 3)) + os.sep  
 def trusted(code: types.CodeType) -> bool:
     """Whether code comes from an installed library or from this package."""
     name = code.co_filename
-    return name.startswith(("<frozen", _PACKAGE, *_PREFIXES)) or os.path.realpath(name).startswith(_PREFIXES)
+    return name.startswith("<frozen") or installed(name)
+
+
+def installed(file: str) -> bool:
+    """Whether a file belongs to Python, to an installed library or to this package."""
+    return file.startswith((_PACKAGE, *_PREFIXES)) or os.path.realpath(file).startswith(_PREFIXES)
 
 
 @contextlib.contextmanager
@@ -172,7 +177,39 @@ def lock_books(report: Callable[[str], None]) -> None:
     Ledger.__setattr__ = write  # type: ignore[method-assign,assignment]
 
 
-def watch(report: Callable[[str], None], hide: list[str], forks: int, network: bool) -> None:
+_REFUSED = frozenset({"sys._current_frames", "sys._current_exceptions", "sys.addaudithook"})
+_THREADS = frozenset({"_thread.start_new_thread", "_thread.start_joinable_thread"})
+_NEVER_NEEDED = _THREADS | {
+    "gc.get_objects",
+    "gc.get_referrers",
+    "gc.get_referents",
+    "object.__setattr__",
+    "object.__delattr__",
+    "code.__new__",
+    "function.__new__",
+    "sys.setprofile",
+    "sys.settrace",
+    "sys.unraisablehook",
+    "signal.pthread_kill",
+    "resource.setrlimit",
+    "cpython.run_interactivehook",
+}
+"""Events of Python's audit hooks that no exercise causes by itself; libraries do."""
+_STDLIB = os.path.realpath(os.path.dirname(os.__file__)) + os.sep  # noqa: PTH120
+_SITE = os.sep + "site-packages" + os.sep
+
+
+def _asked_by_cell(frame: types.FrameType | None) -> bool:
+    """Whether a cell did something, by itself or through Python's own library; not through another library."""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not (name.startswith(("<frozen", _STDLIB)) and _SITE not in name):
+            return not trusted(frame.f_code)
+        frame = frame.f_back
+    return False
+
+
+def watch(report: Callable[[str], None], hide: list[str], forks: int, network: bool, *, threads: bool = True) -> None:
     """Report, and mostly refuse, what an exercise never needs. This lasts until the process ends.
 
     Parameters
@@ -185,6 +222,8 @@ def watch(report: Callable[[str], None], hide: list[str], forks: int, network: b
         How many processes the submission may start in all, counting children of children.
     network
         Whether to refuse connections to other computers here, because the system does not.
+    threads
+        Whether to report threads of the notebook's own.
     """
     started = mmap.mmap(-1, 8)  # shared with every forked child
     state = {"quiet": False}
@@ -217,14 +256,19 @@ def watch(report: Callable[[str], None], hide: list[str], forks: int, network: b
                 if real.startswith("/proc/") and real.endswith("/mem"):
                     report_once("tried to open the memory of a process")
                     raise PermissionError(13, "Permission denied", real)
-        elif event in ("sys._current_frames", "sys._current_exceptions", "ctypes.dlopen", "sys.addaudithook"):
+        elif event in _REFUSED or event in _NEVER_NEEDED or event.startswith("ctypes."):
             with _unwatched(state):
-                theirs = not trusted(sys._getframe(1).f_code)
-            if theirs and event == "ctypes.dlopen":
-                report_once("used ctypes")
-            elif theirs:
+                theirs = _asked_by_cell(sys._getframe(1))
+            if theirs and event in _REFUSED:
                 report_once(f"used {event}")
                 raise PermissionError(13, f"Grading refuses {event}")
+            if theirs and event in _THREADS:
+                if threads:
+                    report_once("started a thread of its own")
+            elif theirs and event.startswith("object."):
+                report_once(f"changed {type(arguments[0]).__name__}.{arguments[1]}")
+            elif theirs:
+                report_once("used ctypes" if event.startswith("ctypes.") else f"used {event}")
         elif event == "socket.connect" and network:
             address = arguments[1]
             if isinstance(address, tuple) and not str(address[0]).startswith(("127.", "::1", "localhost")):

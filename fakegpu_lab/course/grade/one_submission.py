@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.flags import source_text
 from fakegpu_lab.course.grade import repair
+from fakegpu_lab.course.grade.examiner import Examiner
 from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
 from fakegpu_lab.course.grade.sandbox import confine
 from fakegpu_lab.course.grade.sandbox.process import EndedError, Sandbox
@@ -82,11 +82,16 @@ def _run(
     outcome.cells = [CellOutcome(id=cell.id, kind=cell.kind, source=cell.visible, ran=False) for cell in repaired.cells]
     checks = {check.grade_id: check for check in outcome.checks}
     flags: set[str] = set()
+    policy = lesson.policy([path.removesuffix(".py") for path in submission.files if path.endswith(".py")])
+    for path, content in submission.files.items():
+        if path.endswith(".py") and path not in lesson.files:
+            flags |= {f"{path}: {found}" for found in policy.flags(content.decode(errors="replace"))}
     for cell in repaired.cells:
         if cell.kind == "student":
-            flags |= {f"{cell.id}: {found}" for found in source_text.flags_in(cell.source)}
-    sandbox = Sandbox({**submission.files, **lesson.files}, limits, hide, name=lesson.name)
+            flags |= {f"{cell.id}: {found}" for found in policy.flags(cell.source)}
+    sandbox = Sandbox({**submission.files, **lesson.files}, limits, hide, name=lesson.name, allow=lesson.allow)
     answered: bool | None = None
+    examiner = Examiner(lesson)
     try:
         with sandbox:
             outcome.confined = sandbox.in_force
@@ -95,19 +100,13 @@ def _run(
                     answered = not cell.untouched
                 if cell.id in checks and cell.kind == "check":
                     checks[cell.id].answer, answered = answered, None
-                message = sandbox.run(
-                    {
-                        "id": cell.id,
-                        "kind": cell.kind,
-                        "source": cell.source,
-                        "visible": cell.visible,
-                        "given_by_solution": lesson.given_by_solution,
-                    }
-                )
+                message = sandbox.run(examiner.job(cell))
+                examiner.remember(cell, message)
                 shown.ran, shown.outputs = True, message["outputs"]
                 flags |= {f"{cell.id}: {what}" for what in _tampered(message, cell.kind)}
                 if cell.kind == "check":
-                    _score(checks[cell.id], cell.source, message, flags)
+                    problem = examiner.judge(message)
+                    _score(checks[cell.id], cell.source, message, flags, problem)
                 if message["interrupted"]:
                     outcome.status = "timeout"
                     outcome.reason = f"{cell.id} was stopped after {limits.cell_seconds:g} s; the rest was run"
@@ -129,7 +128,7 @@ def _tampered(message: dict[str, Any], kind: str) -> list[str]:
     return changed
 
 
-def _score(check: CheckOutcome, source: str, message: dict[str, Any], flags: set[str]) -> None:
+def _score(check: CheckOutcome, source: str, message: dict[str, Any], flags: set[str], problem: str = "") -> None:
     """Give points by nbgrader's rule (nbgrader/utils.py: determine_grade), except for its oddities.
 
     An error, or anything on stderr, earns 0; a number is the points; any other value, or none, earns all points if the
@@ -143,10 +142,10 @@ def _score(check: CheckOutcome, source: str, message: dict[str, Any], flags: set
     score = message.get("score")
     if errors or stderr or message["interrupted"]:
         check.points = 0.0
-    elif not message.get("ended") or (check.record is None and source.lstrip().startswith("%%check")):
+    elif problem or not message.get("ended") or (check.record is None and source.lstrip().startswith("%%check")):
         check.points = 0.0
         check.wrong = ["it gave no result"]
-        flags.add(f"{check.grade_id}: the check gave no result")
+        flags.add(f"{check.grade_id}: {problem or 'the check gave no result'}")
         return
     elif message.get("has_value") and score is not None:
         possible = 0 <= score <= check.max_points + 1e-9
