@@ -9,11 +9,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.course.checks import guard
 from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
 from fakegpu_lab.course.checks.result import Result
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.attempt import unwritten
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
+from fakegpu_lab.course.expect.seen import comparable
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.recording_views.labels import place
 
@@ -210,10 +212,11 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     from fakegpu_lab.course import expect
 
     names = names if part.names is None else part.names
-    names["expect"] = expect
+    names |= {"expect": expect, guard.NAME: comparable}
     check.statement, check.outcomes = part.statement, []
     try:
-        exec(compile(ast.Module([part.statement], []), check.file, "exec"), names)
+        guarded = guard.guarded(part.statement)
+        exec(compile(ast.Module([guarded], []), check.file, "exec"), names)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a student's sys.exit() is an outcome, too

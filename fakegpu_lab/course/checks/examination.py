@@ -151,7 +151,8 @@ class Examination:
         if not found and events and canary.parameter == "trace":
             return  # the machine is off, or has no memory left
         try:
-            right = len(events) == len(found) == 1 and canary.right(decode(found[0]["data"][canary.parameter]))
+            named = len(events) == len(found) == 1 and canary.text.startswith(f"expect.{found[0]['saw']}(")
+            right = named and canary.right(decode(found[0]["data"][canary.parameter]))
         except (KeyError, ValueError, TypeError):
             right = False
         if not right:

@@ -227,6 +227,25 @@ def _text(thing: Any) -> str:
     return text[:LONGEST] if type(text) is str else ""
 
 
+_SAYS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__class__", "__getattribute__",
+         "__torch_function__", "__torch_dispatch__")  # fmt: skip
+
+
+def comparable(thing: Any) -> Any:
+    """Return a value that a check compares.
+
+    Raises
+    ------
+    TypeError
+        Its class was made in the notebook, and says itself what it equals, or that it is another class.
+    """
+    for kind in type.mro(type(thing)):
+        says = [name for name in _SAYS if name in vars(kind)]
+        if says and not is_known(kind) and not _is_public(kind):
+            raise TypeError(f"A check compares plain values: the class {kind.__name__} has a {says[0]} of its own.")
+    return thing
+
+
 def is_known(kind: type) -> bool:
     """Whether a class belongs to Python or an installed module, which has it under its own name."""
     owner: Any = sys.modules.get(str(getattr(kind, "__module__", "")))

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.course.flags import allowed
-from fakegpu_lab.course.flags.source_text import bound_names, python_of
+from fakegpu_lab.course.flags.source_text import binding, bound_names, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,8 +51,15 @@ class Policy:
         self._imported: dict[str, str] = {}
         self._functions: set[str] = set()
         self._private = set[str]()
+        self._statements: dict[str, set[str]] = {}
         for source in given:
-            self._learn(_tree(source))
+            tree = tree_of(source)
+            self._learn(tree)
+            for name, statement in binding(tree):
+                self._statements.setdefault(name, set()).add(statement)
+        self._given = dict(self._imported)
+        self._read -= set(self._given)
+        self._kept = self._read
 
     def _learn(self, tree: ast.Module | None) -> None:
         """Remember what names stand for: imported modules and things, functions, a class's private attributes."""
@@ -80,14 +87,21 @@ class Policy:
             return f"{path}.{node.attr}"
         return ""
 
-    def flags(self, source: str) -> list[str]:
-        """Return what is suspicious in a cell, a phrase for each."""
+    def flags(self, source: str, later: Iterable[str] = ()) -> list[str]:
+        """Return what is suspicious in a cell, a phrase for each.
+
+        Parameters
+        ----------
+        later
+            Names that the lesson's own cells make after this one: to change them before is in vain.
+        """
         if len(source) > LONGEST:
             return [f"has {len(source):,} characters, too many to be read"]
-        tree = _tree(source)
+        tree = tree_of(source)
         if tree is None:
             return []
         self._learn(tree)
+        self._kept = self._read - set(later)
         parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         found = {
             f"line {getattr(node, 'lineno', 0)} {what}"
@@ -95,8 +109,11 @@ class Policy:
             for what in self._about(node, parents.get(node))
             if what
         }
-        changed = bound_names(source) & self._read
-        found |= {f"gives {name}, which the check reads, another value" for name in changed}
+        bound = bound_names(source)
+        own = {name for name, statement in binding(tree) if statement not in self._statements.get(name, ())}
+        found |= {f"gives {name}, which the check reads, another value" for name in bound & self._kept & own}
+        other = [name for name, path in self._given.items() if self._imported[name] != path or name in _assigned(tree)]
+        found |= {f"gives {name} another meaning" for name in other if name in bound}
         return sorted(found)
 
     def _about(self, node: ast.AST, parent: ast.AST | None) -> Iterator[str]:
@@ -190,7 +207,7 @@ class Policy:
         while isinstance(node, (ast.Attribute, ast.Subscript)):
             node = node.value
         return (
-            f"changes {node.id}, which the check reads" if isinstance(node, ast.Name) and node.id in self._read else ""
+            f"changes {node.id}, which the check reads" if isinstance(node, ast.Name) and node.id in self._kept else ""
         )
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
@@ -283,12 +300,10 @@ class Policy:
                 yield f"defines {node.name}.{part.name}"
 
 
-def _tree(source: str) -> ast.Module | None:
-    """A cell's statements; None if it is no Python, and so cannot run."""
-    try:
-        return ast.parse(python_of(source))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+def _assigned(tree: ast.Module) -> set[str]:
+    """Names that are assigned, or defined, and not imported."""
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return names | {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
 
 
 def _special(name: str, what: str) -> str:
@@ -327,23 +342,3 @@ def _about_magic(kind: str, arguments: list[ast.expr]) -> str:
     if words[0] == "load_ext":
         return "" if words[1].strip() in ("fakegpu_lab", "autoreload", "memory_profiler") else f"loads {words[1]}"
     return "" if words[0] in allowed.MAGICS else f"uses the magic {words[0]}"
-
-
-def read_names(checks: Iterable[str], given: Iterable[str], answers: Iterable[str]) -> set[str]:
-    """Names that a lesson's own cells make and its checks read.
-
-    Parameters
-    ----------
-    checks, given, answers
-        The texts of checks, of the lesson's other cells, and of its exercises with their solutions.
-    """
-    made = {name for source in given for name in bound_names(source)}
-    read = set[str]()
-    for source in checks:
-        tree = _tree(source)
-        own = bound_names(source)
-        inner = {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)} if tree is not None else set()
-        for node in ast.walk(tree) if tree is not None else ():
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in own | inner:
-                read.add(node.id)
-    return (read & made) - {name for source in answers for name in bound_names(source)}

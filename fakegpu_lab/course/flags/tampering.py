@@ -53,12 +53,15 @@ class Pristine:
         self.modules = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "fakegpu_lab"}
         for module in self.modules.values():
             self._keep(module, own=True)
+        self._names: list[tuple[type, frozenset[str]]] = []
         self._builtins = dict(vars(builtins))
         self._restore_all = vars(builtins).update
         for name in COMPARED:
             owner = _owner(name)
             if owner is not None:
                 self._keep(owner, own=False)
+            if isinstance(owner, type):
+                self._names.append((owner, frozenset(vars(owner))))
 
     def _keep(self, owner: Any, *, own: bool) -> None:
         for name, value in list(vars(owner).items()):
@@ -100,6 +103,10 @@ class Pristine:
                     if now is not kept and not (isinstance(now, types.CodeType) and trusted(now)):
                         setattr(value, part, kept)
                         restored.append(f"{where}.{value.__name__}.{part}")
+        for kind, names in self._names:
+            for name in [one for one, now in vars(kind).items() if one not in names and from_cell(now)]:
+                delattr(kind, name)  # it hid an inherited method
+                restored.append(f"{kind.__module__}.{kind.__name__}.{name}")
         for name, module in self.modules.items():
             if sys.modules.get(name) is not module:
                 sys.modules[name] = module
@@ -125,6 +132,7 @@ def _by_dynamo(now: object, kept: object) -> bool:
 
 def from_cell(value: object) -> bool:
     """Whether a function was written in a notebook's cell or made by `exec`."""
+    value = value.fget if isinstance(value, property) else value
     code = getattr(getattr(value, "__func__", value), "__code__", None)
     return isinstance(code, types.CodeType) and not trusted(code)
 

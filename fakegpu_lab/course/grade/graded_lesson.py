@@ -9,8 +9,8 @@ from typing import Any
 import nbformat
 from pydantic import BaseModel
 
-from fakegpu_lab.course.flags.policy import Policy, read_names
-from fakegpu_lab.course.flags.source_text import bound_names
+from fakegpu_lab.course.flags.policy import Policy
+from fakegpu_lab.course.flags.source_text import bound_names, read_names
 from fakegpu_lab.course.lessons import lesson as yaml
 from fakegpu_lab.hardware.errors import FakeGpuError
 

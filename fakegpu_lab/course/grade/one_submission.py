@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.course.flags.source_text import bound_names
 from fakegpu_lab.course.grade import repair
 from fakegpu_lab.course.grade.examiner import Examiner
 from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
@@ -12,6 +13,7 @@ from fakegpu_lab.course.grade.sandbox import confine
 from fakegpu_lab.course.grade.sandbox.process import EndedError, Sandbox
 
 if TYPE_CHECKING:
+    from fakegpu_lab.course.flags.policy import Policy
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.sandbox.limits import Limits
     from fakegpu_lab.course.grade.submissions import Submission
@@ -86,9 +88,7 @@ def _run(
     for path, content in submission.files.items():
         if path.endswith(".py") and path not in lesson.files:
             flags |= {f"{path}: {found}" for found in policy.flags(content.decode(errors="replace"))}
-    for cell in repaired.cells:
-        if cell.kind == "student":
-            flags |= {f"{cell.id}: {found}" for found in policy.flags(cell.source)}
+    flags |= _suspicious(policy, repaired)
     sandbox = Sandbox({**submission.files, **lesson.files}, limits, hide, name=lesson.name, allow=lesson.allow)
     answered: bool | None = None
     examiner = Examiner(lesson)
@@ -120,8 +120,20 @@ def _run(
     outcome.flags = sorted(flags)
 
 
+def _suspicious(policy: Policy, repaired: repair.Repaired) -> set[str]:
+    """What the policy finds in a submission's own cells, with their places."""
+    later = [bound_names(cell.source) if cell.kind in ("given", "locked") else set() for cell in repaired.cells]
+    return {
+        f"{cell.id}: {found}"
+        for number, cell in enumerate(repaired.cells)
+        if cell.kind == "student"
+        for found in policy.flags(cell.source, set().union(*later[number:]))
+    }
+
+
 def _tampered(message: dict[str, Any], kind: str) -> list[str]:
     changed = [f"{what} had been replaced" for what in message.get("restored", [])]
+    changed += message.get("armed", [])
     changed += [f"the name {name} had been given another meaning" for name in message.get("rebound", [])]
     if message.get("threads") and kind == "check":
         changed.append("a thread of the notebook's own was running")

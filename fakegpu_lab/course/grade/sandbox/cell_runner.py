@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
+_dumps = json.dumps
+"""Kept before the submission runs, which could replace it."""
 PRELOAD = (
     "torch",
     "fakegpu_lab.session",
@@ -79,7 +81,7 @@ class _Runner:
         known = self.tried
         self.tried = dict(self.magics.room.attempts) if self.magics is not None else {}
         new = [one for name, one in self.tried.items() if known.get(name) is not one]
-        if job["kind"] == "locked":
+        if job["kind"] in ("locked", "given"):
             names = bound_names(job["source"], definitions_only=True)
             self.bound |= {name: self.shell.user_ns[name] for name in names if name in self.shell.user_ns}
         return {"tried": [self._observe_tried(one) for one in new], "gpus": self._gpus()}
@@ -90,7 +92,7 @@ class _Runner:
         Imports, functions and classes of locked cells, and builtins that a cell replaced by its own functions, have
         their original values. `tell` is called with what is seen, while it is seen.
         """
-        restored = self.armed.disarm() + self.pristine.restore()
+        found, restored = self.armed.disarm(), self.pristine.restore()
         notebook = self.shell.user_ns
         names, rebound = dict(notebook), []
         for name, value in self.bound.items():
@@ -102,7 +104,7 @@ class _Runner:
                 del names[name]
                 rebound.append(name)
         before = dict(names)
-        result: dict[str, Any] = {"restored": restored, "rebound": rebound, "has_value": False}
+        result: dict[str, Any] = {"armed": found, "restored": restored, "rebound": rebound, "has_value": False}
         try:
             name = job["exercise"]
             attempt = self.magics.room.attempts.get(name) if name and self.magics is not None else None
@@ -119,7 +121,8 @@ class _Runner:
         for name in bound_names(job["visible"]):
             if name in names and names[name] is not before.get(name):
                 notebook[name] = names[name]
-        result["restored"] += self.armed.disarm() + self.pristine.restore()
+        result["armed"] += self.armed.disarm()
+        result["restored"] += self.pristine.restore()
         return result
 
 
@@ -191,10 +194,10 @@ def _run(runner: _Runner, job: dict[str, Any], results: queue.SimpleQueue[Any]) 
     kept = runner.outputs
     sys.stdout, sys.stderr = Stream(kept, "stdout"), Stream(kept, "stderr")
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    put, write, serial = results.put, json.dumps, job["serial"]
+    put, serial = results.put, job["serial"]
     try:
         if job["kind"] == "check":
-            result = runner.check(job, lambda message: put((serial, write(message))))
+            result = runner.check(job, lambda message: put((serial, _dumps(message))))
         else:
             result = runner.cell(job)
     except KeyboardInterrupt as stopped:

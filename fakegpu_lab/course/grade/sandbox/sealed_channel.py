@@ -13,6 +13,9 @@ import hmac
 import json
 from typing import Any
 
+_dumps, _loads = json.dumps, json.loads
+"""Kept before the submission runs, which could replace them."""
+
 
 def _keystream(key: bytes, direction: bytes, number: int, length: int) -> bytes:
     blocks = (length + 31) // 32
@@ -26,7 +29,7 @@ def _xor(text: bytes, stream: bytes) -> bytes:
 
 def seal(key: bytes, direction: bytes, number: int, message: dict[str, Any]) -> bytes:
     """Return `message` as a line, the `number`-th in its `direction`."""
-    text = json.dumps(message).encode()
+    text = _dumps(message).encode()
     secret = _xor(text, _keystream(key, direction, number, len(text)))
     mac = hmac.new(key, direction + number.to_bytes(8, "big") + secret, "sha256").digest()
     return base64.b64encode(mac + secret) + b"\n"
@@ -42,5 +45,5 @@ def unseal(key: bytes, direction: bytes, number: int, line: bytes) -> dict[str, 
     expected = hmac.new(key, direction + number.to_bytes(8, "big") + secret, "sha256").digest()
     if not hmac.compare_digest(mac, expected):
         return None
-    message: dict[str, Any] = json.loads(_xor(secret, _keystream(key, direction, number, len(secret))))
+    message: dict[str, Any] = _loads(_xor(secret, _keystream(key, direction, number, len(secret))))
     return message
