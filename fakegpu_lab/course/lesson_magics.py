@@ -112,12 +112,16 @@ class CourseMagics(Magics):
         __tracebackhide__ = True
         args = magic_line.parse(self.exercise, line)
         self._exercise(args.id)
+        names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
+        earlier = self.room.attempts.get(args.id)
+        for name in earlier.created if earlier is not None else ():
+            names.pop(name, None)  # otherwise a check would find the result of a line that no longer works
         attempt = self.room.attempts[args.id] = Attempt(args.id)
         parsed = cell_code.parse(self.shell, cell)
         attempt.name, attempt.tree = parsed.name, parsed.tree
         if placeholder(parsed.tree) is not None:
             self._stop_unsolved(attempt)
-        names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
+        new = {name for name in attempt.assigned() if name not in names}
         attempt.trace = trace.record(RECORDS) if session.enabled() else None
         try:
             with attempt.trace or nullcontext():
@@ -130,6 +134,8 @@ class CourseMagics(Magics):
         except BaseException as error:
             attempt.error = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
             raise
+        finally:
+            attempt.created = {name for name in new if name in names}
         if unwritten(parsed.tree):
             raise NotSolvedYet(_request(self.room.exercise(args.id).title))
         return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,27 @@ def test_outside_a_check_they_are_assertions() -> None:
 @given(st.recursive(st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_equal_is_equality_of_plain_values(value: Any) -> None:
     assert expect.equal(value, value)
+
+
+class Agreeable(str):
+    """Says that it is equal to anything."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+def test_a_value_cannot_say_of_itself_that_it_is_equal() -> None:
+    told(lambda: expect.equal(Agreeable("no"), "yes"))
+    told(lambda: expect.equal(Agreeable("yes"), "yes"))
+    told(lambda: expect.equal([Agreeable("no")], ["yes"]))
+    told(lambda: expect.equal(True, 1))
+    told(lambda: expect.equal("1", 1))
+    assert expect.equal(2.0, 2)
+    assert expect.equal(np.int64(2), 2)
+    assert expect.equal(np.float64(0.5), 0.5)
 
 
 def test_equal_of_tensors_is_shape_dtype_and_numbers(gpus: None) -> None:

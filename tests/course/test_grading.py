@@ -17,7 +17,9 @@ pytest.importorskip("nbgrader")
 from fakegpu_lab.cli import grade as grading
 from fakegpu_lab.cli.commands import cli
 from fakegpu_lab.course.grade import graded_lesson as graded_lessons
+from fakegpu_lab.course.grade.one_submission import _score
 from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
+from fakegpu_lab.course.grade.submissions import collect
 from fakegpu_lab.course.lessons.release import released
 from fakegpu_lab.hardware.errors import FakeGpuError
 from tests.course import graded_lesson as made
@@ -266,6 +268,93 @@ def test_a_platform_s_zip_is_read_without_leaving_its_folder(tmp_path: Path) -> 
     scores = {name: row["score"] for name, row in rows(tmp_path, "zip.csv").items()}
     assert scores == {"Ada L_77": "6.0", "Bo_78": "0.0"}
     assert not list(tmp_path.parent.parent.glob("evil.ipynb"))
+
+
+def test_a_zip_with_entries_for_folders_is_read(tmp_path: Path) -> None:
+    """As ``zip -r`` makes it: the submission's own folder was taken for a file of hers."""
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as handed_in:
+        for name in ("ada/", "ada/two/", "ada/two/data/", "bo/"):
+            handed_in.writestr(name, b"")
+        handed_in.writestr("ada/two/two.ipynb", b"{}")
+        handed_in.writestr("ada/two/data/table.csv", b"1")
+    ada, bo = collect(tmp_path / "all.zip", "two", "two")
+    assert ada.files == {"data/table.csv": b"1"}
+    assert (bo.files, bo.problem) == ({}, "there is no notebook in it")
+    with zipfile.ZipFile(tmp_path / "one.zip", "w") as handed_in:
+        handed_in.writestr("ada/", b"")
+        handed_in.writestr("ada/two.ipynb", b"{}")
+    (ada,) = collect(tmp_path / "one.zip", "two", "two")
+    assert ada.files == {}
+
+
+def result_of_check(source: str = "%%check a", problem: str = "", **message: Any) -> tuple[float | None, set[str]]:
+    check, flags = CheckOutcome(grade_id="a-check", max_points=2), set[str]()
+    _score(check, source, {"outputs": [], "interrupted": False, **message}, flags, problem)
+    assert check.ran
+    assert bool(check.wrong) is not check.passed
+    return check.points, flags
+
+
+RECORD = {
+    "title": "A",
+    "parts": [{"met": False, "what": "it is 3", "found": "4"}, {"met": True, "what": "b", "found": ""}],
+}
+
+
+@pytest.mark.parametrize(
+    ("score", "points"),
+    [(0, 0), (0.5, 0.5), (1.999, 1.999), (2, 2), (2.0000000001, 2), (2.1, 0), (-0.1, 0), (float("nan"), 0)],
+)
+def test_a_score_is_the_points_if_it_is_possible(score: float, points: float) -> None:
+    impossible = not 0 <= score <= 2.001
+    for source in ("%%check a", "score"):
+        got, flags = result_of_check(source, ended=True, has_value=True, score=score, record=RECORD)
+        assert got == points
+        assert flags == ({f"a-check: the check gave {score:g} of 2 points"} if impossible else set())
+
+
+def test_an_error_or_stderr_earns_nothing() -> None:
+    good: dict[str, Any] = {"ended": True, "has_value": True, "score": 2.0, "record": RECORD}
+    assert result_of_check(**good) == (2.0, set())
+    assert result_of_check(**good | {"interrupted": True}) == (0.0, set())
+    for output in (
+        {"output_type": "error", "ename": "ValueError", "evalue": "no"},
+        {"output_type": "stream", "name": "stderr", "text": "oh"},
+    ):
+        assert result_of_check(**good | {"outputs": [output]}) == (0.0, set())
+    printed = {"output_type": "stream", "name": "stdout", "text": "oh"}
+    assert result_of_check(**good | {"outputs": [printed]}) == (2.0, set())
+    assert result_of_check(problem="it lied", **good) == (0.0, {"a-check: it lied"})
+
+
+def test_a_check_of_assertions_earns_all_when_it_ended() -> None:
+    """As in nbgrader: a cell that raises nothing and has no value."""
+    assert result_of_check("assert True", ended=True) == (2.0, set())
+    assert result_of_check("assert True", ended=True, has_value=True, score=None) == (2.0, set())
+    assert result_of_check("assert True") == (0.0, {"a-check: the check gave no result"})
+
+
+def test_what_was_wrong_is_said() -> None:
+    check = CheckOutcome(grade_id="a-check", max_points=2)
+    message = {"outputs": [], "interrupted": False, "ended": True, "has_value": True, "score": 1.0, "record": RECORD}
+    _score(check, "%%check a", message, set())
+    assert (check.title, check.wrong) == ("A", ["it is 3: 4"])
+    message |= {"record": None, "outputs": [{"output_type": "error", "ename": "SyntaxError", "evalue": ""}]}
+    _score(check, "%%check a", message, set())
+    assert check.wrong == ["SyntaxError"]
+    message |= {"outputs": [{"output_type": "stream", "name": "stderr", "text": " late \n"}]}
+    _score(check, "%%check a", message, set())
+    assert check.wrong == ["it wrote to stderr: late"]
+    message |= {"outputs": [], "record": {"parts": [], "unsolved": True}, "score": 0.0}
+    _score(check, "%%check a", message, set())
+    assert check.wrong == ["nothing was written"]
+
+
+def test_a_check_without_a_result_earns_nothing_and_is_flagged() -> None:
+    """A patched function that returned ``{}`` was enough for all points."""
+    assert result_of_check() == (0.0, {"a-check: the check gave no result"})
+    assert result_of_check(ended=True) == (0.0, {"a-check: the check gave no result"})
+    assert result_of_check(interrupted=True) == (0.0, set())
 
 
 def test_what_students_wrote_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

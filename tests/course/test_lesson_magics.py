@@ -96,6 +96,15 @@ def test_an_error_of_the_solutions_is_its_own(shell: InteractiveShell, capsys: p
     assert "ZeroDivisionError" in result.record.note
 
 
+def test_a_name_of_an_earlier_attempt_is_gone(shell: InteractiveShell) -> None:
+    shell.run_cell("x = torch.ones(2)")
+    shell.run_cell('%%exercise first-move\ny = x.to("cuda")')
+    assert check(shell) == 3.0
+    shell.run_cell('%%exercise first-move\nx = x.to("nowhere")\ny = x')
+    assert check(shell) == 0.0, "y is still that of the first attempt"
+    assert "x" in shell.user_ns, "which the exercise did not make"
+
+
 def test_hints_and_progress(shell: InteractiveShell, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     shell.run_cell("%hint first-move")
     assert "Hint 1.** go" in capsys.readouterr().out

@@ -9,15 +9,18 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.course.checks import guard
 from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
 from fakegpu_lab.course.checks.result import Result
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.attempt import unwritten
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
+from fakegpu_lab.course.expect.seen import comparable
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from types import TracebackType
     from typing import TypeGuard
 
@@ -43,12 +46,15 @@ class Part:
         Whether it is between nbgrader's markers for hidden tests.
     expects
         Whether it calls ``expect``; other statements only prepare parts.
+    names
+        The names in which it runs, if not the student's.
     """
 
     statement: ast.stmt
     points: float
     hidden: bool
     expects: bool
+    names: dict[str, Any] | None = None
 
 
 def parts(source: str) -> list[Part]:
@@ -146,50 +152,77 @@ def run(
     if tree is None:
         tree = ast.parse(source, file)
     todo = _parts(tree, source)
+    told: list[tuple[Part, list[Outcome]]] = []
+    stderr = ""
+    if attempt is None or not attempt.unsolved:
+        check = RunningCheck(attempt, file)
+        with running(check) as written:
+            told = [(part, run_part(part, check, names)) for part in todo]
+        stderr = written.getvalue()
+    return result(todo, told, attempt, stderr, exercise=exercise, title=title, points=points, hints=hints)
+
+
+def result(
+    todo: list[Part],
+    told: list[tuple[Part, list[Outcome]]],
+    attempt: Attempt | None,
+    stderr: str,
+    *,
+    exercise: str,
+    title: str,
+    points: float | None,
+    hints: int,
+    show: Callable[[str], tuple[str, str]] = place,
+) -> Result:
+    """Add up what each statement of a check came to.
+
+    Parameters
+    ----------
+    todo
+        All statements.
+    told
+        Those that have run, with their outcomes.
+    show
+        Where a line (``file:number``) is, for people.
+    """
     total = sum(part.points for part in todo)
     more = max(points - total, 0.0) if points is not None else 0.0
     about: dict[str, Any] = {"exercise": exercise, "title": title, "points": total, "more_points": more, "hints": hints}
-    if attempt is not None and attempt.unsolved:
-        return Result(CheckRecord(score=0.0, unsolved=True, note=_TO_DO, **about))
-    records, stderr = _run_parts(todo, RunningCheck(attempt, file), names)
-    if _is_unwritten(records, attempt):
+    records = [_record(part, outcomes, show) for part, outcomes in told if part.expects or outcomes]
+    if (attempt is not None and attempt.unsolved) or _is_unwritten(records, attempt):
         return Result(CheckRecord(score=0.0, unsolved=True, note=_TO_DO, **about))
     score = round(sum(record.earned for record in records), 6)
     return Result(CheckRecord(score=score, parts=tuple(records), note=_note(attempt, stderr), **about))
 
 
-def _run_parts(todo: list[Part], check: RunningCheck, names: dict[str, Any]) -> tuple[list[PartRecord], str]:
-    """Run all statements; return the records of the parts, and what was written to stderr."""
-    from fakegpu_lab.course import expect
-
-    records: list[PartRecord] = []
+@contextlib.contextmanager
+def running(check: RunningCheck) -> Iterator[io.StringIO]:
+    """Let expectations be part of `check`; what is written to stderr meanwhile is kept."""
     stderr = io.StringIO()
     outcome.begin(check)
     try:
         with contextlib.redirect_stderr(stderr):
-            for part in todo:
-                names["expect"] = expect
-                outcomes = _run_part(part, check, names)
-                if part.expects or outcomes:
-                    records.append(_record(part, outcomes))
+            yield stderr
     finally:
         outcome.end(check)
-    return records, stderr.getvalue()
 
 
-def _run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Outcome]:
-    """Run one statement."""
+def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Outcome]:
+    """Run one statement, and return its outcomes."""
+    from fakegpu_lab.course import expect
+
+    names = names if part.names is None else part.names
+    names |= {"expect": expect, guard.NAME: comparable}
     check.statement, check.outcomes = part.statement, []
     try:
-        exec(compile(ast.Module([part.statement], []), check.file, "exec"), names)
+        guarded = guard.guarded(part.statement)
+        exec(compile(ast.Module([guarded], []), check.file, "exec"), names)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a student's sys.exit() is an outcome, too
-        check.outcomes.append(_crashed(error, part, check))
+        check.crashed.append(_crashed(error, part, check))
+        check.outcomes.append(check.crashed[-1])
         check.not_made.update(node.id for node in ast.walk(part.statement) if _is_assigned(node))
-    if part.expects and not check.outcomes:
-        what = "Something is there to be looked at"
-        check.outcomes.append(Outcome(met=False, what=what, found="nothing: this part had nothing to check"))
     return check.outcomes
 
 
@@ -263,10 +296,13 @@ def _is_attempt(file: str, check: RunningCheck) -> bool:
     return check.attempt is not None and file == check.attempt.name
 
 
-def _record(part: Part, outcomes: list[Outcome]) -> PartRecord:
+def _record(part: Part, outcomes: list[Outcome], show: Callable[[str], tuple[str, str]]) -> PartRecord:
     """A part is met if every outcome is; the record describes the first that is not."""
+    if not outcomes:
+        what = "Something is there to be looked at"
+        outcomes = [Outcome(met=False, what=what, found="nothing: this part had nothing to check")]
     worst = next((one for one in outcomes if not one.met), outcomes[0])
-    where = place(worst.line)
+    label, code = show(worst.line)
     credit = min(one.credit for one in outcomes)
     return PartRecord(
         what=worst.what,
@@ -275,8 +311,8 @@ def _record(part: Part, outcomes: list[Outcome]) -> PartRecord:
         earned=round(part.points * credit, 6),
         expected=worst.expected,
         found=worst.found,
-        line=where.label,
-        code=where.text,
+        line=label,
+        code=code,
         hint=worst.hint,
         message=worst.message,
         hidden=part.hidden,

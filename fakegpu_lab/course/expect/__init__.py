@@ -2,6 +2,8 @@
 
 Each file has the expectations of one subject: `values`, `devices`, `runs` (copies, kernels, memory), `time`, `ranks`,
 `code`, `errors`. `outcome` is what they all return, `attempt` the student's cell, `describe` puts values into words.
+`expectation` makes each of them of a judge, which knows of its arguments only what `seen` makes of them: plain data,
+which `codec` writes as JSON.
 A ``%%check`` cell has ``expect`` already; elsewhere, use ``from fakegpu_lab import expect``.
 
 Imports nothing else of `course`.

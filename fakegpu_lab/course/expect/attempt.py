@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ class Attempt:
         The error that it raised, in one line; may be empty.
     unsolved
         Whether it is still as students get it.
+    created
+        The names that did not exist before it ran.
     """
 
     exercise: str
@@ -38,6 +40,11 @@ class Attempt:
     trace: Trace | None = None
     error: str = ""
     unsolved: bool = False
+    created: set[str] = field(default_factory=set)
+
+    def assigned(self) -> set[str]:
+        """Names that the cell assigns at its top level, by whatever statement."""
+        return {name for name, _ in _bindings(self.tree)} if self.tree is not None else set()
 
     def made(self, name: str) -> str:
         """The last line that assigned `name`, as ``file:number``; empty if none did."""

@@ -8,6 +8,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.expect.attempt import called
+from fakegpu_lab.course.expect.expectation import expectation
 from fakegpu_lab.course.expect.outcome import report, running_check
 from fakegpu_lab.formatting.units import several
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from fakegpu_lab.course.expect.outcome import Said
 
 
+def _source(function: Any) -> str | None:
+    """A function's text; None stands for the exercise's cell."""
+    return textwrap.dedent(inspect.getsource(function)) if function is not None else None
+
+
+@expectation("function", function=_source)
 def calls(name: str, *, function: Any = None, at_least: int = 1, **said: Unpack[Said]) -> bool:
     """Expect that the exercise's cell (or a function) calls something.
 
@@ -36,6 +43,7 @@ def calls(name: str, *, function: Any = None, at_least: int = 1, **said: Unpack[
     return report(said, met=len(found) >= at_least, what=what, found=count)
 
 
+@expectation("function", function=_source)
 def does_not_call(name: str, *, function: Any = None, **said: Unpack[Said]) -> bool:
     """Expect that the exercise's cell (or a function) does not call something."""
     found = _calls(name, function)
@@ -47,7 +55,7 @@ def does_not_call(name: str, *, function: Any = None, **said: Unpack[Said]) -> b
 
 def _calls(name: str, function: Any) -> list[tuple[str, int]]:
     if function is not None:
-        every = called(ast.parse(textwrap.dedent(inspect.getsource(function))))
+        every = called(ast.parse(function))
     else:
         check = running_check()
         if check is None or check.attempt is None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.course.expect.seen import Opaque, SeenGroup, SeenTensor, SeenType
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import torch
 
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s)\s*")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -40,41 +39,43 @@ def times(count: float) -> str:
 
 
 def value(thing: Any) -> str:
-    """Describe a value briefly; a large tensor by its shape, dtype and device."""
-    import torch
-
+    """Describe what was seen of a value briefly; a large tensor by its shape, dtype and device."""
     if thing is Ellipsis:
         return "still `...`"
-    if isinstance(thing, torch.nn.Module):
-        return f"a {type(thing).__name__}"
-    if isinstance(thing, torch.Tensor):
-        summary = (
-            f"a tensor of shape {tuple(thing.shape)}, {str(thing.dtype).removeprefix('torch.')}, on {thing.device}"
-        )
-        if thing.numel() > 8 or thing.device.type == "meta":
-            return summary
-        try:
-            return f"{thing.detach().cpu().tolist()} ({summary})"
-        except (RuntimeError, FakeGpuError):
-            return summary
-    text = repr(thing)
+    if isinstance(thing, SeenGroup):
+        return f"a {thing.name}"
+    if isinstance(thing, SeenTensor):
+        noun = "a tensor" if thing.is_tensor else "an array"
+        summary = f"{noun} of shape {thing.shape}, {thing.dtype.removeprefix('torch.')}, on {thing.device}"
+        few = thing.numel <= 8 and thing.values is not None
+        return f"{thing.values.tolist()} ({summary})" if few and thing.values is not None else summary
+    text = _text(thing)
     return text if len(text) <= 120 else f"{text[:119]}…"
 
 
-def tensors(thing: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor in a value, with a name; in a module, its parameters and buffers; in an optimizer, its state."""
-    import torch
+def _text(thing: Any) -> str:
+    """As ``repr``, with objects and tensors in words inside containers, too."""
+    if isinstance(thing, Opaque):
+        return thing.text
+    if isinstance(thing, (SeenTensor, SeenGroup)) or thing is Ellipsis:
+        return "..." if thing is Ellipsis else value(thing)
+    if isinstance(thing, SeenType):
+        return f"<class '{thing.names[0].rstrip('*')}'>"
+    if isinstance(thing, dict):
+        return "{" + ", ".join(f"{_text(key)}: {_text(item)}" for key, item in thing.items()) + "}"
+    if isinstance(thing, tuple):
+        return f"({', '.join(map(_text, thing))}{',' * (len(thing) == 1)})"
+    return f"[{', '.join(map(_text, thing))}]" if isinstance(thing, list) else repr(thing)
 
-    if isinstance(thing, torch.Tensor):
-        yield name, thing
-    elif isinstance(thing, torch.nn.Module):
-        for key, tensor in (*thing.named_parameters(), *thing.named_buffers()):
-            yield f"{name}.{key}" if name else key, tensor
-    elif isinstance(thing, torch.optim.Optimizer):
-        for place, state in enumerate(thing.state.values()):
-            for key, tensor in state.items():
-                if isinstance(tensor, torch.Tensor) and tensor.dim():  # the step counter rightly stays on the CPU
-                    yield f"state {place}: {key}", tensor
+
+def tensors(thing: Any, name: str = "") -> Iterator[tuple[str, SeenTensor]]:
+    """Every tensor in what was seen, with a name: of a module, parameters and buffers; of an optimizer, its state."""
+    if isinstance(thing, SeenTensor):
+        if thing.is_tensor:
+            yield name, thing
+    elif isinstance(thing, SeenGroup):
+        for key, tensor in thing.tensors:
+            yield f"{name}.{key}" if name and thing.kind == "module" else key, tensor
     elif isinstance(thing, dict):
         for key, item in thing.items():
             yield from tensors(item, f"{name}[{key!r}]" if name else str(key))

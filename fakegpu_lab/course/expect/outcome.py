@@ -7,8 +7,10 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from fakegpu_lab.recording_views.labels import place
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from fakegpu_lab.course.expect.attempt import Attempt
     from fakegpu_lab.trace import Trace
@@ -67,8 +69,6 @@ class Outcome:
 
     def __str__(self) -> str:
         """Write all of it, one item a line."""
-        from fakegpu_lab.recording_views.labels import place
-
         where = " ".join(place(self.line)).strip() if self.line else ""
         rows = (("expected", self.expected), ("found", self.found), ("your line", where), ("hint", self.hint))
         lines = [f"  {name}: {text}" for name, text in rows if text and not self.met]
@@ -97,6 +97,14 @@ class RunningCheck:
         What that run raised.
     not_made
         Names that the check would have assigned in statements that failed.
+    function
+        The expectation that is looked at.
+    call
+        Its call in the check's source, if that is known already.
+    observed
+        Called with each expectation's name and what it saw.
+    crashed
+        The outcomes that say that a statement failed.
     """
 
     attempt: Attempt | None
@@ -106,17 +114,21 @@ class RunningCheck:
     trace: Trace | None = None
     run_error: BaseException | None = None
     not_made: set[str] = field(default_factory=set)
+    function: str = ""
+    call: ast.Call | None = None
+    observed: Callable[[str, dict[str, Any]], None] | None = None
+    crashed: list[Outcome] = field(default_factory=list)
 
     def expect_call(self) -> ast.Call | None:
         """The call of an ``expect`` function that is running, in the check's source."""
+        if self.call is not None:
+            return self.call
         frame = sys._getframe(1)
-        function = ""
         while frame.f_back is not None and frame.f_code.co_filename != self.file:
-            function = frame.f_code.co_name if frame.f_globals.get("__package__") == __package__ else function
             frame = frame.f_back
         line = frame.f_lineno
         for node in ast.walk(self.statement) if self.statement is not None else ():
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == function:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == self.function:
                 first, last = node.lineno, node.end_lineno or node.lineno
                 if first <= line <= last:
                     return node

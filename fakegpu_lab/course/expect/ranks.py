@@ -6,8 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.expect.describe import listed, tensors
+from fakegpu_lab.course.expect.expectation import expectation
 from fakegpu_lab.course.expect.outcome import Said, report, subject
-from fakegpu_lab.course.expect.runs import commonest_line, recording_of
+from fakegpu_lab.course.expect.runs import commonest_line, recording_of, seen_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from fakegpu_lab.course.expect.runs import Run
+    from fakegpu_lab.course.expect.seen import SeenTensor
     from fakegpu_lab.hardware.time.records import Collective
 
 
+@expectation("trace", trace=recording_of)
 def collectives(*, rank: int = 0, trace: Run = None, at_most: int | None = None, **counts: Any) -> bool:
     """Expect collective operations of one rank: ``collectives(all_reduce=1, broadcast=2)``.
 
@@ -31,7 +34,7 @@ def collectives(*, rank: int = 0, trace: Run = None, at_most: int | None = None,
         How often, by the operation's name in torch.distributed; also what any expectation takes (`Said`).
     """
     said: Any = {key: counts.pop(key) for key in Said.__annotations__ if key in counts}
-    mine = [record for record in recording_of(trace).collectives if record.rank == rank]
+    mine = [record for record in seen_run(trace).collectives if record.rank == rank]
     found = Counter(map(_operation, mine))
     met = all(found[name] == count for name, count in counts.items()) and (at_most is None or len(mine) <= at_most)
     limits = [f"{count} × {name}" for name, count in counts.items()]
@@ -47,6 +50,7 @@ def _operation(record: Collective) -> str:
     return record.operation.strip("_").lower()
 
 
+@expectation()
 def same_on_every_rank(per_rank: Sequence[Any], **said: Unpack[Said]) -> bool:
     """Expect every rank to have the same tensors, bit for bit.
 
@@ -55,17 +59,13 @@ def same_on_every_rank(per_rank: Sequence[Any], **said: Unpack[Said]) -> bool:
     per_rank
         What ``run_ranks`` returned for each rank: a model, a state_dict, a tensor, or several of these.
     """
-    import torch
-
     ranks = [dict(tensors(one)) for one in per_rank]
     differ = []
     for number, held in enumerate(ranks[1:], 1):
         names = [
             name
             for name in ranks[0].keys() | held.keys()
-            if name not in held
-            or name not in ranks[0]
-            or not torch.equal(held[name].detach().cpu(), ranks[0][name].detach().cpu())
+            if name not in held or name not in ranks[0] or not _same(held[name], ranks[0][name])
         ]
         if names:
             differ.append(f"rank {number} ({listed(sorted(names)) or 'its tensor'})")
@@ -77,6 +77,13 @@ def same_on_every_rank(per_rank: Sequence[Any], **said: Unpack[Said]) -> bool:
     return report(said, met=not differ and not empty, what=what, found=differences, hint=hint)
 
 
+def _same(one: SeenTensor, other: SeenTensor) -> bool:
+    import torch
+
+    return one.values is not None and other.values is not None and torch.equal(one.values, other.values)
+
+
+@expectation()
 def equals_single_device(
     found: Any, expected: Any, *, rtol: float = 1e-4, atol: float = 1e-5, **said: Unpack[Said]
 ) -> bool:
@@ -88,7 +95,11 @@ def equals_single_device(
     missing = sorted(theirs.keys() ^ mine.keys())
     far = []
     for name in sorted(theirs.keys() & mine.keys()):
-        one, other = mine[name].detach().cpu().double(), theirs[name].detach().cpu().double()
+        first, second = mine[name].values, theirs[name].values
+        if first is None or second is None:
+            far.append(f"no values are known of {name or 'it'}")
+            continue
+        one, other = first.double(), second.double()
         if one.shape != other.shape:
             far.append(f"{name or 'it'} has the shape {tuple(one.shape)}, not {tuple(other.shape)}")
         elif not torch.allclose(one, other, rtol=rtol, atol=atol):

@@ -6,7 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fakegpu_lab import trace as traces
+from fakegpu_lab.course.expect.expectation import expectation
 from fakegpu_lab.course.expect.outcome import report, running_check, student_line, subject
+from fakegpu_lab.course.expect.seen import SeenTrace
+from fakegpu_lab.course.expect.seen import trace as seen_trace
 from fakegpu_lab.formatting.units import duration, several, size
 from fakegpu_lab.hardware.catalogue.sizes import parse_size
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -55,14 +58,21 @@ def _synchronize() -> None:
         torch.cuda.synchronize(device)
 
 
-def recording_of(trace: Run) -> Trace:
-    """The recording that an expectation is about.
+def recording_of(trace: Run) -> SeenTrace:
+    """What is seen of the recording that an expectation is about.
 
     Raises
     ------
     FakeGpuError
         There is none.
     """
+    recording = _recording(trace)
+    found, check = seen_trace(recording), running_check()
+    found.of_attempt = check is not None and check.attempt is not None and recording is check.attempt.trace
+    return found
+
+
+def _recording(trace: Run) -> Trace:
     if isinstance(trace, traces.Trace):
         return trace
     if callable(trace):
@@ -81,6 +91,12 @@ def recording_of(trace: Run) -> Trace:
         if check.attempt is not None and check.attempt.trace is not None:
             return check.attempt.trace
     raise FakeGpuError("There is no recording to look at: run the exercise's cell again, from its %%exercise line on.")
+
+
+def seen_run(run: Run) -> SeenTrace:
+    """What was seen of a run: `expectation` put it in the run's place."""
+    assert isinstance(run, SeenTrace)
+    return run
 
 
 def commonest_line(records: Sequence[Record]) -> str:
@@ -125,6 +141,7 @@ def _within(count: int, at_most: int | None, at_least: int | None) -> bool:
     return (at_most is None or count <= at_most) and (at_least is None or count >= at_least)
 
 
+@expectation("trace", trace=recording_of)
 def transfers(
     *,
     h2d: int | None = None,
@@ -144,7 +161,7 @@ def transfers(
     **said: Unpack[Said],
 ) -> bool:
     """Expect a number of copies (exactly, at most, at least), at most some bytes, and pinned memory on the host."""
-    every = recording_of(trace).transfers
+    every = seen_run(trace).transfers
     limits_by_kind = {
         "h2d": _Limits(h2d, h2d_at_most, h2d_at_least, _bytes(h2d_bytes_at_most)),
         "d2h": _Limits(d2h, d2h_at_most, d2h_at_least, _bytes(d2h_bytes_at_most)),
@@ -172,6 +189,7 @@ def transfers(
     return report(said, met=met, what=what, found=", ".join(got), line=line)
 
 
+@expectation("trace", trace=recording_of)
 def kernels(
     *,
     at_most: int | None = None,
@@ -182,7 +200,7 @@ def kernels(
     **said: Unpack[Said],
 ) -> bool:
     """Expect a number of kernels; only those with `named` in their name (``"linear"``), only those on one device."""
-    every = recording_of(trace).kernels
+    every = seen_run(trace).kernels
     found = [kernel for kernel in every if named in kernel.name and (device is None or kernel.device == device)]
     count = len(found)
     met = _within(count, at_most, at_least)
@@ -202,13 +220,16 @@ def _commonest_names(kernels: Sequence[Kernel], most: int = 4) -> str:
     return ", ".join(names[:most]) + (" …" if len(names) > most else "")
 
 
+@expectation("trace", trace=recording_of)
 def peak_memory(
     *, below: int | str | None = None, above: int | str | None = None, device: int = 0, trace: Run = None,
     **said: Unpack[Said],
 ) -> bool:  # fmt: skip
     """Expect the peak memory of tensors on a device during a run to be below, or above, a size."""
-    recording = recording_of(trace)
-    peak = recording.peak_memory(device)
+    recording = seen_run(trace)
+    if device not in recording.peaks:
+        raise FakeGpuError(f"There is no device {device}: there are {len(recording.peaks)}.")
+    peak = recording.peaks[device]
     met, limits = _within_sizes(peak, below, above, ("below", "above"))
     what = f"the peak memory of cuda:{device} stays {limits}"
     line, held = _largest_at_peak(recording, device)
@@ -230,7 +251,7 @@ def _bytes(limit: int | str | None) -> int | None:
     return parse_size(limit) if limit is not None else None
 
 
-def _largest_at_peak(recording: Trace, device: int) -> tuple[str, int]:
+def _largest_at_peak(recording: SeenTrace, device: int) -> tuple[str, int]:
     """The line whose tensors held most memory at the device's peak, and how many bytes."""
     blocks = [block for block in recording.allocations if block.device == device]
     if not blocks:
@@ -245,28 +266,39 @@ def _largest_at_peak(recording: Trace, device: int) -> tuple[str, int]:
     return line, held.get(line, 0)
 
 
+def _held(device: int) -> Any:
+    """A device, and the bytes that tensors hold on it now."""
+    import torch
+
+    return device, torch.cuda.memory_allocated(device)
+
+
+def _seen_memory(device: Any) -> tuple[int, int]:
+    index, held = device
+    return index, held
+
+
+@expectation("device", device=_held)
 def allocated(
     *, below: int | str | None = None, above: int | str | None = None, device: int = 0, **said: Unpack[Said]
 ) -> bool:
     """Expect ``torch.cuda.memory_allocated`` of a device to be below, or above, a size."""
-    import torch
-
-    held = torch.cuda.memory_allocated(device)
+    device, held = _seen_memory(device)
     met, limits = _within_sizes(held, below, above, ("less than", "more than"))
     return report(said, met=met, what=f"tensors hold {limits} on cuda:{device} now", found=size(held))
 
 
+@expectation("loop", loop=recording_of)
 def no_sync_in(loop: Run = None, *, at_most: int = 0, **said: Unpack[Said]) -> bool:
     """Expect that the host waits for devices at most `at_most` times in a run (a function, or a recording).
 
     It waits in ``.item()``, ``.cpu()``, ``print`` of a tensor, ``if tensor``, a copy from pageable memory,
     and ``synchronize``.
     """
-    recording = recording_of(loop)
-    waits = recording.waits
+    waits = seen_run(loop).waits
     met = len(waits) <= at_most
     limit = "does not wait" if at_most == 0 else f"waits at most {several(at_most, 'time')}"
-    name = subject("the run") if loop is not None else "the run"
+    name = subject("the run")
     found = f"{several(len(waits), 'wait')}, {duration(sum(wait.end_ns - wait.start_ns for wait in waits))} in all"
     reasons = sorted({wait.name for wait in waits})
     found += f": {', '.join(reasons[:3])}" if reasons else ""
@@ -275,9 +307,10 @@ def no_sync_in(loop: Run = None, *, at_most: int = 0, **said: Unpack[Said]) -> b
     return report(said, met=met, what=f"in {name} the host {limit} for a GPU", found=found, line=line, hint=hint)
 
 
+@expectation("trace", trace=recording_of)
 def no_races(trace: Run = None, **said: Unpack[Said]) -> bool:
     """Expect that streams which use the same memory are ordered by a wait or an event."""
-    races = recording_of(trace).races
+    races = seen_run(trace).races
     first = races[0] if races else None
     line = (first.second_line or first.first_line) if first else ""
     hint = "Let the stream that reads wait for the one that wrote: wait_stream, or an event."

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.expect.describe import seconds
+from fakegpu_lab.course.expect.expectation import expectation
 from fakegpu_lab.course.expect.outcome import report, subject
-from fakegpu_lab.course.expect.runs import recording_of
+from fakegpu_lab.course.expect.runs import recording_of, seen_run
 from fakegpu_lab.formatting.units import duration, percent
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.recording_views import spans
@@ -18,23 +19,30 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.course.expect.outcome import Said
     from fakegpu_lab.course.expect.runs import Run
+    from fakegpu_lab.course.expect.seen import SeenTrace
     from fakegpu_lab.hardware.time.records import Record
-    from fakegpu_lab.trace import Trace
 
 _KINDS = ("h2d", "d2h", "p2p", "copies", "kernels", "collectives", "host")
 
 
+def _slow(baseline: Run | float | str) -> Any:
+    return baseline if isinstance(baseline, (int, float, str)) else recording_of(baseline)
+
+
+@expectation("trace", trace=recording_of)
 def takes(*, at_most: str | float, trace: Run = None, **said: Unpack[Said]) -> bool:
     """Expect host and devices to finish a run within some simulated time: ``"3 ms"``, or seconds."""
-    took, limit = recording_of(trace).elapsed, seconds(at_most)
+    took, limit = seen_run(trace).elapsed, seconds(at_most)
     what = f"it takes at most {duration(limit * 1e9)} of simulated time"
     return report(said, met=took <= limit, what=what, found=duration(took * 1e9))
 
 
+# The run comes before the baseline, which may be a function that runs now.
+@expectation("trace", trace=recording_of, baseline=_slow)
 def faster_than(baseline: Run | float | str, *, by: float = 1.0, trace: Run = None, **said: Unpack[Said]) -> bool:
     """Expect a run to be at least `by` times as fast as another: a recording, a function, or a time."""
-    fast = recording_of(trace).elapsed  # before the baseline, which may be a function that runs now
-    slow = seconds(baseline) if isinstance(baseline, (int, float, str)) else recording_of(baseline).elapsed
+    fast = seen_run(trace).elapsed
+    slow = seconds(baseline) if isinstance(baseline, (int, float, str)) else seen_run(baseline).elapsed
     ratio = slow / fast if fast else float("inf")
     other = subject("the other") if not isinstance(baseline, (int, float, str)) else duration(slow * 1e9)
     what = f"it is at least {by:g} times as fast as {other}"
@@ -42,6 +50,7 @@ def faster_than(baseline: Run | float | str, *, by: float = 1.0, trace: Run = No
     return report(said, met=ratio >= by, what=what, found=measured)
 
 
+@expectation("trace", trace=recording_of)
 def overlaps(
     first: str, second: str, *, at_least: float = 0.5, device: int = 0, trace: Run = None, **said: Unpack[Said]
 ) -> bool:
@@ -55,7 +64,7 @@ def overlaps(
     at_least
         The share of the shorter one's time in which the other runs, too.
     """
-    recording = recording_of(trace)
+    recording = seen_run(trace)
     times = [spans.of(_records(recording, kind, device)) for kind in (first, second)]
     shorter = min(map(spans.length, times))
     both = spans.shared(*times)
@@ -68,7 +77,7 @@ def overlaps(
     return report(said, met=part >= at_least and not missing, what=what, found=measured, hint=hint)
 
 
-def _records(recording: Trace, kind: str, device: int) -> Iterable[Record]:
+def _records(recording: SeenTrace, kind: str, device: int) -> Iterable[Record]:
     if kind == "kernels":
         found: list[Any] = recording.kernels
     elif kind == "collectives":
@@ -89,6 +98,7 @@ def _kind_name(kind: str) -> str:
     return names.get(kind, {"host": "host work"}.get(kind, kind if kind in _KINDS else f"`{kind}` kernels"))
 
 
+@expectation()
 def score(
     found: float | None, *, full: float, none: float, unit: str = "", missing: str = "", **said: Unpack[Said]
 ) -> bool:

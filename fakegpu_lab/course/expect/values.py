@@ -7,7 +7,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.expect.describe import tensors, value
+from fakegpu_lab.course.expect.expectation import expectation
 from fakegpu_lab.course.expect.outcome import report, subject
+from fakegpu_lab.course.expect.seen import Opaque, SeenTensor, SeenType, named, places, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,12 +22,14 @@ if TYPE_CHECKING:
 _UNSET = "Replace the `...` by your answer, and run that cell again."
 
 
+@expectation()
 def equal(found: Any, expected: Any, **said: Unpack[Said]) -> bool:
     """Expect a value; of tensors, the same shape, dtype and numbers, on any device."""
     met, difference = _same(found, expected, 0.0, 0.0)
     return _report_value(said, met, found, expected, difference, "is")
 
 
+@expectation()
 def close(found: Any, expected: Any, *, rtol: float = 1e-4, atol: float = 1e-6, **said: Unpack[Said]) -> bool:
     """Expect numbers up to rounding, on any device: ``|found - expected| <= atol + rtol·|expected|``.
 
@@ -45,14 +49,12 @@ def _report_value(said: Said, met: bool, found: Any, expected: Any, difference: 
 
 def _same(found: Any, expected: Any, rtol: float, atol: float) -> tuple[bool, str]:
     """Whether two values are the same, and how they differ; that is empty if the values themselves show it."""
-    import torch
-
-    if isinstance(expected, torch.Tensor) or isinstance(found, torch.Tensor):
+    if isinstance(expected, SeenTensor) or isinstance(found, SeenTensor):
         return _same_tensors(found, expected, rtol, atol)
     if isinstance(expected, dict) and isinstance(found, dict):
         if found.keys() != expected.keys():
-            return False, f"the keys {list(found)}"
-        return _same_items([(repr(key), found[key], expected[key]) for key in expected], rtol, atol)
+            return False, f"the keys {value(list(found))}"
+        return _same_items([(value(key), found[key], expected[key]) for key in expected], rtol, atol)
     if isinstance(expected, (list, tuple)) and isinstance(found, (list, tuple)):
         if len(found) != len(expected):
             return False, f"{len(found)} values: {value(found)}"
@@ -61,7 +63,14 @@ def _same(found: Any, expected: Any, rtol: float, atol: float) -> tuple[bool, st
     if isinstance(expected, float) or (rtol and isinstance(expected, int)):
         is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
         return is_number and math.isclose(found, expected, rel_tol=rtol, abs_tol=atol), ""
-    return bool(found == expected), ""
+    return _same_plain(found, expected), ""
+
+
+def _same_plain(found: Any, expected: Any) -> bool:
+    """Whether two values that are not containers are equal: numbers by value, everything else by type, too."""
+    numbers = (int, float, complex)
+    alike = type(found) is type(expected) or (type(found) in numbers and type(expected) in numbers)
+    return alike and bool(found == expected) and not (isinstance(found, Opaque) and found.own)
 
 
 def _same_items(items: list[tuple[str, Any, Any]], rtol: float, atol: float) -> tuple[bool, str]:
@@ -76,14 +85,16 @@ def _same_items(items: list[tuple[str, Any, Any]], rtol: float, atol: float) -> 
 def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[bool, str]:
     import torch
 
-    if not isinstance(found, torch.Tensor):
+    if not isinstance(found, SeenTensor):
         return False, f"{value(found)}, which is no tensor"
-    wanted = torch.as_tensor(expected, dtype=None if isinstance(expected, torch.Tensor) else found.dtype)
-    if found.shape != wanted.shape:
-        return False, f"the shape {tuple(found.shape)}, not {tuple(wanted.shape)}"
-    if rtol == 0 and found.dtype != wanted.dtype:
-        return False, f"the dtype {found.dtype}, not {wanted.dtype}"
-    one, other = found.detach().cpu(), wanted.detach().cpu()
+    if found.values is None or (isinstance(expected, SeenTensor) and expected.values is None):
+        return False, f"{value(found)}, of which no values are known"
+    one = found.values
+    other: Any = expected.values if isinstance(expected, SeenTensor) else torch.as_tensor(expected, dtype=one.dtype)
+    if one.shape != other.shape:
+        return False, f"the shape {tuple(one.shape)}, not {tuple(other.shape)}"
+    if rtol == 0 and one.dtype != other.dtype:
+        return False, f"the dtype {one.dtype}, not {other.dtype}"
     if rtol == 0:
         return torch.equal(one, other), "" if one.numel() <= 8 else "other numbers"
     wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
@@ -95,6 +106,7 @@ def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[
     return False, f"numbers that differ by up to {most:.3g} ({rtol:g} of them and {atol:g} are allowed)"
 
 
+@expectation()
 def values(found: Sequence[Any], expected: Sequence[Any], *, rtol: float = 1e-4, **said: Unpack[Said]) -> bool:
     """Expect several numbers up to rounding; each right one earns its share of the points."""
     right = [_same(one, other, rtol, 1e-6)[0] for one, other in zip(found, expected, strict=False)]
@@ -104,13 +116,25 @@ def values(found: Sequence[Any], expected: Sequence[Any], *, rtol: float = 1e-4,
     return report(said, met=len(right) == len(expected) and all(right), what=what, found=count, credit=credit)
 
 
+@expectation()
 def true(condition: Any, sentence: str, *, found: str = "", **said: Unpack[Said]) -> bool:
     """Expect that a condition is true; `sentence` says what should be, and `found` what is instead."""
-    return report(said, met=bool(condition), what=sentence, found="" if condition else found or "it does not hold")
+    condition = not (isinstance(condition, Opaque) and condition.own) and _truth(condition)
+    return report(said, met=condition, what=sentence, found="" if condition else found or "it does not hold")
 
 
+def _truth(condition: Any) -> bool:
+    """Whether a condition is true; a tensor or an array of one element is as that element."""
+    if isinstance(condition, SeenTensor):
+        return condition.values is not None and condition.numel == 1 and bool(condition.values.item())
+    return bool(condition)
+
+
+@expectation()
 def at_most(found: float, limit: float, *, unit: str = "", **said: Unpack[Said]) -> bool:
     """Expect a number to be at most `limit`."""
+    if isinstance(found, SeenTensor) and found.numel == 1 and found.values is not None:
+        found = found.values.item()
     if not isinstance(found, (int, float)):
         return report(said, met=False, what=f"{subject('it')} is a number", found=value(found), hint=_UNSET)
     text = f"{limit:g} {unit}".strip()
@@ -119,6 +143,7 @@ def at_most(found: float, limit: float, *, unit: str = "", **said: Unpack[Said])
     )
 
 
+@expectation()
 def choice(
     answer: Any, right: str, *, because: Mapping[str, str] | None = None, salt: str = "", **said: Unpack[Said]
 ) -> bool:
@@ -135,7 +160,7 @@ def choice(
     salt
         The salt that the digest was made with.
     """
-    given = str(answer).strip().lower()
+    given = (answer if isinstance(answer, str) else value(answer)).strip().lower()
     met = given == right.lower() or digest(given, salt) == right
     described = value(answer) if answer is not Ellipsis else "no answer yet"
     hint = _UNSET if answer is Ellipsis else (because or {}).get(given, "")
@@ -151,28 +176,31 @@ def digest(answer: str, salt: str = "") -> str:
     return hashlib.sha256(f"{salt}:{answer.strip().lower()}".encode()).hexdigest()[:6]
 
 
+@expectation(tensor=places)
 def shape(tensor: Any, expected: Sequence[int], **said: Unpack[Said]) -> bool:
     """Expect a tensor's shape."""
-    found = getattr(tensor, "shape", None)
-    met = found is not None and tuple(found) == tuple(expected)
-    described = str(tuple(found)) if found is not None else f"{value(tensor)}, which has no shape"
+    found = tensor.shape if isinstance(tensor, SeenTensor) else None
+    met = found is not None and found == tuple(expected)
+    described = str(found) if found is not None else f"{value(tensor)}, which has no shape"
     name = subject("the tensor")
     return report(said, met=met, what=f"{name} has the shape {tuple(expected)}", found=described)
 
 
+@expectation(thing=places)
 def dtype(thing: Any, expected: torch.dtype, **said: Unpack[Said]) -> bool:
     """Expect the dtype of a tensor, or of every floating-point tensor in a module."""
-    import torch
-
-    found = [(name, one) for name, one in tensors(thing) if isinstance(thing, torch.Tensor) or one.is_floating_point()]
-    others = [f"{name} {one.dtype}".strip() for name, one in found if one.dtype != expected]
+    wanted = value(expected)
+    found = [(name, one) for name, one in tensors(thing) if isinstance(thing, SeenTensor) or one.is_floating_point]
+    others = [f"{name} {one.dtype}".strip() for name, one in found if one.dtype != wanted]
     name = subject("the tensor")
     described = ", ".join(others[:3]) if found else f"{value(thing)}, which holds no tensor"
-    return report(said, met=bool(found) and not others, what=f"{name} has the dtype {expected}", found=described)
+    return report(said, met=bool(found) and not others, what=f"{name} has the dtype {wanted}", found=described)
 
 
+@expectation("thing", "kind", thing=type_of, kind=named)
 def instance(thing: Any, kind: type, **said: Unpack[Said]) -> bool:
     """Expect a value to be an instance of a type."""
-    what = f"{subject('the value')} is a {kind.__name__}"
-    hint = _UNSET if thing is Ellipsis else ""
-    return report(said, met=isinstance(thing, kind), what=what, found=f"a {type(thing).__name__}", hint=hint)
+    found, wanted = (one for one in (thing, kind) if isinstance(one, SeenType))
+    what = f"{subject('the value')} is a {wanted.name}"
+    hint = _UNSET if found.name == "ellipsis" else ""
+    return report(said, met=wanted.names[0] in found.names, what=what, found=f"a {found.name}", hint=hint)

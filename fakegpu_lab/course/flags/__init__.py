@@ -1,7 +1,8 @@
-"""Why a submission is flagged for the instructor. Start with `source_text`.
+"""Why a submission is flagged for the instructor. Start with `policy`.
 
-`source_text` reads a submission's source for what an instructor should look at; `tampering` runs in the submission's
-process and detects whether it replaced functions that a check relies on.
+`policy` reads a submission's cells without running them, by the lists in `allowed`; `source_text` makes Python of them.
+In the submission's process, `tampering` detects whether it replaced functions that a check relies on, and `armed` what
+it left to act while a check runs.
 
 Imports nothing else of `course`.
 """

@@ -53,12 +53,15 @@ class Pristine:
         self.modules = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "fakegpu_lab"}
         for module in self.modules.values():
             self._keep(module, own=True)
+        self._names: list[tuple[type, frozenset[str]]] = []
         self._builtins = dict(vars(builtins))
         self._restore_all = vars(builtins).update
         for name in COMPARED:
             owner = _owner(name)
             if owner is not None:
                 self._keep(owner, own=False)
+            if isinstance(owner, type):
+                self._names.append((owner, frozenset(vars(owner))))
 
     def _keep(self, owner: Any, *, own: bool) -> None:
         for name, value in list(vars(owner).items()):
@@ -90,7 +93,8 @@ class Pristine:
         restored = []
         for owner, name, value, code in self._kept:
             where = f"{owner.__module__}.{owner.__name__}" if isinstance(owner, type) else owner.__name__
-            if name and vars(owner).get(name) is not value and not _by_driver(owner, name, vars(owner).get(name)):
+            now = vars(owner).get(name) if name else value
+            if now is not value and not _by_driver(owner, name, now) and not _by_dynamo(now, value):
                 setattr(owner, name, value)
                 restored.append(f"{where}.{name}")
             if code is not None:
@@ -99,6 +103,10 @@ class Pristine:
                     if now is not kept and not (isinstance(now, types.CodeType) and trusted(now)):
                         setattr(value, part, kept)
                         restored.append(f"{where}.{value.__name__}.{part}")
+        for kind, names in self._names:
+            for name in [one for one, now in vars(kind).items() if one not in names and from_cell(now)]:
+                delattr(kind, name)  # it hid an inherited method
+                restored.append(f"{kind.__module__}.{kind.__name__}.{name}")
         for name, module in self.modules.items():
             if sys.modules.get(name) is not module:
                 sys.modules[name] = module
@@ -114,8 +122,17 @@ def _by_driver(owner: Any, name: str, now: object) -> bool:
     return any(patched is owner and name == its for patched, its in install.patches.places)
 
 
+def _by_dynamo(now: object, kept: object) -> bool:
+    """Whether torch itself wrapped a function: importing ``torch._dynamo`` does so to ``torch.manual_seed``."""
+    compiling = sys.modules.get("torch._compile")
+    code = getattr(now, "__code__", None)
+    ours = compiling is not None and isinstance(code, types.CodeType) and code.co_filename == compiling.__file__
+    return ours and getattr(now, "__wrapped__", None) is kept
+
+
 def from_cell(value: object) -> bool:
     """Whether a function was written in a notebook's cell or made by `exec`."""
+    value = value.fget if isinstance(value, property) else value
     code = getattr(getattr(value, "__func__", value), "__code__", None)
     return isinstance(code, types.CodeType) and not trusted(code)
 
@@ -127,7 +144,12 @@ _PACKAGE = os.path.realpath(os.path.join(__file__, *[os.pardir] * 3)) + os.sep  
 def trusted(code: types.CodeType) -> bool:
     """Whether code comes from an installed library or from this package."""
     name = code.co_filename
-    return name.startswith(("<frozen", _PACKAGE, *_PREFIXES)) or os.path.realpath(name).startswith(_PREFIXES)
+    return name.startswith("<frozen") or installed(name)
+
+
+def installed(file: str) -> bool:
+    """Whether a file belongs to Python, to an installed library or to this package."""
+    return file.startswith((_PACKAGE, *_PREFIXES)) or os.path.realpath(file).startswith(_PREFIXES)
 
 
 @contextlib.contextmanager
@@ -163,7 +185,39 @@ def lock_books(report: Callable[[str], None]) -> None:
     Ledger.__setattr__ = write  # type: ignore[method-assign,assignment]
 
 
-def watch(report: Callable[[str], None], hide: list[str], forks: int, network: bool) -> None:
+_REFUSED = frozenset({"sys._current_frames", "sys._current_exceptions", "sys.addaudithook"})
+_THREADS = frozenset({"_thread.start_new_thread", "_thread.start_joinable_thread"})
+_NEVER_NEEDED = _THREADS | {
+    "gc.get_objects",
+    "gc.get_referrers",
+    "gc.get_referents",
+    "object.__setattr__",
+    "object.__delattr__",
+    "code.__new__",
+    "function.__new__",
+    "sys.setprofile",
+    "sys.settrace",
+    "sys.unraisablehook",
+    "signal.pthread_kill",
+    "resource.setrlimit",
+    "cpython.run_interactivehook",
+}
+"""Events of Python's audit hooks that no exercise causes by itself; libraries do."""
+_STDLIB = os.path.realpath(os.path.dirname(os.__file__)) + os.sep  # noqa: PTH120
+_SITE = os.sep + "site-packages" + os.sep
+
+
+def _asked_by_cell(frame: types.FrameType | None) -> bool:
+    """Whether a cell did something, by itself or through Python's own library; not through another library."""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not (name.startswith(("<frozen", _STDLIB)) and _SITE not in name):
+            return not trusted(frame.f_code)
+        frame = frame.f_back
+    return False
+
+
+def watch(report: Callable[[str], None], hide: list[str], forks: int, network: bool, *, threads: bool = True) -> None:
     """Report, and mostly refuse, what an exercise never needs. This lasts until the process ends.
 
     Parameters
@@ -176,6 +230,8 @@ def watch(report: Callable[[str], None], hide: list[str], forks: int, network: b
         How many processes the submission may start in all, counting children of children.
     network
         Whether to refuse connections to other computers here, because the system does not.
+    threads
+        Whether to report threads of the notebook's own.
     """
     started = mmap.mmap(-1, 8)  # shared with every forked child
     state = {"quiet": False}
@@ -208,14 +264,19 @@ def watch(report: Callable[[str], None], hide: list[str], forks: int, network: b
                 if real.startswith("/proc/") and real.endswith("/mem"):
                     report_once("tried to open the memory of a process")
                     raise PermissionError(13, "Permission denied", real)
-        elif event in ("sys._current_frames", "sys._current_exceptions", "ctypes.dlopen", "sys.addaudithook"):
+        elif event in _REFUSED or event in _NEVER_NEEDED or event.startswith("ctypes."):
             with _unwatched(state):
-                theirs = not trusted(sys._getframe(1).f_code)
-            if theirs and event == "ctypes.dlopen":
-                report_once("used ctypes")
-            elif theirs:
+                theirs = _asked_by_cell(sys._getframe(1))
+            if theirs and event in _REFUSED:
                 report_once(f"used {event}")
                 raise PermissionError(13, f"Grading refuses {event}")
+            if theirs and event in _THREADS:
+                if threads:
+                    report_once("started a thread of its own")
+            elif theirs and event.startswith("object."):
+                report_once(f"changed {type(arguments[0]).__name__}.{arguments[1]}")
+            elif theirs:
+                report_once("used ctypes" if event.startswith("ctypes.") else f"used {event}")
         elif event == "socket.connect" and network:
             address = arguments[1]
             if isinstance(address, tuple) and not str(address[0]).startswith(("127.", "::1", "localhost")):

@@ -9,7 +9,8 @@ from typing import Any
 import nbformat
 from pydantic import BaseModel
 
-from fakegpu_lab.course.flags.source_text import bound_names
+from fakegpu_lab.course.flags.policy import Policy
+from fakegpu_lab.course.flags.source_text import bound_names, read_names
 from fakegpu_lab.course.lessons import lesson as yaml
 from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -43,6 +44,14 @@ class LessonCell(BaseModel):
         return self.grade and not self.manual
 
 
+class About(BaseModel):
+    """What ``lesson.yaml`` says of an exercise; points are None without one."""
+
+    title: str
+    points: float | None = None
+    hints: int = 0
+
+
 class GradedLesson(BaseModel):
     """A lesson that submissions are graded by.
 
@@ -50,8 +59,14 @@ class GradedLesson(BaseModel):
     ----------
     name, notebook
         The assignment's name, and its notebook's without ``.ipynb``.
+    shown
+        The source of every other code cell of the lesson: students may change these.
     files
         The lesson's other files, by relative path: they replace a submission's.
+    exercises
+        By id, those of ``lesson.yaml``.
+    allow
+        What exercises may use that is flagged elsewhere.
     given_by_solution
         Names that the instructor's own solution binds, so that a student may, too.
     """
@@ -59,9 +74,23 @@ class GradedLesson(BaseModel):
     name: str
     notebook: str
     cells: list[LessonCell]
+    shown: list[str]
+    exercises: dict[str, About]
+    allow: list[str]
     files: dict[str, bytes]
     given_by_solution: list[str]
     digest: str
+
+    def about(self, exercise: str) -> About:
+        """What is known of an exercise; without a ``lesson.yaml``, a title made from its id."""
+        return self.exercises.get(exercise) or About(title=exercise.replace("-", " ").capitalize())
+
+    def policy(self, modules: list[str]) -> Policy:
+        """What flags a submission's cells; `modules` were handed in with it."""
+        given = [cell.source for cell in self.cells if cell.locked and not cell.grade] + self.shown
+        checks = [cell.source for cell in self.cells if cell.check]
+        answers = [cell.source for cell in self.cells if cell.solution]
+        return Policy([*given, *answers], read_names(checks, given, answers), self.allow, modules)
 
     @property
     def checks(self) -> list[LessonCell]:
@@ -131,6 +160,7 @@ def load(folder: Path) -> GradedLesson:
     source = nbformat.reads(raw.decode("utf-8"), as_version=4)
     cells = _lesson_cells(source, released(source))
     files = _other_files(folder)
+    lesson = yaml.load(folder) if (folder / yaml.FILE).is_file() else None
     digest = hashlib.sha256(raw)
     for name, content in files.items():
         digest.update(content if name == yaml.FILE else name.encode() + b"\0" + content)
@@ -138,6 +168,12 @@ def load(folder: Path) -> GradedLesson:
         name=folder.name,
         notebook=notebooks[0].stem,
         cells=cells,
+        shown=[cell.source.strip() for cell in source.cells if cell.cell_type == "code" and not _is_marked(cell)],
+        exercises={
+            one.id: About(title=one.title, points=one.points, hints=len(one.hints))
+            for one in (lesson.exercises if lesson is not None else ())
+        },
+        allow=list(lesson.allow) if lesson is not None else [],
         files=files,
         given_by_solution=sorted({name for cell in cells if cell.solution for name in bound_names(cell.source)}),
         digest=digest.hexdigest(),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.flags import source_text
+from fakegpu_lab.course.flags.source_text import bound_names
 from fakegpu_lab.course.grade import repair
+from fakegpu_lab.course.grade.examiner import Examiner
 from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
 from fakegpu_lab.course.grade.sandbox import confine
 from fakegpu_lab.course.grade.sandbox.process import EndedError, Sandbox
 
 if TYPE_CHECKING:
+    from fakegpu_lab.course.flags.policy import Policy
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.sandbox.limits import Limits
     from fakegpu_lab.course.grade.submissions import Submission
@@ -82,11 +84,14 @@ def _run(
     outcome.cells = [CellOutcome(id=cell.id, kind=cell.kind, source=cell.visible, ran=False) for cell in repaired.cells]
     checks = {check.grade_id: check for check in outcome.checks}
     flags: set[str] = set()
-    for cell in repaired.cells:
-        if cell.kind == "student":
-            flags |= {f"{cell.id}: {found}" for found in source_text.flags_in(cell.source)}
-    sandbox = Sandbox({**submission.files, **lesson.files}, limits, hide, name=lesson.name)
+    policy = lesson.policy([path.removesuffix(".py") for path in submission.files if path.endswith(".py")])
+    for path, content in submission.files.items():
+        if path.endswith(".py") and path not in lesson.files:
+            flags |= {f"{path}: {found}" for found in policy.flags(content.decode(errors="replace"))}
+    flags |= _suspicious(policy, repaired)
+    sandbox = Sandbox({**submission.files, **lesson.files}, limits, hide, name=lesson.name, allow=lesson.allow)
     answered: bool | None = None
+    examiner = Examiner(lesson)
     try:
         with sandbox:
             outcome.confined = sandbox.in_force
@@ -95,19 +100,13 @@ def _run(
                     answered = not cell.untouched
                 if cell.id in checks and cell.kind == "check":
                     checks[cell.id].answer, answered = answered, None
-                message = sandbox.run(
-                    {
-                        "id": cell.id,
-                        "kind": cell.kind,
-                        "source": cell.source,
-                        "visible": cell.visible,
-                        "given_by_solution": lesson.given_by_solution,
-                    }
-                )
+                message = sandbox.run(examiner.job(cell))
+                examiner.remember(cell, message)
                 shown.ran, shown.outputs = True, message["outputs"]
                 flags |= {f"{cell.id}: {what}" for what in _tampered(message, cell.kind)}
                 if cell.kind == "check":
-                    _score(checks[cell.id], message, flags)
+                    problem = examiner.judge(message)
+                    _score(checks[cell.id], cell.source, message, flags, problem)
                 if message["interrupted"]:
                     outcome.status = "timeout"
                     outcome.reason = f"{cell.id} was stopped after {limits.cell_seconds:g} s; the rest was run"
@@ -121,28 +120,45 @@ def _run(
     outcome.flags = sorted(flags)
 
 
+def _suspicious(policy: Policy, repaired: repair.Repaired) -> set[str]:
+    """What the policy finds in a submission's own cells, with their places."""
+    later = [bound_names(cell.source) if cell.kind in ("given", "locked") else set() for cell in repaired.cells]
+    return {
+        f"{cell.id}: {found}"
+        for number, cell in enumerate(repaired.cells)
+        if cell.kind == "student"
+        for found in policy.flags(cell.source, set().union(*later[number:]))
+    }
+
+
 def _tampered(message: dict[str, Any], kind: str) -> list[str]:
     changed = [f"{what} had been replaced" for what in message.get("restored", [])]
+    changed += message.get("armed", [])
     changed += [f"the name {name} had been given another meaning" for name in message.get("rebound", [])]
     if message.get("threads") and kind == "check":
         changed.append("a thread of the notebook's own was running")
     return changed
 
 
-def _score(check: CheckOutcome, message: dict[str, Any], flags: set[str]) -> None:
+def _score(check: CheckOutcome, source: str, message: dict[str, Any], flags: set[str], problem: str = "") -> None:
     """Give points by nbgrader's rule (nbgrader/utils.py: determine_grade), except for its oddities.
 
-    An error, or anything on stderr, earns 0; a number is the points; any other value, or none, earns all points.
-    nbgrader gives all points for a negative number and for NaN, and fails for one above the maximum: here these earn 0
-    and a flag.
+    An error, or anything on stderr, earns 0; a number is the points; any other value, or none, earns all points if the
+    check was run to its end. nbgrader gives all points for a negative number and for NaN, and fails for one above the
+    maximum: here these earn 0 and a flag, and so does a check without a result.
     """
     check.ran, check.record = True, message.get("record")
     check.title = (check.record or {}).get("title", "")
     errors = [out for out in message["outputs"] if out["output_type"] == "error"]
     stderr = [out for out in message["outputs"] if out.get("name") == "stderr"]
     score = message.get("score")
-    if errors or stderr:
+    if errors or stderr or message["interrupted"]:
         check.points = 0.0
+    elif problem or not message.get("ended") or (check.record is None and source.lstrip().startswith("%%check")):
+        check.points = 0.0
+        check.wrong = ["it gave no result"]
+        flags.add(f"{check.grade_id}: {problem or 'the check gave no result'}")
+        return
     elif message.get("has_value") and score is not None:
         possible = 0 <= score <= check.max_points + 1e-9
         check.points = min(score, check.max_points) if possible else 0.0

@@ -37,7 +37,7 @@ class Cell(BaseModel):
     Attributes
     ----------
     kind
-        ``"student"``, ``"locked"`` or ``"check"``.
+        ``"student"``, ``"given"`` (the lesson's own, unchanged), ``"locked"`` or ``"check"``.
     source, visible
         What runs, with hidden parts; and what a student may see of it.
     answer
@@ -125,7 +125,9 @@ def repair(lesson: GradedLesson, cells: list[dict[str, Any]]) -> Repaired:
     notes: list[str] = []
     placed = _identified(lesson, cells, notes)
     _put_back_missing(lesson, placed, notes)
-    runnable = [_runnable(known[name] if name else None, cell, i, notes) for i, (name, cell) in enumerate(placed)]
+    runnable = [
+        _runnable(known[name] if name else None, cell, i, notes, lesson.shown) for i, (name, cell) in enumerate(placed)
+    ]
     texts = {
         name: cell["source"] for name, cell in placed if name and known[name].manual and known[name].cell_type != "code"
     }
@@ -172,11 +174,14 @@ def _insert(placed: _Placed, wanted: LessonCell, before: set[str]) -> None:
     placed.insert(at, (wanted.grade_id, {"type": wanted.cell_type, "source": wanted.visible, "id": wanted.grade_id}))
 
 
-def _runnable(wanted: LessonCell | None, cell: dict[str, Any], position: int, notes: list[str]) -> Cell | None:
+def _runnable(
+    wanted: LessonCell | None, cell: dict[str, Any], position: int, notes: list[str], shown: list[str]
+) -> Cell | None:
     if wanted is None:
         if cell["type"] != "code" or not cell["source"].strip():
             return None
-        return Cell(id=f"cell {position + 1}", kind="student", source=cell["source"], visible=cell["source"])
+        kind = "given" if cell["source"].strip() in shown else "student"
+        return Cell(id=f"cell {position + 1}", kind=kind, source=cell["source"], visible=cell["source"])
     name = wanted.grade_id
     if cell["type"] != wanted.cell_type:
         notes.append(f"the cell {name} had become {cell['type'] or 'something'}: it is {wanted.cell_type} again")

@@ -215,7 +215,9 @@ def _files_of_assignment(files: dict[str, bytes], assignment: str) -> dict[str, 
     if not any(path.startswith(folder) for path in files) and len(notebooks) == 1:
         folder = notebooks[0].rpartition("/")[0] + "/"
     mine = {path.removeprefix(folder): content for path, content in files.items() if path.startswith(folder)}
-    return {path: content for path, content in (mine or files).items() if not path.endswith("/")}
+    return {  # a zip's entry for the folder itself has an empty path here
+        path: content for path, content in (mine or files).items() if path and not path.endswith("/")
+    }
 
 
 def _add_other_files(submission: Submission, files: dict[str, bytes]) -> None:

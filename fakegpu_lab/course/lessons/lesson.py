@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -67,6 +68,9 @@ class Lesson(_Strict):
     exercises: tuple[Exercise, ...] = ()
     read_next: tuple[str, ...] = Field(default=(), description="links, or names of lessons")
     budget: Budget = Budget()
+    allow: tuple[Literal["threading"], ...] = Field(
+        default=(), description="what exercises may use although grading reports it elsewhere"
+    )
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:

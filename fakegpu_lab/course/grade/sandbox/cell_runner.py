@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.flags import tampering
+from fakegpu_lab.course.flags import armed, tampering
 from fakegpu_lab.course.flags.source_text import bound_names
 from fakegpu_lab.course.grade.sandbox import sealed_channel
 from fakegpu_lab.course.grade.sandbox.shell import GradingShell, Outputs, Stream, frames, start
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
+_dumps = json.dumps
+"""Kept before the submission runs, which could replace it."""
 PRELOAD = (
     "torch",
     "fakegpu_lab.session",
@@ -42,7 +44,7 @@ PRELOAD = (
     "fakegpu_lab.notebook.gpu_magics",
     "fakegpu_lab.course.lesson_magics",
     "fakegpu_lab.course.expect",
-    "fakegpu_lab.course.checks.checking",
+    "fakegpu_lab.course.checks.observe",
     "fakegpu_lab.course.checks.card",
 )
 """The modules that checks rely on, imported before any code of the submission runs."""
@@ -59,35 +61,38 @@ class _Runner:
         self.outputs = Outputs(settings["limits"]["output_chars"])
         self.shell: GradingShell = start(self.outputs)
         self.running = False
+        from fakegpu_lab import session
         from fakegpu_lab.course import lesson_magics
-        from fakegpu_lab.course.checks import checking, result
+        from fakegpu_lab.course.checks import observe
 
-        self._magics_class, self._result_class, self._run_check = (
-            lesson_magics.CourseMagics,
-            result.Result,
-            checking.run,
-        )
+        self.armed = armed.Armed()
+        self._magics_class, self._gpus = lesson_magics.CourseMagics, session.enabled
+        self._observe, self._observe_tried = observe.observe, observe.tried
         self.magics: Any = None
+        self.tried: dict[str, Any] = {}
         self.bound: dict[str, Any] = {}  # what locked cells imported or defined
 
     def cell(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Run one cell of the notebook."""
-        self.shell.run_cell(job["source"], store_history=job["kind"] == "student")
+        """Run one cell of the notebook; report what exercises' cells in it did."""
+        self.shell.run_cell(job["source"], store_history=job["kind"] in ("student", "given"))
         registered = self.shell.magics_manager.registry.get("CourseMagics")
         if self.magics is None and type(registered) is self._magics_class:
             self.magics = registered
-        if job["kind"] == "locked":
+        known = self.tried
+        self.tried = dict(self.magics.room.attempts) if self.magics is not None else {}
+        new = [one for name, one in self.tried.items() if known.get(name) is not one]
+        if job["kind"] in ("locked", "given"):
             names = bound_names(job["source"], definitions_only=True)
             self.bound |= {name: self.shell.user_ns[name] for name in names if name in self.shell.user_ns}
-        return {}
+        return {"tried": [self._observe_tried(one) for one in new], "gpus": self._gpus()}
 
-    def check(self, job: dict[str, Any]) -> dict[str, Any]:
+    def check(self, job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Run a check, with its hidden parts, on the notebook's names: with plain Python, not IPython's tools.
 
         Imports, functions and classes of locked cells, and builtins that a cell replaced by its own functions, have
-        their original values.
+        their original values. `tell` is called with what is seen, while it is seen.
         """
-        restored = self.pristine.restore()
+        found, restored = self.armed.disarm(), self.pristine.restore()
         notebook = self.shell.user_ns
         names, rebound = dict(notebook), []
         for name, value in self.bound.items():
@@ -99,13 +104,16 @@ class _Runner:
                 del names[name]
                 rebound.append(name)
         before = dict(names)
-        result: dict[str, Any] = {"restored": restored, "rebound": rebound, "has_value": False}
+        result: dict[str, Any] = {"armed": found, "restored": restored, "rebound": rebound, "has_value": False}
         try:
-            value = self._value(job, names)
-            result |= {"has_value": value is not None, "score": _score_of(value)}
-            if type(value) is self._result_class:
-                result["record"] = value.record.model_dump(mode="json")
-            _show(self.shell, value)
+            name = job["exercise"]
+            attempt = self.magics.room.attempts.get(name) if name and self.magics is not None else None
+            self._observe(job["check"], job["canaries"], names, attempt, f"<check {job['id']}>", tell)
+            if not name:
+                value = _value(job, names)
+                result |= {"has_value": value is not None, "score": _score_of(value)}
+                _show(self.shell, value)
+            result["ended"] = True
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -113,27 +121,18 @@ class _Runner:
         for name in bound_names(job["visible"]):
             if name in names and names[name] is not before.get(name):
                 notebook[name] = names[name]
+        result["armed"] += self.armed.disarm()
         result["restored"] += self.pristine.restore()
         return result
 
-    def _value(self, job: dict[str, Any], names: dict[str, Any]) -> object:
-        """The value of a check's last line; for a ``%%check``, its result."""
-        first, _, rest = job["source"].lstrip().partition("\n")
-        file = f"<check {job['id']}>"
-        if first.startswith("%%check"):
-            if self.magics is None:
-                raise RuntimeError("The check needs fakegpu_lab: the notebook's first cell did not load it.")
-            name, room = first.removeprefix("%%check").strip(), self.magics.room
-            about = room.exercise(name)
-            source = "\n" + _without_magics(rest)
-            attempt, points = room.attempts.get(name), about.points if room.lesson else None
-            return self._run_check(
-                source, names, name, attempt, file=file, title=about.title, points=points, hints=len(about.hints)
-            )
-        tree = ast.parse(_without_magics(job["source"]), file)
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        exec(compile(tree, file, "exec"), names)
-        return eval(compile(ast.Expression(last.value), file, "eval"), names) if isinstance(last, ast.Expr) else None
+
+def _value(job: dict[str, Any], names: dict[str, Any]) -> object:
+    """The value of the last line of a check that has no ``%%check``."""
+    file = f"<check {job['id']}>"
+    tree = ast.parse(_without_magics(job["source"]), file)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, file, "exec"), names)
+    return eval(compile(ast.Expression(last.value), file, "eval"), names) if isinstance(last, ast.Expr) else None
 
 
 def _show(shell: GradingShell, value: object) -> None:
@@ -165,13 +164,19 @@ def serve(report: Any, commands: int, settings: dict[str, Any], in_force: list[s
     streams = _capture(settings["folder"])
     source = os.fdopen(commands, "rb", buffering=0)
     jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    results: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
+    results: queue.SimpleQueue[Any] = queue.SimpleQueue()
     notes: queue.SimpleQueue[str] = queue.SimpleQueue()
     runner = _Runner(settings, notes.put)
     sys.path.insert(0, "")  # the notebook's folder, as in a notebook
     shared = (report, source, jobs, results, notes, threading.get_ident(), runner.outputs, in_force, streams)
     _thread.start_new_thread(_controlled, shared)
-    tampering.watch(notes.put, settings["hide"], settings["limits"]["processes"], "no network" not in in_force)
+    tampering.watch(
+        notes.put,
+        settings["hide"],
+        settings["limits"]["processes"],
+        "no network" not in in_force,
+        threads="threading" not in settings["allow"],
+    )
     while True:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         serial, job = None, jobs.get()
@@ -180,17 +185,21 @@ def serve(report: Any, commands: int, settings: dict[str, Any], in_force: list[s
         if serial is None:
             continue  # not a job from the control thread
         try:
-            results.put((serial, _run(runner, job)))
+            results.put((serial, _run(runner, job, results)))
         except KeyboardInterrupt:  # between the cell's end and here
             results.put((serial, {}))
 
 
-def _run(runner: _Runner, job: dict[str, Any]) -> dict[str, Any]:
+def _run(runner: _Runner, job: dict[str, Any], results: queue.SimpleQueue[Any]) -> dict[str, Any]:
     kept = runner.outputs
     sys.stdout, sys.stderr = Stream(kept, "stdout"), Stream(kept, "stderr")
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    put, serial = results.put, job["serial"]
     try:
-        result = runner.check(job) if job["kind"] == "check" else runner.cell(job)
+        if job["kind"] == "check":
+            result = runner.check(job, lambda message: put((serial, _dumps(message))))
+        else:
+            result = runner.cell(job)
     except KeyboardInterrupt as stopped:
         kept.error("KeyboardInterrupt", "", frames(stopped))
         result = {}
@@ -206,7 +215,14 @@ def _run(runner: _Runner, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own_threads() -> int:
-    return sum(tampering.from_cell(getattr(thread, "_target", None)) for thread in threading.enumerate())
+    """How many threads besides the main one run code of the notebook."""
+    main, count = threading.main_thread().ident, 0
+    for number, frame in sys._current_frames().items():
+        at: FrameType | None = frame if number != main else None
+        while at is not None and tampering.trusted(at.f_code):
+            at = at.f_back
+        count += at is not None
+    return count
 
 
 def _controlled(*arguments: Any) -> None:
@@ -221,7 +237,7 @@ def _control(
     report: Any,
     source: Any,
     jobs: queue.SimpleQueue[dict[str, Any]],
-    results: queue.SimpleQueue[tuple[int, dict[str, Any]]],
+    results: queue.SimpleQueue[Any],
     notes: queue.SimpleQueue[str],
     main: int,
     outputs: Outputs,
@@ -243,7 +259,7 @@ def _control(
         received += 1
         jobs.put(job | {"serial": received})
         flags: set[str] = set()
-        result: dict[str, Any] | None = None
+        result: Any = None
         while True:
             try:
                 serial, result = results.get(timeout=0.02)
@@ -251,12 +267,16 @@ def _control(
                 serial, result = 0, None
             except (TypeError, ValueError):
                 serial, result = 0, {}
+            if serial == received and type(result) is str:
+                report.write(seal(key, b"up", sent, {"told": result, "flags": []}))
+                sent, result = sent + 1, None
+                continue
             while not notes.empty():
                 flags.add(str(notes.get())[:500])
                 report.write(seal(key, b"up", sent, {"flags": sorted(flags)}))
                 sent += 1
             if result is not None:
-                if serial == received and _idle(current, main):
+                if serial == received and type(result) is dict and _idle(current, main):
                     break
                 flags.add("sent a result while its own code was still running")
         _drain(streams, outputs)

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from fakegpu_lab.course.grade.sandbox import sealed_channel
+from fakegpu_lab.course.grade.sandbox import measures, sealed_channel
 from fakegpu_lab.course.grade.sandbox.limits import MIB
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import Self
 
     from fakegpu_lab.course.grade.sandbox.limits import Limits
@@ -33,6 +35,8 @@ GRACE_SECONDS = 3.0
 """How long a cell may go on after Ctrl-C."""
 CLOCK = 3.0
 """Seconds of wall-clock time allowed for each second of processor time."""
+TOLD_BYTES = 256 * MIB
+"""The most that one check may report of what it saw."""
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "SYSTEMROOT", "VIRTUAL_ENV", "COVERAGE_PROCESS_START")
 
 
@@ -75,6 +79,8 @@ class Sandbox:
         Files and folders that it must not see.
     name
         The folder's name.
+    allow
+        What the lesson lets exercises use that is reported otherwise: ``"threading"``.
     namespaces
         Whether to confine it by Linux namespaces where they are available.
     """
@@ -86,6 +92,7 @@ class Sandbox:
         hide: list[str],
         *,
         name: str = "submission",
+        allow: Sequence[str] = (),
         namespaces: bool = True,
     ) -> None:
         self.limits = limits
@@ -103,6 +110,7 @@ class Sandbox:
             "folder": str(self.folder),
             "hide": _hideable(hide, self.folder),
             "namespaces": namespaces,
+            "allow": list(allow),
             "path": [path for path in sys.path if path and Path(path).is_absolute()],
             "limits": limits.model_dump(),
         }
@@ -165,6 +173,7 @@ class Sandbox:
         """
         number = self._numbers["down"]
         self._numbers["down"] += 1
+        told: list[str] = []
         began, used = time.monotonic(), self._processor_seconds()
         try:
             self._send_raw(sealed_channel.seal(self._key, b"down", number, job))
@@ -180,6 +189,11 @@ class Sandbox:
                 self.flags |= set(message["flags"])
                 if "cell" in message:
                     break
+                if "told" in message:
+                    told.append(message["told"])
+                    if sum(map(len, told)) > TOLD_BYTES:
+                        self._kill()
+                        raise EndedError("output", "a check saw more than can be reported")
                 continue
             self._enforce_limits()
             now = time.monotonic()
@@ -192,6 +206,7 @@ class Sandbox:
                 self._kill()
                 raise EndedError("timeout", f"a cell ran for more than {self.limits.cell_seconds:g} s and did not stop")
         message["interrupted"] = interrupted is not None
+        message["told"] = [json.loads(text) for text in told]
         if message["over"]:
             self._kill()
             raise EndedError("output", f"it printed more than {self.limits.output_chars:,} characters")
@@ -201,7 +216,7 @@ class Sandbox:
     def _enforce_limits(self) -> None:
         """End the process if it and its children exceed a limit."""
         tree = self._tree()
-        memory = _memory(tree, self.limits.memory_bytes)
+        memory = measures.memory(tree, self.limits.memory_bytes)
         self.peak_bytes = max(self.peak_bytes, memory)
         self.processor_seconds = max(self.processor_seconds, self._processor_seconds())
         exceeded = None
@@ -215,7 +230,7 @@ class Sandbox:
             exceeded = ("timeout", f"the notebook ran for more than {self.limits.total_seconds:g} s")
         elif time.monotonic() - self._disk_seen > 0.5:
             self._disk_seen = time.monotonic()
-            if _size(self.folder, self.limits.folder_bytes) > self.limits.folder_bytes:
+            if measures.size(self.folder, self.limits.folder_bytes) > self.limits.folder_bytes:
                 exceeded = ("disk", f"it wrote more than {self.limits.folder_bytes / MIB:.0f} MiB of files")
         if exceeded is not None:
             self._kill()
@@ -289,7 +304,7 @@ class Sandbox:
 
     def _read(self) -> None:
         """Read the pipe in a thread, because pipes have no timeouts on Windows."""
-        longest = 8 * self.limits.output_chars + (1 << 20)
+        longest = 8 * self.limits.output_chars + TOLD_BYTES
         pipe = self._process.stdout
         with contextlib.suppress(OSError, ValueError):
             while pipe is not None and (line := pipe.readline(longest)):
@@ -302,38 +317,9 @@ class Sandbox:
         self._process.stdin.flush()
 
 
-def _memory(tree: list[psutil.Process], enough: int) -> int:
-    """Bytes that processes hold. Above `enough`, memory that forked ones share counts once, if the system knows it."""
-    held = proportional = 0
-    for process in tree:
-        with contextlib.suppress(psutil.Error):
-            held += process.memory_info().rss
-    if held <= enough or len(tree) == 1:
-        return held
-    for process in tree:
-        with contextlib.suppress(psutil.Error):
-            full = process.memory_full_info()
-            proportional += getattr(full, "pss", full.uss)
-    return proportional
-
-
 def _hideable(hide: list[str], folder: Path) -> list[str]:
     """The paths in `hide` that exist and do not contain Python itself."""
     needed = [folder, *(Path(path).resolve() for path in (sys.prefix, sys.base_prefix, sys.executable))]
     needed += [Path(path).resolve() for path in sys.path if path and Path(path).is_absolute()]
     found = {Path(path).resolve() for path in hide}
     return sorted(str(p) for p in found if p.exists() and not any(n == p or p in n.parents for n in needed))
-
-
-def _size(folder: Path, enough: int) -> int:
-    """Bytes of all files in `folder`; counting stops above `enough`."""
-    total, stack = 0, [str(folder)]
-    while stack and total <= enough:
-        with contextlib.suppress(OSError), os.scandir(stack.pop()) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
-                        stack.append(entry.path)
-                    else:
-                        total += entry.stat(follow_symlinks=False).st_size
-    return total

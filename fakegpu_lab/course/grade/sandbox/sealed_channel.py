@@ -1,7 +1,7 @@
 """Sealed messages between grader and submission: code that finds the pipe can neither read nor forge them.
 
-Both ends have the key before the submission's code runs. A message is a line: its text, encrypted with a keystream of
-SHA-256, and an HMAC over text and number. That is enough against code that runs for minutes in the same process and
+Both ends have the key before the submission's code runs. A message is a line: its text and an HMAC over text and number.
+What goes down, to the submission, has hidden tests in it, and is encrypted with a keystream of SHA-256. That is enough against code that runs for minutes in the same process and
 does not have the key; it is not meant to keep secrets for longer.
 """
 
@@ -12,6 +12,9 @@ import hashlib
 import hmac
 import json
 from typing import Any
+
+_dumps, _loads = json.dumps, json.loads
+"""Kept before the submission runs, which could replace them."""
 
 
 def _keystream(key: bytes, direction: bytes, number: int, length: int) -> bytes:
@@ -26,8 +29,8 @@ def _xor(text: bytes, stream: bytes) -> bytes:
 
 def seal(key: bytes, direction: bytes, number: int, message: dict[str, Any]) -> bytes:
     """Return `message` as a line, the `number`-th in its `direction`."""
-    text = json.dumps(message).encode()
-    secret = _xor(text, _keystream(key, direction, number, len(text)))
+    text = _dumps(message).encode()
+    secret = _xor(text, _keystream(key, direction, number, len(text))) if direction == b"down" else text
     mac = hmac.new(key, direction + number.to_bytes(8, "big") + secret, "sha256").digest()
     return base64.b64encode(mac + secret) + b"\n"
 
@@ -42,5 +45,6 @@ def unseal(key: bytes, direction: bytes, number: int, line: bytes) -> dict[str, 
     expected = hmac.new(key, direction + number.to_bytes(8, "big") + secret, "sha256").digest()
     if not hmac.compare_digest(mac, expected):
         return None
-    message: dict[str, Any] = json.loads(_xor(secret, _keystream(key, direction, number, len(secret))))
+    text = _xor(secret, _keystream(key, direction, number, len(secret))) if direction == b"down" else secret
+    message: dict[str, Any] = _loads(text)
     return message

@@ -1,0 +1,89 @@
+"""The submission's side of a check: runs its statements, and reports what each expectation sees, as it sees it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.course.checks import checking
+from fakegpu_lab.course.expect.codec import encode
+from fakegpu_lab.course.expect.outcome import RunningCheck
+from fakegpu_lab.course.expect.seen import RECORDS, SeenTrace, trace
+from fakegpu_lab.recording_views.labels import place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from fakegpu_lab.course.checks.checking import Part
+    from fakegpu_lab.course.expect.attempt import Attempt
+
+MOST_LINES = 1000
+"""Lines of one recording whose text is reported."""
+
+
+def observe(
+    source: str,
+    canaries: dict[str, str],
+    names: dict[str, Any],
+    attempt: Attempt | None,
+    file: str,
+    tell: Callable[[dict[str, Any]], None],
+) -> None:
+    """Run a check's statements, with canaries among them, and report what is seen.
+
+    Parameters
+    ----------
+    canaries
+        Further statements, by their places in the whole.
+    tell
+        Called with each message, in order.
+    """
+    import torch
+
+    numbers = itertools.count()
+
+    def say(message: dict[str, Any]) -> None:
+        tell({"n": next(numbers), **message})
+
+    def observed(name: str, data: dict[str, Any]) -> None:
+        call = check.expect_call()
+        at = [call.lineno, call.col_offset] if call is not None else None
+        lines = {line: place(line) for one in data.values() for line in _lines(one)}
+        say({"saw": name, "at": at, "data": {key: encode(one) for key, one in data.items()}, "places": lines})
+
+    parts: list[Part] = checking.parts(source)
+    for at, text in sorted((int(at), text) for at, text in canaries.items()):
+        (canary,) = checking.parts(text)
+        parts.insert(at, checking.Part(canary.statement, 0.0, hidden=False, expects=True, names={"torch": torch}))
+    check = RunningCheck(attempt, file, observed=observed)
+    with checking.running(check) as stderr:
+        for number, part in enumerate(parts):
+            say({"part": number})
+            for one in checking.run_part(part, check, names):
+                if not one.met and one in check.crashed:
+                    texts = {"what": one.what, "found": one.found, "line": one.line, "hint": one.hint}
+                    say({"crashed": texts, "places": {one.line: place(one.line)} if one.line else {}})
+    say({"end": True, "stderr": stderr.getvalue()[:2000]})
+
+
+def tried(attempt: Attempt) -> dict[str, Any]:
+    """What is reported of an exercise's cell when it has ended."""
+    recording = trace(attempt.trace) if attempt.trace is not None else None
+    label = place(f"{attempt.name}:1").label.rpartition(" line ")[0] if attempt.name else ""
+    told = {"exercise": attempt.exercise, "name": attempt.name, "label": label, "error": attempt.error}
+    lines = {line: place(line) for line in _lines(recording)}
+    return {**told, "unsolved": attempt.unsolved, "trace": encode(recording), "places": lines}
+
+
+def _lines(one: Any) -> Iterable[str]:
+    """The different lines of a recording's records."""
+    if not isinstance(one, SeenTrace) or one.of_attempt:
+        return ()
+    found = {
+        str(line): None
+        for kind in RECORDS
+        for record in getattr(one, kind)
+        for line in (getattr(record, "line", ""), getattr(record, "first_line", ""), getattr(record, "second_line", ""))
+        if line
+    }
+    return itertools.islice(found, MOST_LINES)

@@ -1,0 +1,189 @@
+"""What a check sees of a value is plain data, and the same after it was sent."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, OrderedDict
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakegpu_lab.course.expect.codec import decode, encode
+from fakegpu_lab.course.expect.describe import value as described
+from fakegpu_lab.course.expect.seen import Opaque, SeenGroup, SeenTensor, comparable, named, places, seen
+
+
+def sent(thing: Any) -> Any:
+    return decode(json.loads(json.dumps(encode(seen(thing)))))
+
+
+PLAIN = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary()
+    | st.complex_numbers(allow_nan=False)
+)
+
+
+@given(st.recursive(PLAIN, lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner)))
+def test_plain_values_arrive_as_they_were(thing: Any) -> None:
+    assert sent(thing) == thing
+    assert type(sent(thing)) is type(thing)
+
+
+def test_odd_numbers_arrive() -> None:
+    assert math.isnan(sent(float("nan")))
+    assert sent([math.inf, -math.inf, 2**80, -(2**70), ...]) == [math.inf, -math.inf, 2**80, -(2**70), ...]
+    assert sent({1, 2, (3, "x")}) == {1, 2, (3, "x")}
+
+
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 4), (2, 3)])
+def test_tensors_arrive_bit_for_bit(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    tensor = (torch.arange(math.prod(shape), dtype=torch.float32).reshape(shape) - 1).to(dtype)
+    got = sent(tensor)
+    assert (got.shape, got.dtype, got.device, got.requires_grad, got.grad) == (shape, str(dtype), "cpu", False, "")
+    assert got.values is not None
+    assert torch.equal(got.values, tensor)
+    assert got.values.dtype == dtype
+
+
+def test_of_a_tensor_where_it_is_and_its_gradient(gpus: None) -> None:
+    weight = torch.ones(2, device="cuda:1", requires_grad=True)
+    (weight * 2).sum().backward()
+    got = sent(weight)
+    assert (got.device, got.requires_grad, got.grad) == ("cuda:1", True, "cuda:1")
+    assert places(weight).values is None
+    assert sent(torch.ones(2, 3).T[1:]).values.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+def test_what_a_subclass_says_of_itself_is_not_believed() -> None:
+    class Liar(list):  # type: ignore[type-arg]
+        def __iter__(self) -> Any:
+            return iter([9])
+
+        def __len__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    class Text(str):
+        __slots__ = ()
+
+    class Pair(NamedTuple):
+        x: int
+        y: int
+
+    assert seen(Liar([1, 2])) == [1, 2]
+    assert seen(Pair(1, 2)) == (1, 2)
+    assert isinstance(seen(Text("x")), Opaque)
+    assert seen(Text("x")).own
+    assert seen(OrderedDict(a=1)) == {"a": 1}
+    assert seen(Counter("aab")) == {"a": 2, "b": 1}
+    assert seen(np.float64(2.5)) == 2.5
+    assert type(seen(np.int32(2))) is int
+    assert type(seen(np.bool_(True))) is bool
+    assert seen(range(3)) == [0, 1, 2]
+
+    class Number(IntEnum):
+        ONE = 1
+
+    assert isinstance(seen(Number.ONE), Opaque)
+
+
+def test_a_module_s_tensors_are_read_from_its_tables() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.Linear(2, 3)
+            self.register_buffer("scale", torch.ones(1))
+            self.again = self.inner
+
+        def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
+            return iter(())
+
+    got = sent(Model())
+    assert isinstance(got, SeenGroup)
+    assert (got.kind, got.name) == ("module", "Model")
+    assert [name for name, _ in got.tensors] == ["inner.weight", "inner.bias", "scale"]
+
+
+def test_arrays_types_and_other_objects() -> None:
+    array = sent(np.ones((2, 3), dtype="float32"))
+    assert isinstance(array, SeenTensor)
+    assert (array.shape, array.is_tensor) == ((2, 3), False)
+    assert sent(torch.float32) == sent(torch.float32) != sent(torch.float64)
+    assert sent(torch.device("cuda:0")) == sent(torch.device("cuda", 0)) != sent(torch.device("cpu"))
+    assert named(np.ndarray).names[0] == "numpy.ndarray"
+    assert named(type("Mine", (), {})).names[0].endswith("*")
+    assert named(int).names == ("builtins.int", "builtins.object")
+    assert named(bool).name == "bool"
+    with pytest.raises(TypeError, match="not plain data"):
+        encode(object())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [],
+        ["unknown", 1],
+        ["int", "x"],
+        ["tensor"],
+        ["tensor", [2], "torch.float32", "cpu", False, "", True, "AA=="],
+        ["tensor", [1], "torch.os", "cpu", False, "", True, "AAAA"],
+        {"a": 1},
+        ["trace", {}, [], 1.0],
+        ["list", 3],
+        [["list", []]],
+    ],
+)
+def test_anything_else_is_refused(data: Any) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        decode(data)
+
+
+def test_words_for_what_was_seen() -> None:
+    assert described(seen([1, "a", (2.5,), {"k": None}])) == "[1, 'a', (2.5,), {'k': None}]"
+    assert described(seen(torch.ones(2))) == "[1.0, 1.0] (a tensor of shape (2,), float32, on cpu)"
+    assert described(seen(torch.ones(9))) == "a tensor of shape (9,), float32, on cpu"
+    assert described(seen(torch.float32)) == "torch.float32"
+    assert described(seen("x" * 200)).endswith("…")
+    assert len(described(seen("x" * 200))) == 120
+
+
+def test_what_is_compared_must_not_answer_for_itself() -> None:
+    class Own:
+        def __lt__(self, other: object) -> bool:
+            return True
+
+    class Plain:
+        pass
+
+    for fine in (1, "a", [1], torch.ones(1), np.ones(1), Plain(), None, 2.5, {"a": 1}):
+        assert comparable(fine) is fine
+    with pytest.raises(TypeError, match="Own has a __lt__ of its own"):
+        comparable(Own())
