@@ -52,13 +52,16 @@ class Trace:
         self._recorder.began_ns = here.host.now
         for device in self.machine.devices:
             self._recorder.peaks[device.index] = device.allocator.allocated_bytes
+            self._recorder.begin_with(device.index, device.allocator.in_use())
         recording.start(self.machine, self._recorder)
         return self
 
     @interrupts.whole
     def __exit__(self, *exception: object) -> None:
+        from fakegpu_lab.driver.memory_report import categories
         from fakegpu_lab.driver.recorder import recording
 
+        self._recorder.categories = categories.of_models(self.machine, *recording.seen())
         recording.stop(self.machine, self._recorder)
         self._ended = here.host.now
         self._recorder.finish(self._ended)
@@ -82,6 +85,11 @@ class Trace:
     def allocations(self) -> list[Allocation]:
         """Every block of device memory that was allocated while recording."""
         return self._recorder.allocations
+
+    @property
+    def held_before(self) -> list[Allocation]:
+        """What tensors held when the recording began, as allocations that begin with it."""
+        return self._recorder.held_before
 
     @property
     def waits(self) -> list[Wait]:

@@ -277,7 +277,7 @@ def _lay_out(
                     "zeroline": False}
         )  # fmt: skip
         drawn.add_annotation(
-            text="memory held by tensors, as the host takes and frees it", xref="paper", yref="paper", x=0.005,
+            text="memory held by tensors, as the kernels above take and free it", xref="paper", yref="paper", x=0.005,
             y=_MEMORY_PX / plot_px,
             xanchor="left", yanchor="bottom", showarrow=False, font={"size": 12},
         )  # fmt: skip
