@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.formatting.table import Table
 from fakegpu_lab.formatting.units import duration, size
-from fakegpu_lab.hardware.memory_categories import NAMES, spoken
+from fakegpu_lab.hardware.memory_categories import COLOURS, NAMES, spoken
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.snapshot import DeviceSnapshot, Snapshot
-
-# Okabe and Ito's colours, as in panel.css.
-COLOURS = dict(zip(NAMES, ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#9a9a9a"), strict=True))
 
 
 def table(snapshot: Snapshot, note: str = "") -> Table:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -133,3 +134,87 @@ def test_it_is_json_with_a_schema() -> None:
     assert Allocations.model_validate_json(found.model_dump_json()) == found
     described = Allocations.model_json_schema()["$defs"]["Tensor"]["properties"]
     assert described["category"]["description"]
+
+
+def test_the_table_says_what_made_the_peak() -> None:
+    trace = train()
+    table = trace.at_peak(top=3)
+    assert table.title.startswith("Peak of cuda:0: ")
+    assert "in backward" in table.title
+    first = dict(zip(table.headers, table.rows[0], strict=True))
+    assert first["what for"] == "activations"
+    assert first["tensors"] == "4"
+    assert first["shape"] == "2048×1024 float32"
+    assert "return x + self.down" in first["line"]
+    assert len(table.rows) == 4
+    assert table.rows[-1][3] == "others"
+    with pytest.raises(lab.FakeGpuError, match="no device 7"):
+        trace.at_peak(7)
+
+
+def outlines(figure: Any) -> list[Any]:
+    return [trace for trace in figure.data if trace.type == "scatter" and trace.fill == "toself"]
+
+
+def test_in_the_figure_bands_lie_on_each_other_up_to_the_peak() -> None:
+    trace = train()
+    found, figure = trace.memory(), trace.memory_figure()
+    for step in (found.peak_step, found.steps):
+        covered = sorted(
+            (low, high) for band in outlines(figure) if (edges := at(band, step)) is not None for low, high in [edges]
+        )
+        assert covered[0][0] == 0
+        assert all(one[1] == after[0] for one, after in itertools.pairwise(covered))
+        assert covered[-1][1] == found.heights[step]
+    assert max(max(band.y) for band in outlines(figure)) == found.peak
+
+
+def at(band: Any, step: int) -> tuple[int, int] | None:
+    """The lower and the upper edge of a band at a step."""
+    half = len(band.x) // 2
+    for start, end, top, bottom in zip(
+        band.x[:half:2], band.x[1:half:2], band.y[:half:2], list(reversed(band.y[half:]))[::2], strict=True
+    ):
+        if start <= step < end:
+            return bottom, top
+    return None
+
+
+def test_a_band_says_size_shape_line_and_what_it_is_for() -> None:
+    text = next(band.text for band in outlines(train(steps=1).memory_figure()) if "aten::gelu" in band.text)
+    lines = text.split("<br>")
+    assert lines[0] == "<b>8.00 MiB</b>, 2048×1024 float32"
+    assert "return x + self.down" in lines[1], "the user's line first"
+    assert lines[2].startswith("called from ")
+    assert "activations, made in forward by aten::gelu of Block" in lines
+
+
+def test_two_recordings_are_drawn_to_one_scale() -> None:
+    plain, frugal = train(), train(checkpointed=True)
+    figure = plain.memory_figure(against=frugal, labels=("plain", "checkpointed"))
+    assert figure.layout.yaxis.range == figure.layout.yaxis3.range
+    assert figure.layout.xaxis.title.text == "plain"
+    assert figure.layout.xaxis2.title.text == "checkpointed"
+    peaks = [trace.text[1] for trace in figure.data if trace.name == "peak"]
+    assert len(set(peaks)) == 2
+
+
+def test_a_long_recording_has_a_figure_of_bounded_size_with_its_peak() -> None:
+    a = torch.zeros(64, device="cuda")
+    with lab.record() as trace:
+        for _ in range(3000):
+            a + 1
+        high = torch.zeros(2**20, device="cuda")
+        del high
+        for _ in range(3000):
+            a + 1
+    figure = trace.memory_figure()
+    assert max(max(band.y) for band in outlines(figure)) == trace.peak_memory()
+    assert len(figure.to_json()) < 2_000_000
+
+
+def test_an_empty_recording_has_a_figure_of_its_allocations() -> None:
+    with lab.record() as trace:
+        pass
+    assert trace.memory_figure().data is not None
+    assert "held most at the beginning: 0" in trace.at_peak().title

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.formatting.table import Table
 from fakegpu_lab.formatting.units import several, size
-from fakegpu_lab.hardware.memory_categories import NAMES, spoken
+from fakegpu_lab.hardware.memory_categories import COLOURS, NAMES, spoken
 from fakegpu_lab.notebook.out_of_memory.remedies import Remedy, remedies
-from fakegpu_lab.notebook.static_panel import COLOURS
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
