@@ -6,7 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.formatting.table import Table
-from fakegpu_lab.formatting.units import duration, size
+from fakegpu_lab.formatting.units import capacity, duration, size
 from fakegpu_lab.hardware.memory_categories import COLOURS, NAMES, spoken
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def table(snapshot: Snapshot, note: str = "") -> Table:
         [
             f"cuda:{device.index}",
             device.name,
-            size(device.memory.total),
+            capacity(device.memory.total),
             size(device.memory.allocated),
             *(size(_bytes(device, name)) for name in used),
             size(device.memory.reserved),
@@ -58,7 +58,7 @@ def _bar(device: DeviceSnapshot) -> str:
     memory = device.memory
     zoomed = memory.peak_reserved * 10 < memory.total
     scale = max(memory.peak_reserved, 1) if zoomed else memory.total
-    label = f"cuda:{device.index} {device.name}: {size(memory.allocated)} allocated of {size(memory.total)}"
+    label = f"cuda:{device.index} {device.name}: {size(memory.allocated)} allocated of {capacity(memory.total)}"
     label += f" (the bar ends at {size(scale)})" if zoomed else ""
     parts = [
         f'<div title="{spoken(name)}: {held:,} bytes" style="width: {100 * held / scale:.3f}%; '

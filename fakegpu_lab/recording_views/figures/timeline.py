@@ -48,7 +48,7 @@ _EDGED = 120
 """Bars wider than the figure's width divided by this have an edge, which separates neighbours."""
 
 _LANE_PX, _LINE_PX, _AXIS_PX, _GAP_PX = 34, 19, 54, 24
-_MEMORY_PX, _SMALL_PX = 130, 64
+_MEMORY_PX, _SMALL_PX = 130, 72
 """The height of a memory curve: of one alone, of one among several."""
 
 SHADED = 200
@@ -106,7 +106,7 @@ class _Strips:
     @property
     def top(self) -> float:
         """The upper end of the strips' axes: room for the names of the phases and the peak."""
-        return self.most * (1.4 if self.strip_px == _MEMORY_PX else 1.9)
+        return self.most * (1.45 if self.strip_px == _MEMORY_PX else 2.1)
 
     def domain(self, number: int) -> list[float]:
         """The part of the figure's height that a strip has."""
