@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Machine
     from fakegpu_lab.hardware.time.happens_before import Race
     from fakegpu_lab.hardware.time.records import Allocation, Collective, HostWork, Kernel, Total, Transfer, Wait
+    from fakegpu_lab.recording_views.allocations import Allocations
 
 
 class Trace:
@@ -52,13 +53,16 @@ class Trace:
         self._recorder.began_ns = here.host.now
         for device in self.machine.devices:
             self._recorder.peaks[device.index] = device.allocator.allocated_bytes
+            self._recorder.begin_with(device.index, device.allocator.in_use())
         recording.start(self.machine, self._recorder)
         return self
 
     @interrupts.whole
     def __exit__(self, *exception: object) -> None:
+        from fakegpu_lab.driver.memory_report import categories
         from fakegpu_lab.driver.recorder import recording
 
+        self._recorder.categories = categories.of_models(self.machine, *recording.seen())
         recording.stop(self.machine, self._recorder)
         self._ended = here.host.now
         self._recorder.finish(self._ended)
@@ -82,6 +86,11 @@ class Trace:
     def allocations(self) -> list[Allocation]:
         """Every block of device memory that was allocated while recording."""
         return self._recorder.allocations
+
+    @property
+    def held_before(self) -> list[Allocation]:
+        """What tensors held when the recording began, as allocations that begin with it."""
+        return self._recorder.held_before
 
     @property
     def waits(self) -> list[Wait]:
@@ -197,17 +206,61 @@ class Trace:
         start, end
             Draw only this part: seconds since the recording began, as the figure's axis shows.
         theme
-            ``"light"`` or ``"dark"``; by default as plotly's default template.
+            ``"light"`` or ``"dark"``; by default JupyterLab's own colours, and elsewhere plotly's default template.
 
         Returns
         -------
         plotly.graph_objects.Figure
         """
-        from fakegpu_lab.recording_views import figure
+        from fakegpu_lab.recording_views.figures import timeline
 
         if device is not None:
             self._check(device)
-        return figure.figure(self, self.described(), device, start, end, theme)
+        return timeline.figure(self, self.described(), device, start, end, theme)
+
+    def memory_figure(
+        self,
+        device: int = 0,
+        against: Trace | None = None,
+        labels: tuple[str, str] = ("this recording", "the other"),
+        theme: str | None = None,
+    ) -> Any:
+        """Draw the allocations: every tensor a band over the sequence of allocations and frees, with its line.
+
+        Parameters
+        ----------
+        device
+            Whose memory.
+        against
+            Another recording, drawn beside this one to the same scale.
+        labels
+            What the two are called.
+        theme
+            ``"light"`` or ``"dark"``; by default JupyterLab's own colours, and elsewhere plotly's default template.
+
+        Returns
+        -------
+        plotly.graph_objects.Figure
+        """
+        from fakegpu_lab.recording_views.figures import allocations
+
+        views = {labels[0]: self.memory(device)}
+        if against is not None:
+            views[labels[1]] = against.memory(device)
+        return allocations.figure(views, theme)
+
+    def memory(self, device: int = 0) -> Allocations:
+        """The allocations of a device as plain records, for pictures and tables of your own."""
+        from fakegpu_lab.recording_views.allocations import allocations
+
+        self._check(device)
+        return allocations(self, device)
+
+    def at_peak(self, device: int = 0, top: int | None = 10) -> Table:
+        """What made the peak: the tensors that were held then, alike ones together, with the lines that made them."""
+        from fakegpu_lab.recording_views import peak
+
+        return peak.table(self.memory(device), top)
 
     def to_chrome_trace(self, path: str | Path) -> Path:
         """Write a file that Perfetto (https://ui.perfetto.dev) and chrome://tracing open, and return its path.
@@ -231,23 +284,11 @@ class Trace:
             parts.append(f"the host waited {duration(waited)}")
         return "; ".join(parts)
 
-    def _counted(self) -> str:
-        """The number of records of each kind; dropped ones count too, except collectives."""
-        copies = sum(total.count for (_, name), total in self.totals.items() if name.startswith("Memcpy"))
-        parts = len(self.collectives) + self.dropped["collectives"]
-        together = len({(part.group, part.number, part.joined_ns) for part in self.collectives})
-        kernels = sum(total.count for total in self.totals.values()) - copies - parts
-        blocks = len(self.allocations) + self.dropped["allocations"]
-        counts: tuple[tuple[int, str], ...] = ((kernels, "kernel"), (copies, "transfer"), (blocks, "allocation"))
-        if parts:
-            counts = (*counts[:2], (together, "collective"), counts[2])
-        text = ", ".join(several(number, what) for number, what in counts)
-        lost = sum(self.dropped.values())
-        return f"{text}; no details of {lost:,} of them" if lost else text
-
     def __repr__(self) -> str:
+        from fakegpu_lab.recording_views import tables
+
         races = f", {several(len(self.races), 'race')}: see trace.races" if self.races else ""
-        return f"<Trace of {self.elapsed * 1e3:.3f} ms: {self._counted()}{races}>"
+        return f"<Trace of {self.elapsed * 1e3:.3f} ms: {tables.counted(self)}{races}>"
 
     def _repr_html_(self) -> str:
         hint = (

@@ -225,6 +225,10 @@ def test_a_wait_stream_left_out_is_a_race_that_names_both_lines(a100: Any) -> No
     assert lines_of(trace.races[0]) == ('x = torch.ones(1000, device="cuda")', "y = x * 2")
     assert lines_of(trace.races[1]) == ("y = x * 2", "z = y + 1")
     assert "nothing orders the two" in str(trace.races[0])
+    number = trace.races[0].first_line.rpartition(":")[2]
+    assert f"(tests/test_trace.py:{number}, " in str(trace.races[0]) or f"(test_trace.py:{number}, " in str(
+        trace.races[0]
+    )
     assert "races" in repr(trace)
 
 

@@ -17,6 +17,16 @@ def size(nbytes: int) -> str:
     return _three_figures(nbytes, ("B", "KiB", "MiB", "GiB", "TiB"), 1024, 1000)
 
 
+def capacity(nbytes: int) -> str:
+    """Write the memory of a card, or of several: with two decimals, as torch's out-of-memory message has it.
+
+    >>> capacity(85_094_039_552), capacity(2 * 85_094_039_552), capacity(2**30)
+    ('79.25 GiB', '158.50 GiB', '1.00 GiB')
+    """
+    unit, scale = ("GiB", 2**30) if nbytes >= 2**30 else ("MiB", 2**20)
+    return f"{nbytes / scale:.2f} {unit}"
+
+
 def duration(ns: float) -> str:
     """Write a time with three significant figures.
 

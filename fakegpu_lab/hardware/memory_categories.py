@@ -37,6 +37,11 @@ class Categories(BaseModel):
 NAMES: Final = tuple(Categories.model_fields)
 """In the order in which everything shows them: first what stays allocated, so that the bottom of a figure is calm."""
 
+COLOURS: Final = dict(
+    zip(NAMES, ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#9a9a9a"), strict=True)
+)
+"""Okabe and Ito's colours, as in panel.css."""
+
 
 def spoken(name: str) -> str:
     """A category's name in a sentence.

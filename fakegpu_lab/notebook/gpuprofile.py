@@ -12,6 +12,7 @@ from IPython.display import display
 from fakegpu_lab import trace
 from fakegpu_lab.formatting.units import duration
 from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.recording_views.labels import place
 from fakegpu_lab.recording_views.tables import line_sums
 from fakegpu_lab.user_code import cell_code, magic_line
@@ -49,6 +50,8 @@ class GpuProfileMagics(Magics):
             raise UsageError(str(error)) from None
         parsed = cell_code.parse(self.shell, cell)
         names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
+        for device in recording.machine.devices:  # what earlier cells launched is not this cell's
+            here.host.wait(device.end)
         try:
             with recording:
                 return cell_code.run(self.shell, parsed, names)
@@ -77,7 +80,7 @@ class GpuProfileMagics(Magics):
         try:
             import nbformat  # noqa: F401 - plotly shows nothing without it
 
-            display(recording.figure())
+            display(recording.figure().without_title())
         except (FakeGpuError, ImportError):
             print(recording.summary(top=10))
             print("(pip install plotly nbformat draws a timeline here.)")

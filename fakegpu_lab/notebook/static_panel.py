@@ -6,14 +6,11 @@ import html
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.formatting.table import Table
-from fakegpu_lab.formatting.units import duration, size
-from fakegpu_lab.hardware.memory_categories import NAMES, spoken
+from fakegpu_lab.formatting.units import capacity, duration, size
+from fakegpu_lab.hardware.memory_categories import COLOURS, NAMES, spoken
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.snapshot import DeviceSnapshot, Snapshot
-
-# Okabe and Ito's colours, as in panel.css.
-COLOURS = dict(zip(NAMES, ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#9a9a9a"), strict=True))
 
 
 def table(snapshot: Snapshot, note: str = "") -> Table:
@@ -25,7 +22,7 @@ def table(snapshot: Snapshot, note: str = "") -> Table:
         [
             f"cuda:{device.index}",
             device.name,
-            size(device.memory.total),
+            capacity(device.memory.total),
             size(device.memory.allocated),
             *(size(_bytes(device, name)) for name in used),
             size(device.memory.reserved),
@@ -61,7 +58,7 @@ def _bar(device: DeviceSnapshot) -> str:
     memory = device.memory
     zoomed = memory.peak_reserved * 10 < memory.total
     scale = max(memory.peak_reserved, 1) if zoomed else memory.total
-    label = f"cuda:{device.index} {device.name}: {size(memory.allocated)} allocated of {size(memory.total)}"
+    label = f"cuda:{device.index} {device.name}: {size(memory.allocated)} allocated of {capacity(memory.total)}"
     label += f" (the bar ends at {size(scale)})" if zoomed else ""
     parts = [
         f'<div title="{spoken(name)}: {held:,} bytes" style="width: {100 * held / scale:.3f}%; '

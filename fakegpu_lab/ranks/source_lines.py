@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fakegpu_lab.driver.recorder.recording import is_users
+from fakegpu_lab.driver.recorder.user_frames import is_users
 
 
 def user_line() -> str:

@@ -41,6 +41,9 @@ class Recorded(Protocol):
     def allocations(self) -> Sequence[Allocation]: ...
 
     @property
+    def held_before(self) -> Sequence[Allocation]: ...
+
+    @property
     def waits(self) -> Sequence[Wait]: ...
 
     @property

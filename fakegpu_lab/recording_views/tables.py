@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.formatting.table import Table
-from fakegpu_lab.formatting.units import amount, duration, percent, rate, size
+from fakegpu_lab.formatting.units import amount, duration, percent, rate, several, size
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time.records import Kernel, Total
 from fakegpu_lab.recording_views.labels import place
@@ -159,3 +159,18 @@ def _check_top(top: int | None) -> None:
 
 def _listed(names: list[str]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def counted(recorded: Recorded) -> str:
+    """The number of records of each kind; dropped ones count too, except collectives."""
+    copies = sum(total.count for (_, name), total in recorded.totals.items() if name.startswith("Memcpy"))
+    parts = len(recorded.collectives) + recorded.dropped["collectives"]
+    together = len({(part.group, part.number, part.joined_ns) for part in recorded.collectives})
+    kernels = sum(total.count for total in recorded.totals.values()) - copies - parts
+    blocks = len(recorded.allocations) + recorded.dropped["allocations"]
+    counts: tuple[tuple[int, str], ...] = ((kernels, "kernel"), (copies, "transfer"), (blocks, "allocation"))
+    if parts:
+        counts = (*counts[:2], (together, "collective"), counts[2])
+    text = ", ".join(several(number, what) for number, what in counts)
+    lost = sum(recorded.dropped.values())
+    return f"{text}; no details of {lost:,} of them" if lost else text

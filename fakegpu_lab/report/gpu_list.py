@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.formatting.table import Table
+from fakegpu_lab.formatting.units import capacity
 from fakegpu_lab.hardware.catalogue import lookup
-from fakegpu_lab.hardware.catalogue.sizes import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def gpu_table(gpus: Sequence[GpuProfile]) -> Table:
         [
             card.id,
             card.name,
-            format_size(card.memory_bytes),
+            capacity(card.total_memory_bytes),
             "{}.{}".format(*card.compute_capability),
             f"{card.memory_bandwidth / 1e9:,.0f} GB/s",
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.formatting.table import Table
-from fakegpu_lab.formatting.units import duration, size
+from fakegpu_lab.formatting.units import capacity, duration, size
 from fakegpu_lab.ranks.planning.figures import ASSUMED
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def summary(snapshot: Snapshot, plan: Plan) -> Table:
     title = [f"fakegpu-lab plan: rank {plan.rank:,} of {plan.world_size:,}, on {nodes}"]
     title.append(
         f"memory: at most {size(memory.peak_allocated)} allocated, {size(memory.peak_reserved)} reserved, "
-        f"of {size(memory.total)}"
+        f"of {capacity(memory.total)}"
     )
     if plan.steps:
         step = plan.steps[-1]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, Field
 
 from fakegpu_lab.formatting.table import Table
-from fakegpu_lab.formatting.units import duration, several, size
+from fakegpu_lab.formatting.units import capacity, duration, several, size
 from fakegpu_lab.hardware.snapshot import Snapshot  # noqa: TC001 - pydantic reads the annotation
 from fakegpu_lab.processes.run_reports import ProcessReport, used
 from fakegpu_lab.ranks.planning.figures import Plan  # noqa: TC001 - pydantic reads the annotation
@@ -97,7 +97,7 @@ def status(snapshot: Snapshot) -> Table:
         [
             _ordinal(device),
             device.name,
-            size(device.memory.total),
+            capacity(device.memory.total),
             size(device.memory.allocated),
             size(device.memory.peak_allocated),
             size(device.memory.reserved),

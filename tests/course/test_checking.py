@@ -8,6 +8,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -228,3 +229,23 @@ def test_what_follows_from_an_error_is_not_told_as_another() -> None:
     assert second.found == "what it needs could not be made: see above"
     assert "mend that first" in third.hint
     assert "ZeroDivisionError" in result.record.note
+
+
+def test_of_a_hang_the_card_has_where_each_rank_waits_and_the_whole_cause() -> None:
+    def program() -> None:
+        import torch.distributed as dist
+
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(dist.get_rank())
+        dist.all_reduce(torch.ones(72, device="cuda"))
+        if dist.get_rank() == 0:
+            dist.barrier()
+
+    lab.enable("a100:2")
+    only = part("expect.run(lambda: lab.run_ranks(program, 2))", {"lab": lab, "program": program})
+    lab.disable()
+    assert not only.met
+    assert "rank 0 waits in barrier" in only.found
+    assert "rank 1 has ended" in only.found
+    assert only.hint.startswith("Likely cause: rank 1 has ended without")
+    assert not only.hint.endswith("…")

@@ -59,7 +59,7 @@ def test_kernels_of_other_streams_run_beside_it_and_busy_time_is_counted_once() 
 
 def test_what_is_recorded() -> None:
     made, hosts = machine()
-    recorders = [Recorder(lambda host: 0, {0: ("op", (), None, 0, "net.0", False)}) for _ in range(2)]
+    recorders = [Recorder(lambda host: 0, {0: ("op", (), None, 0, "net.0", "", ())}) for _ in range(2)]
     recorders[1].outer = recorders[0]
     for device in made.devices:
         device.record_to(recorders[1])
@@ -82,7 +82,7 @@ def test_what_is_recorded() -> None:
 
 def test_beyond_the_limit_only_totals_are_kept() -> None:
     made, hosts = machine()
-    recorder = Recorder(lambda host: 0, {0: ("op", (), None, 0, "", False)}, limit=3)
+    recorder = Recorder(lambda host: 0, {0: ("op", (), None, 0, "", "", ())}, limit=3)
     for device in made.devices:
         device.record_to(recorder)
     everybody(made, hosts)

@@ -10,7 +10,7 @@ from fakegpu_lab.hardware.time.recorder import Recorder
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.time.records import Note
 
-NOTES: dict[int, Note] = {0: ("aten::mm", (), None, 0, "", False), 1: ("aten::relu", (), None, 0, "", False)}
+NOTES: dict[int, Note] = {0: ("aten::mm", (), None, 0, "", "", ()), 1: ("aten::relu", (), None, 0, "", "", ())}
 
 
 def test_a_report_in_the_middle_of_another_is_kept_apart() -> None:

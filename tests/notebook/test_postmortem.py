@@ -114,8 +114,8 @@ def test_what_is_recommended_does_fit(memory: str) -> None:
         train(batch, checkpointed=True)
     if remedy(found, "autocast"):
         train(batch, autocast=True)
-    if remedy(found, "a card with more memory: fakegpu-lab run -d t4"):
-        lab.enable("t4", compute="meta")
+    if remedy(found, "all of this card's 79.25 GiB: fakegpu-lab run -d a100, without --memory"):
+        lab.enable("a100", compute="meta")
         train(batch)
 
 
@@ -124,9 +124,12 @@ def test_it_tells_what_filled_the_device_and_where_it_happened() -> None:
     told = str(autopsy(train, 256))
     assert "Why cuda:0 (NVIDIA A100-SXM4-80GB, 1.00 GiB) was out of memory" in told
     assert re.search(
-        r"\d+ MiB were asked for by aten::\w+ in forward of Net\.[\w.]+ at .*test_postmortem\.py:\d+", told
+        r"test_postmortem\.py:\d+ requested \d+ MiB \(aten::\w+, in forward of Net\.[\w.]+\)\. Tensors were using "
+        r"\d+ MiB of the \d+\.\d+ MiB available to them \(the card has 1\.00 GiB; ",
+        told,
     )
-    assert re.search(r"activations +\d+ MiB +\d+ %", told)
+    assert re.search(r"activations +\d+ MiB +\d+\.\d %", told)
+    assert re.search(r"free +[\d.]+ MiB +[\d.]+ %", told), "shares are of the available memory"
     assert "256×128×2048  float32  activations  the result of Linear" in told
     assert "not reserved" in told
     assert "lab.record()" in told
@@ -250,10 +253,9 @@ def test_in_a_notebook_it_stands_under_the_traceback_and_only_there() -> None:
     assert kinds[2:] == [[], ["error"], ["error", "display_data"]]
     assert "fakegpu_lab" not in "".join(notebook.cells[4].outputs[0].traceback)
     data = notebook.cells[4].outputs[1].data
-    assert "320 MiB were asked for" in data["text/plain"]
+    assert "In[5] line 1 requested 320 MiB. Tensors" in data["text/plain"]
     assert "del x, if the program needs it no more" in data["text/html"]
-    assert "at In[5] line 1" in data["text/plain"]
-    assert "a card with more memory: %fakegpu t4:" in data["text/plain"]
+    assert "all of this card's 79.25 GiB: %fakegpu a100, without --memory:" in data["text/plain"]
 
 
 def test_run_tells_it_after_the_traceback(tmp_path: Path) -> None:
@@ -268,7 +270,40 @@ def test_run_tells_it_after_the_traceback(tmp_path: Path) -> None:
     )
     assert loud.returncode == quiet.returncode == 1
     assert loud.stderr.index("torch.OutOfMemoryError: CUDA out of memory") < loud.stderr.index("Why cuda:0")
-    assert "at large.py:3" in loud.stderr
-    assert "a card with more memory: fakegpu-lab run -d t4:" in loud.stderr
+    assert "large.py:3 requested 320 MiB" in loud.stderr
+    assert "all of this card's 79.25 GiB: fakegpu-lab run -d a100, without --memory:" in loud.stderr
     assert "Why cuda:0" not in quiet.stderr
     assert quiet.stdout == ""
+
+
+def test_one_request_that_is_too_large_is_told_as_what_it_is() -> None:
+    lab.enable("a100", compute="meta")
+    torch.ones(8, 8, device="cuda") @ torch.ones(8, 8, device="cuda")
+    found = autopsy(lambda: torch.empty(100, 1024, 1024, 1024, dtype=torch.uint8, device="cuda"))
+    told = str(found)
+    assert "requested 100 GiB" in told
+    assert "Tensors were using 8.12 MiB of the 78.84 GiB available to them (the card has 79.25 GiB;" in told
+    assert "larger than all of that: nothing that you free makes room for it" in told
+    assert re.search(r"workspace +8\.12 MiB +0\.0 %", told), "8 MiB did not fill the card"
+    assert "fragmentation" not in told
+    (card,) = found.remedies
+    assert card.what.endswith(" h200")
+
+
+def test_the_colours_of_the_bar_have_a_key_and_the_line_at_its_end_a_name() -> None:
+    lab.enable("a100", memory="1GiB", compute="meta")
+    page = autopsy(train, 256)._repr_html_()
+    key = page.partition('<ul aria-label="Colours"')[2].partition("</ul>")[0]
+    assert re.search(r"</span>activations \d+ MiB</li>", key)
+    assert "</span>the request " in key
+    assert re.search(r"</span>end of the \d+\.\d\d MiB available</li>", key)
+
+
+def test_a_card_of_which_only_a_part_was_taken_is_not_to_become_a_smaller_one() -> None:
+    lab.enable("a100", memory="2GiB", compute="meta")
+    found = autopsy(lambda: torch.empty(50 * 2**30, dtype=torch.uint8, device="cuda"))
+    (own,) = found.remedies
+    assert own.what == "all of this card's 79.25 GiB: fakegpu-lab run -d a100, without --memory"
+    lab.enable("a100", memory="2GiB", compute="meta")
+    (larger,) = autopsy(lambda: torch.empty(100 * 2**30, dtype=torch.uint8, device="cuda")).remedies
+    assert larger.what.endswith(" h200"), "no T4 and no A100"

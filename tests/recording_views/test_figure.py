@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab.recording_views.figure import BARS
+from fakegpu_lab.formatting.units import size
+from fakegpu_lab.recording_views.figures.timeline import BARS
 from tests.recording_views.conftest import some_work
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def drawn(figure: Any) -> list[tuple[str, str, float, float, str]]:
     return [
         (names[row], trace.name, start, start + length, text)
         for trace in figure.data
-        if trace.type == "bar"
+        if trace.type == "bar" and trace.hovertext is not None
         for row, start, length, text in zip(trace.y, trace.base, trace.x, trace.hovertext, strict=True)
     ]
 
@@ -108,7 +109,7 @@ def test_the_memory_below_reaches_the_peak(trace: lab.Trace) -> None:
     curves = {t.name: t for t in figure.data if t.type == "scatter"}
     assert max(curves["memory cuda:0"].y) == trace.peak_memory(0)
     assert max(curves["memory cuda:1"].y) == trace.peak_memory(1)
-    assert figure.layout.xaxis.anchor == "y2", "both parts share the axis"
+    assert figure.layout.xaxis.anchor == "y3", "lanes and both devices' memory share the axis"
 
 
 def test_memory_taken_and_given_back_in_one_moment_is_seen(machine: Machine) -> None:
@@ -116,7 +117,7 @@ def test_memory_taken_and_given_back_in_one_moment_is_seen(machine: Machine) -> 
     with lab.record() as trace:
         torch.empty(2**20, device="cuda")  # launches nothing: the host's clock stands still
         kept + kept
-    (curve,) = (t for t in trace.figure().data if t.type == "scatter")
+    (curve,) = (t for t in trace.figure().data if t.type == "scatter" and t.mode == "lines")
     assert max(curve.y) == trace.peak_memory(0) == 2**20 * 4 + 1024
     assert curve.y[-1] == 1024
 
@@ -197,3 +198,45 @@ def test_an_empty_recording_has_a_figure(machine: Machine) -> None:
     with lab.record() as trace:
         pass
     assert drawn(trace.figure()) == []
+
+
+def test_phases_are_shaded_behind_lanes_and_memory(trace: lab.Trace) -> None:
+    figure = trace.figure()
+    shaded = [bar for bar in figure.data if bar.type == "bar" and bar.hoverinfo == "skip" and bar.orientation != "h"]
+    assert [bar.text for bar in shaded] == [("forward",), ("backward",), ("optimizer",)]
+    kernels = [k for k in trace.kernels if k.phase == "backward"]
+    (backward,) = (bar for bar in shaded if bar.text == ("backward",))
+    ends = [backward.x[0] + sign * backward.width[0] / 2 for sign in (-1, 1)]
+    times = (min(k.start_ns for k in kernels), max(k.end_ns for k in kernels))
+    assert [round(end * unit(figure)) for end in ends] == [when - trace.began_ns for when in times]
+
+
+def test_each_gpu_has_a_memory_strip_of_its_own_and_its_peak_in_figures(trace: lab.Trace) -> None:
+    figure = trace.figure()
+    peaks = {t.name: t.text[0] for t in figure.data if t.name and t.name.startswith("peak")}
+    assert peaks == {f"peak cuda:{i}": f"peak {size(trace.peak_memory(i))}" for i in range(2)}
+    first, second = figure.layout.yaxis2, figure.layout.yaxis3
+    assert first.domain[0] > second.domain[1]
+    assert first.range == second.range
+    titles = [annotation.text for annotation in figure.layout.annotations]
+    assert titles == ["cuda:0 memory", "cuda:1 memory"]
+
+
+def test_above_the_figure_stand_its_title_its_colours_and_its_numbers_in_words(trace: lab.Trace) -> None:
+    figure = trace.figure()
+    above = figure.above()
+    assert trace.described().partition(";")[0] in above
+    assert "host launches</li>" in above
+    assert "var(--jp-ui-font-color1)" in above, "JupyterLab's theme, light or dark"
+    assert f"Memory of cuda:0: tensors held 0 at first, at most {size(trace.peak_memory(0))}" in above
+    assert "Phases of cuda:0: forward " in above
+    assert "cuda:0 copy in: 5 copies, " in above
+    assert "<style>" not in trace.figure(theme="dark").above()
+    assert trace.described().partition(";")[0] not in figure.without_title().above().partition("<details")[0]
+
+
+def test_the_toolbar_has_only_what_is_of_use(trace: lab.Trace) -> None:
+    page = trace.figure().to_html(include_plotlyjs=False)
+    assert '"displaylogo": false' in page
+    assert "lasso2d" in page.partition("modeBarButtonsToRemove")[2]
+    assert trace.figure().layout.modebar.orientation == "v", "beside the figure, not over its title"

@@ -256,11 +256,30 @@ def _crashed(error: BaseException, part: Part, check: RunningCheck) -> Outcome:
         return Outcome(met=False, what=what, found=f"there is no `{name}`", hint=hint)
     if isinstance(error, FakeGpuError) and not line:
         return Outcome(met=False, what=what, found=_short(str(error)))
+    if _HANG in str(error):
+        return _hang(str(error), what, line)
     found = f"{type(error).__name__}: {_short(str(error))}" if str(error) else type(error).__name__
     hint = (
         "Your code raised this error when it was called: call it yourself in a new cell, and read all of the message."
     )
     return Outcome(met=False, what=what, found=found, line=line, hint=hint if line else "")
+
+
+_HANG, _CAUSE = "No rank can go on", "Likely cause: "
+"""What `ranks.diagnosis.hang_messages` writes of a hang, after NCCL's own words."""
+
+
+def _hang(text: str, what: str, line: str) -> Outcome:
+    """A hang: where each rank waits, and the likely cause in full."""
+    ranks = "; ".join(row.strip() for row in text.splitlines() if row.startswith("  rank "))
+    _, found, cause = text.partition(_CAUSE)
+    return Outcome(
+        met=False,
+        what=what,
+        found=f"the ranks wait for each other forever: {_short(ranks, 600)}",
+        line=line,
+        hint=_short(f"{found}{cause}", 1000),
+    )
 
 
 def _is_assigned(node: ast.AST) -> TypeGuard[ast.Name]:

@@ -52,7 +52,7 @@ def replay(capture: GraphCapture) -> None:
     _launch(capture, stream)
 
 
-_FILLED: Note = ("aten::fill_", (), None, 0, "", False)
+_FILLED: Note = ("aten::fill_", (), None, 0, "", "", ())
 
 
 def _launch(capture: GraphCapture, stream: Stream) -> None:

@@ -196,6 +196,21 @@ def claims(machine: Machine, found: Live) -> Claims:
     return made
 
 
+def of_models(
+    machine: Machine, models: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer]
+) -> dict[int, str]:
+    """By address, what the blocks of these models and optimizers are for: parameters, gradients, optimizer state."""
+    made = Claims(machine)
+    models = [module for model in models for module in model.modules()]
+    made.add_roots(models, optimizers)
+    with gradient_lock.held() as may_look:
+        for module in models if may_look else ():
+            for parameter in module._parameters.values():
+                for grad in parts(parameter.grad) if parameter is not None else ():
+                    made.add(grad, GRADIENT)
+    return {address: CATEGORY[claim] for blocks in made.by_block.values() for address, (claim, _) in blocks.items()}
+
+
 def _latest_claims(machine: Machine) -> Claims:
     """The claims to the blocks in use, as they were when the tensors could last be examined."""
     made = Claims(machine)

@@ -41,6 +41,8 @@ class Facts:
 
     Attributes
     ----------
+    card
+        The id of the card's profile in the catalogue; `spec` is the whole machine's.
     asked
         The size of the request; `room` is the most that PyTorch can have of the device, `allocated` what tensors held.
     pieces, largest_piece, edges
@@ -63,6 +65,7 @@ class Facts:
 
     device: int
     name: str
+    card: str
     spec: str
     asked: int
     total: int
@@ -93,3 +96,8 @@ class Facts:
     variables: dict[str, int] = field(default_factory=dict)
     expandable: bool = False
     recorded: bool = False
+
+    @property
+    def too_large(self) -> bool:
+        """Whether the one request is larger than all the memory that PyTorch can have: nothing to free helps."""
+        return self.asked > self.room

@@ -61,6 +61,7 @@ def gather(device: Device, asked: int, limit: int) -> Facts:
     facts = Facts(
         device=device.index,
         name=device.profile.name,
+        card=device.profile.id,
         spec=machine.spec.text,
         asked=asked,
         total=total,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.recorder import recording
+from fakegpu_lab.driver.recorder.user_frames import is_users
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -21,7 +21,7 @@ _current_node: Any = torch._C._current_autograd_node
 
 def user_frames(frames: list[FrameType]) -> list[FrameType]:
     """The frames of the user's own code."""
-    return [frame for frame in frames if recording.is_users(frame.f_code.co_filename)]
+    return [frame for frame in frames if is_users(frame.f_code.co_filename)]
 
 
 def locate(facts: Facts, frames: list[FrameType]) -> None:

@@ -1,8 +1,8 @@
-"""Device memory that reports to the recorder when it is taken and freed."""
+"""Device memory that reports to the recorder when it is taken and freed; older memory reports when it is freed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.time.clock import here
@@ -53,3 +53,23 @@ class RecordedBuffer(Buffer):
                 recorder.freed(here.host, old.address)
             held = self.allocator.allocated_bytes
             recorder.allocated(here.host, self.device.index, block.stream, block.address, nbytes, block.size, held)
+
+
+_free_plainly: Any = Buffer.__dict__["__del__"]
+
+
+def _free_older(self: Buffer) -> None:
+    """`Buffer.__del__`, for memory that was taken before the recording."""
+    block = getattr(self, "block", None)
+    if block is not None:
+        recorder = self.device.timeline.recorder
+        if recorder is not None:
+            recorder.freed(here.host, block.address)
+        self.allocator.free(block)
+
+
+def report_older(wanted: bool) -> None:
+    """Have memory that was taken before the recording report when it is freed, or no longer."""
+    current = Buffer.__dict__["__del__"]
+    if current in (_free_plainly, _free_older):  # not at Python's end: see `_stop_freeing`
+        setattr(Buffer, "__del__", _free_older if wanted else _free_plainly)  # noqa: B010 - mypy rejects an assignment

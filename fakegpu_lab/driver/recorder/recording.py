@@ -9,27 +9,27 @@ belongs to the module of the forward op that has the sequence number of its auto
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 import threading
+import weakref
 from collections import deque
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.modules import module as torch_modules
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from fakegpu_lab.driver.base import device_memory
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.copies import sent_before
 from fakegpu_lab.driver.dispatch import dispatcher
 from fakegpu_lab.driver.recorder import host_reads, race_detection
-from fakegpu_lab.driver.recorder.recorded_buffer import RecordedBuffer
+from fakegpu_lab.driver.recorder.recorded_buffer import RecordedBuffer, report_older
+from fakegpu_lab.driver.recorder.user_frames import OPTIMIZERS, USERS, kind_of, kinds, stack_of
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.time.recorder import UNKNOWN_NOTE
 from fakegpu_lab.user_code import interrupts
-from fakegpu_lab.user_code.environment import PACKAGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,24 +42,7 @@ if TYPE_CHECKING:
 
 _next_sequence_number: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 _current_node: Any = torch._C._current_autograd_node
-
-_TORCHS, _OURS, _PYTHONS = (
-    str(Path(folder).resolve()) + os.sep for folder in (Path(torch.__file__).parent, PACKAGE, Path(os.__file__).parent)
-)
-"""Folders whose code is not the user's. (Lines of other packages, installed below Python's folder, are shown.)"""
-
-_user_files: dict[str, bool] = {}
-
-
-def is_users(filename: str) -> bool:
-    """Whether a file is part of the user's program: neither torch's, nor ours, nor Python's."""
-    known = _user_files.get(filename)
-    if known is None:
-        path = filename if filename.startswith("<") else os.path.realpath(filename)
-        known = not path.startswith(("<frozen", _TORCHS, _OURS)) and not path.endswith("typing_extensions.py")
-        known = known and ("site-packages" in path or not path.startswith(_PYTHONS))
-        _user_files[filename] = known
-    return known
+_grad_enabled: Any = torch.is_grad_enabled
 
 
 class _Modules(threading.local):
@@ -79,6 +62,7 @@ def _enter_module(module: torch.nn.Module, args: Any) -> None:
     stack = _modules.stack
     if not stack:
         path = type(module).__name__
+        _roots.add(module)
     else:
         parent, above = stack[-1]
         name = next((name for name, child in parent._modules.items() if child is module), None)
@@ -91,6 +75,19 @@ def _leave_module(module: torch.nn.Module, args: Any, output: Any) -> None:
     while stack:  # a module that raised is still on it
         if stack.pop()[0] is module:
             break
+
+
+_roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+_optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+
+
+def seen() -> tuple[list[torch.nn.Module], list[torch.optim.Optimizer]]:
+    """The models whose forward ran, and the optimizers that stepped, since somebody began to record."""
+    return list(_roots), list(_optimizers)
+
+
+def _remember_optimizer(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    _optimizers.add(optimizer)
 
 
 def _remember(number: int, path: str) -> None:
@@ -118,30 +115,40 @@ def note(host: Host) -> int:
     op = host.op
     frame: FrameType | None = sys._getframe(2) if op is None else op[2]
     called = frame
-    module = ""
+    module = phase = ""
     node = _current_node()
     if node is not None:
         module = _forward_modules.get(node._sequence_nr(), "")
+        phase = "recompute" if _grad_enabled() else "backward"
     elif _modules.stack:
         module = _modules.stack[-1][1]
         if op is not None:
             _remember(_next_sequence_number() - 1, module)  # its node, if it has one, was made a moment ago
     while frame is not None:
         code = frame.f_code
-        users = _user_files.get(code.co_filename)
-        if users is None:
-            users = is_users(code.co_filename)
-        if users:
-            break
+        kind = kinds.get(code.co_filename)
+        if kind is None:
+            kind = kind_of(code.co_filename)
+        if kind:
+            if kind == USERS:
+                break
+            if not phase:
+                name = code.co_name
+                if kind == OPTIMIZERS:
+                    phase = "optimizer" if name == "step" else ""
+                elif name == "_apply":
+                    phase = "move"
         frame = frame.f_back
     found: CodeType | None = None
     line = 0
     if frame is not None:
         found, line = frame.f_code, frame.f_lineno
     if op is None:
-        key: tuple[Any, ...] = (None, id(found), line, module, node is not None)
+        key: tuple[Any, ...] = (None, id(found), line, module, phase)
         place = _places.get(key)
-        return _place_of(key, ("allocation", (), found, line, module, node is not None)) if place is None else place
+        if place is None:
+            place = _place_of(key, ("allocation", (), found, line, module, phase, stack_of(frame)))
+        return place
     func = op[0]
     shapes: list[Any] = []
     for argument in op[1]:
@@ -150,10 +157,10 @@ def note(host: Host) -> int:
             shapes.append(argument._inner.shape)
         elif kind is list and argument and isinstance(argument[0], torch.Tensor):
             shapes += [item.shape for item in argument[:8] if item is not None]
-    key = (id(func), id(found), line, module, node is not None, *shapes)
+    key = (id(func), id(found), line, module, phase, *shapes)
     place = _places.get(key)
     if place is None:
-        place = _place_of(key, (func._schema.name, shapes, found, line, module, node is not None))
+        place = _place_of(key, (func._schema.name, shapes, found, line, module, phase, stack_of(frame)))
     if called is frame and frame is not None and node is None and len(shapes) <= _FEW:
         _sites[id(found), frame.f_lasti, id(func)] = (module, shapes, place)
     host.note = place
@@ -184,6 +191,13 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
         host.note = None
         _find_note(host, func, args)
         result = dispatcher.run(func, types, args, kwargs)
+        kind = result.__class__
+        if kind is FakeCudaTensor:
+            _note_tensor(result)
+        elif kind is tuple or kind is list:
+            for item in result:
+                if item.__class__ is FakeCudaTensor:
+                    _note_tensor(item)
         if host.note is not None and _recorders and _recorders[-1].several:
             known = notes.get(host.note, UNKNOWN_NOTE)
             for recorder in _recorders.copy():
@@ -193,6 +207,15 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
         return result
     finally:
         host.op, host.note = outer
+
+
+def _note_tensor(tensor: FakeCudaTensor) -> None:
+    """Note shape and dtype of an op's result with its memory."""
+    block = tensor._buffer.block
+    if block is not None:
+        inner = tensor._inner
+        for recorder in _recorders:
+            recorder.made(block.address, inner.shape, inner.dtype)
 
 
 def _find_note(host: Host, func: Any, args: tuple[Any, ...]) -> None:
@@ -268,10 +291,13 @@ def _refresh() -> None:
     for module in (dispatcher, device_memory):
         kind = RecordedBuffer if _recorders else Buffer
         vars(module)["Buffer"] = _watched.get(kind, kind)
+    report_older(bool(_recorders))
     if not (_recorders or _interceptor):
         while _hooks:
             _hooks.pop().remove()
         _modules.stack.clear()
+        _roots.clear()
+        _optimizers.clear()
         _forward_modules.clear()
         _forward_order.clear()
         _places.clear()
@@ -279,6 +305,7 @@ def _refresh() -> None:
         host_reads.forget()
         notes = {}
     elif not _hooks:
+        _hooks.append(register_optimizer_step_pre_hook(_remember_optimizer))
         _hooks.append(torch_modules.register_module_forward_pre_hook(_enter_module))
         _hooks.append(torch_modules.register_module_forward_hook(_leave_module, always_call=True))
 

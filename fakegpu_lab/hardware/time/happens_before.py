@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.user_code.lines import place
+
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.time.records import Note
 
@@ -82,10 +84,11 @@ class Race:
             "memory used again": ("used", "now writes, as the memory of a new tensor,"),
         }
         past, present = verbs[self.kind]
+        first_line, second_line = place(self.first_line).label, place(self.second_line).label
         if self.second_stream == HOST.id:
             return (
-                f"Race on cuda:{self.device}: {self.second} ({self.second_line}, the host) {present} what "
-                f"{self.first} ({self.first_line}, {_stream_name(self.first_stream)}) may still be filling with "
+                f"Race on cuda:{self.device}: {self.second} ({second_line}, the host) {present} what "
+                f"{self.first} ({first_line}, {_stream_name(self.first_stream)}) may still be filling with "
                 "non_blocking=True, and the host has not waited for it: call torch.cuda.synchronize() first, or "
                 "synchronize() of an event recorded after the copy."
             )
@@ -97,8 +100,8 @@ class Race:
             fix = "let the second stream wait: second.wait_stream(first), or an event"
         return (
             f"Race on cuda:{self.device}: "
-            f"{self.second} ({self.second_line}, {_stream_name(self.second_stream)}) {present} what "
-            f"{self.first} ({self.first_line}, {_stream_name(self.first_stream)}) {past}, "
+            f"{self.second} ({second_line}, {_stream_name(self.second_stream)}) {present} what "
+            f"{self.first} ({first_line}, {_stream_name(self.first_stream)}) {past}, "
             f"and nothing orders the two: {fix}."
         )
 

@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 import itertools
-import threading
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.hardware.time.happens_before import Race
-from fakegpu_lab.hardware.time.records import LIMIT, Allocation, Collective, HostWork, Kernel, Total, Transfer, Wait
+from fakegpu_lab.hardware.time.memory_recorder import UNKNOWN_NOTE, MemoryRecorder, line_of
+from fakegpu_lab.hardware.time.records import LIMIT, Collective, HostWork, Kernel, Total, Transfer, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from fakegpu_lab.hardware.time.clock import Host, Stream
-    from fakegpu_lab.hardware.time.happens_before import Use, Uses
+    from fakegpu_lab.hardware.time.happens_before import Use
     from fakegpu_lab.hardware.time.records import Note
 
 
-UNKNOWN_NOTE: Note = ("an op", (), None, 0, "", False)
-"""The note of an op that began in an earlier recording, in another thread."""
+__all__ = ["UNKNOWN_NOTE", "Recorder"]
 
-
-def _line(note: Note) -> str:
-    """The user's line as ``file:number``."""
-    return f"{note[2].co_filename}:{note[3]}" if note[2] is not None else ""
-
-
-_KERNEL, _ALLOCATION = 11, 10
-"""The number of entries of a kernel and of an allocation in the flat lists."""
+_KERNEL = 11
+"""The number of entries of a kernel in the flat list."""
 
 RACES = 100
 """The most races kept: a program with more has the same one many times."""
 
 
-class Recorder:
-    """Collects what a machine's devices report.
+class Recorder(MemoryRecorder):
+    """Collects what a machine's devices report; `MemoryRecorder` has the memory's part.
 
     During a recording it is on the path of every op, so it only appends numbers to flat lists (objects would keep
     Python's garbage collector busy), which become records when they are read. The clock, the copies and the driver's
@@ -56,52 +48,31 @@ class Recorder:
     ----------
     several
         Whether more than one stream is in use on a device, so that races are possible.
-    outer
-        The recorder that was already active when this one started; everything is passed on to it.
     host_work
         In order.
-    dropped
-        The number of records of each kind beyond the limit.
     sent
         Set by the driver; returns `Transfer.content` for what a host thread is sending.
-    peaks
-        The most bytes that tensors held, by device.
     races
         Uses of the same memory that nothing orders, once for each pair of lines.
-    orphans
-        The last uses of freed memory, by address.
     """
 
     def __init__(
         self, note: Callable[[Host], int], notes: Mapping[int, Note], began_ns: int = 0, limit: int = LIMIT
     ) -> None:
-        self.note = note
+        super().__init__(note, notes, began_ns, limit)
         self.sent: Callable[[Host], int] = lambda host: 0
-        self.notes = notes
-        self.began_ns = began_ns
-        self._ends: dict[Host | None, int] = {None: began_ns}  # each host thread changes its own
-        self._lock = threading.RLock()
-        self.limit = limit
         self.outer: Recorder | None = None
         self.several = False
-        self.dropped: Counter[str] = Counter()
-        self.peaks: dict[int, int] = {}
         self.races: list[Race] = []
-        self.orphans: dict[int, list[Use]] = {}
         self._known_races: set[tuple[Any, ...]] = set()
         self._launches = itertools.count(1)
-        self._takings = itertools.count()
         self._raw_kernels: list[Any] = []
         self._kernels: list[Kernel] = []
         self._transfers: list[Transfer] = []
-        self._raw_allocations: list[Any] = []
-        self._freed_at: dict[int, int] = {}
-        self._allocations: list[tuple[int, Allocation]] = []
         self._waits: list[Wait] = []
         self._collectives: list[Collective] = []
         self.host_work: list[HostWork] = []
         self._beyond: dict[tuple[int, str], Total] = {}
-        self._live: dict[int, tuple[int, int, int, int]] = {}
 
     # ------------------------------------------------------------- reporting
 
@@ -153,7 +124,7 @@ class Recorder:
         note = self._known(self.note(host))
         self._transfers.append(
             Transfer(
-                name, stream.device, stream.id, start, end, host.name, _line(note), note[4], kind=kind,
+                name, stream.device, stream.id, start, end, host.name, line_of(note), note[4], note[5], kind=kind,
                 source=source, target=target, nbytes=nbytes, pinned=pinned, launched_ns=host.now,
                 correlation=number, content=self.sent(host) if source is None else 0,
             )
@@ -170,7 +141,7 @@ class Recorder:
             self._beyond_limit("collectives", record.device, record.name, ns, 0, record.nbytes)
             return
         known = self.notes.get(note)
-        line, module = (_line(known), known[4]) if known is not None else ("", "")
+        line, module = (line_of(known), known[4]) if known is not None else ("", "")
         self._collectives.append(replace(record, line=line, module=module, correlation=number))
 
     def wait(self, host: Host, device: int, until: int, why: str) -> None:
@@ -184,7 +155,7 @@ class Recorder:
             self._drop("waits")
             return
         note = self._known(self.note(host))
-        self._waits.append(Wait(why, device, 0, host.now, until, host.name, _line(note), note[4]))
+        self._waits.append(Wait(why, device, 0, host.now, until, host.name, line_of(note), note[4], note[5]))
 
     def worked(self, host: Host, start: int, name: str) -> None:
         """Record that a host thread was busy from `start` until now."""
@@ -195,49 +166,13 @@ class Recorder:
             self._drop("host work")
             return
         note = self._known(self.note(host))
-        self.host_work.append(HostWork(name, -1, 0, start, host.now, host.name, _line(note), note[4]))
-
-    def allocated(self, host: Host, device: int, stream: int, address: int, nbytes: int, block: int, held: int) -> None:
-        """Record an allocation of `nbytes` in a block of `block` bytes; tensors now hold `held` bytes of the device."""
-        if self.outer is not None:
-            self.outer.allocated(host, device, stream, address, nbytes, block, held)
-        if held > self.peaks.get(device, 0):
-            with self._lock:
-                self.peaks[device] = max(held, self.peaks.get(device, 0))
-        number = next(self._takings)
-        if number >= self.limit:
-            self._drop("allocations")
-            return
-        note = host.note
-        if note is None:
-            note = self.note(host)
-        now = host.now
-        self._live[address] = (number, stream, now, note)  # no two devices share an address
-        self._raw_allocations += (number, device, stream, host.name, now, address, nbytes, block, held, note)
-
-    def freed(self, host: Host, address: int, uses: Uses | None = None) -> None:
-        """Record that a block was freed, after these uses by streams."""
-        if self.outer is not None:
-            self.outer.freed(host, address, uses)
-        if uses is not None:
-            self.orphans[address] = uses.last()
-        taken = self._live.pop(address, None)
-        if taken is not None:
-            self._freed_at[taken[0]] = max(host.now, taken[2])  # another thread's clock may be behind
-
-    def born(self, address: int) -> tuple[int, int, Note] | None:
-        """Return an allocation's stream, time and op; None if it was made before the recording."""
-        taken = self._live.get(address)
-        if taken is None:
-            return None
-        _, stream, now, note = taken
-        return stream, now, self._known(note)
+        self.host_work.append(HostWork(name, -1, 0, start, host.now, host.name, line_of(note), note[4], note[5]))
 
     def race(self, kind: str, device: int, first: Use, second: Use) -> None:
         """Record a race between two uses of the same memory."""
         race = Race(
             kind, device,
-            first.note[0], _line(first.note), first.stream.id, second.note[0], _line(second.note), second.stream.id,
+            first.note[0], line_of(first.note), first.stream.id, second.note[0], line_of(second.note), second.stream.id,
         )  # fmt: skip
         key = (kind, device, race.first_line, race.second_line, race.first, race.second)
         with self._lock:
@@ -245,32 +180,12 @@ class Recorder:
                 self._known_races.add(key)
                 self.races.append(race)
 
-    def finish(self, now: int) -> None:
-        """End the recording: memory that is still allocated counts as allocated until now."""
-        self._reached(None, now)
-        self._live.clear()
-
-    def _known(self, note: int) -> Note:
-        return self.notes.get(note, UNKNOWN_NOTE)
-
-    def _reached(self, host: Host | None, end: int) -> None:
-        self._ends[host] = max(end, self._ends.get(host, 0))
-
-    def _drop(self, kind: str) -> None:
-        with self._lock:
-            self.dropped[kind] += 1
-
     def _beyond_limit(self, kind: str, device: int, name: str, ns: int, flops: int, nbytes: int) -> None:
         with self._lock:
             self.dropped[kind] += 1
             self._beyond.setdefault((device, name), Total()).add(ns, flops, nbytes)
 
     # --------------------------------------------------------------- reading
-
-    @property
-    def last_ns(self) -> int:
-        """The latest time at which something recorded ended."""
-        return max(list(self._ends.values()))
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -287,9 +202,10 @@ class Recorder:
             waited = "" if start <= launched else "the stream" if before >= start else "the card"
             self._kernels.append(
                 Kernel(
-                    note[0], stream.device, stream.id, start, end, thread, _line(note), note[4], launched_ns=launched,
+                    note[0], stream.device, stream.id, start, end, thread, line_of(note), note[4], note[5],
+                    launched_ns=launched,
                     flops=flops, nbytes=nbytes, share=share, shapes=tuple(tuple(shape) for shape in note[1]),
-                    backward=note[5], correlation=number, waited_for=waited,
+                    backward=note[5] in ("backward", "recompute"), correlation=number, waited_for=waited,
                 )
             )  # fmt: skip
         return self._kernels
@@ -303,26 +219,6 @@ class Recorder:
     def collectives(self) -> list[Collective]:
         """In the order in which their last ranks were ready; then by rank."""
         return self._collectives
-
-    @property
-    def allocations(self) -> list[Allocation]:
-        """In order; those not freed end where the recording ends, so far."""
-        with self._lock:
-            raw = self._raw_allocations
-            for i in range(len(self._allocations) * _ALLOCATION, len(raw), _ALLOCATION):
-                number, device, stream, thread, now, address, nbytes, block, held, index = raw[i : i + _ALLOCATION]
-                note = self._known(index)
-                record = Allocation(
-                    note[0], device, stream, now, now, thread, _line(note), note[4], address=address, nbytes=nbytes,
-                    block_bytes=block, held=held,
-                )  # fmt: skip
-                self._allocations.append((number, record))
-            last = self.last_ns
-            for number, record in self._allocations:
-                freed_at = self._freed_at.get(number)
-                record.freed = freed_at is not None
-                record.end_ns = max(last, record.start_ns) if freed_at is None else freed_at
-            return [record for _, record in self._allocations]
 
     @property
     def waits(self) -> list[Wait]:

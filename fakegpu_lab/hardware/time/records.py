@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import TypeAlias
 
-Note: TypeAlias = "tuple[str, Sequence[Sequence[int]], CodeType | None, int, str, bool]"
+Stack: TypeAlias = "tuple[tuple[str, str], ...]"
+"""The user's own frames, innermost first: (``file:line``, the function's name)."""
+
+Note: TypeAlias = "tuple[str, Sequence[Sequence[int]], CodeType | None, int, str, str, Stack]"
 """What the driver knows about the op that a kernel, a copy or an allocation belongs to: its name and shapes, the user's
-code and line, the module's path, whether autograd runs it."""
+code and line, the module's path, the phase (`Record.phase`), the stack."""
 
 LIMIT = 200_000
 """Records kept of each kind. Some 100 MB when all are full."""
@@ -45,6 +48,9 @@ class Record:
         The user's line, as ``file:number``; empty if none was found.
     module
         The path of the `nn.Module` whose forward or backward pass it belongs to; empty outside modules.
+    phase
+        ``"backward"`` if autograd runs it, ``"recompute"`` if autograd runs it and goes through it itself (a forward of
+        checkpointing), ``"optimizer"`` in an optimizer's step, ``"move"`` while a module moves to a device; else empty.
     """
 
     name: str
@@ -55,6 +61,7 @@ class Record:
     thread: str = ""
     line: str = ""
     module: str = ""
+    phase: str = ""
 
     @property
     def start(self) -> float:
@@ -196,6 +203,15 @@ class Allocation(Record):
         The block's address, and the bytes requested; `block_bytes` is the rounded size.
     held
         The bytes that all tensors of the device held after it.
+    number, freed_after
+        Its place among the allocations, from 1 (0: it was held before the recording); how many allocations there had
+        been when it was freed.
+    shape, dtype
+        The tensor's, or None and empty if no op returned one: a workspace, a tensor made within an op.
+    category
+        What it was for when the recording ended, as far as its modules and optimizers say; else empty.
+    stack
+        The user's frames when this line first called this op with these shapes, innermost first.
     """
 
     address: int = 0
@@ -203,6 +219,12 @@ class Allocation(Record):
     block_bytes: int = 0
     held: int = 0
     freed: bool = False
+    number: int = 0
+    freed_after: int = 0
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+    category: str = ""
+    stack: Stack = ()
 
 
 @dataclass(slots=True)

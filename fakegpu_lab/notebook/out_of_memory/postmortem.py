@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.formatting.table import Table
-from fakegpu_lab.formatting.units import several, size
-from fakegpu_lab.hardware.memory_categories import NAMES, spoken
+from fakegpu_lab.formatting.units import capacity, percent, several, size
+from fakegpu_lab.hardware.memory_categories import COLOURS, NAMES, spoken
 from fakegpu_lab.notebook.out_of_memory.remedies import Remedy, remedies
-from fakegpu_lab.notebook.static_panel import COLOURS
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
@@ -23,8 +22,12 @@ _PHASES = {
 }  # fmt: skip
 
 _RECORDING_NOTE = (
-    "The lines that made them are told, too, where lab.record() or torch.cuda.memory._record_memory_history() was on."
+    "To see the lines that made them, run the program under lab.record() or after "
+    "torch.cuda.memory._record_memory_history()."
 )
+
+_REQUEST = "repeating-linear-gradient(45deg, #b3261e 0 5px, #e07a74 5px 10px)"
+"""The request's colour: striped, unlike what tensors hold."""
 
 
 def take() -> PostMortem | None:
@@ -60,25 +63,35 @@ class PostMortem:
     @property
     def _request(self) -> str:
         facts = self.facts
-        where = [facts.op and f"by {facts.op}", _PHASES[facts.phase], facts.module and f"of {facts.module}"]
-        if facts.line:
-            where.append(f"at {place(facts.line).label}")
-        place_of_request = " ".join(part for part in where if part)
-        return (
-            f"{size(facts.asked)} were asked for {place_of_request}, where tensors held {size(facts.allocated)} of the "
-            f"{size(facts.room)} that there are for them."
+        who = place(facts.line).label if facts.line else "The program"
+        where = [_PHASES[facts.phase], facts.module and f"of {facts.module}"]
+        parts = [facts.op, " ".join(part for part in where if part)]
+        how = ", ".join(part for part in parts if part)
+        available = f"{capacity(facts.room)} available to them"
+        if facts.room < facts.total:
+            available += f" (the card has {capacity(facts.total)}; CUDA itself and other programs take the rest)"
+        said = (
+            f"{who} requested {size(facts.asked)}{f' ({how})' if how else ''}. Tensors were using "
+            f"{size(facts.allocated)} of the {available}."
         )
+        if facts.too_large:
+            said += (
+                " This one request is larger than all of that: nothing that you free makes room for it. Is its shape "
+                "what you meant?"
+            )
+        return said
 
     @property
     def _by_category(self) -> Table:
         held = self.facts.categories.model_dump()
-        whole = max(self.facts.allocated, 1)
         rows = [
-            [spoken(name), size(held[name]), f"{100 * held[name] / whole:.0f} %"]
+            [spoken(name), size(held[name]), percent(held[name], self.facts.room)]
             for name in sorted(NAMES, key=lambda name: -held[name])
             if held[name]
         ]
-        return Table(["what filled it", "memory", "share"], rows, numbers=frozenset({1, 2}))
+        free = max(0, self.facts.room - self.facts.allocated)
+        rows.append(["free", size(free), percent(free, self.facts.room)])
+        return Table(["what used it", "memory", "of the available"], rows, numbers=frozenset({1, 2}))
 
     @property
     def _largest(self) -> Table:
@@ -102,6 +115,8 @@ class PostMortem:
     @property
     def _fragmentation(self) -> str:
         facts = self.facts
+        if facts.too_large:
+            return ""
         unused = facts.reserved - facts.allocated
         if not unused:
             return f"Nothing was lost to fragmentation: tensors filled all of the {size(facts.reserved)} reserved."
@@ -117,13 +132,13 @@ class PostMortem:
 
     @property
     def _title(self) -> str:
-        return f"Why cuda:{self.facts.device} ({self.facts.name}, {size(self.facts.total)}) was out of memory"
+        return f"Why cuda:{self.facts.device} ({self.facts.name}, {capacity(self.facts.total)}) was out of memory"
 
     def __str__(self) -> str:
         lines = [self._title, self._request, "", str(self._by_category)]
         if self.facts.largest:
             lines += ["", str(self._largest)]
-        lines += ["", self._fragmentation]
+        lines += ["", self._fragmentation] if self._fragmentation else []
         if self.remedies:
             lines += ["", "What would have fitted:"]
             lines += [f"  {n}. {remedy.what}:\n     {remedy.why}" for n, remedy in enumerate(self.remedies, 1)]
@@ -133,26 +148,47 @@ class PostMortem:
 
     def _repr_html_(self) -> str:
         facts = self.facts
-        held = facts.categories.model_dump()
-        parts = [*((name, held[name], COLOURS[name]) for name in NAMES), ("asked for", facts.asked, "#b3261e")]
-        scale = max(facts.room, facts.allocated + facts.asked)
-        bar = "".join(
-            f'<div title="{spoken(name)}: {nbytes:,} bytes" style="width: {100 * nbytes / scale:.3f}%; '
-            f'background: {colour}"></div>'
-            for name, nbytes, colour in parts
-            if nbytes
-        )
         steps = "".join(
             f"<li><b>{html.escape(remedy.what)}</b>: {html.escape(remedy.why)}</li>" for remedy in self.remedies
         )
         fitted = f"<div><b>What would have fitted</b></div><ol>{steps}</ol>" if steps else ""
         summary = f"<summary>The {len(facts.largest)} largest tensors</summary>"
         largest = f"<details>{summary}{self._largest._repr_html_()}</details>" if facts.largest else ""
+        pieces = f"<p>{html.escape(self._fragmentation)}</p>" if self._fragmentation else ""
         return (
-            f"<div><b>{html.escape(self._title)}</b></div><p>{html.escape(self._request)}</p>"
-            f'<div role="img" aria-label="{html.escape(self._request)}" style="display: flex; height: 16px; '
-            f'max-width: 900px; border: 1px solid #888888">{bar}</div>'
-            f"{self._by_category._repr_html_()}{largest}<p>{html.escape(self._fragmentation)}</p>{fitted}"
+            f"<div><b>{html.escape(self._title)}</b></div><p>{html.escape(self._request)}</p>{self._bar()}"
+            f"{self._by_category._repr_html_()}{largest}{pieces}{fitted}"
+        )
+
+    def _bar(self) -> str:
+        """What tensors held, the request on top of it, a line where the available memory ends; and the colours' key."""
+        facts = self.facts
+        held = facts.categories.model_dump()
+        parts = [(spoken(name), held[name], COLOURS[name]) for name in NAMES if held[name]]
+        parts.append(("the request", facts.asked, _REQUEST))
+        scale = 1.02 * max(facts.room, facts.allocated + facts.asked)
+        drawn = "".join(
+            f'<div title="{name}: {nbytes:,} bytes" style="width: {100 * nbytes / scale:.3f}%; '
+            f'background: {colour}"></div>'
+            for name, nbytes, colour in parts
+        )
+        end = f"left: {100 * facts.room / scale:.3f}%; border-left: 3px solid var(--jp-ui-font-color1, #333333)"
+        swatch = "display: inline-block; width: 11px; height: 11px; margin-right: 5px"
+        key = "".join(
+            f'<li style="white-space: nowrap"><span style="{swatch}; background: {colour}"></span>{name} '
+            f"{size(nbytes)}</li>"
+            for name, nbytes, colour in parts
+        )
+        key += (
+            f'<li style="white-space: nowrap"><span style="{swatch}; width: 3px; background: '
+            f'var(--jp-ui-font-color1, #333333)"></span>end of the {capacity(facts.room)} available</li>'
+        )
+        return (
+            f'<div role="img" aria-label="{html.escape(self._request)}" style="position: relative; max-width: 900px; '
+            f'padding: 4px 0"><div style="display: flex; height: 16px; border: 1px solid #888888">{drawn}</div>'
+            f'<div style="position: absolute; top: 0; bottom: 0; {end}"></div></div>'
+            '<ul aria-label="Colours" style="display: flex; flex-wrap: wrap; gap: 0 14px; margin: 2px 0 8px; padding: '
+            f'0; list-style: none">{key}</ul>'
         )
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from fakegpu_lab.formatting.units import size
+from fakegpu_lab.formatting.units import capacity, size
 from fakegpu_lab.hardware.catalogue import lookup
+from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.user_code.environment import shell
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _if_it_fits(facts: Facts, what: str, why: str, needs: int) -> Remedy | None:
     """A remedy, unless it needs more than the room; its reason ends with the bytes that it needs."""
     if needs > SPARE * facts.room:
         return None
-    return Remedy(what, f"{why} {size(needs)} of the {size(facts.room)} that there are for tensors", needs)
+    return Remedy(what, f"{why} {size(needs)} of the {capacity(facts.room)} available to tensors", needs)
 
 
 def _stays(step: _Step) -> str:
@@ -106,7 +107,7 @@ def _variables(facts: Facts) -> Remedy | None:
         remedy = _if_it_fits(
             facts,
             f"del {', '.join(names)}, if the program needs {'it' if len(names) == 1 else 'them'} no more",
-            f"{size(facts.allocated)} − {size(freed)} + the {size(facts.asked)} asked for =",
+            f"{size(facts.allocated)} − {size(freed)} + the {size(facts.asked)} requested =",
             facts.allocated - freed + facts.asked,
         )
         if remedy is not None:
@@ -214,16 +215,31 @@ def _autocast(facts: Facts) -> Remedy | None:
 
 
 def _card(facts: Facts) -> Remedy | None:
-    """Take a larger card."""
+    """Take all of the card's memory, if ``--memory`` took a part; else a larger card."""
     step = _step(facts)
     needs = max(step.peak(1), facts.allocated + facts.asked)
     overhead = facts.total - facts.room
-    large_enough = [card for card in map(lookup.gpu, CARDS) if SPARE * (card.total_memory_bytes - overhead) >= needs]
-    if not large_enough:
-        return None
-    card = large_enough[0]
-    return Remedy(
-        f"a card with more memory: {'fakegpu-lab run -d' if shell() is None else '%fakegpu'} {card.id}",
-        f"{_about(facts)}{size(needs)} of its {size(card.total_memory_bytes - overhead)}",
-        needs,
-    )
+    command = "fakegpu-lab run -d" if shell() is None else "%fakegpu"
+    own = _own_memory(facts)
+
+    def remedy(what: str, total: int) -> Remedy | None:
+        why = f"{_about(facts)}{size(needs)} of its {capacity(total - overhead)} available to tensors"
+        return Remedy(what, why, needs) if SPARE * (total - overhead) >= needs else None
+
+    if own > facts.total:
+        found = remedy(f"all of this card's {capacity(own)}: {command} {facts.spec}, without --memory", own)
+        if found is not None:
+            return found
+    for card in map(lookup.gpu, CARDS):
+        found = remedy(f"a card with more memory: {command} {card.id}", card.total_memory_bytes)
+        if found is not None and card.total_memory_bytes > own:
+            return found
+    return None
+
+
+def _own_memory(facts: Facts) -> int:
+    """The memory that the card has without ``--memory``."""
+    try:
+        return lookup.gpu(facts.card).total_memory_bytes
+    except FakeGpuError:  # a file of the user's own
+        return facts.total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.driver.recorder.recording import is_users
+from fakegpu_lab.driver.recorder.user_frames import is_users
 from fakegpu_lab.user_code.environment import DEBUG, PACKAGE
 
 if TYPE_CHECKING:

@@ -1,0 +1,61 @@
+"""The colours of the figures, light and dark."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+# Okabe and Ito's colours, distinct for people with every kind of colour vision (jfly.uni-koeln.de/color, 2008). All
+# others are of middle brightness: JupyterLab's theme may change while a figure is shown, and they suit both.
+BARS = {
+    "matmul": "#0072B2", "convolution": "#56B4E9", "attention": "#D55E00", "elementwise": "#E69F00",
+    "reduction": "#009E73", "normalisation": "#CC79A7", "optimizer": "#F0E442", "copy": "#8C6239",
+    "collective": "#8F63BF", "other": "#8A8A8A", "waits for ranks": "#B39DD0",
+    "launch": "#6F7785", "host waits": "#A3A9B4", "host works": "#4F7A8C",
+    "forward": "#7FA8C9", "backward": "#CF9A72",
+}  # fmt: skip
+PHASES = {"forward": "#7FA8C9", "backward": "#CF9A72", "optimizer": "#A48BC0"}
+MEMORY = "#2E86C9"
+
+
+class Theme(NamedTuple):
+    """What differs between light and dark."""
+
+    template: str
+    paper: str
+    text: str
+    grid: str
+
+
+THEMES = {
+    "light": Theme("plotly_white", "#FFFFFF", "#222222", "#E1E4E8"),
+    "dark": Theme("plotly_dark", "#111111", "#EEEEEE", "#3A3F47"),
+}
+
+
+def theme(name: str | None) -> Theme:
+    """A theme by its name; None: as plotly's default template."""
+    if name is None:
+        import plotly.io
+
+        name = "dark" if "dark" in (plotly.io.templates.default or "") else "light"
+    if name not in THEMES:
+        raise FakeGpuError(f"There is no theme {name!r}: it can be 'light' or 'dark'.")
+    return THEMES[name]
+
+
+def faint(colour: str, opacity: float) -> str:
+    """A colour that lets through what is behind it.
+
+    >>> faint("#0072B2", 0.2)
+    'rgba(0, 114, 178, 0.2)'
+    """
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, {opacity})"
+
+
+def layout(used: Theme) -> dict[str, Any]:
+    """The part of a figure's layout that the theme decides."""
+    return {"template": used.template, "paper_bgcolor": used.paper, "plot_bgcolor": used.paper,
+            "font": {"size": 13, "color": used.text}}  # fmt: skip
