@@ -17,6 +17,7 @@ from fakegpu_lab.ranks.dist import c10d, cpp, dist
 from fakegpu_lab.ranks.planning import implied_ranks
 from fakegpu_lab.ranks.process_groups import (
     assumed_values,
+    cpp_gloo,
     ddp_reducer,
     dtensor,
     functional_collectives,
@@ -218,6 +219,7 @@ def install(patches: Patches) -> None:
         patches.set(module, "batch_isend_irecv", batch_isend_irecv)
     functional_collectives.install(patches)
     ddp_reducer.install(patches)
+    cpp_gloo.install(patches)
     dtensor.install(patches)
     implied_ranks.install(patches)
     if current.meta():

@@ -27,6 +27,12 @@ _MULTI_DEVICE = (
     "https://pytorch.org/docs/stable/distributed.html#multi-gpu-collective-functions. ProcessGroupNCCL continues "
     "supporting multi-process and multi-thread modes."
 )
+_NO_TENSORS = (
+    "There were no tensor arguments to this function (e.g., you passed an empty list of Tensors), but no fallback "
+    "function is registered for this schema.  This usually means that this function requires a non-empty list of "
+    "Tensors, or that you (the operator writer) forgot to register a fallback function."
+)
+"""The dispatcher's error (torch/csrc/.../OperatorEntry.cpp), without the list of kernels."""
 _FLOAT8 = ("Float8_e5m2", "Float8_e4m3fn", "Float8_e4m3fnuz", "Float8_e5m2fnuz")
 _TYPES = frozenset(
     ("Char", "Byte", "Float", "Double", "Int", "Long", "Half", "Bool", "BFloat16", "ComplexFloat", "ComplexDouble")
@@ -47,6 +53,10 @@ def check(operation: Operation) -> None:
     nccl = operation.channel.backend == "nccl"
     tensors = [*operation.inputs, *operation.outputs]
     for tensor in tensors if nccl else ():
+        if operation.kind == "ALLREDUCE" and tensor.is_sparse:
+            raise RuntimeError(
+                "NCCL does not support all_reduce with sparse tensors. Please use dense tensors instead."
+            )
         if operation.kind not in _UNCHECKED:
             _check_tensor(tensor, allows_strides=operation.kind in _ALLOWS_STRIDES)
     _check_sizes(operation)
@@ -89,6 +99,11 @@ def _check_reduction(tensor: Tensor, op: Any) -> None:
 def _check_gloo(operation: Operation) -> None:
     """gloo/algorithms and ProcessGroupGloo.cpp (toFunction, GENERATE_ALL_TYPES)."""
     op = operation.reduce_op
+    if op != ReduceOp.SUM and any(tensor.is_sparse for tensor in operation.inputs):
+        raise RuntimeError(
+            "ProcessGroupGloo::allreduce: unsupported reduction operation (allreduce of sparse tensors only works with "
+            "ReduceOp.SUM)"
+        )
     if op in (ReduceOp.AVG, ReduceOp.PREMUL_SUM):
         name = "AVG" if op == ReduceOp.AVG else "PREMUL_SUM"
         raise RuntimeError(f"Cannot use ReduceOp.{name} with Gloo")
@@ -99,6 +114,8 @@ def _check_gloo(operation: Operation) -> None:
 
 def single(tensors: Sequence[Tensor]) -> Tensor:
     """The one tensor of a list; NCCL's groups have one device per process."""
+    if not len(tensors):
+        raise RuntimeError(_NO_TENSORS)
     if len(tensors) != 1:
         raise RuntimeError(_MULTI_DEVICE)
     return tensors[0]

@@ -6,6 +6,8 @@ import copy
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.ranks.dist import dist
+
 if TYPE_CHECKING:
     from fakegpu_lab.ranks.collectives.operation import Communicator
 
@@ -120,6 +122,9 @@ class RankNccl(RankBackend):
 
 class RankGloo(RankBackend):
     """A Gloo backend between ranks."""
+
+    create_device = staticmethod(dist.ProcessGroupGloo.create_device)
+    create_default_device = staticmethod(dist.ProcessGroupGloo.create_default_device)
 
 
 RankNccl.__name__ = RankNccl.__qualname__ = "ProcessGroupNCCL"

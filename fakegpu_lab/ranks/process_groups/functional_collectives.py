@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.ranks.dist import c10d, dist
+from fakegpu_lab.ranks.dist import c10d, cpp, dist
 from fakegpu_lab.ranks.scheduling.scheduler import current_rank
 
 if TYPE_CHECKING:
@@ -170,8 +170,17 @@ KERNELS: tuple[Callable[..., Any], ...] = (
 )
 
 
+def _work_registry_size() -> int:
+    """``_get_work_registry_size``: how many operations nothing has waited for, of CPU tensors and of device tensors."""
+    return int(_on_host()) + sum(len(works) for works in _pending().values())
+
+
+_on_host: Any = cpp._get_work_registry_size
+
+
 def install(patches: Patches) -> None:
     """Register the kernels for device tensors (`driver.dispatch.custom_ops` finds them)."""
+    patches.set(cpp, "_get_work_registry_size", _work_registry_size)
     known = set(torch._C._dispatch_get_all_op_names())
     for namespace, kernels in (("_c10d_functional", KERNELS), ("_dtensor", (shard_dim_alltoall,))):
         library: Any = torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]
