@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import os
 from typing import Any
 
 import pytest
@@ -137,6 +139,57 @@ def test_torchs_own_gloo_backend_takes_device_tensors() -> None:
     assert work.result()[0] is x
     assert gloo.allgather([copies], [x]).get_future().wait() == copies
     assert copies[0].tolist() == [3, 3]
+
+
+def test_nan_that_a_rank_sends_fails_an_assert(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setenv("TORCH_NCCL_NAN_CHECK", "1")
+
+    def program() -> None:
+        dist.all_reduce(value(1))
+        with pytest.raises(RuntimeError, match="device-side assert triggered"):
+            dist.all_reduce(value(float("nan")))
+
+    on_ranks(1, program)
+    assert "checkForNaN: block: [0,0,0], thread: [0,0,0] Assertion" in capsys.readouterr().out
+
+
+def test_a_switch_of_nccl_that_is_no_boolean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_NCCL_BLOCKING_WAIT", "abc")
+    with pytest.raises(RuntimeError, match="Invalid value for environment variable: TORCH_NCCL_BLOCKING_WAIT"):
+        on_ranks(1, lambda: None)
+
+
+def test_backends_have_options_with_the_groups_timeout_and_count_splits() -> None:
+    def program() -> list[Any]:
+        where = torch.device("cuda", dist.get_rank())
+        backend = c10d._get_default_group()._get_backend(where)
+        assert backend.options._timeout == dt.timedelta(seconds=123)
+        assert backend._is_initialized() == (c10d._get_default_group().bound_device_id is not None)
+        dist.new_group([0])
+        return [backend.comm_split_count(), c10d._get_process_group_uid(c10d._get_default_group())]
+
+    assert on_ranks(2, program, timeout=dt.timedelta(seconds=123)) == [[0, 0]] * 2
+
+    def bound() -> list[Any]:
+        dist.destroy_process_group()
+        where = torch.device("cuda", int(os.environ["RANK"]))
+        dist.init_process_group("nccl", device_id=where, timeout=dt.timedelta(seconds=123))
+        return program()
+
+    assert on_ranks(2, bound) == [[1, 0]] * 2
+
+
+def test_a_group_of_nccl_that_torch_distributed_does_not_know_and_its_end() -> None:
+    def program() -> None:
+        group = dist.ProcessGroupNCCL(dist.HashStore(), 0, 1, timeout=dt.timedelta(seconds=5))
+        x = value(3)
+        group.allreduce([x]).wait()
+        assert x.tolist() == [3, 3]
+        group.shutdown()
+        with pytest.raises(dist.DistBackendError, match="NCCL communicator was aborted on rank 0"):
+            group.allreduce([x])
+
+    on_ranks(1, program)
 
 
 def test_a_send_to_a_rank_that_waits_for_a_key_of_a_store() -> None:

@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed import ReduceOp
 
+from fakegpu_lab.driver.asserts import device_asserts, sites
+from fakegpu_lab.driver.asserts.failing_threads import Failure
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.placement.dtypes import scalar_type
 from fakegpu_lab.ranks.collectives.kinds import KINDS
+from fakegpu_lab.ranks.dist import dist
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fakegpu_lab.ranks.collectives.operation import Operation
+    from fakegpu_lab.ranks.process_groups.backends import RankBackend
 
     Tensor = torch.Tensor
 
@@ -42,8 +47,8 @@ _ALLOWS_STRIDES = frozenset(("SEND", "RECV", "ALLTOALL", "ALLTOALL_BASE"))
 _UNCHECKED = frozenset(("GATHER", "SCATTER"))
 
 
-def check(operation: Operation) -> None:
-    """Raise what the backend raises for wrong tensors or options.
+def check(operation: Operation, backend: RankBackend) -> None:
+    """Raise what the backend raises for wrong tensors or options, or after its end.
 
     Raises
     ------
@@ -51,6 +56,8 @@ def check(operation: Operation) -> None:
         With the messages of ProcessGroupNCCL or ProcessGroupGloo.
     """
     nccl = operation.channel.backend == "nccl"
+    if backend.ended and nccl:
+        raise dist.DistBackendError(f"NCCL communicator was aborted on rank {operation.rank}.")
     tensors = [*operation.inputs, *operation.outputs]
     for tensor in tensors if nccl else ():
         if operation.kind == "ALLREDUCE" and tensor.is_sparse:
@@ -65,11 +72,28 @@ def check(operation: Operation) -> None:
             raise TypeError(
                 f"Input tensor data type is not supported for NCCL process group: {scalar_type(tensor.dtype)}"
             )
+    if nccl and backend.checks_nan:
+        _check_nan(operation)
     if operation.kind in _REDUCING and nccl:
         for tensor in operation.inputs:
             _check_reduction(tensor, operation.reduce_op)
     elif operation.kind in _REDUCING:
         _check_gloo(operation)
+
+
+def _check_nan(operation: Operation) -> None:
+    """Fail a device-side assert if a rank sends NaN (torch/csrc/distributed/c10d/NanCheck.cu).
+
+    Simplified: one thread fails, that of a tensor's last elements; it takes no time, and the host knows at once.
+    """
+    if operation.kind == "BROADCAST" and operation.rank != operation.root:
+        return
+    for tensor in operation.inputs:
+        if isinstance(tensor, FakeCudaTensor) and tensor.is_floating_point() and not tensor._inner.is_meta:
+            values = tensor._inner
+            if bool((values.float() if values.itemsize == 1 else values).isnan().any()):
+                device_asserts.fail(tensor._device, Failure([(sites.NAN_SENT, 0, 0)], 1))
+                device_asserts.check(tensor._device)
 
 
 def _check_tensor(tensor: Tensor, allows_strides: bool) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch.distributed import ReduceOp
 
 
@@ -49,3 +50,18 @@ def reducing(opts: Any, kind: Any, more: dict[str, Any] | None = None) -> Any:
     if more and "root" in more:
         opts.rootRank = more["root"]
     return given(opts, kind)
+
+
+def barrier_device(opts: Any, bound: torch.device | None, used: set[int], rank: int) -> torch.device:
+    """The device that ProcessGroupNCCL::barrier chooses for a global rank; `used` are those that the group has used."""
+    if opts.device_ids:
+        index = opts.device_ids[0]
+    elif bound is not None:
+        index = bound.index
+    elif opts.device is not None and opts.device.index is not None and opts.device.type != "cpu":
+        index = opts.device.index
+    elif used:
+        index = min(used)
+    else:
+        index = rank % torch.cuda.device_count()
+    return torch.device("cuda", index)

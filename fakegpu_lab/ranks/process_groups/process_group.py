@@ -128,10 +128,15 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
     def set_timeout(self, timeout: dt.timedelta) -> None:
         """No effect: a wait that cannot end is reported at once."""
 
-    shutdown = _wait_for_pending_works  # which destroy_process_group calls in groups of C++'s own type
+    def shutdown(self) -> None:
+        """Call the hooks (destroy_process_group does for groups of C++'s own type), and end the communicators."""
+        self._wait_for_pending_works()
+        self.abort()
 
     def abort(self) -> None:
-        """Nothing to free."""
+        """End the communicators: later calls fail."""
+        for backend in self._backends.values():
+            backend.abort()
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self._names[0]!r} ({self._names[1]}), rank {self._member} of {self.size()}>"
@@ -167,7 +172,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
             **more,
         )
         if map_of is None:
-            argument_checks.check(operation)
+            argument_checks.check(operation, backend)
         operation.device = map_of
         for tensor in tensors:
             if isinstance(tensor, FakeCudaTensor):
@@ -299,22 +304,9 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         kind = next(iter(self._backends)) if len(self._backends) == 1 else opts.device.type if opts.device else "cpu"
         if kind == "cpu" or self._backends.get("cuda") is None or self._backends["cuda"].channel.backend != "nccl":
             return self._issue("BARRIER", [], [], opts, device=torch.device("cpu" if "cpu" in self._backends else kind))
-        one = torch.zeros(1, device=self._barrier_device(opts))
+        rank = self._backends["cuda"].channel.ranks[self._member]
+        one = torch.zeros(1, device=options.barrier_device(opts, self._bound, self._used_devices, rank))
         return self._issue("BARRIER", [one], [one], opts)
-
-    def _barrier_device(self, opts: Any) -> torch.device:
-        """The device that ProcessGroupNCCL::barrier chooses."""
-        if opts.device_ids:
-            index = opts.device_ids[0]
-        elif self._bound is not None:
-            index = self._bound.index
-        elif opts.device is not None and opts.device.index is not None and opts.device.type != "cpu":
-            index = opts.device.index
-        elif self._used_devices:
-            index = min(self._used_devices)
-        else:
-            index = dist.get_rank() % torch.cuda.device_count()
-        return torch.device("cuda", index)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """Wait for all ranks; the report of a hang names those that are missing."""
