@@ -36,6 +36,8 @@ def stand_in(original: type) -> Any:
 
 
 if TYPE_CHECKING:
-    STREAM, EVENT, GENERATOR = torch._C.Stream, torch._C.Event, torch._C.Generator
+    STREAM = torch._C.Stream
+    EVENT = torch._C.Event
+    GENERATOR = torch._C.Generator
 else:
     STREAM, EVENT, GENERATOR = map(stand_in, (torch._C.Stream, torch._C.Event, torch._C.Generator))
