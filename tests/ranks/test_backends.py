@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FakeWork
 from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
+from fakegpu_lab.ranks.process_groups import functional_collectives
 from tests.ranks.conftest import on_ranks
 from tests.ranks.test_broken import _imported, contains, message, ones  # noqa: F401 - a fixture
 
@@ -190,6 +192,32 @@ def test_a_group_of_nccl_that_torch_distributed_does_not_know_and_its_end() -> N
             group.allreduce([x])
 
     on_ranks(1, program)
+
+
+def test_operations_between_ranks_cannot_be_captured() -> None:
+    def program() -> None:
+        x, graph = value(1), torch.cuda.CUDAGraph()
+        with (
+            pytest.raises(RuntimeError, match="Capturing operations between ranks into a CUDA graph is not part of"),
+            torch.cuda.graph(graph),
+        ):
+            dist.all_reduce(x)
+        assert x.tolist() == [1, 1]
+
+    on_ranks(1, program)
+
+
+def test_functional_collectives_call_the_methods_of_groups_that_are_not_ours() -> None:
+    class Doubling(dist.ProcessGroup):  # type: ignore[misc]
+        def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
+            output.copy_(given.repeat(2))
+            return FakeWork()
+
+        _allgather_base = all_gather_single
+
+    group = Doubling(0, 2)
+    got = functional_collectives.all_gather_into_tensor(value(3), 2, group)
+    assert functional_collectives.wait_tensor(got).tolist() == [3.0] * 4
 
 
 def test_a_send_to_a_rank_that_waits_for_a_key_of_a_store() -> None:

@@ -13,6 +13,7 @@ from torch.distributed import ReduceOp
 
 from fakegpu_lab.driver.asserts import device_asserts, sites
 from fakegpu_lab.driver.asserts.failing_threads import Failure
+from fakegpu_lab.driver.base import graph_capture
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.placement.dtypes import scalar_type
 from fakegpu_lab.ranks.collectives.kinds import KINDS
@@ -58,6 +59,8 @@ def check(operation: Operation, backend: RankBackend) -> None:
     nccl = operation.channel.backend == "nccl"
     if backend.ended and nccl:
         raise dist.DistBackendError(f"NCCL communicator was aborted on rank {operation.rank}.")
+    if graph_capture.current_capture() is not None:
+        raise RuntimeError("Capturing operations between ranks into a CUDA graph is not part of the simulation.")
     tensors = [*operation.inputs, *operation.outputs]
     for tensor in tensors if nccl else ():
         if operation.kind == "ALLREDUCE" and tensor.is_sparse:
