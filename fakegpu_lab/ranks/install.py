@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.distributed import constants
 
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.processes import run_reports
@@ -17,6 +18,7 @@ from fakegpu_lab.ranks.dist import c10d, cpp, dist
 from fakegpu_lab.ranks.planning import implied_ranks
 from fakegpu_lab.ranks.process_groups import (
     assumed_values,
+    cpp_gloo,
     ddp_reducer,
     dtensor,
     functional_collectives,
@@ -74,7 +76,10 @@ def new_process_group(
         if existing:
             return existing, world.pg_map[existing][1]
     if global_ranks_in_group:
-        if c10d._get_default_group().rank() not in global_ranks_in_group:
+        parent = c10d._get_default_group()
+        if isinstance(parent, RankGroup) and parent.bound_device_id is not None:  # ncclCommSplit, by all its ranks
+            parent._get_backend(parent.bound_device_id).count_split()
+        if parent.rank() not in global_ranks_in_group:
             return dist.GroupMember.NON_GROUP_MEMBER, None
         ranks = tuple(global_ranks_in_group)
     else:
@@ -85,6 +90,7 @@ def new_process_group(
     group.store = own_store
     if device_id is not None:
         group.bound_device_id = device_id
+        group._get_backend(device_id).eager = True
     _register(group, backend, str(config), pg_tag)
     if not global_ranks_in_group and current_rank() is None and implied_ranks.world() is None:
         run_reports.identity.join(group_rank, group_size)
@@ -126,9 +132,22 @@ def make_group(
             if key not in channels:
                 channels[key] = _channel(name, backend, ranks, description, member, store, timeout)
             channel = channels[key]
-            by_name[backend] = RankNccl(channel, member, options) if backend == "nccl" else RankGloo(channel, member)
+            if backend == "nccl":
+                by_name[backend] = RankNccl(channel, member, options)
+                by_name[backend].options._timeout = timeout or NCCL_TIMEOUT
+                by_name[backend].uid = len(c10d._world.pg_map)
+            else:
+                by_name[backend] = RankGloo(channel, member)
         backends[device] = by_name[backend]
     return RankGroup(backends, member, name, description)
+
+
+def nccl_group(store: Any, rank: int, size: int, options: Any = None, timeout: Any = None) -> RankGroup:
+    """``ProcessGroupNCCL(store, rank, size)``: a group of NCCL's that torch.distributed does not know of."""
+    if not torch.cuda.device_count():
+        raise ValueError("ProcessGroupNCCL is only supported with GPUs, no GPUs found!")
+    timeout = timeout or (options._timeout if options is not None else None)
+    return make_group({"cuda": "nccl"}, tuple(range(size)), rank, "nccl", "undefined", options, store, timeout)
 
 
 def _channel(
@@ -206,18 +225,21 @@ _attach: Any = getattr(c10d, "_maybe_attach_flight_recorder", None)
 def install(patches: Patches) -> None:
     """Make NCCL available in torch.distributed, and let it create our groups."""
     patches.set(c10d, "_NCCL_AVAILABLE", True)
-    patches.set(c10d, "default_pg_nccl_timeout", NCCL_TIMEOUT)
+    for module in (c10d, constants):
+        patches.set(module, "default_pg_nccl_timeout", NCCL_TIMEOUT)
     for module in (c10d, dist, cpp):
         if not hasattr(cpp, "ProcessGroupNCCL") or module is not cpp:
             patches.set(module, "ProcessGroupNCCL", RankNccl)
     patches.set(c10d, "_new_process_group_helper", new_process_group)
     patches.set(RankGroup, "split_group", split_group)
+    patches.set(RankNccl, "group", staticmethod(nccl_group))
     if hasattr(c10d, "_maybe_attach_flight_recorder"):  # since torch 2.15
         patches.set(c10d, "_maybe_attach_flight_recorder", _attach_flight_recorder)
     for module in (c10d, dist):
         patches.set(module, "batch_isend_irecv", batch_isend_irecv)
     functional_collectives.install(patches)
     ddp_reducer.install(patches)
+    cpp_gloo.install(patches)
     dtensor.install(patches)
     implied_ranks.install(patches)
     if current.meta():

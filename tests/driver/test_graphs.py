@@ -621,3 +621,41 @@ def test_in_a_cuda_build_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     lab.disable()
     assert torch.cuda.CUDAGraph is torch.cuda.graphs.CUDAGraph is theirs
     lab.enable("a100")  # for the fixtures
+
+
+def test_a_graph_reads_what_the_one_before_it_in_their_pool_has_written() -> None:
+    def twice_and_two(x: torch.Tensor) -> torch.Tensor:
+        a, b = x.clone() + 1, x.clone() + 1
+        return a + b
+
+    kept: list[torch.Tensor] = [torch.ones(1000, device="cuda")]
+
+    def five_times() -> None:
+        for _ in range(5):
+            kept[0] = twice_and_two(kept[0])
+
+    first = captured(five_times)
+    second = captured(five_times, pool=first.pool())
+    first.replay()
+    second.replay()
+    assert kept[0].unique().item() == 3 * 2**10 - 2
+
+
+def test_a_captured_draw_keeps_the_state_that_its_generator_had() -> None:
+    torch.cuda.init()
+    torch.cuda.manual_seed(0)
+    generator = torch.cuda.default_generators[0]
+    old, new = generator.graphsafe_get_state(), generator.clone_state()
+    expected = torch.rand(5, device="cuda", generator=new.clone_state())
+    kept: list[torch.Tensor] = []
+
+    def draw() -> None:
+        for state in (new, old, old):
+            generator.graphsafe_set_state(state)
+            kept.append(torch.rand(5, device="cuda", generator=generator))
+
+    captured(draw).replay()
+    assert torch.equal(kept[0], expected)
+    assert torch.equal(kept[1], expected)
+    assert not torch.equal(kept[2], expected)
+    assert (new.get_offset(), old.get_offset()) == (4, 8)

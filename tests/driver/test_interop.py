@@ -62,6 +62,7 @@ def test_types(machine):
     assert torch.ones(2).type() == "torch.FloatTensor"
     assert str(type(tensor)) == "<class 'torch.Tensor'>"
     assert tensor.new(3).device == tensor.new([1.0]).device == torch.device("cuda:1")
+    assert tensor.new([1.0], device=0).device == torch.device("cuda:0")
 
 
 TENSORS = {

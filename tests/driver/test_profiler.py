@@ -64,8 +64,8 @@ def test_kernels_belong_to_the_ops_that_launched_them() -> None:
     assert rows["aten::matmul"].device_time_total == pytest.approx(seconds["aten::mm"] * 1e6)
     assert rows["aten::add"].device_time == pytest.approx(seconds["aten::add"] * 1e6)
     kernels = _device_rows(profiler)
-    assert kernels["mm_kernel"].count == 3
-    assert kernels["mm_kernel"].self_device_time_total == pytest.approx(seconds["aten::mm"] * 1e6)
+    assert kernels["gemm_kernel<mm>"].count == 3
+    assert kernels["gemm_kernel<mm>"].self_device_time_total == pytest.approx(seconds["aten::mm"] * 1e6)
     total = sum(row.self_device_time_total for row in kernels.values())
     assert total == pytest.approx(sum(seconds.values()) * 1e6)
 
@@ -95,15 +95,15 @@ def test_the_table() -> None:
     lines = [line.split() for line in table.splitlines() if line and not line.startswith("-")]
     assert "Self CUDA" in table
     assert "CUDA time avg" in table
-    assert [line[0] for line in lines[1:5]] == ["aten::matmul", "aten::mm", "mm_kernel", "aten::relu"]
-    product = next(line for line in lines if line[0] == "mm_kernel")
+    assert [line[0] for line in lines[1:5]] == ["aten::matmul", "aten::mm", "gemm_kernel<mm>", "aten::relu"]
+    product = next(line for line in lines if line[0] == "gemm_kernel<mm>")
     assert product[1:6] == ["0.00%", "0.000us", "0.00%", "0.000us", "0.000us"]
     assert float(product[7].rstrip("%")) > 50  # of the device's time
     assert lines[-2][:4] == ["Self", "CPU", "time", "total:"]
     waited = _rows(profiler)["cudaDeviceSynchronize"].cpu_time_total
     assert lines[-2][4] == f"{2 * 5 + waited:.3f}us"  # two launches, and the profiler's own synchronisation
     for key in ("self_cuda_time_total", "cuda_time", "cpu_time_total", "self_cpu_time_total", "count"):
-        assert "mm_kernel" in profiler.key_averages().table(sort_by=key, row_limit=20)
+        assert "gemm_kernel<mm>" in profiler.key_averages().table(sort_by=key, row_limit=20)
 
 
 _SCRIPT = """
@@ -137,7 +137,7 @@ def test_two_runs_are_equal(tmp_path: Path) -> None:
         assert noise == []
         told.append((done.stdout, path.read_text()))
     assert told[0] == told[1]
-    assert "addmm_kernel" in told[0][0]
+    assert "gemm_kernel<addmm>" in told[0][0]
     assert "multi_tensor_apply_kernel" in told[0][0]
 
 
@@ -279,7 +279,9 @@ def test_the_schedule(tmp_path: Path) -> None:
     seen = []
 
     def ready(profiler: Any) -> None:
-        seen.append((profiler.step_num, _rows(profiler)["aten::mm"].count, _device_rows(profiler)["mm_kernel"].count))
+        seen.append(
+            (profiler.step_num, _rows(profiler)["aten::mm"].count, _device_rows(profiler)["gemm_kernel<mm>"].count)
+        )
         tensorboard_trace_handler(str(tmp_path), "worker")(profiler)
 
     steps = schedule(wait=1, warmup=1, active=2, repeat=2)
@@ -301,10 +303,14 @@ def test_only_what_was_asked_for() -> None:
     x = torch.randn(8, 8, device="cuda")
     with profile(activities=[ProfilerActivity.CUDA]) as device_only:
         x @ x
-    assert {row.key for row in device_only.key_averages()} == {"mm_kernel", "cudaLaunchKernel", "cudaDeviceSynchronize"}
+    assert {row.key for row in device_only.key_averages()} == {
+        "gemm_kernel<mm>",
+        "cudaLaunchKernel",
+        "cudaDeviceSynchronize",
+    }
     with profile() as default:  # as on a CUDA build: everything there is
         x @ x
-    assert "mm_kernel" in _device_rows(default)
+    assert "gemm_kernel<mm>" in _device_rows(default)
     assert ProfilerActivity.CUDA in torch.profiler.supported_activities()
     with profile(activities=BOTH) as switched:
         x @ x
@@ -312,7 +318,7 @@ def test_only_what_was_asked_for() -> None:
         x + x
         switched.toggle_collection_dynamic(True, [ProfilerActivity.CUDA])
         x * x
-    assert set(_device_rows(switched)) == {"mm_kernel", "mul_kernel"}
+    assert set(_device_rows(switched)) == {"gemm_kernel<mm>", "mul_kernel"}
     assert "aten::add" in _rows(switched)
 
 
@@ -326,7 +332,7 @@ def test_the_legacy_profiler_times_ops_with_events() -> None:
     assert not _device_rows(profiler)
     with torch.autograd.profiler.profile(use_device="cuda", use_kineto=True) as kineto:
         x @ x
-    assert "mm_kernel" in _device_rows(kineto)
+    assert "gemm_kernel<mm>" in _device_rows(kineto)
 
 
 @pytest.mark.skipif(TORCH_VERSION >= (2, 15), reason="torch 2.15 has no `use_cuda` any more")
@@ -344,7 +350,7 @@ def test_an_exception_ends_it_and_the_next_one_works() -> None:
     assert "ones_kernel" in _device_rows(failed) or "fill_kernel" in _device_rows(failed)
     with profile(activities=BOTH) as profiler:
         x @ x
-    assert list(_device_rows(profiler)) == ["mm_kernel"]
+    assert list(_device_rows(profiler)) == ["gemm_kernel<mm>"]
 
 
 def test_a_profiler_in_a_profiler_takes_over_as_ever() -> None:
@@ -365,7 +371,7 @@ def test_a_profiler_in_a_profiler_takes_over_as_ever() -> None:
     assert not outer.events()
     with profile(activities=BOTH) as after:
         x @ x
-    assert list(_device_rows(after)) == ["mm_kernel"]
+    assert list(_device_rows(after)) == ["gemm_kernel<mm>"]
 
 
 def test_recording_and_profiling_at_once() -> None:
@@ -375,7 +381,7 @@ def test_recording_and_profiling_at_once() -> None:
             x @ x
         x + 1
     assert [k.name for k in trace.kernels] == ["aten::mm", "aten::add"]
-    assert list(_device_rows(profiler)) == ["mm_kernel"]
+    assert list(_device_rows(profiler)) == ["gemm_kernel<mm>"]
     with lab.record() as outer:
         x @ x
         with lab.record() as inner:
@@ -394,7 +400,7 @@ def test_kernels_of_other_threads_are_seen() -> None:
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    assert _device_rows(profiler)["mm_kernel"].count == 1
+    assert _device_rows(profiler)["gemm_kernel<mm>"].count == 1
 
 
 def test_copies_have_cudas_names() -> None:
@@ -450,3 +456,31 @@ def test_disabling_the_machine_gives_torchs_own_profiler_back() -> None:
     with lab.record() as trace:
         torch.ones(2, device="cuda") + 1
     assert "aten::add" in {kernel.name for kernel in trace.kernels}
+
+
+def test_a_trace_has_its_window_addresses_and_requests_that_failed(machine: Any, tmp_path: Path) -> None:
+    with profile(profile_memory=True) as profiler:
+        x = torch.ones(3, device="cuda")
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(1 << 40, device="cuda")
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    memory = [event["args"] for event in events if event["name"] == "[memory]" and event["args"]["Device Type"] == 1]
+    assert {"Device Type": 1, "Device Id": 0, "Bytes": 512, "Addr": x.data_ptr()} in memory
+    (failed,) = (event["args"] for event in events if event["name"] == "[OutOfMemory]")
+    assert failed == {"Device Type": 1, "Device Id": 0, "Bytes": 1 << 42}
+    span, _, begin, end = events[-4:]
+    assert span["name"] == "PyTorch Profiler (0)"
+    assert (begin["ts"], end["ts"]) == (span["ts"], pytest.approx(span["ts"] + span["dur"]))
+    assert all(begin["ts"] <= event["ts"] <= end["ts"] for event in events)
+    orders = {event["pid"]: event["args"]["sort_index"] for event in events if event["name"] == "process_sort_index"}
+    assert orders[1] == 5_000_000
+
+
+def test_the_kernels_of_a_replayed_graph_have_names(machine: Any) -> None:
+    x, graph = torch.ones(3, device="cuda"), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        x.add_(1)
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        graph.replay()
+    assert "add_kernel" in {row.key for row in profiler.key_averages()}

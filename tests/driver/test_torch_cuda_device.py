@@ -222,6 +222,12 @@ def test_synchronising_and_the_rest_of_the_runtime(machine: Any) -> None:
     assert runtime.cudaHostRegister(4096, 10, 0) == runtime.cudaError.success
     assert runtime.cudaHostRegister(4096, 10, 0) != runtime.cudaError.success
     assert runtime.cudaHostUnregister(4096) == runtime.cudaError.success
+    x = torch.ones(20)
+    assert runtime.cudaHostRegister(x.data_ptr(), x.nbytes, 0) == runtime.cudaError.success
+    assert x.is_pinned()
+    assert x[3:].to("cuda", non_blocking=True).sum().item() == 17
+    assert runtime.cudaHostUnregister(x.data_ptr()) == runtime.cudaError.success
+    assert not x.is_pinned()
     with torch.cuda.profiler.profile():
         pass
 

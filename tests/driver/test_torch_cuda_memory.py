@@ -225,6 +225,22 @@ def test_settings_that_torch_refuses(machine: Any, text: str, said: str) -> None
     assert torch._C._accelerator_getAllocatorSettings() == ""
 
 
+def test_the_size_of_cublas_workspaces_can_be_chosen(machine: Any) -> None:
+    before = torch.backends.cuda.cublas_workspace_size()
+    assert torch.backends.cuda.cublas_workspace_size(1 << 20) == 1 << 20
+    x = torch.ones(4, 4, device="cuda")
+    start = torch.cuda.memory_allocated()
+    assert (x @ x).shape == (4, 4)
+    assert torch.cuda.memory_allocated() - start == 1 << 20
+    torch._C._cuda_resetCublasWorkspaceSize()
+    assert torch.backends.cuda.cublas_workspace_size() == before
+
+
+def test_more_than_an_exabyte(machine: Any) -> None:
+    with pytest.raises(torch.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate more than 1EB"):
+        torch.empty(1 << 60, dtype=torch.int8, device="cuda")
+
+
 def test_asking_for_the_allocated_memory_is_cheap(machine: Any) -> None:
     torch.empty(1, device="cuda")
     best = min(_seconds(torch.cuda.memory_allocated) for _ in range(50))

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
 
-_ROOT = ("/__w/pytorch" if TORCH_VERSION >= (2, 13) else "") + "/pytorch/aten/src/ATen/native/cuda"
+_SOURCES = ("/__w/pytorch" if TORCH_VERSION >= (2, 13) else "") + "/pytorch"
+_ROOT = f"{_SOURCES}/aten/src/ATen/native/cuda"
 _NEW = TORCH_VERSION >= (2, 14)
 
 
@@ -21,11 +22,12 @@ class Site(NamedTuple):
     line: int
     kernel: str
     condition: str
+    folder: str = _ROOT
 
     def text(self, block: int, thread: int) -> str:
         """The line that a failing thread prints (CUDA's device-side ``__assert_fail``)."""
         return (
-            f"{_ROOT}/{self.file}:{self.line}: {self.kernel}: block: [{block},0,0], thread: [{thread},0,0] "
+            f"{self.folder}/{self.file}:{self.line}: {self.kernel}: block: [{block},0,0], thread: [{thread},0,0] "
             f"Assertion `{self.condition}` failed."
         )
 
@@ -79,6 +81,9 @@ REPEAT = Site("Repeat.cu", 36, "compute_cuda_kernel", "repeat >= 0 && start >= 0
 _BAG_WORDS = '!has_invalid_index && "Invalid input index in EmbeddingBag: index out of range [0, numRows)"'
 BAG = Site("EmbeddingBag.cu", 148, "EmbeddingBag_updateOutputKernel_sum_mean", _BAG_WORDS)
 BAG_MAX = Site("EmbeddingBag.cu", 88, "EmbeddingBag_updateOutputKernel_max", _BAG_WORDS)
+NAN_SENT = Site(
+    "NanCheck.cu", 217, "checkForNaN", "!isnan(tailPtr[threadIdx.x])", f"{_SOURCES}/torch/csrc/distributed/c10d"
+)
 SAMPLE = {
     "negative": Site("MultinomialKernel.cu", 218, "sampleMultinomialOnce", "!(val < zero)"),
     "infinite": Site("MultinomialKernel.cu", 217, "sampleMultinomialOnce", "!_isinf(val)"),

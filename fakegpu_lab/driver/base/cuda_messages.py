@@ -88,6 +88,8 @@ def out_of_memory(figures: DeviceOutOfMemory) -> torch.OutOfMemoryError:
         limit = figures.total if figures.allowed is None else figures.allowed
         observer(figures.device, figures.segment, limit, figures.free)
     allowed = f"{format_size(figures.allowed)} allowed; " if figures.allowed is not None else ""
+    if figures.requested >= _EXABYTE:
+        return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more than 1EB memory.")
     private = (
         f"with {format_size(figures.private_pools)} allocated in private pools (e.g., CUDA Graphs), "
         if figures.private_pools
@@ -105,6 +107,8 @@ def out_of_memory(figures: DeviceOutOfMemory) -> torch.OutOfMemoryError:
     )
 
 
+_EXABYTE = 1 << 60
+"""c10/cuda/CUDACachingAllocator.cpp, `allocate`."""
 _CONF_VARIABLE = "PYTORCH_ALLOC_CONF" if (2, 10) <= TORCH_VERSION < (2, 13) else "PYTORCH_CUDA_ALLOC_CONF"
 _MEMORY_URL = (
     "https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf"

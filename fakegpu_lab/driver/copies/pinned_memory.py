@@ -44,7 +44,16 @@ def is_pinned_tensor(tensor: torch.Tensor) -> bool:
     """Whether `tensor` is a CPU tensor in pinned memory."""
     if tensor.__class__ is FakeCudaTensor or tensor.device.type != "cpu":
         return False
-    return _BLOCK in _storage(tensor).__dict__
+    return _BLOCK in _storage(tensor).__dict__ or (bool(registered) and _is_registered(tensor))
+
+
+registered: dict[int, int] = {}
+"""Memory that ``cudaHostRegister`` has pinned: bytes, by address."""
+
+
+def _is_registered(tensor: torch.Tensor) -> bool:
+    address = _storage(tensor).data_ptr()
+    return any(start <= address < start + nbytes for start, nbytes in registered.items())
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
@@ -70,7 +79,9 @@ def pin(tensor: torch.Tensor, *, filled: bool = False) -> torch.Tensor:
 
 def copies_until(tensor: torch.Tensor, time: int) -> None:
     """Note that an asynchronous copy uses a pinned tensor until a time."""
-    _storage(tensor).__dict__[_BLOCK].used(time)
+    block = _storage(tensor).__dict__.get(_BLOCK)
+    if block is not None:  # not registered memory, which the program frees itself
+        block.used(time)
 
 
 def is_pinned(self: torch.Tensor, device: Any = None) -> bool:
@@ -131,6 +142,7 @@ def _pinning(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def install(patches: Patches) -> None:
     """Patch the tensor methods and the factories."""
+    registered.clear()
     patches.set(torch.Tensor, "is_pinned", is_pinned)
     patches.set(torch.Tensor, "pin_memory", pin_memory)
     for name in _FACTORIES:

@@ -19,11 +19,17 @@ _HOPPER = 32 * 1024 * 1024
 _BEFORE_HOPPER = 8_519_680  # ":4096:2:16:8" in KiB: 4096·2 + 16·8
 
 
+chosen: int | None = None
+"""The size that ``torch.backends.cuda.cublas_workspace_size`` has set."""
+
+
 def workspace_bytes(device: Device) -> int:
     """The bytes of a cuBLAS workspace on `device` (getChosenWorkspaceSize in CublasHandlePool.cpp).
 
     ``CUBLAS_WORKSPACE_CONFIG=:SIZE:COUNT[:SIZE:COUNT]`` adds up to SIZE·COUNT KiB.
     """
+    if chosen is not None:
+        return chosen
     pairs = re.findall(r":(\d+):(\d+)", os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
     if pairs:
         return sum(int(size) * int(count) * 1024 for size, count in pairs)

@@ -18,6 +18,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor, inner_of, tensors_of,
 from fakegpu_lab.driver.cost.op import Op
 from fakegpu_lab.driver.dispatch import dispatcher
 from fakegpu_lab.driver.graphs.pool_memory import PoolMemory
+from fakegpu_lab.driver.random import generators
 from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.time.clock import Stream, here
@@ -125,6 +126,8 @@ class GraphCapture(Capture):
             if value.untyped_storage().data_ptr() in self._made:
                 return value  # a result that the simulation keeps on the host, such as the seed of attention
             return value.clone()
+        if isinstance(value, torch._C.Generator):  # it may get another state later (`graphsafe_set_state`)
+            return generators.of(value, self.device.index).graphsafe_get_state()
         if isinstance(value, dict):
             return {name: self._borrow(op, item, given) for name, item in value.items()}
         if isinstance(value, (list, tuple)):

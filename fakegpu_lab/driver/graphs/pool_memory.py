@@ -11,6 +11,7 @@ Simplified: a tensor of a graph that was reset or deleted is no longer overwritt
 from __future__ import annotations
 
 import weakref
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -18,8 +19,6 @@ import torch
 from fakegpu_lab.hardware.allocator.blocks import ALLOCATED, SHARED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from fakegpu_lab.driver.base.tensor import FakeCudaTensor
     from fakegpu_lab.hardware.allocator.blocks import Block, PoolId
     from fakegpu_lab.hardware.device import Device
@@ -86,22 +85,29 @@ class PoolMemory:
         known = tuple(sorted(map(id, others)))
         if known != self._others:
             self._others = known
-            self._overlaps = list(self._overlapping(others))
+            self._overlaps = self._overlapping(others)
         for source, target in self._overlaps:
             target.copy_(source)
 
-    def _overlapping(self, others: list[PoolMemory]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The values of each overlap, in the order of this graph's writes."""
+    def _overlapping(self, others: list[PoolMemory]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """The values of each overlap, in the order of this graph's writes.
+
+        What this graph writes for another one to read is safe from its own writes before.
+        """
         targets = {values: one for other in others for values, one in other.ranges.items() if other.keeps(values)}
+        found: defaultdict[int, list[tuple[torch.Tensor, torch.Tensor]]] = defaultdict(list)
         for values in self.written:
             source = self.ranges[values]
+            found[values].clear()
             for other, target in targets.items():
                 start, end = max(source.start, target.start), min(source.end, target.end)
                 if start < end and other != values:
-                    yield (
+                    pair = (
                         _bytes(source.storage)[start - source.start : end - source.start],
                         _bytes(target.storage)[start - target.start : end - target.start],
                     )
+                    found[other].append(pair)
+        return [pair for pairs in found.values() for pair in pairs]
 
     def keeps(self, values: int) -> bool:
         """Whether somebody may read the values before a replay writes them: a living tensor, or the graph itself."""

@@ -17,6 +17,11 @@ _HOST = 0
 """Process number of the host; devices are 1, 2, … (Kineto uses the real process id, which differs in every run.)"""
 
 
+_INSTANTS = ("[memory]", "[OutOfMemory]")
+_MOST_PROCESSES = 5_000_000
+"""Kineto sorts devices behind every process number of a host (libkineto/include/output_base.h, kExceedMaxPid)."""
+
+
 def save(events: list[Event], path: str, began_ns: int, metadata: dict[str, str]) -> None:
     """Write `events` as JSON, compressed if `path` ends in ``.gz``; `metadata` maps names to JSON texts."""
     trace = {
@@ -25,8 +30,9 @@ def save(events: list[Event], path: str, began_ns: int, metadata: dict[str, str]
         **{name: json.loads(text) for name, text in metadata.items()},
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": 0,
-        "traceEvents": _trace_events([e for e in events if e.name() != "[memory]"], began_ns)
-        + _memory(events, began_ns),
+        "traceEvents": _trace_events([e for e in events if e.name() not in _INSTANTS], began_ns)
+        + _memory(events, began_ns)
+        + _window(events, began_ns),
         "traceName": path,
     }
     target = Path(path)
@@ -55,18 +61,20 @@ def _us(ns: float) -> float:
 
 def _trace_events(events: list[Event], began_ns: int) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
+    first = _us(began_ns)
     tracks = sorted({_process_and_thread(event) for event in events})
     for process in sorted({process for process, _ in tracks}):
         label = f"GPU {process - 1}" if process else "CPU"
         for name, arguments in (
             ("process_name", {"name": "python"}),
             ("process_labels", {"labels": label}),
-            ("process_sort_index", {"sort_index": process}),
+            ("process_sort_index", {"sort_index": _MOST_PROCESSES + process - 1 if process else 0}),
         ):
-            made.append({"ph": "M", "name": name, "pid": process, "tid": 0, "ts": 0, "args": arguments})
+            made.append({"ph": "M", "name": name, "pid": process, "tid": 0, "ts": first, "args": arguments})
     for process, thread in tracks:
         name = f"stream {thread}" if process else f"thread {thread}"
-        made.append({"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "ts": 0, "args": {"name": name}})
+        names = {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "ts": first, "args": {"name": name}}
+        made.append(names)
     for event in events:
         process, thread = _process_and_thread(event)
         start = _us(began_ns + event.start_ns())
@@ -101,14 +109,28 @@ def _memory(events: list[Event], began_ns: int) -> list[dict[str, Any]]:
     """The memory that tensors took and gave back, as Kineto's instant events."""
     made = []
     for event in events:
-        if event.name() == "[memory]":
+        if event.name() in _INSTANTS:
             on_host = event.device_type() == DeviceType.CPU
             arguments = {
                 "Device Type": 0 if on_host else 1, "Device Id": -1 if on_host else event.device_index(),
-                "Bytes": event.nbytes(),
+                "Bytes": event.nbytes(), **event.args,
             }  # fmt: skip
             made.append({
-                "ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": _HOST,
+                "ph": "i", "cat": "cpu_instant_event", "s": "t", "name": event.name(), "pid": _HOST,
                 "tid": event.start_thread_id(), "ts": _us(began_ns + event.start_ns()), "args": arguments,
             })  # fmt: skip
     return made
+
+
+def _window(events: list[Event], began_ns: int) -> list[dict[str, Any]]:
+    """The time that was recorded (libkineto/src/output_json.cpp, handleTraceSpan and finalizeTrace)."""
+    start, end = _us(began_ns), _us(began_ns + max((event.end_ns() for event in events), default=0.0))
+    return [
+        {"ph": "X", "cat": "Trace", "ts": start, "dur": round(end - start, 6), "pid": "Spans",
+         "tid": "PyTorch Profiler", "name": "PyTorch Profiler (0)", "args": {"Op count": 0}},
+        {"name": "process_sort_index", "ph": "M", "ts": start, "pid": "Spans", "tid": 0,
+         "args": {"sort_index": 536870912}},
+        {"name": "Iteration Start: PyTorch Profiler", "ph": "i", "s": "g", "pid": "Traces",
+         "tid": "Trace PyTorch Profiler", "ts": start},
+        {"name": "Record Window End", "ph": "i", "s": "g", "pid": "", "tid": "", "ts": end},
+    ]  # fmt: skip

@@ -77,7 +77,7 @@ class Session(Recorder):
                 self.mark(began, "kernel")
             number = next(self._launches)
             self.lane(host).append(
-                ("kernel", began, host.now, stream.device, stream.id, start, stream.end, _kernel_name(host.op), flops,
+                ("kernel", began, host.now, stream.device, stream.id, start, stream.end, _kernel_name(host), flops,
                  nbytes, number)
             )  # fmt: skip
 
@@ -123,7 +123,7 @@ class Session(Recorder):
             self.mark(host.now, "allocation")
         if self.memory:
             self._blocks[address] = block
-            self.lane(host).append(("memory", host.now, device, block))
+            self.lane(host).append(("memory", host.now, device, block, address))
 
     def freed(self, host: Host, address: int, uses: Uses | None = None) -> None:
         """A block was given back; the size of one that was taken before the profiler started is unknown."""
@@ -134,7 +134,15 @@ class Session(Recorder):
                 self.mark(host.now, "free")
             block = self._blocks.pop(address, None)
             if block is not None:
-                self.lane(host).append(("memory", host.now, 0, -block))
+                self.lane(host).append(("memory", host.now, 0, -block, address))
+
+    def out_of_memory(self, device: int, nbytes: int, limit: int, free: int) -> None:
+        """A request for memory failed (c10/core/Allocator.cpp, reportOutOfMemoryToProfiler)."""
+        if self.memory:
+            host = here.host
+            if host.op is None:
+                self.mark(host.now, "allocation")
+            self.lane(host).append(("out of memory", host.now, device, nbytes, 0))
 
 
 _RUNTIME_CALLS = {
@@ -148,20 +156,32 @@ _RUNTIME_CALLS = {
 _COPIES = frozenset(("copy_", "clone"))
 
 
-def _kernel_name(op: Any) -> str:
-    """A kernel's name, after its op: here an op has one kernel, where CUDA may have several, named by templates.
+_PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addbmm"))
+"""Ops that cuBLAS computes, whose kernels have "gemm" in their names."""
 
-    A contiguous copy without conversion is not a kernel but a ``cudaMemcpyAsync`` (aten/src/ATen/native/cuda/Copy.cu).
+
+def _kernel_name(host: Host) -> str:
+    """The name of the kernel that a thread has launched, after its op: here an op has one kernel.
+
+    CUDA may have several, named by templates. A contiguous copy without conversion is not a kernel but a
+    ``cudaMemcpyAsync`` (aten/src/ATen/native/cuda/Copy.cu).
     """
+    op = host.op
     if op is None:
         return ""
-    shown = as_on_cuda(op[0], op[1])
-    name = (shown[0] if shown else str(op[0]._schema.name)).rpartition("::")[2]
-    if name in _COPIES:
+    if op[0] is None:  # the replay of a graph
+        name, shown = (recording.notes[host.note][0] if host.note is not None else ""), None
+    else:
+        shown = as_on_cuda(op[0], op[1])
+        name = shown[0] if shown else str(op[0]._schema.name)
+    name = name.rpartition("::")[2]
+    if name in _COPIES and op[1]:
         tensors = [a for a in op[1][:2] if isinstance(a, torch.Tensor)]
         if all(t.dtype is tensors[0].dtype and t.is_contiguous() for t in tensors):
             return "Memcpy DtoD (Device -> Device)"
     name = name.strip("_")
+    if name in _PRODUCTS:
+        return f"gemm_kernel<{name}>"
     return f"multi_tensor_apply_kernel<{name}>" if name.startswith(("foreach_", "fused_")) else f"{name}_kernel"
 
 

@@ -46,7 +46,8 @@ class Shared:
                         self.why[item[1]] = item[3]
         self.used: set[int] = set()
         self.addresses: dict[int, int] = {}
-        self.host_blocks: set[int] = set()
+        self.host_blocks: dict[int, int] = {}
+        self.host_addresses = itertools.count(0x1000, 0x40)
         self._threads = itertools.count(len(roots) + 1)
 
     def another_thread(self) -> int:
@@ -128,12 +129,13 @@ class Walk:
         if kineto.nbytes() < 0:
             if address not in blocks:
                 return
-            blocks.discard(address)
+            shown = blocks.pop(address)
         elif below:
             return
-        else:
-            blocks.add(address)
+        else:  # the real address differs in every run
+            shown = blocks[address] = next(self._shared.host_addresses)
         event = self._new("[memory]", activity_type(kineto), kineto)
+        event.args["Addr"] = shown
         self._points.append((None, True, event))
         self._points.append((None, False, event))
 
@@ -153,9 +155,10 @@ class Walk:
 
     def _take(self, item: tuple[Any, ...]) -> None:
         kind = item[0]
-        if kind == "memory":
-            _, now, device, nbytes = item
-            event = self._new("[memory]", "cpu_instant_event")
+        if kind in ("memory", "out of memory"):
+            _, now, device, nbytes, address = item
+            event = self._new("[memory]" if kind == "memory" else "[OutOfMemory]", "cpu_instant_event")
+            event.args |= {"Addr": address} if kind == "memory" else {}
             event.fields |= {"device_type": DeviceType.CUDA, "device_index": device, "nbytes": nbytes}
             self._points += [(now, True, event), (now, False, event)]
         elif kind == "wait":
@@ -250,7 +253,7 @@ class Walk:
             if begins:
                 event.start = last
                 host.append(event)
-            elif event.name() == "[memory]":
+            elif event.activity_type() == "cpu_instant_event":
                 event.end = event.start
             else:
                 event.end = last

@@ -20,6 +20,7 @@ import torch
 from torch._C._profiler import ProfilerActivity, ProfilerState
 from torch.autograd import profiler
 
+from fakegpu_lab.driver.base import cuda_messages
 from fakegpu_lab.driver.profiler.events import MARK
 from fakegpu_lab.driver.profiler.results import Results, assemble
 from fakegpu_lab.driver.profiler.session import Session, as_on_cuda, kineto_range
@@ -67,6 +68,7 @@ def _begin(session: Session) -> None:
     recording.start(session.machine, session)
     recording.record_through(run)
     _session = session
+    cuda_messages.oom_observers.append(session.out_of_memory)
     session.mark()
 
 
@@ -77,6 +79,8 @@ def _end() -> Session | None:
         assert session.machine is not None
         recording.stop(session.machine, session)
         recording.record_through(None)
+        if session.out_of_memory in cuda_messages.oom_observers:  # the machine may be gone
+            cuda_messages.oom_observers.remove(session.out_of_memory)
     return session
 
 

@@ -12,30 +12,12 @@ import torch
 
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.random.generators import CudaGenerator
-from fakegpu_lab.driver.torch_cuda import streams
+from fakegpu_lab.driver.torch_cuda import stand_in, streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fakegpu_lab.driver.base.patches import Patches
-
-
-def _facade(original: type, make: Callable[..., Any]) -> type:
-    """A class that stands in for `original`: calling it calls `make`."""
-
-    class Facade(type(original)):  # type: ignore[misc]
-        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            return make(*args, **kwargs) if cls is facade else super().__call__(*args, **kwargs)
-
-        def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, original) if cls is facade else super().__instancecheck__(instance)
-
-        def __subclasscheck__(cls, subclass: type) -> bool:
-            return issubclass(subclass, original) if cls is facade else super().__subclasscheck__(subclass)
-
-    # `__module__`: pickle names it as programs do
-    facade: type = Facade(original.__name__, (original,), {"__module__": "torch", "__doc__": original.__doc__})
-    return facade
 
 
 def _cuda_index(device: Any) -> int | None:
@@ -76,14 +58,15 @@ def make_event(
 
 
 _generator, _stream, _event = torch._C.Generator, torch._C.Stream, torch._C.Event
-_FACADES = {
-    "Generator": _facade(_generator, make_generator),
-    "Stream": _facade(_stream, make_stream),
-    "Event": _facade(_event, make_event),
+_STAND_INS: dict[str, tuple[Any, Callable[..., Any]]] = {
+    "Generator": (stand_in.GENERATOR, make_generator),
+    "Stream": (stand_in.STREAM, make_stream),
+    "Event": (stand_in.EVENT, make_event),
 }
 
 
 def install(patches: Patches) -> None:
     """Put the stand-ins in the classes' places."""
-    for name, facade in _FACADES.items():
-        patches.set(torch, name, facade)
+    for name, (cls, make) in _STAND_INS.items():
+        cls.make = staticmethod(make)
+        patches.set(torch, name, cls)

@@ -10,6 +10,7 @@ from torch.cuda._utils import _get_device_index
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import cuda_messages, current
+from fakegpu_lab.driver.cost import workspace
 from fakegpu_lab.driver.torch_cuda import streams
 from fakegpu_lab.driver.torch_cuda.devices.lifecycle import require
 from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
@@ -144,6 +145,16 @@ def clear_cublas_workspaces() -> None:
         device.workspaces.clear()
 
 
+def set_workspace_size(nbytes: int | None) -> None:
+    """Choose the size of cuBLAS's workspaces from now on, or (None) leave it to the card and the environment."""
+    workspace.chosen = nbytes
+
+
+def workspace_size() -> int:
+    """The size of a new workspace of cuBLAS's on the current device."""
+    return workspace.workspace_bytes(current.device())
+
+
 _caching_enabled = True
 
 
@@ -172,6 +183,13 @@ FUNCTIONS = {
     "_accelerator_setAllocatorSettings": set_allocator_settings,
     "_accelerator_getAllocatorSettings": get_allocator_settings,
     "_cuda_clearCublasWorkspaces": clear_cublas_workspaces,
+    "_cuda_getCublasWorkspaceSize": workspace_size,
+    "_cuda_setCublasWorkspaceSize": set_workspace_size,
+    "_cuda_resetCublasWorkspaceSize": lambda: set_workspace_size(None),
+    # cuBLASLt shares the workspace, since 2.7
+    "_cuda_getCublasLtWorkspaceSize": workspace_size,
+    "_cuda_setCublasLtWorkspaceSize": set_workspace_size,
+    "_cuda_resetCublasLtWorkspaceSize": lambda: set_workspace_size(None),
     "_cuda_attach_out_of_memory_observer": cuda_messages.oom_observers.append,
 }
 
@@ -181,6 +199,7 @@ def install(patches: Patches) -> None:
     global _caching_enabled
     _raw.clear()
     _caching_enabled = True
+    workspace.chosen = None
     cuda_messages.oom_observers.clear()
     # torch's own functions flatten and sort all hundred statistics to return one, and loops call them at every step.
     for function in (memory_allocated, max_memory_allocated, memory_reserved, max_memory_reserved):

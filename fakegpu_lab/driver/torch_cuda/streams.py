@@ -17,6 +17,7 @@ import torch.cuda.streams
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import cuda_messages, current, graph_capture, stream_history, sync_debug
 from fakegpu_lab.driver.cost.launching import wait
+from fakegpu_lab.driver.torch_cuda import stand_in
 from fakegpu_lab.driver.torch_cuda.devices.lifecycle import require
 from fakegpu_lab.hardware.time.clock import CALL_NS, here, query, synchronised
 
@@ -99,7 +100,7 @@ def _index(index: int) -> int:
     return current.device(index).index
 
 
-class CudaStreamBase(torch._C.Stream):
+class CudaStreamBase(stand_in.STREAM):
     """``torch._C._CudaStreamBase`` (torch/csrc/cuda/Stream.cpp), the base of `torch.cuda.Stream`."""
 
     def __new__(
@@ -171,7 +172,7 @@ class CudaStreamBase(torch._C.Stream):
         current.thread.index = device_before
 
 
-class CudaEventBase(torch._C.Event):
+class CudaEventBase(stand_in.EVENT):
     """``torch._C._CudaEventBase`` (c10/cuda/CUDAEvent.h), the base of `torch.cuda.Event`."""
 
     _timing: bool

@@ -118,7 +118,7 @@ class Operation:
     @property
     def nbytes(self) -> int:
         """Its size as NCCL counts it: the larger of what goes in and what comes out, in bytes."""
-        return max(sum(t.nbytes for t in self.inputs), sum(t.nbytes for t in self.outputs))
+        return max(sum(map(_nbytes, self.inputs)), sum(map(_nbytes, self.outputs)))
 
     def __str__(self) -> str:
         """As ``all_reduce of [1024] float32``."""
@@ -134,6 +134,12 @@ class Operation:
             preposition = {"SEND": "to", "RECV": "from"}.get(self.kind, "with")
             text += f" {preposition} rank {self.channel.ranks[self.peer]}"
         return text
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices().nbytes + tensor._values().nbytes
+    return tensor.nbytes
 
 
 class Communicator(ABC):

@@ -96,7 +96,8 @@ def _of_receive(ranks: list[Rank], receive: Operation) -> str:
             f"rank {me} receives from rank {peer} while rank {peer} waits in {other}: one of two ranks has to send "
             "first, or both calls go into one batch_isend_irecv."
         )
-    return f"rank {peer} waits in {other} and does not come to its send."
+    verb = "waits in" if isinstance(other, Operation) else "waits for"
+    return f"rank {peer} {verb} {other} and does not come to its send."
 
 
 def _waits_for_send(what: Any) -> bool:
@@ -112,6 +113,8 @@ def _of_send(ranks: list[Rank], send: Operation) -> str:
         return f"{text}rank {peer} has ended: every send needs a recv."
     if other is None:
         return f"{text}does not."
+    if not isinstance(other, Operation):
+        return f"{text}rank {peer} waits for {other}."
     if not _waits_for_send(other):
         return f"{text}rank {peer} waits in {other} ({described(other.line)})."
     return (

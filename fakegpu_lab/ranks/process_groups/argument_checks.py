@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed import ReduceOp
 
+from fakegpu_lab.driver.asserts import device_asserts, sites
+from fakegpu_lab.driver.asserts.failing_threads import Failure
+from fakegpu_lab.driver.base import graph_capture
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.placement.dtypes import scalar_type
 from fakegpu_lab.ranks.collectives.kinds import KINDS
+from fakegpu_lab.ranks.dist import dist
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fakegpu_lab.ranks.collectives.operation import Operation
+    from fakegpu_lab.ranks.process_groups.backends import RankBackend
 
     Tensor = torch.Tensor
 
@@ -27,6 +33,12 @@ _MULTI_DEVICE = (
     "https://pytorch.org/docs/stable/distributed.html#multi-gpu-collective-functions. ProcessGroupNCCL continues "
     "supporting multi-process and multi-thread modes."
 )
+_NO_TENSORS = (
+    "There were no tensor arguments to this function (e.g., you passed an empty list of Tensors), but no fallback "
+    "function is registered for this schema.  This usually means that this function requires a non-empty list of "
+    "Tensors, or that you (the operator writer) forgot to register a fallback function."
+)
+"""The dispatcher's error (torch/csrc/.../OperatorEntry.cpp), without the list of kernels."""
 _FLOAT8 = ("Float8_e5m2", "Float8_e4m3fn", "Float8_e4m3fnuz", "Float8_e5m2fnuz")
 _TYPES = frozenset(
     ("Char", "Byte", "Float", "Double", "Int", "Long", "Half", "Bool", "BFloat16", "ComplexFloat", "ComplexDouble")
@@ -36,8 +48,8 @@ _ALLOWS_STRIDES = frozenset(("SEND", "RECV", "ALLTOALL", "ALLTOALL_BASE"))
 _UNCHECKED = frozenset(("GATHER", "SCATTER"))
 
 
-def check(operation: Operation) -> None:
-    """Raise what the backend raises for wrong tensors or options.
+def check(operation: Operation, backend: RankBackend) -> None:
+    """Raise what the backend raises for wrong tensors or options, or after its end.
 
     Raises
     ------
@@ -45,8 +57,16 @@ def check(operation: Operation) -> None:
         With the messages of ProcessGroupNCCL or ProcessGroupGloo.
     """
     nccl = operation.channel.backend == "nccl"
+    if backend.ended and nccl:
+        raise dist.DistBackendError(f"NCCL communicator was aborted on rank {operation.rank}.")
+    if graph_capture.current_capture() is not None:
+        raise RuntimeError("Capturing operations between ranks into a CUDA graph is not part of the simulation.")
     tensors = [*operation.inputs, *operation.outputs]
     for tensor in tensors if nccl else ():
+        if operation.kind == "ALLREDUCE" and tensor.is_sparse:
+            raise RuntimeError(
+                "NCCL does not support all_reduce with sparse tensors. Please use dense tensors instead."
+            )
         if operation.kind not in _UNCHECKED:
             _check_tensor(tensor, allows_strides=operation.kind in _ALLOWS_STRIDES)
     _check_sizes(operation)
@@ -55,11 +75,28 @@ def check(operation: Operation) -> None:
             raise TypeError(
                 f"Input tensor data type is not supported for NCCL process group: {scalar_type(tensor.dtype)}"
             )
+    if nccl and backend.checks_nan:
+        _check_nan(operation)
     if operation.kind in _REDUCING and nccl:
         for tensor in operation.inputs:
             _check_reduction(tensor, operation.reduce_op)
     elif operation.kind in _REDUCING:
         _check_gloo(operation)
+
+
+def _check_nan(operation: Operation) -> None:
+    """Fail a device-side assert if a rank sends NaN (torch/csrc/distributed/c10d/NanCheck.cu).
+
+    Simplified: one thread fails, that of a tensor's last elements; it takes no time, and the host knows at once.
+    """
+    if operation.kind == "BROADCAST" and operation.rank != operation.root:
+        return
+    for tensor in operation.inputs:
+        if isinstance(tensor, FakeCudaTensor) and tensor.is_floating_point() and not tensor._inner.is_meta:
+            values = tensor._inner
+            if bool((values.float() if values.itemsize == 1 else values).isnan().any()):
+                device_asserts.fail(tensor._device, Failure([(sites.NAN_SENT, 0, 0)], 1))
+                device_asserts.check(tensor._device)
 
 
 def _check_tensor(tensor: Tensor, allows_strides: bool) -> None:
@@ -89,6 +126,11 @@ def _check_reduction(tensor: Tensor, op: Any) -> None:
 def _check_gloo(operation: Operation) -> None:
     """gloo/algorithms and ProcessGroupGloo.cpp (toFunction, GENERATE_ALL_TYPES)."""
     op = operation.reduce_op
+    if op != ReduceOp.SUM and any(tensor.is_sparse for tensor in operation.inputs):
+        raise RuntimeError(
+            "ProcessGroupGloo::allreduce: unsupported reduction operation (allreduce of sparse tensors only works with "
+            "ReduceOp.SUM)"
+        )
     if op in (ReduceOp.AVG, ReduceOp.PREMUL_SUM):
         name = "AVG" if op == ReduceOp.AVG else "PREMUL_SUM"
         raise RuntimeError(f"Cannot use ReduceOp.{name} with Gloo")
@@ -99,6 +141,8 @@ def _check_gloo(operation: Operation) -> None:
 
 def single(tensors: Sequence[Tensor]) -> Tensor:
     """The one tensor of a list; NCCL's groups have one device per process."""
+    if not len(tensors):
+        raise RuntimeError(_NO_TENSORS)
     if len(tensors) != 1:
         raise RuntimeError(_MULTI_DEVICE)
     return tensors[0]

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import os
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.ranks.dist import dist
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fakegpu_lab.ranks.collectives.operation import Communicator
 
 NCCL_TIMEOUT = dt.timedelta(minutes=10)
@@ -43,7 +48,21 @@ class Options:
 
 
 class RankBackend:
-    """One backend of one rank's group: a communicator, and what torch asks of it."""
+    """One backend of one rank's group: a communicator, and what torch asks of it.
+
+    Attributes
+    ----------
+    options
+        As `init_process_group` got them, with its timeout.
+    eager
+        Whether its communicator was made with the group, which was bound to a device.
+    uid
+        The number of the group among this rank's groups (torch counts those that are gone, too).
+    checks_nan
+        Whether NCCL's operations look for NaN in what a rank sends (``TORCH_NCCL_NAN_CHECK``).
+    ended
+        Whether the group was destroyed.
+    """
 
     supports_coalescing = True
     supports_time_estimate = False
@@ -53,6 +72,10 @@ class RankBackend:
         self._rank = rank
         self.options = options or Options()
         self._splits = 0
+        self.eager = False
+        self.uid = 0
+        self.checks_nan = os.environ.get("TORCH_NCCL_NAN_CHECK", "0").lower() in _TRUE
+        self.ended = False
 
     @property
     def supports_splitting(self) -> bool:
@@ -92,7 +115,8 @@ class RankBackend:
     set_timeout = _add_ephemeral_timeout = _set_default_timeout
 
     def perform_nocolor_split(self, device: Any) -> None:
-        """Nothing to do for a rank that is in no part of a split."""
+        """Take part in a split without being in the new group."""
+        self.count_split()
 
     def eager_connect_single_device(self, device: Any) -> None:
         """Connections cost nothing."""
@@ -103,12 +127,19 @@ class RankBackend:
     deregister_mem_pool = register_mem_pool
 
     def _is_initialized(self) -> bool:
-        return True
+        """Whether it has a communicator: since its first operation, or from the start."""
+        return self.eager or bool(self.channel.history[self._rank])
+
+    def _group_start(self) -> None:
+        """Nothing to do: calls are joined by the group."""
+
+    _group_end = _group_start
 
     def abort(self) -> None:
-        """Nothing to free."""
+        """End the communicator: later calls fail."""
+        self.ended = True
 
-    shutdown = _group_start = _group_end = abort
+    shutdown = abort
 
 
 class RankNccl(RankBackend):
@@ -116,10 +147,31 @@ class RankNccl(RankBackend):
 
     Options = Options
     NCCLConfig = NcclConfig
+    group: Callable[..., Any]
+    """Makes a group from a store, a rank and a size, the arguments of the class in torch."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Make a backend; with torch's own arguments, a group of it alone."""
+        check_environment()
+        return cls.group(*args, **kwargs) if isinstance(args[0], dist.Store) else super().__new__(cls)
+
+
+def check_environment() -> None:
+    """Raise where ProcessGroupNCCL does, for a switch that is no boolean (TraceUtils.h, `getCvarBool`)."""
+    for name in ("TORCH_NCCL_BLOCKING_WAIT", "TORCH_NCCL_NAN_CHECK"):
+        if os.environ.get(name, "0").lower() not in _BOOLEANS:
+            raise RuntimeError(f"Invalid value for environment variable: {name}")
+
+
+_TRUE = frozenset(("y", "yes", "1", "t", "true"))
+_BOOLEANS = _TRUE | {"n", "no", "0", "f", "false"}
 
 
 class RankGloo(RankBackend):
     """A Gloo backend between ranks."""
+
+    create_device = staticmethod(dist.ProcessGroupGloo.create_device)
+    create_default_device = staticmethod(dist.ProcessGroupGloo.create_default_device)
 
 
 RankNccl.__name__ = RankNccl.__qualname__ = "ProcessGroupNCCL"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.ranks.dist import c10d, dist
+from fakegpu_lab.ranks.dist import c10d, cpp, dist
 from fakegpu_lab.ranks.scheduling.scheduler import current_rank
 
 if TYPE_CHECKING:
@@ -42,6 +42,12 @@ def _group(name: Any) -> Any:
     if isinstance(name, str):
         return c10d._resolve_process_group(name)
     return name if isinstance(name, dist.ProcessGroup) else dist.ProcessGroup.unbox(name)
+
+
+def _method(group: Any, name: str, before: str) -> Any:
+    """A method of the group, also of one that is not ours, by its name since torch 2.13 or the one before."""
+    group = _group(group)
+    return getattr(group, name, None) or getattr(group, before)
 
 
 def _reducing(kind: Any, op: str) -> Any:
@@ -84,7 +90,7 @@ def _empty_gathered(tensor: Tensor, size: int) -> Tensor:
 
 def all_gather_into_tensor_out(tensor: Tensor, size: int, group: Any, *, out: Tensor) -> Tensor:
     """Gather into a tensor."""
-    return _under_way(out, _group(group)._allgather_base(out, tensor))
+    return _under_way(out, _method(group, "all_gather_single", "_allgather_base")(out, tensor))
 
 
 def all_gather_into_tensor(tensor: Tensor, size: int, group: Any) -> Tensor:
@@ -95,7 +101,7 @@ def all_gather_into_tensor(tensor: Tensor, size: int, group: Any) -> Tensor:
 def all_gather_into_tensor_coalesced(tensors: list[Tensor], size: int, group: Any) -> list[Tensor]:
     """Gather several."""
     outputs = [_empty_gathered(tensor, size) for tensor in tensors]
-    work = _group(group).allgather_into_tensor_coalesced(outputs, tensors)
+    work = _method(group, "all_gather_single_coalesced", "allgather_into_tensor_coalesced")(outputs, tensors)
     return [_under_way(output, work) for output in outputs]
 
 
@@ -108,7 +114,7 @@ def _empty_scattered(tensor: Tensor, size: int) -> Tensor:
 def reduce_scatter_tensor_out(tensor: Tensor, op: str, size: int, group: Any, *, out: Tensor) -> Tensor:
     """Reduce and scatter into a tensor."""
     opts = _reducing(c10d.ReduceScatterOptions, op)
-    return _under_way(out, _group(group)._reduce_scatter_base(out, tensor, opts))
+    return _under_way(out, _method(group, "reduce_scatter_single", "_reduce_scatter_base")(out, tensor, opts))
 
 
 def reduce_scatter_tensor(tensor: Tensor, op: str, size: int, group: Any) -> Tensor:
@@ -120,14 +126,16 @@ def reduce_scatter_tensor_coalesced(tensors: list[Tensor], op: str, size: int, g
     """Reduce and scatter several."""
     outputs = [_empty_scattered(tensor, size) for tensor in tensors]
     opts = _reducing(c10d.ReduceScatterOptions, op)
-    work = _group(group).reduce_scatter_tensor_coalesced(outputs, tensors, opts)
+    work = _method(group, "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced")(outputs, tensors, opts)
     return [_under_way(output, work) for output in outputs]
 
 
 def all_to_all_single(tensor: Tensor, outputs: Sequence[int], inputs: Sequence[int], group: Any) -> Tensor:
     """Give each rank a part."""
     output = tensor.new_empty((sum(outputs), *tensor.shape[1:])) if outputs else torch.empty_like(tensor)
-    work = _group(group).alltoall_base(output, tensor.contiguous(), list(outputs), list(inputs))
+    work = _method(group, "all_to_all_single", "alltoall_base")(
+        output, tensor.contiguous(), list(outputs), list(inputs)
+    )
     return _under_way(output, work)
 
 
@@ -170,8 +178,17 @@ KERNELS: tuple[Callable[..., Any], ...] = (
 )
 
 
+def _work_registry_size() -> int:
+    """``_get_work_registry_size``: how many operations nothing has waited for, of CPU tensors and of device tensors."""
+    return int(_on_host()) + sum(len(works) for works in _pending().values())
+
+
+_on_host: Any = cpp._get_work_registry_size
+
+
 def install(patches: Patches) -> None:
     """Register the kernels for device tensors (`driver.dispatch.custom_ops` finds them)."""
+    patches.set(cpp, "_get_work_registry_size", _work_registry_size)
     known = set(torch._C._dispatch_get_all_op_names())
     for namespace, kernels in (("_c10d_functional", KERNELS), ("_dtensor", (shard_dim_alltoall,))):
         library: Any = torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]

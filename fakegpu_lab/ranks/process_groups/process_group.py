@@ -13,7 +13,7 @@ import torch
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.ranks.collectives.operation import Operation
 from fakegpu_lab.ranks.dist import c10d, dist
-from fakegpu_lab.ranks.process_groups import argument_checks, options
+from fakegpu_lab.ranks.process_groups import argument_checks, completion_hooks, options
 from fakegpu_lab.ranks.process_groups.work_handles import RankWork
 from fakegpu_lab.ranks.source_lines import user_line
 
@@ -49,6 +49,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._bound: torch.device | None = None
         self._used_devices: set[int] = set()
         self._coalescing: list[Operation] | None = None
+        self._hooks: completion_hooks.Hooks | None = None
         self.store: Any = None
 
     # ------------------------------------------------ name, backends, settings
@@ -107,7 +108,16 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self.store
 
     def _has_hooks(self) -> bool:
-        return False
+        return self._hooks is not None
+
+    def _register_on_completion_hook(self, hook: Any) -> None:
+        """Call `hook` for each operation of NCCL's that finishes (`completion_hooks`)."""
+        self._hooks = completion_hooks.registered(self._hooks, hook, self.getBackendName())
+
+    def _wait_for_pending_works(self) -> None:
+        """Wait for the operations that hooks have not been called for."""
+        if self._hooks is not None:
+            self._hooks.finish()
 
     def _set_sequence_number_for_group(self) -> None:
         """Nothing to do: the communicator counts."""
@@ -119,10 +129,14 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         """No effect: a wait that cannot end is reported at once."""
 
     def shutdown(self) -> None:
-        """Nothing to free."""
+        """Call the hooks (destroy_process_group does for groups of C++'s own type), and end the communicators."""
+        self._wait_for_pending_works()
+        self.abort()
 
-    abort = shutdown
-    _wait_for_pending_works = shutdown
+    def abort(self) -> None:
+        """End the communicators: later calls fail."""
+        for backend in self._backends.values():
+            backend.abort()
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self._names[0]!r} ({self._names[1]}), rank {self._member} of {self.size()}>"
@@ -158,7 +172,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
             **more,
         )
         if map_of is None:
-            argument_checks.check(operation)
+            argument_checks.check(operation, backend)
         operation.device = map_of
         for tensor in tensors:
             if isinstance(tensor, FakeCudaTensor):
@@ -169,6 +183,8 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         if self._coalescing is not None:
             self._coalescing.append(operation)
         backend.channel.issue(operation)
+        if self._hooks is not None:
+            self._hooks.issued(operation)
         return work
 
     def _start_coalescing(self, device: torch.device) -> None:
@@ -191,11 +207,16 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         opts = options.reducing(opts, c10d.AllreduceCoalescedOptions)
         return self._issue("ALLREDUCE_COALESCED", tensors, tensors, opts)
 
-    def reduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
+    def reduce(self, tensors: Any, opts: Any = None, op: Any = None, **more: Any) -> Any:
         """Reduce the ranks' tensors, and give the root the result."""
+        short = isinstance(tensors, torch.Tensor)
         tensors = _list(tensors)
         argument_checks.single(tensors)
-        opts = options.reducing(opts, c10d.ReduceOptions, more)
+        root = opts if short and isinstance(opts, int) else more.get("root")
+        if root is not None:
+            opts = options.reducing(op, c10d.ReduceOptions, {"root": root})
+        else:
+            opts = options.reducing(opts, c10d.ReduceOptions, {"op": op})
         root = opts.rootRank + opts.rootTensor
         return self._issue("REDUCE", tensors, tensors, opts, root=root)
 
@@ -222,10 +243,9 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def broadcast(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
         """Give all ranks the root's tensor."""
+        opts, root = options.rooted(opts, c10d.BroadcastOptions, more, short=isinstance(tensors, torch.Tensor))
         tensors = _list(tensors)
         argument_checks.single(tensors)
-        opts = options.given(opts, c10d.BroadcastOptions)
-        root = more.get("root", opts.rootRank + opts.rootTensor)
         return self._issue("BROADCAST", tensors, tensors, opts, root=root)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
@@ -255,15 +275,13 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
         """Give the root a list of all ranks' tensors."""
-        opts = options.given(opts, c10d.GatherOptions)
-        root = more.get("root", opts.rootRank)
+        opts, root = options.rooted(opts, c10d.GatherOptions, more, short=isinstance(inputs, torch.Tensor))
         given = argument_checks.single(_list(inputs))
         return self._issue("GATHER", [given], _inner_list(outputs), opts, result=outputs, root=root)
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
         """Give each rank one tensor of the root's list."""
-        opts = options.given(opts, c10d.ScatterOptions)
-        root = more.get("root", opts.rootRank)
+        opts, root = options.rooted(opts, c10d.ScatterOptions, more, short=isinstance(outputs, torch.Tensor))
         output = argument_checks.single(_list(outputs))
         return self._issue("SCATTER", _inner_list(inputs), [output], opts, root=root, device=output.device)
 
@@ -286,22 +304,9 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         kind = next(iter(self._backends)) if len(self._backends) == 1 else opts.device.type if opts.device else "cpu"
         if kind == "cpu" or self._backends.get("cuda") is None or self._backends["cuda"].channel.backend != "nccl":
             return self._issue("BARRIER", [], [], opts, device=torch.device("cpu" if "cpu" in self._backends else kind))
-        one = torch.zeros(1, device=self._barrier_device(opts))
+        rank = self._backends["cuda"].channel.ranks[self._member]
+        one = torch.zeros(1, device=options.barrier_device(opts, self._bound, self._used_devices, rank))
         return self._issue("BARRIER", [one], [one], opts)
-
-    def _barrier_device(self, opts: Any) -> torch.device:
-        """The device that ProcessGroupNCCL::barrier chooses."""
-        if opts.device_ids:
-            index = opts.device_ids[0]
-        elif self._bound is not None:
-            index = self._bound.index
-        elif opts.device is not None and opts.device.index is not None and opts.device.type != "cpu":
-            index = opts.device.index
-        elif self._used_devices:
-            index = min(self._used_devices)
-        else:
-            index = dist.get_rank() % torch.cuda.device_count()
-        return torch.device("cuda", index)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """Wait for all ranks; the report of a hang names those that are missing."""

@@ -138,9 +138,12 @@ def substitute(real: Any, data_of: Callable[..., dict[str, bytes]]) -> Any:
 
     class Substitute(real):  # type: ignore[misc]
         def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-            if current_rank() is None:
+            rank = current_rank()
+            if rank is None:
                 return super().__new__(cls, *args, **kwargs)
-            return RankStore(data_of(*args, **kwargs))
+            store = RankStore(data_of(*args, **kwargs))
+            rank.local.setdefault("stores", []).append(store)  # a PrefixStore keeps only the C++ half
+            return store
 
     Substitute.__name__ = Substitute.__qualname__ = real.__name__
     Substitute.__module__ = real.__module__

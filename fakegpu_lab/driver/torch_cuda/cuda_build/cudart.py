@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import enum
+import itertools
 import types
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,7 @@ import torch.cuda.nvtx
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.copies.pinned_memory import registered
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
@@ -46,7 +49,7 @@ _STRINGS = {
     713: "pointer does not correspond to a registered memory region",
 }
 
-_registered: set[int] = set()
+_stream_handles = itertools.count(0x5580_0000_0000, 0x100)
 
 
 def get_error_string(code: int) -> str:
@@ -62,18 +65,23 @@ def mem_get_info(index: int) -> tuple[int, int]:
 
 
 def host_register(pointer: int, nbytes: int, flags: int) -> cudaError:
-    """Page-lock host memory: only remembered, without effect on the host."""
-    if pointer in _registered:
+    """Page-lock host memory: copies from it may overlap with kernels."""
+    if pointer in registered:
         return cudaError.errorHostMemoryAlreadyRegistered
-    _registered.add(pointer)
+    registered[pointer] = nbytes
     return cudaError.success
 
 
 def host_unregister(pointer: int) -> cudaError:
     """Undo `host_register`."""
-    if pointer not in _registered:
+    if registered.pop(pointer, None) is None:
         return cudaError.errorHostMemoryNotRegistered
-    _registered.discard(pointer)
+    return cudaError.success
+
+
+def stream_create(pointer: int) -> cudaError:
+    """Write the handle of a new stream to an address, for `torch.cuda.ExternalStream`."""
+    ctypes.c_uint64.from_address(pointer).value = next(_stream_handles)
     return cudaError.success
 
 
@@ -92,7 +100,7 @@ def _module() -> types.ModuleType:
         cudaHostUnregister=host_unregister,
         cudaProfilerStart=_ok,
         cudaProfilerStop=_ok,
-        cudaStreamCreate=_ok,
+        cudaStreamCreate=stream_create,
         cudaStreamDestroy=_ok,
     )
     return module
@@ -138,7 +146,6 @@ class Nvtx:
 
 def install(patches: Patches) -> None:
     """Patch the bindings in."""
-    _registered.clear()
     module, nvtx = _module(), Nvtx()
     patches.set(torch._C, "_cudart", module)
     patches.set(torch.cuda, "_cudart", module)

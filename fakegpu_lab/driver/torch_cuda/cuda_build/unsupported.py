@@ -34,7 +34,6 @@ _TUNABLE = "Tuning GEMMs (torch.cuda.tunable)"
 _GDS = "GPUDirect Storage (torch.cuda.gds)"
 _NCCL = "Joining processes by NCCL without torch.distributed (torch.cuda.nccl.init_rank)"
 _GREEN = "A green context (torch.cuda.green_contexts)"
-_WORKSPACE = "Setting the size of cuBLAS's workspace other than by CUBLAS_WORKSPACE_CONFIG"
 
 _REFUSED = {
     _POOLS: (
@@ -65,10 +64,6 @@ _REFUSED = {
     _NCCL: (
         "_nccl_unique_id", "_nccl_init_rank",
     ),
-    _WORKSPACE: (
-        "_cuda_setCublasWorkspaceSize", "_cuda_setCublasLtWorkspaceSize", "_cuda_resetCublasWorkspaceSize",
-        "_cuda_resetCublasLtWorkspaceSize",
-    ),
     "Compiling CUDA code (torch.cuda.jiterator)": ("_cuda_jiterator_compile_and_launch_kernel",),
 }  # fmt: skip
 
@@ -80,13 +75,6 @@ class AllocatorState:
 _cudnn: dict[str, Any] = {"benchmark_limit": 10, "empty_cache": True}
 
 
-def _workspace_bytes() -> int:
-    from fakegpu_lab.driver.base import current
-    from fakegpu_lab.driver.cost import workspace
-
-    return workspace.workspace_bytes(current.device())
-
-
 FUNCTIONS: dict[str, Any] = {name: refuse(what) for what, names in _REFUSED.items() for name in names} | {
     "_cuda_CUDAAllocator_AllocatorState": AllocatorState,
     "_cuda_tunableop_is_enabled": lambda: False,
@@ -94,8 +82,6 @@ FUNCTIONS: dict[str, Any] = {name: refuse(what) for what, names in _REFUSED.item
     "_cuda_record_untuned_is_enabled": lambda: False,
     "_cuda_getCurrentBlasHandle": lambda: 0x5700_0000_0000,
     "_cuda_getCurrentSolverHandle": lambda: 0x5700_0000_1000,
-    "_cuda_getCublasWorkspaceSize": _workspace_bytes,
-    "_cuda_getCublasLtWorkspaceSize": _workspace_bytes,  # shared since 2.7
     "_cuda_getHipblasltVersion": lambda: "",
     "_cuda_get_cudnn_benchmark_limit": lambda: _cudnn["benchmark_limit"],
     "_cuda_set_cudnn_benchmark_limit": lambda limit: _cudnn.update(benchmark_limit=limit),
