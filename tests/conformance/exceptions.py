@@ -3,6 +3,8 @@
 `test_op_db` holds this list in step with the truth: an entry that starts to agree must be taken out.
 """
 
+from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
+
 _JITERATOR = "jiterator compiles CUDA source at run time; there is no CUDA compiler (CPU torch refuses it too)"
 _NO_CPU = "torch has no CPU kernel to compare with, or to compute with"
 
@@ -14,6 +16,16 @@ EXCEPTIONS = {
     "jiterator_unary": _JITERATOR,
     "torch.ops.aten._efficient_attention_forward": _NO_CPU,
 }
+
+_NO_HALF_FFT = "Fourier transforms of halves are not simulated: torch refuses them for every device but CUDA's own"
+_FFT = [f"fft.{name}{form}" for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft") for form in ("", "2", "n")]
+
+BFLOAT16_EXCEPTIONS = (
+    {**dict.fromkeys([*_FFT, "stft"], _NO_HALF_FFT), "sparse.sampled_addmm": _NO_CPU}
+    if TORCH_VERSION >= (2, 15)
+    else {}
+)
+"""Entries that the database lists in bfloat16 since PyTorch 2.15."""
 
 NOT_COMPARED = {
     "torch._scaled_mm": "the database lists float8 only, and for cards that the CPU build does not see",
