@@ -16,7 +16,7 @@ from fakegpu_lab.driver.base import current, graph_capture, sync_debug
 from fakegpu_lab.driver.base.device_memory import storage_bytes, take_bytes
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.copies import pinned_memory
-from fakegpu_lab.driver.cost.launching import kernel
+from fakegpu_lab.driver.cost.launching import kernel, queue
 from fakegpu_lab.driver.cost.work import Work
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.transfers import copies
@@ -123,8 +123,9 @@ def _on_meta(source: torch.Tensor, target: torch.Tensor, *, from_host: bool) -> 
 def to_copy(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``.to(...)`` that has to copy: to another device, dtype or memory format."""
     source = usable(args[0])
-    if len(kwargs) == 1 and "dtype" in kwargs and kwargs["dtype"] is not source.dtype and not source._unusual:
-        return _convert(source, kwargs["dtype"])
+    dtype = kwargs.get("dtype")
+    if len(kwargs) == 1 and dtype is not None and dtype is not source._inner.dtype and not source._unusual:
+        return _convert(source, dtype)
     options = {k: v for k, v in kwargs.items() if v is not None and k in ("dtype", "layout", "memory_format")}
     if source._inner.layout is not torch.strided:  # to C++, the wrapper is strided
         options.pop("layout", None)
@@ -177,13 +178,15 @@ def _to_host(
 def _convert(source: FakeCudaTensor, dtype: torch.dtype) -> FakeCudaTensor:
     """Only another dtype, as in autocast's casts: the tensor's method is twice as fast as the op."""
     device, inner = source._device, source._inner
+    elements = inner.numel()
+    nbytes = elements * dtype.itemsize
+    moved = inner.nbytes + nbytes
     if not dtype.is_floating_point:
         inner = _as_integer(inner, dtype)
-    nbytes = inner.numel() * dtype.itemsize
     buffer = take_bytes(device, nbytes)
     if nbytes:
-        moved = source.nbytes + nbytes
-        kernel(device, Work(device.roofline.streaming(moved), 0, moved, device.roofline.share(inner.numel())))
+        roofline = device.roofline
+        queue(device, (roofline.streaming(moved), roofline.share(elements), 0, moved))
     return wrap(_to(inner, dtype), device, buffer)
 
 

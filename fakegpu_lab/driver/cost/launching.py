@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fakegpu_lab.driver.cost.op import Op
-    from fakegpu_lab.driver.cost.work import Work
+    from fakegpu_lab.driver.cost.work import Launch, Work
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.time.clock import Mark, Stream
 
@@ -79,6 +79,12 @@ def kernel(device: Device, work: Work | None = None) -> None:
         launch(host, stream, device.roofline.floor, device.roofline.one_block)
         return
     launch(host, stream, work.ns, work.share, work.flops, work.nbytes)
+
+
+def queue(device: Device, kernel: Launch) -> None:
+    """Queue a kernel whose time is known on the current stream of `device`."""
+    host = here.host
+    launch(host, host.streams[device], *kernel)
 
 
 def wait(device: Device, why: str, stream: Stream | None = None, mark: Mark | None = None) -> None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     Estimator = Callable[["Device", Sequence[Any], Any, int], "Work"]
 
+    Launch = tuple[int, float, int, int]
+    """A kernel's nanoseconds, share, FLOPs and bytes, in the order in which `clock.launch` takes them."""
+
 _Tensor, _strided = torch.Tensor, torch.strided
 
 

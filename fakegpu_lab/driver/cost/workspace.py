@@ -10,10 +10,21 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+import torch
+
+from fakegpu_lab.driver.base import cuda_messages
 from fakegpu_lab.driver.base.device_memory import take_bytes
+from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
+from fakegpu_lab.hardware.buffer import Buffer
+from fakegpu_lab.hardware.time.clock import here, launch
 
 if TYPE_CHECKING:
+    from fakegpu_lab.driver.cost.work import Launch
     from fakegpu_lab.hardware.device import Device
+
+_make_wrapper = torch.Tensor._make_wrapper_subclass
 
 _HOPPER = 32 * 1024 * 1024
 _BEFORE_HOPPER = 8_519_680  # ":4096:2:16:8" in KiB: 4096·2 + 16·8
@@ -42,3 +53,27 @@ def ensure_workspace(device: Device) -> None:
     if stream not in device.workspaces:
         device.workspaces[stream] = taken = take_bytes(device, workspace_bytes(device))
         taken.kind = "workspace"
+
+
+def product(inner: torch.Tensor, device: Device, kernel: Launch) -> FakeCudaTensor:
+    """A new tensor with the values `inner`, a product that cuBLAS computes: memory, then the kernel, then the workspace.
+
+    `device_memory.new`, `launch` and `ensure_workspace` in one call: a model's step makes it for each layer.
+    """
+    host = here.host
+    stream = host.streams[device]
+    try:
+        buffer = Buffer(device, inner.nbytes, stream.id)
+    except DeviceOutOfMemory as error:
+        raise cuda_messages.out_of_memory(error) from None
+    launch(host, stream, *kernel)
+    if stream.id not in device.workspaces:
+        ensure_workspace(device)
+    shape = inner.shape
+    if not inner.is_contiguous() or 1 in shape or 0 in shape:
+        return wrap(inner, device, buffer)
+    tensor = _make_wrapper(FakeCudaTensor, shape, dtype=inner.dtype, device=CPP_DEVICES[device.index])
+    tensor._inner = inner
+    tensor._buffer = buffer
+    tensor._device = device
+    return tensor

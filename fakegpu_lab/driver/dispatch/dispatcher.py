@@ -161,7 +161,8 @@ def _functional(op: Op) -> Plan:
         if op.tensors == (0,):
             return _unary(op, functional)
         if op.tensors == (0, 1):
-            return _binary(op, functional)
+            binary = _binary(op, functional)
+            return flat_plans.product(op, binary) if dtypes.by_shape(op) else binary
     return functional
 
 
@@ -182,12 +183,14 @@ def _unary(op: Op, fallback: Plan) -> Plan:
 
     def unary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         a = args[0]
-        if kwargs or a.__class__ is not FakeCudaTensor or a._unusual or (nbytes := a.nbytes) > harmless:
+        if kwargs or a.__class__ is not FakeCudaTensor or a._unusual:
             return fallback(args, kwargs)
+        x = a._inner
+        nbytes = x.nbytes
         device = a._device
-        if device.retired:
+        if nbytes > harmless or device.retired:
             return fallback(args, kwargs)
-        result = call(a._inner) if len(args) == 1 else call(a._inner, *args[1:])
+        result = call(x) if len(args) == 1 else call(x, *args[1:])
         host = here.host
         stream = host.streams[device]
         try:
@@ -200,7 +203,7 @@ def _unary(op: Op, fallback: Plan) -> Plan:
             else:
                 _launch_small(device, host, stream, result, nbytes)
         else:
-            launched(op, device, (a._inner, *args[1:]), result, nbytes)
+            launched(op, device, (x, *args[1:]), result, nbytes)
         shape = result.shape
         if not result.is_contiguous() or 1 in shape or 0 in shape:
             return wrap(result, device, buffer)
@@ -221,20 +224,25 @@ def _binary(op: Op, fallback: Plan) -> Plan:
         if kwargs or len(args) < 2:
             return fallback(args, kwargs)
         a, b = args[0], args[1]
-        if a.__class__ is not FakeCudaTensor or a._unusual or a.nbytes > SMALL:
+        if a.__class__ is not FakeCudaTensor or a._unusual:
             return fallback(args, kwargs)
+        x = a._inner
+        nbytes = x.nbytes
         device = a._device
-        if device.retired:
+        if nbytes > SMALL or device.retired:
             return fallback(args, kwargs)
         if b.__class__ is FakeCudaTensor:
-            if b._device is not device or b._unusual or b.nbytes > SMALL:
+            if b._device is not device or b._unusual:
                 return fallback(args, kwargs)
             y: Any = b._inner
+            if (more := y.nbytes) > SMALL:
+                return fallback(args, kwargs)
+            nbytes += more
         elif b.__class__ in _NUMBERS:
             y = b
         else:
             return fallback(args, kwargs)
-        result = call(a._inner, y) if len(args) == 2 else call(a._inner, y, *args[2:])
+        result = call(x, y) if len(args) == 2 else call(x, y, *args[2:])
         host = here.host
         stream = host.streams[device]
         try:
@@ -245,9 +253,9 @@ def _binary(op: Op, fallback: Plan) -> Plan:
             if stream.watch is None:
                 launch(host, stream, FLOOR_NS)
             else:
-                _launch_small(device, host, stream, result, a.nbytes + (0 if y is b else b.nbytes))
+                _launch_small(device, host, stream, result, nbytes)
         else:
-            launched(op, device, (a._inner, y, *args[2:]), result, a.nbytes + (0 if y is b else b.nbytes))
+            launched(op, device, (x, y, *args[2:]), result, nbytes)
         if blas and stream.id not in device.workspaces:
             ensure_workspace(device)
         shape = result.shape

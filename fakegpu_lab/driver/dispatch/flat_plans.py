@@ -1,4 +1,4 @@
-"""Flat plans for less frequent kinds of ops: lists of views, foreach ops, random fills, `zeros_like`."""
+"""Flat plans for less frequent kinds of ops: products, lists of views, foreach ops, random fills, `zeros_like`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,48 @@ import torch
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.metadata import bump_versions
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap_view_of
+from fakegpu_lab.driver.cost import workspace
 from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.dispatch import general_path
-from fakegpu_lab.driver.placement.memory_preflight import HARMLESS
+from fakegpu_lab.driver.placement import dtypes
+from fakegpu_lab.driver.placement.memory_preflight import HARMLESS, SMALL
 from fakegpu_lab.driver.random import sampling
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fakegpu_lab.driver.cost.op import Op, Plan
+
+_float32 = torch.float32
+_fp32_precision: Callable[[str, str], str] = torch._C._get_fp32_precision_getter
+
+
+def product(op: Op, fallback: Plan) -> Plan:
+    """A product of two small matrices, or of two batches: its kernel is worked out once for each pair of shapes."""
+    call, name, estimate = op.call, op.name, op.estimate
+    assert estimate is not None
+
+    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        a, b = args[0], args[1]
+        if kwargs or a.__class__ is not FakeCudaTensor or b.__class__ is not FakeCudaTensor or a._unusual or b._unusual:
+            result = fallback(args, kwargs)
+            dtypes.refuse_integers(name, a.dtype)
+            return result
+        device = a._device
+        x, y = a._inner, b._inner
+        dtype = x.dtype
+        key = (name, x.shape, y.shape, dtype, _fp32_precision("cuda", "matmul") if dtype is _float32 else "")
+        kernel = device.roofline.known.get(key)
+        if kernel is not None and b._device is device and not device.retired:
+            return workspace.product(call(x, y), device, kernel)
+        result = fallback(args, kwargs)  # errors about devices and shapes come first
+        dtypes.refuse_integers(name, dtype)
+        if x.nbytes <= SMALL and y.nbytes <= SMALL:
+            ns, flops, moved, share = estimate(device, (x, y), result._inner, x.nbytes + y.nbytes)
+            device.roofline.remember(key, (ns, share, flops, moved))
+        return result
+
+    return run
 
 
 def list_of_views(op: Op) -> Plan:

@@ -5,7 +5,7 @@ six more ops, each of which would come through Python by itself. With a kernel f
 (LinearBackward0) calls `linear` and `linear_backward` once. They compute, allocate and count what `addmm`, `mm` and
 `sum` do on CUDA, in that order; `tensor_api.methods` prints the grad_fn that CUDA shows.
 
-`linear` and `linear_backward` run for every layer of a model, so each is one function, without calls of helpers.
+`linear` and `linear_backward` run for every layer of a model, so what depends on the shapes alone is worked out once.
 """
 
 from __future__ import annotations
@@ -22,23 +22,27 @@ from fakegpu_lab.driver.base.device_memory import new, take_bytes
 from fakegpu_lab.driver.base.half_precision import SLOW_PRODUCTS
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.cost import matrix_products
-from fakegpu_lab.driver.cost.launching import kernel
-from fakegpu_lab.driver.cost.work import Work
-from fakegpu_lab.driver.cost.workspace import ensure_workspace
+from fakegpu_lab.driver.cost.launching import queue
+from fakegpu_lab.driver.cost.workspace import ensure_workspace, product
 from fakegpu_lab.driver.ops.rounded_once import rounding_once
+from fakegpu_lab.driver.placement import dtypes
 from fakegpu_lab.driver.placement.memory_preflight import HARMLESS
-from fakegpu_lab.hardware.time.clock import here, launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fakegpu_lab.driver.base.patches import Patches
     from fakegpu_lab.driver.cost.op import Op
+    from fakegpu_lab.driver.cost.work import Launch
+    from fakegpu_lab.hardware.device import Device
 
 _ModeKey: Any = torch._C._TorchDispatchModeKey
-_linear: Callable[..., torch.Tensor] = rounding_once(torch._C._nn.linear, SLOW_PRODUCTS)
+_float32 = torch.float32
+_linear: Callable[..., torch.Tensor] = torch._C._nn.linear
+_rounded_linear = rounding_once(_linear, SLOW_PRODUCTS)
 _fp32_precision: Callable[[str, str], str] = torch._C._get_fp32_precision_getter
-_mm: Callable[..., torch.Tensor] = rounding_once(torch._C._VariableFunctions.mm, SLOW_PRODUCTS)
+_mm: Callable[..., torch.Tensor] = torch._C._VariableFunctions.mm
+_rounded_mm = rounding_once(_mm, SLOW_PRODUCTS)
 
 
 def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -55,78 +59,114 @@ def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     ):
         # by the ops that torch would call: their errors name the tensor on the wrong device
         return op.decomposed(args, kwargs)
-    if bias is not None and bias.dim() != 1:
-        _Seen.wide_bias = True
-    bound = source.nbytes * weight.shape[0]  # bytes of the result times the features: shows cheaply that it is small
-    buffer = None
-    if bound > HARMLESS and source.dim():
-        numel = source.numel() // max(source.shape[-1], 1) * weight.shape[0]
-        if numel * source.element_size() > HARMLESS:
-            buffer = take_bytes(device, numel * source.element_size())
-    inner, matrix = source._inner, weight._inner
-    result = _linear(inner, matrix, None if bias is None else bias._inner)
+    inner, matrix, added = source._inner, weight._inner, None
+    if bias is not None:
+        added = bias._inner
+        if added.dim() != 1:
+            _Seen.wide_bias = True
+    dtype = inner.dtype
+    key = (inner.shape, matrix.shape, dtype, _fp32_precision("cuda", "matmul") if dtype is _float32 else "")
+    known = device.roofline.known.get(key)
+    if known is None:
+        return _first(key, device, inner, matrix, added)
+    compute, kernel, large = known
+    if not large:
+        return product(compute(inner, matrix, added), device, kernel)
+    buffer = take_bytes(device, large)
+    tensor = wrap(compute(inner, matrix, added), device, buffer)
+    queue(device, kernel)
+    ensure_workspace(device)
+    return tensor
+
+
+def _first(key: Any, device: Device, inner: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None) -> Any:
+    """`linear` for operands of these shapes for the first time: what depends on the shapes alone is kept."""
+    dtype, size = inner.dtype, inner.element_size()
+    features = max(inner.shape[-1], 1) if inner.dim() else 1
+    produced = inner.numel() // features * matrix.numel() // features * size
+    buffer = take_bytes(device, produced) if produced > HARMLESS else None
+    compute = _rounded_linear if dtype in SLOW_PRODUCTS else _linear
+    result = compute(inner, matrix, bias)
+    dtypes.refuse_integers("linear", dtype)
     tensor = new(result, device) if buffer is None else wrap(result, device, buffer)
-    host = here.host
-    stream = host.streams[device]
-    key = (inner.shape, matrix.shape, inner.dtype, _fp32_precision("cuda", "matmul"))
-    work = device.roofline.known.get(key)
-    if work is None:
-        work = device.roofline.remember(key, matrix_products.linear(device, (inner, matrix), result, 0))
-    launch(host, stream, work.ns, work.share, work.flops, work.nbytes)
-    if stream.id not in device.workspaces:
-        ensure_workspace(device)
+    work = matrix_products.linear(device, (inner, matrix), result, 0)
+    kernel = (work.ns, work.share, work.flops, work.nbytes)
+    device.roofline.remember(key, (compute, kernel, produced if produced > HARMLESS else 0))
+    queue(device, kernel)
+    ensure_workspace(device)
     return tensor
 
 
 def linear_backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The gradients of input, weight and bias that the mask selects."""
-    source, grad, weight, (needs_source, needs_weight, needs_bias) = args
-    if not all(tensor.__class__ is FakeCudaTensor for tensor in (source, grad, weight)):
+    source, grad, weight, mask = args
+    if not (
+        source.__class__ is FakeCudaTensor and grad.__class__ is FakeCudaTensor and weight.__class__ is FakeCudaTensor
+    ):
         return NotImplemented  # a wrapper subclass around device tensors unwraps itself
     device = grad._device
     if device.retired:
         raise device_asserts.retired_error(device)
     inputs, rows, matrix = source._inner, grad._inner, weight._inner
-    shape, kernel_shape = inputs.shape, matrix.shape
-    features = shape[-1]
-    outputs = kernel_shape[0] if len(kernel_shape) == 2 else 1
-    count = prod(shape[:-1])
-    dtype, size = inputs.dtype, inputs.element_size()
-    bias_shape = _shape_of_bias() if needs_bias else None
+    shape, kernel_shape, dtype = inputs.shape, matrix.shape, inputs.dtype
+    needs_source, needs_weight, needs_bias = mask
+    bias_shape = _shape_of_bias() if needs_bias and _Seen.wide_bias else None
+    precision = _fp32_precision("cuda", "matmul") if dtype is _float32 else ""
+    key = (shape, kernel_shape, dtype, precision, needs_source, needs_weight, needs_bias)
+    kernels = device.roofline.known.get(key) if bias_shape is None else None
+    if kernels is None:
+        kernels = _backward_kernels(device, inputs, matrix, mask, bias_shape)
+        if bias_shape is None:
+            device.roofline.remember(key, kernels)
     # First the card's kernels and memory, then the host's products: a large product would evict this code from the
     # processor's cache.
     buffers = []
-    if needs_source:
-        buffers.append(take_bytes(device, count * features * size))
-        kernel(device, matrix_products.product(device, dtype, count, features, outputs))
-    if needs_weight:
-        buffers.append(take_bytes(device, outputs * features * size))
-        kernel(device, matrix_products.product(device, dtype, outputs, features, count))
-    if needs_bias:
-        produced = (prod(bias_shape) if bias_shape else outputs) * size
-        buffers.append(take_bytes(device, produced))
-        moved = count * outputs * size + produced
-        roofline = device.roofline
-        elements = max(produced // size, moved // 4)
-        kernel(device, Work(roofline.streaming(moved), produced // size, moved, roofline.share(elements)))
+    for nbytes, kernel in kernels:
+        buffers.append(take_bytes(device, nbytes))
+        queue(device, kernel)
     ensure_workspace(device)
+    outputs = kernel_shape[0] if len(kernel_shape) == 2 else 1
+    features = shape[-1]
     if rows.dim() != 2:
-        rows = rows.reshape(count, outputs)
+        rows = rows.reshape(prod(shape[:-1]), outputs)
     if matrix.dim() != 2:
         matrix = matrix.reshape(outputs, features)
+    multiply = _rounded_mm if dtype in SLOW_PRODUCTS else _mm
     results: list[torch.Tensor | None] = [None, None, None]
     if needs_source:
-        product = _mm(rows, matrix.conj() if matrix.is_complex() else matrix)
-        results[0] = product if len(shape) == 2 else product.view(shape)
+        result = multiply(rows, matrix.conj() if dtype.is_complex else matrix)
+        results[0] = result if len(shape) == 2 else result.view(shape)
     if needs_weight:
         if len(shape) != 2:
-            inputs = inputs.reshape(count, features)
-        product = _mm(rows.t(), inputs.conj() if inputs.is_complex() else inputs)
-        results[1] = product if len(kernel_shape) == 2 else product.view(kernel_shape)
+            inputs = inputs.reshape(prod(shape[:-1]), features)
+        result = multiply(rows.t(), inputs.conj() if dtype.is_complex else inputs)
+        results[1] = result if len(kernel_shape) == 2 else result.view(kernel_shape)
     if needs_bias:
         results[2] = grad._inner.sum_to_size(bias_shape) if bias_shape else rows.sum(0)
     taken = iter(buffers)
     return tuple([None if result is None else wrap(result, device, next(taken)) for result in results])
+
+
+def _backward_kernels(
+    device: Device, inputs: torch.Tensor, matrix: torch.Tensor, mask: Any, bias_shape: list[int] | None
+) -> list[tuple[int, Launch]]:
+    """The kernels of `linear_backward`, in order, each with the bytes of its result."""
+    shape, dtype, size, roofline = inputs.shape, inputs.dtype, inputs.element_size(), device.roofline
+    features, count = shape[-1], prod(shape[:-1])
+    outputs = matrix.shape[0] if matrix.dim() == 2 else 1
+    kernels = []
+    if mask[0]:
+        work = matrix_products.product(device, dtype, count, features, outputs)
+        kernels.append((count * features * size, (work.ns, work.share, work.flops, work.nbytes)))
+    if mask[1]:
+        work = matrix_products.product(device, dtype, outputs, features, count)
+        kernels.append((outputs * features * size, (work.ns, work.share, work.flops, work.nbytes)))
+    if mask[2]:
+        produced = (prod(bias_shape) if bias_shape else outputs) * size
+        moved = count * outputs * size + produced
+        elements = max(produced // size, moved // 4)
+        kernels.append((produced, (roofline.streaming(moved), roofline.share(elements), produced // size, moved)))
+    return kernels
 
 
 class _Seen:
@@ -137,7 +177,7 @@ class _Seen:
 
 def _shape_of_bias() -> list[int] | None:
     """The shape of the bias whose gradient is computed, if it is unusual; torch's formula does not pass it."""
-    node: Any = torch._C._current_autograd_node() if _Seen.wide_bias else None
+    node: Any = torch._C._current_autograd_node()
     if node is None or node.name() != "LinearBackward0" or len(node.next_functions) < 3:
         return None
     target, slot = node.next_functions[2]

@@ -66,19 +66,29 @@ def scalar_type(dtype: torch.dtype) -> str:
 
 def with_dtype_checks(op: Op, plan: Plan) -> Plan:
     """`plan`, after a check that refuses what only the CPU could compute; unchanged for most ops."""
-    kernel = _NO_INTEGERS.get(op.name)
-    if kernel is not None and not op.outs:
-        return _without_integers(plan, kernel)
+    if op.name in _NO_INTEGERS and not op.outs and not by_shape(op):
+        return _without_integers(plan, op.name)
     check = _CHECKS.get(op.name)
     return _checked(plan, check) if check is not None else plan
 
 
-def _without_integers(plan: Plan, kernel: str) -> Plan:
+def by_shape(op: Op) -> bool:
+    """Whether the op's plan keeps what depends on the shapes and dtypes alone, and calls `refuse_integers` itself."""
+    return op.name in ("linear", "mm", "bmm") and not op.schema.overload_name
+
+
+def refuse_integers(name: str, dtype: torch.dtype) -> None:
+    """Raise the error of the op `name`, which on CUDA has no kernel for integers, if `dtype` is one."""
+    if dtype in _NOT_MULTIPLIED:
+        raise NotImplementedError(f"\"{_NO_INTEGERS[name]}\" not implemented for '{_SCALAR_TYPES[dtype]}'")
+
+
+def _without_integers(plan: Plan, name: str) -> Plan:
     def floating(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         dtype = args[0].dtype
         result = plan(args, kwargs)  # errors about shapes come first
         if dtype in _NOT_MULTIPLIED:
-            raise NotImplementedError(f"\"{kernel}\" not implemented for '{_SCALAR_TYPES[dtype]}'")
+            refuse_integers(name, dtype)
         return result
 
     return floating

@@ -22,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from fakegpu_lab.driver.base import device_memory
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.copies import sent_before
+from fakegpu_lab.driver.cost import workspace
 from fakegpu_lab.driver.dispatch import dispatcher
 from fakegpu_lab.driver.recorder import host_reads, race_detection
 from fakegpu_lab.driver.recorder.recorded_buffer import RecordedBuffer, report_older
@@ -288,7 +289,7 @@ def _refresh() -> None:
     way = _interceptor[0] if _interceptor else _runs[-1] if _recorders else dispatcher.run
     way = _refusal[0] if _refusal else _wrapper[0](way) if _wrapper else way
     FakeCudaTensor.__torch_dispatch__ = staticmethod(way)
-    for module in (dispatcher, device_memory):
+    for module in (dispatcher, device_memory, workspace):
         kind = RecordedBuffer if _recorders else Buffer
         vars(module)["Buffer"] = _watched.get(kind, kind)
     report_older(bool(_recorders))
