@@ -188,6 +188,7 @@ def each_step_has_its_true_peak(lab: Lab) -> None:
     lab.run(0)
     lab.shows("cuda:0  A100")
     lab.page.locator(".fg-Card-name").first.click()
+    lab.open("teeth.ipynb")
     lab.run(1)
     lab.page.wait_for_function(
         "document.querySelector('.fg-Dashboard [data-part=memory] .fg-Chart-host')?.dataset.steps?.endsWith(' 12')"
