@@ -36,7 +36,8 @@ _TOPS = """root => {
     return [...one.getImageData(0, 0, 1, 1).data].slice(0, 3);
   };
   const paper = read('--fg-paper');
-  const colours = ['parameters', 'optimizer-state', 'workspace', 'gradients', 'activations', 'inputs', 'other']
+  // Without "other": the smoothed edges of letters are grey, too.
+  const colours = ['parameters', 'optimizer-state', 'workspace', 'gradients', 'activations', 'inputs']
     .map(name => read(`--fg-${name}`));
   // The line between two layers has the colour between the layer's and the paper's.
   const mixed = colours.map(colour => colour.map((part, place) => Math.floor((part + paper[place]) / 2)));
