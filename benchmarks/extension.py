@@ -31,8 +31,8 @@ DEVICES, RANKS = 16, 8
 
 FEED = """
 import threading, time
-import fakegpu_lab, fakegpu_lab.notebook.comms
-from fakegpu_lab.notebook.telemetry import CollectiveTotal, Lane, Telemetry, Timeline
+import fakegpu_lab, fakegpu_lab.notebook.telemetry.comms
+from fakegpu_lab.notebook.telemetry.messages import CollectiveTotal, Lane, Telemetry, Timeline
 
 fakegpu_lab.enable("a100:{devices}")
 snapshots = fakegpu_lab.snapshot().devices

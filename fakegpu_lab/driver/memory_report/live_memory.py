@@ -215,7 +215,7 @@ def count_as(buffer: Buffer, category: int) -> None:
         return
     watched = WATCHED.get(type(buffer))
     if watched is not None:
-        buffer.__class__ = watched  # type: ignore[assignment]
+        buffer.__class__ = watched
     if isinstance(buffer, _Watched):
         buffer.category = _watch + category
         EVENTS.extend((device.slot, at, category, block.size))
