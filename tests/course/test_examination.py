@@ -207,10 +207,11 @@ def test_recordings_travel() -> None:
         "y = expect.run(lambda: (x * 2).to('cuda').mul(3))\nexpect.on_device(y, 'cuda:0')\n"
         "expect.transfers(h2d=1, d2h=0)\nexpect.kernels(named='mul', at_least=1, at_most=1)\n"
         "expect.peak_memory(below='1MiB')\nexpect.takes(at_most='1 s')\n"
+        "expect.allocated(below='1GiB', device=0)\nexpect.faster_than('1 s', by=2)\n"
         "expect.kernels(named='relu', at_least=1)\nexpect.transfers(h2d_at_most=0)"
     )
     result = Check(source, {"x": torch.ones(4)}).judged()
-    assert [part.met for part in result.record.parts] == [True] * 5 + [False] * 2
+    assert [part.met for part in result.record.parts] == [True] * 7 + [False] * 2
 
 
 @pytest.mark.usefixtures("gpus")

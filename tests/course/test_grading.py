@@ -357,6 +357,14 @@ def test_what_was_wrong_is_said() -> None:
     assert check.wrong == ["nothing was written"]
 
 
+def test_the_course_and_its_history_are_hidden(tmp_path: Path) -> None:
+    lesson = tmp_path / "repository" / "course" / "source" / "two"
+    lesson.mkdir(parents=True)
+    (tmp_path / "repository" / ".git").mkdir()
+    assert {tmp_path / "repository" / ".git", tmp_path / "repository" / "course"} <= set(grading._histories(lesson))
+    assert grading._histories(tmp_path / "repository") in ([], [tmp_path / ".git"])
+
+
 def test_an_answer_that_is_no_python_is_the_reason() -> None:
     error = {"output_type": "error", "ename": "SyntaxError", "evalue": "invalid syntax (1.py, line 2)"}
     assert _no_python("move", [error]) == "move is not valid Python (SyntaxError: invalid syntax (1.py, line 2))"
