@@ -271,10 +271,12 @@ def test_a_canary_that_comes_to_something_else_is_no_result(monkeypatch: pytest.
 
 @pytest.mark.usefixtures("gpus")
 def test_a_recording_that_is_forged_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    check = Check("expect.equal(1, 1)", {})
-    assert float(check.judged()) == 1.0
+    for _ in range(8):
+        check = Check("expect.equal(1, 1)", {})
+        assert not [event for event in check.told if "crashed" in event], "each of its functions can be called so"
+        assert float(check.judged()) == 1.0
     at_ends = [number for number, one in check.examination.canaries.items() if one.parameter == "trace"]
-    assert at_ends == [0, len(check.examination.order) - 1] or sorted(at_ends) == [0, len(check.examination.order) - 1]
+    assert sorted(at_ends) == [0, len(check.examination.order) - 1]
     monkeypatch.setattr(lab.trace.Trace, "kernels", property(lambda self: []))
     with pytest.raises(TamperedError, match="came to something else"):
         Check("expect.equal(1, 1)", {}).judged()
