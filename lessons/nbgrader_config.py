@@ -6,4 +6,5 @@ c.CourseDirectory.course_id = "fakegpu-lab"
 c.GenerateAssignment.post_convert_hook = (
     "fakegpu_lab.course.lessons.release.after_nbgrader"  # wrong solutions stay here
 )
+c.GenerateFeedback.post_convert_hook = "fakegpu_lab.course.lessons.release.after_feedback"
 c.Execute.timeout = 120

@@ -212,12 +212,33 @@ def exercise(path: str, name: str) -> None:
 @lesson.command()
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(1, 64), help="Notebooks run at once")
 @click.option("--nbval/--no-nbval", default=True, show_default=True, help="Also run nbval")
+@click.option("--exercise", "only", metavar="NAME", help="Run only this exercise: its solution, and its wrong ones")
 @click.argument("path", nargs=-1)
-def check(path: tuple[str, ...], jobs: int, nbval: bool) -> int:
+def check(path: tuple[str, ...], jobs: int, nbval: bool, only: str | None) -> int:
     """Check the lessons in PATH (by default all): solution, starter, wrong solutions, hints, time, memory."""
     from fakegpu_lab.cli import lesson as lesson_command
 
-    return lesson_command.check(path, jobs, nbval)
+    return lesson_command.check(path, jobs, nbval, only)
+
+
+@lesson.command()
+@click.argument("path")
+@click.argument("old")
+@click.argument("new_name", metavar="NEW")
+def rename(path: str, old: str, new_name: str) -> None:
+    """Call the exercise OLD of the lesson in PATH NEW: in its cells, their metadata, and lesson.yaml."""
+    from fakegpu_lab.cli import lesson as lesson_command
+
+    lesson_command.rename(path, old, new_name)
+
+
+@lesson.command()
+@click.argument("path", nargs=-1)
+def points(path: tuple[str, ...]) -> None:
+    """Take every exercise's points from its check, and write them into the metadata, the text and lesson.yaml."""
+    from fakegpu_lab.cli import lesson as lesson_command
+
+    lesson_command.points(path)
 
 
 @lesson.command()

@@ -72,6 +72,7 @@ def grade(request: Request) -> int:
     summary = Path(request.summary) if request.summary else out.with_suffix(".html")
     sources = [root / "source" for root in roots]
     hide = [folder, *sources, submitted, out, journal.path, summary, request.feedback, request.gradebook]
+    hide += _histories(folder)
     console = _console()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     try:
@@ -99,6 +100,13 @@ def grade(request: Request) -> int:
     _write_files(request, graded, outcomes, out, summary)
     _print_summary(console, graded, outcomes, out, summary)
     return 0
+
+
+def _histories(folder: Path) -> list[Path]:
+    """The folders of git in which a lesson's solutions may be: of every repository around it, and the course itself."""
+    around = folder.resolve().parents
+    course = [around[1]] if around[0].name == "source" else []
+    return [*(parent / ".git" for parent in around if (parent / ".git").exists()), *course]
 
 
 def _console() -> Console:

@@ -1,4 +1,4 @@
-"""``fakegpu-lab lesson``: ``new``, ``exercise``, ``check``, ``clean`` and ``release``, for authors of lessons."""
+"""``fakegpu-lab lesson``: ``new``, ``exercise``, ``rename``, ``points``, ``check``, ``clean`` and ``release``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.console import Console
 from fakegpu_lab.course.authoring import add
 from fakegpu_lab.course.authoring import check as checks
 from fakegpu_lab.course.authoring import new as begin
+from fakegpu_lab.course.authoring import rename as renaming
 from fakegpu_lab.course.grade import graded_lesson as graded
 from fakegpu_lab.course.lessons import progress
 from fakegpu_lab.course.lessons import release as releases
@@ -66,7 +67,22 @@ def exercise(path: str, name: str) -> None:
     print(f"Added {name} to {notebook} and to the {FILE} beside it: if the notebook is open, reload it. Then write.")
 
 
-def check(paths: tuple[str, ...], jobs: int, nbval: bool) -> int:
+def rename(path: str, old: str, new: str) -> None:
+    """Give an exercise another name everywhere."""
+    folder = _folder(path)
+    cells = renaming.rename(folder, old, new)
+    print(f"{old} is {new} now, in {cells} cells of {folder.name}.ipynb and in {FILE}.")
+    print("If the notebook is open, reload it. Texts that speak of the exercise stay as they are.")
+
+
+def points(paths: tuple[str, ...]) -> None:
+    """Take the points of exercises from their checks."""
+    for folder in _folders(paths):
+        for sentence in renaming.points(folder) or ["all points agree"]:
+            print(f"{folder.name}: {sentence}")
+
+
+def check(paths: tuple[str, ...], jobs: int, nbval: bool, only: str | None) -> int:
     """Check lessons, and return the exit status: 1 if something is wrong."""
     console = Console(highlight=False, soft_wrap=True)
     all_right = True
@@ -80,7 +96,7 @@ def check(paths: tuple[str, ...], jobs: int, nbval: bool) -> int:
             for sentence in finding.wrong:
                 console.print(f"      {sentence}", markup=False)
 
-        all_right &= checks.check(folder, show, jobs=jobs, nbval=nbval)
+        all_right &= checks.check(folder, show, jobs=jobs, nbval=nbval, only=only)
     return 0 if all_right else 1
 
 

@@ -12,7 +12,7 @@ import yaml
 pytest.importorskip("nbgrader")
 
 from fakegpu_lab.cli.commands import cli
-from fakegpu_lab.course.authoring import add, check, new, rules
+from fakegpu_lab.course.authoring import add, check, new, rename, rules
 from fakegpu_lab.course.authoring.answers import grade_id, replaced
 from fakegpu_lab.course.checks.record import CheckRecord
 from fakegpu_lab.course.grade.outcome import Outcome
@@ -97,11 +97,10 @@ def test_what_does_not_fit_together_is_told_without_running_anything(tmp_path: P
         "The notebook has widget state",
         "should say %lesson 05-odd: it says 04-even",
         "its cell should begin with %%exercise there-and-doubled",
-        "lesson.yaml gives 2 points, nbgrader's metadata 5",
-        "its parts are worth 3 points together, the exercise 2",
+        "its check are worth 3 points together, but lesson.yaml says 2, nbgrader's metadata says 5, its text says 9.",
+        "fakegpu-lab lesson points takes them from the check.",
         "no cell says # %hint there-and-doubled",
         "lesson.yaml says hardware: a100, the notebook %fakegpu t4",
-        "there-and-doubled: its text says 9 points, lesson.yaml 2",
         "['mine']",
     ):
         assert part in said
@@ -162,6 +161,42 @@ def test_an_exercise_is_added_to_what_is_there(tmp_path: Path) -> None:
     for name in ("and-now", "No Name"):
         with pytest.raises(FakeGpuError, match=name):
             add.add(folder, name)
+
+
+def test_an_exercise_gets_another_name_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = new.write("05-good", tmp_path / "source")
+    add.add(folder, "there")
+    monkeypatch.chdir(tmp_path)
+    cli.main(["lesson", "rename", "05", "there", "elsewhere"], standalone_mode=False)
+    lesson, notebook = lessons.load(folder), nbformat.read(folder / "05-good.ipynb", as_version=4)
+    assert [one.id for one in lesson.exercises] == ["there-and-doubled", "elsewhere"]
+    assert rules.problems(lesson, notebook) == []
+    assert {"elsewhere", "elsewhere-check", "there-and-doubled"} <= {grade_id(cell) for cell in notebook.cells}
+    assert "elsewhere-hint" in {cell.id for cell in notebook.cells}
+    for old, other, said in (
+        ("there", "x", "has no exercise there"),
+        ("elsewhere", "X Y", "is no name for an exercise"),
+        ("elsewhere", "there-and-doubled", "has an exercise there-and-doubled already"),
+    ):
+        with pytest.raises(FakeGpuError, match=said):
+            rename.rename(folder, old, other)
+
+
+def test_points_are_taken_from_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = new.write("05-good", tmp_path / "source")
+    add.add(folder, "more")
+    notebook = nbformat.read(folder / "05-good.ipynb", as_version=4)
+    cells = {grade_id(cell) or cell.id: cell for cell in notebook.cells}
+    cells["there-and-doubled-check"].source += "\nexpect.equal(1, 1, points=2.5)"
+    nbformat.write(notebook, folder / "05-good.ipynb")
+    assert len(rules.problems(lessons.load(folder), notebook)) == 1
+    monkeypatch.chdir(tmp_path)
+    cli.main(["lesson", "points", "05"], standalone_mode=False)
+    lesson, notebook = lessons.load(folder), nbformat.read(folder / "05-good.ipynb", as_version=4)
+    assert ([one.points for one in lesson.exercises], lesson.points) == ([4.5, 1], 5.5)
+    assert "*4.5 points*" in "\n".join(cell.source for cell in notebook.cells)
+    assert rules.problems(lesson, notebook) == []
+    assert rename.points(folder) == []
 
 
 def test_bad_names_are_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,6 +211,12 @@ def test_three_dots_are_a_place_for_a_solution_where_a_value_should_be(source: s
     assert placeholder(ast.parse(source)) == line
 
 
+def test_a_part_that_is_met_says_what_was_found_if_its_sentence_does_not() -> None:
+    text = str(check("expect.true(True, 'fine', found='no')\nexpect.equal(2, 2)\nexpect.at_most(2.5, 3, unit='ms')"))
+    assert text.count("found:") == 1
+    assert "✓ it is at most 3 ms\n      found: 2.5 ms" in text.replace("`2.5`", "it")
+
+
 def test_what_comes_true_without_the_student_earns_nothing() -> None:
     source = "def solution():\n    raise NotImplementedError()\n"
     names: dict[str, Any] = {}

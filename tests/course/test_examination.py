@@ -207,10 +207,11 @@ def test_recordings_travel() -> None:
         "y = expect.run(lambda: (x * 2).to('cuda').mul(3))\nexpect.on_device(y, 'cuda:0')\n"
         "expect.transfers(h2d=1, d2h=0)\nexpect.kernels(named='mul', at_least=1, at_most=1)\n"
         "expect.peak_memory(below='1MiB')\nexpect.takes(at_most='1 s')\n"
+        "expect.allocated(below='1GiB', device=0)\nexpect.faster_than('1 s', by=2)\n"
         "expect.kernels(named='relu', at_least=1)\nexpect.transfers(h2d_at_most=0)"
     )
     result = Check(source, {"x": torch.ones(4)}).judged()
-    assert [part.met for part in result.record.parts] == [True] * 5 + [False] * 2
+    assert [part.met for part in result.record.parts] == [True] * 7 + [False] * 2
 
 
 @pytest.mark.usefixtures("gpus")
@@ -270,10 +271,12 @@ def test_a_canary_that_comes_to_something_else_is_no_result(monkeypatch: pytest.
 
 @pytest.mark.usefixtures("gpus")
 def test_a_recording_that_is_forged_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    check = Check("expect.equal(1, 1)", {})
-    assert float(check.judged()) == 1.0
+    for _ in range(8):
+        check = Check("expect.equal(1, 1)", {})
+        assert not [event for event in check.told if "crashed" in event], "each of its functions can be called so"
+        assert float(check.judged()) == 1.0
     at_ends = [number for number, one in check.examination.canaries.items() if one.parameter == "trace"]
-    assert at_ends == [0, len(check.examination.order) - 1] or sorted(at_ends) == [0, len(check.examination.order) - 1]
+    assert sorted(at_ends) == [0, len(check.examination.order) - 1]
     monkeypatch.setattr(lab.trace.Trace, "kernels", property(lambda self: []))
     with pytest.raises(TamperedError, match="came to something else"):
         Check("expect.equal(1, 1)", {}).judged()

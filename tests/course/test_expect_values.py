@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakegpu_lab import expect
+from fakegpu_lab.course.checks import checking
 from fakegpu_lab.course.expect.values import digest
 from tests.course.conftest import told
 
@@ -91,6 +92,43 @@ def test_shape_dtype_instance_true_at_most_values(gpus: None) -> None:
     assert "a Linear" in told(lambda: expect.instance(layer, torch.Tensor))
     assert "4 ms" in told(lambda: expect.at_most(4, 3, unit="ms"))
     assert "1 of 2 right" in told(lambda: expect.values([1.0, 3.0], [1.0, 2.0]))
+
+
+def test_each_right_value_earns_its_share() -> None:
+    def earned(source: str) -> float:
+        return float(checking.run(source, {}, "a"))
+
+    assert earned("expect.values([1.0, 2.0, 0.0, 4.0], [1.0, 2.0, 3.0, 4.0], points=4)") == 3.0
+    assert earned("expect.values([1.0], [1.0, 2.0], points=4)") == 2.0
+    assert earned("expect.values([1.0, 2.0, 3.0], [1.0, 2.0], points=4)") == 4.0
+    assert earned("expect.values([], [], points=4)") == 0.0
+    assert earned("expect.values([1.00009], [1.0])") == 1.0
+    assert earned("expect.values([1.001], [1.0])") == 0.0
+    assert earned("expect.values([1.001], [1.0], rtol=0.01)") == 1.0
+
+
+def test_limits_are_where_they_are_said_to_be() -> None:
+    assert expect.close(1.00009, 1.0)
+    told(lambda: expect.close(1.0002, 1.0))
+    assert expect.close(0.0, 9e-7)
+    told(lambda: expect.close(0.0, 2e-6))
+    assert expect.close(torch.tensor([1.00009]), torch.tensor([1.0]))
+    told(lambda: expect.close(torch.tensor([1.0002]), torch.tensor([1.0])))
+    assert expect.close(101, 100, rtol=0.02)
+    told(lambda: expect.close(103, 100, rtol=0.02))
+    told(lambda: expect.close("1", 1.0))
+    told(lambda: expect.equal([1, 2], [1, 2, 3]))
+    told(lambda: expect.equal({"a": 1}, {"b": 1}))
+    told(lambda: expect.equal({"a": 1, "b": 1}, {"a": 1}))
+    assert expect.equal((1, 2), [1, 2])
+    told(lambda: expect.at_most(3.1, 3))
+    assert expect.at_most(torch.tensor(2.0), 3)
+    told(lambda: expect.at_most("2", 3))
+    assert expect.true(torch.tensor(True), "a tensor of one element")
+    told(lambda: expect.true(torch.tensor(False), "a tensor of one element"))
+    told(lambda: expect.true(torch.ones(2), "a tensor of two"))
+    told(lambda: expect.true([], "an empty list"))
+    told(lambda: expect.equal(torch.ones(2, device="meta"), torch.ones(2)))
 
 
 def test_on_device_looks_into_modules_optimizers_lists_and_dicts(gpus: None) -> None:

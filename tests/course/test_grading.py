@@ -17,7 +17,7 @@ pytest.importorskip("nbgrader")
 from fakegpu_lab.cli import grade as grading
 from fakegpu_lab.cli.commands import cli
 from fakegpu_lab.course.grade import graded_lesson as graded_lessons
-from fakegpu_lab.course.grade.one_submission import _score
+from fakegpu_lab.course.grade.one_submission import _no_python, _score
 from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
 from fakegpu_lab.course.grade.submissions import collect
 from fakegpu_lab.course.lessons.release import released
@@ -339,6 +339,13 @@ def test_what_was_wrong_is_said() -> None:
     message = {"outputs": [], "interrupted": False, "ended": True, "has_value": True, "score": 1.0, "record": RECORD}
     _score(check, "%%check a", message, set())
     assert (check.title, check.wrong) == ("A", ["it is 3: 4"])
+    follows = [{"met": False, "what": "`y` is 3", "found": "what it needs could not be made: see above"}]
+    message |= {"record": {"parts": RECORD["parts"] + follows}}  # type: ignore[operator]
+    _score(check, "%%check a", message, set())
+    assert check.wrong == ["it is 3: 4"], "one cause, once"
+    message |= {"record": RECORD | {"note": "The cell above ended with an error: ValueError: no"}, "score": 0.0}
+    _score(check, "%%check a", message, set())
+    assert check.wrong == ["its cell ended with an error: ValueError: no"]
     message |= {"record": None, "outputs": [{"output_type": "error", "ename": "SyntaxError", "evalue": ""}]}
     _score(check, "%%check a", message, set())
     assert check.wrong == ["SyntaxError"]
@@ -348,6 +355,20 @@ def test_what_was_wrong_is_said() -> None:
     message |= {"outputs": [], "record": {"parts": [], "unsolved": True}, "score": 0.0}
     _score(check, "%%check a", message, set())
     assert check.wrong == ["nothing was written"]
+
+
+def test_the_course_and_its_history_are_hidden(tmp_path: Path) -> None:
+    lesson = tmp_path / "repository" / "course" / "source" / "two"
+    lesson.mkdir(parents=True)
+    (tmp_path / "repository" / ".git").mkdir()
+    assert {tmp_path / "repository" / ".git", tmp_path / "repository" / "course"} <= set(grading._histories(lesson))
+    assert grading._histories(tmp_path / "repository") in ([], [tmp_path / ".git"])
+
+
+def test_an_answer_that_is_no_python_is_the_reason() -> None:
+    error = {"output_type": "error", "ename": "SyntaxError", "evalue": "invalid syntax (1.py, line 2)"}
+    assert _no_python("move", [error]) == "move is not valid Python (SyntaxError: invalid syntax (1.py, line 2))"
+    assert _no_python("move", [error | {"ename": "ValueError"}, {"output_type": "stream", "text": ""}]) == ""
 
 
 def test_a_check_without_a_result_earns_nothing_and_is_flagged() -> None:

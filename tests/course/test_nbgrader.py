@@ -93,6 +93,9 @@ def test_nbgrader_and_grade_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         folder.mkdir(parents=True)
         nbformat.write(notebook, folder / f"{NAME}.ipynb")
     nbgrader(tmp_path, "autograde", NAME)
+    nbgrader(tmp_path, "generate_feedback", NAME)
+    given = sorted(path.name for path in (tmp_path / "feedback" / "right" / NAME).iterdir())
+    assert given == [f"{NAME}.html"], "the author's wrong solutions stay with the author"
 
     monkeypatch.chdir(tmp_path)
     asked = ["grade", "--lesson", "05", "submitted", "--out", "ours.csv", "--gradebook", "ours.db", "--jobs", "2"]

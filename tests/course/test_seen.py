@@ -175,7 +175,7 @@ def test_words_for_what_was_seen() -> None:
     assert len(described(seen("x" * 200))) == 120
 
 
-def test_what_is_compared_must_not_answer_for_itself() -> None:
+def test_what_is_compared_must_not_answer_for_itself(gpus: None) -> None:
     class Own:
         def __lt__(self, other: object) -> bool:
             return True
@@ -183,6 +183,9 @@ def test_what_is_compared_must_not_answer_for_itself() -> None:
     class Plain:
         pass
 
+    layer = torch.nn.Linear(1, 1).cuda()
+    for fine in (layer.weight, layer, torch.ones(1).cuda(), torch.nn.Linear(1, 1).weight):
+        assert comparable(fine) is fine
     for fine in (1, "a", [1], torch.ones(1), np.ones(1), Plain(), None, 2.5, {"a": 1}):
         assert comparable(fine) is fine
     with pytest.raises(TypeError, match="Own has a __lt__ of its own"):

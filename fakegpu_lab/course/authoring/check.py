@@ -47,7 +47,9 @@ class Finding(NamedTuple):
     wrong: list[str]
 
 
-def check(folder: Path, show: Callable[[Finding], None], *, jobs: int = 2, nbval: bool = True) -> bool:
+def check(
+    folder: Path, show: Callable[[Finding], None], *, jobs: int = 2, nbval: bool = True, only: str | None = None
+) -> bool:
     """Test one lesson, and return whether everything is right.
 
     Parameters
@@ -60,13 +62,16 @@ def check(folder: Path, show: Callable[[Finding], None], *, jobs: int = 2, nbval
         How many notebooks to run at once.
     nbval
         Whether to run nbval, too.
+    only
+        The one exercise to run: its solution, and its wrong ones.
 
     Raises
     ------
     FakeGpuError
-        There is no lesson, or it cannot be read.
+        There is no lesson or no such exercise, or it cannot be read.
     """
     lesson = lessons.load(folder)
+    exercises = [lesson.exercise(only)] if only else list(lesson.exercises)
     loaded = graded.load(folder)
     source = nbformat.read(folder / f"{loaded.notebook}.ipynb", as_version=4)
     starter = released(source)
@@ -78,24 +83,29 @@ def check(folder: Path, show: Callable[[Finding], None], *, jobs: int = 2, nbval
 
     misnamed = [] if loaded.notebook == folder.resolve().name else [f"It is called {loaded.notebook}."]
     found("the notebook is named as its folder", misnamed)
-    found("notebook and lesson.yaml fit together", rules.problems(lesson, source))
+    problems = rules.problems(lesson, source)
+    found("notebook and lesson.yaml fit together", problems)
     found("every hint can be reached", rules.hints(lesson, folder))
+    if problems:  # what follows would only say so again, in other words
+        return False
     with ThreadPoolExecutor(jobs) as pool:
-        right = pool.submit(grade, handed_in(source, starter, {}, "solution"), loaded, LIMITS, [])
-        untouched = pool.submit(grade, handed_in(source, starter, None, "starter"), loaded, LIMITS, [])
+        until = f"{only}-check" if only else None
+        right = pool.submit(grade, handed_in(source, starter, {}, "solution"), loaded, LIMITS, [], until=until)
+        untouched = pool.submit(grade, handed_in(source, starter, None, "starter"), loaded, LIMITS, [], until=until)
         wrong = [
             (exercise, one, pool.submit(_grade_wrong, source, starter, loaded, exercise.id, one.code))
-            for exercise in lesson.exercises
+            for exercise in exercises
             for one in exercise.wrong
         ]
         solution = right.result()
-        found("the solution passes every check", _solution(solution, loaded))
+        found("the solution passes every check", _solution(solution, loaded, until))
+        found("the solution is not flagged", solution.flags)
         found("nothing is printed to stderr, and no cell fails", _stderr_and_errors(solution, source))
         found(*_budget(solution, lesson))
         found("the untouched starter fails every check", _starter(untouched.result(), loaded))
         passed = [_accepted(exercise.id, one, future.result()) for exercise, one, future in wrong]
         found(f"each of {len(wrong)} wrong solutions fails, as its author says", [text for text in passed if text])
-    if nbval:
+    if nbval and not only:
         found("nbval passes", _nbval(folder / f"{loaded.notebook}.ipynb"))
     return not any(finding.wrong for finding in findings)
 
@@ -106,14 +116,17 @@ def _grade_wrong(source: Any, starter: Any, loaded: GradedLesson, name: str, cod
     return grade(handed_in(source, starter, answer, name), loaded, LIMITS, [], until=f"{name}-check")
 
 
-def _solution(outcome: Outcome, loaded: GradedLesson) -> list[str]:
+def _solution(outcome: Outcome, loaded: GradedLesson, only: str | None = None) -> list[str]:
     if outcome.status != "graded":
         return [f"It was not run to its end: {outcome.reason}."]
     automatic = {cell.grade_id for cell in loaded.checks if not cell.manual}
     return [
         f"{check.grade_id} gives {check.points:g} of {check.max_points:g} points: {'; '.join(check.wrong)}"
         for check in outcome.checks
-        if check.grade_id in automatic and check.points is not None and not check.passed
+        if check.grade_id in automatic
+        and only in (None, check.grade_id)
+        and check.points is not None
+        and not check.passed
     ]
 
 

@@ -90,26 +90,27 @@ def _exercise(exercise: Exercise, cells: dict[str, Any], notebook: Any) -> list[
         parts = sum(part.points for part in checking.parts("\n" + rest))
     except (SyntaxError, ValueError) as error:
         return [*found, f"{exercise.id}: its check cannot be read: {error}"]
-    if abs(points - exercise.points) > 1e-9:
-        found.append(f"{exercise.id}: lesson.yaml gives {exercise.points:g} points, nbgrader's metadata {points:g}.")
-    if abs(parts - exercise.points) > 1e-9:
-        found.append(f"{exercise.id}: its parts are worth {parts:g} points together, the exercise {exercise.points:g}.")
+    found += _points(exercise, parts, points, notebook)
     if not exercise.wrong and exercise.points:
         found.append(f"{exercise.id}: list at least one wrong solution that a student might write (wrong:).")
-    return found + _points_in_text(exercise, notebook) + _hint_line(exercise, notebook)
+    return found + _hint_line(exercise, notebook)
 
 
-def _points_in_text(exercise: Exercise, notebook: Any) -> list[str]:
-    """Compare the points in the text directly before the exercise, if it has any."""
+def _points(exercise: Exercise, parts: float, metadata: float, notebook: Any) -> list[str]:
+    """One sentence if the points do not agree: of the check, `lesson.yaml`, the metadata, and the text above."""
     before = ""
     for cell in notebook.cells:
         if grade_id(cell) == exercise.id:
             break
         before = cell.source if cell.cell_type == "markdown" else ""
-    points = _POINTS.findall(before)
-    if points and abs(float(points[-1]) - exercise.points) > 1e-9:
-        return [f"{exercise.id}: its text says {points[-1]} points, lesson.yaml {exercise.points:g}."]
-    return []
+    said = {"lesson.yaml": exercise.points, "nbgrader's metadata": metadata}
+    if in_text := _POINTS.findall(before):
+        said["its text"] = float(in_text[-1])
+    other = [f"{place} says {number:g}" for place, number in said.items() if abs(number - parts) > 1e-9]
+    if not other:
+        return []
+    worth = f"{exercise.id}: the parts of its check are worth {parts:g} points together, but {', '.join(other)}."
+    return [f"{worth} fakegpu-lab lesson points takes them from the check."]
 
 
 def _hint_line(exercise: Exercise, notebook: Any) -> list[str]:

@@ -47,6 +47,9 @@ def _headline(record: CheckRecord) -> str:
 
 
 def _rows(part: PartRecord) -> list[tuple[str, str]]:
+    """What is said of a part below its sentence; of one that is met, what was found."""
+    if part.met and part.earned >= part.points:
+        return [("found", part.found)] if part.found and part.found not in part.what else []
     where = ": ".join(text for text in (part.line, part.code) if text)
     rows = [("expected", part.expected), ("found", part.found), ("your line", where), ("hint", part.hint)]
     return [(name, content) for name, content in rows if content]
@@ -66,8 +69,7 @@ def text(record: CheckRecord) -> str:
         lines.append(f"  {'✓' if part.met else '✗'} {part.what}")
         if part.message:
             lines.append(f"      {part.message}")
-        if not part.met or part.earned < part.points:
-            lines += [f"      {name}: {content}" for name, content in _rows(part)]
+        lines += [f"      {name}: {content}" for name, content in _rows(part)]
     lines += [f"  {line}" for line in (record.note, _hint_line(record)) if line]
     return "\n".join(lines)
 
@@ -93,7 +95,7 @@ def html(record: CheckRecord) -> str:
 def _part(part: PartRecord) -> str:
     mark, colour = ("✓", GOOD) if part.met else ("✗", _OPEN)
     spoken = "met" if part.met else "not met"
-    rows = "" if part.met and part.earned >= part.points else _table(_rows(part))
+    rows = _table(_rows(part)) if _rows(part) else ""
     message = f'<div style="color: {MUTED}">{_code(part.message)}</div>' if part.message else ""
     worth = (
         "" if not part.points else f'<span style="color: {MUTED}"> {number(part.earned)}/{number(part.points)}</span>'

@@ -239,7 +239,7 @@ def comparable(thing: Any) -> Any:
     TypeError
         Its class was made in the notebook, and says itself what it equals, or that it is another class.
     """
-    for kind in type.mro(type(thing)):
+    for kind in type.mro(type(thing)) if not _is_known_tensor(type(thing)) else ():
         says = [name for name in _SAYS if name in vars(kind)]
         if says and not is_known(kind) and not _is_public(kind):
             raise TypeError(f"A check compares plain values: the class {kind.__name__} has a {says[0]} of its own.")

@@ -203,6 +203,7 @@ _NEVER_NEEDED = _THREADS | {
     "cpython.run_interactivehook",
 }
 """Events of Python's audit hooks that no exercise causes by itself; libraries do."""
+_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__", "__class__", "__bases__", "__globals__")
 _STDLIB = os.path.realpath(os.path.dirname(os.__file__)) + os.sep  # noqa: PTH120
 _SITE = os.sep + "site-packages" + os.sep
 
@@ -274,7 +275,8 @@ def watch(report: Callable[[str], None], hide: list[str], forks: int, network: b
                 if threads:
                     report_once("started a thread of its own")
             elif theirs and event.startswith("object."):
-                report_once(f"changed {type(arguments[0]).__name__}.{arguments[1]}")
+                if arguments[1] in _OF_FUNCTIONS:
+                    report_once(f"changed {type(arguments[0]).__name__}.{arguments[1]}")
             elif theirs:
                 report_once("used ctypes" if event.startswith("ctypes.") else f"used {event}")
         elif event == "socket.connect" and network:

@@ -103,6 +103,8 @@ def _run(
                 message = sandbox.run(examiner.job(cell))
                 examiner.remember(cell, message)
                 shown.ran, shown.outputs = True, message["outputs"]
+                if cell.answer and not outcome.reason:
+                    outcome.reason = _no_python(cell.id, message["outputs"])
                 flags |= {f"{cell.id}: {what}" for what in _tampered(message, cell.kind)}
                 if cell.kind == "check":
                     problem = examiner.judge(message)
@@ -170,8 +172,25 @@ def _score(check: CheckOutcome, source: str, message: dict[str, Any], flags: set
         check.wrong = _what_was_wrong(check, errors, stderr)
 
 
+def _no_python(name: str, outputs: list[dict[str, Any]]) -> str:
+    """A sentence about an answer that is no Python; else empty."""
+    for output in outputs:
+        if output["output_type"] == "error" and output["ename"] in ("SyntaxError", "IndentationError", "TabError"):
+            return f"{name} is not valid Python ({output['ename']}: {output['evalue']})"[:300]
+    return ""
+
+
+_FOLLOWS = "what it needs could not be made: see above"
+_ENDED = "The cell above ended with an error: "
+
+
 def _what_was_wrong(check: CheckOutcome, errors: list[dict[str, Any]], stderr: list[dict[str, Any]]) -> list[str]:
-    parts = [part for part in (check.record or {}).get("parts", []) if not part["met"]]
+    """What was not met; of what follows from one cause, the cause alone."""
+    record = check.record or {}
+    note = str(record.get("note", ""))
+    if note.startswith(_ENDED) and not check.points:
+        return ["its cell ended with an error: " + note.removeprefix(_ENDED).partition(" While it was checked")[0]]
+    parts = [part for part in record.get("parts", []) if not part["met"] and part["found"] != _FOLLOWS]
     wrong = [f"{part['what']}: {part['found']}" if part["found"] else str(part["what"]) for part in parts]
     wrong += [f"{out['ename']}: {out['evalue']}".rstrip(": ")[:300] for out in errors]
     if not wrong and stderr:

@@ -59,7 +59,7 @@ class Outcome(BaseModel):
     Attributes
     ----------
     reason
-        A sentence, if the status is not ``"graded"``.
+        A sentence, if the status is not ``"graded"``, or if an answer is not valid Python.
     flags
         What an instructor should look at; it costs no points.
     notes

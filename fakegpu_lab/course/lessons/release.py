@@ -120,6 +120,15 @@ def clean(path: Path) -> bool:
     return after != before
 
 
+def after_feedback(assignment: str, student: str, notebooks: list[str]) -> None:
+    """Nbgrader's hook after ``generate_feedback``: removes ``lesson.yaml``, which has the author's wrong solutions.
+
+    nbgrader copies it from the source by way of ``autograded``; see ``lessons/nbgrader_config.py``.
+    """
+    for path in Path("feedback").glob(f"*/{assignment}/{lesson.FILE}"):
+        path.unlink()
+
+
 def after_nbgrader(assignment: str, student: str, notebooks: list[str]) -> None:
     """Nbgrader's hook after ``generate_assignment``: removes the author's wrong solutions from ``lesson.yaml``.
 

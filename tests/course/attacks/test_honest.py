@@ -233,6 +233,6 @@ def test_an_honest_notebook_has_its_points_and_no_flag(name: str) -> None:
         Limits(cell_seconds=120, total_seconds=600, memory_bytes=4 * 2**30),
         [],
     )
+    assert outcome.status == "graded", outcome.reason
     assert outcome.flags == []
     assert {check.grade_id: check.wrong for check in outcome.checks if not check.passed} == {}
-    assert outcome.status == "graded", outcome.reason

@@ -1,8 +1,9 @@
 """Sealed messages between grader and submission: code that finds the pipe can neither read nor forge them.
 
-Both ends have the key before the submission's code runs. A message is a line: its text and an HMAC over text and number.
-What goes down, to the submission, has hidden tests in it, and is encrypted with a keystream of SHA-256. That is enough against code that runs for minutes in the same process and
-does not have the key; it is not meant to keep secrets for longer.
+Both ends have the key before the submission's code runs. A message is a line: its text and an HMAC over text and
+number. What goes down, to the submission, has hidden tests in it, and is encrypted with a keystream of SHA-256. That is
+enough against code that runs for minutes in the same process and does not have the key; it is not meant to keep secrets
+for longer.
 """
 
 from __future__ import annotations
