@@ -73,7 +73,8 @@ def _grouped_mm(
 ) -> Tensor:
     """GroupedMMUtils.h: CUDA has it for float32 and float16, too, which the shape function refuses."""
     if a.dtype is torch.bfloat16:
-        return torch.ops.aten._grouped_mm.default(a, b, offs, bias, out_dtype)
+        product: Tensor = torch.ops.aten._grouped_mm.default(a, b, offs, bias, out_dtype)
+        return product
     shape = [a.shape[-2], b.shape[-1]]
     if a.dim() == b.dim():  # of matrices, one product for each offset
         shape.insert(0, a.shape[0] if a.dim() == 3 or offs is None else offs.shape[0])
