@@ -372,6 +372,26 @@ def test_a_read_inside_a_users_step_is_not_answered() -> None:
 
 
 @pytest.mark.usefixtures("off")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_grouped_products_have_the_shapes_and_strides_of_real_ones(dtype: torch.dtype) -> None:
+    def products() -> list[tuple[Any, ...]]:
+        few, rows = torch.ones(2, 8, device="cuda", dtype=dtype), torch.ones(10, 8, device="cuda", dtype=dtype)
+        experts = torch.ones(2, 6, 8, device="cuda", dtype=dtype).mT
+        ends = torch.tensor([4, 10], dtype=torch.int32, device="cuda")
+        batch = few.expand(2, 2, 8).contiguous()
+        made = (
+            torch._grouped_mm(rows, experts, ends),
+            torch._grouped_mm(batch, experts),
+            torch._grouped_mm(few, rows.mT, torch.tensor([4, 8], dtype=torch.int32, device="cuda")),
+        )
+        return [(one.shape, one.stride(), one.dtype) for one in made]
+
+    lab.enable("h100")
+    real = products()
+    lab.enable("h100", compute="meta")
+    assert products() == real
+
+
 def test_values_are_back_on_a_machine_that_computes() -> None:
     for compute in ("meta", "real", "meta", "real"):
         lab.enable("a100", compute=compute)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -131,6 +132,23 @@ def place_at(timeline: Timeline, now: int, ready: int, ns: int, share: float) ->
     stream.end = ready
     timeline.kernel(host, stream, ns, share, 0, 0)
     return stream.end - ns, stream.end, share
+
+
+def test_placing_a_kernel_takes_no_longer_when_thousands_are_queued() -> None:
+    def seconds(queued: int) -> float:
+        timeline, host, first, second = concurrent(), Host(), Stream(0, 0, Ledger(), 0), Stream(0, 1, Ledger(), 0)
+        for _ in range(queued):
+            timeline.kernel(host, first, MS, 0.5, 0, 0)
+        second.end = first.end
+        began = time.process_time()
+        for _ in range(200):
+            timeline.kernel(host, first, MS, 0.5, 0, 0)
+            timeline.kernel(host, second, MS, 0.5, 0, 0)
+            timeline.collective(second, second.end, second.end + 1)
+        return time.process_time() - began
+
+    few, many = (min(seconds(queued) for _ in range(5)) for queued in (10, 20_000))
+    assert many < 10 * few
 
 
 # ---------------------------------------------------------------------- copies

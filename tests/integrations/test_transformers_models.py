@@ -209,3 +209,63 @@ def test_pipelines(machine: Machine, ran_on_device: Callable[..., None]) -> None
     on_cpu = transformers.pipeline("text-classification", model=bert().eval(), tokenizer=fast, device="cpu")
     assert judge("w1 w2")[0]["score"] == pytest.approx(on_cpu("w1 w2")[0]["score"], rel=1e-4)
     ran_on_device(1)
+
+
+def _two_steps(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> None:
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(2):
+        model(**inputs).loss.mean().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def _masked() -> dict[str, torch.Tensor]:
+    """A batch with the mask that tokenizers give: nothing is hidden."""
+    tokens = torch.randint(3, WORDS, (4, 16)).cuda()
+    return {"input_ids": tokens, "labels": tokens, "attention_mask": torch.ones_like(tokens)}
+
+
+MASKED: dict[str, Callable[[], Any]] = {
+    "gpt2": gpt2,
+    "llama": llama,
+    "qwen3": lambda: _built("Qwen3ForCausalLM", "Qwen3Config", GROUPED | {"head_dim": 8}),
+    "bert": lambda: _built("BertForMaskedLM", "BertConfig", SIZES),
+    "mixtral": lambda: _built("MixtralForCausalLM", "MixtralConfig", GROUPED | {"num_local_experts": 4}),
+}
+
+
+def _built(model: str, config: str, sizes: dict[str, Any]) -> Any:
+    return getattr(transformers, model)(getattr(transformers, config)(**sizes))
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_without_values_models_train_with_a_mask(machine: Machine, name: str) -> None:
+    lab.enable("a100", compute="meta")
+    _two_steps(MASKED[name]().cuda(), _masked())
+    assert torch.cuda.max_memory_allocated() > 0
+
+
+def test_without_values_a_mask_costs_what_one_that_hides_nothing_costs(machine: Machine) -> None:
+    peaks = []
+    for compute in ("real", "meta"):
+        lab.enable("a100", compute=compute)
+        _two_steps(gpt2().cuda(), _masked())
+        peaks.append((torch.cuda.max_memory_allocated(), lab.snapshot().devices[0].counters.kernels))
+    assert peaks[0] == peaks[1]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert"])
+def test_without_values_models_train_on_several_gpus(machine: Machine, name: str) -> None:
+    lab.enable("a100:2", compute="meta")
+    _two_steps(torch.nn.DataParallel(MASKED[name]().cuda()), _masked())
+
+    def rank() -> None:
+        torch.distributed.init_process_group("nccl")
+        index = torch.distributed.get_rank()
+        torch.cuda.set_device(index)
+        _two_steps(torch.nn.parallel.DistributedDataParallel(MASKED[name]().cuda(), device_ids=[index]), _masked())
+        torch.distributed.destroy_process_group()
+
+    lab.run_ranks(rank, 2)
+    assert all(device.counters.kernels > 0 for device in lab.snapshot().devices)

@@ -56,7 +56,7 @@ def ensure_workspace(device: Device) -> None:
 
 
 def product(inner: torch.Tensor, device: Device, kernel: Launch) -> FakeCudaTensor:
-    """A new tensor with the values `inner`, a product that cuBLAS computes: memory, then the kernel, then the workspace.
+    """A new tensor with the values `inner`, a product that cuBLAS computes in `kernel`.
 
     `device_memory.new`, `launch` and `ensure_workspace` in one call: a model's step makes it for each layer.
     """

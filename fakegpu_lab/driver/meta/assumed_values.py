@@ -1,13 +1,14 @@
-"""``compute="meta"``: the values that torch's own Python code gets when it reads a tensor.
+"""``compute="meta"``: the values that the Python code of torch and transformers gets when it reads a tensor.
 
-A user's ``loss.item()`` is an error. But some of torch's functions read a tensor themselves, also on a real GPU, to
+A user's ``loss.item()`` is an error. But some functions of libraries read a tensor themselves, also on a real GPU, to
 decide how to continue. They get the values of a run without problems, so that programs work unchanged:
 
 - `GradScaler` finds no infinite gradient and steps;
 - a square mask passed to `nn.Transformer` without ``is_causal`` counts as the causal one;
 - `nn.init.trunc_normal_` redraws as often as expected for that number of elements;
 - `AveragedModel` copies the parameters at its first update and averages at the others;
-- the numbers that `ASGD` and `Adafactor` compute on the host are computed from ones.
+- the numbers that `ASGD` and `Adafactor` compute on the host are computed from ones;
+- the masks that transformers' models get hide no token, so that attention needs none, and no sequence is packed.
 
 On a real GPU such a read is a copy to the host, so it is counted as one.
 """
@@ -24,6 +25,7 @@ import torch
 from torch.nn.modules import transformer
 from torch.optim import _adafactor, asgd, swa_utils
 
+from fakegpu_lab.driver.base.deferred_patches import when_imported
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.copies import transfer
 
@@ -50,6 +52,10 @@ def _assuming(function: Any, answers: Callable[..., Iterator[Any]]) -> Any:
 
 def _ones(*args: Any, **kwargs: Any) -> Iterator[Any]:
     return itertools.repeat(1.0)
+
+
+def _always(*args: Any, **kwargs: Any) -> Iterator[Any]:
+    return itertools.repeat(True)
 
 
 def _yes(*args: Any, **kwargs: Any) -> Iterator[Any]:
@@ -95,8 +101,23 @@ def _maybe_opt_step(self: Any, optimizer: Any, optimizer_state: Any, *args: Any,
     return optimizer.step(*args, **kwargs)
 
 
+_MASKS = (
+    "_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa", "find_packed_sequence_indices",
+    "create_recurrent_attention_mask",
+)  # fmt: skip
+"""Functions of transformers.masking_utils that look at values: whether a mask hides nothing, whether one row is one
+sequence."""
+
+
 def install(patches: Patches) -> None:
     """Patch these functions, for a machine that computes no values."""
+
+    def assume_no_padding(masking: Any) -> None:
+        for name in _MASKS:
+            if hasattr(masking, name):
+                patches.set(masking, name, _assuming(getattr(masking, name), _always))
+
+    when_imported("transformers.masking_utils", patches, assume_no_padding)
     init: Any = torch.nn.init
     swa: Any = swa_utils
     for owner, name, answers in (

@@ -64,10 +64,29 @@ def _convolution(source: Tensor, weight: Tensor, *rest: Any) -> Tensor:
     return result
 
 
+def _grouped_mm(
+    a: Tensor,
+    b: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """GroupedMMUtils.h: CUDA has it for float32 and float16, too, which the shape function refuses."""
+    if a.dtype is torch.bfloat16:
+        product: Tensor = torch.ops.aten._grouped_mm.default(a, b, offs, bias, out_dtype)
+        return product
+    shape = [a.shape[-2], b.shape[-1]]
+    if a.dim() == b.dim():  # of matrices, one product for each offset
+        shape.insert(0, a.shape[0] if a.dim() == 3 or offs is None else offs.shape[0])
+    row = -(-shape[-1] * a.itemsize // 16) * 16 // a.itemsize  # rows begin at multiples of 16 bytes
+    return a.new_empty_strided(shape, [shape[-2] * row, row, 1][-len(shape) :])
+
+
 SHAPES: dict[str, Callable[..., Any]] = {
     "_ctc_loss_backward": _like(1),
     "_fused_adagrad_": _nothing,
     "_fused_sgd_": _nothing,
+    "_grouped_mm": _grouped_mm,
     "convolution": _convolution,
     "fractional_max_pool3d_backward": _like(1),
     "geqrf": _geqrf,

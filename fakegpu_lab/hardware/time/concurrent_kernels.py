@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, bisect_right
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +11,39 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.time.recorder import Recorder
 
 _FULL = 1.0 + 1e-9
+
+Work = tuple[int, int, float]
+"""Start, end, and the share of the card that it fills."""
+_start, _end = itemgetter(0), itemgetter(1)
+
+
+class _Lane:
+    """Work of which each piece starts where the one before has ended, or later: found by bisection.
+
+    A host that is far ahead has thousands of kernels queued, of which a new one meets a few.
+    """
+
+    __slots__ = ("work",)
+
+    def __init__(self) -> None:
+        self.work: list[Work] = []
+
+    def takes(self, start: int) -> bool:
+        """Whether work that starts then can be the next."""
+        return not self.work or self.work[-1][1] <= start
+
+    def after(self, when: int) -> list[Work]:
+        """What ends after `when`."""
+        return self.work[bisect_right(self.work, when, key=_end) :]
+
+    def between(self, start: int, end: int) -> list[Work]:
+        """What runs at some time from `start` to `end`."""
+        first = bisect_right(self.work, start, key=_end)
+        return self.work[first : bisect_left(self.work, end, first, key=_start)]
+
+    def forget(self, now: int) -> None:
+        """Drop what has ended by then."""
+        del self.work[: bisect_right(self.work, now, key=_end)]
 
 
 class Timeline:
@@ -31,19 +65,24 @@ class Timeline:
         Gets every kernel, copy and wait; None outside a recording.
     """
 
-    __slots__ = ("_running", "overlap", "recorder", "several", "since", "until")
+    __slots__ = ("_lanes", "overlap", "recorder", "several", "since", "until")
 
     def __init__(self) -> None:
         self.several = False
         self.since = self.until = 0
-        self._running: list[tuple[int, int, float, int]] = []  # start, end, share, stream id; in order of start
+        self._lanes: dict[int, list[_Lane]] = {}  # by stream: one, unless work was placed out of order
         self.overlap = 0
         self.recorder: Recorder | None = None
 
     def occupy(self, stream: Stream, start: int, end: int, share: float = 1.0) -> None:
         """Note work that something other than `kernel` has placed."""
-        if end > start:
-            insort(self._running, (start, end, share, stream.id))
+        if end <= start:
+            return
+        lanes = self._lanes.setdefault(stream.id, [])
+        lane = next((lane for lane in lanes if lane.takes(start)), None)
+        if lane is None:
+            lanes.append(lane := _Lane())
+        lane.work.append((start, end, share))
 
     def collective(self, stream: Stream, start: int, end: int) -> None:
         """Note a collective: other kernels run beside it. The multiprocessors that it uses are not modelled."""
@@ -60,7 +99,7 @@ class Timeline:
         if self.several:
             start = self._earliest_start(now, start, ns, share)
             self._count_overlap(start, start + ns)
-            insort(self._running, (start, start + ns, share, stream.id))
+            self.occupy(stream, start, start + ns, share)
         stream.end = start + ns
         stream.busy += ns
         if self.recorder is not None:
@@ -68,13 +107,15 @@ class Timeline:
 
     def _earliest_start(self, now: int, ready: int, ns: int, share: float) -> int:
         """The earliest time, not before `ready`, from which a share of the card is free for `ns` nanoseconds."""
-        running = self._running
-        if running and running[0][1] <= now:
-            self._running = running = [entry for entry in running if entry[1] > now]
-        changes = [(max(start, ready), held) for start, end, held, _ in running if end > ready]
-        if not changes:
+        lanes = [lane for lanes in self._lanes.values() for lane in lanes if lane.work]
+        if lanes and min(lane.work[0] for lane in lanes)[1] <= now:
+            for lane in lanes:
+                lane.forget(now)
+        running = [work for lane in lanes for work in lane.after(ready) if work[2]]
+        if not running:
             return ready
-        changes += [(end, -held) for _, end, held, _ in running if end > ready]
+        changes = [(max(start, ready), held) for start, _, held in running]
+        changes += [(end, -held) for _, end, held in running]
         changes.sort()
         load, found = 0.0, ready
         for when, change in changes:
@@ -90,9 +131,9 @@ class Timeline:
 
     def _count_overlap(self, start: int, end: int) -> None:
         covered = start
-        for other_start, other_end, _, _ in self._running:
-            if other_start >= end:
-                break
+        others = [work for lanes in self._lanes.values() for lane in lanes for work in lane.between(start, end)]
+        others.sort(key=_start)
+        for other_start, other_end, _ in others:
             left, right = max(other_start, covered), min(other_end, end)
             if right > left:
                 self.overlap += right - left
