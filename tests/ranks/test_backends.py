@@ -133,7 +133,7 @@ def test_gloo_reduces_a_tensor_that_is_listed_twice_as_it_was_at_the_call() -> N
 
 def test_torchs_own_gloo_backend_takes_device_tensors() -> None:
     options = dist.ProcessGroupGloo._Options()
-    options._devices = [dist.ProcessGroupGloo.create_device(interface="lo")]
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
     gloo = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, options)
     x, copies = value(3), [value(0)]
     work = gloo.allreduce([x])
