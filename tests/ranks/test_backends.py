@@ -194,6 +194,16 @@ def test_a_group_of_nccl_that_torch_distributed_does_not_know_and_its_end() -> N
     on_ranks(1, program)
 
 
+@pytest.mark.parametrize("backend", ["nccl", "gloo"])
+def test_all_to_all_of_one_tensor_takes_contiguous_ones(backend: str) -> None:
+    def program() -> None:
+        x, y = torch.ones(2, 2, device="cuda"), torch.empty(2, 2, device="cuda")
+        with pytest.raises(ValueError, match="Tensors must be contiguous"):
+            dist.all_to_all_single(y, x.t())
+
+    on_ranks(1, program, backend=backend)
+
+
 def test_operations_between_ranks_cannot_be_captured() -> None:
     def program() -> None:
         x, graph = value(1), torch.cuda.CUDAGraph()
