@@ -96,7 +96,10 @@ class Card:
 
     @property
     def ecc_mode(self) -> str | None:
-        """Whether ECC is on, as nvidia-smi prints it; None for a card without ECC."""
+        """Whether ECC is on, as nvidia-smi prints it; None for a card without ECC.
+
+        Workstation cards have it, off until somebody switches it on (Chaos, "ECC State for Nvidia GPUs").
+        """
         if self.ecc:
             return "Enabled"
         return "Disabled" if self.segment in ("datacenter", "workstation") else None

@@ -125,3 +125,11 @@ def test_ctc_loss_without_a_batch_takes_lengths_without_dimensions(machine, wher
     torch.testing.assert_close(loss.cpu(), F.ctc_loss(log_probs, targets, torch.tensor(10), torch.tensor(3)))
     with pytest.raises(RuntimeError, match=r"^target_lengths must be integral$"):
         F.ctc_loss(log_probs.cuda(), targets.cuda(), lengths[0], lengths[1].float())
+
+
+def test_statistics_of_ranks_with_the_same_number_of_values(machine: Any) -> None:
+    source, means, deviations = torch.randn(4, 3, device="cuda"), torch.rand(2, 3).cuda(), torch.rand(2, 3).cuda() + 1
+    counts = torch.full((2,), 5.0, device="cuda")
+    expected = torch.batch_norm_gather_stats_with_counts(source, means, deviations, None, None, 0.1, 1e-5, counts)
+    got = torch.batch_norm_gather_stats(source, means, deviations, None, None, 0.1, 1e-5, 5)
+    assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))

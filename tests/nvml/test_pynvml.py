@@ -10,6 +10,7 @@ import torch
 
 import fakegpu_lab as lab
 from fakegpu_lab.hardware.time.utilization import WINDOW_NS
+from fakegpu_lab.nvml.smi import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,3 +138,25 @@ def test_hidden_cards_are_there_and_torch_finds_its_own(monkeypatch: pytest.Monk
     assert pynvml.nvmlDeviceGetCount() == 2
     assert pynvml.nvmlDeviceGetUtilizationRates(pynvml.nvmlDeviceGetHandleByIndex(0)).gpu == 0
     lab.disable()
+
+
+@pytest.mark.parametrize(
+    ("card", "mode", "printed"),
+    [("a100", [1, 1], "Enabled"), ("rtx-a6000", [0, 0], "Disabled"), ("rtx3090", None, "[N/A]")],
+)
+def test_ecc_is_what_nvidia_smi_says(
+    card: str, mode: list[int] | None, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.enable(card, compute="meta")
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        if mode is None:
+            with pytest.raises(pynvml.NVMLError_NotSupported):
+                pynvml.nvmlDeviceGetEccMode(handle)
+        else:
+            assert pynvml.nvmlDeviceGetEccMode(handle) == mode
+        assert main(["--query-gpu=ecc.mode.current", "--format=csv,noheader"]) == 0
+        assert capsys.readouterr().out.strip() == printed
+    finally:
+        lab.disable()

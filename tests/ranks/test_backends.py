@@ -133,7 +133,7 @@ def test_gloo_reduces_a_tensor_that_is_listed_twice_as_it_was_at_the_call() -> N
 
 def test_torchs_own_gloo_backend_takes_device_tensors() -> None:
     options = dist.ProcessGroupGloo._Options()
-    options._devices = [dist.ProcessGroupGloo.create_device(interface="lo")]
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
     gloo = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, options)
     x, copies = value(3), [value(0)]
     work = gloo.allreduce([x])
@@ -192,6 +192,16 @@ def test_a_group_of_nccl_that_torch_distributed_does_not_know_and_its_end() -> N
             group.allreduce([x])
 
     on_ranks(1, program)
+
+
+@pytest.mark.parametrize("backend", ["nccl", "gloo"])
+def test_all_to_all_of_one_tensor_takes_contiguous_ones(backend: str) -> None:
+    def program() -> None:
+        x, y = torch.ones(2, 2, device="cuda"), torch.empty(2, 2, device="cuda")
+        with pytest.raises(ValueError, match="Tensors must be contiguous"):
+            dist.all_to_all_single(y, x.t())
+
+    on_ranks(1, program, backend=backend)
 
 
 def test_operations_between_ranks_cannot_be_captured() -> None:

@@ -55,6 +55,12 @@ def gather_stats_with_counts(
     return total, torch.rsqrt(squares / count + eps)
 
 
+def gather_stats(source: Tensor, mean: Tensor, invstd: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    """``batch_norm_gather_stats``: the same, where all ranks have the same number of values: the last argument."""
+    counts = mean.new_full((mean.shape[0],), rest[-1])
+    return gather_stats_with_counts(source, mean, invstd, *rest[:-1], counts)  # type: ignore[call-arg]
+
+
 def elemt(
     source: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, eps: float
 ) -> Tensor:
@@ -112,6 +118,7 @@ def backward_elemt(
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "batch_norm_stats": stats,
+    "batch_norm_gather_stats": gather_stats,
     "batch_norm_gather_stats_with_counts": gather_stats_with_counts,
     "batch_norm_elemt": elemt,
     "batch_norm_backward_reduce": backward_reduce,

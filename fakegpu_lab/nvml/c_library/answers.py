@@ -240,10 +240,10 @@ def _ecc_mode(handle: Any, now: Any, pending: Any) -> None:
 
 
 def _ecc_enabled(handle: Any) -> bool:
-    card = gpu_of(handle).card
-    if not card.ecc and card.segment != "datacenter":
+    mode = gpu_of(handle).card.ecc_mode
+    if mode is None:
         raise NvmlError(NOT_SUPPORTED)
-    return card.ecc
+    return mode == "Enabled"
 
 
 def _ecc_errors(handle: Any, *rest: Any) -> None:

@@ -44,7 +44,7 @@ _TYPES = frozenset(
     ("Char", "Byte", "Float", "Double", "Int", "Long", "Half", "Bool", "BFloat16", "ComplexFloat", "ComplexDouble")
 ) | frozenset(_FLOAT8)
 _REDUCING = frozenset(name for name, kind in KINDS.items() if kind.model in ("all_reduce", "reduce", "reduce_scatter"))
-_ALLOWS_STRIDES = frozenset(("SEND", "RECV", "ALLTOALL", "ALLTOALL_BASE"))
+_ALLOWS_STRIDES = frozenset(("SEND", "RECV", "ALLTOALL"))
 _UNCHECKED = frozenset(("GATHER", "SCATTER"))
 
 
@@ -69,6 +69,8 @@ def check(operation: Operation, backend: RankBackend) -> None:
             )
         if operation.kind not in _UNCHECKED:
             _check_tensor(tensor, allows_strides=operation.kind in _ALLOWS_STRIDES)
+    if operation.kind == "ALLTOALL_BASE" and not all(tensor.is_contiguous() for tensor in tensors):
+        raise ValueError("Tensors must be contiguous")  # also Gloo's
     _check_sizes(operation)
     for tensor in tensors:
         if nccl and scalar_type(tensor.dtype) not in _TYPES:

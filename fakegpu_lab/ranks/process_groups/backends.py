@@ -170,8 +170,10 @@ _BOOLEANS = _TRUE | {"n", "no", "0", "f", "false"}
 class RankGloo(RankBackend):
     """A Gloo backend between ranks."""
 
-    create_device = staticmethod(dist.ProcessGroupGloo.create_device)
-    create_default_device = staticmethod(dist.ProcessGroupGloo.create_default_device)
+    @staticmethod
+    def create_device(*args: Any, **kwargs: Any) -> Any:
+        """A network device of Gloo's; the group has no use for it."""
+        return dist.ProcessGroupGloo.create_device(*args, **kwargs)
 
 
 RankNccl.__name__ = RankNccl.__qualname__ = "ProcessGroupNCCL"

@@ -113,7 +113,7 @@ def _give_backend(group: Any) -> None:
     if not isinstance(group, RankGroup) or group.getBackendName() != "gloo" or group in _with_backend:
         return
     options = cpp.ProcessGroupGloo._Options()
-    options._devices = [cpp.ProcessGroupGloo.create_device(interface="lo")]
+    options._devices = [cpp.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
     gloo = cpp.ProcessGroupGloo(dist.HashStore(), 0, 1, options)
     dist.ProcessGroup._register_backend(group, torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
     _with_backend.add(group)
@@ -130,6 +130,8 @@ def _logging(real: Callable[..., None]) -> Callable[..., None]:
 
 def install(patches: Patches) -> None:
     """Patch what takes device tensors, and what DDP calls."""
+    if not hasattr(cpp, "ProcessGroupGloo"):  # a build of torch without Gloo
+        return
     for name, kind in _KINDS.items():
         patches.set(cpp.ProcessGroupGloo, name, _on_the_host(getattr(cpp.ProcessGroupGloo, name), kind))
     patches.set(cpp.Logger, "set_construction_data_and_log", _logging(cpp.Logger.set_construction_data_and_log))
