@@ -11,6 +11,7 @@ from typing import Any
 
 import nbformat
 import pytest
+import torch
 
 pytest.importorskip("nbgrader")
 
@@ -79,7 +80,8 @@ def write_class(folder: Path) -> None:
     (folder / "submitted" / "absent" / "two").mkdir(parents=True)
 
 
-OPTIONS = ["--cell-seconds", "2", "--memory", "700MiB", "--feedback", "feedback", "--gradebook", "gradebook.db"]
+MEMORY = "2GiB" if torch.version.cuda else "700MiB"  # PyTorch's CUDA build is larger
+OPTIONS = ["--cell-seconds", "2", "--memory", MEMORY, "--feedback", "feedback", "--gradebook", "gradebook.db"]
 
 
 def grade(folder: Path, *options: str) -> None:
