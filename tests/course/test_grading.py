@@ -80,8 +80,8 @@ def write_class(folder: Path) -> None:
     (folder / "submitted" / "absent" / "two").mkdir(parents=True)
 
 
-MEBIBYTES = 1536 if torch.version.cuda else 700  # PyTorch's CUDA build is larger
-OPTIONS = ["--cell-seconds", "2", "--memory", f"{MEBIBYTES}MiB", "--feedback", "feedback", "--gradebook", "gradebook.db"]
+MIB = 1536 if torch.version.cuda else 700  # PyTorch's CUDA build is larger
+OPTIONS = ["--cell-seconds", "2", "--memory", f"{MIB}MiB", "--feedback", "feedback", "--gradebook", "gradebook.db"]
 
 
 def grade(folder: Path, *options: str) -> None:
@@ -182,7 +182,7 @@ def the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
     from fakegpu_lab.course.grade.submissions import collect
 
     two = graded_lesson.load(graded / "source" / "two")
-    limits = Limits(cell_seconds=2, memory_bytes=MEBIBYTES * 2**20)
+    limits = Limits(cell_seconds=2, memory_bytes=MIB * 2**20)
     journal = Journal(graded / "grades.csv.journal", two, limits, resume=True)
     submissions = collect(graded / "submitted", "two", "two")
     outcomes = whole_class.run(submissions, two, limits, [], journal)
