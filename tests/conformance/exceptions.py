@@ -20,12 +20,15 @@ EXCEPTIONS = {
 _NO_HALF_FFT = "Fourier transforms of halves are not simulated: torch refuses them for every device but CUDA's own"
 _FFT = [f"fft.{name}{form}" for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft") for form in ("", "2", "n")]
 
-BFLOAT16_EXCEPTIONS = (
-    {**dict.fromkeys([*_FFT, "stft"], _NO_HALF_FFT), "sparse.sampled_addmm": _NO_CPU}
-    if TORCH_VERSION >= (2, 15)
-    else {}
-)
-"""Entries that the database lists in bfloat16 since PyTorch 2.15."""
+DTYPE_EXCEPTIONS: dict[str, str] = {}
+"""Entries that do not agree in one dtype, as `name-dtype`."""
+if TORCH_VERSION >= (2, 15):  # which lists them in bfloat16
+    DTYPE_EXCEPTIONS.update({f"{name}-bfloat16": _NO_HALF_FFT for name in (*_FFT, "stft")})
+    DTYPE_EXCEPTIONS["sparse.sampled_addmm-bfloat16"] = _NO_CPU
+if TORCH_VERSION < (2, 13):
+    DTYPE_EXCEPTIONS["nn.functional.linear-complex64"] = "2.10 derives a complex linear only where it is several ops"
+    DTYPE_EXCEPTIONS["trace-bfloat16"] = _NO_CPU
+    DTYPE_EXCEPTIONS["cumprod-bfloat16"] = "2.10's formula of the gradient rounds in another order"
 
 NOT_COMPARED = {
     "torch._scaled_mm": "the database lists float8 only, and for cards that the CPU build does not see",

@@ -11,6 +11,7 @@ from typing import Any
 
 import nbformat
 import pytest
+import torch
 
 pytest.importorskip("nbgrader")
 
@@ -81,7 +82,8 @@ def write_class(folder: Path) -> None:
     (folder / "submitted" / "absent" / "two").mkdir(parents=True)
 
 
-OPTIONS = ["--cell-seconds", "2", "--memory", "700MiB", "--feedback", "feedback", "--gradebook", "gradebook.db"]
+MIB = 1536 if torch.version.cuda else 700  # PyTorch's CUDA build is larger
+OPTIONS = ["--cell-seconds", "2", "--memory", f"{MIB}MiB", "--feedback", "feedback", "--gradebook", "gradebook.db"]
 
 
 def grade(folder: Path, *options: str) -> None:
@@ -182,7 +184,7 @@ def the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
     from fakegpu_lab.course.grade.submissions import collect
 
     two = graded_lesson.load(graded / "source" / "two")
-    limits = Limits(cell_seconds=2, memory_bytes=700 * 2**20)
+    limits = Limits(cell_seconds=2, memory_bytes=MIB * 2**20)
     journal = Journal(graded / "grades.csv.journal", two, limits, resume=True)
     submissions = collect(graded / "submitted", "two", "two")
     outcomes = whole_class.run(submissions, two, limits, [], journal)

@@ -111,7 +111,7 @@ def install(patches: Patches) -> None:
         originals._enable_profiler,
     )
     disable, toggle = originals._disable_profiler, originals._toggle_collection_dynamic
-    add_metadata = torch.autograd._add_metadata_json
+    add_metadata = torch._C._autograd._add_metadata_json
     profile: Any = profiler.profile
     init, export = profile.__init__, profile.export_chrome_trace
     annotation: Any = profiler.record_function
