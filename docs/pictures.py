@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 TOKEN = "pictures"
+WAIT = 300_000
+"""Milliseconds; generous, for a machine that does other things meanwhile."""
 
 PAGES = {
     "copies": ("timeline.py", "copies.html", 1000, 640),
@@ -66,6 +68,7 @@ def photograph_pages(browser: Any, names: list[str]) -> None:
         for name in names:
             _, written, width, height = PAGES[name]
             page = browser.new_page(viewport={"width": width, "height": height})
+            page.set_default_timeout(WAIT)
             page.goto((Path(folder) / written).as_uri())
             page.wait_for_selector(".js-plotly-plot .main-svg")
             page.wait_for_timeout(1500)
@@ -132,6 +135,7 @@ def photograph_notebooks(browser: Any, names: list[str]) -> None:
                 where = f"{name}.ipynb"
                 nbformat.write(notebook, folder / where)
             page = browser.new_page(viewport={"width": 1400, "height": 900})
+            page.set_default_timeout(WAIT)
             page.goto(f"{address}/lab/tree/{where}?token={TOKEN}&reset")
             page.wait_for_function(_READY, timeout=180_000)
             for number in range(len(cells)):

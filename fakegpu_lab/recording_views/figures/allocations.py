@@ -32,7 +32,7 @@ BANDS = 300
 COLUMNS = 1_000
 """Steps that are drawn; of more, those where the most memory was held."""
 
-_HEIGHT_PX, _REGIONS = 420, 0.12
+_HEIGHT_PX, _REGIONS = 440, 0.16
 """The figure's height; the part of it that phases and modules have."""
 _GAP = 0.05
 """The part of the width between two recordings."""
