@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from fakegpu_lab.advice import advise
-    from fakegpu_lab.course import expect
+    from fakegpu_lab.course import draw, expect
     from fakegpu_lab.hardware.errors import FakeGpuError
     from fakegpu_lab.notebook.panel import panel
     from fakegpu_lab.session import disable, enable, machine, reset, run_ranks, snapshot
@@ -32,6 +32,7 @@ __all__ = [
     "advise",
     "clock",
     "disable",
+    "draw",
     "enable",
     "expect",
     "host_work",
@@ -51,10 +52,10 @@ def __getattr__(name: str) -> Any:
         from fakegpu_lab.hardware.errors import FakeGpuError
 
         return FakeGpuError
-    if name == "expect":
+    if name in ("draw", "expect"):
         from importlib import import_module
 
-        return import_module("fakegpu_lab.course.expect")
+        return import_module(f"fakegpu_lab.course.{name}")
     if name == "advise":
         from fakegpu_lab.advice import advise
 

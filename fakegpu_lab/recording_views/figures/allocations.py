@@ -32,7 +32,7 @@ BANDS = 300
 COLUMNS = 1_000
 """Steps that are drawn; of more, those where the most memory was held."""
 
-_HEIGHT_PX, _REGIONS = 420, 0.12
+_HEIGHT_PX, _REGIONS = 440, 0.16
 """The figure's height; the part of it that phases and modules have."""
 _GAP = 0.05
 """The part of the width between two recordings."""
@@ -258,7 +258,8 @@ def _lay_out_one(drawn: Any, found: Allocations, place: int, domain: list[float]
                   "zeroline": False, "showgrid": False,
                   "title": {"text": name or "allocations and frees, in order",
                             "font": {"size": 13}}},
-        f"y{y}": {"domain": [0, 1 - _REGIONS - 0.02], "anchor": f"x{place + 1}", "range": [0, most * 1.12], "tickvals": ticks, "automargin": shown, "zeroline": False,
+        f"y{y}": {"domain": [0, 1 - _REGIONS - 0.02], "anchor": f"x{place + 1}", "range": [0, most * 1.12],
+                  "tickvals": ticks, "automargin": shown, "zeroline": False,
                   "showticklabels": shown, "ticktext": [f"{size(tick)} " if tick else "0 " for tick in ticks]},
         f"y{above}": {"domain": [1 - _REGIONS, 1], "anchor": f"x{place + 1}", "range": [-0.5, 1.5],
                       "fixedrange": True, "showgrid": False, "zeroline": False, "automargin": shown,

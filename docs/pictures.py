@@ -1,0 +1,181 @@
+"""Makes the pictures of README.md and the guide: ``python docs/pictures.py [NAME …]`` writes docs/images/NAME.png.
+
+It needs the extra `browser` and a Chromium (on Debian: apt-get install chromium). Figures of recordings are made by
+timeline.py, ranks.py and memory.py, here, and photographed; the panel, the dashboard and the lesson are photographed
+in a JupyterLab that is started for it, with the extension as it is built.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import nbformat
+from playwright.sync_api import sync_playwright
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+TOKEN = "pictures"
+WAIT = 300_000
+"""Milliseconds; generous, for a machine that does other things meanwhile."""
+
+PAGES = {
+    "copies": ("timeline.py", "copies.html", 1000, 640),
+    "gpt-step": ("timeline.py", "gpt-step.html", 1000, 520),
+    "ddp-step": ("ranks.py", "ddp-step.html", 1000, 1080),
+    "memory": ("memory.py", "memory.html", 1000, 540),
+}
+"""By picture: the program, the page that it writes, and the size of the window."""
+
+SETUP = "%load_ext fakegpu_lab\n%fakegpu a100:2\nimport torch\nfrom torch import nn"
+TRAIN = """\
+blocks = [layer for _ in range(4) for layer in (nn.Linear(512, 512), nn.ReLU())]
+model = nn.Sequential(*blocks).cuda()
+optimizer = torch.optim.Adam(model.parameters())
+for _ in range(12):
+    x = torch.rand(4096, 512).to("cuda")
+    model(x).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+torch.cuda.synchronize()"""
+NOTEBOOKS = {
+    "panel": ([SETUP, "%fakegpu panel", TRAIN], False),
+    "extension-dashboard": ([SETUP, TRAIN], True),
+    "extension-lesson": (["%load_ext fakegpu_lab\n%fakegpu a100:2\n%lesson 01-device-placement"], True),
+}
+"""By picture: the cells that are run, and whether all of JupyterLab is on it."""
+
+
+def photograph_pages(browser: Any, names: list[str]) -> None:
+    """Run the programs of these pictures, and photograph the pages that they write."""
+    with tempfile.TemporaryDirectory() as folder:
+        for program in {PAGES[name][0] for name in names}:
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(DOCS)])}
+            subprocess.run([sys.executable, str(DOCS / program)], cwd=folder, env=environment, check=True)
+        for name in names:
+            _, written, width, height = PAGES[name]
+            page = browser.new_page(viewport={"width": width, "height": height})
+            page.set_default_timeout(WAIT)
+            page.goto((Path(folder) / written).as_uri())
+            page.wait_for_selector(".js-plotly-plot .main-svg")
+            page.wait_for_timeout(1500)
+            height = page.evaluate("Math.ceil(document.body.getBoundingClientRect().height)")
+            page.set_viewport_size({"width": width, "height": height + 16})
+            page.screenshot(path=str(DOCS / "images" / f"{name}.png"))
+            page.close()
+
+
+@contextlib.contextmanager
+def jupyterlab() -> Iterator[tuple[str, Path]]:
+    """A JupyterLab with the extension and an empty folder: its address, the folder."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as text:
+        folder = Path(text)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        scratch = {f"JUPYTER_{kind}_DIR": str(folder / kind.lower()) for kind in ("CONFIG", "DATA", "RUNTIME")}
+        environment = {**os.environ, **scratch, "PYTHONPATH": str(ROOT), "JUPYTER_PREFER_ENV_PATH": "0"}
+        shutil.copytree(ROOT / "labextension" / "built", folder / "data/labextensions/fakegpu-lab")
+        (folder / "notebooks").mkdir()
+        command = [sys.executable, "-m", "jupyterlab", "--allow-root", "--no-browser", "--ip=127.0.0.1",
+                   f"--port={port}", f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True",
+                   f"--ServerApp.root_dir={folder / 'notebooks'}"]  # fmt: skip
+        with (
+            (folder / "log").open("w") as log,
+            subprocess.Popen(command, env=environment, stdout=log, stderr=log) as lab,
+        ):
+            address = f"http://127.0.0.1:{port}"
+            try:
+                until = time.monotonic() + 120
+                while True:
+                    try:
+                        urlopen(f"{address}/api?token={TOKEN}", timeout=5).close()
+                        break
+                    except (URLError, OSError):
+                        if time.monotonic() > until or lab.poll() is not None:
+                            raise
+                        time.sleep(0.3)
+                yield address, folder / "notebooks"
+            finally:
+                lab.terminate()
+
+
+_READY = """() => {
+    const widget = window.jupyterapp?.shell.currentWidget;
+    return widget?.sessionContext?.session?.kernel?.status === "idle" && widget.content.model.cells.length > 0;
+}"""
+
+
+def photograph_notebooks(browser: Any, names: list[str]) -> None:
+    """Run the cells of these pictures in JupyterLab, and photograph it."""
+    with jupyterlab() as (address, folder):
+        for name in names:
+            cells, whole = NOTEBOOKS[name]
+            notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+            notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+            if name == "extension-lesson":
+                release = ROOT / "lessons" / "release" / "01-device-placement"
+                shutil.copytree(release, folder / release.name)
+                notebook = nbformat.read(release / f"{release.name}.ipynb", as_version=4)
+                where = f"{release.name}/{release.name}.ipynb"
+            else:
+                where = f"{name}.ipynb"
+                nbformat.write(notebook, folder / where)
+            page = browser.new_page(viewport={"width": 1400, "height": 900})
+            page.set_default_timeout(WAIT)
+            page.goto(f"{address}/lab/tree/{where}?token={TOKEN}&reset")
+            page.wait_for_function(_READY, timeout=180_000)
+            for number in range(len(cells)):
+                page.evaluate(
+                    """async place => {
+                        const panel = window.jupyterapp.shell.currentWidget;
+                        panel.content.activeCellIndex = place;
+                        await window.jupyterapp.commands.execute("notebook:run-cell");
+                    }""",
+                    number if name != "extension-lesson" else 1,
+                )
+            if name == "extension-dashboard":
+                page.locator(".fg-Card").first.click(timeout=60_000)
+            page.wait_for_timeout(4000)
+            shown = page if whole else page.locator(".jp-OutputArea-output .fg-panel, .jp-OutputArea-output").nth(1)
+            shown.screenshot(path=str(DOCS / "images" / f"{name}.png"))
+            page.close()
+
+
+def main(names: list[str]) -> None:
+    """Make these pictures, or all."""
+    unknown = set(names) - {*PAGES, *NOTEBOOKS}
+    if unknown:
+        sys.exit(f"There is no picture {min(unknown)!r}: there are {', '.join((*PAGES, *NOTEBOOKS))}.")
+    names = names or [*PAGES, *NOTEBOOKS]
+    program = next(
+        (path for each in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(each))), ""
+    )
+    if not program:
+        sys.exit("There is no Chromium: on Debian, apt-get install chromium.")
+    with sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        pages = [name for name in names if name in PAGES]
+        if pages:
+            photograph_pages(browser, pages)
+        notebooks = [name for name in names if name in NOTEBOOKS]
+        if notebooks:
+            photograph_notebooks(browser, notebooks)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

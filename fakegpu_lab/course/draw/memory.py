@@ -1,0 +1,110 @@
+"""Drawings of memory: an allocator's segments and blocks; a bar by category."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.course.draw.drawing import INK, PALETTE, Drawing, ink_on, legend
+from fakegpu_lab.formatting.units import capacity, several, size
+from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.hardware.memory_categories import COLOURS, spoken
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_STATES = {
+    "active_allocated": ("tensor", "#0072b2", 0.85),
+    "active_pending_free": ("freed, still used by a stream", "#e69f00", 0.85),
+    "active_awaiting_free": ("freed, still used by a stream", "#e69f00", 0.85),
+    "inactive": ("free", "#9a9a9a", 0.18),
+}
+"""The states of blocks in ``torch.cuda.memory_snapshot()``."""
+
+_WIDTH, _LEFT = 760.0, 96.0
+
+
+def allocator(segments: Sequence[Mapping[str, Any]] | None = None, most: int = 12) -> Drawing:
+    """Draw the caching allocator's segments and their blocks.
+
+    Parameters
+    ----------
+    segments
+        What ``torch.cuda.memory_snapshot()`` returns; by default that, at this moment.
+    most
+        How many segments are drawn, the largest first.
+
+    Examples
+    --------
+    >>> from fakegpu_lab.course.draw import allocator
+    >>> block = {"size": 2**20, "state": "active_allocated"}, {"size": 2**20, "state": "inactive"}
+    >>> print(allocator([{"total_size": 2**21, "blocks": block}]))
+    1 segment of 2.00 MiB in all, 1.00 MiB of it in tensors. Segment 1, 2.00 MiB: tensor 1.00 MiB, free 1.00 MiB.
+    """
+    if segments is None:
+        import torch
+
+        segments = torch.cuda.memory_snapshot()
+    shown = sorted(segments, key=lambda segment: -segment["total_size"])[:most]
+    row, top = 34.0, 14.0
+    largest = max((segment["total_size"] for segment in shown), default=1)
+    drawn = Drawing(_WIDTH, top + row * max(len(shown), 1) + 24)
+    told, used = [], dict[str, tuple[str, str]]()
+    for number, segment in enumerate(shown, 1):
+        y = top + row * (number - 1)
+        drawn.text(_LEFT - 8, y + 16, f"segment {number}", anchor="end")
+        x, blocks = _LEFT, []
+        for block in segment["blocks"]:  # in the order of their addresses
+            name, colour, opacity = _STATES.get(block["state"], _STATES["inactive"])
+            width = (_WIDTH - _LEFT - 10) * block["size"] / largest
+            held = size(block["size"])
+            drawn.rect(x, y, width, 24, colour, opacity=opacity, hint=f"{name}: {held}")
+            ink = ink_on(colour) if opacity > 0.5 else INK
+            drawn.text(x + width / 2, y + 16, held, anchor="middle", colour=ink, within=width - 4)
+            used[name] = (name, colour)
+            blocks.append(f"{name} {held}")
+            x += width
+        where = f" on cuda:{segment['device']}" if "device" in segment else ""
+        told.append(f"Segment {number}{where}, {size(segment['total_size'])}: {', '.join(blocks)}.")
+    legend(drawn, _LEFT, drawn.height - 6, list(used.values()))
+    whole = sum(segment["total_size"] for segment in segments)
+    active = sum(b["size"] for s in segments for b in s["blocks"] if b["state"] == "active_allocated")
+    first = f"{several(len(segments), 'segment')} of {size(whole)} in all, {size(active)} of it in tensors."
+    drawn.words = " ".join([first, *told])
+    return drawn
+
+
+def memory_bar(parts: Mapping[str, float], total: float | None = None) -> Drawing:
+    """Draw memory as a bar of parts, with the rest of `total` free.
+
+    Parameters
+    ----------
+    parts
+        Bytes by name. The categories of memory (``parameters``, ``gradients``, …) have the colours that they have
+        everywhere, as with ``memory_bar(lab.snapshot(categories=True).devices[0].memory.categories.model_dump())``.
+    total
+        The bytes of the whole bar, such as a card's; by default the sum.
+
+    Examples
+    --------
+    >>> from fakegpu_lab.course.draw import memory_bar
+    >>> print(memory_bar({"parameters": 2**30, "gradients": 2**30, "optimizer_state": 2**31}, 80 * 2**30))
+    4.00 GiB of 80.00 GiB: parameters 1.00 GiB, gradients 1.00 GiB, optimizer state 2.00 GiB.
+    """
+    held = {name: round(nbytes) for name, nbytes in parts.items() if nbytes}
+    if any(nbytes < 0 for nbytes in held.values()):
+        raise FakeGpuError("memory_bar: every part must have 0 bytes or more.")
+    whole = max(total or 0, sum(held.values()), 1)
+    drawn = Drawing(_WIDTH, 74)
+    own = iter(PALETTE * (1 + len(held) // len(PALETTE)))
+    colours = {name: COLOURS.get(name) or next(own) for name in held}
+    x, width = 4.0, _WIDTH - 8
+    drawn.rect(x, 10, width, 28, "#9a9a9a", opacity=0.15, hint="free")
+    for name, nbytes in held.items():
+        part = width * nbytes / whole
+        drawn.rect(x, 10, part, 28, colours[name], opacity=0.9, hint=f"{spoken(name)}: {size(nbytes)}")
+        x += part
+    legend(drawn, 4, 60, [(f"{spoken(name)} {size(nbytes)}", colours[name]) for name, nbytes in held.items()])
+    listed = ", ".join(f"{spoken(name)} {size(nbytes)}" for name, nbytes in held.items())
+    of = f" of {capacity(round(total))}" if total else ""
+    drawn.words = f"{size(sum(held.values()))}{of}: {listed or 'nothing'}."
+    return drawn

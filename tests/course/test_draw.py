@@ -1,0 +1,122 @@
+"""Drawings for lessons: what they show is computed, and said in words."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import itertools
+import re
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fakegpu_lab as lab
+from fakegpu_lab.course.draw.ranks import ring_steps
+from fakegpu_lab.course.draw.timelines import schedule
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ALL = {
+    "ring": lambda: lab.draw.ring(4),
+    "one step": lambda: lab.draw.ring(3, step=2),
+    "pipeline": lambda: lab.draw.pipeline(4, 8),
+    "streams": lambda: lab.draw.streams(
+        {"copies": [("batch", 0, 2)], "compute": [("<step>", 2, 5)]}, [("copies", 2, "compute", 2)]
+    ),
+    "bar": lambda: lab.draw.memory_bar({"parameters": 2**30, "my own": 2**20}, 8 * 2**30),
+    "rows": lambda: lab.draw.shards((10, 4), 4),
+    "columns": lambda: lab.draw.shards((10, 4), 4, dim=1),
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_drawing_is_svg_with_its_words_in_colours_of_the_page(name: str, tmp_path: Path) -> None:
+    drawn = ALL[name]()
+    root = ET.fromstring(drawn._repr_html_())
+    assert root.get("aria-label") == str(drawn) != ""
+    assert root.get("role") == "img"
+    assert "var(--jp-ui-font-color1" in drawn._repr_html_()
+    _, _, width, height = map(float, root.get("viewBox", "").split())
+    for box in root.iter("{http://www.w3.org/2000/svg}rect"):
+        x, y, wide, high = (float(box.get(key, "nan")) for key in ("x", "y", "width", "height"))
+        assert -0.1 <= x <= x + wide <= width + 0.1
+        assert -0.1 <= y <= y + high <= height + 0.1
+    page = drawn.save(tmp_path / "drawing.svg").read_text(encoding="utf-8")
+    assert "prefers-color-scheme: dark" in page
+    ET.fromstring(page)
+
+
+@given(st.integers(2, 8))
+def test_after_a_ring_all_reduce_every_rank_has_the_sum_of_all(ranks: int) -> None:
+    steps = ring_steps(ranks)
+    assert len(steps) == 1 + 2 * (ranks - 1)
+    assert steps[-1][0] == [[ranks] * ranks] * ranks
+    middle = steps[ranks - 1][0]  # after the reduce-scatter, each rank has one chunk whole
+    assert [chunks.count(ranks) for chunks in middle] == [1] * ranks
+
+
+@given(st.integers(1, 6), st.integers(1, 12), st.sampled_from(["gpipe", "1f1b"]), st.sampled_from([1.0, 2.0]))
+def test_a_pipeline_idles_as_the_papers_say(stages: int, microbatches: int, kind: str, backward: float) -> None:
+    placed = schedule(stages, microbatches, kind, backward)
+    whole = max(end for row in placed for *_, end in row)
+    assert whole == pytest.approx((microbatches + stages - 1) * (1 + backward))
+    for row in placed:
+        assert len(row) == 2 * microbatches
+        assert all(before[3] <= after[2] for before, after in itertools.pairwise(row))
+    if kind == "1f1b":
+        for stage, row in enumerate(placed):
+            held = most = 0
+            for what, *_ in row:
+                held += 1 if what == "F" else -1
+                most = max(most, held)
+            assert most <= stages - stage
+
+
+@given(st.integers(1, 40), st.integers(1, 16))
+def test_shards_are_torch_s_chunks(rows: int, ranks: int) -> None:
+    said = str(lab.draw.shards((rows, 3), ranks))
+    sizes = [int(number) for number in re.findall(r"has (\d+)×3", said)]
+    assert sizes == [len(chunk) for chunk in torch.zeros(rows, 3).chunk(ranks)]
+
+
+def test_the_allocator_is_drawn_as_it_is() -> None:
+    lab.enable("a100", compute="meta")
+    try:
+        kept = torch.zeros(2**20, device="cuda")
+        gone = torch.zeros(2**21, device="cuda")
+        del gone
+        drawn = lab.draw.allocator()
+        assert "1 segment of 20.0 MiB in all, 4.00 MiB of it in tensors." in str(drawn)
+        assert "tensor 4.00 MiB, free 16.0 MiB" in str(drawn)
+        assert kept.numel() == 2**20
+    finally:
+        lab.disable()
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: lab.draw.ring(1), "2 to 8 ranks"),
+        (lambda: lab.draw.ring(4, step=9), "the steps are 0 to 6"),
+        (lambda: lab.draw.pipeline(0, 1), "1 to 16 stages"),
+        (lambda: lab.draw.pipeline(kind="zero"), "'gpipe' or '1f1b'"),
+        (lambda: lab.draw.shards((3,), 2), "a shape of two numbers"),
+        (lambda: lab.draw.streams({"a": []}, [("a", 0, "b", 1)]), "'b', which is not among a"),
+        (lambda: lab.draw.memory_bar({"a": -1}), "0 bytes or more"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_in_one_sentence(call: object, sentence: str) -> None:
+    with pytest.raises(lab.FakeGpuError, match=sentence) as caught:
+        call()  # type: ignore[operator]
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["memory", "ranks", "timelines"])
+def test_the_examples_are_true(name: str) -> None:
+    failed, tried = doctest.testmod(importlib.import_module(f"fakegpu_lab.course.draw.{name}"))
+    assert (failed, tried > 0) == (0, True)
