@@ -21,7 +21,7 @@ _RESULT_BESIDE_SELF = {"index_put", "_unsafe_index_put", "index_fill", "fill"}
 
 
 def resolve(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> Device | None:
-    """The device of an op with these tensors in `args`; None if its lists must be computed tensor by tensor.
+    """The device of an op with these tensors in `args`.
 
     Raises
     ------
@@ -41,8 +41,6 @@ def resolve(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> Device | None:
             one_card = False
     if one_card and (hosts == 0 or (hosts == 1 and host.dim() == 0 and accepts_cpu_scalar(op))):
         return device
-    if op.name.startswith("_foreach_") and _apart(op, tensors):
-        return None
     check(op, tensors, args)
     return _written_device(op, tensors) or device
 
@@ -53,16 +51,6 @@ def _written_device(op: Op, tensors: Tensors) -> Device | None:
         if op.written and name == op.written[0] and tensor.__class__ is FakeCudaTensor:
             return tensor._device
     return None
-
-
-def _apart(op: Op, tensors: Tensors) -> bool:
-    """Whether a foreach op cannot use its fused kernel: its lists, of several tensors, are on several devices."""
-    if op.name == "_foreach_copy_":
-        return True
-    scalar = ("other", "scalars") if op.schema.overload_name == "Tensor" else ()
-    lists = [(name, tensor) for name, tensor in tensors if name not in scalar]
-    several = len(lists) > len({name for name, _ in lists})
-    return several and len({tensor.device for _, tensor in lists}) > 1
 
 
 def result_on_host(op: Op, tensors: Tensors) -> bool:
