@@ -16,7 +16,7 @@ import torch.utils._device
 from fakegpu_lab.driver.base import cuda_messages, current
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES, CUDA_DEVICES, DeviceClass
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.tensor_api import conversion
+from fakegpu_lab.driver.tensor_api import conversion, dlpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,11 +48,26 @@ def _indexed(function: Callable[..., Any], index: Callable[[Any], Any] = with_in
     @functools.wraps(function)
     def constructor(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
+        data = args[0] if args else None
+        if data.__class__ is dlpack.Capsule:
+            data = data.take()
+            args = (data, *args[1:])
+        if data.__class__ is FakeCudaTensor:  # C++ compares the devices, to see whether it must copy
+            return _from_tensor(function, args, kwargs)
         if kwargs.get("device") is not None:
             kwargs["device"] = index(kwargs["device"])
         return function(*args, **kwargs)
 
     return constructor
+
+
+def _from_tensor(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs.get("device") is not None:
+        kwargs["device"] = conversion.cpp_device(kwargs["device"])
+    try:
+        return function(*args, **kwargs)
+    except (RuntimeError, ValueError) as error:
+        raise cuda_messages.with_cuda_name(error) from None
 
 
 def _is_ours(where: Any) -> bool:
@@ -116,8 +131,9 @@ def _device_context(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, func, types, args, kwargs)
         kwargs = dict(kwargs or {})
         if kwargs.get("device") is None and func in torch.utils._device._device_constructors():
-            to_out = kwargs.get("out").__class__ is FakeCudaTensor
-            devices = CPP_DEVICES if to_out or func.__name__ in _GUARDED else CUDA_DEVICES
+            data = args[0] if args else None
+            beside = FakeCudaTensor in (data.__class__, kwargs.get("out").__class__)
+            devices = CPP_DEVICES if beside or func.__name__ in _GUARDED else CUDA_DEVICES
             index = self.device.index
             kwargs["device"] = devices[current.device().index if index is None else index]
         return original(self, func, types, args, kwargs)
