@@ -94,7 +94,7 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if sync_debug.mode and target.numel():
             sync_debug.synchronizing()
         device_asserts.check(destination or origin)  # type: ignore[arg-type]
-    elif origin is not None:
+    if origin is not None:  # a copy to the host converts on the device, too (cuda/Copy.cu, copy_kernel_cuda)
         source_inner = _as_integer(source_inner, target.dtype)
     target_inner.copy_(source_inner)
     if crosses and origin is None:
@@ -242,8 +242,14 @@ def pack_padded_sequence(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return wrap(packed, device, take_bytes(device, packed.nbytes)), batch_sizes
 
 
+def new_zeros_like_other(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``_new_zeros_with_same_feature_meta``: a tangent for a tensor that may be on another device (forward-mode AD)."""
+    return op.func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+
+
 HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
     "copy_": copy_,
+    "_new_zeros_with_same_feature_meta": new_zeros_like_other,
     "_to_copy": to_copy,
     "_local_scalar_dense": local_scalar_dense,
     "is_pinned": is_pinned,

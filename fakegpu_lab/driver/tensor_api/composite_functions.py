@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - its name everywhere
 from torch.jit import _builtins
+from torch.nn.attention.bias import CausalBias
 
 from fakegpu_lab.driver.asserts import domain_edges
 from fakegpu_lab.driver.autocast import casts
@@ -71,6 +72,9 @@ def _attention(original: Callable[..., Any]) -> Callable[..., Any]:
     def scaled_dot_product_attention(
         query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **options: Any
     ) -> Any:
+        if isinstance(attn_mask, CausalBias):
+            func = F.scaled_dot_product_attention
+            return CausalBias.__torch_function__(func, (CausalBias,), (query, key, value, attn_mask, *rest), options)
         q, k, v = (casts.lower_precision(tensor) for tensor in (query, key, value))
         if not q == k == v:
             raise RuntimeError(

@@ -108,7 +108,7 @@ def _new(original: Callable[..., Any]) -> Callable[..., Any]:
         if kwargs.get("device") is not None:
             kwargs["device"] = conversion.cpp_device(kwargs["device"])
         if len(args) == 1 and isinstance(args[0], (list, tuple)) and not isinstance(args[0], torch.Size):
-            return torch.tensor(args[0], dtype=self.dtype, device=self.device)
+            return torch.tensor(args[0], dtype=self.dtype, device=kwargs.get("device", self.device))
         before, current.thread.index = current.thread.index, self.device.index
         try:
             return original(self, *args, **kwargs)

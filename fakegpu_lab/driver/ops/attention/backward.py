@@ -28,7 +28,7 @@ from fakegpu_lab.driver.ops.attention.kernels import (
     one_kernel,
     rounded,
 )
-from fakegpu_lab.driver.ops.attention.values import Settings
+from fakegpu_lab.driver.ops.attention.values import BOTTOM_RIGHT, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def _backward_settings(
-    causal: bool, scale: float | None, dropout: float, seed: Tensor | None, offset: Tensor | None = None
+    causal: bool | int, scale: float | None, dropout: float, seed: Tensor | None, offset: Tensor | None = None
 ) -> Settings:
     if not dropout or seed is None or seed.is_meta:
         return Settings(causal, scale, dropout)
@@ -115,7 +115,7 @@ def flash_backward(
     """``_scaled_dot_product_flash_attention_backward``."""
     copies = [take_bytes(device, t.nbytes) for t in (grad_out, out) if not t.transpose(1, 2).is_contiguous()]
     likes = [empty_alike(t.transpose(1, 2)).transpose(1, 2) for t in (query, key, value)]
-    settings = _backward_settings(is_causal, scale, dropout_p, philox_seed)
+    settings = _backward_settings(BOTTOM_RIGHT * is_causal, scale, dropout_p, philox_seed)
     grads = _flash_like_backward(device, grad_out, query, key, value, out, logsumexp, likes, settings)
     del copies
     return grads

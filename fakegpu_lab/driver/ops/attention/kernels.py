@@ -22,7 +22,7 @@ from fakegpu_lab.driver.cost.launching import kernel, launched
 from fakegpu_lab.driver.cost.matrix_products import attention
 from fakegpu_lab.driver.cost.work import Work, nbytes_of
 from fakegpu_lab.driver.ops.attention import values
-from fakegpu_lab.driver.ops.attention.values import Settings
+from fakegpu_lab.driver.ops.attention.values import BOTTOM_RIGHT, Settings
 from fakegpu_lab.driver.placement import device_check
 from fakegpu_lab.driver.random.generators import draw_position, draw_seed
 
@@ -97,7 +97,7 @@ def rounded(value: int, by: int) -> int:
     return -(-value // by) * by
 
 
-def forward_settings(device: Device, causal: bool, scale: float | None, dropout: float, heads: int) -> Settings:
+def forward_settings(device: Device, causal: bool | int, scale: float | None, dropout: float, heads: int) -> Settings:
     """Settings of a forward, which for dropout draws a seed for `heads` heads, of all sequences together."""
     return Settings(causal, scale, dropout, draw_seed(device, 32 * heads) if dropout else 0)
 
@@ -153,7 +153,7 @@ def flash(
         raise RuntimeError("Number of heads in key/value must divide number of heads in query")
     if return_debug_mask and not dropout_p:
         raise RuntimeError("return_softmax is only supported when p_dropout > 0.0")
-    settings = forward_settings(device, is_causal, scale, dropout_p, batch * heads)
+    settings = forward_settings(device, BOTTOM_RIGHT * is_causal, scale, dropout_p, batch * heads)
     like = empty_alike(query.transpose(1, 2)).transpose(1, 2)
     taken = [take_bytes(device, storage_bytes(like)), take_bytes(device, batch * heads * rows * FLOAT)]
     block = 256 if width <= 64 else 128 if width <= 128 else 64

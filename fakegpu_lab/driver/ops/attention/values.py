@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 _aten: Any = torch.ops.aten
+BOTTOM_RIGHT = 2
+"""The other kind of causality, by which flash attention aligns its mask where the lengths differ."""
 _BLOCK = 1 << 21
 """Scores computed at once."""
 
@@ -28,6 +30,8 @@ class Settings(NamedTuple):
 
     Attributes
     ----------
+    causal
+        Whether the first query sees the first key only; `BOTTOM_RIGHT`: whether the last query sees every key.
     scale
         Factor of the scores; None for one over the square root of the width.
     seed
@@ -37,7 +41,7 @@ class Settings(NamedTuple):
         masks of the other kernels, which differ from a card's.
     """
 
-    causal: bool
+    causal: bool | int
     scale: float | None
     dropout: float = 0.0
     seed: int = 0
@@ -48,7 +52,7 @@ def _by_cpu_kernel(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, setting
     return (
         not settings.dropout
         and q.shape[-1] == k.shape[-1] == v.shape[-1]
-        and not (settings.causal and bias is not None)
+        and not (settings.causal and (bias is not None or _later(q, k, settings)))
     )
 
 
@@ -77,7 +81,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, settings: Sett
     keys, values = _repeated(q, k, v)
     if _by_cpu_kernel(q, keys, values, bias, settings):
         out, rows = _aten._scaled_dot_product_flash_attention_for_cpu(
-            q, keys, values, 0.0, settings.causal, attn_mask=bias, scale=settings.scale
+            q, keys, values, 0.0, bool(settings.causal), attn_mask=bias, scale=settings.scale
         )
         return out, rows
     out = q.new_empty((*q.shape[:3], v.shape[3]))
@@ -118,7 +122,7 @@ def backward(
         grad = grad if grad.stride(-1) == 1 else grad.contiguous()
         rows = rows.transpose(1, 2).contiguous().transpose(1, 2)
         dq, dk, dv = _aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            grad, q, keys, values, out, rows, 0.0, settings.causal, attn_mask=bias, scale=settings.scale
+            grad, q, keys, values, out, rows, 0.0, bool(settings.causal), attn_mask=bias, scale=settings.scale
         )
         return dq, _summed_like(dk, k), _summed_like(dv, v), None
     dq, dk, dv = (torch.zeros(t.shape, dtype=torch.float32) for t in (q, keys, values))
@@ -139,6 +143,11 @@ def backward(
         dq[:, :, part] = grad_scores @ keys.float() * scale
         dk += grad_scores.transpose(-1, -2) @ q[:, :, part].float() * scale
     return dq.to(q.dtype), _summed_like(dk, k).to(k.dtype), _summed_like(dv, v).to(v.dtype), grad_mask
+
+
+def _later(q: Tensor, k: Tensor, settings: Settings) -> int:
+    """How many keys more than its own position a query sees."""
+    return k.shape[2] - q.shape[2] if settings.causal == BOTTOM_RIGHT else 0
 
 
 def _scale(q: Tensor, settings: Settings) -> float:
@@ -165,7 +174,7 @@ def _blocks(
         if bias is not None:
             scores += bias[:, :, part].float()
         if settings.causal:
-            ahead = torch.arange(length) > torch.arange(part.start, part.stop).unsqueeze(1)
+            ahead = torch.arange(length) - _later(q, k, settings) > torch.arange(part.start, part.stop).unsqueeze(1)
             scores.masked_fill_(ahead, float("-inf"))
         kept = None
         if source is not None:
