@@ -79,7 +79,7 @@ def _make_plan(func: Any) -> Plan:
     op = result_fixes.prepare(Op(func))
     checked = dtypes.with_dtype_checks(op, device_asserts.with_assert_checks(op, _plan(op)))
     alerting = determinism.with_alerts(op, hidden_waits.with_waits(op, checked))
-    return sparse.adopting_new_parts(op, alerting)
+    return sparse.adopting_new_parts(op, sparse.computing_wider(op, alerting))
 
 
 def forget() -> None:

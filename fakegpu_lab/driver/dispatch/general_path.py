@@ -77,7 +77,8 @@ def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if reshaped:
         before = [tensor._inner for tensor in reshaped]
         for tensor in reshaped:  # a detached one shares the inner tensor: from here on, it has its own
-            tensor._inner = torch.ops.aten.alias.default(tensor._inner)
+            if tensor._inner.layout is torch.strided:
+                tensor._inner = torch.ops.aten.alias.default(tensor._inner)
         try:
             return _compute(op, args, kwargs, tensors, device, reshaped)
         except BaseException:

@@ -50,6 +50,32 @@ def _cuda_named(function: Callable[..., Any]) -> Callable[..., Any]:
     return composite
 
 
+def _matrix_rank(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.linalg.matrix_rank`, which leaves ``out=`` as it is where the matrix is of a subclass such as ours.
+
+    aten/src/ATen/native/LinearAlgebra.cpp, matrix_rank_impl, has the checks.
+    """
+
+    @functools.wraps(original)
+    def matrix_rank(A: Any, *args: Any, out: Any = None, **options: Any) -> Any:  # noqa: N803 - torch's name
+        if out is None or A.__class__ is not FakeCudaTensor:
+            return original(A, *args, **options) if out is None else original(A, *args, out=out, **options)
+        if out.device != A.device:
+            raise RuntimeError(
+                "torch.linalg.matrix_rank: Expected result and input tensors to be on the same device, but got result "
+                f"on {out.device} and input on {A.device}"
+            )
+        if not torch.can_cast(torch.int64, out.dtype):
+            raise RuntimeError(
+                "torch.linalg.matrix_rank: Expected result to be safely castable from Long dtype, but got result with "
+                f"dtype {cpp_name(out.dtype)}"
+            )
+        ranks = original(A, *args, **options)
+        return out.resize_(ranks.shape).copy_(ranks)
+
+    return matrix_rank
+
+
 def _rms_norm(original: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.rms_norm`, with the check of CUDA's fused kernel."""
 
@@ -127,6 +153,7 @@ def install(patches: Patches) -> None:
     for owner, names in _FUNCTIONS:
         for name in names:
             _patch(patches, owner, name, _cuda_named)
+    _patch(patches, torch.linalg, "matrix_rank", _matrix_rank)
     _patch(patches, torch, "rms_norm", _rms_norm)
     _patch(patches, torch, "ctc_loss", _ctc_loss)
     _patch(patches, F, "one_hot", domain_edges.one_hot)
