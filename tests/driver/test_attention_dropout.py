@@ -1,4 +1,4 @@
-"""Dropout inside fused attention: the masks of the kernels, and where seed and offset are."""
+"""Fused attention: the masks of dropout, where seed and offset are, and the masks of torch.nn.attention.bias."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
 from fakegpu_lab.hardware.philox import curand
 
@@ -75,3 +76,23 @@ def test_seed_and_offset_are_on_the_device_while_a_graph_is_captured() -> None:
         query, key, value, dropout_p=0.3, dropout_mask=(numbers > 0.3).float()
     )[0]
     torch.testing.assert_close(out, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("bias", [causal_upper_left, causal_lower_right])
+@pytest.mark.parametrize("keys", [7, 12])
+def test_a_causal_bias_is_the_mask_that_it_stands_for(dtype: torch.dtype, bias: Any, keys: int) -> None:
+    query = torch.rand(1, 2, 7, 16, device="cuda", dtype=dtype)
+    key = torch.rand(1, 2, keys, 16, device="cuda", dtype=dtype, requires_grad=True)
+    out = F.scaled_dot_product_attention(query, key, key, attn_mask=bias(7, keys))
+    expected = F.scaled_dot_product_attention(query, key, key, attn_mask=bias(7, keys)._materialize("cuda"))
+    torch.testing.assert_close(out, expected)
+    grads = [torch.autograd.grad(result.sum(), key)[0] for result in (out, expected)]
+    torch.testing.assert_close(*grads, atol=3e-3, rtol=1e-2)
+
+
+def test_the_efficient_kernel_takes_no_grouped_heads() -> None:
+    query, (key, value) = operands(torch.float16)[0], (x[:, :1] for x in operands(torch.float16)[:2])
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION), pytest.warns(UserWarning, match="same num_heads"):
+        with pytest.raises(RuntimeError, match=r"^No available kernel"):
+            F.scaled_dot_product_attention(query, key, value, enable_gqa=True)

@@ -242,14 +242,8 @@ def pack_padded_sequence(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return wrap(packed, device, take_bytes(device, packed.nbytes)), batch_sizes
 
 
-def new_zeros_like_other(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``_new_zeros_with_same_feature_meta``: a tangent for a tensor that may be on another device (forward-mode AD)."""
-    return op.func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
-
-
 HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
     "copy_": copy_,
-    "_new_zeros_with_same_feature_meta": new_zeros_like_other,
     "_to_copy": to_copy,
     "_local_scalar_dense": local_scalar_dense,
     "is_pinned": is_pinned,

@@ -83,8 +83,12 @@ def computing_wider(op: Op, plan: Plan) -> Plan:
     wide = general_path.plan(wider)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        sparse = SparseCudaTensor in (type(args[0]), type(args[1]))
-        return wide(args, kwargs) if sparse and torch.result_type(args[0], args[1]) in HALVES else plan(args, kwargs)
+        first, second = args[:2]
+        if SparseCudaTensor in (type(first), type(second)):
+            dtype = torch.result_type(first, second)
+            if dtype in HALVES and (not op.written or torch.can_cast(dtype, first.dtype)):
+                return wide(args, kwargs)
+        return plan(args, kwargs)
 
     return run
 

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 def elementwise(op: Op, tensors: Tensors) -> None:
     """TensorIterator's operands: the outputs, then the inputs in the schema's order."""
-    if op.name == "add" and tensors[0][1].device.type == "cpu" and tensors[1][1].is_sparse:  # cuda/SparseCUDATensorMath.cu
+    if (
+        op.name == "add" and tensors[0][1].device.type == "cpu" and tensors[1][1].is_sparse
+    ):  # cuda/SparseCUDATensorMath.cu
         raise RuntimeError("add: expected 'self' to be a CUDA tensor, but got a CPU tensor")
     inputs = [t for name, t in tensors if name not in op.outs]
     outputs = [t for name, t in tensors if name in op.written]

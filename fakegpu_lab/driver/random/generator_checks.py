@@ -42,7 +42,11 @@ def _looking(function: Callable[..., Any]) -> Callable[..., Any]:
     def looking(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         result = function(*args, **kwargs)
-        if kwargs and kwargs.get("generator").__class__ is CudaGenerator and not _is_empty_permutation(function, result):
+        if (
+            kwargs
+            and kwargs.get("generator").__class__ is CudaGenerator
+            and not _is_empty_permutation(function, result)
+        ):
             _refuse(result)
         return result
 

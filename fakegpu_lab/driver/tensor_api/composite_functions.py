@@ -18,7 +18,7 @@ from fakegpu_lab.driver.autocast import casts
 from fakegpu_lab.driver.base import cuda_messages
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.placement.dtypes import cpp_name
+from fakegpu_lab.driver.placement.dtypes import cpp_name, scalar_type
 from fakegpu_lab.driver.placement.mismatch_errors import check_one_device
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _matrix_rank(original: Callable[..., Any]) -> Callable[..., Any]:
         if not torch.can_cast(torch.int64, out.dtype):
             raise RuntimeError(
                 "torch.linalg.matrix_rank: Expected result to be safely castable from Long dtype, but got result with "
-                f"dtype {cpp_name(out.dtype)}"
+                f"dtype {scalar_type(out.dtype)}"
             )
         ranks = original(A, *args, **options)
         return out.resize_(ranks.shape).copy_(ranks)

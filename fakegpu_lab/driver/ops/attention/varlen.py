@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
+
 class _Packed(NamedTuple):
     """Where the sequences lie: the first row of each and the row after its last, for queries and for keys."""
 
