@@ -93,6 +93,7 @@ def test_a_causal_bias_is_the_mask_that_it_stands_for(dtype: torch.dtype, bias: 
 
 def test_the_efficient_kernel_takes_no_grouped_heads() -> None:
     query, (key, value) = operands(torch.float16)[0], (x[:, :1] for x in operands(torch.float16)[:2])
-    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION), pytest.warns(UserWarning, match="same num_heads"):
-        with pytest.raises(RuntimeError, match=r"^No available kernel"):
-            F.scaled_dot_product_attention(query, key, value, enable_gqa=True)
+    warned = pytest.warns(UserWarning, match="same num_heads")
+    refused = pytest.raises(RuntimeError, match=r"^No available kernel")
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION), warned, refused:
+        F.scaled_dot_product_attention(query, key, value, enable_gqa=True)

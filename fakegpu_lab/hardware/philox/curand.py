@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     Lanes = Callable[[Words, int], Sequence[Array]]
 
 __all__ = [
-    "BLOCK", "Grid", "Sink", "below", "bits32", "bits64", "consecutive", "fill", "grid", "interleaved", "normal", "normal_double",
-    "uniform", "uniform_double", "words",
+    "BLOCK", "Grid", "Sink", "below", "bits32", "bits64", "consecutive", "fill", "grid", "interleaved", "normal",
+    "normal_double", "uniform", "uniform_double", "words",
 ]  # fmt: skip
 
 BLOCK = 256
