@@ -93,7 +93,7 @@ def foreach(op: Op) -> Plan:
             lists += 1
             if first < 0:
                 first = nbytes
-        if dtype not in takes or device.retired or kwargs or nbytes != first * lists:
+        if device is None or dtype not in takes or device.retired or kwargs or nbytes != first * lists:
             return fallback(args, kwargs)
         results = call(*inner)
         if written:

@@ -99,7 +99,7 @@ def _dense(tensor: torch.Tensor) -> bool:
     inner = inner_of(tensor)
     if inner.layout is not torch.strided:
         return False
-    return inner.is_contiguous() or torch.empty_like(inner, device="meta").stride() == inner.stride()
+    return bool(inner.is_contiguous() or torch.empty_like(inner, device="meta").stride() == inner.stride())
 
 
 def _same_strides(a: torch.Tensor, b: torch.Tensor) -> bool:

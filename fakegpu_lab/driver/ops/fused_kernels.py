@@ -42,7 +42,6 @@ def _kernel(compute: Callable[..., Any]) -> Callable[[Op, tuple[Any, ...], dict[
                 return NotImplemented  # a wrapper subclass unwraps itself (AsyncCollectiveTensor, DTensor)
         named = zip((*op.arguments, *kwargs), values, strict=False)
         device = device_check.resolve(op, [(n, v) for n, v in named if isinstance(v, torch.Tensor)], args)
-        assert device is not None
         if device.retired:
             raise device_asserts.retired_error(device)
         inner = [v._inner if v.__class__ is FakeCudaTensor else v for v in values]

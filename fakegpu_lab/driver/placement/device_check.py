@@ -20,7 +20,7 @@ _RESULT_BESIDE_SELF = {"index_put", "_unsafe_index_put", "index_fill", "fill"}
 """Functional ops in which a CPU `self` may take values or indices from a device."""
 
 
-def resolve(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> Device | None:
+def resolve(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> Device:
     """The device of an op with these tensors in `args`.
 
     Raises
@@ -39,6 +39,7 @@ def resolve(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> Device | None:
             device = tensor._device
         elif tensor._device is not device:
             one_card = False
+    assert device is not None
     if one_card and (hosts == 0 or (hosts == 1 and host.dim() == 0 and accepts_cpu_scalar(op))):
         return device
     check(op, tensors, args)

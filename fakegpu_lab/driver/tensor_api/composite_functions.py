@@ -6,12 +6,13 @@ C++ knows our devices under another name (`base.privateuse1`), and treats them d
 from __future__ import annotations
 
 import functools
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its name everywhere
 from torch.jit import _builtins
-from torch.nn.attention.bias import CausalBias
+from torch.overrides import has_torch_function_unary
 
 from fakegpu_lab.driver.asserts import domain_edges
 from fakegpu_lab.driver.autocast import casts
@@ -88,6 +89,10 @@ def _rms_norm(original: Callable[..., Any]) -> Callable[..., Any]:
     return rms_norm
 
 
+def _has_a_function_of_its_own(value: Any) -> bool:
+    return value.__class__ not in (torch.Tensor, FakeCudaTensor, NoneType) and has_torch_function_unary(value)
+
+
 def _attention(original: Callable[..., Any]) -> Callable[..., Any]:
     """`F.scaled_dot_product_attention`: compares dtypes and devices first, a mask's as the efficient kernel does.
 
@@ -98,9 +103,9 @@ def _attention(original: Callable[..., Any]) -> Callable[..., Any]:
     def scaled_dot_product_attention(
         query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **options: Any
     ) -> Any:
-        if isinstance(attn_mask, CausalBias):
-            func = F.scaled_dot_product_attention
-            return CausalBias.__torch_function__(func, (CausalBias,), (query, key, value, attn_mask, *rest), options)
+        if _has_a_function_of_its_own(attn_mask):  # a bias of torch.nn.attention.bias
+            cls, function = attn_mask.__class__, F.scaled_dot_product_attention
+            return cls.__torch_function__(function, (cls,), (query, key, value, attn_mask, *rest), options)
         q, k, v = (casts.lower_precision(tensor) for tensor in (query, key, value))
         if not q == k == v:
             raise RuntimeError(

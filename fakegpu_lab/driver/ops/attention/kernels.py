@@ -61,7 +61,6 @@ def one_kernel(
         named.update(kwargs)
         tensors = [(name, value) for name, value in named.items() if isinstance(value, torch.Tensor)]
         device = device_check.resolve(op, [pair for pair in tensors if not pair[0].startswith("philox_")], args)
-        assert device is not None
         if device.retired:
             raise device_asserts.retired_error(device)
         inner = {name: v._inner if v.__class__ is FakeCudaTensor else v for name, v in named.items()}
