@@ -99,4 +99,4 @@ _VOLUME = 5  # dimensions
 
 def install(patches: Patches) -> None:
     """Patch the function that says which library computes a convolution."""
-    patches.set(torch._C, "_select_conv_backend", _selecting(torch._C._select_conv_backend))  # type: ignore[attr-defined]
+    patches.set(torch._C, "_select_conv_backend", _selecting(torch._C._select_conv_backend))

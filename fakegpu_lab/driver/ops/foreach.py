@@ -16,8 +16,6 @@ from fakegpu_lab.driver.base.tensor import dispatches_itself, inner_of, tensors_
 if TYPE_CHECKING:
     from fakegpu_lab.driver.cost.op import Op, Plan
 
-    Tensors = list[torch.Tensor]
-
 _BY_TENSOR = torch._C.DispatchKey.CompositeExplicitAutograd
 
 FLOATING = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
@@ -79,7 +77,7 @@ def _check_scalars(scalars: torch.Tensor, count: int) -> None:
 def _is_fused(op: Op, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether CUDA runs one fused kernel (`can_use_fast_route`)."""
     values = [*args, *kwargs.values()]
-    lists: list[Tensors] = [v for v in values if isinstance(v, (list, tuple)) and v and isinstance(v[0], torch.Tensor)]
+    lists: list[Any] = [v for v in values if isinstance(v, (list, tuple)) and v and isinstance(v[0], torch.Tensor)]
     if not lists or len({len(tensors) for tensors in lists}) > 1:
         return True  # an error, which the kernel reports
     first = lists[0][0]
