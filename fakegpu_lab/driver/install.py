@@ -19,7 +19,7 @@ from fakegpu_lab.driver.copies import pinned_memory
 from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher, registered_kernels
 from fakegpu_lab.driver.environment import host_threads, program_clock, torch_internals
 from fakegpu_lab.driver.meta import assumed_values
-from fakegpu_lab.driver.ops import linear, nested
+from fakegpu_lab.driver.ops import convolution, linear, nested
 from fakegpu_lab.driver.ops.attention import choice
 from fakegpu_lab.driver.profiler import benchmark_timer, torch_profiler
 from fakegpu_lab.driver.random import generator_checks, generators
@@ -98,6 +98,7 @@ def install(machine: Machine) -> None:
         host_threads.install(patches)
         torch_cuda.install(patches)
         choice.install(patches)
+        convolution.install(patches)
         if machine.clock == "simulated":
             program_clock.install(patches)
         if current.meta():

@@ -204,3 +204,57 @@ def test_graph_convolution(machine):
     out.square().mean().backward()
     assert layer.weight.grad.is_cuda
     torch.testing.assert_close(out, normalised.to_dense() @ layer(features))
+
+
+@pytest.mark.usefixtures("machine")
+def test_out_takes_a_sparse_result_of_any_shape() -> None:
+    source = torch.eye(3, device="cuda").to_sparse()
+    out = torch.zeros(5, 5, layout=torch.sparse_coo, device="cuda")
+    assert torch.neg(source, out=out) is out
+    assert out.shape == (3, 3)
+    assert out.to_dense().tolist() == (-torch.eye(3)).tolist()
+    torch.div(source, 2, rounding_mode="floor", out=out)
+    with pytest.raises(RuntimeError, match=r"^result type Float can't be cast to the desired output type Int$"):
+        torch.asin(source.int(), out=source.int())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.usefixtures("machine")
+def test_half_precision_adds_and_multiplies(dtype: torch.dtype) -> None:
+    dense = torch.rand(4, 4, device="cuda", dtype=dtype)
+    source = dense.to_sparse()
+    total = source + source
+    assert total.dtype is dtype
+    torch.testing.assert_close(total.to_dense(), dense + dense)
+    torch.testing.assert_close(torch.sparse.mm(source, source).to_dense(), dense @ dense, atol=1e-2, rtol=1e-2)
+    source -= total
+    torch.testing.assert_close(source.to_dense(), -dense)
+    with pytest.raises(RuntimeError, match=r"^Can't convert result type"):
+        source.int().add_(source)
+
+
+@pytest.mark.usefixtures("machine")
+def test_random_numbers_like_a_compressed_tensor() -> None:
+    source = torch.eye(4, device="cuda").to_sparse_bsr((2, 2))
+    like = torch.randn_like(source)
+    assert like.layout is torch.sparse_bsr
+    assert like.values().std() > 0
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_tensor_without_elements_is_on_the_device_it_names() -> None:
+    assert torch.sparse_coo_tensor(size=(2, 2), device="cuda:1").device == torch.device("cuda:1")  # type: ignore[call-arg]
+    with torch.device("cuda:1"):
+        assert torch.sparse_coo_tensor(size=(2, 2)).device == torch.device("cuda:1")  # type: ignore[call-arg]
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_dense_tensor_on_the_host_is_refused_in_cudas_words() -> None:
+    with pytest.raises(RuntimeError, match=r"^add: expected 'self' to be a CUDA tensor, but got a CPU tensor$"):
+        torch.ones(3, 3) + torch.eye(3, device="cuda").to_sparse()
+
+
+@pytest.mark.usefixtures("machine")
+def test_large_sparse_operands_have_no_bytes_of_their_own() -> None:
+    large = torch.eye(300, device="cuda").to_sparse()  # 360,000 bytes, if it were dense
+    assert (torch.ones(300, 300, device="cuda") + large).sum().item() == 300 * 301

@@ -25,7 +25,7 @@ def main() -> None:
 @click.option("--sample", default=0, help="At most so many tests of a file, spread over its functions.")
 @click.option("--minutes", default=0.0, help="At most so many minutes for a file.")
 @click.option("--timeout", default=0.0, help="Seconds for a test, instead of a minute, or two with several processes.")
-@click.option("--again", is_flag=True, help="Run the tests that failed once more.")
+@click.option("--again", is_flag=True, help="Run only the tests that failed, once more.")
 @click.option("--twins/--no-twins", default=True, help="Also run the CPU variants of what failed.")
 def run(
     tree: Path,

@@ -30,6 +30,8 @@ class Log:
     """Whether the file's process ended before it had found its tests."""
     alarm: bool = False
     """Whether that test's time was over."""
+    forgotten: set[str] = field(default_factory=set)
+    """Tests whose outcome was taken back, to run them again."""
 
 
 class Writer:
@@ -61,7 +63,9 @@ def read(path: Path) -> Log:
         except json.JSONDecodeError:  # cut off in the middle
             continue
         if "id" in line:
-            log.outcomes[line.pop("id")] = line
+            test = line.pop("id")
+            log.outcomes[test] = line
+            log.forgotten.discard(test)
             log.running = ""
         elif "start" in line:
             log.running, log.alarm = line["start"], False
@@ -75,4 +79,5 @@ def read(path: Path) -> Log:
             log.unloadable, log.collecting = line["unloadable"], False
         elif "forget" in line:
             log.outcomes.pop(line["forget"], None)
+            log.forgotten.add(line["forget"])
     return log

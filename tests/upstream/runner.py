@@ -35,7 +35,7 @@ def run(
             forget_failures(log.path_of(results, name))
     for machine, names in by_machine.items():
         limits = ["--sample", str(sample), "--minutes", str(minutes), "--timeout", str(timeout)]
-        work(tree, results, names, "--machine", machine, *limits)
+        work(tree, results, names, "--machine", machine, *limits, *["--again"] * again)
         if twins:
             run_twins(tree, results, names)
 

@@ -64,6 +64,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=0)
     parser.add_argument("--timeout", type=float, default=0)
+    parser.add_argument("--again", action="store_true", help="only tests whose outcome was taken back")
     options = parser.parse_args()
 
     prepare(options.machine)
@@ -128,6 +129,9 @@ def file_process(options: argparse.Namespace, name: str, group: files.Group, pat
         chosen = [test for test in tests if not out_of_scope(f"{name}::{test}")]
         if options.machine and ids.exists():  # single tests
             chosen = ids.read_text().split()
+        elif options.again:
+            forgotten = log.read(path).forgotten
+            chosen = [test for test in chosen if test in forgotten]
         elif options.sample:
             chosen = files.sample({test: tests[test] for test in chosen}, options.sample)
         while time.monotonic() < until:

@@ -16,6 +16,8 @@ def sync_metadata(tensor: FakeCudaTensor) -> None:
     """Update the C++ half and the device memory after the inner tensor was resized, transposed or set in place."""
     inner = tensor._inner
     if inner.layout is not torch.strided:
+        if inner.shape != tensor.shape:
+            torch._C.TensorBase.data.__set__(tensor, wrap_view(inner, tensor._device, tensor._buffer))  # type: ignore[attr-defined]
         return
     needed = inner.untyped_storage().nbytes()
     if needed > tensor._buffer.nbytes:

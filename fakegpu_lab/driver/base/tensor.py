@@ -198,6 +198,16 @@ def inner_of(value: Any) -> Any:
     return value._inner if value.__class__ is FakeCudaTensor else value
 
 
+def dispatches_itself(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is of another wrapper subclass (DTensor, for one), whose `__torch_dispatch__` must run first."""
+    cls = tensor.__class__
+    return (
+        cls is not FakeCudaTensor
+        and cls is not torch.Tensor
+        and cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    )
+
+
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:
     """All tensors in an argument or a result: itself, or those in lists, tuples and dictionaries."""
     if isinstance(value, torch.Tensor):

@@ -94,7 +94,7 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if sync_debug.mode and target.numel():
             sync_debug.synchronizing()
         device_asserts.check(destination or origin)  # type: ignore[arg-type]
-    elif origin is not None:
+    if origin is not None:  # a copy to the host converts on the device, too (cuda/Copy.cu, copy_kernel_cuda)
         source_inner = _as_integer(source_inner, target.dtype)
     target_inner.copy_(source_inner)
     if crosses and origin is None:

@@ -69,7 +69,7 @@ def read_by(args: Sequence[Any], nbytes: int) -> int:
     """The bytes that a kernel reads of operands with `nbytes` bytes: an expanded one is in memory only once."""
     for argument in args:
         if isinstance(argument, torch.Tensor):
-            if argument.nbytes > LARGE and argument.layout is torch.strided and not argument.is_contiguous():
+            if argument.layout is torch.strided and argument.nbytes > LARGE and not argument.is_contiguous():
                 extent = 1 + sum((n - 1) * s for n, s in zip(argument.shape, argument.stride(), strict=True))
                 nbytes -= max(argument.nbytes - extent * argument.element_size(), 0)
         elif isinstance(argument, (list, tuple)) and argument and isinstance(argument[0], torch.Tensor):

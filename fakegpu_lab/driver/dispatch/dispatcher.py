@@ -81,7 +81,7 @@ def _make_plan(func: Any) -> Plan:
     planned = convolution.with_workspace(op, _plan(op))
     checked = dtypes.with_dtype_checks(op, device_asserts.with_assert_checks(op, planned))
     alerting = determinism.with_alerts(op, hidden_waits.with_waits(op, checked))
-    return sparse.adopting_new_parts(op, alerting)
+    return sparse.adopting_new_parts(op, sparse.computing_wider(op, alerting))
 
 
 def forget() -> None:

@@ -12,6 +12,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap_view_of
 from fakegpu_lab.driver.cost import workspace
 from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.dispatch import general_path
+from fakegpu_lab.driver.ops import foreach as foreach_op
 from fakegpu_lab.driver.placement import dtypes
 from fakegpu_lab.driver.placement.memory_preflight import HARMLESS, SMALL
 from fakegpu_lab.driver.random import sampling
@@ -84,47 +85,57 @@ def random_fill(op: Op) -> Plan:
 
 
 def foreach(op: Op) -> Plan:
-    """A foreach op: one kernel over lists of tensors, in place or with new results."""
+    """A foreach op in the usual case: one fused kernel over lists of floating-point tensors, without scalar tensors.
+
+    Whether the lists have the same shapes is seen by their bytes only: a list that has as many of another shape counts
+    as the same, and an op that broadcasts such lists is one kernel here, several on CUDA.
+    """
     call, written = op.call, op.written == ("self",)
-    fallback = general_path.plan(op)
+    fallback = foreach_op.plan(op, general_path.plan(op))
+    takes = frozenset() if op.name == "_foreach_norm" else foreach_op.FLOATING
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        device = None
+        device = dtype = None
         nbytes = 0
         first = -1  # bytes of the first list
+        lists = 0
         inner: list[Any] = []
         for argument in args:
             if argument.__class__ is not list:
-                if isinstance(argument, torch.Tensor):
+                if argument.__class__ is complex or isinstance(argument, torch.Tensor):
+                    return fallback(args, kwargs)
+                inner.append(argument)
+                continue
+            if argument and argument[0].__class__ is float:  # scalars
+                if complex in map(type, argument):
                     return fallback(args, kwargs)
                 inner.append(argument)
                 continue
             tensors = []
             for item in argument:
-                if item.__class__ is FakeCudaTensor:
-                    if item._device is not device:
-                        if device is not None:
-                            return fallback(args, kwargs)
-                        device = item._device
-                    tensor = item._inner
-                    nbytes += tensor.nbytes
-                    tensors.append(tensor)
-                elif isinstance(item, torch.Tensor):
+                if item.__class__ is not FakeCudaTensor:
                     return fallback(args, kwargs)
-                else:
-                    tensors.append(item)
+                tensor = item._inner
+                if item._device is not device or tensor.dtype is not dtype:
+                    if device is not None:
+                        return fallback(args, kwargs)
+                    device, dtype = item._device, tensor.dtype
+                if not tensor.is_contiguous():
+                    return fallback(args, kwargs)
+                nbytes += tensor.nbytes
+                tensors.append(tensor)
             inner.append(tensors)
+            lists += 1
             if first < 0:
                 first = nbytes
-        if device is None or device.retired or (kwargs and op.tensor_kwargs):
+        if device is None or dtype not in takes or device.retired or kwargs or nbytes != first * lists:
             return fallback(args, kwargs)
-        results = call(*inner, **kwargs) if kwargs else call(*inner)
+        results = call(*inner)
         if written:
             launched(op, device, inner, inner[0], nbytes, first)
+            bump_versions(args[0])
         else:
             launched(op, device, inner, results, nbytes)
-        if written:
-            bump_versions(args[0])
         return general_path.wrap_new(results, device, None) if op.returns else None
 
     return run

@@ -15,12 +15,12 @@ from fakegpu_lab.driver.autocast import scripted_regions
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.metadata import bump_versions, sync_metadata
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap, wrap_view_of
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, dispatches_itself, wrap, wrap_view_of
 from fakegpu_lab.driver.copies import transfer
 from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
 from fakegpu_lab.driver.dispatch import custom_ops
-from fakegpu_lab.driver.ops import convolution, foreach, linear
+from fakegpu_lab.driver.ops import convolution, linear
 from fakegpu_lab.driver.ops.attention import attention
 from fakegpu_lab.driver.ops.recurrent import cells
 from fakegpu_lab.driver.placement import device_check, refusals
@@ -67,11 +67,9 @@ def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for name, value in _bound(op, args, kwargs):
         _collect(name, value, tensors)
     for _, tensor in tensors:
-        if tensor.__class__ is not FakeCudaTensor and _dispatches_itself(tensor):
+        if dispatches_itself(tensor):
             return NotImplemented
     device = device_check.resolve(op, tensors, args)
-    if device is None:
-        return foreach.one_by_one(op, args, kwargs)
     if device.retired and (device.fault is None or not op.is_view):  # a view does not use the device
         raise device_asserts.retired_error(device)
 
@@ -79,7 +77,8 @@ def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if reshaped:
         before = [tensor._inner for tensor in reshaped]
         for tensor in reshaped:  # a detached one shares the inner tensor: from here on, it has its own
-            tensor._inner = torch.ops.aten.alias.default(tensor._inner)
+            if tensor._inner.layout is torch.strided:
+                tensor._inner = torch.ops.aten.alias.default(tensor._inner)
         try:
             return _compute(op, args, kwargs, tensors, device, reshaped)
         except BaseException:
@@ -236,9 +235,3 @@ def _written(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Fake
     for name in op.written:
         _collect(name, _argument(op, name, args, kwargs), tensors)
     return [tensor for _, tensor in tensors if tensor.__class__ is FakeCudaTensor]
-
-
-def _dispatches_itself(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is of another wrapper subclass, whose `__torch_dispatch__` must run first."""
-    cls = type(tensor)
-    return cls is not torch.Tensor and cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__

@@ -7,11 +7,14 @@ is counted once, as long as anything uses it, as on CUDA.
 
 from __future__ import annotations
 
+import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fakegpu_lab.driver.base.device_memory import sparse_parts, storage_bytes, take_bytes
+from fakegpu_lab.driver.base.half_precision import HALVES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor, wrap, wrap_view
 from fakegpu_lab.driver.copies.transfer import HANDLERS, usable
 from fakegpu_lab.driver.cost.launching import kernel
@@ -65,6 +68,37 @@ def adopting_new_parts(op: Op, plan: Plan) -> Plan:
         return result
 
     return writing
+
+
+_NARROW_ON_THE_HOST = {"add", "add_", "sub", "sub_", "_sparse_sparse_matmul"}
+"""Ops that the CPU does not have for sparse tensors in half precision."""
+
+
+def computing_wider(op: Op, plan: Plan) -> Plan:
+    """`plan`, or for sparse tensors in half precision the op in float32, rounded once."""
+    if not _any_sparse or op.name not in _NARROW_ON_THE_HOST:
+        return plan
+    wider = copy.copy(op)
+    wider.call = partial(_in_float32, op)
+    wide = general_path.plan(wider)
+
+    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        first, second = args[:2]
+        if SparseCudaTensor in (type(first), type(second)):
+            dtype = torch.result_type(first, second)
+            if dtype in HALVES and (not op.written or torch.can_cast(dtype, first.dtype)):
+                return wide(args, kwargs)
+        return plan(args, kwargs)
+
+    return run
+
+
+def _in_float32(op: Op, first: torch.Tensor, second: torch.Tensor, *rest: Any, **kwargs: Any) -> torch.Tensor:
+    compute = getattr(torch, op.name.rstrip("_"))
+    result = compute(first.float(), second.float(), *rest, **kwargs)
+    if op.written:
+        return (kwargs["out"] if op.outs else first).copy_(result)
+    return result.to(torch.result_type(first, second))  # type: ignore[no-any-return]
 
 
 def layout(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.layout:

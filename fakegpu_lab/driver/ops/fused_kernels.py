@@ -14,7 +14,7 @@ import torch
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base.device_memory import new, take_bytes
 from fakegpu_lab.driver.base.half_precision import widened
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, dispatches_itself
 from fakegpu_lab.driver.copies import transfer
 from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.cost.work import nbytes_of
@@ -38,11 +38,10 @@ def _kernel(compute: Callable[..., Any]) -> Callable[[Op, tuple[Any, ...], dict[
     def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         values = [*args, *kwargs.values()]
         for value in values:
-            if value.__class__ is not FakeCudaTensor and isinstance(value, torch.Tensor) and _dispatches(value):
+            if isinstance(value, torch.Tensor) and dispatches_itself(value):
                 return NotImplemented  # a wrapper subclass unwraps itself (AsyncCollectiveTensor, DTensor)
         named = zip((*op.arguments, *kwargs), values, strict=False)
         device = device_check.resolve(op, [(n, v) for n, v in named if isinstance(v, torch.Tensor)], args)
-        assert device is not None
         if device.retired:
             raise device_asserts.retired_error(device)
         inner = [v._inner if v.__class__ is FakeCudaTensor else v for v in values]
@@ -51,10 +50,6 @@ def _kernel(compute: Callable[..., Any]) -> Callable[[Op, tuple[Any, ...], dict[
         return results
 
     return run
-
-
-def _dispatches(tensor: Tensor) -> bool:
-    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
 def rms_norm(device: Device, source: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> Any:

@@ -20,8 +20,8 @@ _RESULT_BESIDE_SELF = {"index_put", "_unsafe_index_put", "index_fill", "fill"}
 """Functional ops in which a CPU `self` may take values or indices from a device."""
 
 
-def resolve(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> Device | None:
-    """The device of an op with these tensors in `args`; None if its lists must be computed tensor by tensor.
+def resolve(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> Device:
+    """The device of an op with these tensors in `args`.
 
     Raises
     ------
@@ -39,10 +39,9 @@ def resolve(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> Device | None:
             device = tensor._device
         elif tensor._device is not device:
             one_card = False
+    assert device is not None
     if one_card and (hosts == 0 or (hosts == 1 and host.dim() == 0 and accepts_cpu_scalar(op))):
         return device
-    if op.name.startswith("_foreach_") and _apart(op, tensors):
-        return None
     check(op, tensors, args)
     return _written_device(op, tensors) or device
 
@@ -53,16 +52,6 @@ def _written_device(op: Op, tensors: Tensors) -> Device | None:
         if op.written and name == op.written[0] and tensor.__class__ is FakeCudaTensor:
             return tensor._device
     return None
-
-
-def _apart(op: Op, tensors: Tensors) -> bool:
-    """Whether a foreach op cannot use its fused kernel: its lists, of several tensors, are on several devices."""
-    if op.name == "_foreach_copy_":
-        return True
-    scalar = ("other", "scalars") if op.schema.overload_name == "Tensor" else ()
-    lists = [(name, tensor) for name, tensor in tensors if name not in scalar]
-    several = len(lists) > len({name for name, _ in lists})
-    return several and len({tensor.device for _, tensor in lists}) > 1
 
 
 def result_on_host(op: Op, tensors: Tensors) -> bool:

@@ -99,8 +99,8 @@ def _upper_bound(op: Op, inner: list[Any], nbytes: int) -> int:
 
 
 def _embedding_bound(inner: list[Any]) -> int | None:
-    """One row of the table for each index; None if they are not positional arguments."""
-    if len(inner) < 2:
+    """One row of the table for each index; None if they are not positional arguments, or no table."""
+    if len(inner) < 2 or inner[0].dim() != 2:
         return None
     table, indices = inner[:2]
     return int(table.shape[-1] * table.element_size() * indices.numel())

@@ -114,6 +114,7 @@ RULES: dict[str, Rule] = {
     "as_strided_scatter": any_device,
     "resize_as_": any_device,
     "is_same_size": any_device,
+    "_has_same_storage_numel": any_device,
     "fill": any_device,
     "fill_": any_device,
     "set_": any_device,

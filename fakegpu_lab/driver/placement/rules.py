@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 def elementwise(op: Op, tensors: Tensors) -> None:
     """TensorIterator's operands: the outputs, then the inputs in the schema's order."""
+    if (
+        op.name == "add" and tensors[0][1].device.type == "cpu" and tensors[1][1].is_sparse
+    ):  # cuda/SparseCUDATensorMath.cu
+        raise RuntimeError("add: expected 'self' to be a CUDA tensor, but got a CPU tensor")
     inputs = [t for name, t in tensors if name not in op.outs]
     outputs = [t for name, t in tensors if name in op.written]
     if op.outs and not op.pointwise and op.name not in _ITERATES_OUT:
@@ -253,23 +257,8 @@ def segment_reduce(op: Op, tensors: Tensors) -> None:
 
 
 def foreach(op: Op, tensors: Tensors) -> None:
-    """One tensor of each list (`foreach.one_by_one`), or a scalar tensor for lists (ForeachBinaryOpScalarTensor.cu)."""
-    named = dict(tensors)
-    if op.schema.overload_name == "Tensor":
-        scalar = next(t for name, t in tensors if name != "self")
-        first = tensors[0][1]
-        if first.is_cuda and scalar.is_cuda and scalar.device != first.device:
-            verb = "is expected" if op.written else "expected"
-            raise RuntimeError(f"scalar tensor {verb} to be on {first.device} but is on {scalar.device}")
-        elementwise(op, tensors)
-    elif (clamp := _FOREACH_CLAMPS.get(op.name.rstrip("_"))) is not None:
-        suffix = "__Tensor" if op.written else "_Tensor"
-        check_one_device([("self", named["self"]), (clamp[-3:], named["other"])], f"{clamp}{suffix}")
-    else:
-        elementwise(op, tensors)
-
-
-_FOREACH_CLAMPS = {
-    "_foreach_maximum": "clamp_min", "_foreach_clamp_min": "clamp_min",
-    "_foreach_minimum": "clamp_max", "_foreach_clamp_max": "clamp_max",
-}  # fmt: skip
+    """The scalar tensor of a fused kernel must be on the device of its lists (ForeachBinaryOpScalarTensor.cu)."""
+    first, scalar = tensors[0][1], tensors[-1][1]
+    if scalar.device != first.device:
+        verb = "is expected" if op.written else "expected"
+        raise RuntimeError(f"scalar tensor {verb} to be on {first.device} but is on {scalar.device}")

@@ -245,6 +245,9 @@ def random_(target: torch.Tensor, device: Device, generator: CudaGenerator, argu
     draw(target, device, generator, curand.bits32, False, lambda values: (values % np.uint32(most)).astype(np.int64))
 
 
+_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
 def _in_place(
     kernel: Callable[[torch.Tensor, Device, CudaGenerator, Arguments], None],
     op: Any,
@@ -254,6 +257,9 @@ def _in_place(
 ) -> torch.Tensor:
     """Fill ``self``; the CPU's kernel, on an empty tensor, makes the same checks of the arguments as CUDA's."""
     target: torch.Tensor = arguments["self"]
+    if target.layout in _COMPRESSED:  # `normal_sparse_csr_` (native_functions.yaml)
+        _in_place(kernel, op, device, generator, {**arguments, "self": target.values()})
+        return target
     options = {name: value for name, value in arguments.items() if name not in ("self", "generator")}
     positional = [options.pop(argument.name) for argument in op.schema.arguments[1:] if not argument.kwarg_only]
     if 0 in target.stride() and target.numel() > 1:

@@ -183,9 +183,15 @@ def generator(index: int) -> CudaGenerator:
 
 def draw_seed(device: Device, increment: int) -> int:
     """A seed for a dropout mask, from the device generator's seed and offset; advances the offset by `increment`."""
+    seed, offset = draw_position(device, increment)
+    return (seed * 6364136223846793005 + offset * 1442695040888963407) % 2**62
+
+
+def draw_position(device: Device, increment: int) -> tuple[int, int]:
+    """The seed and the offset at which a kernel draws `increment` numbers from the device's generator."""
     source = generator(device.index)
     offset = source.advance(increment)
-    return (source.state.seed * 6364136223846793005 + offset * 1442695040888963407) % 2**62
+    return source.state.seed, offset
 
 
 def of(given: torch._C.Generator | None, index: int) -> CudaGenerator:

@@ -54,7 +54,8 @@ def run(op: Op, device: Device, *args: Any, **kwargs: Any) -> Any:
     arguments = _defaults(op).copy()
     arguments.update(zip(op.arguments, args, strict=False))
     arguments.update(kwargs)
-    generator = generators.of(arguments.get("generator"), device.index)
+    given = None if arguments.get("n") == 0 else arguments.get("generator")  # randperm(0) takes any, and draws nothing
+    generator = generators.of(given, device.index)
     kernel = _kernel(op)
     if kernel is not None:
         return kernel(op, device, generator, arguments)
@@ -172,6 +173,7 @@ def normal_by_tensors(op: Op, device: Device, generator: CudaGenerator, argument
 def randperm(op: Op, device: Device, generator: CudaGenerator, arguments: Arguments) -> Any:
     """`randperm_out_cuda`: an arange sorted by random keys; equal keys are shuffled (cuda/Randperm.cu)."""
     n, out = arguments["n"], arguments["out"]
+    _check_precision(n, out.dtype)
     order = torch.arange(n, dtype=out.dtype, device=out.device)
     out.resize_(n)
     if n == 0:
@@ -191,6 +193,21 @@ def randperm(op: Op, device: Device, generator: CudaGenerator, arguments: Argume
     _shuffle_equal(sorting, numbers[sorting], generator.state.seed, offset)
     out.copy_(order[torch.from_numpy(sorting)])
     return out
+
+
+def _check_precision(n: int, dtype: torch.dtype) -> None:
+    """`check_supported_max_int_with_precision` (TensorFactories.h)."""
+    torch.scalar_tensor(max(n - 1, 0), dtype=dtype)  # raises where it is too large
+    for limited, bits, most, name in _PRECISION:
+        if dtype is limited and n > (1 << bits) + 1:
+            raise RuntimeError(f"n cannot be greater than {most} for {name} type.")
+
+
+_PRECISION = (
+    (torch.float16, 11, "2049", "Half"),
+    (torch.float32, 24, "2^24+1", "Float"),
+    (torch.float64, 53, "2^53+1", "Double"),
+)
 
 
 def _shuffle_equal(order: np.ndarray[Any, Any], keys: np.ndarray[Any, Any], seed: int, offset: int) -> None:

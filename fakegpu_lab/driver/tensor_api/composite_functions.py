@@ -6,18 +6,20 @@ C++ knows our devices under another name (`base.privateuse1`), and treats them d
 from __future__ import annotations
 
 import functools
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its name everywhere
 from torch.jit import _builtins
+from torch.overrides import has_torch_function_unary
 
 from fakegpu_lab.driver.asserts import domain_edges
 from fakegpu_lab.driver.autocast import casts
 from fakegpu_lab.driver.base import cuda_messages
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.placement.dtypes import cpp_name
+from fakegpu_lab.driver.placement.dtypes import cpp_name, scalar_type
 from fakegpu_lab.driver.placement.mismatch_errors import check_one_device
 
 if TYPE_CHECKING:
@@ -49,6 +51,32 @@ def _cuda_named(function: Callable[..., Any]) -> Callable[..., Any]:
     return composite
 
 
+def _matrix_rank(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.linalg.matrix_rank`, which leaves ``out=`` as it is where the matrix is of a subclass such as ours.
+
+    aten/src/ATen/native/LinearAlgebra.cpp, matrix_rank_impl, has the checks.
+    """
+
+    @functools.wraps(original)
+    def matrix_rank(A: Any, *args: Any, out: Any = None, **options: Any) -> Any:  # noqa: N803 - torch's name
+        if out is None or A.__class__ is not FakeCudaTensor:
+            return original(A, *args, **options) if out is None else original(A, *args, out=out, **options)
+        if out.device != A.device:
+            raise RuntimeError(
+                "torch.linalg.matrix_rank: Expected result and input tensors to be on the same device, but got result "
+                f"on {out.device} and input on {A.device}"
+            )
+        if not torch.can_cast(torch.int64, out.dtype):
+            raise RuntimeError(
+                "torch.linalg.matrix_rank: Expected result to be safely castable from Long dtype, but got result with "
+                f"dtype {scalar_type(out.dtype)}"
+            )
+        ranks = original(A, *args, **options)
+        return out.resize_(ranks.shape).copy_(ranks)
+
+    return matrix_rank
+
+
 def _rms_norm(original: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.rms_norm`, with the check of CUDA's fused kernel."""
 
@@ -61,6 +89,10 @@ def _rms_norm(original: Callable[..., Any]) -> Callable[..., Any]:
     return rms_norm
 
 
+def _has_a_function_of_its_own(value: Any) -> bool:
+    return value.__class__ not in (torch.Tensor, FakeCudaTensor, NoneType) and has_torch_function_unary(value)
+
+
 def _attention(original: Callable[..., Any]) -> Callable[..., Any]:
     """`F.scaled_dot_product_attention`: compares dtypes and devices first, a mask's as the efficient kernel does.
 
@@ -71,6 +103,9 @@ def _attention(original: Callable[..., Any]) -> Callable[..., Any]:
     def scaled_dot_product_attention(
         query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **options: Any
     ) -> Any:
+        if _has_a_function_of_its_own(attn_mask):  # a bias of torch.nn.attention.bias
+            cls, function = attn_mask.__class__, F.scaled_dot_product_attention
+            return cls.__torch_function__(function, (cls,), (query, key, value, attn_mask, *rest), options)
         q, k, v = (casts.lower_precision(tensor) for tensor in (query, key, value))
         if not q == k == v:
             raise RuntimeError(
@@ -123,6 +158,7 @@ def install(patches: Patches) -> None:
     for owner, names in _FUNCTIONS:
         for name in names:
             _patch(patches, owner, name, _cuda_named)
+    _patch(patches, torch.linalg, "matrix_rank", _matrix_rank)
     _patch(patches, torch, "rms_norm", _rms_norm)
     _patch(patches, torch, "ctc_loss", _ctc_loss)
     _patch(patches, F, "one_hot", domain_edges.one_hot)

@@ -8,6 +8,7 @@ need nothing.)
 from __future__ import annotations
 
 import functools
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,10 +17,10 @@ import torch.utils._device
 from fakegpu_lab.driver.base import cuda_messages, current
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES, CUDA_DEVICES, DeviceClass
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.tensor_api import conversion
+from fakegpu_lab.driver.tensor_api import conversion, dlpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fakegpu_lab.driver.base.patches import Patches
 
@@ -44,15 +45,30 @@ def with_index(where: Any) -> Any:
     return CUDA_DEVICES[current.device().index]
 
 
-def _indexed(function: Callable[..., Any], index: Callable[[Any], Any] = with_index) -> Callable[..., Any]:
+def _indexed(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def constructor(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
+        data = args[0] if args else None
+        if data.__class__ is dlpack.Capsule:
+            data = data.take()
+            args = (data, *args[1:])
+        if data.__class__ is FakeCudaTensor:  # C++ compares the devices, to see whether it must copy
+            return _from_tensor(function, args, kwargs)
         if kwargs.get("device") is not None:
-            kwargs["device"] = index(kwargs["device"])
+            kwargs["device"] = with_index(kwargs["device"])
         return function(*args, **kwargs)
 
     return constructor
+
+
+def _from_tensor(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs.get("device") is not None:
+        kwargs["device"] = conversion.cpp_device(kwargs["device"])
+    try:
+        return function(*args, **kwargs)
+    except (RuntimeError, ValueError) as error:
+        raise cuda_messages.with_cuda_name(error) from None
 
 
 def _is_ours(where: Any) -> bool:
@@ -83,6 +99,31 @@ def _with_out(function: Callable[..., Any]) -> Callable[..., Any]:
     return constructor
 
 
+@contextmanager
+def _current(index: int) -> Iterator[None]:
+    """Make that device the current one, as C++'s guard does."""
+    before, current.thread.index = current.thread.index, index
+    try:
+        yield
+    finally:
+        current.thread.index = before
+
+
+def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, which C++ runs under a guard of ``device=``: without data, the current device decides."""
+
+    @functools.wraps(function)
+    def constructor(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if not _is_ours(kwargs.get("device")):
+            return function(*args, **kwargs)
+        kwargs["device"] = where = conversion.cpp_device(kwargs["device"])
+        with _current(where.index):
+            return function(*args, **kwargs)
+
+    return constructor
+
+
 def _new(original: Callable[..., Any]) -> Callable[..., Any]:
     """`Tensor.new`, which C++ runs under a device guard for the tensor's device (THPVariable_new)."""
 
@@ -94,13 +135,11 @@ def _new(original: Callable[..., Any]) -> Callable[..., Any]:
             kwargs["device"] = conversion.cpp_device(kwargs["device"])
         if len(args) == 1 and isinstance(args[0], (list, tuple)) and not isinstance(args[0], torch.Size):
             return torch.tensor(args[0], dtype=self.dtype, device=kwargs.get("device", self.device))
-        before, current.thread.index = current.thread.index, self.device.index
         try:
-            return original(self, *args, **kwargs)
+            with _current(self.device.index):
+                return original(self, *args, **kwargs)
         except (RuntimeError, TypeError) as error:
             raise cuda_messages.with_cuda_name(error) from None
-        finally:
-            current.thread.index = before
 
     return new
 
@@ -116,10 +155,14 @@ def _device_context(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, func, types, args, kwargs)
         kwargs = dict(kwargs or {})
         if kwargs.get("device") is None and func in torch.utils._device._device_constructors():
-            to_out = kwargs.get("out").__class__ is FakeCudaTensor
-            devices = CPP_DEVICES if to_out or func.__name__ in _GUARDED else CUDA_DEVICES
+            data = args[0] if args else None
+            beside = FakeCudaTensor in (data.__class__, kwargs.get("out").__class__)
+            devices = CPP_DEVICES if beside or func.__name__ in _GUARDED else CUDA_DEVICES
             index = self.device.index
-            kwargs["device"] = devices[current.device().index if index is None else index]
+            kwargs["device"] = where = devices[current.device().index if index is None else index]
+            if func.__name__ in _GUARDED:
+                with _current(where.index):
+                    return original(self, func, types, args, kwargs)
         return original(self, func, types, args, kwargs)
 
     return torch_function
@@ -131,7 +174,7 @@ def install(patches: Patches) -> None:
     for name in _FUNCTIONS:
         patches.wrap_function(name, _indexed)
     for name in _GUARDED:
-        patches.wrap_function(name, functools.partial(_indexed, index=conversion.cpp_device))
+        patches.wrap_function(name, _guarded)
     for name in _WITH_OUT:
         patches.wrap_function(name, _with_out)
     for name in _FREQUENCIES:

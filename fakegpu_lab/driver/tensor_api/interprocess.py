@@ -15,7 +15,7 @@ import itertools
 import multiprocessing.queues
 import types
 from multiprocessing.reduction import ForkingPickler
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.multiprocessing import reductions
@@ -125,8 +125,14 @@ def put(queue: Any, value: Any, block: bool = True, timeout: float | None = None
 _put = multiprocessing.queues.Queue.put
 
 
+def _refuse_host(storage: torch.UntypedStorage) -> NoReturn:
+    """The check of THPStorage_shareCuda (torch/csrc/StorageSharing.cpp)."""
+    raise RuntimeError("_share_cuda_: only available on CUDA")
+
+
 def install(patches: Patches) -> None:
     """Patch what sends tensors to other processes, and receives them."""
+    patches.set(torch.UntypedStorage, "_share_cuda_", _refuse_host)
     patches.set(DeviceStorage, "_share_cuda_", share)
     patches.set(torch.UntypedStorage, "_new_shared_cuda", staticmethod(open_shared))
     patches.set(torch.UntypedStorage, "_release_ipc_counter_cuda", staticmethod(release))

@@ -16,11 +16,13 @@ from fakegpu_lab.driver.base import current, sync_debug
 from fakegpu_lab.driver.base.device_memory import resize_bytes, take_bytes
 from fakegpu_lab.driver.base.metadata import sync_metadata
 from fakegpu_lab.driver.base.privateuse1 import CUDA_DEVICES
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, share, wrap_view
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, inner_of, share, wrap_view
 from fakegpu_lab.driver.copies import transfer
 from fakegpu_lab.driver.cost.launching import kernel
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fakegpu_lab.driver.base.patches import Patches
     from fakegpu_lab.driver.cost.op import Op
     from fakegpu_lab.hardware.buffer import Buffer
@@ -187,6 +189,8 @@ def copy_(self: torch.UntypedStorage, source: Any, non_blocking: bool | None = N
     if (destination is None or origin is None) and not non_blocking:
         sync_debug.synchronizing()
     if is_meta(source):
+        if not is_meta(self) and not current.meta():
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         if not is_meta(self):
             raise transfer.no_values("Copying to the host")
     elif not is_meta(self):
@@ -272,8 +276,18 @@ def wrapped(self: Any, storage: torch.UntypedStorage) -> Any:
 _wrapped: Any = torch.TypedStorage._new_wrapped_storage
 
 
+def _of_values(function: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any]:
+    """A question about a tensor's storage that is answered by its values, for lazy clones.
+
+    Simplified: the values are copied on the first write, as on CUDA, but a lazy clone takes its device memory at once.
+    """
+    return lambda tensor: function(inner_of(tensor))
+
+
 def install(patches: Patches) -> None:
     """Patch the functions that make and copy storages."""
+    for name in ("_is_cow_tensor", "_data_address"):
+        patches.set(torch._C, name, _of_values(getattr(torch._C, name)))
     patches.set(torch.TypedStorage, "_new_wrapped_storage", wrapped)
     patches.set(torch, "is_storage", is_storage)
     patches.set(torch.UntypedStorage, "__new__", new)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from fakegpu_lab.hardware.philox.words import CHUNK, words
+from fakegpu_lab.hardware.philox.words import CHUNK, of_one_thread, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     Lanes = Callable[[Words, int], Sequence[Array]]
 
 __all__ = [
-    "BLOCK", "Grid", "Sink", "below", "bits32", "bits64", "fill", "grid", "interleaved", "normal", "normal_double",
-    "uniform", "uniform_double", "words",
+    "BLOCK", "Grid", "Sink", "below", "bits32", "bits64", "consecutive", "fill", "grid", "interleaved", "normal",
+    "normal_double", "uniform", "uniform_double", "words",
 ]  # fmt: skip
 
 BLOCK = 256
@@ -137,6 +137,18 @@ def interleaved(out: Array | Sink, seed: int, offset: int, lanes: Lanes, per_thr
         for start in range(0, numel, CHUNK * per_thread)
     ]
     _share(work, pieces, workers)
+
+
+def consecutive(out: Array, seed: int, position: int) -> None:
+    """Fill `out` (one dimension) with the uniform numbers of thread 0 from its word `position` on."""
+    counter, skipped = divmod(position, 4)
+    end = skipped + len(out)  # in words from `counter`
+    for start in range(0, end, 4 * CHUNK):
+        stop = min(start + 4 * CHUNK, end)
+        drawn = of_one_thread(seed, counter + start // 4, -(-(stop - start) // 4))
+        numbers = np.stack(uniform(drawn, 4), axis=1).reshape(-1)
+        first = max(start, skipped)
+        out[first - skipped : stop - skipped] = numbers[first - start : stop - start]
 
 
 def _share(work: Callable[[Iterable[_Piece]], None], pieces: list[_Piece], workers: int) -> None:

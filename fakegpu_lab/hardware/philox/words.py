@@ -113,6 +113,17 @@ def words(seed: int, counter: int, first: int, count: int) -> Words:
     return rounds(even, odd, seed)
 
 
+def of_one_thread(seed: int, counter: int, count: int) -> Words:
+    """The four words of thread 0 at each of `count` counters (at most 16384) from `counter` on."""
+    counters = _workspace.counting[:count] + np.uint64(counter)
+    even = _workspace.even[:, :count]
+    odd = np.zeros((2, count), dtype=np.uint32)
+    even[0] = counters  # its lower half
+    odd[0] = counters >> np.uint64(32)
+    even[1] = 0
+    return rounds(even, odd, seed)
+
+
 def _look_ahead(seed: int, counter: int, count: int, known: _Ahead | None) -> _Ahead:
     """Compute the words of the next calls for a program that keeps drawing few numbers: NumPy's calls cost the most.
 

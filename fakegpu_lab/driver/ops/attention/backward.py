@@ -28,7 +28,7 @@ from fakegpu_lab.driver.ops.attention.kernels import (
     one_kernel,
     rounded,
 )
-from fakegpu_lab.driver.ops.attention.values import Settings
+from fakegpu_lab.driver.ops.attention.values import BOTTOM_RIGHT, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,10 +41,12 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 
-def _backward_settings(causal: bool, scale: float | None, dropout: float, seed: Tensor | None) -> Settings:
+def _backward_settings(
+    causal: bool | int, scale: float | None, dropout: float, seed: Tensor | None, offset: Tensor | None = None
+) -> Settings:
     if not dropout or seed is None or seed.is_meta:
         return Settings(causal, scale, dropout)
-    return Settings(causal, scale, dropout, int(seed.flatten()[0]))
+    return Settings(causal, scale, dropout, int(seed.flatten()[0]), None if offset is None else int(offset))
 
 
 def flash_workspace(
@@ -113,7 +115,7 @@ def flash_backward(
     """``_scaled_dot_product_flash_attention_backward``."""
     copies = [take_bytes(device, t.nbytes) for t in (grad_out, out) if not t.transpose(1, 2).is_contiguous()]
     likes = [empty_alike(t.transpose(1, 2)).transpose(1, 2) for t in (query, key, value)]
-    settings = _backward_settings(is_causal, scale, dropout_p, philox_seed)
+    settings = _backward_settings(BOTTOM_RIGHT * is_causal, scale, dropout_p, philox_seed)
     grads = _flash_like_backward(device, grad_out, query, key, value, out, logsumexp, likes, settings)
     del copies
     return grads
@@ -129,6 +131,7 @@ def efficient_backward(
     out: Tensor,
     logsumexp: Tensor,
     philox_seed: Tensor,
+    philox_offset: Tensor,
     dropout_p: float,
     grad_input_mask: list[bool],
     is_causal: bool,
@@ -152,7 +155,7 @@ def efficient_backward(
         bias_buffer = take_bytes(device, bias.numel() // bias.shape[-1] * last * bias.element_size())
     copied = None if grad_out_.transpose(1, 2).is_contiguous() else take_bytes(device, grad_out_.nbytes)
     workspace = efficient_workspace(device, query, batch * heads * rounded(rows, 32))
-    settings = _backward_settings(is_causal, scale, dropout_p, philox_seed)
+    settings = _backward_settings(is_causal, scale, dropout_p, philox_seed, philox_offset)
     sums = logsumexp[:, :, :rows]
     if not logsumexp.shape[2]:  # only the mask is trained: forward kept no sums, and a card would read past them
         sums = values.forward(query, key, value, bias, settings)[1]

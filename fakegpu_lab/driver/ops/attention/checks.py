@@ -8,6 +8,7 @@ FlashAttention-3 and -4, tracing with symbolic sizes; a warning does not name th
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -151,7 +152,7 @@ def _efficient_dtypes(p: Any, debug: bool) -> bool:
     return _dtypes(p, debug, new if _capability() >= _SM80 else new[:2])
 
 
-def _heads(p: Any, debug: bool, same_kv: bool = True) -> bool:
+def _heads(p: Any, debug: bool, same_kv: bool = True, grouped: bool = True) -> bool:
     sizes = [list(t.shape) for t in (p.query, p.key, p.value)]
     if not sizes[0][0] == sizes[1][0] == sizes[2][0]:
         return _fails(
@@ -161,7 +162,7 @@ def _heads(p: Any, debug: bool, same_kv: bool = True) -> bool:
             "dense inputs, try using unsqueeze and expand_to before passing them into the kernel.",
         )
     q, k, v = (size[1] for size in sizes)
-    if p.enable_gqa:
+    if p.enable_gqa and grouped:
         if same_kv and k != v:
             return _fails(
                 debug,
@@ -314,9 +315,7 @@ def _cudnn_backward(width: int, value_width: int, debug: bool) -> bool:
     )  # fmt: skip
 
 
-def _heads_kv_differ(p: Any, debug: bool) -> bool:
-    return _heads(p, debug, same_kv=False)
-
+_heads_kv_differ, _heads_alike = partial(_heads, same_kv=False), partial(_heads, grouped=False)
 
 CHECKS: dict[int, tuple[Callable[[Any, bool], bool], ...]] = {
     FLASH: (
@@ -327,7 +326,7 @@ CHECKS: dict[int, tuple[Callable[[Any, bool], bool], ...]] = {
     EFFICIENT: (
         _runtime(torch._C._get_mem_efficient_sdp_enabled, "Memory Efficient attention"), _on_device,
         _hardware("Mem Efficient Attention", (5, 0), "sm50"), _shapes, _efficient_head_dim, _efficient_aligned,
-        _lengths, _strict, _heads, _efficient_dtypes,
+        _lengths, _strict, _heads_alike, _efficient_dtypes,
     ),
     CUDNN: (
         _runtime(torch._C._get_cudnn_sdp_enabled, "cuDNN attention"), _on_device, _shapes,
@@ -336,7 +335,7 @@ CHECKS: dict[int, tuple[Callable[[Any, bool], bool], ...]] = {
     ),
 }  # fmt: skip
 
-_DENSE_ONLY = (_flash_square, _heads, _heads_kv_differ, _lengths, _dense, _strict)
+_DENSE_ONLY = (_flash_square, _heads, _heads_alike, _heads_kv_differ, _lengths, _dense, _strict)
 """Conditions that sdp_utils.cpp checks for dense arguments only."""
 
 

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.asserts import device_asserts
+from fakegpu_lab.driver.base import graph_capture
 from fakegpu_lab.driver.base.device_memory import new, storage_bytes, take_bytes
 from fakegpu_lab.driver.base.half_precision import HALVES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
-from fakegpu_lab.driver.cost.launching import kernel
+from fakegpu_lab.driver.cost.launching import kernel, launched
 from fakegpu_lab.driver.cost.matrix_products import attention
 from fakegpu_lab.driver.cost.work import Work, nbytes_of
 from fakegpu_lab.driver.ops.attention import values
-from fakegpu_lab.driver.ops.attention.values import Settings
+from fakegpu_lab.driver.ops.attention.values import BOTTOM_RIGHT, Settings
 from fakegpu_lab.driver.placement import device_check
-from fakegpu_lab.driver.random.generators import draw_seed
+from fakegpu_lab.driver.random.generators import draw_position, draw_seed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +61,6 @@ def one_kernel(
         named.update(kwargs)
         tensors = [(name, value) for name, value in named.items() if isinstance(value, torch.Tensor)]
         device = device_check.resolve(op, [pair for pair in tensors if not pair[0].startswith("philox_")], args)
-        assert device is not None
         if device.retired:
             raise device_asserts.retired_error(device)
         inner = {name: v._inner if v.__class__ is FakeCudaTensor else v for name, v in named.items()}
@@ -96,7 +96,7 @@ def rounded(value: int, by: int) -> int:
     return -(-value // by) * by
 
 
-def forward_settings(device: Device, causal: bool, scale: float | None, dropout: float, heads: int) -> Settings:
+def forward_settings(device: Device, causal: bool | int, scale: float | None, dropout: float, heads: int) -> Settings:
     """Settings of a forward, which for dropout draws a seed for `heads` heads, of all sequences together."""
     return Settings(causal, scale, dropout, draw_seed(device, 32 * heads) if dropout else 0)
 
@@ -150,9 +150,9 @@ def flash(
         raise RuntimeError("FlashAttention forward only supports head dimension at most 256")
     if heads % key.shape[1]:
         raise RuntimeError("Number of heads in key/value must divide number of heads in query")
-    if return_debug_mask:
-        raise NotImplementedError("The simulation does not make flash attention's debug mask: leave it False.")
-    settings = forward_settings(device, is_causal, scale, dropout_p, batch * heads)
+    if return_debug_mask and not dropout_p:
+        raise RuntimeError("return_softmax is only supported when p_dropout > 0.0")
+    settings = forward_settings(device, BOTTOM_RIGHT * is_causal, scale, dropout_p, batch * heads)
     like = empty_alike(query.transpose(1, 2)).transpose(1, 2)
     taken = [take_bytes(device, storage_bytes(like)), take_bytes(device, batch * heads * rows * FLOAT)]
     block = 256 if width <= 64 else 128 if width <= 128 else 64
@@ -168,9 +168,10 @@ def flash(
     host = "meta" if query.is_meta else "cpu"
     state = torch.tensor([settings.seed, 0], dtype=torch.uint64, device=host)
     unused = torch.zeros((), dtype=torch.uint64, device=host)
+    mask = values.signed_weights(query, key, settings) if return_debug_mask else query.new_empty(0)
     results = (
         wrap(laid_out(like, out), device, taken[0]), wrap(sums.contiguous(), device, taken[1]), None, None,
-        rows, key.shape[2], new(state, device), new(unused, device), new(query.new_empty(0), device),
+        rows, key.shape[2], new(state, device), new(unused, device), new(mask, device),
     )  # fmt: skip
     del accumulators
     return results
@@ -188,9 +189,15 @@ def efficient(
     is_causal: bool,
     scale: float | None,
 ) -> tuple[Any, ...]:
-    """``_scaled_dot_product_efficient_attention``: logsumexp is padded to 32 rows, seed and offset are on the host."""
+    """``_scaled_dot_product_efficient_attention``: logsumexp is padded to 32 rows.
+
+    Seed and offset are on the host, or on the device while a graph is captured.
+    """
     batch, heads, rows, _ = query.shape
-    settings = forward_settings(device, is_causal, scale, dropout_p, batch * heads)
+    settings = Settings(is_causal, scale, dropout_p)
+    if dropout_p:
+        position = draw_position(device, batch * heads * rows * key.shape[2])
+        settings = settings._replace(seed=position[0], offset=position[1])
     like = heads_last((batch, heads, rows, value.shape[3]), query.dtype)
     padded = rounded(rows, 32) if compute_log_sumexp else 0
     taken = take_bytes(device, storage_bytes(like))
@@ -204,7 +211,10 @@ def efficient(
         saved = sums.new_full((batch, heads, padded), float("inf"))
         if padded:
             saved[:, :, :rows] = sums
-    seed, offset = _scalar(settings.seed, dtype=torch.int64), _scalar(0, dtype=torch.int64)
+    signed = settings.seed - 2**64 if settings.seed >= 2**63 else settings.seed
+    seed, offset = _scalar(signed, dtype=torch.int64), _scalar(settings.offset or 0, dtype=torch.int64)
+    if graph_capture.underway and graph_capture.current_capture() is not None:
+        seed, offset = new(seed, device), new(offset, device)
     results = (wrap(laid_out(like, out), device, taken), wrap(saved, device, sums_taken), seed, offset)
     del accumulator
     return results
@@ -245,8 +255,19 @@ def cudnn(
     )  # fmt: skip
 
 
+def fill_mask(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``_fill_mem_eff_dropout_mask_``: the numbers that the efficient kernel compares with the dropout, for tests."""
+    mask, _, seed, offset = args
+    settings = Settings(False, None, seed=seed, offset=offset)
+    if not mask._inner.is_meta:
+        mask._inner.copy_(values.uniform_numbers(settings, tuple(mask.shape), slice(0, mask.shape[2])))
+    launched(op, mask._device, (), mask._inner, 0)
+    return mask
+
+
 HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
     "_scaled_dot_product_flash_attention": one_kernel(flash),
     "_scaled_dot_product_efficient_attention": one_kernel(efficient, EFFICIENT),
     "_scaled_dot_product_cudnn_attention": one_kernel(cudnn, CUDNN),
+    "_fill_mem_eff_dropout_mask_": fill_mask,
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from fakegpu_lab.driver.base.half_precision import HALVES, SLOW_PRODUCTS
+from fakegpu_lab.hardware.philox import curand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 _aten: Any = torch.ops.aten
+BOTTOM_RIGHT = 2
+"""The other kind of causality, by which flash attention aligns its mask where the lengths differ."""
 _BLOCK = 1 << 21
 """Scores computed at once."""
 
@@ -27,23 +30,29 @@ class Settings(NamedTuple):
 
     Attributes
     ----------
+    causal
+        Whether the first query sees the first key only; `BOTTOM_RIGHT`: whether the last query sees every key.
     scale
         Factor of the scores; None for one over the square root of the width.
     seed
-        Of the dropout mask, which forward and backward both draw. (The mask differs from a card's.)
+        Of the dropout mask, which forward and backward both draw.
+    offset
+        Where the memory-efficient kernel's mask begins among the generator's numbers: it is a card's mask. None for the
+        masks of the other kernels, which differ from a card's.
     """
 
-    causal: bool
+    causal: bool | int
     scale: float | None
     dropout: float = 0.0
     seed: int = 0
+    offset: int | None = None
 
 
 def _by_cpu_kernel(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, settings: Settings) -> bool:
     return (
         not settings.dropout
         and q.shape[-1] == k.shape[-1] == v.shape[-1]
-        and not (settings.causal and bias is not None)
+        and not (settings.causal and (bias is not None or _later(q, k, settings)))
     )
 
 
@@ -72,7 +81,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, settings: Sett
     keys, values = _repeated(q, k, v)
     if _by_cpu_kernel(q, keys, values, bias, settings):
         out, rows = _aten._scaled_dot_product_flash_attention_for_cpu(
-            q, keys, values, 0.0, settings.causal, attn_mask=bias, scale=settings.scale
+            q, keys, values, 0.0, bool(settings.causal), attn_mask=bias, scale=settings.scale
         )
         return out, rows
     out = q.new_empty((*q.shape[:3], v.shape[3]))
@@ -113,7 +122,7 @@ def backward(
         grad = grad if grad.stride(-1) == 1 else grad.contiguous()
         rows = rows.transpose(1, 2).contiguous().transpose(1, 2)
         dq, dk, dv = _aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            grad, q, keys, values, out, rows, 0.0, settings.causal, attn_mask=bias, scale=settings.scale
+            grad, q, keys, values, out, rows, 0.0, bool(settings.causal), attn_mask=bias, scale=settings.scale
         )
         return dq, _summed_like(dk, k), _summed_like(dv, v), None
     dq, dk, dv = (torch.zeros(t.shape, dtype=torch.float32) for t in (q, keys, values))
@@ -136,6 +145,11 @@ def backward(
     return dq.to(q.dtype), _summed_like(dk, k).to(k.dtype), _summed_like(dv, v).to(v.dtype), grad_mask
 
 
+def _later(q: Tensor, k: Tensor, settings: Settings) -> int:
+    """How many keys more than its own position a query sees."""
+    return k.shape[2] - q.shape[2] if settings.causal == BOTTOM_RIGHT else 0
+
+
 def _scale(q: Tensor, settings: Settings) -> float:
     return float(settings.scale if settings.scale is not None else max(q.shape[-1], 1) ** -0.5)
 
@@ -153,18 +167,49 @@ def _blocks(
     length = k.shape[2]
     step = max(1, _BLOCK // max(1, batch * heads * length))
     scale = _scale(q, settings)
-    source = torch.Generator().manual_seed(settings.seed) if settings.dropout else None
+    source = torch.Generator().manual_seed(settings.seed % 2**63) if settings.dropout else None
     for start in range(0, count, step):
         part = slice(start, min(start + step, count))
         scores = q[:, :, part].float() @ k.float().transpose(-1, -2) * scale
         if bias is not None:
             scores += bias[:, :, part].float()
         if settings.causal:
-            ahead = torch.arange(length) > torch.arange(part.start, part.stop).unsqueeze(1)
+            ahead = torch.arange(length) - _later(q, k, settings) > torch.arange(part.start, part.stop).unsqueeze(1)
             scores.masked_fill_(ahead, float("-inf"))
         kept = None
         if source is not None:
             keep = 1.0 - settings.dropout
-            kept = (torch.rand(scores.shape, generator=source) < keep).float()
-            kept = kept / keep if keep else kept
+            if settings.offset is None:
+                mask = torch.rand(scores.shape, generator=source) < keep
+            else:
+                mask = uniform_numbers(settings, (batch, heads, count, length), part) > settings.dropout
+            kept = mask.float() / keep if keep else mask.float()
         yield part, scores, kept
+
+
+def uniform_numbers(settings: Settings, shape: tuple[int, int, int, int], part: slice) -> Tensor:
+    """The random numbers from which the memory-efficient kernel makes its mask, for some of the queries.
+
+    Each score, in the order of memory, has one number of the generator's thread 0 (mem_eff_attention/kernel_forward.h,
+    `dropout_batch_head_rng_offset`).
+    """
+    batch, heads, count, length = shape
+    numbers = torch.empty((batch, heads, part.stop - part.start, length))
+    for i, head in enumerate(numbers.flatten(0, 1)):
+        position = (settings.offset or 0) + (i * count + part.start) * length
+        curand.consecutive(head.flatten().numpy(), settings.seed, position)
+    return numbers
+
+
+def signed_weights(q: Tensor, k: Tensor, settings: Settings) -> Tensor:
+    """Flash's debug mask: weights relative to the row's largest, negative where dropped; padded to multiples of 128."""
+    batch, heads, count, _ = q.shape
+    keys = _repeated(q, k, k)[0]
+    result = q.new_zeros((batch, heads, -(-count // 128) * 128, -(-k.shape[2] // 128) * 128))
+    if not q.is_meta:
+        for part, scores, kept in _blocks(q, keys, None, settings):
+            weights = (scores - scores.amax(-1, keepdim=True)).exp_()
+            if kept is not None:
+                weights = torch.where(kept > 0, weights, -weights)
+            result[:, :, part, : k.shape[2]] = weights.to(q.dtype)
+    return result

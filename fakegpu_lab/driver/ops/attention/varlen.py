@@ -19,7 +19,7 @@ from fakegpu_lab.driver.cost.matrix_products import attention
 from fakegpu_lab.driver.ops.attention import values
 from fakegpu_lab.driver.ops.attention.backward import efficient_workspace, flash_workspace
 from fakegpu_lab.driver.ops.attention.kernels import FLOAT, check_flash, forward_settings, one_kernel, rounded
-from fakegpu_lab.driver.ops.attention.values import Settings
+from fakegpu_lab.driver.ops.attention.values import BOTTOM_RIGHT, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
 
     Tensor = torch.Tensor
-
-_TOP_LEFT, _BOTTOM_RIGHT = 1, 2  # CustomMaskType of mem_eff_attention
 
 
 class _Packed(NamedTuple):
@@ -72,26 +70,19 @@ def _part(rows: Tensor, bounds: tuple[int, int]) -> Tensor:
     return rows[bounds[0] : bounds[1]].transpose(0, 1).unsqueeze(0)
 
 
-def _mask(query: Tensor, key: Tensor, causal: int) -> Tensor | None:
-    """A causal mask aligned with the last key, as it is added to the scores; None where `Settings.causal` will do."""
-    rows, columns = query.shape[2], key.shape[2]
-    if causal != _BOTTOM_RIGHT or rows == columns:
-        return None
-    ahead = torch.ones(rows, columns, dtype=torch.bool, device=query.device).triu_(columns - rows + 1)
-    return torch.zeros(1, 1, rows, columns, dtype=query.dtype, device=query.device).masked_fill_(ahead, float("-inf"))
-
-
 def _each(
     packed: _Packed, query: Tensor, key: Tensor, value: Tensor, causal: int, settings: Settings
-) -> Iterator[tuple[int, tuple[int, int], tuple[int, int], Tensor, Tensor, Tensor, Tensor | None, Settings]]:
-    """Each sequence that has queries and keys, with a dropout seed of its own."""
+) -> Iterator[tuple[int, tuple[int, int], tuple[int, int], Tensor, Tensor, Tensor, Settings]]:
+    """Each sequence that has queries and keys, with a dropout seed of its own.
+
+    `causal` is a CustomMaskType of mem_eff_attention, which is what `Settings.causal` takes.
+    """
     query, key, value = _rows(query), _rows(key), _rows(value)
     for number, (at, of) in enumerate(zip(packed.queries, packed.keys, strict=True)):
         q, k, v = _part(query, at), _part(key, of), _part(value, of)
         if q.shape[2] and k.shape[2]:
-            bias = _mask(q, k, causal)
-            own = settings._replace(causal=bool(causal) and bias is None, seed=settings.seed + number)
-            yield number, at, of, q, k, v, bias, own
+            own = settings._replace(causal=causal, seed=settings.seed + number)
+            yield number, at, of, q, k, v, own
 
 
 def _forward(packed: _Packed, query: Tensor, key: Tensor, value: Tensor, causal: int, settings: Settings) -> Any:
@@ -99,8 +90,8 @@ def _forward(packed: _Packed, query: Tensor, key: Tensor, value: Tensor, causal:
     out = query.new_zeros((*query.shape[:-1], value.shape[-1]))
     sums: dict[int, Tensor] = {}
     if not query.is_meta:
-        for number, at, _, q, k, v, bias, own in _each(packed, query, key, value, causal, settings):
-            part, sums[number] = values.forward(q, k, v, bias, own)
+        for number, at, _, q, k, v, own in _each(packed, query, key, value, causal, settings):
+            part, sums[number] = values.forward(q, k, v, None, own)
             _rows(out)[at[0] : at[1]] = part[0].transpose(0, 1)
     return out, sums
 
@@ -116,9 +107,9 @@ def _backward(
 ) -> list[Tensor]:
     grads = [torch.zeros_like(t, memory_format=torch.contiguous_format) for t in qkv]
     if not grad.is_meta:
-        for number, at, of, q, k, v, bias, own in _each(packed, *qkv, causal, settings):
+        for number, at, of, q, k, v, own in _each(packed, *qkv, causal, settings):
             grad_part, part_out = _part(_rows(grad), at), _part(_rows(out), at)
-            parts = values.backward(grad_part, q, k, v, bias, part_out, sums(number, at), own)
+            parts = values.backward(grad_part, q, k, v, None, part_out, sums(number, at), own)
             for whole, part, where in zip(grads, parts, (at, of, of), strict=False):
                 _rows(whole)[where[0] : where[1]] = part[0].transpose(0, 1)  # type: ignore[index]
     return grads
@@ -158,7 +149,7 @@ def flash(
     heads = query.shape[-2]
     taken = take_bytes(device, query.nbytes), take_bytes(device, query.numel() // query.shape[-1] * FLOAT)
     settings = forward_settings(device, False, scale, dropout_p, len(packed.queries) * heads)
-    out, sums = _forward(packed, query, key, value, _BOTTOM_RIGHT * is_causal, settings)
+    out, sums = _forward(packed, query, key, value, BOTTOM_RIGHT * is_causal, settings)
     rows = torch.full((heads, _rows(query).shape[0]), float("inf"), device=query.device)
     for number, part in sums.items():
         rows[:, slice(*packed.queries[number])] = part[0]
@@ -198,7 +189,7 @@ def flash_backward(
     def sums(number: int, at: tuple[int, int]) -> Tensor:
         return logsumexp[None, :, at[0] : at[1]] if cum_seq_q is not None else logsumexp[number : number + 1]
 
-    grads = _backward(packed, grad_out, (query, key, value), out, sums, _BOTTOM_RIGHT * is_causal, settings)
+    grads = _backward(packed, grad_out, (query, key, value), out, sums, BOTTOM_RIGHT * is_causal, settings)
     del workspace
     return tuple(wrap(grad, device, buffer) for grad, buffer in zip(grads, buffers, strict=True))
 

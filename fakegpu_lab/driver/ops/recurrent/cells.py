@@ -32,7 +32,6 @@ def _kernel(compute: Callable[..., tuple[Any, ...]]) -> Callable[[Op, tuple[Any,
         named = zip(op.arguments, args, strict=False)
         tensors = [(name, value) for name, value in named if isinstance(value, torch.Tensor)]
         device = device_check.resolve(op, tensors, args)
-        assert device is not None
         if device.retired:
             raise device_asserts.retired_error(device)
         inner = [a._inner if a.__class__ is FakeCudaTensor else a for a in args]

@@ -6,6 +6,7 @@ build, so these replace them.
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,6 +40,7 @@ class tensortype(type):  # noqa: N801 (torch's name)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Make a tensor of this type, from sizes, values, a storage or a tensor."""
+        _warn()
         return _sparse(cls.dtype, *args) if cls.is_sparse else make(cls.dtype, *args, **kwargs)
 
     def __instancecheck__(cls, instance: object) -> bool:
@@ -46,6 +48,22 @@ class tensortype(type):  # noqa: N801 (torch's name)
 
 
 tensortype.__module__ = "torch"
+
+
+_warned: list[bool] = []
+
+
+def _warn() -> None:
+    """The warning of Tensor_new (torch/csrc/tensor/python_tensor.cpp), once in a process."""
+    if _warned and not torch.is_warn_always_enabled():
+        return
+    _warned.append(True)
+    warnings.warn(
+        "The torch.cuda.*DtypeTensor constructors are no longer recommended. It's best to use methods such as "
+        "torch.tensor(data, dtype=*, device='cuda') to create tensors.",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def make(dtype: torch.dtype, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -85,3 +103,5 @@ def install(patches: Patches) -> None:
     for module, types in ((torch.cuda, _DENSE), (torch.cuda.sparse, _SPARSE)):
         for name, made in types.items():
             patches.set(module, name, made)
+    ours = {f"{made.__module__}.{name}": made for types in (_DENSE, _SPARSE) for name, made in types.items()}
+    patches.set(torch, "_tensor_classes", {ours.get(torch.typename(cls), cls) for cls in torch._tensor_classes})

@@ -1,0 +1,51 @@
+"""cuDNN's convolutions under their own names, and the library that CUDA chooses for a convolution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+pytestmark = pytest.mark.usefixtures("machine")
+
+cpp: Any = torch._C
+
+
+def library(channels: int, *, groups: int = 1, dims: int = 2, dilation: int = 1, transposed: bool = False) -> str:
+    source = torch.rand(2, channels, *[8] * dims, device="cuda")
+    weight = torch.rand(
+        channels if transposed else 12, 12 // groups if transposed else channels // groups, *[3] * dims, device="cuda"
+    )
+    per_dim = [[n] * dims for n in (1, 0, dilation, 0)]
+    stride, padding, dilations, output_padding = per_dim
+    chosen = cpp._select_conv_backend(
+        source, weight, None, stride, padding, dilations, transposed, output_padding, groups
+    )
+    return str(chosen.name)
+
+
+def test_cudnn_computes_what_it_can() -> None:
+    assert library(6) == library(6, dims=1) == library(6, dims=3, dilation=2) == "Cudnn"
+    assert library(6, transposed=True) == "CudnnTranspose"
+    assert library(6, groups=6) == "CudaDepthwise2d"
+    assert library(6, groups=6, dims=3) == "CudaDepthwise3d"
+
+
+def test_without_cudnn_pytorchs_own_kernels_do() -> None:
+    with torch.backends.cudnn.flags(enabled=False):
+        assert library(6) == "Slow2d"
+        assert library(6, dims=3) == "SlowDilated3d"
+        assert library(6, dilation=2) == "SlowDilated2d"
+        assert library(6, transposed=True, dims=3) == "SlowTranspose3d"
+
+
+def test_fused_convolutions() -> None:
+    source, weight, bias = (torch.randn(shape, device="cuda") for shape in ((1, 2, 8, 8), (4, 2, 3, 3), (4,)))
+    other = torch.randn(1, 4, 6, 6, device="cuda")
+    plain = F.conv2d(source, weight, bias)
+    arguments = (1, 1), (0, 0), (1, 1), 1
+    torch.testing.assert_close(torch.cudnn_convolution_relu(source, weight, bias, *arguments), plain.relu())
+    added = torch.cudnn_convolution_add_relu(source, weight, other, 0.5, bias, *arguments)
+    torch.testing.assert_close(added, (plain + 0.5 * other).relu())
