@@ -26,7 +26,9 @@ _ALIGNMENT = 512
 """Bytes to which cuDNN rounds each copy up; its workspace has as many more."""
 
 
-def _convolved(device: Device, source: Any, weight: Any, image: Any, groups: int, nbytes: int, *, winograd: bool) -> Work:
+def _convolved(
+    device: Device, source: Any, weight: Any, image: Any, groups: int, nbytes: int, *, winograd: bool
+) -> Work:
     """An implicit matrix product, output positions by channels by window; `image` gives the output positions.
 
     A depthwise convolution (one filter for each channel) is not a product: PyTorch's own direct kernel computes it.

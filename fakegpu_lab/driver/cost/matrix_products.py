@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.cost.work import Estimator
     from fakegpu_lab.hardware.device import Device
 
+
 def product(device: Device, dtype: torch.dtype, m: int, n: int, k: int, batch: int = 1, nbytes: int = 0) -> Work:
     """`batch` products of m×k by k×n matrices; `nbytes` if they move more or less than operands and results."""
     known = device.roofline.known

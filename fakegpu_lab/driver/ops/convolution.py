@@ -5,6 +5,7 @@ Those are `aten::convolution` without a bias.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -59,8 +60,6 @@ def with_workspace(op: Op, plan: Plan) -> Plan:
 
 
 def _borrow(name: str, device: Any, args: tuple[Any, ...], result: Any) -> None:
-    for nbytes in workspaces(name, device, args, result):
-        try:
+    with suppress(torch.OutOfMemoryError):
+        for nbytes in workspaces(name, device, args, result):
             take_bytes(device, nbytes)
-        except torch.OutOfMemoryError:
-            return

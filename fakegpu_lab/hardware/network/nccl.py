@@ -84,8 +84,8 @@ long at 4 to 256 MiB, while the switches' pipeline fills."""
 
 NETWORK_GROWTH = 0.03
 """How much longer the latency of LL between nodes is for each doubling of the size from 8 bytes on: more channels take
-part, each with its own network requests. On two DGX A100 and on two of Oracle's BM.GPU4.8 it grows by 25 % from 8 bytes to
-4 KiB (tests/fidelity/published.csv); NCCL's table has one latency for all sizes."""
+part, each with its own network requests. On two DGX A100 and on two of Oracle's BM.GPU4.8 it grows by 25 % from 8
+bytes to 4 KiB (tests/fidelity/published.csv); NCCL's table has one latency for all sizes."""
 
 RING_LL_BYTES = 512 * 8
 """Below this many bytes for each rank and channel, a ring with LL uses fewer channels: NCCL_LL_MAX_NTHREADS threads
