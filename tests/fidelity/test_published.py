@@ -48,7 +48,7 @@ def test_the_page_tells_the_errors() -> None:
 
 def test_half_of_each_category_is_close() -> None:
     for category, errors in results.errors(FOUND, held_out=False).items():
-        assert median(errors) <= (0.35 if category == "Older software" else 0.12), category
+        assert median(errors) <= (0.45 if category == "Older software" else 0.12), category
 
 
 def kind_of_kernel(row: Row) -> str:

@@ -35,9 +35,9 @@ kernels get 89 % of a V100's (11 GB/s for each), 90 % of an L40's (6), 85 % of a
 
 L2_BANDWIDTH = 45e9
 L2_SHARE = 0.7
-"""Bytes per second of each multiprocessor from L2, and the fraction of L2 that a kernel's traffic may have to find itself
-there; from there to twice as much, less and less (github.com/te42kyfo/gpu-benches, gpu-l2-cache: 5.4 TB/s on an A100
-up to 28 MB, 3.0 at 37 MB, 1.9 at 63 MB; 5.2 TB/s on an L40, 7.0 on an H100 PCIe)."""
+"""Bytes per second of each multiprocessor from L2, and the fraction of L2 that a kernel's traffic may have to find
+itself there; from there to twice as much, less and less (github.com/te42kyfo/gpu-benches, gpu-l2-cache: 5.4 TB/s on an
+A100 up to 28 MB, 3.0 at 37 MB, 1.9 at 63 MB; 5.2 TB/s on an L40, 7.0 on an H100 PCIe)."""
 
 GATHER_FACTOR = 2.0
 """How much longer a byte takes in kernels that read or write rows or elements by index."""
