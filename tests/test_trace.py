@@ -81,7 +81,7 @@ def test_without_synchronize_only_the_launch_is_timed(planned: Any) -> None:
     assert launched == pytest.approx(5e-6)
     assert waited == pytest.approx(measured, rel=0.01)
     assert measured > 1000 * launched
-    assert 2 * 8192**3 / measured == pytest.approx(0.85 * 19.5e12, rel=0.05)  # fp32 without TF32
+    assert 2 * 8192**3 / measured == pytest.approx(0.90 * 19.5e12, rel=0.05)  # fp32 without TF32
 
 
 # ------------------------------------------------------------------ (c) overlap
@@ -194,13 +194,14 @@ def seconds(card: str, dtype: torch.dtype, tf32: bool = False) -> float:
 
 def test_formats_are_faster_by_the_cards_ratio() -> None:
     try:
+        reached = 0.74 / 0.90  # of the peak with tensor cores, and without
         full = seconds("a100", torch.float32)
-        assert full / seconds("a100", torch.float16) == pytest.approx(312 / 19.5, rel=0.1)
-        assert full / seconds("a100", torch.bfloat16) == pytest.approx(312 / 19.5, rel=0.1)
-        assert full / seconds("a100", torch.float32, tf32=True) == pytest.approx(156 / 19.5, rel=0.1)
+        assert full / seconds("a100", torch.float16) == pytest.approx(reached * 312 / 19.5, rel=0.1)
+        assert full / seconds("a100", torch.bfloat16) == pytest.approx(reached * 312 / 19.5, rel=0.1)
+        assert full / seconds("a100", torch.float32, tf32=True) == pytest.approx(reached * 156 / 19.5, rel=0.1)
         volta = seconds("v100", torch.float32)
         assert volta == seconds("v100", torch.float32, tf32=True)  # a V100 has no TF32
-        assert volta / seconds("v100", torch.float16) == pytest.approx(125 / 15.7, rel=0.1)
+        assert volta / seconds("v100", torch.float16) == pytest.approx(reached * 125 / 15.7, rel=0.1)
     finally:
         lab.disable()
 

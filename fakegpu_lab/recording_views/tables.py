@@ -11,6 +11,7 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time.records import Kernel, Total
 from fakegpu_lab.recording_views.labels import place
 from fakegpu_lab.recording_views.recorded import device_records, note_of_dropped
+from fakegpu_lab.recording_views.uncertainty import typical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +30,10 @@ _ORDERS: dict[str, Callable[[str, Total], object]] = {
 
 
 def summary(recorded: Recorded, title: str, sort_by: str = "time", top: int | None = 20) -> Table:
-    """One row for each device and name, as ``key_averages`` of torch's profiler; dropped records count too."""
+    """One row for each device and name, as ``key_averages`` of torch's profiler; dropped records count too.
+
+    "typically" is how far such times are off from those of real cards (docs/fidelity.md).
+    """
     order = _ORDERS.get(sort_by)
     if order is None:
         raise FakeGpuError(f"A summary cannot be sorted by {sort_by!r}, but by {_listed(list(_ORDERS))}.")
@@ -40,7 +44,7 @@ def summary(recorded: Recorded, title: str, sort_by: str = "time", top: int | No
         totals = [(name, total) for (where, name), total in recorded.totals.items() if where == device]
         totals.sort(key=lambda item: (order(*item), item[0]))
         rows += _device_rows(device, totals, top)
-    headers = ["name", "calls", "total", "mean", "% of time", "FLOPs", "FLOP/s", "bytes", "bandwidth"]
+    headers = ["name", "calls", "total", "mean", "typically", "% of time", "FLOPs", "FLOP/s", "bytes", "bandwidth"]
     if len(devices) > 1:
         headers.insert(0, "device")
     else:
@@ -68,6 +72,7 @@ def _row(device: int, name: str, total: Total, whole: int) -> list[str]:
         f"{total.count:,}",
         duration(total.ns),
         duration(total.ns / total.count),
+        typical(name) if not name.startswith("(") else "",
         percent(total.ns, whole),
         amount(total.flops, "FLOP") if total.flops else "",
         rate(total.flops, total.ns, "FLOP/s"),

@@ -136,7 +136,7 @@ def test_tensor_cores_take_the_channels_last(card: None) -> None:
     conv.to(memory_format=torch.channels_last)
     x = x.to(memory_format=torch.channels_last)
     last = one(lambda: conv(x))
-    assert first.nbytes - last.nbytes == 2 * x.nbytes
+    assert first.nbytes - last.nbytes == 2 * (2 * x.nbytes + conv.weight.nbytes)  # x, its weight and the result
     assert first.duration > 1.15 * last.duration
 
 
@@ -150,6 +150,56 @@ def test_without_tensor_cores_the_layout_does_not_matter(card: None) -> None:
         conv = nn.Conv2d(64, 64, 3, padding=1, bias=False, device="cuda")
         plain = one(lambda: conv(x32))
     assert plain.nbytes == 2 * x32.nbytes + conv.weight.nbytes
+
+
+def test_single_precision_needs_no_alignment(card: None) -> None:
+    """Megatron's advice to pad the vocabulary is about tensor cores."""
+    x = torch.empty(4096, 768, device="cuda")
+    odd, even = (torch.empty(768, n, device="cuda") for n in (50257, 50304))
+    assert one(lambda: x @ odd).duration <= one(lambda: x @ even).duration
+    half, odd, even = x.half(), odd.half(), even.half()
+    assert one(lambda: half @ odd).duration > 1.5 * one(lambda: half @ even).duration
+
+
+@pytest.mark.parametrize("card", ["v100"], indirect=True)
+def test_a_3x3_convolution_of_floats_takes_fewer_multiplications(card: None) -> None:
+    """Winograd's, where the stride is 1."""
+    x = torch.empty(32, 128, 56, 56, device="cuda")
+    plain, strided = (nn.Conv2d(128, 128, 3, stride, 1, bias=False, device="cuda") for stride in (1, 2))
+    near, far = one(lambda: plain(x)), one(lambda: strided(x))
+    assert near.flops == 4 * far.flops
+    assert near.duration < 2.9 * far.duration
+
+
+@pytest.mark.parametrize(
+    ("card", "batch", "channels", "dtype", "nbytes"),
+    [
+        ("rtx3090ti", 2, 64, torch.float32, 8_536_576),
+        ("rtx3090ti", 2, 64, torch.bfloat16, 8_462_848),
+        ("rtx3090ti", 4, 128, torch.float32, 8_978_944),
+        ("rtx5090", 2, 64, torch.float32, 16_925_184),
+    ],
+    indirect=["card"],
+)
+def test_cudnn_takes_memory_for_its_copies(
+    card: None, batch: int, channels: int, dtype: torch.dtype, nbytes: int
+) -> None:
+    """What the allocator of real cards gave it for a 3×3 convolution of square images."""
+    size = 128 if channels == 64 else 64
+    x = torch.empty(batch, channels, size, size, device="cuda", dtype=dtype)
+    weight = torch.empty(channels, channels, 3, 3, device="cuda", dtype=dtype)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    y = F.conv2d(x, weight, padding=1)
+    assert torch.cuda.max_memory_allocated() - before - y.nbytes == nbytes
+    assert torch.cuda.memory_allocated() == before + y.nbytes
+
+
+def test_an_evaluated_batch_norm_is_one_pass(card: None) -> None:
+    x, norm = torch.empty(64, 64, 56, 56, device="cuda"), nn.BatchNorm2d(64, device="cuda")
+    training = max(kernels(lambda: norm(x)), key=lambda kernel: kernel.nbytes)
+    evaluated = max(kernels(lambda: norm.eval()(x)), key=lambda kernel: kernel.nbytes)
+    assert evaluated.nbytes < 0.75 * training.nbytes
 
 
 def test_depthwise_convolutions_are_no_products(card: None) -> None:
@@ -198,7 +248,7 @@ def test_bfloat16_is_computed_in_float32_where_there_are_no_units_for_it(card: N
 def test_formats_of_an_a100(card: None) -> None:
     single = rate(torch.float32)
     assert rate(torch.bfloat16) / single == pytest.approx(312 / 19.5, rel=0.2)
-    assert rate(torch.float64) == pytest.approx(single, rel=0.1)  # by tensor cores: 19.5 TFLOP/s both
+    assert rate(torch.float64) == pytest.approx(single, rel=0.2)  # by tensor cores: 19.5 TFLOP/s both
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:

@@ -190,15 +190,15 @@ def test_a_peer_copy_is_ordered_on_both_devices() -> None:
     first, second = machine.devices
     host = Host()
     launch(host, host.streams[second], 5 * MS)
-    copies.to_peer(host, first, second, 240 * 10**6)
+    copies.to_peer(host, first, second, 261 * 10**6)
     assert first.default_stream.end == second.default_stream.end
-    assert first.default_stream.end == pytest.approx(6 * MS, rel=0.02)  # NVLink: 240 GB/s, after second's kernel
+    assert first.default_stream.end == pytest.approx(6 * MS, rel=0.02)  # NVLink: 261 GB/s, after second's kernel
     assert host.now < MS
 
 
 @pytest.mark.parametrize(
     ("spec", "gigabytes"),
-    [("a100:2", 240), ("rtx4090:2", 25.8), ("t4:2", 12.9), ("dgx-a100", 240), ("dgx-h100 x2", 360)],
+    [("a100:2", 261), ("rtx4090:2", 25.8), ("t4:2", 12.9), ("dgx-a100", 261), ("dgx-h100 x2", 391)],
 )
 def test_the_link_between_two_devices(spec: str, gigabytes: float) -> None:
     links = Machine(parse_spec(spec)).links

@@ -125,11 +125,12 @@ def test_two_nodes_a_ring_crosses_the_network_at_all_cards_together() -> None:
     assert ring.bandwidth * 30 / 16 == pytest.approx(8 * 24.0)
     plateau = line("all_reduce", paths, "ring", "Simple", GIB)
     assert plateau.latency == pytest.approx(1.4 * ring.latency)
-    ll = line("all_gather", paths, "ring", "LL")
+    ll = line("all_gather", paths, "ring", "LL", 8)
     # Posting to the network costs 1 µs, on AMD 2.
     assert ll.latency == pytest.approx(6.6 + 14 * max(0.6, 1.0) + 1 * 2.7)
-    on_amd = line("all_gather", replace(paths, amd=True), "ring", "LL")
+    on_amd = line("all_gather", replace(paths, amd=True), "ring", "LL", 8)
     assert on_amd.latency == pytest.approx(6.6 + 14 * 2.0 + 2.7)
+    on_amd = line("all_gather", replace(paths, amd=True), "ring", "LL")
     assert on_amd.bandwidth * 15 / 16 == pytest.approx(22.5)
     assert line("all_reduce", paths, "ring", "LL128").bandwidth * 30 / 16 == pytest.approx(min(192 * 0.92, 8 * 20))
 
@@ -137,7 +138,7 @@ def test_two_nodes_a_ring_crosses_the_network_at_all_cards_together() -> None:
 def test_between_nodes_a_tree_takes_the_logarithm() -> None:
     for nodes, hops in ((2, 1), (4, 2), (8, 3)):
         paths = replace(A100, ranks=8 * nodes, nodes=nodes, nic=25.0, nics=8)
-        assert line("all_reduce", paths, "tree", "LL").latency == pytest.approx(6.8 + 2 * (7 * 0.6 + hops * 5.0))
+        assert line("all_reduce", paths, "tree", "LL", 8).latency == pytest.approx(6.8 + 2 * (7 * 0.6 + hops * 5.0))
     two, four = (replace(A100, ranks=8 * n, nodes=n, nic=25.0, nics=8) for n in (2, 4))
     big = 1 << 34
     assert line("all_reduce", two, "tree", "Simple", big).bandwidth == pytest.approx(8 * 23.6 * 0.9 / 2)
@@ -154,7 +155,24 @@ def test_between_nodes_of_switches_that_add() -> None:
 
 def test_ranks_alone_on_their_nodes_feel_the_whole_latency() -> None:
     paths = Paths(2, 2, "nvlink", AMPERE, 240.0, nic=25.0, nics=1)
-    assert line("all_gather", paths, "ring", "LL").latency == pytest.approx(6.6 + 5.0)
+    assert line("all_gather", paths, "ring", "LL", 8).latency == pytest.approx(6.6 + 5.0)
+
+
+def test_between_nodes_the_latency_of_small_messages_grows_with_their_size() -> None:
+    two, one = replace(A100, ranks=16, nodes=2, nic=25.0, nics=8), replace(A100, ranks=8)
+    for algorithm in ("ring", "tree"):
+        small, large = (line("all_reduce", two, algorithm, "LL", nbytes).latency for nbytes in (8, 8 << 10))
+        assert large == pytest.approx(1.3 * small)
+        small, large = (line("all_reduce", one, algorithm, "LL", nbytes).latency for nbytes in (8, 8 << 10))
+        assert large == small
+
+
+def test_loose_cards_without_nvlink_meet_in_host_memory() -> None:
+    nbytes = 1 << 28
+    through_host, bridged = fabric("t4:8"), fabric("v100:8")
+    took = through_host.cost("all_reduce", range(8), nbytes).ns
+    assert 2 * 7 / 8 * nbytes / took < 6.5  # GB/s of a bus of PCIe 3: each byte goes in and out
+    assert bridged.cost("all_reduce", range(8), nbytes).ns < took / 1.5
 
 
 def test_pci_express_has_its_own_latencies_and_no_ll128() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fakegpu_lab.hardware.catalogue.lookup import gpu
 from fakegpu_lab.hardware.catalogue.spec import parse_spec
 from fakegpu_lab.hardware.network.links import Links
+from fakegpu_lab.hardware.time.efficiency import products
 from fakegpu_lab.hardware.time.roofline import FLOOR_NS, Roofline
 
 sizes = st.integers(1, 8192)
@@ -27,12 +28,34 @@ def test_a_small_copy_is_all_latency(to_device: bool, pinned: bool) -> None:
 
 
 def test_formats_are_faster_by_the_cards_ratio() -> None:
+    """As far as kernels reach it: of the tensor cores' peak less than of the others'."""
     for card, fmt in (("a100", "tf32"), ("a100", "fp16"), ("a100", "bf16"), ("v100", "fp16"), ("h100", "bf16")):
-        peaks = gpu(card).peak_flops.given()
+        peaks, profile = gpu(card).peak_flops.given(), gpu(card)
+        reached = products(profile, fmt) / products(profile, "fp32")
         assert tflops(card, fmt, 8192) / tflops(card, "fp32", 8192) == pytest.approx(
-            peaks[fmt] / peaks["fp32"], rel=0.15
+            reached * peaks[fmt] / peaks["fp32"], rel=0.15
         )
+        assert 0.6 < reached <= 1.1
     assert tflops("v100", "tf32", 4096) == tflops("v100", "fp32", 4096)  # there is no TF32 on a V100
+
+
+def test_a_cards_power_bounds_its_products() -> None:
+    l4, l40 = gpu("l4"), gpu("l40")
+    assert products(l4, "fp16") * l4.peak("fp16") < 60e12  # 72 W
+    assert products(l40, "fp16") > 1.5 * products(l4, "fp16")
+    assert products(gpu("h100-pcie"), "bf16") < products(gpu("h100"), "bf16")
+    assert products(l4, "fp64") == products(gpu("h100"), "fp64")
+
+
+def test_memory_is_reached_by_enough_multiprocessors() -> None:
+    """What a kernel reads that is in L2 already comes quicker; what no L2 holds, at the memory's rate or the card's."""
+    card = Roofline(gpu("rtx4090"))
+    nbytes = 16 * 2**20
+    assert nbytes / card.streaming(nbytes) > 2 * 2**30 / card.streaming(2**30)
+    a100 = Roofline(gpu("a100"))
+    assert 2**32 / a100.streaming(2**32) == pytest.approx(0.8 * 2039, rel=0.1)
+    a40 = Roofline(gpu("a40"))
+    assert 2**32 / a40.streaming(2**32) > 0.85 * 696
 
 
 def test_small_products_do_not_reach_peak() -> None:

@@ -1,7 +1,7 @@
 """Device memory that libraries take for themselves: the workspace of cuBLAS.
 
 cuDNN's is charged where its kernels run: that of recurrent layers in `ops.recurrent.cudnn_rnn`, that of fused attention
-in `ops.attention`. Simplified: its convolutions take none.
+in `ops.attention`, that of convolutions in `ops.convolution` (`convolutions.workspaces` says how much).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The workspace of convolutions, cuDNN's under their own names (`torch.cudnn_convolution`), and which library is chosen.
+"""Convolutions: cuDNN's workspace, cuDNN's own names (`torch.cudnn_convolution`), and which library CUDA chooses.
 
 Simplified: what cuDNN fuses with a convolution (bias, addition, ReLU) are kernels of their own.
 """
@@ -6,6 +6,7 @@ Simplified: what cuDNN fuses with a convolution (bias, addition, ReLU) are kerne
 from __future__ import annotations
 
 import functools
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -76,11 +77,9 @@ def with_workspace(op: Op, plan: Plan) -> Plan:
 
 
 def _borrow(name: str, device: Any, args: tuple[Any, ...], result: Any) -> None:
-    for nbytes in workspaces(name, device, args, result):
-        try:
+    with suppress(torch.OutOfMemoryError):
+        for nbytes in workspaces(name, device, args, result):
             take_bytes(device, nbytes)
-        except torch.OutOfMemoryError:
-            return
 
 
 _Backend: Any = torch._C._ConvBackend  # type: ignore[attr-defined]

@@ -32,8 +32,8 @@ PCIE_DATA = 12.0 / 15.76
 """The same for PCI Express: 12 GB/s on sixteen lanes of generation 3 (ncclTopoAddPci)."""
 
 HOST_MEMORY = 0.5
-"""The fraction of that which is left where loose cards reach each other through host memory, which every byte enters and
-leaves: 8 RTX 5090 get 28 of 48 GB/s (github.com/NVIDIA/nccl/issues/1639)."""
+"""The fraction of that which is left where loose cards reach each other through host memory, which every byte enters
+and leaves: 8 RTX 5090 get 28 of 48 GB/s (github.com/NVIDIA/nccl/issues/1639)."""
 
 _LOCAL_BYTES = 2.0
 """Memory traffic for each byte in a group of one rank: the collective is a copy, which reads and writes each byte."""

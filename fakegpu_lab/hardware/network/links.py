@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 PCIE_EFFICIENCY = {5: 0.88}
 PCIE_EFFICIENCY_ELSE = 0.82
-"""The fraction of data among the bytes on the wire, by generation: 25.7 of 31.5 GB/s on an A100 with pinned memory, 12.9
-of 15.8 on PCIe 3 (NVIDIA's bandwidthTest, similar on many cards; the rest is packet headers and flow control); 55.4 of
-63 on an H200 (Stas Bekman, Machine Learning Engineering, network)."""
+"""The fraction of data among the bytes on the wire, by generation: 25.7 of 31.5 GB/s on an A100 with pinned memory,
+12.9 of 15.8 on PCIe 3 (NVIDIA's bandwidthTest, similar on many cards; the rest is packet headers and flow control);
+55.4 of 63 on an H200 (Stas Bekman, Machine Learning Engineering, network)."""
 
 PAGEABLE_TO_DEVICE = 10.0e9
 PAGEABLE_TO_HOST = 10.8e9
@@ -22,8 +22,8 @@ PAGEABLE_TO_HOST = 10.8e9
 slower than the link (bandwidthTest on an A100-SXM4 server). A link slower than this is the limit."""
 
 NVLINK_EFFICIENCY = 0.87
-"""The fraction of NVLink's bandwidth one way that copies get (p2pBandwidthLatencyTest: 275 of 300 GB/s between two A100,
-376 of 450 between two H100)."""
+"""The fraction of NVLink's bandwidth one way that copies get (p2pBandwidthLatencyTest: 275 of 300 GB/s between two
+A100, 376 of 450 between two H100)."""
 
 COPY_LATENCY_NS = 1_500
 """Between the start of a copy by a copy engine and its first byte."""

@@ -1,10 +1,9 @@
 """NCCL's model of a collective's time: latency and bandwidth of each algorithm and protocol; it takes the fastest.
 
 After ncclTopoTuneModel and ncclTopoGetAlgoTime (src/graph/tuning.cc) and the search for channels (src/graph/search.cc)
-of NCCL 2.27; the tables are from tuning.cc. NCCL uses them to choose, and chooses well. To serve as times they need two
-changes, `latency_factor` and `NVLS_START`, which were fitted to all rows of two measured tables together
-(tests/fidelity/all_reduce_8x*.csv). CollNet and PAT are left out: they need switches that add up values, or one GPU for
-each node.
+of NCCL 2.27; the tables are from tuning.cc. NCCL uses them to choose, and chooses well. To serve as times they need
+changes: `latency_factor`, `NVLS_START` (both fitted to two tables, tests/fidelity/all_reduce_8x*.csv) and
+`NETWORK_GROWTH`. CollNet and PAT are left out: they need switches that add up values, or one GPU for each node.
 
 As in NCCL, latencies are in microseconds and bandwidths in GB/s.
 """
@@ -83,9 +82,7 @@ NVLS_START = 60.0
 long at 4 to 256 MiB, while the switches' pipeline fills."""
 
 NETWORK_GROWTH = 0.03
-"""How much longer the latency of LL between nodes is for each doubling of the size from 8 bytes on: more channels take
-part, each with its own network requests. On two DGX A100 and on two of Oracle's BM.GPU4.8 it grows by 25 % from 8 bytes to
-4 KiB (tests/fidelity/published.csv); NCCL's table has one latency for all sizes."""
+"""By this LL's latency between nodes grows with each doubling from 8 bytes on (published.csv, two DGX A100)."""
 
 RING_LL_BYTES = 512 * 8
 """Below this many bytes for each rank and channel, a ring with LL uses fewer channels: NCCL_LL_MAX_NTHREADS threads
@@ -283,15 +280,13 @@ def _tree(paths: Paths, protocol: Protocol, nbytes: int) -> Line:
     bus *= _corrected(protocol, nbytes)
     hops = (paths.local - 1) * _HOP[paths.hardware]["tree"][protocol]
     hops += (paths.nodes.bit_length() - 1) * _HOP["network"]["tree"][protocol]
-    latency = (_BASE["tree"][protocol] + 2 * hops) * _longer(paths, protocol, nbytes)
-    return Line("tree", protocol, latency, bus * 0.5)
+    return Line("tree", protocol, (_BASE["tree"][protocol] + 2 * hops) * _longer(paths, protocol, nbytes), bus * 0.5)
 
 
 def _longer(paths: Paths, protocol: Protocol, nbytes: int) -> float:
     """How much longer latencies are than in NCCL's table, for a size."""
-    if protocol != "LL" or paths.nodes == 1:
-        return paths.latency_factor
-    return paths.latency_factor * (1 + NETWORK_GROWTH * log2(max(nbytes / 8, 1)))
+    grows = protocol == "LL" and paths.nodes > 1
+    return paths.latency_factor * (1 + grows * NETWORK_GROWTH * log2(max(nbytes / 8, 1)))
 
 
 def _corrected(protocol: Protocol, nbytes: int) -> float:

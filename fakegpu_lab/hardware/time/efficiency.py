@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.catalogue.profile import GpuProfile
 
 TENSOR = 0.74
-"""Of the tensor cores' peak, by large matrix products: 736 to 797 of 989 TFLOP/s on an H100, 97 of 125 on a V100, 230 to
-271 of 312 on an A100; products in a training step get somewhat less than one that is repeated."""
+"""Of the tensor cores' peak, by large matrix products: 736 to 797 of 989 TFLOP/s on an H100, 97 of 125 on a V100, 230
+to 271 of 312 on an A100; products in a training step get somewhat less than one that is repeated."""
 
 TENSOR_HALF_RATE = 1.05
 """The same on GeForce cards from Turing on, whose tensor cores run at half rate when they add in float32: memory keeps
@@ -26,9 +26,9 @@ of 210 on an RTX 5090)."""
 
 VECTOR = 0.90
 SHARED_VECTOR = 0.74
-"""The same without tensor cores. From GA10x on, half of a multiprocessor's 128 float32 lanes share their path with integer
-work, and get less (14.4 of 15.7 TFLOP/s on a V100, 8.6 of 9.3 on a P100; 24.4 of 34.1 on an RTX 3080 Ti, 51.8 of 67 on
-an H100)."""
+"""The same without tensor cores. From GA10x on, half of a multiprocessor's 128 float32 lanes share their path with
+integer work, and get less (14.4 of 15.7 TFLOP/s on a V100, 8.6 of 9.3 on a P100; 24.4 of 34.1 on an RTX 3080 Ti, 51.8
+of 67 on an H100)."""
 
 PICOJOULES = {
     "volta": 2.7, "turing": 2.7, "ampere": 2.8, "a100": 1.2, "ada": 1.35, "hopper": 0.75, "blackwell": 0.6,
@@ -40,13 +40,14 @@ limit of an L4 (72 W: 54 to 59 of 121 TFLOP/s), an A10, an RTX A6000 (300 W: 95 
 _ENERGY = {"fp16": 1.0, "bf16": 1.0, "tf32": 2.0, "fp8": 0.5, "int8": 0.5, "fp4": 0.25, "int4": 0.25}
 
 CONVOLUTION = 0.50
-"""Of what the multiprocessors' ``mma`` instructions could do (`_MMA`), by cuDNN's convolutions as implicit matrix products
-on tensor cores."""
+"""Of what the multiprocessors' ``mma`` instructions could do (`_MMA`), by cuDNN's convolutions as implicit matrix
+products on tensor cores."""
 
 _MMA = {(8, 0): 1024, (9, 0): 2048, (10, 0): 1024, (10, 3): 1024}
 _MMA_ELSE = 512
-"""Float16 multiply-adds of a multiprocessor in a clock cycle, by compute capability. On Blackwell's data-center cards, what
-``mma`` gets, as on an A100: a ResNet there is not much faster than on a Hopper card (3076 against 2787 images a second)."""
+"""Float16 multiply-adds of a multiprocessor in a clock cycle, by compute capability. On Blackwell's data-center cards,
+what ``mma`` gets, as on an A100: a ResNet there is not much faster than on a Hopper card (3076 against 2787 images a
+second)."""
 
 WINOGRAD = 1.6
 """A 3×3 convolution of stride 1 in float32 needs 2.25 times fewer multiplications by Winograd's algorithm

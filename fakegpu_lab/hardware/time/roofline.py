@@ -2,8 +2,8 @@
 
 A kernel takes a minimum time, plus the longer of its arithmetic and its memory traffic (the roofline). Neither runs at
 the data sheet's peak; the constants below and in `efficiency` are the model's only ones, the same for every card, each
-with its source. Matrix products are cut into tiles that the multiprocessors process in waves, as in cuBLAS: a product whose
-tiles fill the last wave badly, or are too few to fill the card, is slower than its FLOPs suggest.
+with its source. Matrix products are cut into tiles that the multiprocessors process in waves, as in cuBLAS: a product
+whose tiles fill the last wave badly, or are too few to fill the card, is slower than its FLOPs suggest.
 
 Not modelled: the choice of an algorithm by trial (cuDNN's benchmark mode), and what earlier kernels have left in L2: a
 kernel that moves little enough finds all of it there.
@@ -30,14 +30,14 @@ DRAM_OVERHEAD = 1.02
 SM_BANDWIDTH = 70e9
 """A byte from or to memory takes ``DRAM_OVERHEAD / bandwidth`` and, on its way through one of the multiprocessors,
 ``1 / (multiprocessors · SM_BANDWIDTH)``: a card with much bandwidth for each multiprocessor uses less of it. Streaming
-kernels get 89 % of a V100's (11 GB/s for each), 90 % of an L40's (6), 85 % of an A100's (19) and 66 % of an H200's (36):
-github.com/te42kyfo/gpu-benches, gpu-stream; RTX 3090 Ti 85 % (12): github.com/mli/transformers-benchmarks."""
+kernels get 89 % of a V100's (11 GB/s for each), 90 % of an L40's (6), 85 % of an A100's (19) and 66 % of an H200's
+(36): github.com/te42kyfo/gpu-benches, gpu-stream; RTX 3090 Ti 85 % (12): github.com/mli/transformers-benchmarks."""
 
 L2_BANDWIDTH = 45e9
 L2_SHARE = 0.7
-"""Bytes per second of each multiprocessor from L2, and the fraction of L2 that a kernel's traffic may have to find itself
-there; from there to twice as much, less and less (github.com/te42kyfo/gpu-benches, gpu-l2-cache: 5.4 TB/s on an A100 up
-to 28 MB, 3.0 at 37 MB, 1.9 at 63 MB; 5.2 TB/s on an L40, 7.0 on an H100 PCIe)."""
+"""Bytes per second of each multiprocessor from L2, and the fraction of L2 that a kernel's traffic may have to find
+itself there; from there to twice as much, less and less (github.com/te42kyfo/gpu-benches, gpu-l2-cache: 5.4 TB/s on an
+A100 up to 28 MB, 3.0 at 37 MB, 1.9 at 63 MB; 5.2 TB/s on an L40, 7.0 on an H100 PCIe)."""
 
 GATHER_FACTOR = 2.0
 """How much longer a byte takes in kernels that read or write rows or elements by index."""
@@ -103,7 +103,8 @@ class Roofline:
     """
 
     __slots__ = (
-        "_full_grid", "cached", "floor", "known", "ns_per_byte", "ns_per_cached_byte", "one_block", "profile", "uncached",
+        "_full_grid", "cached", "floor", "known", "ns_per_byte", "ns_per_cached_byte", "one_block", "profile",
+        "uncached",
     )  # fmt: skip
 
     def __init__(self, profile: GpuProfile) -> None:

@@ -51,9 +51,6 @@ def ddp(machine: str, name: str, how: str, batch: str, gpus: str) -> float:
         def wrap(model: nn.Module) -> nn.Module:
             return nn.parallel.DistributedDataParallel(model)
 
-        if name == "bert-large":
-            step = text_step(words, int(batch), wrap)
-        else:
-            step = image_step(name, words, int(batch), wrap)
+        step = text_step(words, int(batch), wrap) if name == "bert-large" else image_step(name, words, int(batch), wrap)
         ms = milliseconds(step, 2)
     return int(gpus) * int(batch) * 1e3 / ms

@@ -151,7 +151,15 @@ class MobileNetV2(nn.Module):
         super().__init__()
         layers: list[nn.Module] = [_conv(3, 32, 3, 2), nn.BatchNorm2d(32), nn.ReLU6(inplace=True)]
         inputs = 32
-        rows = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+        rows = (
+            (1, 16, 1, 1),
+            (6, 24, 2, 2),
+            (6, 32, 3, 2),
+            (6, 64, 4, 2),
+            (6, 96, 3, 1),
+            (6, 160, 3, 2),
+            (6, 320, 1, 1),
+        )
         for wider, outputs, count, stride in rows:
             for number in range(count):
                 layers.append(Inverted(inputs, outputs, 1 if number else stride, wider))

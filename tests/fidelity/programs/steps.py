@@ -56,7 +56,9 @@ def images(batch: int, layout: torch.memory_format, dtype: torch.dtype = torch.f
     return torch.empty(batch, 3, 224, 224, device="cuda", dtype=dtype).to(memory_format=layout)
 
 
-def image_step(name: str, how: set[str], batch: int, wrap: Callable[[nn.Module], nn.Module] | None = None) -> Callable[[], None]:
+def image_step(
+    name: str, how: set[str], batch: int, wrap: Callable[[nn.Module], nn.Module] | None = None
+) -> Callable[[], None]:
     """A step of training on images: cross-entropy and SGD with momentum."""
     model, layout = network(name, how)
     if wrap is not None:
@@ -82,7 +84,8 @@ class Squad(nn.Module):
     def __init__(self, outputs: int = 2) -> None:
         super().__init__()
         self.bert = Bert()
-        del self.bert.transform, self.bert.head_norm, self.bert.next, self.bert.pooler
+        for unused in ("transform", "head_norm", "next", "pooler", "bias"):
+            delattr(self.bert, unused)
         self.outputs = nn.Linear(1024, outputs)
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
@@ -118,7 +121,7 @@ class Masters:
 
 
 def text_step(how: set[str], batch: int, wrap: Callable[[nn.Module], nn.Module] | None = None) -> Callable[[], None]:
-    """A step of BERT-large: SQuAD (384 words), pretraining (128, optimizer left out), or Hugging Face's Trainer (512)."""
+    """A step of BERT-large: SQuAD (384 words), pretraining (128, no optimizer), or Hugging Face's Trainer (512)."""
     length = 384 if "squad" in how else 512 if "trainer" in how else 128
     with torch.device("cuda"):
         model: nn.Module = Squad()
@@ -128,7 +131,13 @@ def text_step(how: set[str], batch: int, wrap: Callable[[nn.Module], nn.Module] 
     if half:
         model.half()
     masters = Masters(model) if half else None
-    adam = None if half else torch.optim.AdamW(model.parameters(), 1e-5, fused="squad" in how, foreach=False if "trainer" in how else None)
+    adam = (
+        None
+        if half
+        else torch.optim.AdamW(
+            model.parameters(), 1e-5, fused="squad" in how, foreach=False if "trainer" in how else None
+        )
+    )
     parallel = model if wrap is None else wrap(model)
     scaler = torch.amp.GradScaler("cuda", enabled="amp" in how)
     targets = torch.zeros(batch, 2, dtype=torch.long, device="cuda")

@@ -1,0 +1,113 @@
+"""What the simulation says for each published figure (results.csv), and its errors by category.
+
+    python -m tests.fidelity.results [--write] [WORD ...]
+
+Without words all rows, which takes a quarter of an hour; with words those whose description has one of them.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from statistics import median
+from typing import TYPE_CHECKING
+
+import click
+
+from tests.fidelity.published import HERE, Row, error, rows
+from tests.fidelity.table import PAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+RESULTS = HERE / "results.csv"
+BEGIN, END = "<!-- python -m tests.fidelity.results --write -->\n", "\n<!-- end of results -->\n"
+OLDER = ("ryujaehun",)
+"""Sources with software older than PyTorch 1.8 and cuDNN 8: the model has no constants for it. They are shown apart."""
+
+
+def read() -> dict[tuple[str, str], float]:
+    """What the simulation said when the file was written, by description and machine."""
+    with RESULTS.open(encoding="utf-8") as file:
+        return {(row["what"], row["machine"]): float(row["ours"]) for row in csv.DictReader(file)}
+
+
+def write(found: dict[tuple[str, str], float]) -> None:
+    with RESULTS.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["what", "machine", "ours"])
+        writer.writerows(
+            [row.what, row.machine, f"{found[row.what, row.machine]:.5g}"]
+            for row in rows()
+            if (row.what, row.machine) in found
+        )
+
+
+def kind(row: Row) -> str:
+    """The category under which its error is told."""
+    return "Older software" if row.source in OLDER else row.category
+
+
+def errors(found: dict[tuple[str, str], float], *, held_out: bool) -> dict[str, list[float]]:
+    """How far off each row is, by category."""
+    by = defaultdict(list)
+    for row in rows():
+        if row.held_out == held_out:
+            by[kind(row)].append(error(found[row.what, row.machine], row.real))
+    return by
+
+
+def summary(found: dict[tuple[str, str], float]) -> str:
+    """The errors by category, in Markdown."""
+    known, aside = errors(found, held_out=False), errors(found, held_out=True)
+    lines = [
+        "| Category | Rows | Half within | Worst | Set aside | Half within | Worst |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for category in known:
+        cells = [category, *_told(known[category]), *_told(aside.get(category, []))]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _told(found: list[float]) -> tuple[str, str, str]:
+    if not found:
+        return "0", "", ""
+    return str(len(found)), f"{100 * median(found):.0f} %", f"{100 * max(found):.0f} %"
+
+
+def page_with(table: str) -> str:
+    """The page with another summary."""
+    before, begin, rest = PAGE.read_text("utf-8").partition(BEGIN)
+    return before + begin + table + END + rest.partition(END)[2]
+
+
+def evaluated(chosen: Iterable[Row]) -> dict[tuple[str, str], float]:
+    found = {}
+    for row in chosen:
+        found[row.what, row.machine] = ours = row.ours()
+        click.echo(f"{ours / row.real:5.2f}  {row.machine:18} {row.what}: {row.real:g} {row.unit}, here {ours:.5g}")
+    return found
+
+
+@click.command()
+@click.option("--write", "writing", is_flag=True, help="Into results.csv and docs/fidelity.md.")
+@click.argument("words", nargs=-1)
+def main(writing: bool, words: tuple[str, ...]) -> None:
+    """Ask the simulation for each published figure, and say how far off it is."""
+    chosen = [
+        row
+        for row in rows()
+        if not words or any(word in f"{row.category}, {row.what}, {row.machine}" for word in words)
+    ]
+    found = evaluated(chosen)
+    if writing:
+        found = (read() if words else {}) | found
+        write(found)
+        PAGE.write_text(page_with(summary(found)), "utf-8")
+    elif not words:
+        click.echo(summary(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""The published figures: each with its source, set aside by the rule; and what the page says of them is so."""
+
+from __future__ import annotations
+
+import re
+from statistics import median
+
+import pytest
+
+from fakegpu_lab.recording_views.uncertainty import TYPICAL
+from tests.fidelity import results
+from tests.fidelity.published import Row, rows, set_aside, sources
+from tests.fidelity.table import PAGE
+
+FOUND = results.read()
+
+
+def test_a_third_is_set_aside_by_the_rule_and_every_row_has_a_public_source() -> None:
+    assert len(rows()) >= 300
+    assert len({(row.what, row.machine) for row in rows()}) == len(rows())
+    for row in rows():
+        assert row.held_out == set_aside(row.what, row.machine), row
+        assert sources()[row.source]["url"].startswith("https://"), row
+    assert 0.25 < sum(row.held_out for row in rows()) / len(rows()) < 0.4
+    assert len({row.machine.split(":")[0].split()[0] for row in rows()}) >= 20
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=f"{row.what}, {row.machine}") for row in rows() if row.quick])
+def test_the_recorded_result_is_what_the_simulation_says(row: Row) -> None:
+    assert float(f"{row.ours():.5g}") == FOUND[row.what, row.machine], "python -m tests.fidelity.results --write"
+
+
+SAMPLE = ("training of ResNet50, AMP, NCHW, batch 224", "inference of VGG16, AMP, NHWC, batch 1024")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, id=f"{row.what}, {row.machine}") for row in rows() if row.what in SAMPLE]
+)
+def test_the_recorded_result_of_a_program_is_what_the_simulation_says(row: Row) -> None:
+    assert row.ours() == pytest.approx(FOUND[row.what, row.machine], rel=1e-3)
+
+
+def test_the_page_tells_the_errors() -> None:
+    assert set(FOUND) == {(row.what, row.machine) for row in rows()}
+    assert results.page_with(results.summary(FOUND)) == PAGE.read_text("utf-8")
+
+
+def test_half_of_each_category_is_close() -> None:
+    for category, errors in results.errors(FOUND, held_out=False).items():
+        assert median(errors) <= (0.45 if category == "Older software" else 0.12), category
+
+
+def kind_of_kernel(row: Row) -> str:
+    """Which of `TYPICAL` a row tells of; whole steps tell of what they mostly consist of."""
+    if row.category in ("Training", "Inference"):
+        return "attention" if re.search("BERT|ViT", row.what) else "convolutions"
+    kinds = {
+        "Matrix products": "products",
+        "Memory bandwidth": "kernels",
+        "Transfers": "copies",
+        "Collectives": "collectives",
+    }
+    return kinds.get(row.category, "")
+
+
+@pytest.mark.parametrize("kind", TYPICAL)
+def test_two_thirds_are_as_close_as_summaries_say(kind: str) -> None:
+    errors = [
+        abs(FOUND[row.what, row.machine] / row.real - 1)
+        for row in rows()
+        if kind_of_kernel(row) == kind and row.source not in results.OLDER
+    ]
+    close = sum(error <= TYPICAL[kind] / 100 for error in errors) / len(errors)
+    tighter = sum(error <= (TYPICAL[kind] - 5) / 100 for error in errors) / len(errors)
+    assert tighter < 2 / 3 <= close
+
+
+def test_the_recorded_results_are_renewed(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path / "results.csv")  # type: ignore[operator]
+    results.write(FOUND)
+    assert results.read() == FOUND
