@@ -78,7 +78,7 @@ def test_float32_within_a_kernel_costs_the_device_nothing(machine: Any) -> None:
     kernels, peak, kept = step_of_a_layer(torch.float16)
     assert kernels == wide
     assert [name for name, _ in kernels] == ["aten::convolution", "aten::convolution_backward"]
-    assert peak == wide_peak / 2
+    assert peak == pytest.approx(wide_peak / 2, rel=0.01)  # but for what cuDNN rounds its workspace up
     assert kept == wide_kept / 2
 
 
