@@ -60,9 +60,9 @@ class Trace:
     @interrupts.whole
     def __exit__(self, *exception: object) -> None:
         from fakegpu_lab.driver.memory_report import categories
-        from fakegpu_lab.driver.recorder import recording
+        from fakegpu_lab.driver.recorder import recording, running_modules
 
-        self._recorder.categories = categories.of_models(self.machine, *recording.seen())
+        self._recorder.categories = categories.of_models(self.machine, *running_modules.seen())
         recording.stop(self.machine, self._recorder)
         self._ended = here.host.now
         self._recorder.finish(self._ended)

@@ -11,8 +11,6 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-import weakref
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,8 +22,9 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.copies import sent_before
 from fakegpu_lab.driver.cost import workspace
 from fakegpu_lab.driver.dispatch import dispatcher
-from fakegpu_lab.driver.recorder import host_reads, race_detection
+from fakegpu_lab.driver.recorder import host_reads, race_detection, running_modules
 from fakegpu_lab.driver.recorder.recorded_buffer import RecordedBuffer, report_older
+from fakegpu_lab.driver.recorder.running_modules import forward_modules, modules, remember
 from fakegpu_lab.driver.recorder.user_frames import OPTIMIZERS, USERS, kind_of, kinds, stack_of
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.time.clock import here
@@ -44,59 +43,6 @@ if TYPE_CHECKING:
 _next_sequence_number: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 _current_node: Any = torch._C._current_autograd_node
 _grad_enabled: Any = torch.is_grad_enabled
-
-
-class _Modules(threading.local):
-    """The modules whose forward is running in this thread, outermost first: (module, its path)."""
-
-    def __init__(self) -> None:
-        self.stack: list[tuple[torch.nn.Module, str]] = []
-
-
-_modules = _Modules()
-_forward_modules: dict[int, str] = {}
-_forward_order: deque[int] = deque()
-_REMEMBERED = 100_000
-
-
-def _enter_module(module: torch.nn.Module, args: Any) -> None:
-    stack = _modules.stack
-    if not stack:
-        path = type(module).__name__
-        _roots.add(module)
-    else:
-        parent, above = stack[-1]
-        name = next((name for name, child in parent._modules.items() if child is module), None)
-        path = f"{above}.{name or type(module).__name__}"
-    stack.append((module, path))
-
-
-def _leave_module(module: torch.nn.Module, args: Any, output: Any) -> None:
-    stack = _modules.stack
-    while stack:  # a module that raised is still on it
-        if stack.pop()[0] is module:
-            break
-
-
-_roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
-_optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-
-
-def seen() -> tuple[list[torch.nn.Module], list[torch.optim.Optimizer]]:
-    """The models whose forward ran, and the optimizers that stepped, since somebody began to record."""
-    return list(_roots), list(_optimizers)
-
-
-def _remember_optimizer(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    _optimizers.add(optimizer)
-
-
-def _remember(number: int, path: str) -> None:
-    if number not in _forward_modules:
-        _forward_modules[number] = path
-        _forward_order.append(number)
-        if len(_forward_order) > _REMEMBERED:
-            _forward_modules.pop(_forward_order.popleft(), None)  # threads number their nodes each for itself
 
 
 notes: dict[int, Note] = {}
@@ -119,12 +65,12 @@ def note(host: Host) -> int:
     module = phase = ""
     node = _current_node()
     if node is not None:
-        module = _forward_modules.get(node._sequence_nr(), "")
+        module = forward_modules.get(node._sequence_nr(), "")
         phase = "recompute" if _grad_enabled() else "backward"
-    elif _modules.stack:
-        module = _modules.stack[-1][1]
+    elif modules.stack:
+        module = modules.stack[-1][1]
         if op is not None:
-            _remember(_next_sequence_number() - 1, module)  # its node, if it has one, was made a moment ago
+            remember(_next_sequence_number() - 1, module)  # its node, if it has one, was made a moment ago
     while frame is not None:
         code = frame.f_code
         kind = kinds.get(code.co_filename)
@@ -234,7 +180,7 @@ def _find_note(host: Host, func: Any, args: tuple[Any, ...]) -> None:
             elif argument.__class__ is list:
                 break
         else:
-            stack = _modules.stack
+            stack = modules.stack
             if i == len(shapes) and _current_node() is None and module == (stack[-1][1] if stack else ""):
                 host.note = place
 
@@ -296,19 +242,15 @@ def _refresh() -> None:
     if not (_recorders or _interceptor):
         while _hooks:
             _hooks.pop().remove()
-        _modules.stack.clear()
-        _roots.clear()
-        _optimizers.clear()
-        _forward_modules.clear()
-        _forward_order.clear()
+        running_modules.forget()
         _places.clear()
         _sites.clear()
         host_reads.forget()
         notes = {}
     elif not _hooks:
-        _hooks.append(register_optimizer_step_pre_hook(_remember_optimizer))
-        _hooks.append(torch_modules.register_module_forward_pre_hook(_enter_module))
-        _hooks.append(torch_modules.register_module_forward_hook(_leave_module, always_call=True))
+        _hooks.append(register_optimizer_step_pre_hook(running_modules.remember_optimizer))
+        _hooks.append(torch_modules.register_module_forward_pre_hook(running_modules.enter))
+        _hooks.append(torch_modules.register_module_forward_hook(running_modules.leave, always_call=True))
 
 
 def hooks_of_others() -> bool:
