@@ -80,7 +80,10 @@ def test_commands_in_the_documents_exist(document: str) -> None:
     assert isinstance(cli, click.Group)
     for name, rest in re.findall(r"(?:`|^)fakegpu-lab ([a-z]+)(?![\w:])([^`\n]*)", text, re.MULTILINE):
         assert name in cli.commands
-        options = {option for param in cli.commands[name].params for option in param.opts}
+        command: click.Command = cli.commands[name]
+        if isinstance(command, click.Group):
+            command = command.commands[rest.split()[0]] if rest.split() else command
+        options = {option for param in command.params for option in param.opts}
         before_script = rest.split(".py")[0].split(" torchrun ")[0]
         assert set(re.findall(r"(?<!\S)--?[a-z]+", before_script)) <= options | {"--help"}
 

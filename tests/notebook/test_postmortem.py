@@ -299,7 +299,8 @@ def test_the_colours_of_the_bar_have_a_key_and_the_line_at_its_end_a_name() -> N
     assert re.search(r"</span>end of the \d+\.\d\d MiB available</li>", key)
 
 
-def test_a_card_of_which_only_a_part_was_taken_is_not_to_become_a_smaller_one() -> None:
+def test_a_card_of_which_only_a_part_was_taken_is_not_to_become_a_smaller_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fakegpu_lab.notebook.out_of_memory.remedies.shell", lambda: None)
     lab.enable("a100", memory="2GiB", compute="meta")
     found = autopsy(lambda: torch.empty(50 * 2**30, dtype=torch.uint8, device="cuda"))
     (own,) = found.remedies

@@ -292,7 +292,7 @@ def test_the_figure_has_lanes_by_rank_and_collectives_across(shapes_alone: None)
     ranks = [0 if "rank 0" in lane or "cuda:0" in lane else 1 for lane in lanes]
     assert ranks == sorted(ranks)
     assert lanes[0] == "host rank 0"
-    across = next(drawn for drawn in figure.data if drawn.hoverinfo == "skip")
+    across = next(drawn for drawn in figure.data if drawn.type == "bar" and drawn.hoverinfo == "skip")
     unit = {"s": 1e9, "ms": 1e6, "µs": 1e3}[figure.layout.xaxis.title.text.split()[0]]
     bands = [
         (round(base * unit), round((base + length) * unit)) for base, length in zip(across.base, across.x, strict=True)
@@ -307,7 +307,7 @@ def test_the_figure_has_lanes_by_rank_and_collectives_across(shapes_alone: None)
         if drawn.type == "bar" and drawn.text
         for text in drawn.text
     )
-    assert not any(drawn.hoverinfo == "skip" for drawn in trace.figure(device=0).data)
+    assert not any(drawn.type == "bar" and drawn.hoverinfo == "skip" for drawn in trace.figure(device=0).data)
 
 
 def test_the_file_for_perfetto_tells_of_ranks(shapes_alone: None, tmp_path: Any) -> None:

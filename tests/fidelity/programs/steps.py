@@ -22,13 +22,19 @@ if TYPE_CHECKING:
 @contextmanager
 def card(machine: str, *, tf32: bool = False) -> Iterator[None]:
     """The machine, with TF32 for float32 where the figure's program allowed it."""
-    matmul, conv = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     with enabled(machine, compute="meta"):
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+        _allow_tf32(tf32, tf32)
         try:
             yield
         finally:
-            torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, conv
+            _allow_tf32(*before)
+
+
+def _allow_tf32(matmul: bool, convolutions: bool) -> None:
+    # Once torch.testing is imported, it refuses assignments to cuDNN's flags outside of this context.
+    with torch.backends.__allow_nonbracketed_mutation():  # type: ignore[attr-defined]
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, convolutions
 
 
 def milliseconds(step: Callable[[], object], warm: int = 1) -> float:
