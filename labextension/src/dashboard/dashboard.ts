@@ -260,7 +260,7 @@ export class Dashboard extends Widget {
       model &&
       zoom.kernel === this._link?.kernel?.id &&
       zoom.epoch === model.epoch &&
-      zoom.range[0] < model.nowNs
+      zoom.range[0] < model.doneNs
     ) {
       this._view.range = zoom.range;
     }
