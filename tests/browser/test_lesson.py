@@ -76,7 +76,8 @@ def test_a_student_solves_the_first_exercise(opened: Callable[[str, list[str]], 
     picture(page, "lesson-wrong")
     assert "Hint 1" in run(page, 3)
 
-    write(page, 1, '%%exercise find-the-gpu\ndevice = "cuda"\ncount = torch.cuda.device_count()')
+    device = 'device = "cuda" if torch.cuda.is_available() else "cpu"'
+    write(page, 1, f"%%exercise find-the-gpu\n{device}\ncount = torch.cuda.device_count()")
     right = run(page, 2)
     assert "solved" in right
     assert "1 of 1 point" in right
