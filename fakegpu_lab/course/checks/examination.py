@@ -247,7 +247,7 @@ def constant(node: ast.expr) -> tuple[bool, Any]:
     names = {"torch": torch, "__builtins__": {"list": list, "range": range, "tuple": tuple, "float": float, "int": int}}
     try:
         return True, eval(compile(ast.Expression(node), "<check>", "eval"), names)
-    except Exception:
+    except Exception:  # what cannot be computed from the text alone is no constant, whatever is wrong with it
         return False, None
 
 
