@@ -36,7 +36,7 @@ if ! { [ "$made" -nt pyproject.toml ] && [ "$made" -nt constraints.txt ]; }; the
   "$python" -m venv "$environment"
   pip install -qq --upgrade pip
   case $what in
-    newest) pip install -qq --upgrade --upgrade-strategy eager torch --editable ".[test]" ;;
+    newest) pip install -qq --upgrade --upgrade-strategy eager torch --editable ".[test,browser]" ;;
     *)
       if [ "$what" = lowest ]; then lowest_bounds; else cat constraints.txt; fi >"$environment/constraints.txt"
       # PyTorch's CPU build, from wherever pip finds it; else whatever build there is of that version.
@@ -45,7 +45,7 @@ if ! { [ "$made" -nt pyproject.toml ] && [ "$made" -nt constraints.txt ]; }; the
       pip install -qq "$torch+cpu" 2>/dev/null ||
         pip install -qq --extra-index-url https://download.pytorch.org/whl/cpu "$torch+cpu" 2>/dev/null ||
         pip install -qq "$torch"
-      pip install -qq --constraint "$environment/constraints.txt" "$torch" --editable ".[test]"
+      pip install -qq --constraint "$environment/constraints.txt" "$torch" --editable ".[test,browser]"
       ;;
   esac
   touch "$made"

@@ -156,7 +156,7 @@ export class Link implements IDisposable {
   }
 
   private async _dial(kernel: Kernel.IKernelConnection, attempt: number): Promise<void> {
-    const apart = kernel.supportsSubshells;
+    const apart = subshells(kernel);
     const control = kernel.createComm(CONTROL);
     const telemetry = kernel.createComm(TELEMETRY);
     this._control = control;
@@ -288,6 +288,11 @@ export class Link implements IDisposable {
   private _ran = '';
   private _disposed = false;
   private _changed = new Signal<this, void>(this);
+}
+
+/** Whether comms of this kernel have subshells; JupyterLab before 4.4 has none, and no such property. */
+function subshells(kernel: Kernel.IKernelConnection): boolean {
+  return (kernel as { supportsSubshells?: boolean }).supportsSubshells ?? false;
 }
 
 /** When a comm's subshell is there; JupyterLab has it, its interface does not name it. */
