@@ -177,6 +177,14 @@ def smi(args: tuple[str, ...]) -> int:
 @click.option("--total-seconds", default=180.0, show_default=True, type=click.FloatRange(0.1), help="For a notebook")
 @click.option("--memory", default="2GiB", show_default=True, metavar="SIZE", help="For all of a notebook's processes")
 @click.option("--processes", default=64, show_default=True, type=click.IntRange(1), help="That a notebook may start")
+@click.option("--format", type=click.Choice(["canvas", "moodle"]), help="Also write what this platform imports")
+@click.option("--roster", metavar="FILE", help="The platform's own export: its students, for --format")
+@click.option("--due", metavar="TIME", help="From when on a submission is late: '2026-11-20 23:59'")
+@click.option("--late-days", default=0, show_default=True, type=click.IntRange(0), help="Days late that cost nothing")
+@click.option(
+    "--late-penalty", default=0.0, metavar="PERCENT", type=click.FloatRange(0, 100), help="For each day after these"
+)
+@click.option("--regrade", metavar="EXERCISE", help="Only this exercise again; the others keep their points")
 @click.argument("submitted")
 def grade(submitted: str, **asked: object) -> int:
     """Grade the notebooks in SUBMITTED: nbgrader's folders, loose notebooks, or a learning platform's zip."""

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from fakegpu_lab.course.grade import graded_lesson, submissions, whole_class
 from fakegpu_lab.course.grade.journal import Journal
-from fakegpu_lab.course.grade.outputs import gradebook, pages, tables
+from fakegpu_lab.course.grade.outputs import gradebook, lateness, pages, platforms, tables
 from fakegpu_lab.course.grade.sandbox.limits import LEAST_MEMORY, Limits
 from fakegpu_lab.formatting.units import several, size
 from fakegpu_lab.hardware.catalogue.sizes import parse_size
@@ -21,6 +21,7 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 if TYPE_CHECKING:
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.outcome import Outcome
+    from fakegpu_lab.course.grade.outputs.lateness import Deadline
 
 
 class Request(NamedTuple):
@@ -40,6 +41,12 @@ class Request(NamedTuple):
     total_seconds: float
     memory: str
     processes: int
+    format: str | None
+    roster: str | None
+    due: str | None
+    late_days: int
+    late_penalty: float
+    regrade: str | None
 
 
 def grade(request: Request) -> int:
@@ -56,6 +63,14 @@ def grade(request: Request) -> int:
     graded = graded_lesson.load(folder)
     if not graded.checks:
         raise FakeGpuError(f"The lesson {graded.name} has nothing that gives points.")
+    late = lateness.deadline(request.due, request.late_days, request.late_penalty)
+    if (request.format is None) != (request.roster is None):
+        raise FakeGpuError(
+            "--format and --roster need each other: the roster is the file of students that the platform exported."
+        )
+    if request.roster:
+        platforms.Roster(Path(request.roster))
+    only = _check_of(graded, request.regrade) if request.regrade else None
     memory = parse_size(request.memory)
     if memory < LEAST_MEMORY:
         raise FakeGpuError(f"--memory {request.memory}: a notebook needs {size(LEAST_MEMORY)} to import torch.")
@@ -68,10 +83,23 @@ def grade(request: Request) -> int:
     if not out.absolute().parent.is_dir():
         raise FakeGpuError(f"The grades cannot be written to {out}: there is no such folder.")
     found = submissions.collect(submitted, graded.name, graded.notebook, request.student)
-    journal = Journal(out.with_name(out.name + ".journal"), graded, limits, resume=request.resume)
+    kept = out.with_name(out.name + ".journal")
+    if only and not kept.exists():
+        raise FakeGpuError(f"--regrade {request.regrade}: nothing has been graded here before; {kept} is not there.")
+    journal = Journal(kept, graded, limits, resume=request.resume, earlier=only is not None)
     summary = Path(request.summary) if request.summary else out.with_suffix(".html")
     sources = [root / "source" for root in roots]
-    hide = [folder, *sources, submitted, out, journal.path, summary, request.feedback, request.gradebook]
+    hide = [
+        folder,
+        *sources,
+        submitted,
+        out,
+        journal.path,
+        summary,
+        request.feedback,
+        request.gradebook,
+        request.roster,
+    ]
     hide += _histories(folder)
     console = _console()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -92,14 +120,29 @@ def grade(request: Request) -> int:
                 journal,
                 jobs=request.jobs,
                 scheduler=request.dask,
+                only=only,
                 done=done,
             )
     except KeyboardInterrupt:
         console.print(f"Interrupted. The same command with --resume goes on from {journal.path}.")
         return 130
-    _write_files(request, graded, outcomes, out, summary)
+    _write_files(request, graded, outcomes, out, summary, late)
     _print_summary(console, graded, outcomes, out, summary)
+    if request.format and request.roster:
+        written = out.with_name(f"{out.stem}.{request.format}.csv")
+        _print_platform(
+            console, platforms.write(request.format, Path(request.roster), written, graded, outcomes, late), request
+        )
     return 0
+
+
+def _check_of(graded: GradedLesson, name: str) -> str:
+    """The graded cell that `--regrade NAME` means: its own id, or that of the exercise."""
+    for found in (name, f"{name}-check"):
+        if found in [cell.grade_id for cell in graded.checks]:
+            return found
+    exercises = ", ".join(cell.grade_id.removesuffix("-check") for cell in graded.checks)
+    raise FakeGpuError(f"--regrade {name}: {graded.name} has no such exercise. It has {exercises}.")
 
 
 def _histories(folder: Path) -> list[Path]:
@@ -123,8 +166,10 @@ def _shipped() -> list[Path]:
         return []
 
 
-def _write_files(request: Request, graded: GradedLesson, outcomes: list[Outcome], out: Path, summary: Path) -> None:
-    tables.write(out, graded, outcomes)
+def _write_files(
+    request: Request, graded: GradedLesson, outcomes: list[Outcome], out: Path, summary: Path, late: Deadline
+) -> None:
+    tables.write(out, graded, outcomes, late)
     links = [""] * len(outcomes)
     if request.feedback:
         links = [pages.link(path, summary) for path in pages.write(Path(request.feedback), outcomes)]
@@ -132,7 +177,7 @@ def _write_files(request: Request, graded: GradedLesson, outcomes: list[Outcome]
     beside.write_text(pages.summary(graded, outcomes, links), encoding="utf-8")
     os.replace(beside, summary)  # noqa: PTH105
     if request.gradebook:
-        gradebook.write(Path(request.gradebook), graded, outcomes)
+        gradebook.write(Path(request.gradebook), graded, outcomes, late)
 
 
 def _print_summary(console: Console, graded: GradedLesson, outcomes: list[Outcome], out: Path, summary: Path) -> None:
@@ -156,3 +201,13 @@ def _print_summary(console: Console, graded: GradedLesson, outcomes: list[Outcom
     if flagged:
         console.print(f"To be looked at: {flagged}.")
     console.print(f"Grades in {out}, the whole story in {summary}.")
+
+
+def _print_platform(console: Console, written: platforms.Written, request: Request) -> None:
+    console.print(f"{several(written.students, 'grade')} for {str(request.format).capitalize()} in {written.path}.")
+    if written.scale != 1:
+        console.print(f"Points are multiplied by {written.scale:g}: the platform has another maximum.")
+    if written.unknown:
+        console.print(f"Not found exactly once in {request.roster}: {', '.join(written.unknown)}.")
+    if written.pending:
+        console.print(f"Left out until a person has read their answers: {', '.join(written.pending)}.")

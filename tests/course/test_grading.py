@@ -253,7 +253,7 @@ def test_too_little_memory_is_refused_before_anything_runs(tmp_path: Path) -> No
     source = made.source()
     (tmp_path / "source" / "two").mkdir(parents=True)
     nbformat.write(source, tmp_path / "source" / "two" / "two.ipynb")
-    (tmp_path / "submitted").mkdir()
+    (tmp_path / "submitted" / "ada").mkdir(parents=True)
     with pytest.raises(FakeGpuError, match="--memory 100MiB: a notebook needs 256 MiB to import torch"):
         grade(tmp_path, "submitted", "--memory", "100MiB")
 
@@ -394,3 +394,52 @@ def test_what_students_wrote_is_shown_as_it_is(tmp_path: Path, capsys: pytest.Ca
         patch.setenv("COLUMNS", "200")
         grading._print_summary(grading._console(), lesson, [outcome], Path("grades.csv"), Path("grades.html"))
     assert told in capsys.readouterr().out
+
+
+def test_one_exercise_is_graded_again_and_the_others_keep_their_points(tmp_path: Path) -> None:
+    """After a check was corrected: the class's other points do not change, nor does anybody run twice for them."""
+    source = made.source()
+    folder = tmp_path / "source" / "two"
+    folder.mkdir(parents=True)
+    nbformat.write(source, folder / "two.ipynb")
+    starter = released(source)
+    for student in ("ada", "ben"):
+        (tmp_path / "submitted" / student / "two").mkdir(parents=True)
+        raw = made.raw(
+            made.submission(starter, move=ONLY_WHAT_IS_SHOWN) if student == "ben" else made.submission(starter)
+        )
+        (tmp_path / "submitted" / student / "two" / "two.ipynb").write_bytes(raw)
+    (tmp_path / "submitted" / "ben" / "two" / "timestamp.txt").write_text("2026-11-02 10:00:00 UTC")
+    grade(tmp_path, "submitted", "--jobs", "2")
+    before = rows(tmp_path)
+    assert (before["ada"]["move-check"], before["ben"]["move-check"]) == ("3.0", "2.0")
+    source.cells[3].source = "0.0"  # would take the points of `place` from everybody
+    hidden = "expect.equal(move(torch.ones(5)).sum().item(), 5.0)"
+    assert hidden in source.cells[5].source
+    source.cells[5].source = source.cells[5].source.replace(
+        hidden, "expect.equal(move(torch.ones(4)).sum().item(), 4.0)"
+    )
+    nbformat.write(source, folder / "two.ipynb")
+    (tmp_path / "canvas.csv").write_text("Student,ID,SIS Login ID,Section\nAda,1,ada,\nBen,2,ben,\n", encoding="utf-8")
+    late = ["--due", "2026-11-01 23:59 UTC", "--late-penalty", "50"]
+    grade(tmp_path, "submitted", "--regrade", "move", "--format", "canvas", "--roster", "canvas.csv", *late)
+    after = rows(tmp_path)
+    with (tmp_path / "grades.canvas.csv").open(newline="", encoding="utf-8") as file:
+        assert [row[-1] for row in csv.reader(file)] == ["two", "7", "6", "3"]
+    shown = ("place-check", "move-check", "raw_score", "late_submission_penalty", "score", "days_late")
+    assert {name: [row[column] for column in shown] for name, row in after.items()} == {
+        "ada": ["3.0", "3.0", "6.0", "0.0", "6.0", ""],
+        "ben": ["3.0", "3.0", "6.0", "3.0", "3.0", "1"],
+    }
+
+
+def test_regrading_what_is_not_there_has_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "source" / "two").mkdir(parents=True)
+    nbformat.write(made.source(), tmp_path / "source" / "two" / "two.ipynb")
+    (tmp_path / "submitted" / "ada").mkdir(parents=True)
+    with pytest.raises(FakeGpuError, match=r"two has no such exercise\. It has place, move, why"):
+        grade(tmp_path, "submitted", "--regrade", "moves")
+    with pytest.raises(FakeGpuError, match="nothing has been graded here before"):
+        grade(tmp_path, "submitted", "--regrade", "move")
+    with pytest.raises(FakeGpuError, match="--format and --roster need each other"):
+        grade(tmp_path, "submitted", "--format", "canvas")

@@ -27,36 +27,33 @@ class Journal:
         The file. Without `resume`, an existing one is renamed.
     resume
         Whether to use the outcomes in it.
+    earlier
+        Whether to keep the outcomes of the run before, of whatever edition and limits, for `before`.
     """
 
-    def __init__(self, path: Path, lesson: GradedLesson, limits: Limits, *, resume: bool) -> None:
+    def __init__(
+        self, path: Path, lesson: GradedLesson, limits: Limits, *, resume: bool, earlier: bool = False
+    ) -> None:
         self.path = path
         self._key = f"{lesson.digest} {limits.model_dump_json()}"
         self._known: dict[tuple[str, str], Outcome] = {}
-        if path.exists():
-            if resume:
-                self._read()
-            else:
-                os.replace(path, path.with_suffix(path.suffix + ".old"))  # noqa: PTH105 - replaces an older one
-
-    def _read(self) -> None:
-        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
-            outcome = self._outcome(line)
-            if outcome is not None:
-                self._known[outcome.student, outcome.digest] = outcome
-
-    def _outcome(self, line: str) -> Outcome | None:
-        """A line's outcome; None if it belongs to another lesson, or was cut off in the middle."""
-        try:
-            entry = json.loads(line)
-            return Outcome.model_validate(entry["outcome"]) if entry["key"] == self._key else None
-        except (ValueError, KeyError, TypeError, ValidationError):
-            return None
+        self._before: dict[tuple[str, str], Outcome] = {}
+        old = path.with_suffix(path.suffix + ".old")
+        if path.exists() and not resume:
+            os.replace(path, old)  # noqa: PTH105 - replaces an older one
+        if resume:
+            self._known = _outcomes(path, self._key)
+        if earlier:
+            self._before = _outcomes(old)
 
     def known(self, submission: Submission) -> Outcome | None:
         """The outcome of exactly this submission, unless the grader itself failed."""
         found = self._known.get((submission.student, submission.digest))
         return None if found is None or found.status == "error" else found
+
+    def before(self, submission: Submission) -> Outcome | None:
+        """The outcome of exactly this submission in the run before."""
+        return self._before.get((submission.student, submission.digest))
 
     def add(self, outcome: Outcome) -> None:
         """Write an outcome; it is on the disk when this returns."""
@@ -73,3 +70,18 @@ class Journal:
         with self.path.open("rb") as file:
             file.seek(-1, os.SEEK_END)
             return file.read(1) != b"\n"
+
+
+def _outcomes(path: Path, key: str | None = None) -> dict[tuple[str, str], Outcome]:
+    """The outcomes in a journal, the last of each submission; with `key`, only those of one edition and its limits."""
+    found: dict[tuple[str, str], Outcome] = {}
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            outcome = Outcome.model_validate(entry["outcome"])
+            if key in (None, entry["key"]):
+                found[outcome.student, outcome.digest] = outcome
+        except (ValueError, KeyError, TypeError, ValidationError):  # noqa: PERF203 - a line may be cut off
+            continue
+    return found

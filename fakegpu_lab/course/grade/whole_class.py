@@ -32,6 +32,7 @@ def run(
     *,
     jobs: int = 1,
     scheduler: str | None = None,
+    only: str | None = None,
     done: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:
     """Grade all submissions; the outcomes are in their order.
@@ -44,39 +45,53 @@ def run(
         How many submissions are graded at once.
     scheduler
         The address of a Dask scheduler whose workers are to grade. They need the same version of fakegpu_lab.
+    only
+        The check to grade again; every other check keeps what it earned in the run before. Submissions that the run
+        before did not have are graded whole.
     done
         Called with each outcome, in the order in which they arrive.
     """
     outcomes: dict[int, Outcome] = {}
+    before: dict[int, Outcome] = {}
     todo: list[int] = []
     for i, submission in enumerate(submissions):
         known = journal.known(submission)
         if known is None:
             todo.append(i)
+            old = journal.before(submission) if only else None
+            if old and [check.grade_id for check in old.checks] == [cell.grade_id for cell in lesson.checks]:
+                before[i] = old
         else:
             outcomes[i] = known
             done(known)
     grade_all = _on_dask if scheduler else _in_threads
-    for i, outcome in grade_all([submissions[i] for i in todo], lesson, limits, hide, scheduler or jobs):
-        outcomes[todo[i]] = outcome
+    jobs_todo = [(submissions[i], only if i in before else None) for i in todo]
+    for n, graded in grade_all(jobs_todo, lesson, limits, hide, scheduler or jobs):
+        i = todo[n]
+        outcome = before[i].with_check(only, graded) if only and i in before else graded
+        outcomes[i] = outcome
         journal.add(outcome)
         done(outcome)
     return [outcomes[i] for i in range(len(submissions))]
 
 
+_Job = tuple["Submission", "str | None"]
+"""What is graded, and the check to which; None for all of it."""
+
+
 def _in_threads(
-    submissions: list[Submission], lesson: GradedLesson, limits: Limits, hide: list[str], jobs: Any
+    todo: list[_Job], lesson: GradedLesson, limits: Limits, hide: list[str], jobs: Any
 ) -> Iterator[tuple[int, Outcome]]:
     """Grade in threads; the submissions' own processes do the work."""
-    waiting = list(enumerate(submissions))
+    waiting = list(enumerate(todo))
     waiting.reverse()
     running: dict[Future[Outcome], int] = {}
     pool = ThreadPoolExecutor(jobs)
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                i, submission = waiting.pop()
-                running[pool.submit(_grade, submission, lesson, limits, hide)] = i
+                i, (submission, until) = waiting.pop()
+                running[pool.submit(_grade, submission, lesson, limits, hide, until)] = i
             finished, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in finished:
                 yield running.pop(future), future.result()
@@ -87,10 +102,10 @@ def _in_threads(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _grade(submission: Submission, lesson: GradedLesson, limits: Limits, hide: list[str]) -> Outcome:
+def _grade(submission: Submission, lesson: GradedLesson, limits: Limits, hide: list[str], until: str | None) -> Outcome:
     """Grade one submission; an error in the grader is an outcome, too, and does not affect other submissions."""
     try:
-        return grade(submission, lesson, limits, hide)
+        return grade(submission, lesson, limits, hide, until)
     except Exception as error:
         return _failed(submission, lesson, f"the grader failed: {type(error).__name__}: {error}")
 
@@ -102,7 +117,7 @@ def _failed(submission: Submission, lesson: GradedLesson, reason: str) -> Outcom
 
 
 def _on_dask(
-    submissions: list[Submission], lesson: GradedLesson, limits: Limits, hide: list[str], scheduler: Any
+    todo: list[_Job], lesson: GradedLesson, limits: Limits, hide: list[str], scheduler: Any
 ) -> Iterator[tuple[int, Outcome]]:
     try:
         from distributed import Client, as_completed
@@ -115,8 +130,8 @@ def _on_dask(
     with client:
         shared = client.scatter(lesson, broadcast=True)
         futures = {
-            client.submit(_grade, one, shared, limits, hide, pure=False, retries=DASK_TRIES): i
-            for i, one in enumerate(submissions)
+            client.submit(_grade, one, shared, limits, hide, until, pure=False, retries=DASK_TRIES): i
+            for i, (one, until) in enumerate(todo)
         }
         try:
             for future in as_completed(list(futures), loop=client.loop):
@@ -124,7 +139,7 @@ def _on_dask(
                 try:
                     yield i, future.result()
                 except Exception as error:
-                    yield i, _failed(submissions[i], lesson, f"Dask lost it: {type(error).__name__}: {error}")
+                    yield i, _failed(todo[i][0], lesson, f"Dask lost it: {type(error).__name__}: {error}")
         finally:
             with contextlib.suppress(Exception):
                 client.cancel(list(futures))

@@ -6,8 +6,10 @@ import contextlib
 import os
 import sysconfig
 import warnings
+from datetime import timezone
 from typing import TYPE_CHECKING
 
+from fakegpu_lab.course.grade.outputs.lateness import NEVER
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -16,9 +18,10 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.outcome import Outcome
+    from fakegpu_lab.course.grade.outputs.lateness import Deadline
 
 
-def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome]) -> None:
+def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline = NEVER) -> None:
     """Write students, submissions and points to a ``gradebook.db``, as ``nbgrader autograde`` does (SaveAutoGrades).
 
     Grades given by a person stay. Times of submissions are set if they are known.
@@ -34,7 +37,8 @@ def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome]) -> None:
     except ImportError:
         raise FakeGpuError("nbgrader is not installed here: pip install 'fakegpu-lab[course]'") from None
     with _nbgrader_at_ease(), Gradebook(f"sqlite:///{path.resolve().as_posix()}") as book:
-        book.update_or_create_assignment(lesson.name)
+        due = {"duedate": deadline.due.astimezone(timezone.utc).replace(tzinfo=None)} if deadline.due else {}
+        book.update_or_create_assignment(lesson.name, **due)
         try:
             known = {cell.name for cell in book.find_notebook(lesson.notebook, lesson.name).grade_cells}
         except MissingEntry:
@@ -54,7 +58,9 @@ def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome]) -> None:
                 when = {"timestamp": parse_utc(outcome.timestamp)} if outcome.timestamp else {}
             except (ValueError, OverflowError):
                 when = {}
-            book.update_or_create_submission(lesson.name, outcome.student, **when)
+            submission = book.update_or_create_submission(lesson.name, outcome.student, **when)
+            for notebook in submission.notebooks if deadline.due else ():
+                notebook.late_submission_penalty = deadline.lateness(outcome.timestamp, outcome.score).penalty
             for check in outcome.checks:
                 grade = book.find_grade(check.grade_id, lesson.notebook, lesson.name, outcome.student)
                 grade.auto_score = check.points

@@ -7,11 +7,14 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from fakegpu_lab.course.grade.outputs.lateness import NEVER
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson, LessonCell
     from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
+    from fakegpu_lab.course.grade.outputs.lateness import Deadline
 
 NBGRADER = (
     "assignment",
@@ -27,7 +30,7 @@ NBGRADER = (
     "max_score",
 )
 """The columns that nbgrader/plugins/export.py writes."""
-OURS = ("status", "reason", "needs_manual_grade", "flags", "notes")
+OURS = ("status", "reason", "needs_manual_grade", "flags", "notes", "days_late")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -37,7 +40,7 @@ def cell(text: object) -> str:
     return f"'{content}" if content.startswith(_FORMULA) else content
 
 
-def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome]) -> None:
+def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline = NEVER) -> None:
     """Write a row for every submission. The file is replaced whole, or not at all."""
     parts = [check.grade_id for check in lesson.checks]
     beside = path.with_name(path.name + ".part")
@@ -46,13 +49,15 @@ def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome]) -> None:
         table.writerow([*NBGRADER, *OURS, *parts])
         for outcome in outcomes:
             points = [check.points for check in outcome.checks]
+            late = deadline.lateness(outcome.timestamp, outcome.score)
             common = {
                 "assignment": lesson.name,
                 "timestamp": outcome.timestamp,
                 "student_id": outcome.student,
                 "raw_score": outcome.score,
-                "late_submission_penalty": 0.0,
-                "score": outcome.score,
+                "duedate": deadline.due.isoformat(" ") if deadline.due else "",
+                "late_submission_penalty": late.penalty,
+                "score": round(outcome.score - late.penalty, 6),
                 "max_score": outcome.max_score,
             }
             ours = [
@@ -61,6 +66,7 @@ def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome]) -> None:
                 " ".join(outcome.manual),
                 "; ".join(outcome.flags),
                 "; ".join(outcome.notes),
+                "" if late.days is None else late.days,
             ]
             row = [*(common.get(name, "") for name in NBGRADER), *ours, *("" if p is None else p for p in points)]
             table.writerow([value if isinstance(value, float) else cell(value) for value in row])

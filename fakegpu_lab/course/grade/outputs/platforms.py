@@ -1,0 +1,240 @@
+"""Writes grades as Canvas and Moodle import them, into the rows that the platform itself exported.
+
+Canvas (app/models/gradebook_importer.rb) finds students by ID, SIS Login ID or SIS User ID, assignments by the name of
+their column, and takes the points possible from a row of their own. Of Moodle's two ways, the offline grading worksheet
+(mod/assign/feedback/offline/importgradeslib.php) must have the columns Identifier, Grade and Last modified (grade); the
+import of the gradebook (grade/import/csv) takes any columns, and asks which is which.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from fakegpu_lab.course.grade.outputs.tables import cell
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fakegpu_lab.course.grade.graded_lesson import GradedLesson
+    from fakegpu_lab.course.grade.outcome import Outcome
+    from fakegpu_lab.course.grade.outputs.lateness import Deadline
+
+CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
+"""The columns that identify a student in Canvas; Root Account, where an institution has several, is kept."""
+
+WORKSHEET = ("Identifier", "Grade", "Last modified (grade)")
+"""The columns without which Moodle refuses a grading worksheet."""
+
+MOODLE_IDENTITIES = ("Username", "ID number", "Email address", "Identifier")
+_FULL_NAME = ("First name", "Last name")
+_GRADE = "Grade"
+
+
+class Written(NamedTuple):
+    """What was written, and who is missing.
+
+    Attributes
+    ----------
+    students
+        How many grades are in it.
+    unknown
+        Students of the submissions that the roster does not have, or has more than once.
+    pending
+        Students without a grade in it, because a person must still read an answer.
+    scale
+        What points were multiplied by: the platform's maximum over the lesson's.
+    """
+
+    path: Path
+    students: int
+    unknown: list[str]
+    pending: list[str]
+    scale: float
+
+
+class Roster:
+    """A platform's CSV of students, read as it was downloaded.
+
+    Raises
+    ------
+    FakeGpuError
+        There is no such file, or it is no table.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except FileNotFoundError:
+            raise FakeGpuError(f"--roster {path}: there is no such file.") from None
+        except UnicodeDecodeError:
+            raise FakeGpuError(f"--roster {path}: this is not UTF-8 text. Export it as CSV, not as Excel.") from None
+        first = text.partition("\n")[0]
+        delimiter = max(",;\t", key=first.count)
+        table = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if any(map(str.strip, row))]
+        if len(table) < 2:
+            raise FakeGpuError(f"--roster {path}: it has no students.")
+        self.path = path
+        self.columns = [name.strip() for name in table[0]]
+        self.rows = [dict(zip(self.columns, row + [""] * len(self.columns), strict=False)) for row in table[1:]]
+
+    def find(self, student: str, columns: tuple[str, ...]) -> list[dict[str, str]]:
+        """The rows of a student: those with exactly this name in one of the columns, else those whose number it has.
+
+        The names of folders and files that platforms make contain it: ``Ada Lovelace_4711`` (Moodle),
+        ``lovelaceada_4711_90210`` (Canvas; the second is the submission's).
+        """
+        whole = _plain(student)
+        found = [row for row in self.rows if whole and any(_plain(row.get(name, "")) == whole for name in columns)]
+        if found:
+            return found
+        for number in re.findall(r"\d+", student):
+            found = [row for row in self.rows if any(_number(row.get(name, "")) == number for name in columns)]
+            if found:
+                return found
+        return []
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _number(text: str) -> str:
+    """The number of ``4711`` or ``Participant 4711``; else nothing that a name could have."""
+    match = re.fullmatch(r"(?:[^\d]*\s)?(\d+)", text.strip())
+    return match[1] if match else "-"
+
+
+def write(
+    platform: str, roster: Path, path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline
+) -> Written:
+    """Write the file that `platform` (``canvas`` or ``moodle``) imports. It is replaced whole, or not at all.
+
+    Parameters
+    ----------
+    roster
+        The platform's own export: Canvas's gradebook, Moodle's grading worksheet, or a CSV of Moodle's participants.
+
+    Raises
+    ------
+    FakeGpuError
+        The roster has not the columns that the platform needs.
+    """
+    students = Roster(roster)
+    return (_canvas if platform == "canvas" else _moodle)(students, path, lesson, outcomes, deadline)
+
+
+def _canvas(roster: Roster, path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline) -> Written:
+    if not {"Student", "ID"} <= set(roster.columns):
+        raise FakeGpuError(
+            f"--roster {roster.path}: it has the columns {', '.join(roster.columns[:6])}; Canvas's has "
+            f"{', '.join(CANVAS)}. In Canvas, it is Grades > Export > Export Entire Gradebook."
+        )
+    possible = [row for row in roster.rows if row["Student"].strip() == "Points Possible"]
+    roster.rows = [row for row in roster.rows if row not in possible and row["ID"].strip()]
+    column = _own_column(roster, lesson) or lesson.name
+    most = _as_number(possible[0].get(column, "")) if possible else None
+    kept = [name for name in roster.columns if name in (*CANVAS, "Root Account")]
+    matched, written = _match(roster, path, lesson, outcomes, deadline, CANVAS[:4], most)
+    points = lesson.max_score if most is None else most
+    rows = [[cell(row[name]) for name in kept] + [score] for row, _, score in matched]
+    head = ["    Points Possible"] + [""] * (len(kept) - 1) + [f"{points:g}"]
+    _write(path, [[*kept, column], head, *rows])
+    return written
+
+
+def _moodle(roster: Roster, path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline) -> Written:
+    worksheet = "Identifier" in roster.columns and _GRADE in roster.columns
+    if worksheet and WORKSHEET[2] not in roster.columns:
+        raise FakeGpuError(
+            f"--roster {roster.path}: Moodle takes no grading worksheet without the column “{WORKSHEET[2]}”. "
+            "Download it again from the assignment, and do not remove columns."
+        )
+    known = tuple(name for name in MOODLE_IDENTITIES if name in roster.columns)
+    if not known:
+        raise FakeGpuError(
+            f"--roster {roster.path}: it has the columns {', '.join(roster.columns[:6])}; one of "
+            f"{', '.join(MOODLE_IDENTITIES)} must be there. In Moodle, download the assignment's grading worksheet."
+        )
+    for row in roster.rows:
+        row.setdefault("Full name", " ".join(row.get(name, "") for name in _FULL_NAME))
+    names = (*known, "Full name")
+    if not worksheet:
+        matched, written = _match(roster, path, lesson, outcomes, deadline, names, None)
+        identities = [name for name in roster.columns if name in (*known, *_FULL_NAME)]
+        rows = [[cell(row[name]) for name in identities] + [score] for row, _, score in matched]
+        _write(path, [[*identities, lesson.name], *rows])
+        return written
+    most = next((_as_number(row[name]) for row in roster.rows for name in roster.columns if _is_maximum(name)), None)
+    matched, written = _match(roster, path, lesson, outcomes, deadline, names, most)
+    for row, outcome, score in matched:
+        row[_GRADE] = score
+        if "Feedback comments" in row:
+            row["Feedback comments"] = _comment(outcome)
+    _write(path, [roster.columns, *([cell(row[name]) for name in roster.columns] for row in roster.rows)])
+    return written
+
+
+def _is_maximum(column: str) -> bool:
+    return column.casefold() == "maximum grade"
+
+
+def _comment(outcome: Outcome) -> str:
+    """The points of each exercise, for the student."""
+    return "; ".join(
+        f"{check.title or check.grade_id}: {check.points or 0:g} of {check.max_points:g}" for check in outcome.checks
+    )
+
+
+def _match(
+    roster: Roster,
+    path: Path,
+    lesson: GradedLesson,
+    outcomes: list[Outcome],
+    deadline: Deadline,
+    columns: tuple[str, ...],
+    most: float | None,
+) -> tuple[list[tuple[dict[str, str], Outcome, str]], Written]:
+    """Each outcome with its row and its grade, on the platform's scale."""
+    scale = 1.0 if most is None or not lesson.max_score else most / lesson.max_score
+    matched: list[tuple[dict[str, str], Outcome, str]] = []
+    unknown, pending = [], []
+    for outcome in outcomes:
+        rows = roster.find(outcome.student, columns)
+        if len(rows) != 1 or any(row is rows[0] for row, _, _ in matched):
+            unknown.append(outcome.student)
+        elif outcome.manual:
+            pending.append(outcome.student)
+        else:
+            score = outcome.score - deadline.lateness(outcome.timestamp, outcome.score).penalty
+            matched.append((rows[0], outcome, f"{round(score * scale, 2):g}"))
+    return matched, Written(path, len(matched), unknown, pending, scale)
+
+
+def _own_column(roster: Roster, lesson: GradedLesson) -> str | None:
+    """The column of this lesson in Canvas's export: ``01 Device placement (4711)`` for ``01-device-placement``."""
+    wanted = _letters(lesson.name)
+    found = [name for name in roster.columns if _letters(re.sub(r"\(\d+\)\s*$", "", name)) == wanted]
+    return found[0] if len(found) == 1 else None
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text.casefold()))
+
+
+def _as_number(text: str) -> float | None:
+    try:
+        return float(text.replace(",", "."))
+    except ValueError:
+        return None
+
+
+def _write(path: Path, rows: list[list[str]]) -> None:
+    beside = path.with_name(path.name + ".part")
+    with beside.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
+    os.replace(beside, path)  # noqa: PTH105
