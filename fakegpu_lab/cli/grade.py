@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.outcome import Outcome
     from fakegpu_lab.course.grade.outputs.lateness import Deadline
+    from fakegpu_lab.course.grade.submissions import Submission
 
 
 class Request(NamedTuple):
@@ -126,7 +127,7 @@ def grade(request: Request) -> int:
     except KeyboardInterrupt:
         console.print(f"Interrupted. The same command with --resume goes on from {journal.path}.")
         return 130
-    _write_files(request, graded, outcomes, out, summary, late)
+    _write_files(request, graded, outcomes, found, summary, late)
     _print_summary(console, graded, outcomes, out, summary)
     if request.format and request.roster:
         written = out.with_name(f"{out.stem}.{request.format}.csv")
@@ -167,12 +168,18 @@ def _shipped() -> list[Path]:
 
 
 def _write_files(
-    request: Request, graded: GradedLesson, outcomes: list[Outcome], out: Path, summary: Path, late: Deadline
+    request: Request,
+    graded: GradedLesson,
+    outcomes: list[Outcome],
+    found: list[Submission],
+    summary: Path,
+    late: Deadline,
 ) -> None:
-    tables.write(out, graded, outcomes, late)
+    tables.write(Path(request.out), graded, outcomes, late)
     links = [""] * len(outcomes)
     if request.feedback:
-        links = [pages.link(path, summary) for path in pages.write(Path(request.feedback), outcomes)]
+        written = pages.write(Path(request.feedback), graded.notebook, outcomes, found)
+        links = [pages.link(path, summary) for path in written]
     beside = summary.with_name(summary.name + ".part")
     beside.write_text(pages.summary(graded, outcomes, links), encoding="utf-8")
     os.replace(beside, summary)  # noqa: PTH105

@@ -163,7 +163,7 @@ def locked_cells_are_put_back(graded: Path) -> None:
 
 
 def every_student_has_a_page_that_tells_all_but_the_hidden_tests(graded: Path) -> None:
-    pages = {path.parent.name: path.read_text(encoding="utf-8") for path in graded.glob("feedback/*/two.html")}
+    pages = {path.parts[-3]: path.read_text(encoding="utf-8") for path in graded.glob("feedback/*/two/two.html")}
     assert set(pages) == set(rows(graded))
     assert "6</span> of 7 points; 1 answer will be read by a person" in pages["ada"]
     assert "cuda:0" in pages["ada"], "the check's card"
@@ -195,7 +195,7 @@ def the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
     assert (why.failed, why.unreached) == (10, 0)
     page = (graded / "grades.html").read_text(encoding="utf-8")
     assert re.search(r"11 submissions; \d+ were not run to their end", page)
-    assert 'href="feedback/ada/two.html"' in page
+    assert 'href="feedback/ada/two/two.html"' in page
 
 
 def nbgrader_reads_the_gradebook(graded: Path) -> None:

@@ -14,6 +14,8 @@ from pydantic import BaseModel
 from fakegpu_lab.course.grade.sandbox.limits import LARGEST
 from fakegpu_lab.hardware.errors import FakeGpuError
 
+SECRET = "submission_secret.txt"
+"""Where nbgrader collect puts a submission's secret."""
 _PLATFORM = re.compile(r"(_assignsubmission_file(_.*)?|_onlinetext(_.*)?)$")  # at the end of Moodle's folder names
 
 
@@ -28,6 +30,8 @@ class Submission(BaseModel):
         The file's bytes.
     files
         The other files, by relative path.
+    secret
+        What nbgrader's exchange knows it by, so that feedback reaches only its student.
     problem
         Why there is nothing to grade; empty if there is a notebook.
     """
@@ -36,6 +40,7 @@ class Submission(BaseModel):
     notebook: bytes = b""
     files: dict[str, bytes] = {}
     timestamp: str = ""
+    secret: str = ""
     problem: str = ""
     notes: list[str] = []
 
@@ -191,7 +196,8 @@ def _submission(entry: _Entry, assignment: str, notebook: str, pattern: str | No
     student = _student_of_file(stem, notebook) if entry.loose else _PLATFORM.sub("", entry.name)
     files = _files_of_assignment(entry.files, assignment)
     timestamp = files.pop("timestamp.txt", b"").decode("utf-8", "replace").strip()[:100]
-    made = Submission(student=student, timestamp=timestamp)
+    secret = files.pop(SECRET, b"").decode("utf-8", "replace").strip()[:1000]
+    made = Submission(student=student, timestamp=timestamp, secret=secret)
     notebooks = [path for path in files if path.endswith(".ipynb")]
     if not notebooks:
         made.problem = "there is no notebook in it"

@@ -15,10 +15,12 @@ from markupsafe import Markup
 from fakegpu_lab.course.checks import card as cards
 from fakegpu_lab.course.checks.record import CheckRecord
 from fakegpu_lab.course.grade.outputs import tables
+from fakegpu_lab.course.grade.submissions import SECRET
 
 if TYPE_CHECKING:
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
+    from fakegpu_lab.course.grade.submissions import Submission
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
@@ -128,17 +130,24 @@ def summary(lesson: GradedLesson, outcomes: list[Outcome], links: list[str]) -> 
     )
 
 
-def write(folder: Path, outcomes: list[Outcome]) -> list[Path]:
-    """Write every student's page to ``folder/student/lesson.html``, nbgrader's layout; return the paths."""
+def write(folder: Path, notebook: str, outcomes: list[Outcome], submitted: list[Submission]) -> list[Path]:
+    """Write every student's page to ``folder/student/lesson/notebook.html``, nbgrader's layout; return the paths.
+
+    Where nbgrader collected the submission, its time and its secret go beside the page: with these, ``nbgrader
+    release_feedback`` gives the page to its student and to no one else (nbgrader/exchange/default/release_feedback.py).
+    """
     written, used = [], set()
-    for outcome in outcomes:
+    for outcome, submission in zip(outcomes, submitted, strict=True):
         name = file_name(outcome)
         while name.casefold() in used:
             name += "_"
         used.add(name.casefold())
-        path = folder / name / f"{outcome.lesson}.html"
+        path = folder / name / outcome.lesson / f"{notebook}.html"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(feedback(outcome), encoding="utf-8")
+        for part, content in (("timestamp.txt", submission.timestamp), (SECRET, submission.secret)):
+            if submission.secret:
+                (path.parent / part).write_text(content, encoding="utf-8")
         written.append(path)
     return written
 
