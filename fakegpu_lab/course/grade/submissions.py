@@ -196,7 +196,7 @@ def _submission(entry: _Entry, assignment: str, notebook: str, pattern: str | No
     student = _student_of_file(stem, notebook) if entry.loose else _PLATFORM.sub("", entry.name)
     files = _files_of_assignment(entry.files, assignment)
     timestamp = files.pop("timestamp.txt", b"").decode("utf-8", "replace").strip()[:100]
-    secret = files.pop(SECRET, b"").decode("utf-8", "replace").strip()[:1000]
+    secret = files.pop(SECRET, b"").decode("utf-8", "replace")[:1000]
     made = Submission(student=student, timestamp=timestamp, secret=secret)
     notebooks = [path for path in files if path.endswith(".ipynb")]
     if not notebooks:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from nbgrader.api import Gradebook
+
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.outcome import Outcome
     from fakegpu_lab.course.grade.outputs.lateness import Deadline
@@ -29,43 +31,57 @@ def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: D
     Raises
     ------
     FakeGpuError
-        nbgrader is not installed, or the database has the assignment with other cells.
+        nbgrader is not installed, the database has the assignment with other cells, or it is locked.
     """
     try:
-        from nbgrader.api import Gradebook, MissingEntry
-        from nbgrader.utils import parse_utc
+        from nbgrader.api import Gradebook
     except ImportError:
         raise FakeGpuError("nbgrader is not installed here: pip install 'fakegpu-lab[course]'") from None
-    with _nbgrader_at_ease(), Gradebook(f"sqlite:///{path.resolve().as_posix()}") as book:
-        due = {"duedate": deadline.due.astimezone(timezone.utc).replace(tzinfo=None)} if deadline.due else {}
-        book.update_or_create_assignment(lesson.name, **due)
+    from sqlalchemy.exc import OperationalError
+
+    try:
+        with _nbgrader_at_ease(), Gradebook(f"sqlite:///{path.resolve().as_posix()}") as book:
+            _write(book, path, lesson, outcomes, deadline)
+    except OperationalError as error:
+        raise FakeGpuError(
+            f"{path} cannot be written: {error.orig}. Close what has it open, such as nbgrader's formgrader, and give "
+            "the same command with --resume: nothing is graded twice."
+        ) from None
+
+
+def _write(book: Gradebook, path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline) -> None:
+    from nbgrader.api import MissingEntry
+    from nbgrader.utils import parse_utc
+
+    due = {"duedate": deadline.due.astimezone(timezone.utc).replace(tzinfo=None)} if deadline.due else {}
+    book.update_or_create_assignment(lesson.name, **due)
+    try:
+        known = {cell.name for cell in book.find_notebook(lesson.notebook, lesson.name).grade_cells}
+    except MissingEntry:
+        book.add_notebook(lesson.notebook, lesson.name)
+        known = set()
+        for cell in lesson.cells:
+            _add_cell(book, lesson, cell)
+    wanted = {cell.grade_id for cell in lesson.checks}
+    if known and known != wanted:
+        raise FakeGpuError(
+            f"{path} has {lesson.name} with other graded cells: {', '.join(sorted(known ^ wanted))}. Give another "
+            "file, or run nbgrader generate_assignment again."
+        )
+    for outcome in outcomes:
+        book.update_or_create_student(outcome.student)
         try:
-            known = {cell.name for cell in book.find_notebook(lesson.notebook, lesson.name).grade_cells}
-        except MissingEntry:
-            book.add_notebook(lesson.notebook, lesson.name)
-            known = set()
-            for cell in lesson.cells:
-                _add_cell(book, lesson, cell)
-        wanted = {cell.grade_id for cell in lesson.checks}
-        if known and known != wanted:
-            raise FakeGpuError(
-                f"{path} has {lesson.name} with other graded cells: {', '.join(sorted(known ^ wanted))}. Give another "
-                "file, or run nbgrader generate_assignment again."
-            )
-        for outcome in outcomes:
-            book.update_or_create_student(outcome.student)
-            try:
-                when = {"timestamp": parse_utc(outcome.timestamp)} if outcome.timestamp else {}
-            except (ValueError, OverflowError):
-                when = {}
-            submission = book.update_or_create_submission(lesson.name, outcome.student, **when)
-            for notebook in submission.notebooks if deadline.due else ():
-                notebook.late_submission_penalty = deadline.lateness(outcome.timestamp, outcome.score).penalty
-            for check in outcome.checks:
-                grade = book.find_grade(check.grade_id, lesson.notebook, lesson.name, outcome.student)
-                grade.auto_score = check.points
-                grade.needs_manual_grade = check.points is None or grade.manual_score is not None
-        book.db.commit()
+            when = {"timestamp": parse_utc(outcome.timestamp)} if outcome.timestamp else {}
+        except (ValueError, OverflowError):
+            when = {}
+        submission = book.update_or_create_submission(lesson.name, outcome.student, **when)
+        for notebook in submission.notebooks if deadline.due else ():
+            notebook.late_submission_penalty = deadline.lateness(outcome.timestamp, outcome.score).penalty
+        for check in outcome.checks:
+            grade = book.find_grade(check.grade_id, lesson.notebook, lesson.name, outcome.student)
+            grade.auto_score = check.points
+            grade.needs_manual_grade = check.points is None or grade.manual_score is not None
+    book.db.commit()
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import IO, Any
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = (
     0x00020000,
@@ -180,6 +181,31 @@ def _wait_for(child: int) -> None:
         os._exit(os.WEXITSTATUS(status))
 
 
+def isolate(settings: dict[str, Any], report: IO[bytes]) -> list[str]:
+    """Move to namespaces, as far as the system allows, in a child process; return what is in force there.
+
+    No other process of this user can look into the result (`undumpable`).
+    """
+    in_force: list[str] = []
+    alone = settings["namespaces"] and _unshare()
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after `unshare`, which clears it
+    if alone:
+        in_force += ["processes of its own", "no network"]
+        child = os.fork()
+        if child:
+            undumpable()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            report.write(json.dumps({"pid": child}).encode() + b"\n")
+            _wait_for(child)
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        _enable_loopback()
+        if _restrict_files(settings["folder"], settings["hide"]):
+            in_force.append("a file system of its own")
+        _drop_capabilities()
+    undumpable()  # not before: of a process that is, only root may write the files in /proc that isolate it
+    return in_force
+
+
 def main() -> None:
     """Confine this process as its one argument (JSON) says, then run the cells that arrive on stdin."""
     settings = json.loads(sys.argv[1])
@@ -188,21 +214,7 @@ def main() -> None:
     report, commands = os.fdopen(os.dup(1), "wb", buffering=0), os.dup(0)
     in_force: list[str] = []
     if sys.platform == "linux":
-        undumpable()
-        alone = settings["namespaces"] and _unshare()
-        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after `unshare`, which clears it
-        if alone:
-            in_force += ["processes of its own", "no network"]
-            child = os.fork()
-            if child:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-                report.write(json.dumps({"pid": child}).encode() + b"\n")
-                _wait_for(child)
-            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            _enable_loopback()
-            if _restrict_files(settings["folder"], settings["hide"]):
-                in_force.append("a file system of its own")
-            _drop_capabilities()
+        in_force = isolate(settings, report)
     if "no network" not in in_force:
         report.write(json.dumps({"pid": os.getpid()}).encode() + b"\n")
     in_force += _set_resource_limits(settings["limits"], counts_alone="no network" in in_force)

@@ -1,0 +1,25 @@
+"""JupyterHub for one course on one machine: each student a user of the system, each server a process of theirs."""
+
+import os
+from pathlib import Path
+
+c = get_config()  # noqa: F821 - JupyterHub defines it
+
+HERE = Path(__file__).resolve().parent
+
+c.JupyterHub.bind_url = os.environ.get("HUB_URL", "http://127.0.0.1:8000")  # behind a proxy that speaks HTTPS
+c.JupyterHub.db_url = f"sqlite:///{HERE}/jupyterhub.sqlite"
+c.JupyterHub.cookie_secret_file = str(HERE / "jupyterhub_cookie_secret")
+c.ConfigurableHTTPProxy.pid_file = str(HERE / "jupyterhub-proxy.pid")
+
+# Who may log in: users of this system who are in the group `students` or `instructors`, with their password.
+c.JupyterHub.authenticator_class = "pam"
+c.LocalAuthenticator.allowed_groups = {"students", "instructors"}
+c.PAMAuthenticator.open_sessions = False
+
+c.JupyterHub.spawner_class = "jupyterhub.spawner.LocalProcessSpawner"
+c.Spawner.default_url = "/lab"
+c.Spawner.environment = {
+    "JUPYTER_CONFIG_PATH": str(HERE / "jupyter"),  # nbgrader's exchange, and what students see
+    "OMP_NUM_THREADS": "1",  # forty students on a few processors: threads would only wait for each other
+}

@@ -1,0 +1,5 @@
+"""The browser of tests/browser."""
+
+from tests.browser.conftest import browser
+
+__all__ = ["browser"]

@@ -1,0 +1,320 @@
+"""docs/hub.md from beginning to end: released, worked on in a browser, collected, graded, given back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pwd
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import nbformat
+import pytest
+
+from tests.classroom.recipe import ROOT, commands, run_as
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LESSON = "01-device-placement"
+USERS = ("teacher", "ada", "ben", "cy")
+WAIT = 60_000
+TESTS_OWN = """
+load_subconfig("{hub}/jupyterhub_config.py")
+c.JupyterHub.authenticator_class = "dummy"
+c.DummyAuthenticator.password = "class"
+c.DummyAuthenticator.allow_all = True
+c.JupyterHub.hub_port = {port}
+c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:{proxy}"
+c.Spawner.environment.update({environment!r})
+c.Spawner.cmd = [{python!r}, "-m", "jupyterhub.singleuser"]
+c.Spawner.start_timeout = 120
+c.Spawner.http_timeout = 120
+"""
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("FAKEGPU_LAB_CLASSROOM") != "1", reason="it makes users of this system: make classroom"
+)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[dict[str, str]]:
+    """Everything that the recipe's commands need; the users are gone afterwards."""
+    assert os.geteuid() == 0, "only root can make users, and start servers for them"
+    taken = [name for name in USERS if any(one.pw_name == name for one in pwd.getpwall())]
+    assert not taken, f"this system has users of the recipe's names: {taken}"
+    place = Path(tempfile.mkdtemp(prefix="fakegpu-class-"))  # not pytest's folder, which only root may enter
+    place.chmod(0o755)
+    scripts = sysconfig.get_path("scripts")
+    yield {
+        "HUB": str(place / "hub"),
+        "EXCHANGE": str(place / "exchange"),
+        "SOURCE": str(ROOT),
+        "PATH": os.pathsep.join([scripts, os.environ["PATH"]]),
+        "PYTHONPATH": str(ROOT),
+        "JUPYTER_CONFIG_PATH": str(place / "hub" / "jupyter"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    for name in USERS:
+        subprocess.run(["pkill", "-KILL", "-u", name], check=False)
+        subprocess.run(["userdel", "--remove", name], check=False, capture_output=True)
+    for name in ("students", "instructors"):
+        subprocess.run(["groupdel", name], check=False, capture_output=True)
+    shutil.rmtree(place)
+
+
+@pytest.fixture(scope="module")
+def hub(environment: dict[str, str]) -> Iterator[str]:
+    """The hub's address, with the users of the recipe."""
+    for name in ("the configuration, the exchange, the users",):
+        user, script = commands()[name]
+        assert user == "root"
+        subprocess.run(["bash", "-e", "-c", script], env=os.environ | environment, cwd=ROOT, check=True)
+    folder = Path(environment["HUB"])
+    address = f"http://127.0.0.1:{free_port()}"
+    kept = {name: environment[name] for name in ("EXCHANGE", "PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")}
+    text = TESTS_OWN.format(hub=folder, port=free_port(), proxy=free_port(), environment=kept, python=sys.executable)
+    (folder / "test_config.py").write_text(text)
+    (folder / "jupyter" / "jupyter_lab_config.py").write_text("c.LabApp.expose_app_in_browser = True\n")
+    proxy = shutil.which("configurable-http-proxy")
+    assert proxy, "the hub's proxy is missing: npm install --global configurable-http-proxy"
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyterhub", "--config", str(folder / "test_config.py")],
+            env=os.environ | environment | {"HUB_URL": address, "CONFIGPROXY_AUTH_TOKEN": "x"},
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        until = time.monotonic() + 60
+        while True:
+            try:
+                with urlopen(f"{address}/hub/login", timeout=5):
+                    break
+            except (URLError, OSError):
+                assert process.poll() is None, (folder / "log").read_text()
+                assert time.monotonic() < until, (folder / "log").read_text()
+                time.sleep(0.3)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def do(environment: dict[str, str], what: str) -> str:
+    user, script = commands()[what]
+    return run_as(user, script, environment)
+
+
+class Person:
+    """Somebody at the hub, in a browser of their own."""
+
+    def __init__(self, browser: Any, hub: str, name: str) -> None:
+        self.name = name
+        self.page = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
+        self.page.set_default_timeout(WAIT)
+        self.page.goto(f"{hub}/hub/login")
+        self.page.fill("#username_input", name)
+        self.page.fill("#password_input", "class")
+        self.page.click("#login_submit")
+        self.page.wait_for_function("window.jupyterapp && window.jupyterapp.restored", timeout=WAIT)
+        self.page.evaluate("window.jupyterapp.restored.then(() => true)")
+
+    def command(self, name: str, /, **arguments: object) -> None:
+        self.page.evaluate(f"void window.jupyterapp.commands.execute('{name}', {json.dumps(arguments)})")
+
+    def open(self, path: str) -> None:
+        self.command("docmanager:open", path=path)
+        self.page.wait_for_function(
+            """path => {
+              const shown = window.jupyterapp.shell.currentWidget;
+              return shown?.context?.path === path && shown.sessionContext.session?.kernel?.status === 'idle';
+            }""",
+            arg=path,
+            timeout=WAIT,
+        )
+
+    def answer(self, answers: dict[str, str]) -> None:
+        """Write answers into exercises' cells, run all of it, save."""
+        self.page.evaluate(
+            """answers => {
+              for (const cell of window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells) {
+                const id = cell.getMetadata('nbgrader')?.grade_id;
+                if (id in answers) cell.setSource(answers[id]);
+              }
+            }""",
+            answers,
+        )
+        self.command("docmanager:save")
+        self.page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")
+
+    def assignments(self) -> None:
+        self.command("nbgrader:open-assignment-list")
+        self.page.wait_for_selector("#released_assignments_list .list_item, #fetched_assignments_list .list_item")
+
+    def has(self, command: str) -> bool:
+        return bool(self.page.evaluate(f"window.jupyterapp.commands.hasCommand('{command}')"))
+
+    def picture(self, what: str) -> None:
+        folder = os.environ.get("FAKEGPU_LAB_PICTURES")
+        if folder:
+            self.page.screenshot(path=Path(folder) / f"hub-{self.name}-{what}.png")
+
+    def close(self) -> None:
+        self.page.context.close()
+
+
+def solution(upto: int) -> dict[str, str]:
+    """The answers to the first exercises of the lesson, from its source."""
+    notebook = nbformat.read(ROOT / "lessons" / "source" / LESSON / f"{LESSON}.ipynb", 4)
+    cells = [cell for cell in notebook.cells if cell.metadata.get("nbgrader", {}).get("solution")]
+    return {cell.metadata["nbgrader"]["grade_id"]: cell.source for cell in cells[:upto]}
+
+
+@pytest.fixture(scope="module")
+def points(hub: str, environment: dict[str, str], browser: Any) -> dict[str, float]:
+    """What each student earned, after they worked on the lesson in a browser and handed it in."""
+    do(environment, "the course")
+    do(environment, "release")
+    for name, upto in (("ada", 99), ("ben", 3), ("cy", 0)):
+        student = Person(browser, hub, name)
+        if name == "cy":
+            student.command("fakegpu-lab:open-lesson", name=LESSON)  # the sidebar's button Begin
+            student.page.wait_for_function("window.jupyterapp.shell.currentWidget?.context?.path.endsWith('.ipynb')")
+        else:
+            student.assignments()
+            student.page.click("#released_assignments_list button:has-text('Fetch')")
+            student.page.wait_for_selector("#fetched_assignments_list button:has-text('Submit')")
+        student.open(f"{LESSON}/{LESSON}.ipynb")
+        student.answer(solution(upto))
+        student.assignments()
+        student.page.click("#fetched_assignments_list button:has-text('Submit')")
+        student.page.wait_for_selector("#submitted_assignments_list .list_item")
+        student.picture("submitted")
+        student.close()
+    do(environment, "collect and grade")
+    return grades(environment)
+
+
+def grades(environment: dict[str, str]) -> dict[str, float]:
+    table = run_as("teacher", "cat ~/gpus/grades.csv", environment)
+    return {row["student_id"]: float(row["score"]) for row in csv.DictReader(io.StringIO(table))}
+
+
+def test_everyone_has_the_points_that_they_earned(points: dict[str, float], environment: dict[str, str]) -> None:
+    source = nbformat.read(ROOT / "lessons" / "source" / LESSON / f"{LESSON}.ipynb", 4)
+    most = [cell.metadata.get("nbgrader", {}).get("points", 0) for cell in source.cells]
+    told = run_as("teacher", "cut -c-600 ~/gpus/grades.csv", environment)
+    assert points == {"ada": sum(most), "ben": sum([p for p in most if p][:3]), "cy": 0}, told
+    run_as("teacher", "cd ~/gpus && nbgrader export --to exported.csv", environment)
+    exported = run_as("teacher", "cat ~/gpus/exported.csv", environment)
+    book = {row["student_id"]: float(row["score"]) for row in csv.DictReader(io.StringIO(exported))}
+    assert book == points
+
+
+def test_the_formgrader_shows_them_to_the_instructor_only(points: dict[str, float], hub: str, browser: Any) -> None:
+    teacher = Person(browser, hub, "teacher")
+    assert teacher.has("nbgrader:open-formgrader")
+    teacher.page.goto(f"{hub}/user/teacher/formgrader/manage_students/ada")
+    teacher.page.wait_for_function("document.body.innerText.includes('01-device-placement')")
+    teacher.picture("formgrader")
+    assert f"{points['ada']:g} /" in " ".join(teacher.page.inner_text("body").split())
+    teacher.close()
+    student = Person(browser, hub, "ben")
+    assert not student.has("nbgrader:open-formgrader")
+    student.close()
+
+
+def test_feedback_reaches_its_student_and_no_one_else(
+    points: dict[str, float], hub: str, environment: dict[str, str], browser: Any
+) -> None:
+    do(environment, "feedback")
+    for name in ("ada", "ben"):
+        student = Person(browser, hub, name)
+        student.assignments()
+        student.page.click("#submitted_assignments_list button:has-text('Fetch Feedback')")
+        student.page.wait_for_selector("#submitted_assignments_list :text('view feedback')")
+        student.picture("feedback")
+        student.close()
+        page = run_as(name, f"cat ~/{LESSON}/feedback/*/{LESSON}.html", environment)
+        assert f"{points[name]:g} of" in page
+        other = {"ada": "ben", "ben": "ada"}[name]
+        assert other not in page
+    for attempt in PRYING:
+        with pytest.raises(AssertionError, match="Permission denied"):
+            run_as("ben", attempt, environment)
+
+
+PRYING = (
+    "ls /home/ada",
+    f"cat /home/ada/{LESSON}/{LESSON}.ipynb",
+    "ls $EXCHANGE/gpus/feedback",
+    "ls $EXCHANGE/gpus/inbound",
+    "ls /home/teacher/gpus/source",
+    "cat /home/teacher/gpus/gradebook.db",
+)
+"""What a student must not be able to read."""
+
+
+def test_a_submission_that_was_collected_is_collected_again_only_if_it_is_newer(
+    points: dict[str, float], environment: dict[str, str]
+) -> None:
+    again = run_as("teacher", f"cd ~/gpus && nbgrader collect {LESSON}", environment)
+    assert "Submission already exists" in again
+    run_as("ben", f"cd ~ && nbgrader submit {LESSON}", environment)
+    newer = run_as("teacher", f"cd ~/gpus && nbgrader collect --update {LESSON}", environment)
+    assert "Updating submission: ben" in newer
+    run_as("teacher", commands()["collect and grade"][1].replace("nbgrader collect", ": nbgrader collect"), environment)
+    assert grades(environment) == points
+
+
+def test_an_exchange_that_cannot_be_written_to_is_named(points: dict[str, float], environment: dict[str, str]) -> None:
+    inbound = Path(environment["EXCHANGE"]) / "gpus" / "inbound"
+    mode = inbound.stat().st_mode
+    inbound.chmod(0o700)
+    try:
+        with pytest.raises(AssertionError, match=re.escape(str(inbound))):
+            run_as("ben", f"cd ~ && nbgrader submit {LESSON}", environment)
+    finally:
+        inbound.chmod(mode)
+
+
+def test_a_gradebook_that_someone_holds_loses_no_grades(points: dict[str, float], environment: dict[str, str]) -> None:
+    command = ["runuser", "--user", "teacher", "--", sys.executable, "-c", HOLD]
+    with subprocess.Popen(command, cwd="/home/teacher", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout
+        holder.stdout.readline()
+        with pytest.raises(AssertionError, match="is locked") as told:
+            run_as("teacher", GRADE_AGAIN, environment)
+        holder.terminate()
+    assert "Traceback" not in str(told.value)
+    assert grades(environment) == points
+    run_as("teacher", GRADE_AGAIN, environment)
+
+
+HOLD = """
+import sqlite3, sys
+sqlite3.connect("gpus/gradebook.db").execute("begin exclusive")
+print(flush=True)
+sys.stdin.read()
+"""
+GRADE_AGAIN = "cd ~/gpus && fakegpu-lab grade --lesson 01 submitted/ --gradebook gradebook.db --resume"
