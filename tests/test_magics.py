@@ -69,7 +69,7 @@ def test_a_cells_clock_can_be_simulated(shell: InteractiveShell) -> None:
         fakegpu(shell, "off --clock simulated")
 
 
-@pytest.mark.parametrize("magic", ["fakegpu", "gpuprofile", "ranks", "lesson", "progress"])
+@pytest.mark.parametrize("magic", ["fakegpu", "gpuprofile", "ranks", "lesson", "progress", "share"])
 def test_an_unclosed_quotation_mark_is_one_sentence(shell: InteractiveShell, magic: str) -> None:
     cell = ("1",) if magic in ("gpuprofile", "ranks") else ()
     run = shell.run_cell_magic if cell else shell.run_line_magic

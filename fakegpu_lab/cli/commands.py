@@ -193,6 +193,18 @@ def grade(submitted: str, **asked: object) -> int:
     return grade_command.grade(grade_command.Request(submitted=submitted, **asked))  # type: ignore[arg-type]
 
 
+@cli.command(name="class")
+@click.option("--page", metavar="FILE", help="Also write a page, which loads itself again: class.html")
+@click.option("--every", default=5.0, show_default=True, metavar="SECONDS", type=click.FloatRange(0.5))
+@click.option("--once", is_flag=True, help="Look once, and end")
+@click.argument("folder")
+def class_(folder: str, page: str | None, every: float, once: bool) -> int:
+    """Show who is at which exercise, and what fails, from what students share in FOLDER (%share)."""
+    from fakegpu_lab.cli import class_view
+
+    return class_view.show(folder, page, every, once=once)
+
+
 @cli.group()
 def lesson() -> None:
     """Write lessons: begin one, check it, release it."""

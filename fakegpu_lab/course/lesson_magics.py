@@ -1,4 +1,4 @@
-"""The magics of a lesson's notebook: ``%lesson``, ``%predict``, ``%%exercise``, ``%%check``, ``%hint``, ``%progress``.
+"""The magics of a lesson's notebook: ``%lesson``, ``%predict``, ``%%exercise``, ``%%check``, ``%hint`` and others.
 
 An exercise is three cells of a notebook: the student's, which nbgrader calls a solution cell (``grade_id``: the
 exercise's id)::
@@ -42,7 +42,7 @@ from IPython.display import Markdown, display
 from fakegpu_lab import session, trace
 from fakegpu_lab.course.checks import checking
 from fakegpu_lab.course.expect.attempt import Attempt, placeholder, unwritten
-from fakegpu_lab.course.lessons import lesson, pages, progress
+from fakegpu_lab.course.lessons import lesson, pages, progress, sharing
 from fakegpu_lab.course.lessons.classroom import Classroom, NotSolvedYet
 from fakegpu_lab.course.lessons.prediction import Prediction
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -198,6 +198,26 @@ class CourseMagics(Magics):
         return Prediction(self.room, magic_line.parse(self.predict, line).name)
 
     @magic_arguments()
+    @argument("folder", nargs="?", default="", help="your instructor's folder, or off")
+    @line_magic
+    def share(self, line: str) -> None:
+        """Show your instructor how far you are, without your code: %share FOLDER, later %share off.
+
+        Without a folder, %share says whether anything is shared.
+        """
+        folder = magic_line.parse(self.share, line).folder
+        path = progress.path_for(self.room.lesson.name if self.room.lesson else "")
+        if path is None:
+            raise UsageError("Progress is not saved here, so that there is nothing to share.")
+        try:
+            if folder == "off":
+                print(sharing.stop(path.parent))
+            else:
+                print(sharing.begin(folder, path.parent) if folder else sharing.state(path.parent))
+        except FakeGpuError as error:
+            raise UsageError(str(error)) from None
+
+    @magic_arguments()
     @argument("--save", metavar="PATH", help="write it as a page of its own: my-progress.html")
     @line_magic
     def progress(self, line: str) -> Any:
@@ -243,7 +263,7 @@ def load(shell: InteractiveShell) -> None:
 
 def unload(shell: InteractiveShell) -> None:
     """Remove the magics."""
-    for name in ("lesson", "predict", "hint", "progress"):
+    for name in ("lesson", "predict", "hint", "progress", "share"):
         shell.magics_manager.magics["line"].pop(name, None)
     for name in ("exercise", "check"):
         shell.magics_manager.magics["cell"].pop(name, None)

@@ -67,6 +67,7 @@ def environment() -> Iterator[dict[str, str]]:
     yield {
         "HUB": str(place / "hub"),
         "EXCHANGE": str(place / "exchange"),
+        "CLASS": str(place / "class"),
         "SOURCE": str(ROOT),
         "PATH": os.pathsep.join([scripts, os.environ["PATH"]]),
         "PYTHONPATH": str(ROOT),
@@ -273,6 +274,30 @@ PRYING = (
     "cat /home/teacher/gpus/gradebook.db",
 )
 """What a student must not be able to read."""
+
+
+def test_a_student_who_shares_is_on_the_instructor_s_page(
+    points: dict[str, float], environment: dict[str, str]
+) -> None:
+    Path(environment["CLASS"]).mkdir()
+    shutil.chown(environment["CLASS"], "teacher")
+    do(environment, "a folder that everyone may write to, and only the teacher may list")
+    for name in ("ada", "ben"):
+        run_as(name, f"cd ~/{LESSON} && ipython -c '{SHARE}'", environment)
+    told = do(environment, "the class")
+    assert "ben" in told
+    assert "raise RuntimeError" not in run_as("teacher", "cat $CLASS/*", environment)
+    with pytest.raises(AssertionError, match="Permission denied"):
+        run_as("ben", "ls $CLASS", environment)
+
+
+SHARE = """
+get_ipython().run_line_magic("load_ext", "fakegpu_lab")
+get_ipython().run_line_magic("lesson", "01-device-placement")
+get_ipython().run_line_magic("share", "$CLASS")
+get_ipython().run_cell_magic("exercise", "find-the-gpu", "raise RuntimeError")
+get_ipython().run_cell_magic("check", "find-the-gpu", "expect.equal(1, 2)")
+"""
 
 
 def test_a_submission_that_was_collected_is_collected_again_only_if_it_is_newer(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.course.lessons import progress
+from fakegpu_lab.course.lessons import progress, sharing
 from fakegpu_lab.course.lessons.lesson import Exercise
 from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -63,6 +63,7 @@ class Classroom:
             return ""
         try:
             progress.checked(path, self.lesson, record)
+            sharing.checked(path, self.lesson, record)
         except OSError as error:
             return f"Your progress could not be saved to {path.name}: {error.strerror}."
         return ""

@@ -1,0 +1,68 @@
+"""``fakegpu-lab class FOLDER``: a page of who is at which exercise, from what students share."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+
+from fakegpu_lab.course import class_view
+from fakegpu_lab.formatting.units import several
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+TO_SHARE = "Students share their progress with %share {}"
+
+
+def show(folder: str, written: str | None, seconds: float, *, once: bool) -> int:
+    """Show the class in the terminal and, with `written`, on a page, again and again until Ctrl-C.
+
+    Raises
+    ------
+    FakeGpuError
+        There is no such folder, or it cannot be read.
+    """
+    place = Path(folder)
+    if not place.is_dir():
+        raise FakeGpuError(
+            f"There is no folder {folder}. Make one that everyone may write to and only you may list: "
+            f"mkdir {folder} && chmod 1733 {folder}"
+        )
+    console = Console(markup=False, emoji=False, highlight=False)
+    try:
+        os.listdir(place)  # noqa: PTH208 - only whether it may be listed
+        if once:
+            console.print(_look(place, written, seconds))
+            return 0
+        with Live(_look(place, written, seconds), console=console, auto_refresh=False) as live:
+            while True:
+                time.sleep(seconds)
+                live.update(_look(place, written, seconds), refresh=True)
+    except PermissionError as error:
+        raise FakeGpuError(f"{error.filename}: you may not read or write here.") from None
+    except KeyboardInterrupt:
+        return 0
+
+
+def _look(place: Path, written: str | None, seconds: float) -> Group:
+    view = class_view.look(place)
+    if written:
+        beside = Path(written + ".part")
+        beside.write_text(class_view.page(view, str(place), seconds), encoding="utf-8")
+        beside.replace(written)
+    students = Table(title=f"{several(len(view.students), 'student')} in {place}", title_justify="left")
+    for name in ("student", "lesson", "exercise", "solved", "attempts", "last check", "not met most often"):
+        students.add_column(name, justify="right" if name == "attempts" else "left")
+    for row in view.students:
+        name = f"● {row.student}" if row.stuck else row.student
+        when = f"{row.minutes} min ago"
+        students.add_row(name, row.lesson, row.exercise, row.solved, str(row.attempts), when, row.unmet)
+    exercises = Table(title="Exercises", title_justify="left")
+    for name in ("lesson", "exercise", "began", "solved", "may need help", "not met most often"):
+        exercises.add_column(name)
+    for each in view.exercises:
+        exercises.add_row(*map(str, each))
+    return Group(students, exercises) if view.students else Group(TO_SHARE.format(place))
