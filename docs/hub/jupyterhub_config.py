@@ -1,6 +1,8 @@
 """JupyterHub for one course on one machine: each student a user of the system, each server a process of theirs."""
 
+import grp
 import os
+import pwd
 from pathlib import Path
 
 c = get_config()  # noqa: F821 - JupyterHub defines it
@@ -20,6 +22,16 @@ c.PAMAuthenticator.open_sessions = False
 c.JupyterHub.spawner_class = "jupyterhub.spawner.LocalProcessSpawner"
 c.Spawner.default_url = "/lab"
 c.Spawner.environment = {
-    "JUPYTER_CONFIG_PATH": str(HERE / "jupyter"),  # nbgrader's exchange, and what students see
     "OMP_NUM_THREADS": "1",  # forty students on a few processors: threads would only wait for each other
 }
+
+
+def settings(spawner):
+    """Everyone has the course and its exchange; students do not have nbgrader's formgrader."""
+    user = pwd.getpwnam(spawner.user.name)
+    teaches = grp.getgrnam("instructors").gr_gid in os.getgrouplist(user.pw_name, user.pw_gid)
+    folders = [HERE / "jupyter"] if teaches else [HERE / "students", HERE / "jupyter"]
+    spawner.environment = spawner.environment | {"JUPYTER_CONFIG_PATH": os.pathsep.join(map(str, folders))}
+
+
+c.Spawner.pre_spawn_hook = settings

@@ -257,7 +257,7 @@ def test_feedback_reaches_its_student_and_no_one_else(
         student.picture("feedback")
         student.close()
         page = run_as(name, f"cat ~/{LESSON}/feedback/*/{LESSON}.html", environment)
-        assert f"{points[name]:g} of" in page
+        assert f'class="score">{points[name]:g}</span> of' in page
         other = {"ada": "ben", "ben": "ada"}[name]
         assert other not in page
     for attempt in PRYING:
