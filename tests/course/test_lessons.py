@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,32 @@ def test_an_exercise_is_a_solution_cell_and_a_check_worth_its_points(written: An
         parts = sum(part.points for part in checking.parts(check.source))
         assert parts == pytest.approx(one.points) == check.metadata.nbgrader.points
         assert len(one.hints) >= 2
+
+
+def test_every_exercise_is_tried_with_three_wrong_answers(written: Any) -> None:
+    told, _ = written
+    assert {one.id: len(one.wrong) for one in told.exercises if len(one.wrong) < 3} == {}
+
+
+def test_no_check_shows_a_number_that_nobody_measured(written: Any) -> None:
+    """``score(took if right else 99.0, …)`` would tell a student of 99 seconds."""
+    _, cells = written
+    for cell in cells.values():
+        if cell.source.startswith("%%check"):
+            for node in ast.walk(ast.parse(cell.source.partition("\n")[2])):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) in ("expect.score", "expect.at_most"):
+                    for choice in (one for one in ast.walk(node.args[0]) if isinstance(one, ast.IfExp)):
+                        for either in (choice.body, choice.orelse):
+                            number = isinstance(either, ast.Constant) and isinstance(either.value, (int, float))
+                            assert not number, ast.unparse(node.args[0])
+
+
+def test_before_a_student_thinks_first_there_is_a_place_to_write(written: Any) -> None:
+    told, _ = written
+    cells = nbformat.read(SOURCE / told.name / f"{told.name}.ipynb", as_version=4).cells
+    for text, after in itertools.pairwise(cells):
+        if text.cell_type == "markdown" and "**Think first.**" in text.source:
+            assert after.source.startswith("%predict "), text.source
 
 
 def test_every_lesson_tells_what_it_is(written: Any) -> None:

@@ -199,6 +199,8 @@ def _of_library(thing: Any, kind: type, *, values: bool) -> Any:
     import numpy as np
     import torch
 
+    if issubclass(kind, (np.float16, np.float32)):  # one element of its own precision: not what Python's float is
+        return SeenTensor((), f"torch.{thing.dtype}", "cpu", values=torch.tensor(np.array(thing)), is_tensor=False)
     if issubclass(kind, np.generic):
         return thing.item() if not isinstance(thing, np.void) else Opaque(type_of(thing), _text(thing))
     if kind is np.ndarray:
