@@ -81,7 +81,7 @@ def _allocator_settings() -> AllocatorSettings:
         return AllocatorSettings.from_environ(os.environ)
     except ValueError as error:
         sentence = str(error).rstrip(".")
-        raise FakeGpuError(f"PYTORCH_CUDA_ALLOC_CONF cannot be understood: {sentence}. Mend it or unset it.") from None
+        raise FakeGpuError(f"PYTORCH_CUDA_ALLOC_CONF cannot be understood: {sentence}. Fix it or unset it.") from None
 
 
 @interrupts.whole
@@ -141,7 +141,7 @@ def disable() -> None:
 def _retire(old: Machine, farewell: str) -> None:
     old.retire(
         f"This tensor lives on a simulated GPU of the machine {old.spec.text!r}, which is gone: {farewell}. "
-        "Make the tensor anew; to keep values across a change of machine, copy them with .cpu() first."
+        "Create the tensor again; to keep values across a change of machine, copy them with .cpu() first."
     )
 
 

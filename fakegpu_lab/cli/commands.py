@@ -32,7 +32,7 @@ def _compute(default: Compute, text: str) -> Callable[[Any], Any]:
 
 
 # The options that `run` and `plan` share.
-_memory = click.option("--memory", metavar="SIZE", help="Give every GPU only so much memory: 2GiB, 512MiB")
+_memory = click.option("--memory", metavar="SIZE", help="Limit the memory of every GPU: 2GiB, 512MiB")
 _report = click.option("--report", metavar="FILE", help="Also write what the run did to FILE, as JSON")
 _chrome = click.option(
     "--chrome", metavar="FILE", help="Also write a timeline of the script's own process, for https://ui.perfetto.dev"
@@ -128,7 +128,7 @@ def plan(
 
 @cli.command()
 @click.argument("word", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="Everything that is known about each, as JSON")
+@click.option("--json", "as_json", is_flag=True, help="All details, as JSON")
 def profiles(word: tuple[str, ...], as_json: bool) -> None:
     """List the GPUs and nodes there are; with WORD, those that have it in their name."""
     from fakegpu_lab.cli import profiles as profiles_command
@@ -167,12 +167,12 @@ def smi(args: tuple[str, ...]) -> int:
 @click.option("--lesson", required=True, metavar="NAME", help="The lesson: 03-memory, or 03, or its source folder")
 @click.option("--out", default="grades.csv", show_default=True, metavar="FILE", help="A row for every submission")
 @click.option("--feedback", metavar="FOLDER", help="Also write a page for every student")
-@click.option("--summary", metavar="FILE", help="The instructor's page; by default beside the grades")
+@click.option("--summary", metavar="FILE", help="The instructor's page; by default next to the grades")
 @click.option("--gradebook", metavar="FILE", help="Also write nbgrader's gradebook.db")
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 256), help="Submissions at once")
 @click.option("--dask", metavar="ADDRESS", help="Grade on a Dask cluster: the scheduler's address, tcp://…")
-@click.option("--resume", is_flag=True, help="Go on where a run was cut off")
-@click.option("--student", metavar="REGEX", help="Find the student in a file's path: its first group")
+@click.option("--resume", is_flag=True, help="Continue an interrupted run")
+@click.option("--student", metavar="REGEX", help="A pattern whose first group is the student's name in a file's path")
 @click.option("--cell-seconds", default=30.0, show_default=True, type=click.FloatRange(0.1), help="For one cell")
 @click.option("--total-seconds", default=180.0, show_default=True, type=click.FloatRange(0.1), help="For a notebook")
 @click.option("--memory", default="2GiB", show_default=True, metavar="SIZE", help="For all of a notebook's processes")
@@ -251,7 +251,7 @@ def clean(path: tuple[str, ...]) -> None:
 
 
 @lesson.command()
-@click.option("--into", metavar="FOLDER", help="By default release/ beside source/")
+@click.option("--into", metavar="FOLDER", help="By default release/ next to source/")
 @click.argument("path", nargs=-1)
 def release(path: tuple[str, ...], into: str | None) -> None:
     """Make the lessons in PATH (by default all) as students get them, without solutions and hidden parts."""

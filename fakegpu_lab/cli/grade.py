@@ -55,7 +55,7 @@ def grade(request: Request) -> int:
     folder = graded_lesson.find(request.lesson, roots)
     graded = graded_lesson.load(folder)
     if not graded.checks:
-        raise FakeGpuError(f"The lesson {graded.name} has nothing that gives points.")
+        raise FakeGpuError(f"The lesson {graded.name} has no exercise worth points.")
     memory = parse_size(request.memory)
     if memory < LEAST_MEMORY:
         raise FakeGpuError(f"--memory {request.memory}: a notebook needs {size(LEAST_MEMORY)} to import torch.")
@@ -139,7 +139,7 @@ def _print_summary(console: Console, graded: GradedLesson, outcomes: list[Outcom
     table = Table(title=f"{graded.name}: {several(len(outcomes), 'submission')}", title_justify="left")
     for name in ("exercise", "mean", "all points", "some", "none"):
         table.add_column(name, justify="left" if name == "exercise" else "right")
-    table.add_column("the commonest wrong answer")
+    table.add_column("the most common wrong answer")
     for row in tables.summary(graded, outcomes):
         wrong = f"{row.wrong[0][1]} × {row.wrong[0][0]}" if row.wrong else ""
         counts = (str(row.passed), str(row.partly), str(row.failed))
@@ -152,7 +152,7 @@ def _print_summary(console: Console, graded: GradedLesson, outcomes: list[Outcom
     counts_by_status = [f"{count} {status}" for status, count in sorted(ended.items())]
     flagged = sum(bool(outcome.flags) for outcome in outcomes)
     if counts_by_status:
-        console.print(f"Not run to the end: {', '.join(counts_by_status)}.")
+        console.print(f"Did not finish: {', '.join(counts_by_status)}.")
     if flagged:
-        console.print(f"To be looked at: {flagged}.")
+        console.print(f"Please look at: {flagged}.")
     console.print(f"Grades in {out}, the whole story in {summary}.")

@@ -111,7 +111,7 @@ class Panel:
 
     def __init__(self, widget: Any, why_static: str = "") -> None:
         self.widget = widget
-        self._why_static = why_static or f"{_LIVE_NEEDS}. lab.panel(live=True) shows it all the same."
+        self._why_static = why_static or f"{_LIVE_NEEDS}. lab.panel(live=True) shows it anyway."
         self._outlet: Outlet | None = None
         if widget is not None:
             sender = publisher()

@@ -75,7 +75,7 @@ def test_equal_of_tensors_is_shape_dtype_and_numbers(gpus: None) -> None:
     assert expect.equal(torch.ones(3), [1.0, 1.0, 1.0])
     assert "the shape (2,), not (3,)" in told(lambda: expect.equal(torch.ones(2), torch.ones(3)))
     assert "the dtype torch.int64, not torch.float32" in told(lambda: expect.equal(torch.ones(3).long(), torch.ones(3)))
-    assert "which is no tensor" in told(lambda: expect.equal(1.0, torch.ones(3)))
+    assert "which is not a tensor" in told(lambda: expect.equal(1.0, torch.ones(3)))
     assert "at 1: 3, not 2" in told(lambda: expect.equal([1, 3], [1, 2]))
     assert "still `...`" in told(lambda: expect.equal(..., 3))
 

@@ -106,7 +106,7 @@ def test_what_is_wrong_with_a_lesson_is_said(tmp_path: Path) -> None:
 
     whole = "title: A\ngoal: b\nminutes: 3\n"
     assert "goal is missing: add `goal: You can say" in fails("title: A")
-    assert "(Then look at minutes.)" in fails("title: A")
+    assert "(Also look at minutes.)" in fails("title: A")
     assert "line 2 is not valid YAML" in fails("title: A\ngoal: b: c\n")
     assert "minutes is 'long', but it should be a valid integer" in fails("title: A\ngoal: b\nminutes: long\n")
     assert "has no fields" in fails("A")
@@ -118,5 +118,5 @@ def test_what_is_wrong_with_a_lesson_is_said(tmp_path: Path) -> None:
     assert "author is not a field: take it out" in fails(f"{whole}author: me")
     with pytest.raises(FakeGpuError, match="no lesson in"):
         lesson.load(tmp_path / "nowhere")
-    with pytest.raises(FakeGpuError, match="there is 00-tour"):
+    with pytest.raises(FakeGpuError, match="Available: 00-tour"):
         lesson.find("99-nothing", tmp_path)

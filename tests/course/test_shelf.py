@@ -108,7 +108,7 @@ def test_copies_made_without_a_list_are_told_by_what_students_do_not_write_to(sh
 
 
 def test_starting_over_keeps_every_backup() -> None:
-    assert ask(ask="start over", name="01-one", folder="mine")["why"].startswith("The lesson 01-one was not begun")
+    assert ask(ask="start over", name="01-one", folder="mine")["why"].startswith("The lesson 01-one was never started")
     lesson_library.fetch("01-one", "mine")
     for number in (1, 2):
         Path("mine/01-one/01-one.ipynb").write_text(f"mine {number}")

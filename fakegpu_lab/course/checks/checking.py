@@ -221,7 +221,7 @@ def _is_unwritten(records: list[PartRecord], attempt: Attempt | None) -> bool:
 
 
 def _note(attempt: Attempt | None, stderr: str) -> str:
-    """What the card says besides its parts."""
+    """What the card says in addition to its parts."""
     notes = [f"The cell above ended with an error: {attempt.error}"] if attempt is not None and attempt.error else []
     if stderr.strip():
         notes.append(f"While it was checked, your code wrote to stderr: {short(stderr)}")
@@ -235,8 +235,8 @@ def _is_assigned(node: ast.AST) -> TypeGuard[ast.Name]:
 def _record(part: Part, outcomes: list[Outcome], show: Callable[[str], tuple[str, str]]) -> PartRecord:
     """A part is met if every outcome is; the record describes the first that is not."""
     if not outcomes:
-        what = "Something is there to be looked at"
-        outcomes = [Outcome(met=False, what=what, found="nothing: this part had nothing to check")]
+        what = "There is something to check"
+        outcomes = [Outcome(met=False, what=what, found="nothing")]
     worst = next((one for one in outcomes if not one.met), outcomes[0])
     label, code = show(worst.line)
     credit = min(one.credit for one in outcomes)

@@ -244,7 +244,7 @@ def comparable(thing: Any) -> Any:
     for kind in type.mro(type(thing)) if not _is_known_tensor(type(thing)) else ():
         says = [name for name in _SAYS if name in vars(kind)]
         if says and not is_known(kind) and not _is_public(kind):
-            raise TypeError(f"A check compares plain values: the class {kind.__name__} has a {says[0]} of its own.")
+            raise TypeError(f"A check compares plain values: the class {kind.__name__} defines its own {says[0]}.")
     return thing
 
 

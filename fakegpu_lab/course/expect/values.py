@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.course.expect.outcome import Said
 
-_UNSET = "Replace the `...` by your answer, and run that cell again."
+_UNSET = "Replace `...` with your answer, and run that cell again."
 
 
 @expectation()
@@ -113,9 +113,9 @@ def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[
     import torch
 
     if not isinstance(found, SeenTensor):
-        return False, f"{value(found)}, which is no tensor"
+        return False, f"{value(found)}, which is not a tensor"
     if found.values is None or (isinstance(expected, SeenTensor) and expected.values is None):
-        return False, f"{value(found)}, of which no values are known"
+        return False, f"{value(found)}, whose values are not known"
     one = found.values
     other: Any = expected.values if isinstance(expected, SeenTensor) else torch.as_tensor(expected, dtype=one.dtype)
     if one.shape != other.shape:
@@ -147,7 +147,7 @@ def values(found: Sequence[Any], expected: Sequence[Any], *, rtol: float = 1e-4,
 def true(condition: Any, sentence: str, *, found: str = "", **said: Unpack[Said]) -> bool:
     """Expect that a condition is true; `sentence` says what should be, and `found` what is instead."""
     condition = not (isinstance(condition, Opaque) and condition.own) and _truth(condition)
-    return report(said, met=condition, what=sentence, found="" if condition else found or "it does not hold")
+    return report(said, met=condition, what=sentence, found="" if condition else found or "this is false")
 
 
 def _truth(condition: Any) -> bool:
