@@ -153,8 +153,8 @@ def test_profiles_can_be_chosen_from() -> None:
 @pytest.mark.parametrize(
     ("question", "why"),
     [
-        ('{"ask": "fetch", "name": "09-none"}', "There is no lesson '09-none'; there is 01-one, 02-two."),
-        ('{"ask": "fetch", "name": "../01-one"}', "There is no lesson '../01-one'; there is 01-one, 02-two."),
+        ('{"ask": "fetch", "name": "09-none"}', "There is no lesson '09-none'. Available: 01-one, 02-two."),
+        ('{"ask": "fetch", "name": "../01-one"}', "There is no lesson '../01-one'. Available: 01-one, 02-two."),
         ('{"ask": "tea"}', "This question is not understood"),
         ('{"ask": "hint", "name": 3}', "This question is not understood"),
         ("[", "This question is not understood"),

@@ -61,8 +61,8 @@ def _of_ended_rank(absentee: Rank, first: Rank, operation: Operation) -> str:
         )
     if any(past.line == operation.line for past in channel.history[channel.ranks.index(absentee.number)]):
         return (
-            f"{text}: it reached {described(operation.line)} fewer times than rank {first.number}. Does every rank have "
-            "the same number of batches? DistributedSampler makes sure of it; DDP's join() helps where it cannot."
+            f"{text}: it reached {described(operation.line)} fewer times than rank {first.number}. Does every rank "
+            "have the same number of batches? DistributedSampler makes sure of it; DDP's join() helps where it cannot."
         )
     return (
         f"{text} (it called {_calls(absentee, channel)}, rank {first.number} {operation.number}): is it inside "
