@@ -38,7 +38,7 @@ def panel(*, live: bool | None = None, theme: str = "auto") -> Panel:
     Parameters
     ----------
     live
-        Whether it is updated; by default wherever that is known to work.
+        Whether to update it; by default wherever this is known to work.
     theme
         ``"auto"`` (the notebook's), ``"light"`` or ``"dark"``.
 

@@ -58,7 +58,7 @@ def rename(folder: Path, old: str, new: str) -> int:
 
 
 def points(folder: Path) -> list[str]:
-    """Take every exercise's points from its check, and write them where else they stand; return what changed.
+    """Copy every exercise's points from its check, and write them where else they stand; return what changed.
 
     Raises
     ------
