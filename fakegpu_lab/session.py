@@ -32,7 +32,7 @@ on_change: list[Callable[[Machine | None], object]] = []
 def enable(
     spec: str = "a100", *, memory: int | str | None = None, compute: Compute = "real", clock: Clock = "real"
 ) -> Machine:
-    """Give torch a machine with the GPUs of `spec`; it replaces the machine that is enabled, if any.
+    """Enable simulated GPUs in torch. A machine that is already enabled is replaced.
 
     Parameters
     ----------
@@ -43,9 +43,9 @@ def enable(
     compute
         ``"real"``: values are computed, on the CPU. ``"meta"``: shapes and memory only.
     clock
-        ``"simulated"``: where the program and training libraries call ``time.time``, ``perf_counter``, ``monotonic`` or
-        ``process_time``, they read simulated time, and ``time.sleep`` advances it. ``"real"``: they read the
-        computer's clock.
+        ``"simulated"``: ``time.time``, ``perf_counter``, ``monotonic`` and ``process_time`` show simulated time to
+        the program and to training libraries, and ``time.sleep`` advances it. ``"real"``: they show the computer's
+        clock.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def _allocator_settings() -> AllocatorSettings:
         return AllocatorSettings.from_environ(os.environ)
     except ValueError as error:
         sentence = str(error).rstrip(".")
-        raise FakeGpuError(f"PYTORCH_CUDA_ALLOC_CONF cannot be understood: {sentence}. Mend it or unset it.") from None
+        raise FakeGpuError(f"PYTORCH_CUDA_ALLOC_CONF cannot be understood: {sentence}. Fix it or unset it.") from None
 
 
 @interrupts.whole
@@ -125,7 +125,7 @@ def _install(machine: Machine) -> None:
 
 @interrupts.whole
 def disable() -> None:
-    """Remove the machine: torch is as it was before `enable`. Does nothing without a machine."""
+    """Disable the simulated GPUs, and restore torch. Does nothing if none are enabled."""
     global _machine
     old, _machine = _machine, None
     inheritance.forget()
@@ -141,7 +141,7 @@ def disable() -> None:
 def _retire(old: Machine, farewell: str) -> None:
     old.retire(
         f"This tensor lives on a simulated GPU of the machine {old.spec.text!r}, which is gone: {farewell}. "
-        "Make the tensor anew; to keep values across a change of machine, copy them with .cpu() first."
+        "Create the tensor again; to keep values across a change of machine, copy them with .cpu() first."
     )
 
 
@@ -170,7 +170,7 @@ def run_ranks(
     FakeGpuError
         No machine is enabled, or that many ranks cannot be run.
     Exception
-        What the first rank to fail raised; the others were stopped.
+        The error of the first rank that failed; the others were stopped.
     """
     __tracebackhide__ = True
     from fakegpu_lab.ranks.launching import in_process  # imports torch, so only here
@@ -202,8 +202,8 @@ def snapshot(*, categories: bool = False) -> Snapshot:
     Parameters
     ----------
     categories
-        Also find what the memory is for (parameters, gradients, …): ``devices[0].memory.categories``. This looks at
-        all live objects, which takes a twentieth of a second.
+        Also find out what the memory is for (parameters, gradients, …): ``devices[0].memory.categories``. This
+        examines all live objects, and takes about 50 ms.
     """
     now = machine()
     if not categories:
@@ -216,7 +216,7 @@ def snapshot(*, categories: bool = False) -> Snapshot:
 def reset() -> Machine:
     """Replace the machine by a new one of the same kind, with empty memory and counters at 0.
 
-    This also helps after a device-side assert, after which a real GPU cannot be used until the process ends.
+    This also helps after a device-side assert, which makes a real GPU unusable until the process ends.
     """
     old = machine()
     new = Machine(old.spec, old.compute, _allocator_settings(), old.clock)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Trace:
     """Everything that happened between the start and the end of a recording. Made by `record`.
 
-    Times are seconds of simulated time. The end of a recording waits for nothing: a kernel that was launched and has
-    not run yet is in the trace, at the time at which it will run.
+    Times are seconds of simulated time. Ending a recording does not wait for the GPU: a kernel that was launched and
+    has not run yet is in the trace, at the time at which it will run.
     """
 
     def __init__(self, machine: Machine, limit: int = LIMIT) -> None:
@@ -101,15 +101,15 @@ class Trace:
     def races(self) -> list[Race]:
         """Uses of the same memory by two streams without a `wait_stream` or an event that orders them.
 
-        One more kind is a host that uses a tensor before the ``.to("cpu", non_blocking=True)`` that fills it is over.
-        ``print(trace.races[0])`` names both lines. Races are found by order, not by time, so also where the simulated
-        times happen to be harmless.
+        A host that uses a tensor before the ``.to("cpu", non_blocking=True)`` that fills it is finished is a race, too.
+        ``print(trace.races[0])`` names both lines. Races are found by order, not by time, so they are found even if
+        the simulated times happen to be harmless.
         """
         return self._recorder.races
 
     @property
     def host_work(self) -> list[HostWork]:
-        """Every time that a host thread was busy, as with `host_work`."""
+        """Every period in which a host thread was busy, as with `host_work`."""
         return self._recorder.host_work
 
     @property
@@ -124,7 +124,7 @@ class Trace:
 
     @property
     def elapsed(self) -> float:
-        """Seconds from the start of the recording until the host had ended it and every device had done its work."""
+        """Seconds from the start of the recording until the host ended it and every device finished its work."""
         return (self.ended_ns - self.began_ns) / 1e9
 
     @property
@@ -167,7 +167,7 @@ class Trace:
             raise FakeGpuError(f"There is no device {device}: the machine {self.machine.spec.text!r} has {last}.")
 
     def summary(self, sort_by: str = "time", top: int | None = 20) -> Table:
-        """What ran on the devices: one row per name of a kernel or copy, like ``key_averages`` of torch's profiler.
+        """What ran on the devices: one row for each kernel or copy by name, like ``key_averages`` of torch's profiler.
 
         The figures are exact even if records were dropped.
 
@@ -232,7 +232,7 @@ class Trace:
         device
             Whose memory.
         against
-            Another recording, drawn beside this one to the same scale.
+            Another recording, drawn next to this one to the same scale.
         labels
             What the two are called.
         theme
@@ -257,13 +257,13 @@ class Trace:
         return allocations(self, device)
 
     def at_peak(self, device: int = 0, top: int | None = 10) -> Table:
-        """What made the peak: the tensors that were held then, alike ones together, with the lines that made them."""
+        """The tensors that were in memory at the peak, similar ones together, with the lines that made them."""
         from fakegpu_lab.recording_views import peak
 
         return peak.table(self.memory(device), top)
 
     def to_chrome_trace(self, path: str | Path) -> Path:
-        """Write a file that Perfetto (https://ui.perfetto.dev) and chrome://tracing open, and return its path.
+        """Write a file for Perfetto (https://ui.perfetto.dev) or chrome://tracing, and return its path.
 
         It is compressed if the path ends in ``.gz``.
         """
@@ -331,9 +331,9 @@ def host_work(seconds: float) -> None:
 def clock() -> float:
     """The calling thread's simulated time: seconds since the machine was enabled.
 
-    It replaces ``time.perf_counter()`` on a machine with such GPUs: launches, copies and waits take time; Python and
-    the host's own arithmetic take none (`host_work` stands for them). Without ``torch.cuda.synchronize()`` in between,
-    the difference of two readings is only the time of the launches.
+    Use it as you would use ``time.perf_counter()`` on a machine with real GPUs. Launches, copies and waits take time;
+    Python and the host's own arithmetic take none (`host_work` stands for them). Without ``torch.cuda.synchronize()``
+    in between, the difference of two readings is only the time of the launches.
 
     Raises
     ------

@@ -112,7 +112,7 @@ def test_profiles_lists_the_catalogue(shell: InteractiveShell, capsys: pytest.Ca
         ("a100 --compute quantum", "invalid choice"),
         ("--memory 2GiB", "go with the GPUs to enable"),
         ("off --memory 2GiB", "go with the GPUs to enable"),
-        ("off now", "takes nothing more"),
+        ("off now", "takes no arguments"),
         ("reset", "No simulated GPU is enabled"),
         ("profiles h1oo", "No GPU or node is called 'h1oo'"),
     ],

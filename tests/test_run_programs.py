@@ -65,8 +65,8 @@ def test_code_on_the_command_line_sees_what_python_would_give_it(here: Path) -> 
     [
         (("python",), "python alone would open a prompt: name a script, as in fakegpu-lab run python train.py."),
         (("python", "-u", "-X", "dev", "a.py"), "Type this instead: python -u -X dev -m fakegpu_lab run -d a100 a.py"),
-        (("python2.7", "a.py"), "python2.7 is another Python than"),
-        (("/elsewhere/python3", "a.py"), "/elsewhere/python3 is another Python than"),
+        (("python2.7", "a.py"), "python2.7 is not the Python that runs fakegpu-lab"),
+        (("/elsewhere/python3", "a.py"), "/elsewhere/python3 is not the Python that runs fakegpu-lab"),
         (("-m", "-c", "pass"), "-m runs a module, -c runs code: choose one of them."),
     ],
 )

@@ -38,7 +38,7 @@ RULES = (
 
 
 def advise(trace: Recorded) -> Advice:
-    """Look in a recording for common reasons why programs are slow or need much memory.
+    """Find common reasons in a recording why a program is slow or needs much memory.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ def advise(trace: Recorded) -> Advice:
     Returns
     -------
     Advice
-        The findings: cards in a notebook, text elsewhere. The objects that hold memory, and the optimizers, are looked
-        up now, so call it right after the recording.
+        The findings: cards in a notebook, text elsewhere. Call it right after the recording, because it also examines
+        the objects that hold memory now, and the optimizers.
 
     Raises
     ------

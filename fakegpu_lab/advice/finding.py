@@ -80,7 +80,7 @@ class Advice:
         return {finding.rule for finding in self.findings}
 
     def __repr__(self) -> str:
-        parts = [str(finding) for finding in self.findings] or ["Nothing to advise: no known pattern is there."]
+        parts = [str(finding) for finding in self.findings] or ["No known problem was found."]
         return "\n".join([*parts, *([self.unread] if self.unread else [])])
 
     def _repr_html_(self) -> str:

@@ -41,7 +41,7 @@ def kept_activations(recorded: Recorded, holder: Holder) -> list[Finding]:
     """Results of modules stay alive: a loss that is stored with its graph keeps everything that its backward needs."""
     return _growth(
         recorded, holder, in_modules=True, rule="kept_activations", title="Activations stay alive, step after step",
-        why="They belong to the forward of modules: something keeps the graphs of past steps, a stored loss or output",
+        why="Forward passes made them: something keeps the graphs of past steps, such as a stored loss or output",
         remedy="Store loss.detach() or loss.item(), and evaluate under torch.no_grad().",
     )  # fmt: skip
 
@@ -50,9 +50,8 @@ def leak(recorded: Recorded, holder: Holder) -> list[Finding]:
     """Memory outside modules grows in each step."""
     return _growth(
         recorded, holder, in_modules=False, rule="leak", title="Memory grows in each step",
-        why="Each time round the line takes memory that stays taken",
-        remedy="Keep what is needed on the host (.cpu(), .item()), detach it, or let go of it (del, a list that is "
-        "emptied).",
+        why="Each time this line runs, it takes memory that is never freed",
+        remedy="Keep what you need on the host (.cpu(), .item()), detach it, or let go of it (del, an emptied list).",
     )  # fmt: skip
 
 
@@ -73,7 +72,7 @@ def _growth(
     by = f" They are held by {held}." if held else ""
     return [Finding(
         rule, title,
-        f"{size(nbytes)} in {len(every):,} blocks were taken while recording and never given back, "
+        f"{size(nbytes)} in {len(every):,} blocks were allocated while recording and never freed, "
         f"some {size(nbytes // steps)} each time, {steps:,} times. {why}.{by}",
         remedy, line, 0,
     )]  # fmt: skip

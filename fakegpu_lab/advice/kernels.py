@@ -56,11 +56,11 @@ def gpu_idle(recorded: Recorded) -> list[Finding]:
         work = recorded.host_work
         copies = [c for c in recorded.transfers if c.device == device and c.kind == "h2d"]
         for causes, what, remedy in (
-            (work, "the host was busy on its own", "Prepare data beside the training: DataLoader(…, num_workers=4)."),
+            (work, "the host was busy on its own", "Prepare data while the GPU trains: DataLoader(…, num_workers=4)."),
             (
                 copies,
-                "data was on its way to it",
-                "Copy the next batch on a stream of its own while this one computes.",
+                "data was being copied to it",
+                "Copy the next batch on a separate stream while this one computes.",
             ),
         ):
             caused = spans.of(causes)
@@ -71,7 +71,7 @@ def gpu_idle(recorded: Recorded) -> list[Finding]:
             found.append(Finding(
                 "gpu_idle", f"cuda:{device} stands idle",
                 f"It was busy {percent(spans.length(busy), whole)} of the time. For {duration(alone)} "
-                f"({percent(alone, whole)}) it had nothing to do while {what}.",
+                f"({percent(alone, whole)}) it was idle while {what}.",
                 remedy, worst.line, alone,
             ))  # fmt: skip
     return found
@@ -109,7 +109,7 @@ def all_reduce_alone(recorded: Recorded) -> list[Finding]:
         found.append(Finding(
             "all_reduce_alone", "Communication is not hidden behind computation",
             f"cuda:{device} moved {size(sum(c.nbytes for c in parts))} in {len(parts):,} collectives; for "
-            f"{duration(alone)} of their {duration(spans.length(moving))} no kernel ran beside them.",
+            f"{duration(alone)} of their {duration(spans.length(moving))} no kernel ran at the same time.",
             "Let DistributedDataParallel add up gradients in buckets while backward runs, or start the operation with "
             "async_op=True and wait for it when its result is needed.",
             parts[0].line, alone,

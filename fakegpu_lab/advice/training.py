@@ -30,10 +30,10 @@ def optimizer_before_to(recorded: Recorded, optimizers: Iterable[Any], trained: 
         why = _why_on_cpu(on_cpu, copied_bytes, trained_shapes)
         if why:
             found.append(Finding(
-                "optimizer_before_to", "The optimizer was made before .to",
+                "optimizer_before_to", "The optimizer was created before .to",
                 f"{type(optimizer).__name__} updates {len(on_cpu)} of its {len(parameters)} tensors on the CPU, while "
                 f"backward runs on cuda:{backward.device}: {why}.",
-                "Move the model first, model.to(device), and make the optimizer from its parameters then.",
+                "Move the model first, with model.to(device), and then create the optimizer from its parameters.",
                 backward.line, 0,
             ))  # fmt: skip
     return found
@@ -44,5 +44,5 @@ def _why_on_cpu(on_cpu: Sequence[Any], copied_bytes: set[int], trained_shapes: s
     if any(p.grad is not None and p.grad.nbytes in copied_bytes for p in on_cpu):
         return "their gradients come back over the bus in every step"
     if on_cpu and all(p.grad is None and tuple(p.shape) in trained_shapes for p in on_cpu):
-        return "what trains there is not they"
+        return "the model trains other tensors there"
     return ""

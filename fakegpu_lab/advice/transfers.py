@@ -46,10 +46,10 @@ def sync_each_step(recorded: Recorded) -> list[Finding]:
         if len(waits) < OFTEN or lost < 0.01 * whole:
             continue
         found.append(Finding(
-            "sync_each_step", "The host waits for the device again and again",
+            "sync_each_step", "The host waits for the device too often",
             f"It waited {len(waits):,} times here, {duration(lost)} in all ({percent(lost, whole)} of the time). While "
-            "it waits it launches nothing, and the device runs dry before the next launch.",
-            "Keep the value on the device (loss.detach()) and read it now and then, or once after the loop.",
+            "it waits, it launches nothing, and the device runs out of work.",
+            "Keep the value on the device (loss.detach()), and read it only now and then, or once after the loop.",
             line, lost,
         ))  # fmt: skip
     return found
@@ -77,7 +77,7 @@ def tiny_transfers(recorded: Recorded) -> list[Finding]:
             "tiny_transfers", "Many small copies",
             f"{len(copies):,} copies {way}, of {size(nbytes // len(copies))} on average, took {duration(spent)}; one "
             f"copy of the same {size(nbytes)} takes {duration(at_once)}.",
-            "Put the parts together on their side (torch.stack, torch.cat) and copy them at once.",
+            "Join the parts where they are (torch.stack, torch.cat), and copy them in one go.",
             line, spent - at_once,
         ))  # fmt: skip
     return found
@@ -100,10 +100,10 @@ def same_again(recorded: Recorded) -> list[Finding]:
         times = len(again) + len(sent)
         what = f"The same {size(nbytes)}" if len(sent) == 1 else f"{len(sent)} tensors, {size(nbytes)} together,"
         found.append(Finding(
-            "same_again", "The same tensor is sent again",
+            "same_again", "The same tensor is copied repeatedly",
             f"{what} went to the device in {times:,} copies, unchanged; after the first they took "
             f"{duration(_ns(again))}.",
-            "Send it once, before the loop, and keep the copy on the device.",
+            "Copy it once, before the loop, and keep the copy on the device.",
             line, _ns(again),
         ))  # fmt: skip
     return found
@@ -116,7 +116,7 @@ def pageable_non_blocking(recorded: Recorded) -> list[Finding]:
         found.append(Finding(
             "pageable_non_blocking", "non_blocking has no effect on pageable memory",
             f"The host waited {duration(_ns(waits))} here in {several(len(waits), 'copy', 'copies')} that "
-            "were asked not to block.",
+            "should not have blocked.",
             "Pin the source: DataLoader(…, pin_memory=True), or tensor.pin_memory() once.",
             line, _ns(waits),
         ))  # fmt: skip
@@ -138,7 +138,7 @@ def unpinned_loader(recorded: Recorded) -> list[Finding]:
             "unpinned_loader", "Batches come from pageable memory",
             f"{len(batches):,} copies of {size(sum(c.nbytes for c in batches) // len(batches))} each took "
             f"{duration(spent)} ({percent(spent, whole)} of the time), and the host waited for each; from pinned "
-            f"memory they take {duration(pinned)}, and with non_blocking=True nobody waits.",
+            f"memory they take {duration(pinned)}, and with non_blocking=True the host does not wait.",
             "DataLoader(…, pin_memory=True), and batch.to(device, non_blocking=True).",
             line, spent,
         ))  # fmt: skip

@@ -32,7 +32,7 @@ def _compute(default: Compute, text: str) -> Callable[[Any], Any]:
 
 
 # The options that `run` and `plan` share.
-_memory = click.option("--memory", metavar="SIZE", help="Give every GPU only so much memory: 2GiB, 512MiB")
+_memory = click.option("--memory", metavar="SIZE", help="Limit the memory of every GPU: 2GiB, 512MiB")
 _report = click.option("--report", metavar="FILE", help="Also write what the run did to FILE, as JSON")
 _chrome = click.option(
     "--chrome", metavar="FILE", help="Also write a timeline of the script's own process, for https://ui.perfetto.dev"
@@ -82,8 +82,8 @@ def run(
     SCRIPT can also be - (a script on stdin), python with what follows it, or the command of an installed package, such
     as torchrun.
 
-    The run ends with a table of what every GPU did. It is printed on stdout where that is a terminal or a notebook,
-    and else on stderr: a pipe or a file gets what the script printed, and nothing more.
+    The run ends with a table of what every GPU did. It is printed to stdout if that is a terminal or a notebook, and
+    to stderr otherwise: a pipe or a file gets only what the script printed.
     """
     from fakegpu_lab.cli import run as run_command
 
@@ -95,7 +95,7 @@ def run(
 @click.option("-n", "--world-size", type=click.IntRange(1, 1 << 17), required=True, help="Ranks of the whole job")
 @click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="The rank that runs")
 @_memory
-@_compute("meta", "real: compute values, too, as if all ranks had the same")
+@_compute("meta", "real: also compute values, as if they were equal on all ranks")
 @_report
 @_chrome
 @_module
@@ -113,9 +113,9 @@ def plan(
     code: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Run one rank of a large job by itself, and tell the memory and time that it needs.
+    """Run only one rank of a large job, and report the memory and time it needs.
 
-    SCRIPT runs as torchrun would start it on many nodes; the other ranks are taken to do as it does.
+    SCRIPT runs as torchrun would start it on many nodes; the other ranks are assumed to do the same.
     """
     from fakegpu_lab.cli import plan as plan_command
     from fakegpu_lab.cli import run as run_command
@@ -128,9 +128,9 @@ def plan(
 
 @cli.command()
 @click.argument("word", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="Everything that is known about each, as JSON")
+@click.option("--json", "as_json", is_flag=True, help="All details, as JSON")
 def profiles(word: tuple[str, ...], as_json: bool) -> None:
-    """List the GPUs and nodes there are; with WORD, those that have it in their name."""
+    """List the GPUs and nodes in the catalogue; with WORD, only those whose name contains it."""
     from fakegpu_lab.cli import profiles as profiles_command
 
     profiles_command.show(" ".join(word), as_json=as_json)
@@ -138,7 +138,7 @@ def profiles(word: tuple[str, ...], as_json: bool) -> None:
 
 @cli.command()
 def doctor() -> int:
-    """Check that simulated GPUs work in this Python, and say what to do where they do not."""
+    """Check that simulated GPUs work in this Python, and say what to do if they do not."""
     from fakegpu_lab.cli import doctor as doctor_command
 
     return doctor_command.examine()
@@ -167,12 +167,12 @@ def smi(args: tuple[str, ...]) -> int:
 @click.option("--lesson", required=True, metavar="NAME", help="The lesson: 03-memory, or 03, or its source folder")
 @click.option("--out", default="grades.csv", show_default=True, metavar="FILE", help="A row for every submission")
 @click.option("--feedback", metavar="FOLDER", help="Also write a page for every student")
-@click.option("--summary", metavar="FILE", help="The instructor's page; by default beside the grades")
+@click.option("--summary", metavar="FILE", help="The instructor's page; by default next to the grades")
 @click.option("--gradebook", metavar="FILE", help="Also write nbgrader's gradebook.db")
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 256), help="Submissions at once")
 @click.option("--dask", metavar="ADDRESS", help="Grade on a Dask cluster: the scheduler's address, tcp://…")
-@click.option("--resume", is_flag=True, help="Go on where a run was cut off")
-@click.option("--student", metavar="REGEX", help="Find the student in a file's path: its first group")
+@click.option("--resume", is_flag=True, help="Continue an interrupted run")
+@click.option("--student", metavar="REGEX", help="A pattern whose first group is the student's name in a file's path")
 @click.option("--cell-seconds", default=30.0, show_default=True, type=click.FloatRange(0.1), help="For one cell")
 @click.option("--total-seconds", default=180.0, show_default=True, type=click.FloatRange(0.1), help="For a notebook")
 @click.option("--memory", default="2GiB", show_default=True, metavar="SIZE", help="For all of a notebook's processes")
@@ -207,13 +207,13 @@ def class_(folder: str, page: str | None, every: float, once: bool) -> int:
 
 @cli.group()
 def lesson() -> None:
-    """Write lessons: begin one, check it, release it."""
+    """Write lessons: start one, check it, release it."""
 
 
 @lesson.command()
 @click.argument("name")
 def new(name: str) -> None:
-    """Make a lesson NAME in source/, which already runs and passes its check."""
+    """Create a lesson NAME in source/, which already runs and passes its check."""
     from fakegpu_lab.cli import lesson as lesson_command
 
     lesson_command.new(name)
@@ -223,7 +223,7 @@ def new(name: str) -> None:
 @click.argument("path")
 @click.argument("name")
 def exercise(path: str, name: str) -> None:
-    """Put an exercise NAME at the end of the lesson in PATH: its cells, and its entry in lesson.yaml."""
+    """Add an exercise NAME to the end of the lesson in PATH: its cells, and its entry in lesson.yaml."""
     from fakegpu_lab.cli import lesson as lesson_command
 
     lesson_command.exercise(path, name)
@@ -232,7 +232,7 @@ def exercise(path: str, name: str) -> None:
 @lesson.command()
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(1, 64), help="Notebooks run at once")
 @click.option("--nbval/--no-nbval", default=True, show_default=True, help="Also run nbval")
-@click.option("--exercise", "only", metavar="NAME", help="Run only this exercise: its solution, and its wrong ones")
+@click.option("--exercise", "only", metavar="NAME", help="Check only this exercise: its solution and its wrong answers")
 @click.argument("path", nargs=-1)
 def check(path: tuple[str, ...], jobs: int, nbval: bool, only: str | None) -> int:
     """Check the lessons in PATH (by default all): solution, starter, wrong solutions, hints, time, memory."""
@@ -246,7 +246,7 @@ def check(path: tuple[str, ...], jobs: int, nbval: bool, only: str | None) -> in
 @click.argument("old")
 @click.argument("new_name", metavar="NEW")
 def rename(path: str, old: str, new_name: str) -> None:
-    """Call the exercise OLD of the lesson in PATH NEW: in its cells, their metadata, and lesson.yaml."""
+    """Rename the exercise OLD of the lesson in PATH to NEW: in its cells, their metadata, and lesson.yaml."""
     from fakegpu_lab.cli import lesson as lesson_command
 
     lesson_command.rename(path, old, new_name)
@@ -255,7 +255,7 @@ def rename(path: str, old: str, new_name: str) -> None:
 @lesson.command()
 @click.argument("path", nargs=-1)
 def points(path: tuple[str, ...]) -> None:
-    """Take every exercise's points from its check, and write them into the metadata, the text and lesson.yaml."""
+    """Copy every exercise's points from its check, and write them into the metadata, the text and lesson.yaml."""
     from fakegpu_lab.cli import lesson as lesson_command
 
     lesson_command.points(path)
@@ -271,7 +271,7 @@ def clean(path: tuple[str, ...]) -> None:
 
 
 @lesson.command()
-@click.option("--into", metavar="FOLDER", help="By default release/ beside source/")
+@click.option("--into", metavar="FOLDER", help="By default release/ next to source/")
 @click.argument("path", nargs=-1)
 def release(path: tuple[str, ...], into: str | None) -> None:
     """Make the lessons in PATH (by default all) as students get them, without solutions and hidden parts."""

@@ -63,7 +63,7 @@ def grade(request: Request) -> int:
     folder = graded_lesson.find(request.lesson, roots)
     graded = graded_lesson.load(folder)
     if not graded.checks:
-        raise FakeGpuError(f"The lesson {graded.name} has nothing that gives points.")
+        raise FakeGpuError(f"The lesson {graded.name} has no exercise worth points.")
     late = lateness.deadline(request.due, request.late_days, request.late_penalty)
     if (request.format is None) != (request.roster is None):
         raise FakeGpuError(
@@ -191,7 +191,7 @@ def _print_summary(console: Console, graded: GradedLesson, outcomes: list[Outcom
     table = Table(title=f"{graded.name}: {several(len(outcomes), 'submission')}", title_justify="left")
     for name in ("exercise", "mean", "all points", "some", "none"):
         table.add_column(name, justify="left" if name == "exercise" else "right")
-    table.add_column("the commonest wrong answer")
+    table.add_column("the most common wrong answer")
     for row in tables.summary(graded, outcomes):
         wrong = f"{row.wrong[0][1]} × {row.wrong[0][0]}" if row.wrong else ""
         counts = (str(row.passed), str(row.partly), str(row.failed))
@@ -204,9 +204,9 @@ def _print_summary(console: Console, graded: GradedLesson, outcomes: list[Outcom
     counts_by_status = [f"{count} {status}" for status, count in sorted(ended.items())]
     flagged = sum(bool(outcome.flags) for outcome in outcomes)
     if counts_by_status:
-        console.print(f"Not run to the end: {', '.join(counts_by_status)}.")
+        console.print(f"Did not finish: {', '.join(counts_by_status)}.")
     if flagged:
-        console.print(f"To be looked at: {flagged}.")
+        console.print(f"Please look at: {flagged}.")
     console.print(f"Grades in {out}, the whole story in {summary}.")
 
 

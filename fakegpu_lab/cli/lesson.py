@@ -72,7 +72,7 @@ def rename(path: str, old: str, new: str) -> None:
     folder = _folder(path)
     cells = renaming.rename(folder, old, new)
     print(f"{old} is {new} now, in {cells} cells of {folder.name}.ipynb and in {FILE}.")
-    print("If the notebook is open, reload it. Texts that speak of the exercise stay as they are.")
+    print("If the notebook is open, reload it. Texts that mention the exercise are not changed.")
 
 
 def points(paths: tuple[str, ...]) -> None:

@@ -113,8 +113,8 @@ def _python(name: str, args: tuple[str, ...]) -> Program:
         f"{version}." if version else ""
     ):
         raise FakeGpuError(
-            f"{name} is another Python than {sys.executable}, which runs fakegpu-lab: leave it out, or install "
-            "fakegpu_lab there, too."
+            f"{name} is not the Python that runs fakegpu-lab ({sys.executable}): leave it out, or install fakegpu_lab "
+            "there, too."
         )
     if not args:
         raise FakeGpuError(f"{name} alone would open a prompt: name a script, as in fakegpu-lab run {name} train.py.")

@@ -173,7 +173,9 @@ class CourseMagics(Magics):
         try:
             return self.room.exercise(name)
         except ValueError as error:
-            raise UsageError(str(error) if isinstance(error, FakeGpuError) else f"{name!r} is no exercise.") from None
+            raise UsageError(
+                str(error) if isinstance(error, FakeGpuError) else f"{name!r} is not an exercise."
+            ) from None
 
     @line_magic
     def hint(self, line: str) -> None:

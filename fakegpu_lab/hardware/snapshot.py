@@ -105,7 +105,7 @@ class Snapshot(_Frozen):
     """The machine's state at one moment; `model_dump(mode="json")` makes it JSON."""
 
     version: int = Field(default=1, description="of this schema; grows when a field changes its meaning")
-    spec: str = Field(description="how the machine was asked for, e.g. a100:2")
+    spec: str = Field(description="the text that the machine was made from, e.g. a100:2")
     compute: str
     now_ns: int = Field(description="the simulated time of the host thread that took it")
     devices: tuple[DeviceSnapshot, ...]

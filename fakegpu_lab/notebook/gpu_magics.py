@@ -39,7 +39,7 @@ def _reset(_: list[str]) -> Table:
     had_fault = session.enabled() and any(device.fault is not None for device in session.machine().devices)
     session.reset()
     if had_fault:
-        print("The device-side assert is gone: these GPUs are new. Make the tensors anew, too.")
+        print("The device-side assert is gone: these GPUs are new. Create your tensors again, too.")
     return run_tables.status(session.snapshot())
 
 
@@ -53,7 +53,7 @@ def _profiles(words: list[str]) -> None:
 
 def _footer(words: list[str]) -> None:
     if words not in (["on"], ["off"]):
-        raise UsageError("%fakegpu footer on prints a line after each cell, %fakegpu footer off ends that.")
+        raise UsageError("%fakegpu footer on prints a line after each cell; %fakegpu footer off stops it.")
     footer.switch(words == ["on"])
 
 
@@ -78,7 +78,7 @@ class FakeGpuMagics(Magics):
         nargs="*",
         help="the GPUs to enable, or off, reset, panel, footer on|off, profiles [WORD]; nothing: show them",
     )
-    @argument("--memory", metavar="SIZE", help="give every GPU only so much memory, such as 2GiB")
+    @argument("--memory", metavar="SIZE", help="limit the memory of every GPU, such as 2GiB")
     @argument("--compute", choices=["real", "meta"], help="real (default): values; meta: shapes and memory only")
     @argument(
         "--clock", choices=["real", "simulated"], help="simulated: time.time() and its relatives follow simulated time"
@@ -91,7 +91,7 @@ class FakeGpuMagics(Magics):
         %fakegpu a100 --memory 2GiB     an A100 that has only 2 GiB
         %fakegpu a100 --clock simulated time.time() in your cells follows simulated time
         %fakegpu                        the GPUs, their memory, what they did
-        %fakegpu reset                  the same GPUs anew: empty memory, counters at 0
+        %fakegpu reset                  the same GPUs from scratch: empty memory, counters at 0
         %fakegpu off                    no simulated GPUs: torch as it was
         %fakegpu profiles h100          the GPUs there are with h100 in their name
         %fakegpu panel                  a panel that shows them while they work
@@ -102,7 +102,7 @@ class FakeGpuMagics(Magics):
         if (args.memory or args.compute or args.clock) and verb in ("", *WORDS):
             raise UsageError("--memory, --compute and --clock go with the GPUs to enable: %fakegpu a100 --memory 2GiB")
         if verb in ("off", "panel", "reset") and rest:
-            raise UsageError(f"%fakegpu {verb} takes nothing more, and there was {' '.join(rest)!r}.")
+            raise UsageError(f"%fakegpu {verb} takes no arguments, but got {' '.join(rest)!r}.")
         try:
             if verb in _VERBS:
                 return _VERBS[verb](rest)

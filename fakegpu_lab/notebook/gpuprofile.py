@@ -43,7 +43,7 @@ class GpuProfileMagics(Magics):
         __tracebackhide__ = True
         args = magic_line.parse(self.gpuprofile, line)
         if args.top < 0:
-            raise UsageError(f"--top {args.top}: the lines to name cannot be fewer than none.")
+            raise UsageError(f"--top {args.top}: the number of lines cannot be negative.")
         try:
             recording = trace.record()
         except FakeGpuError as error:

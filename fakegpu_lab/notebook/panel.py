@@ -38,7 +38,7 @@ def panel(*, live: bool | None = None, theme: str = "auto") -> Panel:
     Parameters
     ----------
     live
-        Whether it is updated; by default wherever that is known to work.
+        Whether to update it; by default wherever this is known to work.
     theme
         ``"auto"`` (the notebook's), ``"light"`` or ``"dark"``.
 
@@ -111,7 +111,7 @@ class Panel:
 
     def __init__(self, widget: Any, why_static: str = "") -> None:
         self.widget = widget
-        self._why_static = why_static or f"{_LIVE_NEEDS}. lab.panel(live=True) shows it all the same."
+        self._why_static = why_static or f"{_LIVE_NEEDS}. lab.panel(live=True) shows it anyway."
         self._outlet: Outlet | None = None
         if widget is not None:
             sender = publisher()

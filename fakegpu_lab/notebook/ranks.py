@@ -26,7 +26,7 @@ class RanksMagics(Magics):
     @argument("--backend", help="make the default process group first, and take the rank's device: nccl, gloo")
     @argument("--show", default="all", help="the ranks whose output is shown: all (default), 0, or 0,3")
     @argument("--keep", action="store_true", help="bring what rank 0 made or changed back into the notebook")
-    @argument("--timeout-like-nccl", action="store_true", help="tell a hang as NCCL's watchdog does, and no more")
+    @argument("--timeout-like-nccl", action="store_true", help="report a hang in NCCL's own words only")
     @cell_magic
     def ranks(self, line: str, cell: str) -> None:
         """Run this cell on several ranks of a simulated torchrun, inside this kernel.
@@ -37,7 +37,7 @@ class RanksMagics(Magics):
         %%ranks 4 --keep                    rank 0's names are the notebook's afterwards
 
         Every rank has its own copy of the notebook's names; one rank runs at a time, in an order that is the same in
-        every run. A hang is told at once, with who waits where.
+        every run. A hang is reported at once, with where each rank waits.
         """
         __tracebackhide__ = True
         args = magic_line.parse(self.ranks, line)

@@ -66,7 +66,7 @@ def test_memory_climbs_in_forward_and_falls_in_backward(opened: Callable[[str, l
     cells = cells_of("03-memory-and-oom")
     lesson = next(text for text in cells if "trace.figure()" in text)
     begin = cells[0].replace("%lesson 03-memory-and-oom\n", "")
-    step = "%%gpuprofile\none_step(model, 2048)"
+    step = "%%gpuprofile\ntrain_step(model, optimizer, 4096)"
     page = opened("figures.ipynb", [begin, lesson, step])
     for place in range(3):
         write(page, place, None)
@@ -91,7 +91,7 @@ def test_memory_climbs_in_forward_and_falls_in_backward(opened: Callable[[str, l
 def test_in_the_tour_memory_climbs_and_falls_too(opened: Callable[[str, list[str]], Any]) -> None:
     cells = cells_of("00-tour")
     begin = "%load_ext fakegpu_lab\n%fakegpu a100:2\nimport torch"
-    model = next(text for text in cells if "def step()" in text).replace("range(31)", "range(2)")
+    model = next(text for text in cells if "def step()" in text).replace("range(21)", "range(2)")
     profile = next(text for text in cells if text.startswith("%%gpuprofile"))
     page = opened("tour.ipynb", [begin, model, profile])
     for place in range(3):

@@ -98,7 +98,7 @@ def test_what_does_not_fit_together_is_told_without_running_anything(tmp_path: P
         "should say %lesson 05-odd: it says 04-even",
         "its cell should begin with %%exercise there-and-doubled",
         "its check are worth 3 points together, but lesson.yaml says 2, nbgrader's metadata says 5, its text says 9.",
-        "fakegpu-lab lesson points takes them from the check.",
+        "fakegpu-lab lesson points copies them from the check.",
         "no cell says # %hint there-and-doubled",
         "lesson.yaml says hardware: a100, the notebook %fakegpu t4",
         "['mine']",

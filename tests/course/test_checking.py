@@ -71,6 +71,14 @@ def test_a_part_that_looked_at_nothing_is_not_met() -> None:
     assert "nothing" in only.found
 
 
+def test_the_authors_hint_is_shown_also_when_the_part_raised() -> None:
+    only = part("expect.equal(1 / 0, 1, hint='Divide by something else.')")
+    assert not only.met
+    assert only.found == "ZeroDivisionError: division by zero"
+    assert only.hint == "Divide by something else."
+    assert part("expect.equal(1 / 0, 1, hint=str(2))").hint == "", "one that would have to be computed"
+
+
 def test_points_must_be_plain_numbers() -> None:
     with pytest.raises(ValueError, match="points=worth must be a plain number"):
         check("expect.equal(1, 1, points=worth)", {"worth": 2})
@@ -145,7 +153,7 @@ def test_a_function_that_is_not_written_yet_is_told_kindly() -> None:
 
 def test_a_missing_name_is_told_kindly() -> None:
     only = part("expect.on_device(model, 'cuda:0', hint='not this one')")
-    assert only.found == "there is no `model`"
+    assert only.found == "`model` is not defined"
     assert only.what == "`expect.on_device(model, 'cuda:0')`"
     assert "Run the cells above" in only.hint
 
@@ -231,9 +239,9 @@ def test_what_follows_from_an_error_is_not_told_as_another() -> None:
     attempt = Attempt("first-move", tree=ast.parse("x = 1 / 0"), error="ZeroDivisionError: division by zero")
     result = check("half = x / 2\nexpect.equal(half, 1)\nexpect.equal(x, 2)", attempt=attempt)
     first, second, third = result.record.parts
-    assert first.found == "there is no `x`"
+    assert first.found == "`x` is not defined"
     assert second.found == "what it needs could not be made: see above"
-    assert "mend that first" in third.hint
+    assert "fix that first" in third.hint
     assert "ZeroDivisionError" in result.record.note
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import fakegpu_lab as lab
 from fakegpu_lab.course.draw.ranks import ring_steps
 from fakegpu_lab.course.draw.timelines import schedule
+from fakegpu_lab.hardware.memory_categories import COLOURS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +50,14 @@ def test_a_drawing_is_svg_with_its_words_in_colours_of_the_page(name: str, tmp_p
     page = drawn.save(tmp_path / "drawing.svg").read_text(encoding="utf-8")
     assert "prefers-color-scheme: dark" in page
     ET.fromstring(page)
+
+
+def test_the_parts_of_a_memory_bar_have_colours_of_their_own() -> None:
+    drawn = lab.draw.memory_bar({"parameters": 1, "optimizer state": 1, "gradients": 1, "mine": 1, "yours": 1})
+    boxes = ET.fromstring(drawn._repr_html_()).iter("{http://www.w3.org/2000/svg}rect")
+    colours = [box.get("fill") for box in list(boxes)[1:6]]
+    assert len(set(colours)) == 5
+    assert colours[:2] == [COLOURS["parameters"], COLOURS["optimizer_state"]]
 
 
 @given(st.integers(2, 8))

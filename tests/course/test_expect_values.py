@@ -47,12 +47,35 @@ def test_a_value_cannot_say_of_itself_that_it_is_equal() -> None:
     assert expect.equal(np.float64(0.5), 0.5)
 
 
+def test_a_number_of_numpys_is_compared_in_its_own_precision() -> None:
+    assert expect.equal(np.float32(0.1), 0.1)
+    assert expect.equal([np.float32(0.1), np.float16(0.3)], [0.1, 0.3])
+    assert expect.equal(0.1, np.float32(0.1))
+    assert expect.equal(np.float32(0.1), torch.tensor(0.1))
+    assert expect.close(np.float32(0.1), 0.1)
+    assert expect.at_most(np.float32(0.1), 0.2)
+    assert expect.score(np.float32(3.0), full=3, none=12)
+    assert "0.2" in told(lambda: expect.equal(np.float32(0.2), 0.1))
+    told(lambda: expect.equal(np.float64(np.float32(0.1)), 0.1))
+
+
+def test_a_device_is_equal_to_its_name(gpus: None) -> None:
+    assert expect.equal(torch.device("cuda"), "cuda:0")
+    assert expect.equal("cuda:0", torch.device("cuda"))
+    assert expect.equal("cuda", "cuda:0")
+    assert expect.equal([torch.device("cpu")], ["cpu"])
+    told(lambda: expect.equal(torch.device("cuda:1"), "cuda"))
+    told(lambda: expect.equal(torch.device("cpu"), "cuda"))
+    told(lambda: expect.equal(None, "cuda"))
+    told(lambda: expect.equal("cuda: 0", "cuda:0"))
+
+
 def test_equal_of_tensors_is_shape_dtype_and_numbers(gpus: None) -> None:
     assert expect.equal(torch.ones(3, device="cuda"), torch.ones(3))
     assert expect.equal(torch.ones(3), [1.0, 1.0, 1.0])
     assert "the shape (2,), not (3,)" in told(lambda: expect.equal(torch.ones(2), torch.ones(3)))
     assert "the dtype torch.int64, not torch.float32" in told(lambda: expect.equal(torch.ones(3).long(), torch.ones(3)))
-    assert "which is no tensor" in told(lambda: expect.equal(1.0, torch.ones(3)))
+    assert "which is not a tensor" in told(lambda: expect.equal(1.0, torch.ones(3)))
     assert "at 1: 3, not 2" in told(lambda: expect.equal([1, 3], [1, 2]))
     assert "still `...`" in told(lambda: expect.equal(..., 3))
 

@@ -136,7 +136,7 @@ def each_row_says_what_happened(graded: Path) -> None:
         "picture": "unreadable",
         "zed": "empty",
     }
-    assert table["absent"]["reason"] == "there is no notebook in it"
+    assert table["absent"]["reason"] == "it contains no notebook"
     assert table["endless"]["reason"] in (
         "a cell ran for more than 2 s and did not stop, in move-check",
         "move-check was stopped after 2 s; the rest was run",
@@ -156,10 +156,10 @@ def a_written_answer_waits_for_a_person(graded: Path) -> None:
 
 def locked_cells_are_put_back(graded: Path) -> None:
     notes = rows(graded)["dee"]["notes"]
-    assert "the locked cell setup was edited: it has its text back" in notes
-    assert "the locked cell place-check was edited: it has its text back" in notes
+    assert "the locked cell setup was edited: its text was restored" in notes
+    assert "the locked cell place-check was edited: its text was restored" in notes
     assert "a copy of the locked cell place-check was removed" in notes
-    assert "the locked cell move-check was missing: it was put back" in notes
+    assert "the locked cell move-check was missing: it was restored" in notes
 
 
 def every_student_has_a_page_that_tells_all_but_the_hidden_tests(graded: Path) -> None:
@@ -281,7 +281,7 @@ def test_a_zip_with_entries_for_folders_is_read(tmp_path: Path) -> None:
         handed_in.writestr("ada/two/data/table.csv", b"1")
     ada, bo = collect(tmp_path / "all.zip", "two", "two")
     assert ada.files == {"data/table.csv": b"1"}
-    assert (bo.files, bo.problem) == ({}, "there is no notebook in it")
+    assert (bo.files, bo.problem) == ({}, "it contains no notebook")
     with zipfile.ZipFile(tmp_path / "one.zip", "w") as handed_in:
         handed_in.writestr("ada/", b"")
         handed_in.writestr("ada/two.ipynb", b"{}")

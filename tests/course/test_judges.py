@@ -110,7 +110,7 @@ def test_memory() -> None:
     assert not met("peak_memory", below=100, trace=trace)
     assert not met("peak_memory", above=100, trace=trace)
     assert not met("peak_memory", below=7, device=1, trace=trace)
-    with pytest.raises(FakeGpuError, match="There is no device 2: there are 2"):
+    with pytest.raises(FakeGpuError, match="There is no device 2: the machine has 2"):
         met("peak_memory", below=7, device=2, trace=trace)
     assert met("allocated", below=11, above=9, device=(0, 10))
     assert not met("allocated", below=10, device=(0, 10))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,32 @@ def test_an_exercise_is_a_solution_cell_and_a_check_worth_its_points(written: An
         assert len(one.hints) >= 2
 
 
+def test_every_exercise_is_tried_with_three_wrong_answers(written: Any) -> None:
+    told, _ = written
+    assert {one.id: len(one.wrong) for one in told.exercises if len(one.wrong) < 3} == {}
+
+
+def test_no_check_shows_a_number_that_nobody_measured(written: Any) -> None:
+    """``score(took if right else 99.0, …)`` would tell a student of 99 seconds."""
+    _, cells = written
+    for cell in cells.values():
+        if cell.source.startswith("%%check"):
+            for node in ast.walk(ast.parse(cell.source.partition("\n")[2])):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) in ("expect.score", "expect.at_most"):
+                    for choice in (one for one in ast.walk(node.args[0]) if isinstance(one, ast.IfExp)):
+                        for either in (choice.body, choice.orelse):
+                            number = isinstance(either, ast.Constant) and isinstance(either.value, (int, float))
+                            assert not number, ast.unparse(node.args[0])
+
+
+def test_before_a_student_thinks_first_there_is_a_place_to_write(written: Any) -> None:
+    told, _ = written
+    cells = nbformat.read(SOURCE / told.name / f"{told.name}.ipynb", as_version=4).cells
+    for text, after in itertools.pairwise(cells):
+        if text.cell_type == "markdown" and "**Think first.**" in text.source:
+            assert after.source.startswith("%predict "), text.source
+
+
 def test_every_lesson_tells_what_it_is(written: Any) -> None:
     told, _ = written
     assert told.title
@@ -78,7 +106,7 @@ def test_what_is_wrong_with_a_lesson_is_said(tmp_path: Path) -> None:
 
     whole = "title: A\ngoal: b\nminutes: 3\n"
     assert "goal is missing: add `goal: You can say" in fails("title: A")
-    assert "(Then look at minutes.)" in fails("title: A")
+    assert "(Also look at minutes.)" in fails("title: A")
     assert "line 2 is not valid YAML" in fails("title: A\ngoal: b: c\n")
     assert "minutes is 'long', but it should be a valid integer" in fails("title: A\ngoal: b\nminutes: long\n")
     assert "has no fields" in fails("A")
@@ -90,5 +118,5 @@ def test_what_is_wrong_with_a_lesson_is_said(tmp_path: Path) -> None:
     assert "author is not a field: take it out" in fails(f"{whole}author: me")
     with pytest.raises(FakeGpuError, match="no lesson in"):
         lesson.load(tmp_path / "nowhere")
-    with pytest.raises(FakeGpuError, match="there is 00-tour"):
+    with pytest.raises(FakeGpuError, match="Available: 00-tour"):
         lesson.find("99-nothing", tmp_path)

@@ -108,7 +108,7 @@ def test_copies_made_without_a_list_are_told_by_what_students_do_not_write_to(sh
 
 
 def test_starting_over_keeps_every_backup() -> None:
-    assert ask(ask="start over", name="01-one", folder="mine")["why"].startswith("The lesson 01-one was not begun")
+    assert ask(ask="start over", name="01-one", folder="mine")["why"].startswith("The lesson 01-one was never started")
     lesson_library.fetch("01-one", "mine")
     for number in (1, 2):
         Path("mine/01-one/01-one.ipynb").write_text(f"mine {number}")
@@ -153,8 +153,8 @@ def test_profiles_can_be_chosen_from() -> None:
 @pytest.mark.parametrize(
     ("question", "why"),
     [
-        ('{"ask": "fetch", "name": "09-none"}', "There is no lesson '09-none'; there is 01-one, 02-two."),
-        ('{"ask": "fetch", "name": "../01-one"}', "There is no lesson '../01-one'; there is 01-one, 02-two."),
+        ('{"ask": "fetch", "name": "09-none"}', "There is no lesson '09-none'. Available: 01-one, 02-two."),
+        ('{"ask": "fetch", "name": "../01-one"}', "There is no lesson '../01-one'. Available: 01-one, 02-two."),
         ('{"ask": "tea"}', "This question is not understood"),
         ('{"ask": "hint", "name": 3}', "This question is not understood"),
         ("[", "This question is not understood"),

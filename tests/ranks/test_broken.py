@@ -98,7 +98,7 @@ def test_batches_that_are_not_equally_many() -> None:
         message(program),
         "rank 0 has ended; its last one was all_reduce of [4] float32, operation 3",
         "rank 1 waits in all_reduce of [4] float32, operation 4",
-        "less often than rank 1",
+        "fewer times than rank 1",
         "DistributedSampler",
         "join()",
     )
@@ -303,7 +303,7 @@ def test_a_forgotten_set_epoch(capsys: pytest.CaptureFixture[str]) -> None:
     assert "set_epoch" not in capsys.readouterr().out
     on_ranks(2, program, False)
     text = capsys.readouterr().out
-    contains(text, "DistributedSampler gives the order of the epoch before once more", "sampler.set_epoch(epoch)")
+    contains(text, "DistributedSampler repeats the previous epoch's order", "sampler.set_epoch(epoch)")
     assert text.count("set_epoch") == 1
 
 
@@ -366,7 +366,7 @@ def test_rank_one_never_makes_the_group() -> None:
 
 
 def test_ranks_without_a_machine_and_impossible_numbers() -> None:
-    with pytest.raises(lab.FakeGpuError, match="must be 1 to 64"):
+    with pytest.raises(lab.FakeGpuError, match="must be from 1 to 64"):
         lab.run_ranks(lambda: None, 0)
     with pytest.raises(lab.FakeGpuError, match=r"show=\[1, 9\] names ranks that there are not: they are 0 to 1"):
         lab.run_ranks(lambda: None, 2, show=[1, 9])
@@ -376,7 +376,7 @@ def test_ranks_without_a_machine_and_impossible_numbers() -> None:
 
 
 def test_a_rank_that_starts_ranks() -> None:
-    with pytest.raises(lab.FakeGpuError, match="cannot start ranks of its own"):
+    with pytest.raises(lab.FakeGpuError, match="cannot start other ranks"):
         lab.run_ranks(lambda: lab.run_ranks(lambda: None, 2), 2)
 
 

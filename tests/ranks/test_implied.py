@@ -139,5 +139,5 @@ def test_a_world_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str], m
     assert "There is no rank 8 in a world of 8" in refused(
         capsys, monkeypatch, "plan", "-n", "8", "--rank", "8", "x.py"
     )
-    with pytest.raises(FakeGpuError, match="A world has 1 to 131,072 ranks"):
+    with pytest.raises(FakeGpuError, match="A world has from 1 to 131,072 ranks"):
         figures.checked(1 << 20, 0, 8)

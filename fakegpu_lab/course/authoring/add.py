@@ -16,7 +16,7 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 if TYPE_CHECKING:
     from pathlib import Path
 
-_TASK = "### Exercise: {title}\n\nWhat is to be made, in a sentence.\n\n*1 point*"
+_TASK = "### Exercise: {title}\n\nSay what to make, in one sentence.\n\n*1 point*"
 _ANSWER = '%%exercise {id}\n### BEGIN SOLUTION\nanswer = torch.ones(3, device="cuda")\n### END SOLUTION'
 _CHECK = '%%check {id}\nexpect.on_device(answer, "cuda:0")'
 _HINT = "# Stuck? Take the # away from the next line and run this cell: each run gives one more hint.\n# %hint {id}"
@@ -39,7 +39,9 @@ def add(folder: Path, name: str) -> Path:
     """
     lesson = lessons.load(folder)
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
-        raise FakeGpuError(f"{name!r} is no name for an exercise: use small letters, digits and hyphens, as one-copy.")
+        raise FakeGpuError(
+            f"{name!r} is not a name for an exercise: use lowercase letters, digits and hyphens, as one-copy."
+        )
     if any(one.id == name for one in lesson.exercises):
         raise FakeGpuError(f"The lesson {lesson.name} has an exercise {name} already.")
     path = folder / f"{folder.resolve().name}.ipynb"
@@ -80,7 +82,7 @@ def _with_exercise(source: str, name: str, title: str, points: float) -> str:
     begins = re.search(r"(?m)^exercises:[ \t]*(\[\][ \t]*)?$\n?", source)
     if begins is None:
         if re.search(r"(?m)^exercises:", source):
-            raise FakeGpuError("lesson.yaml has its exercises on one line: write each on lines of its own first.")
+            raise FakeGpuError("lesson.yaml has its exercises on one line: put each on its own lines first.")
         return f"{source.rstrip()}\nexercises:\n{item}"
     rest = source[begins.end() :]
     after = re.search(r"(?m)^[A-Za-z_]", rest)

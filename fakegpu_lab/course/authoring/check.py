@@ -82,9 +82,9 @@ def check(
         show(findings[-1])
 
     misnamed = [] if loaded.notebook == folder.resolve().name else [f"It is called {loaded.notebook}."]
-    found("the notebook is named as its folder", misnamed)
+    found("the notebook has its folder's name", misnamed)
     problems = rules.problems(lesson, source)
-    found("notebook and lesson.yaml fit together", problems)
+    found("the notebook and lesson.yaml match", problems)
     found("every hint can be reached", rules.hints(lesson, folder))
     if problems:  # what follows would only say so again, in other words
         return False
@@ -118,7 +118,7 @@ def _grade_wrong(source: Any, starter: Any, loaded: GradedLesson, name: str, cod
 
 def _solution(outcome: Outcome, loaded: GradedLesson, only: str | None = None) -> list[str]:
     if outcome.status != "graded":
-        return [f"It was not run to its end: {outcome.reason}."]
+        return [f"It did not finish: {outcome.reason}."]
     automatic = {cell.grade_id for cell in loaded.checks if not cell.manual}
     return [
         f"{check.grade_id} gives {check.points:g} of {check.max_points:g} points: {'; '.join(check.wrong)}"
@@ -163,7 +163,7 @@ def _budget(outcome: Outcome, lesson: Lesson) -> tuple[str, list[str]]:
 
 def _starter(outcome: Outcome, loaded: GradedLesson) -> list[str]:
     if outcome.status != "graded":
-        return [f"It was not run to its end: {outcome.reason}."]
+        return [f"It did not finish: {outcome.reason}."]
     return [
         f"{check.grade_id} gives {check.points:g} points where nothing was written."
         for check in outcome.checks
@@ -174,10 +174,10 @@ def _starter(outcome: Outcome, loaded: GradedLesson) -> list[str]:
 def _accepted(name: str, one: WrongSolution, outcome: Outcome) -> str:
     """A sentence if a wrong solution did not fail as its author says; otherwise empty."""
     if outcome.status not in ("graded", "timeout"):
-        return f"{name} ({one.why}): it was not run to its end: {outcome.reason}."
+        return f"{name} ({one.why}): it did not finish: {outcome.reason}."
     result = next((check for check in outcome.checks if check.grade_id == f"{name}-check"), None)
     if result is None or result.points is None:
-        return f"{name} ({one.why}): there is no check that could tell."
+        return f"{name} ({one.why}): there is no check to run."
     if one.score is not None and abs(result.points - one.score) > 1e-6:
         return f"{name} ({one.why}): it earns {result.points:g}, and should earn {one.score:g}."
     if one.score is None and result.passed:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _TITLE = """# {title}
 
-What this lesson is about, in two sentences, and what a student can do at its end.
+What this lesson is about, in two sentences, and what a student can do after it.
 
 Run the cells from top to bottom with **Shift+Enter**. Cells that begin with `%%exercise` are yours to write in."""
 _SETUP = """%load_ext fakegpu_lab
@@ -42,7 +42,7 @@ _ANSWER = """%%exercise there-and-doubled
 doubled = x.to("cuda") * 2
 ### END SOLUTION"""
 _CHECK = """%%check there-and-doubled
-expect.on_device(doubled, "cuda:0", hint="x.to(...) gives a copy on the GPU.")
+expect.on_device(doubled, "cuda:0", hint="x.to(...) returns a copy on the GPU.")
 ### BEGIN HIDDEN TESTS
 expect.equal(doubled, torch.tensor([0.0, 2.0, 4.0, 6.0]))
 ### END HIDDEN TESTS"""
@@ -62,7 +62,7 @@ def lesson(name: str, title: str) -> Lesson:
             'Write `doubled = x.to("cuda") * 2`.',
         ),
         wrong=(
-            WrongSolution(why="doubled on the CPU, and left there", code="doubled = x * 2\n", score=1.0),
+            WrongSolution(why="doubled on the CPU, and not moved", code="doubled = x * 2\n", score=1.0),
             WrongSolution(why="moved, and not doubled", code='doubled = x.to("cuda")\n', score=1.0),
         ),
     )
@@ -119,7 +119,9 @@ def write(name: str, into: Path) -> Path:
         The name is not valid for a lesson, or it is taken.
     """
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
-        raise FakeGpuError(f"{name!r} is no name for a lesson: use small letters, digits and hyphens, as 05-my-lesson.")
+        raise FakeGpuError(
+            f"{name!r} is not a name for a lesson: use lowercase letters, digits and hyphens, as 05-my-lesson."
+        )
     folder = into / name
     if folder.exists():
         raise FakeGpuError(f"There is a lesson {folder} already.")

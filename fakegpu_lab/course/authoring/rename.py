@@ -32,7 +32,9 @@ def rename(folder: Path, old: str, new: str) -> int:
     if old not in known:
         raise FakeGpuError(f"The lesson {lesson.name} has no exercise {old}: it has {', '.join(known) or 'none'}.")
     if not NAME.fullmatch(new):
-        raise FakeGpuError(f"{new!r} is no name for an exercise: use small letters, digits and hyphens, as one-copy.")
+        raise FakeGpuError(
+            f"{new!r} is not a name for an exercise: use lowercase letters, digits and hyphens, as one-copy."
+        )
     if new in known:
         raise FakeGpuError(f"The lesson {lesson.name} has an exercise {new} already.")
     path, notebook = _notebook(folder)
@@ -56,7 +58,7 @@ def rename(folder: Path, old: str, new: str) -> int:
 
 
 def points(folder: Path) -> list[str]:
-    """Take every exercise's points from its check, and write them where else they stand; return what changed.
+    """Copy every exercise's points from its check, and write them where else they stand; return what changed.
 
     Raises
     ------

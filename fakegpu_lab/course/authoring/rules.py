@@ -36,7 +36,7 @@ def _lesson_line(lesson: Lesson, notebook: Any) -> list[str]:
     named = [name for cell in notebook.cells if cell.cell_type == "code" for name in _LESSON.findall(cell.source)]
     if not lesson.exercises or named == [lesson.name]:
         return []
-    said = f"it says {', '.join(named)}" if named else "no cell says it"
+    said = f"it says {', '.join(named)}" if named else "no cell has it"
     return [f"The first code cell should say %lesson {lesson.name}: {said}."]
 
 
@@ -110,7 +110,7 @@ def _points(exercise: Exercise, parts: float, metadata: float, notebook: Any) ->
     if not other:
         return []
     worth = f"{exercise.id}: the parts of its check are worth {parts:g} points together, but {', '.join(other)}."
-    return [f"{worth} fakegpu-lab lesson points takes them from the check."]
+    return [f"{worth} fakegpu-lab lesson points copies them from the check."]
 
 
 def _hint_line(exercise: Exercise, notebook: Any) -> list[str]:

@@ -10,27 +10,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.checks import guard
+from fakegpu_lab.course.checks.crashed import UNWRITTEN, crashed, is_expectation, short
 from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
 from fakegpu_lab.course.checks.result import Result
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.attempt import unwritten
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
 from fakegpu_lab.course.expect.seen import comparable
-from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
     from typing import TypeGuard
 
     from fakegpu_lab.course.expect.attempt import Attempt
 
-PREPARES = frozenset({"run"})
-"""Functions of ``expect`` that expect nothing: a statement that calls only these is not a part."""
-
 _TO_DO = "Write your code in the cell above, where it says YOUR CODE HERE; run that cell, then this one."
-_UNWRITTEN = "this is not written yet (NotImplementedError)"
 _BEGIN, _END = re.compile(r"#+ ?BEGIN HIDDEN TESTS", re.IGNORECASE), re.compile(r"#+ ?END HIDDEN TESTS", re.IGNORECASE)
 
 
@@ -79,7 +74,7 @@ def _parts(tree: ast.Module, source: str) -> list[Part]:
     hidden = _hidden_lines(source)
     found = []
     for statement in tree.body:
-        calls = [node for node in ast.walk(statement) if _is_expectation(node)]
+        calls = [node for node in ast.walk(statement) if is_expectation(node)]
         worth = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "points"]
         points = sum(_number(value) for value in worth) if worth else float(bool(calls))
         found.append(Part(statement, points, statement.lineno in hidden, bool(calls)))
@@ -93,14 +88,6 @@ def _hidden_lines(source: str) -> set[int]:
         if inside:
             lines.add(number)
     return lines
-
-
-def _is_expectation(node: ast.AST) -> TypeGuard[ast.Call]:
-    """Whether a node calls ``expect.something`` or ``lab.expect.something``."""
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)) or node.func.attr in PREPARES:
-        return False
-    owner = node.func.value
-    return (owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")) == "expect"
 
 
 def _number(value: ast.expr) -> float:
@@ -220,7 +207,7 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a student's sys.exit() is an outcome, too
-        check.crashed.append(_crashed(error, part, check))
+        check.crashed.append(crashed(error, part.statement, check))
         check.outcomes.append(check.crashed[-1])
         check.not_made.update(node.id for node in ast.walk(part.statement) if _is_assigned(node))
     return check.outcomes
@@ -228,98 +215,28 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
 
 def _is_unwritten(records: list[PartRecord], attempt: Attempt | None) -> bool:
     """Whether the student has written nothing yet: parts that are met all the same are not their work."""
-    blank = [record.found == _UNWRITTEN for record in records]
+    blank = [record.found == UNWRITTEN for record in records]
     left = attempt is not None and attempt.tree is not None and unwritten(attempt.tree)
     return bool(blank) and (all(blank) or (any(blank) and left))
 
 
 def _note(attempt: Attempt | None, stderr: str) -> str:
-    """What the card says besides its parts."""
+    """What the card says in addition to its parts."""
     notes = [f"The cell above ended with an error: {attempt.error}"] if attempt is not None and attempt.error else []
     if stderr.strip():
-        notes.append(f"While it was checked, your code wrote to stderr: {_short(stderr)}")
+        notes.append(f"While it was checked, your code wrote to stderr: {short(stderr)}")
     return " ".join(notes)
-
-
-def _crashed(error: BaseException, part: Part, check: RunningCheck) -> Outcome:
-    what = _describe(part.statement)
-    line = _student_line(error.__traceback__, check)
-    if isinstance(error, NotImplementedError) and not str(error):
-        return Outcome(met=False, what=what, found=_UNWRITTEN, line=line)
-    name = getattr(error, "name", None) or str(error)
-    if isinstance(error, NameError) and name in check.not_made:
-        return Outcome(met=False, what=what, found="what it needs could not be made: see above")
-    if isinstance(error, NameError) and not line:
-        hint = "Run the cells above from the top; if it still is missing, give your result this name."
-        if check.attempt is not None and check.attempt.error:
-            hint = "The cell above ended with an error before it was made: mend that first."
-        return Outcome(met=False, what=what, found=f"there is no `{name}`", hint=hint)
-    if isinstance(error, FakeGpuError) and not line:
-        return Outcome(met=False, what=what, found=_short(str(error)))
-    if _HANG in str(error):
-        return _hang(str(error), what, line)
-    found = f"{type(error).__name__}: {_short(str(error))}" if str(error) else type(error).__name__
-    hint = (
-        "Your code raised this error when it was called: call it yourself in a new cell, and read all of the message."
-    )
-    return Outcome(met=False, what=what, found=found, line=line, hint=hint if line else "")
-
-
-_HANG, _CAUSE = "No rank can go on", "Likely cause: "
-"""What `ranks.diagnosis.hang_messages` writes of a hang, after NCCL's own words."""
-
-
-def _hang(text: str, what: str, line: str) -> Outcome:
-    """A hang: where each rank waits, and the likely cause in full."""
-    ranks = "; ".join(row.strip() for row in text.splitlines() if row.startswith("  rank "))
-    _, found, cause = text.partition(_CAUSE)
-    return Outcome(
-        met=False,
-        what=what,
-        found=f"the ranks wait for each other forever: {_short(ranks, 600)}",
-        line=line,
-        hint=_short(f"{found}{cause}", 1000),
-    )
 
 
 def _is_assigned(node: ast.AST) -> TypeGuard[ast.Name]:
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
-def _describe(statement: ast.stmt) -> str:
-    """What a part that did not finish expects: in the author's words (``what=``), or as its source."""
-    for node in ast.walk(statement):
-        if _is_expectation(node):
-            for keyword in node.keywords:
-                if keyword.arg == "what" and isinstance(keyword.value, ast.Constant):
-                    return str(keyword.value.value)
-            call = ast.Call(
-                node.func, node.args, [k for k in node.keywords if k.arg not in outcome.Said.__annotations__]
-            )
-            return f"`{_short(ast.unparse(call), 100)}`"
-    return f"`{_short(ast.unparse(statement), 100)}`"
-
-
-def _student_line(traceback: TracebackType | None, check: RunningCheck) -> str:
-    """The student's line in a traceback: the innermost one in a cell of the notebook, but not in the check itself."""
-    line = ""
-    while traceback is not None:
-        file = traceback.tb_frame.f_code.co_filename
-        if file != check.file and (place(f"{file}:1").label.startswith(("In[", "Cell")) or _is_attempt(file, check)):
-            line = f"{file}:{traceback.tb_lineno}"
-        traceback = traceback.tb_next
-    return line
-
-
-def _is_attempt(file: str, check: RunningCheck) -> bool:
-    return check.attempt is not None and file == check.attempt.name
-
-
 def _record(part: Part, outcomes: list[Outcome], show: Callable[[str], tuple[str, str]]) -> PartRecord:
     """A part is met if every outcome is; the record describes the first that is not."""
     if not outcomes:
-        what = "Something is there to be looked at"
-        outcomes = [Outcome(met=False, what=what, found="nothing: this part had nothing to check")]
+        what = "There is something to check"
+        outcomes = [Outcome(met=False, what=what, found="nothing")]
     worst = next((one for one in outcomes if not one.met), outcomes[0])
     label, code = show(worst.line)
     credit = min(one.credit for one in outcomes)
@@ -336,9 +253,3 @@ def _record(part: Part, outcomes: list[Outcome], show: Callable[[str], tuple[str
         message=worst.message,
         hidden=part.hidden,
     )
-
-
-def _short(text: str, most: int = 240) -> str:
-    """A text on one line, shortened to `most` characters."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= most else f"{flat[: most - 1]}…"

@@ -143,8 +143,8 @@ class Examination:
             elif grouped and ("saw" in event or "crashed" in event):
                 grouped[-1].append(event)
             else:
-                raise TamperedError("what the check reported does not fit its text")
-        raise TamperedError("the check did not report to its end")
+                raise TamperedError("what the check reported does not match its text")
+        raise TamperedError("the check stopped reporting before its end")
 
     def _look_at(self, canary: Canary, events: list[dict[str, Any]]) -> None:
         found = [event for event in events if "saw" in event]
@@ -156,7 +156,7 @@ class Examination:
         except (KeyError, ValueError, TypeError):
             right = False
         if not right:
-            raise TamperedError(f"`{canary.text}` came to something else than in an untouched process")
+            raise TamperedError(f"`{canary.text}` gave another result than in an untouched process")
 
     def _outcome(self, part: checking.Part, event: dict[str, Any], tried: Tried | None) -> Outcome:
         """The outcome of one expectation, or of a statement that failed."""
@@ -166,7 +166,7 @@ class Examination:
         name = event["saw"]
         call = _call(part.statement, name, event.get("at"))
         if name not in JUDGES or call is None:
-            raise TamperedError("what the check reported does not fit its text")
+            raise TamperedError("what the check reported does not match its text")
         try:
             data = {key: decode(value) for key, value in event["data"].items()}
             data |= {key: tried.trace if tried else None for key, value in data.items() if isinstance(value, Attempted)}

@@ -38,7 +38,7 @@ class CheckRecord(_Frozen):
     points: float = Field(description="of all parts that ran")
     unsolved: bool = Field(default=False, description="whether nothing was written yet")
     parts: tuple[PartRecord, ...] = ()
-    note: str = Field(default="", description="what else is to be said: what was printed to stderr, say")
+    note: str = Field(default="", description="anything else, such as what was printed to stderr")
     more_points: float = Field(default=0.0, description="points of hidden parts, which are not here")
     hints: int = Field(default=0, description="how many hints the exercise has")
 

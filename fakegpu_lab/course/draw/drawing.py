@@ -33,7 +33,7 @@ class Drawing:
     Attributes
     ----------
     words
-        What is to be seen, for those who do not see it.
+        What it shows, for readers who cannot see it.
     """
 
     def __init__(self, width: float, height: float, words: str = "") -> None:

@@ -79,8 +79,9 @@ def memory_bar(parts: Mapping[str, float], total: float | None = None) -> Drawin
     Parameters
     ----------
     parts
-        Bytes by name. The categories of memory (``parameters``, ``gradients``, …) have the colours that they have
-        everywhere, as with ``memory_bar(lab.snapshot(categories=True).devices[0].memory.categories.model_dump())``.
+        Bytes by name. The categories of memory (``parameters``, ``optimizer state``, …) have the colours that they have
+        everywhere, as with ``memory_bar(lab.snapshot(categories=True).devices[0].memory.categories.model_dump())``; any
+        other part has a colour that no category has in this bar.
     total
         The bytes of the whole bar, such as a card's; by default the sum.
 
@@ -95,8 +96,10 @@ def memory_bar(parts: Mapping[str, float], total: float | None = None) -> Drawin
         raise FakeGpuError("memory_bar: every part must have 0 bytes or more.")
     whole = max(total or 0, sum(held.values()), 1)
     drawn = Drawing(_WIDTH, 74)
-    own = iter(PALETTE * (1 + len(held) // len(PALETTE)))
-    colours = {name: COLOURS.get(name) or next(own) for name in held}
+    known = {name: COLOURS[name.replace(" ", "_")] for name in held if name.replace(" ", "_") in COLOURS}
+    others = [colour for colour in PALETTE if colour not in known.values()] or list(PALETTE)
+    own = iter(others * (1 + len(held) // len(others)))
+    colours = {name: known.get(name) or next(own) for name in held}
     x, width = 4.0, _WIDTH - 8
     drawn.rect(x, 10, width, 28, "#9a9a9a", opacity=0.15, hint="free")
     for name, nbytes in held.items():

@@ -50,7 +50,7 @@ def does_not_call(name: str, *, function: Any = None, **said: Unpack[Said]) -> b
     check = running_check()
     file = check.attempt.name if check is not None and check.attempt is not None and function is None else ""
     line = f"{file}:{found[0][1]}" if found and file else ""
-    return report(said, met=not found, what=f"your code does without `{name}`", found="it calls it", line=line)
+    return report(said, met=not found, what=f"your code does not use `{name}`", found="it calls it", line=line)
 
 
 def _calls(name: str, function: Any) -> list[tuple[str, int]]:
@@ -59,8 +59,6 @@ def _calls(name: str, function: Any) -> list[tuple[str, int]]:
     else:
         check = running_check()
         if check is None or check.attempt is None:
-            raise FakeGpuError(
-                "The exercise's cell has not run: it begins with %%exercise, and is run before its check."
-            )
+            raise FakeGpuError("The exercise's cell has not run: run it before its check. It begins with %%exercise.")
         every = check.attempt.calls()
     return [call for call in every if call[0] == name or call[0].endswith(f".{name}")]

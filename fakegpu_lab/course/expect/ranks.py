@@ -70,7 +70,7 @@ def same_on_every_rank(per_rank: Sequence[Any], **said: Unpack[Said]) -> bool:
         if names:
             differ.append(f"rank {number} ({listed(sorted(names)) or 'its tensor'})")
     empty = not ranks or not ranks[0]
-    differences = "no tensors to compare" if empty else f"other values than rank 0 on {', '.join(differ[:3])}"
+    differences = "no tensors to compare" if empty else f"values different from rank 0's on {', '.join(differ[:3])}"
     hint = "Ranks stay equal if they start equal (broadcast) and step with the same gradients (all_reduce)."
     name = subject("the result")
     what = f"{name} is the same on all {len(ranks)} ranks"
@@ -97,7 +97,7 @@ def equals_single_device(
     for name in sorted(theirs.keys() & mine.keys()):
         first, second = mine[name].values, theirs[name].values
         if first is None or second is None:
-            far.append(f"no values are known of {name or 'it'}")
+            far.append(f"the values of {name or 'it'} are not known")
             continue
         one, other = first.double(), second.double()
         if one.shape != other.shape:

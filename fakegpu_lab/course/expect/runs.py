@@ -87,10 +87,10 @@ def _recording(trace: Run) -> Trace:
         if check.trace is not None:
             return check.trace
         if check.attempt is not None and check.attempt.error:
-            raise FakeGpuError("the exercise's cell did not come to its end: mend its error first")
+            raise FakeGpuError("the exercise's cell stopped with an error: fix that first")
         if check.attempt is not None and check.attempt.trace is not None:
             return check.attempt.trace
-    raise FakeGpuError("There is no recording to look at: run the exercise's cell again, from its %%exercise line on.")
+    raise FakeGpuError("There is no recording to check: run the exercise's cell again, with its %%exercise line.")
 
 
 def seen_run(run: Run) -> SeenTrace:
@@ -228,7 +228,7 @@ def peak_memory(
     """Expect the peak memory of tensors on a device during a run to be below, or above, a size."""
     recording = seen_run(trace)
     if device not in recording.peaks:
-        raise FakeGpuError(f"There is no device {device}: there are {len(recording.peaks)}.")
+        raise FakeGpuError(f"There is no device {device}: the machine has {len(recording.peaks)}.")
     peak = recording.peaks[device]
     met, limits = _within_sizes(peak, below, above, ("below", "above"))
     what = f"the peak memory of cuda:{device} stays {limits}"
@@ -313,6 +313,6 @@ def no_races(trace: Run = None, **said: Unpack[Said]) -> bool:
     races = seen_run(trace).races
     first = races[0] if races else None
     line = (first.second_line or first.first_line) if first else ""
-    hint = "Let the stream that reads wait for the one that wrote: wait_stream, or an event."
+    hint = "Let the stream that reads wait for the one that writes: wait_stream, or an event."
     found = f"{several(len(races), 'race')}: {first}" if first else ""
     return report(said, met=not races, what="streams that share memory are in order", found=found, line=line, hint=hint)

@@ -199,6 +199,8 @@ def _of_library(thing: Any, kind: type, *, values: bool) -> Any:
     import numpy as np
     import torch
 
+    if issubclass(kind, (np.float16, np.float32)):  # one element of its own precision: not what Python's float is
+        return SeenTensor((), f"torch.{thing.dtype}", "cpu", values=torch.tensor(np.array(thing)), is_tensor=False)
     if issubclass(kind, np.generic):
         return thing.item() if not isinstance(thing, np.void) else Opaque(type_of(thing), _text(thing))
     if kind is np.ndarray:
@@ -242,7 +244,7 @@ def comparable(thing: Any) -> Any:
     for kind in type.mro(type(thing)) if not _is_known_tensor(type(thing)) else ():
         says = [name for name in _SAYS if name in vars(kind)]
         if says and not is_known(kind) and not _is_public(kind):
-            raise TypeError(f"A check compares plain values: the class {kind.__name__} has a {says[0]} of its own.")
+            raise TypeError(f"A check compares plain values: the class {kind.__name__} defines its own {says[0]}.")
     return thing
 
 

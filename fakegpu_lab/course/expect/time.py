@@ -8,6 +8,7 @@ from fakegpu_lab.course.expect.describe import seconds
 from fakegpu_lab.course.expect.expectation import expectation
 from fakegpu_lab.course.expect.outcome import report, subject
 from fakegpu_lab.course.expect.runs import recording_of, seen_run
+from fakegpu_lab.course.expect.values import plain_number
 from fakegpu_lab.formatting.units import duration, percent
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.recording_views import spans
@@ -117,6 +118,7 @@ def score(
         raise FakeGpuError(f"score(full={full:g}, none={none:g}): the two must differ.")
     what = f"{subject('the figure')} reaches {full:g} {unit}".strip()
     expected = f"{full:g} {unit}".strip()
+    found = plain_number(found)
     if found is None:
         return report(said, met=False, what=what, expected=expected, found=missing or "nothing to measure")
     credit = min(max((none - found) / (none - full), 0.0), 1.0)

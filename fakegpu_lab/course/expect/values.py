@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.expect.describe import tensors, value
@@ -19,12 +20,16 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.course.expect.outcome import Said
 
-_UNSET = "Replace the `...` by your answer, and run that cell again."
+_UNSET = "Replace `...` with your answer, and run that cell again."
 
 
 @expectation()
 def equal(found: Any, expected: Any, **said: Unpack[Said]) -> bool:
-    """Expect a value; of tensors, the same shape, dtype and numbers, on any device."""
+    """Expect a value; of tensors, the same shape, dtype and numbers, on any device.
+
+    A ``torch.device`` equals its name, and ``"cuda"`` is ``"cuda:0"``. A NumPy number is compared in its own precision:
+    ``numpy.float32(0.1)`` equals ``0.1``.
+    """
     met, difference = _same(found, expected, 0.0, 0.0)
     return _report_value(said, met, found, expected, difference, "is")
 
@@ -49,6 +54,8 @@ def _report_value(said: Said, met: bool, found: Any, expected: Any, difference: 
 
 def _same(found: Any, expected: Any, rtol: float, atol: float) -> tuple[bool, str]:
     """Whether two values are the same, and how they differ; that is empty if the values themselves show it."""
+    if _is_numpy_number(expected) and isinstance(found, (int, float)) and not isinstance(found, bool):
+        found, expected = expected, found
     if isinstance(expected, SeenTensor) or isinstance(found, SeenTensor):
         return _same_tensors(found, expected, rtol, atol)
     if isinstance(expected, dict) and isinstance(found, dict):
@@ -68,9 +75,29 @@ def _same(found: Any, expected: Any, rtol: float, atol: float) -> tuple[bool, st
 
 def _same_plain(found: Any, expected: Any) -> bool:
     """Whether two values that are not containers are equal: numbers by value, everything else by type, too."""
+    if _device(expected) is not None:
+        return _device(found) == _device(expected)
     numbers = (int, float, complex)
     alike = type(found) is type(expected) or (type(found) in numbers and type(expected) in numbers)
     return alike and bool(found == expected) and not (isinstance(found, Opaque) and found.own)
+
+
+_DEVICE = re.compile(r"(cpu|cuda)(?::(\d+))?")
+_TORCH_DEVICE = re.compile(r"device\(type='(\w+)'(?:, index=(\d+))?\)")
+
+
+def _device(thing: Any) -> tuple[str, int] | None:
+    """The device that a ``torch.device`` or a text names: its type and number; None if it names none."""
+    if isinstance(thing, Opaque) and thing.type.names[0] == "torch.device":
+        found = _TORCH_DEVICE.fullmatch(thing.text)
+    else:
+        found = _DEVICE.fullmatch(thing) if isinstance(thing, str) else None
+    return (found[1], int(found[2] or 0)) if found else None
+
+
+def _is_numpy_number(thing: Any) -> bool:
+    """Whether it is one of NumPy's numbers that have another precision than Python's."""
+    return isinstance(thing, SeenTensor) and not thing.is_tensor and thing.shape == ()
 
 
 def _same_items(items: list[tuple[str, Any, Any]], rtol: float, atol: float) -> tuple[bool, str]:
@@ -86,9 +113,9 @@ def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[
     import torch
 
     if not isinstance(found, SeenTensor):
-        return False, f"{value(found)}, which is no tensor"
+        return False, f"{value(found)}, which is not a tensor"
     if found.values is None or (isinstance(expected, SeenTensor) and expected.values is None):
-        return False, f"{value(found)}, of which no values are known"
+        return False, f"{value(found)}, whose values are not known"
     one = found.values
     other: Any = expected.values if isinstance(expected, SeenTensor) else torch.as_tensor(expected, dtype=one.dtype)
     if one.shape != other.shape:
@@ -120,7 +147,7 @@ def values(found: Sequence[Any], expected: Sequence[Any], *, rtol: float = 1e-4,
 def true(condition: Any, sentence: str, *, found: str = "", **said: Unpack[Said]) -> bool:
     """Expect that a condition is true; `sentence` says what should be, and `found` what is instead."""
     condition = not (isinstance(condition, Opaque) and condition.own) and _truth(condition)
-    return report(said, met=condition, what=sentence, found="" if condition else found or "it does not hold")
+    return report(said, met=condition, what=sentence, found="" if condition else found or "this is false")
 
 
 def _truth(condition: Any) -> bool:
@@ -130,11 +157,17 @@ def _truth(condition: Any) -> bool:
     return bool(condition)
 
 
+def plain_number(found: Any) -> Any:
+    """The number in a tensor or an array of one element; anything else as it is."""
+    if isinstance(found, SeenTensor) and found.numel == 1 and found.values is not None:
+        return found.values.item()
+    return found
+
+
 @expectation()
 def at_most(found: float, limit: float, *, unit: str = "", **said: Unpack[Said]) -> bool:
     """Expect a number to be at most `limit`."""
-    if isinstance(found, SeenTensor) and found.numel == 1 and found.values is not None:
-        found = found.values.item()
+    found = plain_number(found)
     if not isinstance(found, (int, float)):
         return report(said, met=False, what=f"{subject('it')} is a number", found=value(found), hint=_UNSET)
     text = f"{limit:g} {unit}".strip()

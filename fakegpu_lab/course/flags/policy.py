@@ -38,7 +38,7 @@ class Policy:
     read
         Names that the lesson's cells make and its checks read, so that an answer should not change them.
     allow
-        What the lesson allows besides: ``"threading"``.
+        What else the lesson allows: ``"threading"``.
     own
         Modules that were handed in, by name: they are looked at, too.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 COMPARED = ("math", "numpy", "numpy.testing", "torch", "torch.testing", "torch.nn.functional", "torch.Tensor")
-"""What checks compare with, besides builtins and this package. (Our own driver patches torch, too.)"""
+"""What checks compare with, in addition to builtins and this package. (Our own driver patches torch, too.)"""
 _CODE_PARTS = ("__code__", "__defaults__", "__kwdefaults__")
 
 

@@ -125,7 +125,7 @@ def find(name: str, roots: list[Path]) -> Path:
     if near:
         raise FakeGpuError(f"{name} begins the names of {', '.join(folder.name for folder in near)}: name one.")
     which = ", ".join(sorted(known)) or "none"
-    raise FakeGpuError(f"There is no lesson {name}: there are {which}. A path to a source folder is understood, too.")
+    raise FakeGpuError(f"There is no lesson {name}: there are {which}. The path of a source folder works, too.")
 
 
 def _known_lessons(roots: list[Path]) -> dict[str, Path]:
@@ -155,7 +155,7 @@ def load(folder: Path) -> GradedLesson:
     folder = folder.resolve()
     notebooks = sorted(path for path in folder.glob("*.ipynb"))
     if len(notebooks) != 1:
-        raise FakeGpuError(f"{folder} has {len(notebooks)} notebooks, and a lesson is one.")
+        raise FakeGpuError(f"{folder} has {len(notebooks)} notebooks, and a lesson has one.")
     raw = notebooks[0].read_bytes()
     source = nbformat.reads(raw.decode("utf-8"), as_version=4)
     cells = _lesson_cells(source, released(source))
@@ -208,7 +208,7 @@ def _is_marked(cell: Any) -> bool:
 
 
 def _other_files(folder: Path) -> dict[str, bytes]:
-    """The lesson's files besides notebooks, by relative path; last the ``lesson.yaml`` as students get it."""
+    """The lesson's files other than notebooks, by relative path; last the ``lesson.yaml`` as students get it."""
     files = {}
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)

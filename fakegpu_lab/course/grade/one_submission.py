@@ -113,7 +113,7 @@ def _run(
                     outcome.status = "timeout"
                     outcome.reason = f"{cell.id} was stopped after {limits.cell_seconds:g} s; the rest was run"
                     if cell.kind == "check":
-                        checks[cell.id].wrong = ["it did not end"]
+                        checks[cell.id].wrong = ["it did not finish"]
     except EndedError as end:
         outcome.status, outcome.reason = end.status, f"{end.reason}, in {shown.id}"  # type: ignore[assignment]
     outcome.peak_bytes = sandbox.peak_bytes
@@ -158,7 +158,7 @@ def _score(check: CheckOutcome, source: str, message: dict[str, Any], flags: set
         check.points = 0.0
     elif problem or not message.get("ended") or (check.record is None and source.lstrip().startswith("%%check")):
         check.points = 0.0
-        check.wrong = ["it gave no result"]
+        check.wrong = ["it had no result"]
         flags.add(f"{check.grade_id}: {problem or 'the check gave no result'}")
         return
     elif message.get("has_value") and score is not None:

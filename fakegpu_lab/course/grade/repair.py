@@ -146,7 +146,7 @@ def _identified(lesson: GradedLesson, cells: list[dict[str, Any]], notes: list[s
             if known[name].locked:
                 notes.append(f"a copy of the locked cell {name} was removed")
                 continue
-            notes.append(f"of copies of the answer {name} the last counts")
+            notes.append(f"the answer {name} was copied: the last copy counts")
             name = None
         if name is not None:
             seen.add(name)
@@ -163,7 +163,7 @@ def _put_back_missing(lesson: GradedLesson, placed: _Placed, notes: list[str]) -
             continue
         if wanted.locked:
             _insert(placed, wanted, {cell.grade_id for cell in lesson.cells[:i]})
-            notes.append(f"the locked cell {wanted.grade_id} was missing: it was put back")
+            notes.append(f"the locked cell {wanted.grade_id} was missing: it was restored")
         else:
             notes.append(f"the answer cell {wanted.grade_id} is missing")
 
@@ -189,12 +189,12 @@ def _runnable(
         return None
     if wanted.locked:
         if cell["source"].strip() != wanted.visible.strip():
-            notes.append(f"the locked cell {name} was edited: it has its text back")
+            notes.append(f"the locked cell {name} was edited: its text was restored")
         kind = "check" if wanted.check else "locked"
         return Cell(id=name, kind=kind, source=wanted.source, visible=wanted.visible)
     untouched = cell["source"].strip() == wanted.visible.strip()
     source, first = cell["source"], wanted.visible.lstrip().partition("\n")[0]
     if first.startswith("%%") and not source.lstrip().startswith("%%"):
-        notes.append(f"the answer {name} had lost its first line: it has it again")
+        notes.append(f"the answer {name} had lost its first line: it was restored")
         source = f"{first}\n{source}"
     return Cell(id=name, kind="student", source=source, visible=source, answer=True, untouched=untouched)

@@ -200,7 +200,7 @@ def _submission(entry: _Entry, assignment: str, notebook: str, pattern: str | No
     made = Submission(student=student, timestamp=timestamp, secret=secret)
     notebooks = [path for path in files if path.endswith(".ipynb")]
     if not notebooks:
-        made.problem = "there is no notebook in it"
+        made.problem = "it contains no notebook"
         return made
     named = [path for path in notebooks if Path(path).stem == notebook]
     chosen = min(named or notebooks, key=lambda path: (path.count("/"), len(path), path))

@@ -53,7 +53,7 @@ class Classroom:
 
     def _loaded_lesson(self) -> Lesson:
         if self.lesson is None:
-            raise FakeGpuError("There are no hints without a lesson: run the notebook's first cell (%lesson …).")
+            raise FakeGpuError("Hints belong to a lesson: run the notebook's first cell (%lesson …).")
         return self.lesson
 
     def checked(self, record: CheckRecord) -> str:
@@ -96,7 +96,7 @@ class Classroom:
         name = name or self.latest
         if not name:
             known = ", ".join(one.id for one in lesson.exercises)
-            raise FakeGpuError(f"Of which exercise? %hint NAME, where NAME is one of {known}.")
+            raise FakeGpuError(f"For which exercise? %hint NAME, where NAME is one of {known}.")
         hints, rest = self.next_hint(name)
         if not hints:
             return f"**{lesson.exercise(name).title}** has no hints."

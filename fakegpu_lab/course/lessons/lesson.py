@@ -125,11 +125,11 @@ def load(folder: str | Path) -> Lesson:
     except yaml.YAMLError as error:
         raise FakeGpuError(f"{path}: {invalid_yaml(error)}") from None
     if not isinstance(content, dict):
-        raise FakeGpuError(f"{path} has no fields: a lesson has a title, a goal, minutes.")
+        raise FakeGpuError(f"{path} has no fields: a lesson needs a title, a goal and minutes.")
     try:
         return Lesson(**{"name": re.sub(r"\.\d+$", "", path.resolve().parent.name), **content})
     except ValidationError as error:
-        elsewhere = "what the lessons that came with the package have there"
+        elsewhere = "what the bundled lessons have"
         raise FakeGpuError(f"{path}: {first_sentence(error, Lesson, elsewhere)}") from None
 
 
@@ -167,4 +167,4 @@ def find(name: str, beside: str | Path = ".") -> Lesson:
         if (folder / FILE).is_file():
             return load(folder)
     known = ", ".join(sorted(path.parent.name for path in shipped().glob(f"*/{FILE}")))
-    raise FakeGpuError(f"There is no lesson {name!r} here; there is {known}.")
+    raise FakeGpuError(f"There is no lesson {name!r} here. Available: {known}.")

@@ -107,7 +107,7 @@ def start_over(name: str, folder: str | Path = ".") -> str:
     here, source = Path(folder), _shipped(name)
     copy = _newest(here, name)
     if copy is None:
-        raise FakeGpuError(f"The lesson {name} was not begun in {here}, so there is nothing to start over.")
+        raise FakeGpuError(f"The lesson {name} was never started in {here}, so there is nothing to start over.")
     notebook = _notebook(copy, name)
     number = 1
     while (backup := notebook.with_name(f"{name}.backup-{number}.ipynb")).exists():
@@ -143,7 +143,7 @@ def untouched(folder: str | Path) -> bool:
 
 def _shipped(name: str) -> Path:
     if name not in names():
-        raise FakeGpuError(f"There is no lesson {name!r}; there is {', '.join(names())}.")
+        raise FakeGpuError(f"There is no lesson {name!r}. Available: {', '.join(names())}.")
     return lesson.shipped() / name
 
 

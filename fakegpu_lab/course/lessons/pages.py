@@ -50,7 +50,7 @@ class Summary:
 
     def __repr__(self) -> str:
         if not self._lessons:
-            return "Nothing is done yet: run an exercise's check."
+            return "Nothing done yet: run an exercise's check."
         lines = []
         for name, lesson in self._lessons.items():
             lines.append(f"{name} {lesson.title}: {_points(lesson)}, {_solved(lesson)}")

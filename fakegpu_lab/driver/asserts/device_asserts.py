@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
 
 _ADVICE = (
-    "The GPU cannot be used any more: on a real one, only a new process helps. Here %fakegpu reset, or "
-    "fakegpu_lab.reset(), makes the simulated GPUs anew."
+    "The GPU cannot be used anymore: on a real one, only a new process helps. Here %fakegpu reset, or "
+    "fakegpu_lab.reset(), starts the simulated GPUs from scratch."
 )
 
 blocking = False

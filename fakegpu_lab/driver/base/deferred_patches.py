@@ -40,7 +40,7 @@ class _Waiting(importlib.abc.MetaPathFinder):
 def when_imported(name: str, patches: Patches, action: Callable[[Any], object]) -> None:
     """Call `action` with the module `name`: now if it is imported, else as soon as it is.
 
-    `action` may add to `patches`. After `patches.undo` it is not called any more.
+    `action` may add to `patches`. After `patches.undo` it is no longer called.
     """
     module = sys.modules.get(name)
     if module is not None:

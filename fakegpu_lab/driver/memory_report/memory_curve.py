@@ -130,6 +130,6 @@ def thinned(rows: list[Row], most: int) -> list[int]:
 
 
 def kept(rows: Iterable[Row], most: int) -> list[Row]:
-    """About so many of the rows, as `thinned` chooses them."""
+    """About this many of the rows, as `thinned` chooses them."""
     given = list(rows)
     return [given[place] for place in thinned(given, most)] if len(given) > most else given

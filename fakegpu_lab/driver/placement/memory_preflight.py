@@ -2,7 +2,7 @@
 
 A result of 100 GiB on a 4 GiB GPU must fail in milliseconds and use no RAM. For most calls a cheap upper bound on the
 result's size shows that it is harmless to compute first. Else the op runs once on meta tensors, which gives the exact
-sizes, and the device is asked for them. The effect on the device is the same either way.
+sizes, and the device is asked whether they fit. The effect on the device is the same either way.
 """
 
 from __future__ import annotations

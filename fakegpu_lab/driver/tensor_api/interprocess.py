@@ -36,7 +36,7 @@ _WITHOUT_VALUES = b"meta"
 
 
 def move(storage: DeviceStorage) -> tuple[bytes, bytes, int]:
-    """Move the values to shared memory, if they are not there yet: the address of who looks after it, and its name."""
+    """Move the values to shared memory, if they are not there yet; return the address of its keeper, and its name."""
     return _Untyped._share_filename_cpu_(storage)  # type: ignore[no-any-return]
 
 

@@ -296,7 +296,7 @@ class CachingAllocator(Recycling):
         frame = sys._getframe(entry + 1)
         while frame is not None:
             if frame.f_code in _OWN_CODE and frame.f_locals.get("self") is self:
-                raise RuntimeError("device memory was asked for by code that ran inside the allocator")
+                raise RuntimeError("device memory was requested by code that ran inside the allocator")
             frame = frame.f_back  # type: ignore[assignment]
         while True:
             time.sleep(0)  # lets the other thread continue

@@ -91,7 +91,7 @@ def gpu(name: str) -> GpuProfile:
     """
     found = _load(name, ["gpus"])
     if not isinstance(found, GpuProfile):
-        raise FakeGpuError(f"{name!r} is a node, and a GPU was asked for: give the file of a single GPU.")
+        raise FakeGpuError(f"{name!r} is a node, not a GPU: give the file of a single GPU.")
     return found
 
 
@@ -99,7 +99,7 @@ def node(name: str) -> NodeProfile:
     """Find a node (a machine with its GPUs and links) as `gpu` finds a GPU."""
     found = _load(name, ["nodes"])
     if not isinstance(found, NodeProfile):
-        raise FakeGpuError(f"{name!r} is a GPU, and a node was asked for: a node's file has a list of `gpus`.")
+        raise FakeGpuError(f"{name!r} is a GPU, not a node: a node's file has a list of `gpus`.")
     return found
 
 

@@ -81,7 +81,7 @@ def parse_spec(text: str, memory: str | int | None = None) -> MachineSpec:
     parts = text.split(",")
     for part in parts:
         if not part.strip():
-            raise FakeGpuError(f"{text!r} has a comma with no GPU beside it: {_FIX}.")
+            raise FakeGpuError(f"{text!r} has a comma without a GPU next to it: {_FIX}.")
         name, count = _split(part)
         found = find(name)
         if isinstance(found, NodeProfile):
@@ -104,7 +104,7 @@ def _split(part: str) -> tuple[str, int]:
         return part, 1  # the colon of C:\gpu.yaml belongs to the path
     count = match["count"]
     if not re.fullmatch(r"-?[0-9]{1,18}", count):
-        raise FakeGpuError(f"{part!r} has {count!r} for a count, which is no whole number: {_FIX}.")
+        raise FakeGpuError(f"{part!r} has {count!r} for a count, which is not a whole number: {_FIX}.")
     if int(count) < 1 or int(count) > MAX_DEVICES:
         raise FakeGpuError(
             f"{part!r} asks for {int(count):,} devices, and a simulated machine has 1 to {MAX_DEVICES}: "

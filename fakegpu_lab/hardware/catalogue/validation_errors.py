@@ -29,7 +29,7 @@ def invalid_yaml(error: YAMLError) -> str:
 
 
 def first_sentence(
-    error: ValidationError, model: type[BaseModel], elsewhere: str = "what the bundled profiles have there"
+    error: ValidationError, model: type[BaseModel], elsewhere: str = "what the bundled profiles have"
 ) -> str:
     """Explain the first problem in full, and name the other fields that have one.
 
@@ -49,7 +49,7 @@ def first_sentence(
     if not also:
         return _sentence(first, model, elsewhere)
     more = f" and {len(also) - 3} more" if len(also) > 3 else ""
-    return f"{_sentence(first, model, elsewhere)} (Then look at {', '.join(also[:3])}{more}.)"
+    return f"{_sentence(first, model, elsewhere)} (Also look at {', '.join(also[:3])}{more}.)"
 
 
 def _dotted(problem: ErrorDetails) -> str:

@@ -76,8 +76,8 @@ class PostMortem:
         )
         if facts.too_large:
             said += (
-                " This one request is larger than all of that: nothing that you free makes room for it. Is its shape "
-                "what you meant?"
+                " This one request is larger than all of that: freeing other tensors cannot make room for it. Is its "
+                "shape what you meant?"
             )
         return said
 

@@ -138,7 +138,7 @@ def _expandable(facts: Facts) -> Remedy | None:
         return None
     return _if_it_fits(
         facts,
-        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment before the kernel starts",
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment, before the kernel starts",
         f"the memory is there, but in pieces: {size(facts.edges)} free at the ends of segments, the largest piece "
         f"{size(facts.largest_piece)}, and {size(facts.free)} outside; all in all it needs",
         needs,

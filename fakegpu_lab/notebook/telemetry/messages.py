@@ -84,7 +84,7 @@ class Telemetry(_Frozen):
     epoch: int = Field(description="counts the machines: another one, and all that was known is gone")
     enabled: bool
     note: str = Field(description="why there is nothing to show and what to do; empty if there is")
-    spec: str = Field(description="how the machine was asked for, e.g. a100:2")
+    spec: str = Field(description="the text that the machine was made from, e.g. a100:2")
     compute: str
     now_ns: int = Field(description="simulated time")
     busy: bool = Field(description="whether a cell runs")
@@ -105,7 +105,7 @@ class Control(_Frozen):
     version: int = VERSION
     reader: str = Field(description="the id of its telemetry comm")
     ack: int | None = Field(default=None, description="the seq of the last message that it has shown")
-    do: Literal["pause", "resume", "state"] | None = Field(default=None, description="state: send all anew")
+    do: Literal["pause", "resume", "state"] | None = Field(default=None, description="state: send everything again")
 
 
 def schema() -> dict[str, Any]:

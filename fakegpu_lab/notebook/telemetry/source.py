@@ -157,7 +157,7 @@ class Source:
 
 
 class _Status(NamedTuple):
-    """What a message has besides rows, steps, devices and the timeline."""
+    """What a message has in addition to rows, steps, devices and the timeline."""
 
     busy: bool
     error: LastError | None

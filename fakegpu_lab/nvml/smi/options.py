@@ -23,17 +23,17 @@ HELP = """\
 nvidia-smi of fakegpu_lab: the simulated GPUs, in the layout of NVIDIA's tool.
 
   (nothing)                   the table: cards, memory, load, processes
-  -L, --list-gpus             one line a card
-  -q, --query                 all that is known; -d MEMORY,UTILIZATION,… only these sections
+  -L, --list-gpus             one line for each card
+  -q, --query                 all details; -d MEMORY,UTILIZATION,… only these sections
   --query-gpu=FIELD,…         a table of fields; --help-query-gpu lists them
   --query-compute-apps=FIELD,…
                               a table of processes; --help-query-compute-apps lists the fields
   --format=csv[,noheader][,nounits]
                               with the two above
   dmon, pmon                  load of cards, of processes, line by line (-s METRICS, -c COUNT, -d SECONDS)
-  topo -m                     how the cards are joined
+  topo -m                     how the cards are connected
   -i, --id=ID,…               only these cards: index, UUID or bus id
-  -l, --loop[=SECONDS]        again and again, every 5 seconds if none are given; -lms for milliseconds
+  -l, --loop[=SECONDS]        repeatedly, every 5 seconds by default; -lms for milliseconds
   -f, --filename=FILE         write there
   --version, -h, --help
 """

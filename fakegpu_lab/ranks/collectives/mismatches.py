@@ -54,7 +54,7 @@ def _check_devices(operation: Operation, other: Operation) -> None:
         "details)\n"
         "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
         f"Duplicate GPU detected : rank {second} and rank {first} both on CUDA device {_bus_id(device.index)}\n\n"
-        f"Ranks {first} and {second} both use cuda:{device.index} ({described(operation.line)}). NCCL wants a device "
+        f"Ranks {first} and {second} both use cuda:{device.index} ({described(operation.line)}). NCCL needs a device "
         "for each rank: call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before tensors and models are made, "
         'and say "cuda", not "cuda:0".'
     )

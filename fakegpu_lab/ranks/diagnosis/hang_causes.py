@@ -56,13 +56,13 @@ def _of_ended_rank(absentee: Rank, first: Rank, operation: Operation) -> str:
     condition = rank_condition(operation.line)
     if condition is not None:
         return (
-            f"{text}: {described(operation.line)} is inside `if {condition[1]}` (line {condition[0]}), where not every "
-            "rank comes. Take it out of there: all ranks of a group must call it."
+            f"{text}: {described(operation.line)} is inside `if {condition[1]}` (line {condition[0]}), which not every "
+            "rank enters. Move it out: all ranks of a group must call it."
         )
     if any(past.line == operation.line for past in channel.history[channel.ranks.index(absentee.number)]):
         return (
-            f"{text}: it came by {described(operation.line)} less often than rank {first.number}. Have all ranks "
-            "equally many batches? DistributedSampler sees to that; DDP's join() helps where they cannot be."
+            f"{text}: it reached {described(operation.line)} fewer times than rank {first.number}. Does every rank "
+            "have the same number of batches? DistributedSampler makes sure of it; DDP's join() helps where it cannot."
         )
     return (
         f"{text} (it called {_calls(absentee, channel)}, rank {first.number} {operation.number}): is it inside "
@@ -74,13 +74,13 @@ def _of_rank_elsewhere(absentee: Rank, first: Rank, operation: Operation) -> str
     """`first` waits in a collective, and `absentee` waits in something else."""
     other = awaited(absentee)
     if not isinstance(other, Operation):
-        return f"rank {absentee.number} waits for {other} and does not come to {_function(operation)}."
+        return f"rank {absentee.number} waits for {other} and never reaches {_function(operation)}."
     condition = rank_condition(other.line) or rank_condition(operation.line)
     hint = f" One of the lines is inside `if {condition[1]}` (line {condition[0]})." if condition is not None else ""
     return (
         f"rank {first.number} waits for rank {absentee.number} in {_function(operation)}, and rank {absentee.number} "
         f"waits in {_function(other)} for others: the ranks call operations in different orders, or one of them is "
-        f"called by some ranks only.{hint}"
+        f"called by only some of the ranks.{hint}"
     )
 
 
@@ -97,7 +97,7 @@ def _of_receive(ranks: list[Rank], receive: Operation) -> str:
             "first, or both calls go into one batch_isend_irecv."
         )
     verb = "waits in" if isinstance(other, Operation) else "waits for"
-    return f"rank {peer} {verb} {other} and does not come to its send."
+    return f"rank {peer} {verb} {other} and never reaches its send."
 
 
 def _waits_for_send(what: Any) -> bool:
@@ -108,7 +108,7 @@ def _waits_for_send(what: Any) -> bool:
 def _of_send(ranks: list[Rank], send: Operation) -> str:
     me, peer = send.global_rank, send.channel.ranks[send.peer]
     other = awaited(ranks[peer])
-    text = f"rank {me}'s {send} ({described(send.line)}) is not over before rank {peer} receives it, and "
+    text = f"rank {me}'s {send} ({described(send.line)}) does not finish before rank {peer} receives it, and "
     if ranks[peer].done:
         return f"{text}rank {peer} has ended: every send needs a recv."
     if other is None:

@@ -56,7 +56,7 @@ def _prepare_for_backward(self: Any, outputs: Any) -> None:
         if _NO_UNUSED in line:
             _search_hint_given = True
             print(
-                "hint: find_unused_parameters=True, and every parameter was used: leave it out, it has DDP walk "
+                "hint: find_unused_parameters=True, and every parameter was used: leave it out: it makes DDP walk "
                 "through the graph in every iteration."
             )
         else:
@@ -76,7 +76,7 @@ def install(patches: Patches) -> None:
         if self.shuffle and vars(self).get("_fakegpu_lab_epoch") == self.epoch:
             _hint(
                 "set_epoch",
-                "DistributedSampler gives the order of the epoch before once more: call sampler.set_epoch(epoch) at "
+                "DistributedSampler repeats the previous epoch's order: call sampler.set_epoch(epoch) at "
                 "the start of every epoch.",
             )
         self._fakegpu_lab_epoch = self.epoch

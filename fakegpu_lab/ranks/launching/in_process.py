@@ -35,11 +35,11 @@ MOST = 64
 def check(world_size: Any) -> int:
     """The number of ranks; raises FakeGpuError if that many cannot be run here."""
     if isinstance(world_size, bool) or not isinstance(world_size, int) or not 1 <= world_size <= MOST:
-        raise FakeGpuError(f"The number of ranks must be 1 to {MOST}, and {world_size!r} was asked for.")
+        raise FakeGpuError(f"The number of ranks must be from 1 to {MOST}, not {world_size!r}.")
     if current.machine is None:
         raise FakeGpuError("Ranks need GPUs: enable a machine with one for each rank first, as with %fakegpu a100:4.")
     if current_rank() is not None:
-        raise FakeGpuError("A rank cannot start ranks of its own: call this outside of the ranks.")
+        raise FakeGpuError("A rank cannot start other ranks: call this outside the ranks.")
     return world_size
 
 
@@ -59,7 +59,7 @@ def run_programs(
     __tracebackhide__ = True
     world_size = check(len(programs))
     if show is not None and not set(show) <= set(range(world_size)):
-        raise FakeGpuError(f"show={show!r} names ranks that there are not: they are 0 to {world_size - 1}.")
+        raise FakeGpuError(f"show={show!r} names ranks that do not exist: they are 0 to {world_size - 1}.")
     malloc_trim.share()
     console = Console(sys.stdout, set(show) if show is not None else None)
 

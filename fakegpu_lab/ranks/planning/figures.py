@@ -53,7 +53,7 @@ def checked(size: int, rank: int, local_size: int) -> World:
         The size is impossible, or the rank is not in it.
     """
     if not 1 <= size <= MOST:
-        raise FakeGpuError(f"A world has 1 to {MOST:,} ranks, and {size:,} were asked for.")
+        raise FakeGpuError(f"A world has from 1 to {MOST:,} ranks, not {size:,}.")
     if not 0 <= rank < size:
         raise FakeGpuError(f"There is no rank {rank:,} in a world of {size:,}: they count from 0 to {size - 1:,}.")
     return World(size, rank, local_size)

@@ -84,7 +84,7 @@ class ExerciseSummary(NamedTuple):
     mean
         The mean of the points.
     wrong
-        The commonest wrong answers, and how often each was given.
+        The most common wrong answers, and how often each was given.
     """
 
     grade_id: str

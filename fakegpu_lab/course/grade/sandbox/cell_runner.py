@@ -215,7 +215,7 @@ def _run(runner: _Runner, job: dict[str, Any], results: queue.SimpleQueue[Any]) 
 
 
 def _own_threads() -> int:
-    """How many threads besides the main one run code of the notebook."""
+    """How many threads other than the main one run code of the notebook."""
     main, count = threading.main_thread().ident, 0
     for number, frame in sys._current_frames().items():
         at: FrameType | None = frame if number != main else None

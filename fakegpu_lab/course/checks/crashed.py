@@ -1,0 +1,117 @@
+"""What a card says of a statement of a check that raised, in place of an outcome."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.course.expect import outcome
+from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
+from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.recording_views.labels import place
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import TypeGuard
+
+PREPARES = frozenset({"run"})
+"""Functions of ``expect`` that expect nothing: a statement that calls only these is not a part."""
+
+UNWRITTEN = "this is not written yet (NotImplementedError)"
+
+
+def is_expectation(node: ast.AST) -> TypeGuard[ast.Call]:
+    """Whether a node calls ``expect.something`` or ``lab.expect.something``."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)) or node.func.attr in PREPARES:
+        return False
+    owner = node.func.value
+    return (owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")) == "expect"
+
+
+def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> Outcome:
+    """The outcome of a statement that raised an error."""
+    what = _describe(statement)
+    line = _student_line(error.__traceback__, check)
+    if isinstance(error, NotImplementedError) and not str(error):
+        return Outcome(met=False, what=what, found=UNWRITTEN, line=line)
+    name = getattr(error, "name", None) or str(error)
+    if isinstance(error, NameError) and name in check.not_made:
+        return Outcome(met=False, what=what, found="what it needs could not be made: see above")
+    if isinstance(error, NameError) and not line:
+        hint = "Run the cells above from the top; if it is still missing, give your result this name."
+        if check.attempt is not None and check.attempt.error:
+            hint = "The cell above ended with an error before it was made: fix that first."
+        return Outcome(met=False, what=what, found=f"`{name}` is not defined", hint=hint)
+    if isinstance(error, FakeGpuError) and not line:
+        return Outcome(met=False, what=what, found=short(str(error)))
+    if _HANG in str(error):
+        return _hang(str(error), what, line)
+    found = f"{type(error).__name__}: {short(str(error))}" if str(error) else type(error).__name__
+    raised = (
+        "Your code raised this error when it was called: call it yourself in a new cell, and read all of the message."
+    )
+    hint = " ".join(text for text in (_said(statement, "hint"), raised if line else "") if text)
+    return Outcome(met=False, what=what, found=found, line=line, hint=hint)
+
+
+_HANG, _CAUSE = "No rank can go on", "Likely cause: "
+"""What `ranks.diagnosis.hang_messages` writes of a hang, after NCCL's own words."""
+
+
+def _hang(text: str, what: str, line: str) -> Outcome:
+    """A hang: where each rank waits, and the likely cause in full."""
+    ranks = "; ".join(row.strip() for row in text.splitlines() if row.startswith("  rank "))
+    _, found, cause = text.partition(_CAUSE)
+    return Outcome(
+        met=False,
+        what=what,
+        found=f"the ranks wait for each other forever: {short(ranks, 600)}",
+        line=line,
+        hint=short(f"{found}{cause}", 1000),
+    )
+
+
+def _describe(statement: ast.stmt) -> str:
+    """What a part that did not finish expects: in the author's words (``what=``), or as its source."""
+    what = _said(statement, "what")
+    if what:
+        return what
+    for node in ast.walk(statement):
+        if is_expectation(node):
+            call = ast.Call(
+                node.func, node.args, [k for k in node.keywords if k.arg not in outcome.Said.__annotations__]
+            )
+            return f"`{short(ast.unparse(call), 100)}`"
+    return f"`{short(ast.unparse(statement), 100)}`"
+
+
+def _said(statement: ast.stmt, about: str) -> str:
+    """What the author says in a keyword of a part's first expectation; empty if that would have to be computed."""
+    for node in ast.walk(statement):
+        if is_expectation(node):
+            for keyword in node.keywords:
+                if keyword.arg == about and isinstance(keyword.value, ast.Constant):
+                    return str(keyword.value.value)
+            return ""
+    return ""
+
+
+def _student_line(traceback: TracebackType | None, check: RunningCheck) -> str:
+    """The student's line in a traceback: the innermost one in a cell of the notebook, but not in the check itself."""
+    line = ""
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if file != check.file and (place(f"{file}:1").label.startswith(("In[", "Cell")) or _is_attempt(file, check)):
+            line = f"{file}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return line
+
+
+def _is_attempt(file: str, check: RunningCheck) -> bool:
+    return check.attempt is not None and file == check.attempt.name
+
+
+def short(text: str, most: int = 240) -> str:
+    """A text on one line, shortened to `most` characters."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= most else f"{flat[: most - 1]}…"

@@ -1,0 +1,83 @@
+"""Words and phrases that read as translated, and must not come back: in the documents, the lessons, and the package's
+messages and docstrings. (How to write instead is in CONTRIBUTING.md.)
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[1]
+INSTEAD = {
+    r"mend(s|ed|ing)?": "fix",
+    r"anew": "again, from scratch",
+    r"(does|did) not hold(?! off)": "this is false",
+    r"equally (many|large)": "the same number of, of the same size",
+    r"so many(?! \w+ that)": "this many, N",
+    r"besides": "also, in addition to",
+    r"beside (no|other things|backward|the rest)": "at the same time as, alongside",
+    r"(is|are|was|were|be) told(?! apart)": "reports, prints, stops with",
+    r"tells? of": "reports",
+    r"(to|of|for) who": "to those who",
+    r"(ranks|cards|lessons|moments|those|names|ones) that there (is|are)": "available, that exist",
+    r"c[ao]mes? to (its|an|their) end": "finishes",
+    r"(do|does|did) not come to": "never reaches",
+    r"(is|are|was|were) asked for": "was requested",
+    r"(it|NCCL|torch|CUDA|which|one|function|op) wants": "needs, expects",
+    r"as it were": "(leave it out)",
+    r"(torch|PyTorch|kernels|cards) of today": "current",
+    r"the running torch": "the installed torch",
+    r"illness|cures?": "problem, fix",
+    r"fault of ours": "bug",
+    r"commonest": "most common",
+    r"\w+s of (its|one's|their) own(?= each)": "its own",
+    r"is to be (seen|done|made|said)": "can be seen, to do",
+    r"not .{0,30} any more": "no longer, not … anymore",
+    r"(?<!there )is no (name|number|exercise|tensor|whole number)": "is not a …",
+}
+PATTERN = re.compile("|".join(rf"\b(?:{words})\b" for words in INSTEAD), re.IGNORECASE)
+
+
+def _of_python(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _texts(path: Path) -> Iterator[str]:
+    if path.suffix == ".py":
+        yield from _of_python(path)
+    elif path.suffix == ".ipynb":
+        yield from ("".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
+    else:
+        yield path.read_text(encoding="utf-8")
+
+
+def _found(paths: list[Path]) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}: …{' '.join(text[max(hit.start() - 40, 0) : hit.end() + 20].split())}…"
+        for path in paths
+        for text in _texts(path)
+        for hit in PATTERN.finditer(text)
+    ]
+
+
+@pytest.mark.parametrize(
+    "where", ["README.md", "CONTRIBUTING.md", "docs/*.md", "lessons/source/*/*", "fakegpu_lab/**/*.py"]
+)
+def test_words_that_read_as_translated_do_not_come_back(where: str) -> None:
+    found = _found([path for path in sorted(ROOT.glob(where)) if path.suffix in (".md", ".py", ".ipynb", ".yaml")])
+    assert found == [], "\n".join(found)
+
+
+def test_such_a_word_is_found() -> None:
+    assert PATTERN.search("Mend it, or there are equally many.")
+    assert not PATTERN.search("It depends on the recommended setting.")
