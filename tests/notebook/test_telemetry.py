@@ -272,7 +272,7 @@ def teeth(steps: int) -> tuple[Curve, list[int], list[int]]:
     for step in range(steps):
         climbs = [512 * (1 + (step * 7 + event) % 13) for event in range(STEP // 2)]
         for event, size in enumerate((*climbs, *(-size for size in reversed(climbs)))):
-            curve.take((step * STEP + event, 4, size))
+            curve.take([(step * STEP + event, 4, size)])
         peaks.append(sum(climbs))
         lows.append(0)
     curve.close()
