@@ -171,10 +171,7 @@ class WatchedBuffer(_Watched):
         if size:
             host = here.host
             op: Op = host.live or op_of(host)
-            if _grad_enabled():
-                category = purpose(op)
-            else:
-                category = OTHER if _current_node() is None else GRADIENTS
+            category = purpose(op) if _grad_enabled() else OTHER if _current_node() is None else GRADIENTS
             self.category = _watch + category
             at = op.end if device is op.device else op.ends.get(device, 0)  # `starts`, written out
             now = host.now
