@@ -82,6 +82,21 @@ def test_the_allocations_of_the_last_step_add_up_to_its_peak(source: Source) -> 
     assert reader.message() is None, "they are sent once"
 
 
+def test_a_recording_beside_a_panel_knows_when_older_memory_is_freed(source: Source) -> None:
+    source.open()
+    lab.enable("a100")
+    source.begin()
+    weights = torch.ones(1000, device="cuda")
+    older = torch.ones(2000, device="cuda")
+    with lab.record() as trace:
+        del older
+        torch.ones(500, device="cuda")
+    assert [(block.block_bytes, block.freed) for block in trace.held_before] == [(4096, False), (8192, True)]
+    assert trace.memory().peak == 4096 + 8192
+    assert trace.memory().heights[-1] == 4096
+    del weights
+
+
 def test_the_allocations_have_a_bounded_size(source: Source) -> None:
     reader = Reader(source)
     source.open()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.recorder.recorded_buffer import RecordedBuffer
+from fakegpu_lab.driver.recorder.recorded_buffer import RecordedBuffer, add_older, report_end
 from fakegpu_lab.hardware import memory_categories
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.memory_categories import NAMES
@@ -195,6 +195,18 @@ class WatchedBuffer(_Watched):
     def resize(self, nbytes: int) -> None:
         """As `Buffer.resize`."""
         _resize(self, nbytes, Buffer)
+
+
+_free_watched = WatchedBuffer.__del__
+
+
+def _free_watched_older(self: WatchedBuffer) -> None:
+    """`WatchedBuffer.__del__`, for memory that was taken before a recording."""
+    report_end(self)
+    _free_watched(self)
+
+
+add_older(WatchedBuffer, _free_watched_older)
 
 
 class WatchedRecordedBuffer(_Watched, RecordedBuffer):

@@ -1,6 +1,6 @@
 import { h, mark, watchWidth } from '../dom';
 import type { IAllocations, IBand, IRegion } from '../telemetry/schema';
-import { count, duration, percent, size } from '../units';
+import { count, duration, size } from '../units';
 import { Colour, opaque, parts, Pixels } from './curves';
 import { spoken } from './memory';
 import { CATEGORIES } from './series';
@@ -464,13 +464,12 @@ export class Allocations {
       ];
     }
     const [own, ...callers] = band.stack;
-    const share = percent(band.nbytes / Math.max(1, this._given!.peak));
+    const part = (100 * band.nbytes) / Math.max(1, this._given!.peak);
+    const share = part < 0.05 ? '' : trans.__('%1 of the peak', `${part.toFixed(1)} %`);
     const made = band.phase ? trans.__('%1, made in %2', category, band.phase) : category;
     const where = band.module ? trans.__('%1 in %2', band.op, band.module) : band.op;
     return [
-      [size(band.nbytes), band.shape, trans.__('%1 of the peak', share)]
-        .filter(Boolean)
-        .join(' · '),
+      [size(band.nbytes), band.shape, share].filter(Boolean).join(' · '),
       own!,
       ...callers.map(line => trans.__('called from %1', line)),
       `${made} ${trans.__('by %1', where)}; ${

@@ -192,8 +192,7 @@ export function peakRows({ groups, peak }: IAllocations, trans: ITrans): IRows {
       trans.__('memory'),
       trans.__('share'),
       trans.__('tensors'),
-      trans.__('shape'),
-      trans.__('made by'),
+      trans.__('shape and op'),
       trans.__('line')
     ],
     rows: groups.map(one => [
@@ -201,8 +200,7 @@ export function peakRows({ groups, peak }: IAllocations, trans: ITrans): IRows {
       size(one.nbytes),
       `${(100 * share(one.nbytes)).toFixed(1)} %`,
       count(one.tensors),
-      one.shape,
-      one.op,
+      [one.shape, one.op].filter(Boolean).join(', '),
       one.line
     ]),
     shades: groups.map(one => [0, 0, share(one.nbytes)]),
