@@ -86,6 +86,7 @@ def test_a_recording_beside_a_panel_knows_when_older_memory_is_freed(source: Sou
     source.open()
     lab.enable("a100")
     source.begin()
+    source.end()  # what is taken now is in no window
     weights = torch.ones(1000, device="cuda")
     older = torch.ones(2000, device="cuda")
     with lab.record() as trace:
