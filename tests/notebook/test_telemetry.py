@@ -87,14 +87,15 @@ def test_a_recording_beside_a_panel_knows_when_older_memory_is_freed(source: Sou
     lab.enable("a100")
     source.begin()
     source.end()  # what is taken now is in no window
-    weights = torch.ones(1000, device="cuda")
-    older = torch.ones(2000, device="cuda")
+    weights = torch.ones(2000, device="cuda", requires_grad=True)
+    older = weights * 2
     with lab.record() as trace:
         del older
         torch.ones(500, device="cuda")
-    assert [(block.block_bytes, block.freed) for block in trace.held_before] == [(4096, False), (8192, True)]
-    assert trace.memory().peak == 4096 + 8192
-    assert trace.memory().heights[-1] == 4096
+    assert [(block.block_bytes, block.freed) for block in trace.held_before] == [(8192, False), (8192, True)]
+    assert trace.memory().peak == 2 * 8192
+    assert trace.memory().heights[-1] == 8192
+    assert trace.held_before[1].category == "activations", "as the panel knows"
     del weights
 
 

@@ -202,7 +202,8 @@ _free_watched = WatchedBuffer.__del__
 
 def _free_watched_older(self: WatchedBuffer) -> None:
     """`WatchedBuffer.__del__`, for memory that was taken before a recording."""
-    report_end(self)
+    category = getattr(self, "category", -1) - _watch
+    report_end(self, NAMES[category] if category >= 0 else "")
     _free_watched(self)
 
 

@@ -61,13 +61,13 @@ def _free_older(self: Buffer) -> None:
     _ways[Buffer][0](self)
 
 
-def report_end(buffer: Buffer) -> None:
-    """Tell the recorder that memory from before the recording is freed."""
+def report_end(buffer: Buffer, category: str = "") -> None:
+    """Tell the recorder that memory from before the recording is freed, and what it was for."""
     block = getattr(buffer, "block", None)
     if block is not None:
         recorder = buffer.device.timeline.recorder
         if recorder is not None:
-            recorder.freed(here.host, block.address)
+            recorder.freed(here.host, block.address, None, category)
 
 
 _ways: dict[type[Buffer], tuple[Any, Any]] = {Buffer: (Buffer.__dict__["__del__"], _free_older)}
