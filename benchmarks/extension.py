@@ -32,7 +32,8 @@ DEVICES, RANKS = 16, 8
 FEED = """
 import threading, time
 import fakegpu_lab, fakegpu_lab.notebook.telemetry.comms
-from fakegpu_lab.notebook.telemetry.messages import CollectiveTotal, Lane, Telemetry, Timeline
+from fakegpu_lab.notebook.telemetry.messages import (
+    CollectiveTotal, DeviceAllocations, Lane, Telemetry, Timeline)
 
 fakegpu_lab.enable("a100:{devices}")
 snapshots = fakegpu_lab.snapshot().devices
@@ -58,11 +59,19 @@ def told(seq, kind="update"):
             for n in range(62))) for rank in range({ranks})),
         top=((0, "aten::mm", 62, 55_800_000),),
     ) if seq % 10 == 1 else None
+    allocations = tuple(DeviceAllocations(
+        slot=at, title=f"Step {{seq}}", said="", peak=26 * GIB, peak_step=39, steps=80, columns=tuple(range(80)),
+        bands=tuple(("activations", 1, GIB, "1024×1024 float32", "aten::mm", "Net", "forward", 1000, (0, 1),
+            ((n, GIB), (79 - n, -GIB))) for n in range(26)),
+        lines=("In[1] line 5  y = net(x)", "In[1] line 9  step()"), phases=(("forward", 1, 40), ("backward", 40, 80)),
+        modules=(("Net", 1, 40),), groups=((26 * GIB, 26, "activations", "1024×1024 float32", "mm", "In[1] line 5"),),
+    ) for at in range({devices})) if seq % 10 == 1 else None
     collectives = (CollectiveTotal(operation="all_reduce", group="0", ranks=tuple(range({ranks})), count=seq,
         nbytes=seq << 20, ns=seq * 1000, bus_bandwidth=2e11, waited_ns={{r: seq * 10 * r for r in range({ranks})}}),)
     message = Telemetry.model_construct(kind=kind, seq=seq, epoch=1, enabled=True, note="", spec="a100:{devices}",
         compute="real", now_ns=now, busy=True, devices=(), utilisation=busy,
-        history=history, steps=((now, seq),), timeline=timeline, collectives=collectives, error=None, advice=None)
+        history=history, steps=((now, seq),), timeline=timeline,
+        allocations=allocations, collectives=collectives, error=None, advice=None)
     return {{**message.model_dump(mode="json"), "devices": [device(at, seq) for at in range({devices})]}}
 
 acked = 0

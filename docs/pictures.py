@@ -113,7 +113,7 @@ def jupyterlab() -> Iterator[tuple[str, Path]]:
                 lab.terminate()
 
 
-_READY = """() => {
+READY = """() => {
     const widget = window.jupyterapp?.shell.currentWidget;
     return widget?.sessionContext?.session?.kernel?.status === "idle" && widget.content.model.cells.length > 0;
 }"""
@@ -137,7 +137,7 @@ def photograph_notebooks(browser: Any, names: list[str]) -> None:
             page = browser.new_page(viewport={"width": 1400, "height": 900})
             page.set_default_timeout(WAIT)
             page.goto(f"{address}/lab/tree/{where}?token={TOKEN}&reset")
-            page.wait_for_function(_READY, timeout=180_000)
+            page.wait_for_function(READY, timeout=180_000)
             for number in range(len(cells)):
                 page.evaluate(
                     """async place => {
@@ -150,9 +150,17 @@ def photograph_notebooks(browser: Any, names: list[str]) -> None:
             if name == "extension-dashboard":
                 page.locator(".fg-Card").first.click(timeout=60_000)
             page.wait_for_timeout(4000)
-            shown = page if whole else page.locator(".jp-OutputArea-output .fg-panel, .jp-OutputArea-output").nth(1)
+            shown = page if whole else page.locator(".fg-Panel")
             shown.screenshot(path=str(DOCS / "images" / f"{name}.png"))
             page.close()
+
+
+def chromium() -> str:
+    """The browser's program."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if path := shutil.which(name):
+            return path
+    sys.exit("There is no Chromium: on Debian, apt-get install chromium.")
 
 
 def main(names: list[str]) -> None:
@@ -161,13 +169,8 @@ def main(names: list[str]) -> None:
     if unknown:
         sys.exit(f"There is no picture {min(unknown)!r}: there are {', '.join((*PAGES, *NOTEBOOKS))}.")
     names = names or [*PAGES, *NOTEBOOKS]
-    program = next(
-        (path for each in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(each))), ""
-    )
-    if not program:
-        sys.exit("There is no Chromium: on Debian, apt-get install chromium.")
     with sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        browser = running.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
         pages = [name for name in names if name in PAGES]
         if pages:
             photograph_pages(browser, pages)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fakegpu_lab.formatting.table import Table
 from fakegpu_lab.formatting.units import duration, percent, several, size
@@ -12,31 +12,47 @@ if TYPE_CHECKING:
     from fakegpu_lab.recording_views.allocations import Allocations, Tensor
 
 
-def _kind(tensor: Tensor) -> tuple[str, str, str, str]:
-    """What alike tensors have in common: category, shape, op, line."""
-    shape = "" if tensor.shape is None else "×".join(map(str, tensor.shape)) or "0-dim"
-    frame = tensor.stack[0] if tensor.stack else None
-    where = f"{frame.line}  {frame.text}".strip() if frame else "" if tensor.first else "before the recording"
-    op = tensor.op.removeprefix("aten::") if tensor.first else ""
-    return spoken(tensor.category), f"{shape} {tensor.dtype}".strip(), op, where
+class Group(NamedTuple):
+    """Tensors that are alike: of one category, shape and dtype, made by one op at one line."""
+
+    nbytes: int
+    tensors: int
+    category: str
+    shape: str
+    op: str
+    line: str
+
+
+def shape_of(tensor: Tensor) -> str:
+    """Shape and dtype as people write them: ``1024×512 float32``; empty if the memory is no tensor's."""
+    return "" if tensor.shape is None else f"{'×'.join(map(str, tensor.shape)) or '0-dim'} {tensor.dtype}".strip()
+
+
+def groups(found: Allocations) -> list[Group]:
+    """What was held at the peak, alike tensors together, the largest groups first."""
+    sums: dict[tuple[str, str, str, str], list[int]] = {}
+    for tensor in found.tensors:
+        if tensor.at_peak:
+            frame = tensor.stack[0] if tensor.stack else None
+            line = f"{frame.line}  {frame.text}".strip() if frame else "" if tensor.first else "before the recording"
+            op = tensor.op.removeprefix("aten::") if tensor.first else ""
+            sums.setdefault((tensor.category, shape_of(tensor), op, line), []).append(tensor.nbytes)
+    made = [Group(sum(sizes), len(sizes), *kind) for kind, sizes in sums.items()]
+    return sorted(made, key=lambda group: -group.nbytes)
 
 
 def table(found: Allocations, top: int | None = 10) -> Table:
     """The tensors held at the peak, the largest groups first; one more row sums up the others."""
-    groups: dict[tuple[str, str, str, str], list[Tensor]] = {}
-    for tensor in found.tensors:
-        if tensor.at_peak:
-            groups.setdefault(_kind(tensor), []).append(tensor)
-    ordered = sorted(groups.items(), key=lambda item: -sum(tensor.nbytes for tensor in item[1]))
+    ordered = groups(found)
     shown = len(ordered) if top is None else top
     rows = [
-        [size(held := sum(t.nbytes for t in tensors)), percent(held, found.peak), f"{len(tensors):,}", *kind]
-        for kind, tensors in ordered[:shown]
+        [size(nbytes), percent(nbytes, found.peak), f"{tensors:,}", spoken(category), *rest]
+        for nbytes, tensors, category, *rest in ordered[:shown]
     ]
-    rest = [tensor for _, tensors in ordered[shown:] for tensor in tensors]
+    rest = ordered[shown:]
     if rest:
-        held = sum(tensor.nbytes for tensor in rest)
-        rows.append([size(held), percent(held, found.peak), f"{len(rest):,}", "others", "", "", ""])
+        held, count = sum(group.nbytes for group in rest), sum(group.tensors for group in rest)
+        rows.append([size(held), percent(held, found.peak), f"{count:,}", "others", "", "", ""])
     return Table(
         ["memory", "share", "tensors", "what for", "shape", "made by", "line"], rows, sentence(found),
         frozenset({0, 1, 2}), found.note,

@@ -54,7 +54,14 @@ def _profiles(_: Mapping[str, Any]) -> list[dict[str, Any]]:
     from fakegpu_lab.hardware.catalogue.lookup import catalogue, gpu, node
 
     single = [
-        {"id": card.id, "name": card.name, "architecture": card.architecture, "memory": card.memory_bytes, "cards": 1}
+        {
+            "id": card.id,
+            "name": card.name,
+            "architecture": card.architecture,
+            "memory": card.memory_bytes,  # the name that it is sold under: people look for 80 GB
+            "total": card.total_memory_bytes,
+            "cards": 1,
+        }
         for card in map(gpu, catalogue("gpus"))
     ]
     machines = [
@@ -63,6 +70,7 @@ def _profiles(_: Mapping[str, Any]) -> list[dict[str, Any]]:
             "name": machine.name,
             "architecture": "",
             "memory": sum(gpu(part.gpu).memory_bytes * part.count for part in machine.gpus),
+            "total": sum(gpu(part.gpu).total_memory_bytes * part.count for part in machine.gpus),
             "cards": sum(part.count for part in machine.gpus),
         }
         for machine in map(node, catalogue("nodes"))

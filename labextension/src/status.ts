@@ -5,7 +5,7 @@ import { h, mark, say } from './dom';
 import type { Follower } from './kernel/follow';
 import { share } from './units';
 
-/** The status bar's `A100 ×2 · 3.1 / 160 GiB`; nothing where there is no machine. */
+/** The status bar's `A100 ×2 · 3.10 / 158.50 GiB`; nothing where there is no machine. */
 export class StatusItem extends Widget {
   constructor(
     private _follower: Follower,

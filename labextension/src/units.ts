@@ -27,22 +27,18 @@ export function exact(bytes: number): string {
   return `${grouped.format(bytes)} bytes`;
 }
 
-/** Used and total in the unit of the total: `3.1 / 160 GiB`; what would read 0.0 in its own: `23.3 MiB / 160 GiB`. */
+/** The memory of a card, or of several: with two decimals, as torch's out-of-memory message has it. */
+export function capacity(bytes: number): string {
+  const [unit, scale] = bytes >= 2 ** 30 ? ['GiB', 2 ** 30] : ['MiB', 2 ** 20];
+  // A little less: half of a hundredth goes to the even digit in Python, for the sizes of common cards.
+  return `${((bytes / scale) * (1 - 1e-12)).toFixed(2)} ${unit}`;
+}
+
+/** What is used of a capacity: `3.10 / 158.50 GiB`; in another unit, `23.3 MiB / 158.50 GiB`. */
 export function share(used: number, total: number): string {
-  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
-  let unit = 0;
-  let scale = 1;
-  while (total / scale >= 1000 && unit < units.length - 1) {
-    scale *= 1024;
-    unit += 1;
-  }
-  const short = (bytes: number): string => {
-    // Half of a tenth goes down, as Python's rounding has it for the sizes of common cards.
-    const value = (bytes / scale) * (1 - 1e-12);
-    return value >= 99.95 || bytes % scale === 0 ? value.toFixed(0) : value.toFixed(1);
-  };
-  const part = short(used);
-  return `${part === '0.0' ? size(used) : part} / ${short(total)} ${units[unit]}`;
+  const [part, whole] = [size(used), capacity(total)];
+  const unit = whole.slice(whole.indexOf(' '));
+  return `${part.endsWith(unit) ? part.slice(0, -unit.length) : part} / ${whole}`;
 }
 
 /** Simulated time. */

@@ -87,7 +87,9 @@ test('the figure of all GPUs: a strip each, and a scale where all are empty', ()
 test('the text of the figure says its numbers, and each step its peak', () => {
   const model = heard(state());
   const { said } = byCategory(model, model.devices.get(0)!, trans);
-  expect(said).toContain('tensors hold 2.00 GiB of 79.0 GiB, at most 2.00 GiB so far');
+  expect(said).toContain(
+    'tensors hold 2.00 GiB of the 79.00 GiB available to them, at most 2.00 GiB so far'
+  );
   expect(said).toContain('Step 1 reached 1.00 GiB');
   expect(
     peaks(

@@ -86,6 +86,53 @@ export function state(more: object = {}): Record<string, unknown> {
   };
 }
 
+/** The allocations of a step: weights from before, an activation that is freed, a gradient that stays. */
+export const ALLOCATIONS = {
+  slot: 0,
+  title: 'Step 3',
+  said: 'Peak of cuda:0: 7.00 GiB, after 2.64 ms, in backward (3 tensors)',
+  peak: 7 * GIB,
+  peak_step: 2,
+  steps: 4,
+  columns: [0, 1, 2, 3, 4],
+  bands: [
+    ['parameters', 1, GIB, '', '', '', '', -1, [], [[0, GIB]]],
+    [
+      'activations',
+      1,
+      4 * GIB,
+      '1024×1024 float32',
+      'aten::gelu',
+      'Net.mlp',
+      'forward',
+      5000,
+      [0, 1],
+      [
+        [1, 4 * GIB],
+        [3, -4 * GIB]
+      ]
+    ],
+    ['gradients', 1, 2 * GIB, '512 float32', 'aten::mm', '', 'backward', -1, [1], [[2, 2 * GIB]]]
+  ],
+  lines: ['In[3] line 5  return gelu(self.up(x))', 'In[3] line 9  loss.backward()'],
+  phases: [
+    ['forward', 1, 2],
+    ['backward', 2, 5]
+  ],
+  modules: [['Net.mlp', 1, 2]],
+  groups: [
+    [
+      4 * GIB,
+      1,
+      'activations',
+      '1024×1024 float32',
+      'gelu',
+      'In[3] line 5  return gelu(self.up(x))'
+    ],
+    [3 * GIB, 2, '', '', '', '']
+  ]
+};
+
 export function update(seq: number, more: object = {}): Record<string, unknown> {
   return state({
     kind: 'update',

@@ -5,7 +5,7 @@ import { drawn, furnish } from './page';
 furnish();
 
 import { Panel } from '../src/panel/panel';
-import { device, GIB, state, update } from './fixtures';
+import { ALLOCATIONS, device, GIB, state, update } from './fixtures';
 
 const soon = (): Promise<void> => new Promise(done => setTimeout(done, 300));
 
@@ -37,10 +37,12 @@ test('before the kernel speaks it says what it waits for', async () => {
 test('a card for each GPU, and the memory of the first as a figure that says its numbers', async () => {
   await shown(state());
   expect(document.querySelectorAll('.fg-Card')).toHaveLength(2);
-  expect(text('.fg-Card-memory')).toBe('2 / 80 GiB');
+  expect(text('.fg-Card-memory')).toBe('2.00 / 80.00 GiB');
   const host = document.querySelector('[data-part=memory] .fg-Chart-host')!;
   expect(host.getAttribute('role')).toBe('img');
-  expect(host.getAttribute('aria-label')).toContain('tensors hold 2.00 GiB of 79.0 GiB');
+  expect(host.getAttribute('aria-label')).toContain(
+    'tensors hold 2.00 GiB of the 79.00 GiB available to them'
+  );
   expect(drawn.texts).toContain('step 1');
   expect(drawn.texts).toContain('peak 2.00 GiB');
   const parameters = document.querySelector('[data-line=parameters]')!;
@@ -53,6 +55,7 @@ test('each part is a tab, with its figures or why there are none', async () => {
   const tabs = [...document.querySelectorAll<HTMLElement>('[role=tab]')];
   expect(tabs.filter(tab => !tab.hidden).map(tab => tab.textContent)).toEqual([
     'Memory',
+    'Allocations',
     'Utilisation',
     'Timeline',
     'Transfers',
@@ -63,7 +66,7 @@ test('each part is a tab, with its figures or why there are none', async () => {
       .filter(part => !part.hidden)
       .map(part => part.dataset.part!);
   expect(visible()).toEqual(['memory']);
-  tabs[2]!.click();
+  tabs[3]!.click();
   await soon();
   expect(visible()).toEqual(['timeline']);
   expect(text('[data-part=timeline] .fg-Section-why')).toContain('No kernel was recorded yet');
@@ -72,10 +75,65 @@ test('each part is a tab, with its figures or why there are none', async () => {
   expect(document.querySelector('.fg-Lanes')!.getAttribute('aria-label')).toContain(
     'Step 1: 1 lanes over 100 ns. Most time went to aten::mm 50 %.'
   );
-  tabs[3]!.click();
+  tabs[4]!.click();
   await soon();
   expect(text('[data-part=transfers]')).toContain('host → cuda:0');
   expect(visible()).toEqual(['transfers']);
+});
+
+test('every allocation is a band that says its size, shape, line and what called it', async () => {
+  await shown(state({ allocations: [ALLOCATIONS] }));
+  const figure = document.querySelector<HTMLCanvasElement>('.fg-Bands')!;
+  expect(figure.getAttribute('aria-label')).toContain('Step 3. Peak of cuda:0: 7.00 GiB');
+  expect(figure.getAttribute('aria-label')).toContain(
+    'parameters 1.00 GiB, gradients 2.00 GiB, activations 4.00 GiB'
+  );
+  expect(drawn.texts).toEqual(
+    expect.arrayContaining(['peak 7.00 GiB', 'forward', 'backward', 'Net.mlp'])
+  );
+  const said = (): string[] =>
+    [...document.querySelectorAll('.fg-Allocations-said > *')].map(one => one.textContent);
+  expect(said()[0]).toContain('Point at a band');
+  const press = (key: string): boolean =>
+    figure.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+  press('ArrowRight');
+  expect(said()).toEqual([
+    '4.00 GiB · 1024×1024 float32 · 57.1 % of the peak',
+    'In[3] line 5  return gelu(self.up(x))',
+    'called from In[3] line 9  loss.backward()',
+    'activations, made in forward by aten::gelu in Net.mlp; held for 5.00 µs'
+  ]);
+  press('ArrowRight');
+  expect(said()[0]).toBe('2.00 GiB · 512 float32 · 28.6 % of the peak');
+  // The pointer is over the lowest band, at the left: what was there before.
+  figure.dispatchEvent(new MouseEvent('pointermove', { clientX: 90, clientY: 270, bubbles: true }));
+  expect(said()[0]).toBe('parameters: 1 tensor');
+  expect(said()[1]).toBe('There before the recording began.');
+  const frame = (): { across: number[] } =>
+    JSON.parse(figure.dataset.frame!) as { across: number[] };
+  expect(frame().across).toEqual([-0.5, 4.5]);
+  press('+');
+  expect(frame().across[1]! - frame().across[0]!).toBeLessThan(5);
+  press('0');
+  expect(frame().across).toEqual([-0.5, 4.5]);
+});
+
+test('what made the peak is a table', async () => {
+  await shown(state({ allocations: [ALLOCATIONS] }));
+  const rows = [...document.querySelectorAll('.fg-mod-peak tbody tr')].map(row =>
+    [...row.children].map(cell => cell.textContent)
+  );
+  expect(rows).toEqual([
+    [
+      'activations',
+      '4.00 GiB',
+      '57.1 %',
+      '1',
+      '1024×1024 float32, gelu',
+      'In[3] line 5  return gelu(self.up(x))'
+    ],
+    ['others', '3.00 GiB', '42.9 %', '2', '', '']
+  ]);
 });
 
 test('what is frozen stands still', async () => {
@@ -87,10 +145,10 @@ test('what is frozen stands still', async () => {
   panel.take(update(2, { devices: [device(0, 7 * GIB)] }));
   await soon();
   expect(text('.fg-Panel-status')).toBe('frozen');
-  expect(text('.fg-Card-memory')).toBe('2 / 80 GiB');
+  expect(text('.fg-Card-memory')).toBe('2.00 / 80.00 GiB');
   freeze.click();
   await soon();
-  expect(text('.fg-Card-memory')).toBe('7 / 80 GiB');
+  expect(text('.fg-Card-memory')).toBe('7.00 / 80.00 GiB');
 });
 
 test('of several GPUs each has a strip with its name', async () => {

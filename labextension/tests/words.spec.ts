@@ -3,7 +3,7 @@ import { matching } from '../src/hardware/search';
 import { unquoted } from '../src/kernel/ask';
 import type { IProfile } from '../src/kernel/probe';
 import { readSettings } from '../src/settings';
-import { duration, percent, share, size } from '../src/units';
+import { capacity, duration, percent, share, size } from '../src/units';
 
 const GIB = 2 ** 30;
 
@@ -12,9 +12,6 @@ test('sizes, shares and times as %fakegpu prints them', () => {
   expect(size(512)).toBe('512 B');
   expect(size(3.1 * GIB)).toBe('3.10 GiB');
   expect(size(1000 * 1024)).toBe('0.98 MiB');
-  expect(share(3.1 * GIB, 160 * GIB)).toBe('3.1 / 160 GiB');
-  expect(share(0, 79.25 * GIB)).toBe('0 / 79.2 GiB');
-  expect(share(GIB, 2 * GIB)).toBe('1 / 2 GiB');
   expect(duration(0)).toBe('0');
   expect(duration(999)).toBe('999 ns');
   expect(duration(1500)).toBe('1.50 µs');
@@ -22,12 +19,18 @@ test('sizes, shares and times as %fakegpu prints them', () => {
   expect(percent(0.374)).toBe('37 %');
 });
 
-test('what is little has a unit of its own beside the total, as in the column of %fakegpu', () => {
-  expect(share(23.3 * 2 ** 20, 159 * GIB)).toBe('23.3 MiB / 159 GiB');
-  expect(share(512, 2 * GIB)).toBe('512 B / 2 GiB');
-  expect(share(51 * 2 ** 20, GIB)).toBe('51.0 MiB / 1 GiB');
-  expect(share(52 * 2 ** 20, GIB)).toBe('0.1 / 1 GiB');
-  expect(share(100, 512 * 2 ** 20)).toBe('100 B / 512 MiB');
+test('a card has one size, the one that torch says: an A100 of 80 GB has 79.25 GiB, two have 158.50', () => {
+  const a100 = 85_094_039_552;
+  expect(capacity(a100)).toBe('79.25 GiB');
+  expect(capacity(2 * a100)).toBe('158.50 GiB');
+  expect(share(3.1 * GIB, a100)).toBe('3.10 / 79.25 GiB');
+  expect(share(0, 2 * a100)).toBe('0 / 158.50 GiB');
+});
+
+test('what is little has a unit of its own beside the total', () => {
+  expect(share(23.3 * 2 ** 20, 159 * GIB)).toBe('23.3 MiB / 159.00 GiB');
+  expect(share(512, 2 * GIB)).toBe('512 B / 2.00 GiB');
+  expect(share(100, 512 * 2 ** 20)).toBe('100 B / 512.00 MiB');
 });
 
 describe('the cell that chooses', () => {

@@ -76,7 +76,13 @@ def gpus_are_chosen_in_the_dialog(lab: Lab) -> None:
     lab.page.click(".jp-Dialog .jp-mod-accept")
     lab.shows("cuda:1  T4")
     assert lab.cells()[:2] == ["%load_ext fakegpu_lab\n%fakegpu t4:2 --memory 2GiB", "1 + 1"]
-    assert lab.status == "T4 ×2 · 0 / 4 GiB"
+    assert lab.status == "T4 ×2 · 0 / 4.00 GiB"
+
+
+def parse_size(share: str) -> float:
+    """MiB of ``640 MiB / 2.00 GiB`` or ``1.56 / 2.00 GiB``, whose unit is said once."""
+    held, unit = re.match(r"([\d.]+) (?:([KM])iB )?/", share).groups()  # type: ignore[union-attr]
+    return float(held) * {"K": 1 / 1024, "M": 1, None: 1024}[unit]
 
 
 def memory_is_seen_while_the_cell_is_busy(lab: Lab) -> None:
@@ -85,13 +91,13 @@ def memory_is_seen_while_the_cell_is_busy(lab: Lab) -> None:
     seen: list[float] = []
     until = monotonic() + 30
     while "running" in lab.sidebar and monotonic() < until:
-        held = float(lab.page.locator(".fg-Card-memory").first.inner_text().split()[0])
+        held = parse_size(lab.page.locator(".fg-Card-memory").first.inner_text())
         if not seen or held != seen[-1]:
             seen.append(held)
     assert len(seen) >= 5
     assert seen == sorted(seen)
-    lab.shows("1.6 / 2 GiB")
-    assert lab.status == "T4 ×2 · 1.6 / 4 GiB"
+    lab.shows("1.56 / 2.00 GiB")
+    assert lab.status == "T4 ×2 · 1.56 / 4.00 GiB"
     assert lab.page.locator(".fg-Card.fg-mod-full").count() == 0
 
 
@@ -160,10 +166,10 @@ def a_paused_dashboard_stands_still(lab: Lab) -> None:
     lab.page.click(".fg-Dashboard button:has-text('Pause')")
     lab.open("first.ipynb")
     lab.run(4)
-    lab.shows("0.8 / 2 GiB")
-    assert "1.6 / 2 GiB" in lab.page.inner_text("[data-part=memory]")
+    lab.shows("832 MiB / 2.00 GiB")
+    assert "1.56 / 2.00 GiB" in lab.page.inner_text("[data-part=memory]")
     lab.page.click(".fg-Dashboard button:has-text('Go on')")
-    lab.page.wait_for_function("document.querySelector('[data-part=memory]').innerText.includes('0.8 / 2 GiB')")
+    lab.page.wait_for_function("document.querySelector('[data-part=memory]').innerText.includes('832 MiB / 2.00 GiB')")
 
 
 def nothing_is_seriously_inaccessible(lab: Lab, *parts: str) -> None:
@@ -265,8 +271,8 @@ def a_reload_shows_the_same(lab: Lab) -> None:
     lab.page.wait_for_selector(".fg-Dashboard")  # restored, beside the notebook
     lab.command("fakegpu-lab:show-gpus")
     lab.open("first.ipynb")
-    lab.shows("0.8 / 2 GiB")
-    lab.page.wait_for_function("document.querySelector('.fg-Dashboard').innerText.includes('0.8 / 2 GiB')")
+    lab.shows("832 MiB / 2.00 GiB")
+    lab.page.wait_for_function("document.querySelector('.fg-Dashboard').innerText.includes('832 MiB / 2.00 GiB')")
     lab.page.click("text=Show the whole run")
     lab.open("first.ipynb")
 
@@ -274,10 +280,10 @@ def a_reload_shows_the_same(lab: Lab) -> None:
 def after_a_restart_there_is_no_gpu_until_there_is(lab: Lab) -> None:
     lab.page.evaluate("void window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
     lab.shows("This kernel has no simulated GPU.")
-    assert "0.8 / 2 GiB" not in lab.sidebar
+    assert "832 MiB / 2.00 GiB" not in lab.sidebar
     lab.page.wait_for_selector(".fg-Dashboard :text('This kernel has no simulated GPU.')")
     lab.run(0)
-    lab.shows("0 / 2 GiB")
+    lab.shows("0 / 2.00 GiB")
 
 
 WRONG = '%%exercise find-the-gpu\ndevice, count = "cpu", 7  # MINE'

@@ -6,6 +6,7 @@ Pictures of it are left in the folder that FAKEGPU_LAB_PICTURES names, to be loo
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
 from pathlib import Path
@@ -67,6 +68,8 @@ from fakegpu_lab.formatting import units
 print("all is done after", units.duration(snapshot().done_ns))
 """
 TOO_MUCH = "scores = model(torch.randint(0, 1000, (512, 64)).cuda())"
+
+TABS = ("memory", "allocations", "busy", "timeline", "transfers", "collectives")
 
 DRAWN = "() => document.querySelector('.fg-Panel [data-part=memory] canvas')?.toDataURL() ?? ''"
 
@@ -165,6 +168,42 @@ def test_transfers_and_the_timeline_fill(page: Any) -> None:
     picture(page, "timeline")
 
 
+def test_every_allocation_of_a_step_can_be_pointed_at(page: Any) -> None:
+    choose(page, "allocations")
+    figure = page.locator(".fg-Panel .fg-Bands")
+    assert "Peak of cuda:0" in figure.get_attribute("aria-label")
+    said = page.locator(".fg-Panel .fg-Allocations-said")
+    assert "Point at a band" in said.inner_text()
+    frame = json.loads(figure.get_attribute("data-frame"))
+    box = figure.bounding_box()
+    peak = page.locator(".fg-mod-peak tbody tr").first.inner_text()
+    assert "MiB" in peak or "KiB" in peak
+    seen = set()
+    for tenth in range(1, 10):
+        # along a line a little above what stays: activations and gradients, one after the other
+        x = box["x"] + frame["left"] + frame["wide"] * tenth / 10
+        for twelfth in range(1, 12):
+            page.mouse.move(x, box["y"] + frame["top"] + frame["high"] * twelfth / 12)
+            seen.add(said.inner_text())
+    lines = [text for text in seen if "In[2] line" in text and " · " in text.splitlines()[0]]
+    assert len(lines) >= 5, "of different tensors"
+    assert any("activations, made in forward by aten::" in text for text in lines)
+    assert any("called from In[2] line" in text for text in lines)
+    page.mouse.move(box["x"] + frame["left"] + frame["wide"] / 4, box["y"] + frame["top"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + frame["left"] + frame["wide"] / 2, box["y"] + frame["top"] + 60)
+    page.mouse.up()
+    low, high = json.loads(figure.get_attribute("data-frame"))["across"]
+    whole = frame["across"][1] - frame["across"][0]
+    assert high - low == pytest.approx(whole / 4, rel=0.05), "dragging zooms"
+    picture(page, "allocations-zoomed")
+    figure.focus()
+    page.keyboard.press("0")
+    page.keyboard.press("ArrowRight")
+    assert "In[2] line" in said.inner_text() or "tensors" in said.inner_text()
+    picture(page, "allocations")
+
+
 def test_collectives_fill(page: Any) -> None:
     choose(page, "collectives")
     assert "%%ranks 2" in words(page)
@@ -196,7 +235,7 @@ def test_freeze_clear_and_keys(page: Any) -> None:
     assert page.inner_text(legend) != before
     page.focus(".fg-Panel [data-tab=memory]")
     page.keyboard.press("ArrowRight")
-    assert page.locator(".fg-Panel [aria-selected=true]").inner_text() == "Utilisation"
+    assert page.locator(".fg-Panel [aria-selected=true]").inner_text() == "Allocations"
     choose(page, "memory")
 
 
@@ -205,7 +244,7 @@ def test_it_has_no_serious_accessibility_fault(page: Any) -> None:
     found = []
     for theme in ("light", "dark"):
         page.select_option(".fg-Panel select[aria-label=Theme]", theme)
-        for tab in ("memory", "busy", "timeline", "transfers", "collectives"):
+        for tab in TABS:
             choose(page, tab)
             violations = axe.Axe().run(page, context=".fg-Panel").response["violations"]
             found += [
@@ -226,7 +265,7 @@ def test_it_fits_every_width(page: Any, name: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 1000})
     for theme in ("light", "dark"):
         page.select_option(".fg-Panel select[aria-label=Theme]", theme)
-        for tab in ("memory", "busy", "timeline", "transfers", "collectives"):
+        for tab in TABS:
             choose(page, tab)
             picture(page, f"panel-{name}-{theme}-{tab}")
             wide = page.evaluate(

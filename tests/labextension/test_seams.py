@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+import torch
 
+import fakegpu_lab as lab
 from fakegpu_lab.course.checks import record
 from fakegpu_lab.course.lessons import progress
+from fakegpu_lab.formatting import units
 from fakegpu_lab.notebook import gpu_magics
 from fakegpu_lab.notebook.telemetry import comms, messages, source
 from fakegpu_lab.sidebar import answers
@@ -39,3 +43,17 @@ def test_the_words_after_fakegpu_that_enable_nothing() -> None:
     text = (SIDEBAR / "hardware" / "cell.ts").read_text(encoding="utf-8")
     (told,) = re.findall(r"%fakegpu\\s\+\(([a-z|]+)\)", text)
     assert sorted(told.split("|")) == sorted(gpu_magics.WORDS)
+
+
+def test_the_sidebar_offers_cards_with_the_memory_that_torch_says() -> None:
+    told = json.loads(answers.answer(json.dumps({"ask": "profiles"})))["told"]
+    sizes = {profile["id"]: profile["total"] for profile in told}
+    lab.enable("a100:2,t4")
+    try:
+        a100, _, t4 = (torch.cuda.get_device_properties(device).total_memory for device in range(3))
+        shown = [device.memory.total for device in lab.snapshot().devices]
+    finally:
+        lab.disable()
+    assert (sizes["a100"], sizes["t4"]) == (a100, t4)
+    assert shown == [a100, a100, t4]
+    assert units.capacity(a100) == "79.25 GiB"

@@ -60,6 +60,63 @@ def test_the_committed_schema_is_that_of_the_models() -> None:
     assert f"version {telemetry.VERSION}" in telemetry.schema()["title"]
 
 
+def test_the_allocations_of_the_last_step_add_up_to_its_peak(source: Source) -> None:
+    reader = Reader(source)
+    source.open()
+    lab.enable("a100:2")
+    source.begin()
+    train()
+    source.end()
+    message = told(reader)
+    assert message.allocations is not None
+    (first,) = message.allocations  # the other GPU had no tensors until the step was over
+    assert first.slot == 0
+    assert first.title == message.timeline.title.split(":")[0]  # type: ignore[union-attr]
+    column = first.columns.index(first.peak_step)
+    at_peak = [sum(nbytes for place, nbytes in band[-1] if place <= column) for band in first.bands]
+    assert sum(at_peak) == first.peak == sum(group[0] for group in first.groups)
+    grown = next(band for band in first.bands if band[4] == "aten::gelu")
+    assert grown[:4] == ("activations", 1, 32 * 64 * 4, "32×64 float32")
+    assert "model(torch.ones(32, 64)" in first.lines[grown[-2][0]]
+    assert [name for name, *_ in first.phases] == ["forward", "backward", "optimizer"]
+    assert reader.message() is None, "they are sent once"
+
+
+def test_a_recording_beside_a_panel_knows_when_older_memory_is_freed(source: Source) -> None:
+    source.open()
+    lab.enable("a100")
+    source.begin()
+    source.end()  # what is taken now is in no window
+    weights = torch.ones(2000, device="cuda", requires_grad=True)
+    older = weights * 2
+    with lab.record() as trace:
+        del older
+        torch.ones(500, device="cuda")
+    assert [(block.block_bytes, block.freed) for block in trace.held_before] == [(8192, False), (8192, True)]
+    assert trace.memory().peak == 2 * 8192
+    assert trace.memory().heights[-1] == 8192
+    assert trace.held_before[1].category == "activations", "as the panel knows"
+    del weights
+
+
+def test_the_allocations_have_a_bounded_size(source: Source) -> None:
+    reader = Reader(source)
+    source.open()
+    lab.enable("a100", compute="meta")
+    source.begin()
+    kept = [torch.ones(1000 + place, device="cuda") + 1 for place in range(900)]
+    source.end()
+    message = told(reader)
+    assert message.allocations is not None
+    (found,) = message.allocations
+    assert found.steps == len(kept) * 2 + 900, "each result, and a summand that is freed"
+    assert len(found.columns) < 500
+    assert sum(band[1] for band in found.bands) >= 900
+    assert len(found.bands) < 180
+    assert len(found.model_dump_json()) < 60_000
+    assert sum(group[0] for group in found.groups) == found.peak
+
+
 def test_messages_obey_the_schema(source: Source) -> None:
     reader = Reader(source)
     source.open()
@@ -232,7 +289,7 @@ def teeth(steps: int) -> tuple[Curve, list[int], list[int]]:
     for step in range(steps):
         climbs = [512 * (1 + (step * 7 + event) % 13) for event in range(STEP // 2)]
         for event, size in enumerate((*climbs, *(-size for size in reversed(climbs)))):
-            curve.take((step * STEP + event, 4, size))
+            curve.take([(step * STEP + event, 4, size)])
         peaks.append(sum(climbs))
         lows.append(0)
     curve.close()

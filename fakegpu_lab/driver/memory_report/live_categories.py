@@ -8,20 +8,28 @@ that it takes at most `SHARE` of the program's time.
 
 from __future__ import annotations
 
-import itertools
-import operator
 import threading
 import weakref
+from itertools import compress
 from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.nn.modules import module as modules
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.memory_report import categories, live_memory
 from fakegpu_lab.driver.memory_report.categories import CATEGORY, KEPT, PARAMETER, PASSING, STATE, UNKNOWN, Claims
-from fakegpu_lab.driver.memory_report.live_memory import EVENTS, GRADIENTS, OTHER, WATCHED, WORKSPACE, count_as
+from fakegpu_lab.driver.memory_report.live_memory import (
+    EVENTS,
+    OTHER,
+    WATCHED,
+    WORKSPACE,
+    count_as,
+    ends,
+    report,
+)
 from fakegpu_lab.driver.memory_report.memory_curve import Curve
 from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.driver.tensor_api import conversion
@@ -30,8 +38,6 @@ from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import torch
 
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.machine import Machine
@@ -56,6 +62,8 @@ PENDING = 4 * 512
 """Numbers of events (four each) that may wait to be taken into the curves."""
 
 _become = conversion.become
+_current_node: Any = torch._C._current_autograd_node
+_grad_enabled: Any = torch.is_grad_enabled
 _PLACES = [NAMES.index(name) for name in CATEGORY]
 """The category of each claim, by its place among all."""
 
@@ -81,7 +89,9 @@ class Watch:
         self._leader: int | None = None
         self.curves = {device.slot: Curve() for device in machine.cards}
         self._stateful: dict[int, int] = {}  # by the optimizer's id: how many parameters had a state
-        self._made: dict[int, list[Any]] = {}  # by id: a weak reference, and the tensor's last claim
+        self._made: dict[int, Any] = {}  # by id, a weak reference; in the others, the same one if it has that claim
+        self._passing: dict[int, Any] = {}
+        self._kept: dict[int, Any] = {}
         self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._next = self._pause = self._looked_at = self._next_scan = 0.0
@@ -116,7 +126,8 @@ class Watch:
             device.allocator.device_memory.on_call = before
         while self._hooks:
             self._hooks.pop().remove()
-        self._made.clear()
+        for noted in (self._made, self._passing, self._kept):
+            noted.clear()
 
     def take(self) -> list[tuple[int, int]]:
         """Take all events into the curves; returns the steps since the last call, oldest first."""
@@ -147,11 +158,13 @@ class Watch:
         if not self._folding.acquire(blocking=False):
             return  # another thread does
         try:
-            following = EVENTS.popleft
-            numbers = iter([following() for _ in range(len(EVENTS) // 4 * 4)])
-            for slot, events in itertools.groupby(zip(*[numbers] * 4, strict=True), operator.itemgetter(0)):
-                if slot in self.curves:
-                    self.curves[slot].take(*(event[1:] for event in events))
+            numbers = EVENTS[:]  # both steps are C's: events that come between them are behind these
+            del EVENTS[: len(numbers)]
+            slots = numbers[::4]
+            for slot, curve in self.curves.items():
+                if slot in slots:
+                    events = zip(numbers[1::4], numbers[2::4], numbers[3::4], strict=True)
+                    curve.take(events if slots.count(slot) == len(slots) else compress(events, map(slot.__eq__, slots)))
         finally:
             self._folding.release()
 
@@ -195,14 +208,14 @@ class Watch:
         for device in self.machine.cards:
             missing = device.allocator.allocated_bytes - self.curves[device.slot].held
             if missing and not EVENTS:
-                EVENTS.extend((device.slot, max(here.host.streams[device].end, here.host.now), OTHER, missing))
+                report((device.slot, ends(here.host, device), OTHER, missing))
         self._fold()
 
     def _around(self, way: Any) -> Any:
         """Wrap the dispatch path. A look comes before an op, when the results of earlier ops have their grad_fn."""
-        made = self._made
-        reference = weakref.ref
-        op, begin = live_memory.op, live_memory.begin
+        made, passing = self._made, self._passing
+        reference, begin = weakref.ref, live_memory.begin
+        current_node, grad_enabled = _current_node, _grad_enabled
 
         def watched(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
             __tracebackhide__ = True
@@ -215,19 +228,26 @@ class Watch:
                     self._next = now + max(early, LEAST_SECONDS)
             if len(EVENTS) > PENDING:
                 self._fold()
-            begin(args)
-            result = way(func, types, args, kwargs)
+            op = begin(args, kwargs)
+            try:
+                result = way(func, types, args, kwargs)
+            finally:
+                op.args = ()
             if result.__class__ is FakeCudaTensor:
                 known = made.get(id(result))
-                if known is None or known[0]() is not result:
-                    made[id(result)] = [reference(result), PASSING if op.category == GRADIENTS else UNKNOWN]
+                if known is None or known() is not result:
+                    made[id(result)] = seen = reference(result)
+                    if current_node() is not None and not grad_enabled():
+                        passing[id(result)] = seen
             elif result.__class__ in (tuple, list):
-                claim = PASSING if op.category == GRADIENTS else UNKNOWN
+                backward = current_node() is not None and not grad_enabled()
                 for item in result:
                     if item.__class__ is FakeCudaTensor:
                         known = made.get(id(item))
-                        if known is None or known[0]() is not item:
-                            made[id(item)] = [reference(item), claim]
+                        if known is None or known() is not item:
+                            made[id(item)] = seen = reference(item)
+                            if backward:
+                                passing[id(item)] = seen
             return result
 
         return watched
@@ -236,25 +256,29 @@ class Watch:
         claims = Claims(self.machine)
         claims.add_roots(self._modules, self._optimizers)
         tensors: list[Any] = []
-        entries: list[list[Any]] = []
+        marks: list[int] = []
         tensor: Any = None
-        for key, entry in list(self._made.items()):
-            tensor = entry[0]()
-            if tensor is None:
-                if self._made.get(key) is entry:
-                    del self._made[key]
-            else:
+        for key, seen in list(self._made.items()):
+            tensor = seen()
+            if tensor is not None:
                 tensors.append(tensor)
-                entries.append(entry)
+                passing, kept = self._passing.get(key) is seen, self._kept.get(key) is seen
+                marks.append(PASSING if passing else KEPT if kept else UNKNOWN)
+            elif self._made.get(key) is seen:
+                del self._made[key]
         tensor = None  # only the list may hold it
-        kept = categories.kept_by_autograd(tensors)
+        for noted in (self._passing, self._kept):
+            for key, seen in list(noted.items()):
+                if seen() is None and noted.get(key) is seen:
+                    del noted[key]
+        by_autograd = categories.kept_by_autograd(tensors)
         alive = []
-        for tensor, entry, saved in zip(tensors, entries, kept, strict=True):
+        for tensor, mark, saved in zip(tensors, marks, by_autograd, strict=True):
             if tensor.__class__ is not FakeCudaTensor:
                 continue  # it moved to the host (`conversion.become`)
-            if saved and entry[1] == UNKNOWN:
-                entry[1] = KEPT  # also while backward refers to it
-            alive.append((tensor, entry[1]))
+            if saved and mark == UNKNOWN:
+                self._kept[id(tensor)] = self._made[id(tensor)]  # also while backward refers to it
+            alive.append((tensor, KEPT if saved and mark == UNKNOWN else mark))
         claims.add_tensors(alive)
         return claims
 
@@ -264,8 +288,8 @@ class Watch:
         found = categories.live()
         for tensor in found.tensors:
             known = self._made.get(id(tensor))
-            if known is None or known[0]() is not tensor:
-                self._made[id(tensor)] = [weakref.ref(tensor), UNKNOWN]
+            if known is None or known() is not tensor:
+                self._made[id(tensor)] = weakref.ref(tensor)
         self._modules.update(found.modules)
         self._optimizers.update(found.optimizers)
         ended = thread_time()
@@ -275,7 +299,7 @@ class Watch:
         """`conversion.become`, which moves a module's parameter to a device without an op."""
         _become(target, source)
         if target.__class__ is FakeCudaTensor:
-            self._made[id(target)] = [weakref.ref(target), UNKNOWN]
+            self._made[id(target)] = weakref.ref(target)
             if vars(target).get("_is_param"):
                 _count(target, PARAMETER)
 

@@ -10,14 +10,12 @@ module registers its parameter, an optimizer keeps its state, `live_categories` 
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.recorder.recorded_buffer import RecordedBuffer
+from fakegpu_lab.driver.recorder.recorded_buffer import RecordedBuffer, add_older, report_end
 from fakegpu_lab.hardware import memory_categories
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.memory_categories import NAMES
@@ -25,6 +23,7 @@ from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
+    from fakegpu_lab.hardware.time.clock import Host
 
 ACTIVATIONS, GRADIENTS, INPUTS, OTHER, WORKSPACE = (
     NAMES.index(name)
@@ -44,12 +43,14 @@ RESERVED = len(NAMES)
 MOVED = 100
 """The code of an event that moves bytes from one category to another: this, plus 10 × the one, plus the other."""
 
-EVENTS: deque[int] = deque()
+EVENTS: list[int] = []
 """Four numbers for each event: the device's slot, simulated ns, the code, the change in bytes.
 
-Numbers and not objects, which would keep Python's garbage collector busy. `extend` adds all four in one step of C, so
+Numbers and not objects, which would keep Python's garbage collector busy. `report` adds all four in one step of C, so
 that no thread and no finalizer comes between them.
 """
+
+report = EVENTS.extend
 
 _BITS = 15
 """Of `Buffer.category`, those that have the category. The others have the number of the watch that counts it."""
@@ -61,14 +62,41 @@ _current_node: Any = torch._C._current_autograd_node
 _grad_enabled: Any = torch.is_grad_enabled
 
 
-class _Op(threading.local):
-    """The op that this thread runs: what it allocates is for `category`; `ends` is when its streams were free, ns."""
+class Op:
+    """The op that a host thread runs (`Host.live`); what it is for is judged when it allocates (`purpose`).
 
-    category = OTHER
-    ends: dict[Any, int] = {}  # noqa: RUF012 - replaced, never changed
+    `args` are its arguments. `end` is when the stream of `device`, the first argument's, was free before it, ns; `ends`
+    has those of all devices for ops that may allocate elsewhere.
+    """
+
+    __slots__ = ("args", "device", "end", "ends")
+
+    def __init__(self) -> None:
+        self.args: tuple[Any, ...] = ()
+        self.device: Device | None = None
+        self.end = 0
+        self.ends: dict[Any, int] = {}
 
 
-op = _Op()
+def op_of(host: Host) -> Op:
+    """What a host thread is doing."""
+    found: Op | None = host.live
+    if found is None:
+        found = host.live = Op()
+    return found
+
+
+def starts(host: Host, device: Device) -> int:
+    """When the running op's kernel can start on a device at the earliest, ns."""
+    op = op_of(host)
+    end = op.end if device is op.device else op.ends.get(device, 0)
+    return max(host.now, end)
+
+
+def ends(host: Host, device: Device) -> int:
+    """When the stream has done what was launched so far, ns."""
+    end = host.streams[device].end
+    return max(host.now, end)
 
 
 def renew() -> None:
@@ -78,24 +106,34 @@ def renew() -> None:
     EVENTS.clear()
 
 
-def begin(args: tuple[Any, ...]) -> None:
-    """Note that the calling thread begins an op with these arguments."""
-    op.ends = {device: stream.end for device, stream in here.host.streams.items()}
-    op.category = OTHER
+def begin(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Op:
+    """Note that the calling thread begins an op with these arguments; whoever calls takes them away afterwards."""
+    host = here.host
+    op: Op = host.live or op_of(host)
+    first = args[0] if args else None
+    if first.__class__ is FakeCudaTensor and not kwargs:
+        op.device = device = first._device
+        op.end = host.streams[device].end
+    else:  # it makes a tensor on another device, perhaps
+        op.device = None
+        op.ends = {device: stream.end for device, stream in host.streams.items()}
+    op.args = args
+    return op
+
+
+def purpose(op: Op) -> int:
+    """What the running op allocates for, as far as the program's state says."""
     if not _grad_enabled():
-        if _current_node() is not None:
-            op.category = GRADIENTS
-        return
-    for argument in args:
+        return OTHER if _current_node() is None else GRADIENTS
+    for argument in op.args:
         if argument.__class__ is FakeCudaTensor:
             if argument.requires_grad:
-                op.category = ACTIVATIONS
-                return
+                return ACTIVATIONS
         elif argument.__class__ is list:
             for item in argument:
                 if item.__class__ is FakeCudaTensor and item.requires_grad:
-                    op.category = ACTIVATIONS
-                    return
+                    return ACTIVATIONS
+    return OTHER
 
 
 class _Watched(Buffer):
@@ -131,11 +169,13 @@ class WatchedBuffer(_Watched):
         self.block = block = allocator.malloc(nbytes, stream)
         size = block.size
         if size:
-            category = op.category
+            host = here.host
+            op: Op = host.live or op_of(host)
+            category = purpose(op) if _grad_enabled() else OTHER if _current_node() is None else GRADIENTS
             self.category = _watch + category
-            now = here.host.now
-            end = op.ends.get(device, 0)
-            EVENTS.extend((device.slot, max(now, end), category, size))
+            at = op.end if device is op.device else op.ends.get(device, 0)  # `starts`, written out
+            now = host.now
+            report((device.slot, max(now, at), category, size))
 
     def __del__(self) -> None:
         try:
@@ -148,14 +188,26 @@ class WatchedBuffer(_Watched):
                 category = self.category - _watch
                 if category >= 0:
                     device, host = self.device, here.host
-                    now = host.now
-                    end = host.streams[device].end
-                    EVENTS.extend((device.slot, max(now, end), category, -size))
+                    at, now = host.streams[device].end, host.now
+                    report((device.slot, max(now, at), category, -size))
             self.allocator.free(block)
 
     def resize(self, nbytes: int) -> None:
         """As `Buffer.resize`."""
         _resize(self, nbytes, Buffer)
+
+
+_free_watched = WatchedBuffer.__del__
+
+
+def _free_watched_older(self: WatchedBuffer) -> None:
+    """`WatchedBuffer.__del__`, for memory that was taken before a recording."""
+    category = getattr(self, "category", -1) - _watch
+    report_end(self, NAMES[category] if category >= 0 else "")
+    _free_watched(self)
+
+
+add_older(WatchedBuffer, _free_watched_older)
 
 
 class WatchedRecordedBuffer(_Watched, RecordedBuffer):
@@ -167,14 +219,15 @@ class WatchedRecordedBuffer(_Watched, RecordedBuffer):
         RecordedBuffer.__init__(self, device, nbytes, stream)
         block = self.block
         if block is not None and block.size:
-            self.category = _watch + op.category
-            EVENTS.extend((device.slot, max(op.ends.get(device, 0), here.host.now), op.category, block.size))
+            host = here.host
+            category = purpose(op_of(host))
+            self.category = _watch + category
+            report((device.slot, starts(host, device), category, block.size))
 
     def __del__(self) -> None:
         block = getattr(self, "block", None)
         if block is not None and block.size and self.category >= _watch:
-            device, host = self.device, here.host
-            EVENTS.extend((device.slot, max(host.streams[device].end, host.now), self.category - _watch, -block.size))
+            report((self.device.slot, ends(here.host, self.device), self.category - _watch, -block.size))
         RecordedBuffer.__del__(self)
 
     def resize(self, nbytes: int) -> None:
@@ -189,14 +242,14 @@ def _resize(buffer: Buffer, nbytes: int, base: type[Buffer]) -> None:
     before = buffer.block
     base.resize(buffer, nbytes)
     after, device, host = buffer.block, buffer.device, here.host
-    at = max(host.streams[device].end, host.now)
+    at = ends(host, device)
     known = getattr(buffer, "category", -1)
-    category = known - _watch if known >= _watch else op.category
+    category = known - _watch if known >= _watch else purpose(op_of(host))
     if after is not None and after.size:
         buffer.category = _watch + category
-        EVENTS.extend((device.slot, at, category, after.size))  # the new block comes before the old one goes
+        report((device.slot, at, category, after.size))  # the new block comes before the old one goes
     if before is not None and before.size and known >= _watch:
-        EVENTS.extend((device.slot, at, category, -before.size))
+        report((device.slot, at, category, -before.size))
 
 
 def count_as(buffer: Buffer, category: int) -> None:
@@ -204,24 +257,22 @@ def count_as(buffer: Buffer, category: int) -> None:
     block = buffer.block
     if block is None or not block.size:
         return
-    device, host = buffer.device, here.host
-    at = max(host.streams[device].end, host.now)
+    device = buffer.device
     known = getattr(buffer, "category", -1)
     if known >= _watch:
         before = known - _watch
         if before != category:
             buffer.category = _watch + category
-            EVENTS.extend((device.slot, at, MOVED + 10 * before + category, block.size))
+            report((device.slot, ends(here.host, device), MOVED + 10 * before + category, block.size))
         return
     watched = WATCHED.get(type(buffer))
     if watched is not None:
         buffer.__class__ = watched
     if isinstance(buffer, _Watched):
         buffer.category = _watch + category
-        EVENTS.extend((device.slot, at, category, block.size))
+        report((device.slot, ends(here.host, device), category, block.size))
 
 
 def reserved(device: Device, change: int) -> None:
     """Note that the allocator took a segment from the device, or gave one back."""
-    host = here.host
-    EVENTS.extend((device.slot, max(op.ends.get(device, 0), host.now), RESERVED, change))
+    report((device.slot, starts(here.host, device), RESERVED, change))

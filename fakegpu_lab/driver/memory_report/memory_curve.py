@@ -1,7 +1,7 @@
 """A card's memory over simulated time, from events, in a bounded number of rows that keep every extreme.
 
 >>> curve = Curve()
->>> curve.take((10, 0, 512), (20, 0, 1024), (25, 0, -1024), (40, 0, 512))
+>>> curve.take([(10, 0, 512), (20, 0, 1024), (25, 0, -1024), (40, 0, 512)])
 >>> curve.close()
 >>> [(row[0], row[1]) for row in curve.rows]
 [(10, 512), (20, 1536), (25, 512), (40, 1024)]
@@ -53,35 +53,37 @@ class Curve:
         self._low_row: Row = ()
         self._high_row: Row = ()
 
-    def take(self, *events: tuple[int, int, int]) -> None:
+    def take(self, events: Iterable[tuple[int, int, int]]) -> None:
         """Take in events, each its time, code and change; see `live_memory.EVENTS`."""
         values = self._values
         held, now, until = self.held, self._now, self._until
+        low, high, fresh = self._low, self._high, not self._high_row
         for ns, code, change in events:
-            if ns > now:
-                now = ns
-            if now >= until:
+            later = max(now, ns)
+            if later >= until:
+                self._now = now
                 self.close()
-                self._until = until = now + self._width
+                self._until = until = later + self._width
+                fresh = True
+            now = later
             if code < RESERVED:
                 values[code] += change
-                self.held = held = held + change
+                held += change
             elif code == RESERVED:
                 values[code] += change
             else:
                 before, after = divmod(code - MOVED, 10)
                 values[before] -= change
                 values[after] += change
-            self._now = now
-            if not self._high_row:
-                self._low = self._high = held
-                self._low_row = self._high_row = (now, *values)
-            elif held > self._high:
-                self._high = held
+            if held > high or fresh:
+                high = held
                 self._high_row = (now, *values)
-            elif held < self._low:
-                self._low = held
+                if fresh:
+                    low, self._low_row, fresh = held, self._high_row, False
+            elif held < low:
+                low = held
                 self._low_row = (now, *values)
+        self.held, self._now, self._low, self._high = held, now, low, high
 
     def close(self) -> None:
         """Add rows for what happened since the last call."""

@@ -125,10 +125,10 @@ class Session(Recorder):
             self._blocks[address] = block
             self.lane(host).append(("memory", host.now, device, block, address))
 
-    def freed(self, host: Host, address: int, uses: Uses | None = None) -> None:
+    def freed(self, host: Host, address: int, uses: Uses | None = None, category: str = "") -> None:
         """A block was given back; the size of one that was taken before the profiler started is unknown."""
         if self.outer is not None:
-            self.outer.freed(host, address, uses)
+            self.outer.freed(host, address, uses, category)
         if self.memory:
             if host.op is None:
                 self.mark(host.now, "free")

@@ -55,21 +55,32 @@ class RecordedBuffer(Buffer):
             recorder.allocated(here.host, self.device.index, block.stream, block.address, nbytes, block.size, held)
 
 
-_free_plainly: Any = Buffer.__dict__["__del__"]
-
-
 def _free_older(self: Buffer) -> None:
     """`Buffer.__del__`, for memory that was taken before the recording."""
-    block = getattr(self, "block", None)
+    report_end(self)
+    _ways[Buffer][0](self)
+
+
+def report_end(buffer: Buffer, category: str = "") -> None:
+    """Tell the recorder that memory from before the recording is freed, and what it was for."""
+    block = getattr(buffer, "block", None)
     if block is not None:
-        recorder = self.device.timeline.recorder
+        recorder = buffer.device.timeline.recorder
         if recorder is not None:
-            recorder.freed(here.host, block.address)
-        self.allocator.free(block)
+            recorder.freed(here.host, block.address, None, category)
+
+
+_ways: dict[type[Buffer], tuple[Any, Any]] = {Buffer: (Buffer.__dict__["__del__"], _free_older)}
+"""By class of storages that report nothing by themselves: `__del__` without a recording, and during one."""
+
+
+def add_older(kind: type[Buffer], during: Any) -> None:
+    """Have a class of storages be freed by `during` while a recording runs."""
+    _ways[kind] = kind.__dict__["__del__"], during
 
 
 def report_older(wanted: bool) -> None:
     """Have memory that was taken before the recording report when it is freed, or no longer."""
-    current = Buffer.__dict__["__del__"]
-    if current in (_free_plainly, _free_older):  # not at Python's end: see `_stop_freeing`
-        setattr(Buffer, "__del__", _free_older if wanted else _free_plainly)  # noqa: B010 - mypy rejects an assignment
+    for kind, ways in _ways.items():
+        if kind.__dict__["__del__"] in ways:  # not at Python's end: see `_stop_freeing`
+            setattr(kind, "__del__", ways[wanted])  # noqa: B010 - mypy rejects an assignment

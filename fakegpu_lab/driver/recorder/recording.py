@@ -136,15 +136,11 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
     try:
         host.op = func, args, sys._getframe(1)
         host.note = None
+        host.took = False
         _find_note(host, func, args)
         result = dispatcher.run(func, types, args, kwargs)
-        kind = result.__class__
-        if kind is FakeCudaTensor:
-            _note_tensor(result)
-        elif kind is tuple or kind is list:
-            for item in result:
-                if item.__class__ is FakeCudaTensor:
-                    _note_tensor(item)
+        if host.took:
+            _note_tensors(result)
         if host.note is not None and _recorders and _recorders[-1].several:
             known = notes.get(host.note, UNKNOWN_NOTE)
             for recorder in _recorders.copy():
@@ -154,15 +150,17 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
         return result
     finally:
         host.op, host.note = outer
+        host.took = True  # of an op within an op: the outer one may have
 
 
-def _note_tensor(tensor: FakeCudaTensor) -> None:
-    """Note shape and dtype of an op's result with its memory."""
-    block = tensor._buffer.block
-    if block is not None:
-        inner = tensor._inner
-        for recorder in _recorders:
-            recorder.made(block.address, inner.shape, inner.dtype)
+def _note_tensors(result: Any) -> None:
+    """Note shape and dtype of an op's results with their memory."""
+    for tensor in result if isinstance(result, (tuple, list)) else (result,):
+        if tensor.__class__ is FakeCudaTensor:
+            block = tensor._buffer.block
+            if block is not None:
+                for recorder in _recorders:
+                    recorder.made(block.address, tensor._inner)
 
 
 def _find_note(host: Host, func: Any, args: tuple[Any, ...]) -> None:

@@ -108,9 +108,13 @@ class Host:
         The running op, as the driver represents it, during a recording; else None.
     note
         The index of that op's `Note` in the recorder's notes, once it has been looked up; else None.
+    live
+        What the running op allocates for, while a live display watches (`live_memory`).
+    took
+        Whether the running op has allocated memory, during a recording.
     """
 
-    __slots__ = ("__weakref__", "name", "note", "now", "op", "seen", "streams")
+    __slots__ = ("__weakref__", "live", "name", "note", "now", "op", "seen", "streams", "took")
 
     def __init__(self, now: int = 0, name: str = "") -> None:
         self.now = now
@@ -118,6 +122,8 @@ class Host:
         self.streams = CurrentStreams()
         self.op: Any = None
         self.note: int | None = None
+        self.live: Any = None
+        self.took = False
         self.seen: dict[Any, int] = {}
 
     def wait(self, until: int) -> None:

@@ -93,20 +93,21 @@ class MemoryRecorder:
         note = host.note
         if note is None:
             note = self.note(host)
+        host.took = True
         now = host.now
         self._live[address] = (number, stream, now, note)
         self._raw_allocations += (number, device, stream, host.name, now, address, nbytes, block, held, note)
 
-    def made(self, address: int, shape: Any, dtype: Any) -> None:
+    def made(self, address: int, tensor: Any) -> None:
         """Note the tensor that an op returned in this block; views made later change nothing."""
         taken = self._live.get(address)
         if taken is not None and taken[0] not in self._tensors:
-            self._tensors[taken[0]] = shape, dtype
+            self._tensors[taken[0]] = tensor.shape, tensor.dtype
 
-    def freed(self, host: Host, address: int, uses: Uses | None = None) -> None:
-        """Record that a block was freed, after these uses by streams."""
+    def freed(self, host: Host, address: int, uses: Uses | None = None, category: str = "") -> None:
+        """Record that a block was freed, after these uses by streams; what it was for, if that is known."""
         if self.outer is not None:
-            self.outer.freed(host, address, uses)
+            self.outer.freed(host, address, uses, category)
         if uses is not None:
             self.orphans[address] = uses.last()
         taken = self._live.pop(address, None)
@@ -115,6 +116,7 @@ class MemoryRecorder:
             return
         block = self._before.pop(address, None)
         if block is not None:
+            block.category = category
             block.freed, block.end_ns = True, max(host.now, self.began_ns)
             block.freed_after = len(self._raw_allocations) // _ALLOCATION
 

@@ -46,6 +46,32 @@ class Timeline(_Frozen):
     top: tuple[tuple[int, str, int, int], ...] = Field(description="device, kernel, calls, ns: those that took most")
 
 
+Band = tuple[str, int, int, str, str, str, str, int, tuple[int, ...], tuple[tuple[int, int], ...]]
+
+
+class DeviceAllocations(_Frozen):
+    """The allocations of one device in the window of the timeline: every tensor a band over allocations and frees."""
+
+    slot: int
+    title: str = Field(description="of the window, such as Step 3")
+    said: str = Field(description="how high the peak was, and when")
+    peak: int = Field(description="the most bytes that tensors held")
+    peak_step: int = Field(description="after which step; a step is one allocation or one free")
+    steps: int
+    columns: tuple[int, ...] = Field(description="the steps that are drawn")
+    bands: tuple[Band, ...] = Field(
+        description="from the bottom to the top: category, tensors, bytes of the largest, shape, op, module, phase, "
+        "held for ns (-1: still held), places in `lines` of the stack, the user's first, and (place in `columns`, "
+        "bytes more) wherever it grows or shrinks. What is known of one tensor is empty where a band has several"
+    )
+    lines: tuple[str, ...] = Field(description="lines of the user's program")
+    phases: tuple[tuple[str, int, int], ...] = Field(description="name, first step, the step after the last one")
+    modules: tuple[tuple[str, int, int], ...] = Field(description="the same of modules")
+    groups: tuple[tuple[int, int, str, str, str, str], ...] = Field(
+        description="what made the peak: bytes, tensors, category, shape, op, line; without category: the others"
+    )
+
+
 class CollectiveTotal(_Frozen):
     """All collectives of one operation and group, as recorded."""
 
@@ -94,6 +120,9 @@ class Telemetry(_Frozen):
     history: dict[int, tuple[Row, ...]] = Field(description="by slot, rows of `columns`; in an update the new ones")
     steps: tuple[tuple[int, int], ...] = Field(description="ns, number: optimizer steps; in an update the new ones")
     timeline: Timeline | None = Field(description="the last; in an update None if there is no newer one")
+    allocations: tuple[DeviceAllocations, ...] | None = Field(
+        description="of the last window, by device; in an update None if there are no newer ones"
+    )
     collectives: tuple[CollectiveTotal, ...] | None = Field(description="None in an update: as before")
     error: LastError | None
     advice: tuple[Advice, ...] | None = Field(description="None in an update: as before")

@@ -6,10 +6,11 @@ It is one whole step if an optimizer steps, and otherwise what a cell does last.
 from __future__ import annotations
 
 from collections import deque
-from time import process_time
+from time import process_time, thread_time
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.driver.recorder import recording
+from fakegpu_lab.notebook.telemetry.device_allocations import device_allocations
 from fakegpu_lab.notebook.telemetry.messages import CollectiveTotal, Lane, Timeline
 from fakegpu_lab.recording_views.lanes import lanes, thinned
 from fakegpu_lab.trace import Trace
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.hardware.machine import Machine
     from fakegpu_lab.hardware.time.records import Collective
+    from fakegpu_lab.notebook.telemetry.messages import DeviceAllocations
 
 RECORDS = 4_000
 """The most kernels of a window; of a longer step, only the beginning is recorded."""
@@ -31,6 +33,9 @@ SHARE = 0.003
 
 SECONDS = 60e-6
 """The approximate cost of recording and drawing a kernel."""
+
+ALLOCATIONS_SHARE = 0.001
+"""The share of the process's processor time that allocations of windows may take while a cell runs."""
 
 COLLECTIVES = 5_000
 """How many of the last collectives are summed up."""
@@ -52,6 +57,8 @@ class Windows:
         self.trace: Trace | None = None
         self.collectives: deque[Collective] = deque(maxlen=COLLECTIVES)
         self._drawn: Timeline | None = None
+        self._allocated: tuple[int, tuple[DeviceAllocations, ...]] = (0, ())
+        self._allocate_after = 0.0
         self._title = ""
         self._open: Trace | None = None
         self._step = 0
@@ -104,6 +111,15 @@ class Windows:
         if trace is not None and (self._drawn is None or self._drawn.number != number):
             self._drawn = _timeline(trace, title, number)
         return self._drawn
+
+    def allocations(self, *, busy: bool) -> tuple[int, tuple[DeviceAllocations, ...]]:
+        """The allocations of the last window, and its number; while a cell is `busy`, maybe of an earlier one."""
+        trace, title, number = self.trace, self._title, self._number
+        if trace is not None and self._allocated[0] != number and (not busy or process_time() >= self._allocate_after):
+            began = thread_time()
+            self._allocated = number, device_allocations(trace, title)
+            self._allocate_after = process_time() + (thread_time() - began) / ALLOCATIONS_SHARE
+        return self._allocated
 
 
 def _timeline(trace: Trace, title: str, number: int) -> Timeline:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.memory_report.memory_curve import Curve
     from fakegpu_lab.hardware.machine import Machine
     from fakegpu_lab.hardware.snapshot import DeviceSnapshot
-    from fakegpu_lab.notebook.telemetry.messages import CollectiveTotal, Row, Timeline
+    from fakegpu_lab.notebook.telemetry.messages import CollectiveTotal, DeviceAllocations, Row, Timeline
 
 ADVICE = 6
 """The most findings that are sent, the costliest first."""
@@ -174,7 +174,7 @@ class _Sent:
     ----------
     rows
         By slot, the number of the last row.
-    step, timeline
+    step, timeline, allocations
         The numbers of the last ones.
     """
 
@@ -182,6 +182,7 @@ class _Sent:
     devices: tuple[DeviceSnapshot, ...] = ()
     step: int = -1
     timeline: int = 0
+    allocations: int = 0
     status: _Status | None = None
 
 
@@ -209,8 +210,9 @@ class Reader:
             steps = self._new_steps()
             devices = self._changed_devices()
             timeline = self._newer_timeline()
+            allocations = self._newer_allocations()
             status, before = source.status(), self._sent.status
-            if not whole and not (history or steps or devices or timeline or status != before):
+            if not whole and not (history or steps or devices or timeline or allocations or status != before):
                 return None
             self._sent.status = status
             self._epoch = source.epoch
@@ -231,6 +233,7 @@ class Reader:
                 history=history,
                 steps=steps,
                 timeline=timeline,
+                allocations=allocations,
                 collectives=status.collectives if before is None or status.collectives != before.collectives else None,
                 error=source.error,
                 advice=status.advice if before is None or status.advice != before.advice else None,
@@ -262,3 +265,12 @@ class Reader:
             return None
         self._sent.timeline = timeline.number
         return timeline
+
+    def _newer_allocations(self) -> tuple[DeviceAllocations, ...] | None:
+        if self.source.windows is None:
+            return None
+        number, allocations = self.source.windows.allocations(busy=self.source.busy)
+        if number <= self._sent.allocations:
+            return None
+        self._sent.allocations = number
+        return allocations

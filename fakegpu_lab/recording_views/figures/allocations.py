@@ -7,7 +7,6 @@ user's line first, phases and modules above, and colours by what the memory is f
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from fakegpu_lab.formatting.units import duration, several, size
 from fakegpu_lab.hardware.memory_categories import COLOURS, NAMES, spoken
 from fakegpu_lab.recording_views import peak
+from fakegpu_lab.recording_views.bands import bands, columns
 from fakegpu_lab.recording_views.figures.theme import PHASES, faint, layout, theme
 from fakegpu_lab.recording_views.figures.timeline import need_plotly
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fakegpu_lab.recording_views.allocations import Allocations, Region, Tensor
+    from fakegpu_lab.recording_views.bands import Band
 
 Axes: TypeAlias = "tuple[str, str, str]"
 """Of one recording: its x axis, the y axis of its bands, the y axis of its phases and modules."""
@@ -37,15 +38,6 @@ _HEIGHT_PX, _REGIONS = 440, 0.16
 _GAP = 0.05
 """The part of the width between two recordings."""
 _TEXT = 70
-
-
-@dataclass
-class _Band:
-    """One tensor, or several that share a band; `changes` are (step, bytes more)."""
-
-    category: str
-    hover: str
-    changes: list[tuple[int, int]] = field(default_factory=list)
 
 
 def figure(views: Mapping[str, Allocations], theme_name: str | None) -> Any:
@@ -74,8 +66,8 @@ def figure(views: Mapping[str, Allocations], theme_name: str | None) -> Any:
             drawn.add_bar(x=[None], y=[None], name=spoken(category), marker={"color": COLOURS[category]})
     for place, (name, found) in enumerate(views.items()):
         axes = (f"x{place + 1}", f"y{2 * place + 1}", f"y{2 * place + 2}")
-        stack = _Stack(_columns(found))
-        for band in _bands(found):
+        stack = _Stack(columns(found, COLUMNS))
+        for band in bands(found, BANDS):
             outline = stack.put(band)
             if outline[0]:
                 drawn.add_scatter(**_polygon(band, outline, axes))
@@ -98,49 +90,18 @@ def figure(views: Mapping[str, Allocations], theme_name: str | None) -> Any:
     return drawn
 
 
-def _columns(found: Allocations) -> list[int]:
-    """The steps that are drawn: all of them, or the highest of each few."""
-    heights = np.array(found.heights)
-    if len(heights) <= COLUMNS:
-        return list(range(len(heights)))
-    parts = np.array_split(np.arange(len(heights)), COLUMNS)
-    kept = {int(part[np.argmax(heights[part])]) for part in parts} | {0, found.peak_step, len(heights) - 1}
-    return sorted(kept)
-
-
-def _bands(found: Allocations) -> list[_Band]:
-    """The bands from the bottom to the top: what was there before, what is small, then each tensor as it came."""
-    new = [tensor for tensor in found.tensors if tensor.first]
-    own = {id(tensor) for tensor in sorted(new, key=lambda tensor: -tensor.nbytes)[:BANDS]}
-    bands: list[_Band] = []
-    for before in (True, False):
-        for category in NAMES:
-            many = [t for t in found.tensors if t.category == category and id(t) not in own and (not t.first) == before]
-            if many:
-                bands.append(_shared(category, many, before=before))
-    for tensor in new:
-        if id(tensor) in own:
-            ends = [(tensor.last, -tensor.nbytes)] if tensor.freed else []
-            bands.append(_Band(tensor.category, _hover(tensor), [(tensor.first, tensor.nbytes), *ends]))
-    return bands
-
-
-def _shared(category: str, many: Sequence[Tensor], *, before: bool) -> _Band:
-    when = "from before the recording" if before else "too small for a band of their own"
-    held = size(max((tensor.nbytes for tensor in many), default=0))
-    band = _Band(
-        category, f"<b>{spoken(category)}</b><br>{several(len(many), 'tensor')} {when}<br>the largest has {held}"
-    )
-    for tensor in many:
-        band.changes.append((tensor.first, tensor.nbytes))
-        if tensor.freed:
-            band.changes.append((tensor.last, -tensor.nbytes))
-    return band
+def _said(band: Band) -> str:
+    """What the hover says of a band."""
+    if band.own:
+        return _hover(band.tensors[0])
+    when = "too small for a band of their own" if band.tensors[0].first else "from before the recording"
+    largest = size(max(tensor.nbytes for tensor in band.tensors))
+    several_ = several(len(band.tensors), "tensor")
+    return f"<b>{spoken(band.category)}</b><br>{several_} {when}<br>the largest has {largest}"
 
 
 def _hover(tensor: Tensor) -> str:
-    shape = "" if tensor.shape is None else f", {'×'.join(map(str, tensor.shape)) or '0-dim'} {tensor.dtype}"
-    lines = [f"<b>{size(tensor.nbytes)}</b>{shape}"]
+    lines = [", ".join(part for part in (f"<b>{size(tensor.nbytes)}</b>", peak.shape_of(tensor)) if part)]
     for number, frame in enumerate(tensor.stack):
         text = frame.text if len(frame.text) <= _TEXT else frame.text[: _TEXT - 1] + "…"
         code = f"  <i>{html.escape(text)}</i>" if text else ""
@@ -157,11 +118,11 @@ def _hover(tensor: Tensor) -> str:
 class _Stack:
     """The offsets of bands on top of each other."""
 
-    def __init__(self, columns: Sequence[int]) -> None:
-        self.columns = np.array(columns)
-        self.below = np.zeros(len(columns), dtype=np.int64)
+    def __init__(self, steps: Sequence[int]) -> None:
+        self.columns = np.array(steps)
+        self.below = np.zeros(len(steps), dtype=np.int64)
 
-    def put(self, band: _Band) -> tuple[list[float], list[int]]:
+    def put(self, band: Band) -> tuple[list[float], list[int]]:
         """Put a band on top; its outline as x and y."""
         heights = np.zeros(int(self.columns[-1]) + 2, dtype=np.int64)
         for step, nbytes in band.changes:
@@ -185,7 +146,7 @@ class _Stack:
         return [*xs, *reversed(xs)], [*tops, *reversed(bottoms)]
 
 
-def _polygon(band: _Band, outline: tuple[list[float], list[int]], axes: Axes) -> dict[str, Any]:
+def _polygon(band: Band, outline: tuple[list[float], list[int]], axes: Axes) -> dict[str, Any]:
     colour = COLOURS[band.category]
     return {
         "name": spoken(band.category),
@@ -199,7 +160,7 @@ def _polygon(band: _Band, outline: tuple[list[float], list[int]], axes: Axes) ->
         "fillcolor": faint(colour, 0.85),
         "hoveron": "fills",
         "hoverinfo": "text",
-        "text": band.hover,
+        "text": _said(band),
         "showlegend": False,
     }
 

@@ -4,7 +4,7 @@ import { Widget } from '@lumino/widgets';
 
 import { h, say } from '../dom';
 import type { IProfile } from '../kernel/probe';
-import { size } from '../units';
+import { capacity } from '../units';
 import { IChoice, line } from './cell';
 import { matching } from './search';
 
@@ -97,7 +97,7 @@ class Body extends Widget implements Dialog.IBodyWidget<IChoice> {
           { role: 'option', id: `fg-hardware-${one.id}`, 'data-id': one.id },
           h('span', { class: 'fg-Hardware-id' }, one.id),
           h('span', {}, one.cards > 1 ? this._trans.__('%1 GPUs', one.cards) : one.architecture),
-          h('span', { class: 'fg-Hardware-size' }, size(one.memory))
+          h('span', { class: 'fg-Hardware-size' }, capacity(one.total ?? one.memory))
         )
       )
     );

@@ -1,5 +1,5 @@
 import type { IProfile } from '../kernel/probe';
-import { size } from '../units';
+import { capacity, size } from '../units';
 
 /** The profiles that have every word in their id, name, architecture or memory; the memory in whole GiB. */
 export function matching(profiles: IProfile[], words: string): IProfile[] {
@@ -15,6 +15,7 @@ export function matching(profiles: IProfile[], words: string): IProfile[] {
       profile.name,
       profile.architecture,
       size(profile.memory),
+      capacity(profile.total ?? profile.memory),
       `${label}gib`,
       `${label}gb`
     ]

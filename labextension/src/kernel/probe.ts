@@ -15,7 +15,10 @@ export interface IProfile {
   id: string;
   name: string;
   architecture: string;
+  /** Of all cards, bytes: what they are sold as; people look for 80 GB. */
   memory: number;
+  /** What torch says they have; a kernel of an older package does not tell. */
+  total?: number;
   /** How many cards; 1 for a single GPU, more for a machine such as dgx-a100. */
   cards: number;
 }

@@ -1,6 +1,14 @@
 import { History } from './history';
 import { Ring } from './ring';
-import { IAdvice, ICollective, IDevice, ILastError, IMessage, ITimeline } from './schema';
+import {
+  IAdvice,
+  IAllocations,
+  ICollective,
+  IDevice,
+  ILastError,
+  IMessage,
+  ITimeline
+} from './schema';
 
 /** Rows of a device's history that are kept; the kernel itself keeps 900. */
 export const ROWS = 1800;
@@ -34,6 +42,8 @@ export class Model {
   samples = new Map<number, Ring>();
   steps: [number, number][] = [];
   timeline: ITimeline | null = null;
+  /** Of the last window, by slot. */
+  allocations = new Map<number, IAllocations>();
   collectives: ICollective[] = [];
   error: ILastError | null = null;
   advice: IAdvice[] = [];
@@ -76,6 +86,9 @@ export class Model {
     this._append(message);
     this.steps = [...this.steps, ...message.steps].slice(-STEPS);
     this.timeline = message.timeline ?? this.timeline;
+    if (message.allocations) {
+      this.allocations = new Map(message.allocations.map(one => [one.slot, one]));
+    }
     this.collectives = message.collectives ?? this.collectives;
     this.advice = message.advice ?? this.advice;
     return missed;
@@ -169,6 +182,7 @@ export class Model {
     this.samples.clear();
     this.steps = [];
     this.timeline = null;
+    this.allocations = new Map();
     this.collectives = [];
     this.advice = [];
   }

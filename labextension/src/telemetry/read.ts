@@ -3,10 +3,12 @@
 import {
   Fault,
   IAdvice,
+  IAllocations,
   ICollective,
   IDevice,
   ILastError,
   IMessage,
+  IRegion,
   ITimeline,
   VERSION
 } from './schema';
@@ -144,6 +146,61 @@ function timeline(value: unknown): ITimeline {
   };
 }
 
+function allocations(value: unknown): IAllocations {
+  const where = 'allocations';
+  const found = fields(value, where);
+  const counted = (name: string): number => number(found[name], `${where}.${name}`);
+  const lines = list(found.lines, `${where}.lines`).map(one => text(one, `${where}.lines`));
+  const regions = (name: string): IRegion[] =>
+    list(found[name] ?? [], `${where}.${name}`).map(one => {
+      const [called, first, last] = list(one, `${where}.${name}`);
+      return [text(called, name), number(first, name), number(last, name)];
+    });
+  return {
+    slot: counted('slot'),
+    title: textOr(found.title, `${where}.title`),
+    said: textOr(found.said, `${where}.said`),
+    peak: counted('peak'),
+    peakStep: counted('peak_step'),
+    steps: counted('steps'),
+    columns: list(found.columns, `${where}.columns`).map(one => number(one, `${where}.columns`)),
+    bands: list(found.bands, `${where}.bands`).map(one => {
+      const given = list(one, `${where}.bands`);
+      const words = (place: number): string => text(given[place], `${where}.bands.${place}`);
+      const figure = (place: number): number => number(given[place], `${where}.bands.${place}`);
+      return {
+        category: words(0),
+        tensors: figure(1),
+        nbytes: figure(2),
+        shape: words(3),
+        op: words(4),
+        module: words(5),
+        phase: words(6),
+        heldNs: figure(7),
+        stack: list(given[8], `${where}.bands.8`).map(place => lines[Number(place)] ?? ''),
+        changes: list(given[9], `${where}.bands.9`).map(change => {
+          const [place, nbytes] = list(change, `${where}.bands.9`);
+          return [number(place, `${where}.bands.9`), number(nbytes, `${where}.bands.9`)];
+        })
+      };
+    }),
+    phases: regions('phases'),
+    modules: regions('modules'),
+    groups: list(found.groups ?? [], `${where}.groups`).map(one => {
+      const [nbytes, tensors, ...words] = list(one, `${where}.groups`);
+      const [category, shape, op, line] = words.map(word => text(word, `${where}.groups`));
+      return {
+        nbytes: number(nbytes, `${where}.groups`),
+        tensors: number(tensors, `${where}.groups`),
+        category: category ?? '',
+        shape: shape ?? '',
+        op: op ?? '',
+        line: line ?? ''
+      };
+    })
+  };
+}
+
 function collective(value: unknown): ICollective {
   const found = fields(value, 'collectives');
   const counted = (name: string): number => numberOr(found[name], `collectives.${name}`);
@@ -206,6 +263,11 @@ function message(found: Fields): IMessage {
       return [number(ns, 'steps'), number(step, 'steps')];
     }),
     timeline: maybe<ITimeline | null>(found.timeline, timeline, null),
+    allocations: maybe<IAllocations[] | null>(
+      found.allocations,
+      given => list(given, 'allocations').map(allocations),
+      null
+    ),
     collectives: maybe<ICollective[] | null>(
       found.collectives,
       given => list(given, 'collectives').map(collective),

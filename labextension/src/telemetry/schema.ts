@@ -80,6 +80,56 @@ export interface ITimeline {
   top: ITop[];
 }
 
+/** One tensor, or the small tensors of a category, from one allocation to the next. */
+export interface IBand {
+  category: string;
+  /** How many tensors it stands for. */
+  tensors: number;
+  /** Of the largest. */
+  nbytes: number;
+  shape: string;
+  op: string;
+  module: string;
+  phase: string;
+  /** ns; -1 while it is still held. */
+  heldNs: number;
+  /** The user's line, then what called it. */
+  stack: string[];
+  /** Wherever it grows or shrinks: the place in `columns`, and the bytes more. */
+  changes: [number, number][];
+}
+
+/** Neighbouring steps of one phase or module: its name, the first step, the step after the last one. */
+export type IRegion = readonly [string, number, number];
+
+/** Tensors of the peak that are alike. */
+export interface IGroup {
+  nbytes: number;
+  tensors: number;
+  /** Empty: all others. */
+  category: string;
+  shape: string;
+  op: string;
+  line: string;
+}
+
+/** The allocations of one device in the window of the timeline. A step is an allocation or a free. */
+export interface IAllocations {
+  slot: number;
+  title: string;
+  said: string;
+  peak: number;
+  peakStep: number;
+  steps: number;
+  /** The steps that are drawn. */
+  columns: number[];
+  /** From the bottom to the top. */
+  bands: IBand[];
+  phases: IRegion[];
+  modules: IRegion[];
+  groups: IGroup[];
+}
+
 export interface ICollective {
   operation: string;
   group: string;
@@ -122,6 +172,8 @@ export interface IMessage {
   history: Map<number, number[][]>;
   steps: [number, number][];
   timeline: ITimeline | null;
+  /** Null: as before. */
+  allocations: IAllocations[] | null;
   /** Null: as before. */
   collectives: ICollective[] | null;
   error: ILastError | null;

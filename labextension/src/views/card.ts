@@ -1,7 +1,7 @@
 import { h, mark, say, watchSight } from '../dom';
 import { deviceName, Model, nearlyFull, shortName } from '../telemetry/model';
 import type { IDevice } from '../telemetry/schema';
-import { count, duration, exact, percent, share, size } from '../units';
+import { capacity, count, duration, exact, percent, share, size } from '../units';
 import { Meter } from './meter';
 import { IColours, Sparkline } from './sparkline';
 import type { ITrans } from './trans';
@@ -86,7 +86,7 @@ export class Card {
         exact(memory.allocated),
         size(memory.peakAllocated),
         size(memory.reserved),
-        size(memory.total)
+        capacity(memory.total)
       )
     );
     const full = nearlyFull(device);

@@ -1,7 +1,7 @@
 /** Tables as text that spreadsheets read (RFC 4180). */
 
 import type { Model } from '../telemetry/model';
-import type { ICollective, IDevice, ITimeline } from '../telemetry/schema';
+import type { IAllocations, ICollective, IDevice, ITimeline } from '../telemetry/schema';
 import type { PartId } from './section';
 import * as series from './series';
 import type { ICurves, IMatrix } from './series';
@@ -56,6 +56,41 @@ export function ofTimeline(timeline: ITimeline): Cell[][] {
   ];
 }
 
+/** Allocations: a line for each band, with the steps at which it is first and last there. */
+export function ofAllocations({ bands, columns }: IAllocations): Cell[][] {
+  return [
+    [
+      'category',
+      'tensors',
+      'bytes',
+      'shape',
+      'op',
+      'module',
+      'phase',
+      'first_step',
+      'last_step',
+      'line'
+    ],
+    ...bands.map(one => {
+      const places = one.changes.map(([place]) => columns[place]!);
+      const last = one.heldNs < 0 ? columns[columns.length - 1]! : places[places.length - 1]!;
+      const { category, tensors, nbytes, shape, op, module, phase, stack } = one;
+      return [
+        category,
+        tensors,
+        nbytes,
+        shape,
+        op,
+        module,
+        phase,
+        places[0]!,
+        last,
+        stack[0] ?? ''
+      ];
+    })
+  ];
+}
+
 /** What ranks did together: a line for each operation. */
 export function ofCollectives(collectives: ICollective[]): Cell[][] {
   return [
@@ -81,6 +116,12 @@ export function ofPart(part: PartId, model: Model, device: IDevice | undefined):
           : series.held(model, model.ordered, Infinity),
         'bytes'
       );
+    case 'allocations': {
+      const found = device
+        ? model.allocations.get(device.slot)
+        : [...model.allocations.values()].sort((one, other) => other.peak - one.peak)[0];
+      return found ? ofAllocations(found) : [];
+    }
     case 'busy':
       return ofCurves(series.utilisation(model, device ? [device] : model.ordered), '');
     case 'timeline':

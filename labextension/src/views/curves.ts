@@ -265,7 +265,7 @@ export class Curves {
 }
 
 /** Red, green and blue of a colour of CSS: the browser knows best how to read it. */
-function parts(colour: string): [number, number, number] {
+export function parts(colour: string): [number, number, number] {
   const canvas = document.createElement('canvas');
   canvas.width = canvas.height = 1;
   const context = canvas.getContext('2d')!;

@@ -2,6 +2,7 @@ import { h } from '../dom';
 import { deviceName, Model, shortName } from '../telemetry/model';
 import type { IDevice } from '../telemetry/schema';
 import { duration, exact, percent, share, size } from '../units';
+import { Allocations } from './allocations';
 import { Chart } from './chart';
 import { Lanes } from './lanes';
 import { byCategory, byDevice, lineColour } from './memory';
@@ -9,7 +10,7 @@ import type { IPart } from './picture';
 import { PartId, Section } from './section';
 import { Advice } from './advice';
 import * as series from './series';
-import { collectiveRows, copyRows, matrixRows, rankRows, Table, topRows } from './tables';
+import { collectiveRows, copyRows, matrixRows, peakRows, rankRows, Table, topRows } from './tables';
 import type { ITrans } from './trans';
 import type { Range, View } from './view';
 
@@ -57,6 +58,8 @@ export class Figures {
       },
       trans
     );
+    this._allocations = new Allocations(trans);
+    this._peak = new Table(trans.__('What made the peak'), 'fg-mod-peak');
     this._lanes = new Lanes(view, trans);
     this._advice = new Advice(trans);
     this._matrix = new Table(trans.__('Bytes copied, from row to column'), 'fg-mod-matrix');
@@ -77,6 +80,13 @@ export class Figures {
       );
     this._parts = {
       memory: section('memory', trans.__('Memory'), this._memory),
+      allocations: section(
+        'allocations',
+        trans.__('Allocations'),
+        this._allocations,
+        { node: h('h4', { class: 'fg-Table-title' }, trans.__('What made the peak')) },
+        this._peak
+      ),
       busy: section('busy', trans.__('Utilisation'), this._busy),
       timeline: section('timeline', trans.__('Timeline'), this._lanes, this._top),
       transfers: section('transfers', trans.__('Transfers'), this._copies, this._matrix),
@@ -172,6 +182,10 @@ export class Figures {
   pictured(): IPart[] {
     const shown: Record<PartId, Omit<IPart, 'heading'>[]> = {
       memory: [{ figure: this._memory.canvas, legend: this._memory.legend }],
+      allocations: [
+        { figure: this._allocations.canvas, legend: this._allocations.legend },
+        { table: this._peak.rows }
+      ],
       busy: [{ figure: this._busy.canvas, legend: this._busy.legend }],
       timeline: [
         { figure: this._lanes.canvas, legend: this._lanes.legend },
@@ -195,6 +209,7 @@ export class Figures {
   retheme(): void {
     this._memory.retheme();
     this._busy.retheme();
+    this._allocations.retheme();
     this._lanes.retheme();
   }
 
@@ -203,6 +218,7 @@ export class Figures {
     window.clearTimeout(this._timer);
     this._memory.dispose();
     this._busy.dispose();
+    this._allocations.dispose();
     this._lanes.dispose();
   }
 
@@ -230,6 +246,24 @@ export class Figures {
       window: timeline && options.timeline ? [timeline.began, timeline.ended] : null
     };
     this._memory.draw({ ...drawn, ...this._over });
+  }
+
+  /** The allocations of the last window, of one device: if all are shown, of the one with the highest peak. */
+  private _showAllocations({ allocations }: Model, device: IDevice | undefined): void {
+    const part = this._parts.allocations;
+    const given = device
+      ? allocations.get(device.slot)
+      : [...allocations.values()].sort((one, other) => other.peak - one.peak)[0];
+    part.why = given
+      ? ''
+      : allocations.size > 0
+        ? this._trans.__('No tensor was on this GPU in the last step that was recorded.')
+        : this._trans.__('Nothing was recorded yet: run a cell that puts tensors on the GPU.');
+    part.note = given ? `${given.title}. ${given.said}` : '';
+    if (given) {
+      this._allocations.show(given);
+      this._peak.show(peakRows(given, this._trans));
+    }
   }
 
   /** Utilisation, over the time of the memory that was drawn before it. */
@@ -324,6 +358,7 @@ export class Figures {
   /** In the order in which they are drawn, frame by frame. */
   private _curves: Draw[] = [
     this._showMemory.bind(this),
+    this._showAllocations.bind(this),
     this._showBusy.bind(this),
     this._showTimeline.bind(this)
   ];
@@ -342,6 +377,8 @@ export class Figures {
   private _used: series.ICurves = { ns: [], rows: new Map() };
   private _over: { whole: Range; window: Range | null } = { whole: [0, 1000], window: null };
   private _memory: Chart;
+  private _allocations: Allocations;
+  private _peak: Table;
   private _busy: Chart;
   private _lanes: Lanes;
   private _matrix: Table;

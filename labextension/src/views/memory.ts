@@ -2,7 +2,7 @@
 
 import { deviceName, Model } from '../telemetry/model';
 import type { IDevice } from '../telemetry/schema';
-import { duration, size } from '../units';
+import { capacity, duration, size } from '../units';
 import type { IChartData, ILine } from './chart';
 import * as series from './series';
 import type { ITrans } from './trans';
@@ -52,7 +52,7 @@ export function byCategory(
   const levels = peak > 0 ? [level(trans.__('peak %1', size(peak)), peak, '--fg-ink')] : [];
   if (nearFull) {
     // Out of memory is what does not fit beside CUDA's context.
-    levels.push(level(trans.__('room for tensors %1', size(room)), room, '--fg-full'));
+    levels.push(level(trans.__('room for tensors %1', capacity(room)), room, '--fg-full'));
   }
   return {
     ns,
@@ -122,11 +122,11 @@ function saidOf(
   const last = steps.length - 1;
   return [
     trans.__(
-      '%1 after %2: tensors hold %3 of %4, at most %5 so far; %6 are reserved.',
+      '%1 after %2: tensors hold %3 of the %4 available to them, at most %5 so far; %6 are reserved.',
       deviceName(device),
       duration(model.doneNs),
       size(memory.allocated),
-      size(memory.total - memory.context),
+      capacity(memory.total - memory.context),
       size(memory.peakAllocated),
       size(memory.reserved)
     ),

@@ -1,10 +1,19 @@
 import { h } from '../dom';
 
 /** The parts of what is shown of a machine, by their ids. */
-export type PartId = 'memory' | 'busy' | 'timeline' | 'transfers' | 'collectives' | 'advice';
+export type PartId =
+  'memory' | 'allocations' | 'busy' | 'timeline' | 'transfers' | 'collectives' | 'advice';
 
 /** All parts, in their order. */
-export const PARTS: PartId[] = ['memory', 'busy', 'timeline', 'transfers', 'collectives', 'advice'];
+export const PARTS: PartId[] = [
+  'memory',
+  'allocations',
+  'busy',
+  'timeline',
+  'transfers',
+  'collectives',
+  'advice'
+];
 
 /** A part: a heading, a button that saves its figures, what it shows or why that is nothing. */
 export class Section {

@@ -1,7 +1,8 @@
 import { h, mark, say } from '../dom';
 import { deviceName, Model } from '../telemetry/model';
-import type { ICollective, IDevice, ITimeline } from '../telemetry/schema';
+import type { IAllocations, ICollective, IDevice, ITimeline } from '../telemetry/schema';
 import { count, duration, exact, rate, size } from '../units';
+import { spoken } from './memory';
 import type { IMatrix } from './series';
 import type { ITrans } from './trans';
 
@@ -179,6 +180,31 @@ export function rankRows(model: Model, trans: ITrans): IRows {
       duration(device.counters.collectiveWaitNs)
     ]),
     shades: devices.map(device => [0, 0, 0, device.counters.collectiveWaitNs / most])
+  };
+}
+
+/** What made the peak of a window: alike tensors together, the largest first. */
+export function peakRows({ groups, peak }: IAllocations, trans: ITrans): IRows {
+  const share = (nbytes: number): number => nbytes / Math.max(1, peak);
+  return {
+    heads: [
+      trans.__('what for'),
+      trans.__('memory'),
+      trans.__('share'),
+      trans.__('tensors'),
+      trans.__('shape and op'),
+      trans.__('line')
+    ],
+    rows: groups.map(one => [
+      one.category ? spoken(one.category, trans) : trans.__('others'),
+      size(one.nbytes),
+      `${(100 * share(one.nbytes)).toFixed(1)} %`,
+      count(one.tensors),
+      [one.shape, one.op].filter(Boolean).join(', '),
+      one.line
+    ]),
+    shades: groups.map(one => [0, 0, share(one.nbytes)]),
+    hovers: groups.map(one => ['', exact(one.nbytes)])
   };
 }
 
