@@ -266,12 +266,12 @@ def test_feedback_reaches_its_student_and_no_one_else(
 
 
 PRYING = (
-    "ls /home/ada",
-    f"cat /home/ada/{LESSON}/{LESSON}.ipynb",
+    "ls ~ada",
+    f"cat ~ada/{LESSON}/{LESSON}.ipynb",
     "ls $EXCHANGE/gpus/feedback",
     "ls $EXCHANGE/gpus/inbound",
-    "ls /home/teacher/gpus/source",
-    "cat /home/teacher/gpus/gradebook.db",
+    "ls ~teacher/gpus/source",
+    "cat ~teacher/gpus/gradebook.db",
 )
 """What a student must not be able to read."""
 
@@ -325,7 +325,7 @@ def test_an_exchange_that_cannot_be_written_to_is_named(points: dict[str, float]
 
 def test_a_gradebook_that_someone_holds_loses_no_grades(points: dict[str, float], environment: dict[str, str]) -> None:
     command = ["runuser", "--user", "teacher", "--", sys.executable, "-c", HOLD]
-    with subprocess.Popen(command, cwd="/home/teacher", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen(command, cwd=pwd.getpwnam("teacher").pw_dir, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout
         holder.stdout.readline()
         with pytest.raises(AssertionError, match="is locked") as told:
