@@ -175,7 +175,7 @@ def test_an_exercise_gets_another_name_everywhere(tmp_path: Path, monkeypatch: p
     assert "elsewhere-hint" in {cell.id for cell in notebook.cells}
     for old, other, said in (
         ("there", "x", "has no exercise there"),
-        ("elsewhere", "X Y", "is no name for an exercise"),
+        ("elsewhere", "X Y", "is not a name for an exercise"),
         ("elsewhere", "there-and-doubled", "has an exercise there-and-doubled already"),
     ):
         with pytest.raises(FakeGpuError, match=said):
@@ -201,7 +201,7 @@ def test_points_are_taken_from_the_check(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_bad_names_are_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FakeGpuError, match="is no name for a lesson"):
+    with pytest.raises(FakeGpuError, match="is not a name for a lesson"):
         cli.main(["lesson", "new", "My Lesson"], standalone_mode=False)
     with pytest.raises(FakeGpuError, match="There is no lesson nowhere"):
         cli.main(["lesson", "check", "nowhere"], standalone_mode=False)
