@@ -71,6 +71,11 @@ def test_a_part_that_looked_at_nothing_is_not_met() -> None:
     assert "nothing" in only.found
 
 
+def test_a_title_that_asks_is_not_followed_by_a_colon() -> None:
+    assert str(checking.run("expect.equal(1, 1)", {}, "one", title="How many?")).startswith("How many? – solved")
+    assert str(checking.run("expect.equal(1, 2)", {}, "one", title="One")).startswith("One: not quite yet")
+
+
 def test_the_authors_hint_is_shown_also_when_the_part_raised() -> None:
     only = part("expect.equal(1 / 0, 1, hint='Divide by something else.')")
     assert not only.met

@@ -368,7 +368,7 @@ def test_rank_one_never_makes_the_group() -> None:
 def test_ranks_without_a_machine_and_impossible_numbers() -> None:
     with pytest.raises(lab.FakeGpuError, match="must be from 1 to 64"):
         lab.run_ranks(lambda: None, 0)
-    with pytest.raises(lab.FakeGpuError, match=r"show=\[1, 9\] names ranks that there are not: they are 0 to 1"):
+    with pytest.raises(lab.FakeGpuError, match=r"show=\[1, 9\] names ranks that do not exist: they are 0 to 1"):
         lab.run_ranks(lambda: None, 2, show=[1, 9])
     lab.disable()
     with pytest.raises(lab.FakeGpuError, match="%fakegpu a100:4"):

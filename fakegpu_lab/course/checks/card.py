@@ -41,9 +41,10 @@ def _points(record: CheckRecord) -> str:
 
 def _headline(record: CheckRecord) -> str:
     name = record.title or record.exercise
+    name += " –" if name.endswith(("?", "!")) else ":"
     if record.unsolved:
-        return f"{name}: not solved yet"
-    return f"{name}: solved" if record.passed else f"{name}: not quite yet"
+        return f"{name} not solved yet"
+    return f"{name} solved" if record.passed else f"{name} not quite yet"
 
 
 def _rows(part: PartRecord) -> list[tuple[str, str]]:
