@@ -44,6 +44,7 @@ def step(batch=2048):
 for number in range(12):
     step(1024 * (1 + number % 2))
 copy = model[0].up.weight.detach().to("cuda:1")
+torch.cuda.synchronize()
 with lab.record() as trace:
     step()"""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.draw.drawing import INK, PALETTE, Drawing, ink_on, legend
@@ -95,14 +96,18 @@ def memory_bar(parts: Mapping[str, float], total: float | None = None) -> Drawin
         raise FakeGpuError("memory_bar: every part must have 0 bytes or more.")
     whole = max(total or 0, sum(held.values()), 1)
     drawn = Drawing(_WIDTH, 74)
-    own = iter(PALETTE * (1 + len(held) // len(PALETTE)))
-    colours = {name: COLOURS.get(name) or next(own) for name in held}
+    own = itertools.cycle(PALETTE)
+    known = {name: COLOURS.get(name.replace(" ", "_"), "") for name in held}
+    free = (colour for colour in own if colour not in {given.lower() for given in known.values()})
+    colours = {name: known[name] or next(free) for name in held}
     x, width = 4.0, _WIDTH - 8
     drawn.rect(x, 10, width, 28, "#9a9a9a", opacity=0.15, hint="free")
     for name, nbytes in held.items():
         part = width * nbytes / whole
         drawn.rect(x, 10, part, 28, colours[name], opacity=0.9, hint=f"{spoken(name)}: {size(nbytes)}")
         x += part
+    rest = whole - sum(held.values())
+    drawn.text(_WIDTH - 12, 28, f"free: {size(rest)}", anchor="end", within=4 + width - x - 8 if rest else 0)
     legend(drawn, 4, 60, [(f"{spoken(name)} {size(nbytes)}", colours[name]) for name, nbytes in held.items()])
     listed = ", ".join(f"{spoken(name)} {size(nbytes)}" for name, nbytes in held.items())
     of = f" of {capacity(round(total))}" if total else ""

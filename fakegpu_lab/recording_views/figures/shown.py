@@ -7,6 +7,7 @@ colours. So in a notebook they stand above the picture, as HTML.
 from __future__ import annotations
 
 import html
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
@@ -66,14 +67,21 @@ class Figure(go.Figure):  # type: ignore[misc]
         return super().show(*args, **kwargs)
 
     def to_html(self, *args: Any, **kwargs: Any) -> Any:
-        """As plotly's, with a toolbar of useful buttons."""
+        """As plotly's, with a toolbar of useful buttons; a page has a language and a title."""
         kwargs["config"] = CONFIG | (kwargs.get("config") or {})
-        return super().to_html(*args, **kwargs)
+        return self._named(super().to_html(*args, **kwargs))
 
-    def write_html(self, *args: Any, **kwargs: Any) -> Any:
-        """As plotly's, with a toolbar of useful buttons."""
+    def write_html(self, file: Any, *args: Any, **kwargs: Any) -> None:
+        """As plotly's, with a toolbar of useful buttons; a page has a language and a title."""
         kwargs["config"] = CONFIG | (kwargs.get("config") or {})
-        return super().write_html(*args, **kwargs)
+        super().write_html(file, *args, **kwargs)
+        if isinstance(file, (str, Path)):
+            page = Path(file)
+            page.write_text(self._named(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+    def _named(self, page: str) -> str:
+        title = html.escape(self._title or "fakegpu_lab")
+        return page.replace("<html>", '<html lang="en">', 1).replace("<head>", f"<head><title>{title}</title>", 1)
 
     def without_title(self) -> Figure:
         """The figure, for where the title stands elsewhere."""
