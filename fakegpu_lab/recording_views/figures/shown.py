@@ -36,11 +36,17 @@ _STYLE = """
   .main-svg { background: transparent !important; }
   .bglayer .bg, .bg { fill: transparent !important; }
   g[class$="tick"] text, .infolayer [class$="title"], .gtitle, .annotation-text, .legendtext,
-  .subplot:not(.xy) .bartext, .textpoint text { fill: var(--jp-ui-font-color1) !important; }
+  .textpoint text { fill: var(--jp-ui-font-color1) !important; }
   .gridlayer path, .zerolinelayer path { stroke: var(--jp-border-color2) !important; }
   .modebar-btn path { fill: var(--jp-ui-font-color2) !important; }
 }
 """
+_FAINT = """
+.jp-OutputArea:has(.fakegpu-faint) .js-plotly-plot .subplot:not(.xy) .bartext {
+  fill: var(--jp-ui-font-color1) !important;
+}
+"""
+"""For a figure whose phases are faint, with the page showing through; on solid bars plotly's own colour is readable."""
 
 
 class Figure(go.Figure):  # type: ignore[misc]
@@ -55,9 +61,11 @@ class Figure(go.Figure):  # type: ignore[misc]
         height: int,
         follows: bool,
         tables: Mapping[str, Table] | None = None,
+        solid: bool = False,
     ) -> None:
         super().__init__()
         self._title, self._key, self._height, self._follows = title, key, height, follows
+        self._solid = solid
         self._more = {"The figure in words": f"<div style='{_PROSE}'>{html.escape(words)}</div>"}
         self._more |= {name: table._repr_html_() for name, table in (tables or {}).items()}
 
@@ -101,8 +109,9 @@ class Figure(go.Figure):  # type: ignore[misc]
 
     def above(self) -> str:
         """What stands above the picture, as HTML."""
-        style = f"<style>{_STYLE}</style>" if self._follows else ""
+        style = f"<style>{_STYLE}{'' if self._solid else _FAINT}</style>" if self._follows else ""
         kind = "fakegpu-figure-auto" if self._follows else "fakegpu-figure"
+        kind += "" if self._solid else " fakegpu-faint"
         title = f"<div>{html.escape(self._title)}</div>" if self._title else ""
         more = "".join(
             f'<details style="margin: 4px 0"><summary>{name}</summary>{text}</details>'
