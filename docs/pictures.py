@@ -72,7 +72,7 @@ def photograph_pages(browser: Any, names: list[str]) -> None:
             page.goto((Path(folder) / written).as_uri())
             page.wait_for_selector(".js-plotly-plot .main-svg")
             page.wait_for_timeout(1500)
-            height = page.evaluate("Math.ceil(document.body.getBoundingClientRect().height)")
+            height = page.evaluate("Math.ceil(document.documentElement.scrollHeight)")
             page.set_viewport_size({"width": width, "height": height + 16})
             page.screenshot(path=str(DOCS / "images" / f"{name}.png"))
             page.close()

@@ -44,6 +44,7 @@ def step(batch=2048):
 for number in range(12):
     step(1024 * (1 + number % 2))
 copy = model[0].up.weight.detach().to("cuda:1")
+torch.cuda.synchronize()
 with lab.record() as trace:
     step()"""
 
@@ -51,7 +52,7 @@ RANKS = """\
 %%ranks 2
 import torch, torch.distributed as dist
 dist.init_process_group("nccl")
-x = torch.ones(2**22, device="cuda")
+x = torch.ones(2**22, device=f"cuda:{dist.get_rank()}")
 for _ in range(3):
     dist.all_reduce(x)"""
 
@@ -93,7 +94,7 @@ _OUTPUT = """([place, name]) => {
     cell.querySelector(".jp-Cell-outputWrapper").dataset.view = name;
 }"""
 _WIDER = """selector => [...document.querySelectorAll(`${selector}, ${selector} *`)]
-    .filter(one => one.scrollWidth - one.clientWidth > 1 && one.clientWidth > 0
+    .filter(one => one.scrollWidth - one.clientWidth > 1 && one.clientWidth > 1 && !one.closest("thead")
         && !["auto", "scroll"].includes(getComputedStyle(one).overflowX) && !one.closest("svg, .fg-Spoken")
         && getComputedStyle(one).display !== "inline" && !one.classList.contains("fg-Spoken"))
     .map(one => `${one.className || one.tagName} ${one.scrollWidth - one.clientWidth}`).slice(0, 3)"""
@@ -166,7 +167,15 @@ def photograph_lab(page: Any, folder: Path, theme: str, width: str) -> None:
     page.set_viewport_size({"width": WIDTHS[width], "height": HEIGHT})
     command(page, "apputils:change-theme", theme=f"JupyterLab {theme.capitalize()}")
     page.wait_for_timeout(1500)
+    # A narrow page has room for one of them: in the simple mode there is one document, and the sidebar can be closed.
+    page.evaluate(
+        "alone => { window.jupyterapp.shell.mode = alone ? 'single-document' : 'multiple-document'; }", width != "1400"
+    )
     for name, selector in (("sidebar", ".fg-Gpus"), ("dashboard", ".fg-Dashboard")):
+        command(page, f"fakegpu-lab:show-{'gpus' if name == 'sidebar' else name}")
+        if width != "1400" and name == "dashboard":
+            page.evaluate("window.jupyterapp.shell.collapseLeft()")
+        page.wait_for_timeout(800)
         photograph(page, folder, selector, f"{name}-{end}")
         if width == "1400":
             faults(page, selector, f"{name}-{end}")

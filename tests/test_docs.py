@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import linecache
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 
 import fakegpu_lab
 
-DOCUMENTS = sorted((Path(__file__).parents[1] / "docs").glob("*.md"))
+DOCS = Path(__file__).parents[1] / "docs"
+DOCUMENTS = sorted(DOCS.glob("*.md"))
 
 
 def blocks(text: str) -> list[str]:
@@ -62,3 +64,19 @@ def test_the_lessons_of_the_students_page_are_those_that_there_are() -> None:
     for name, title, minutes in listed:
         lesson = yaml.safe_load((DOCUMENTS[0].parents[1] / "lessons/source" / name / "lesson.yaml").read_text("utf-8"))
         assert (lesson["title"], lesson["minutes"]) == (title, int(minutes))
+
+
+def test_every_picture_is_made_by_a_program_of_the_repository() -> None:
+    """``python docs/pictures.py`` makes them; it is read here and not run, because it needs a browser."""
+    tree = ast.parse((DOCS / "pictures.py").read_text(encoding="utf-8"))
+    made = {
+        key.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("PAGES", "NOTEBOOKS")
+        for key in cast("ast.Dict", node.value).keys
+        if isinstance(key, ast.Constant)
+    }
+    documents = [DOCS.parent / "README.md", *DOCUMENTS]
+    text = "".join(document.read_text(encoding="utf-8") for document in documents)
+    shown = set(re.findall(r"\((?:docs/)?images/([\w.-]+)\.png\)", text))
+    assert shown == made == {path.stem for path in (DOCS / "images").iterdir()}

@@ -71,7 +71,10 @@ class Table:
         body = "\n".join(f"<tr>{row('td', cells)}</tr>" for cells in self.rows)
         head = row("th", self.headers)
         note = f"\n<p>{html.escape(self.note)}</p>" if self.note else ""
-        return f"<table>{caption}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>{note}"
+        table = f"<table>{caption}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+        name = html.escape(self.title or self.headers[0], quote=True)
+        # Where it is wider than the page, it can be scrolled, also with the keyboard.
+        return f'<div style="overflow-x: auto" role="region" tabindex="0" aria-label="{name}">{table}</div>{note}'
 
     def __rich__(self) -> rich.table.Table:
         import rich.box

@@ -325,7 +325,9 @@ def test_an_exchange_that_cannot_be_written_to_is_named(points: dict[str, float]
 
 def test_a_gradebook_that_someone_holds_loses_no_grades(points: dict[str, float], environment: dict[str, str]) -> None:
     command = ["runuser", "--user", "teacher", "--", sys.executable, "-c", HOLD]
-    with subprocess.Popen(command, cwd=pwd.getpwnam("teacher").pw_dir, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen(
+        command, cwd=pwd.getpwnam("teacher").pw_dir, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
         assert holder.stdout
         holder.stdout.readline()
         with pytest.raises(AssertionError, match="is locked") as told:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import fakegpu_lab as lab
 from fakegpu_lab.course.draw.ranks import ring_steps
 from fakegpu_lab.course.draw.timelines import schedule
+from fakegpu_lab.hardware import memory_categories
 from fakegpu_lab.hardware.memory_categories import COLOURS
 
 if TYPE_CHECKING:
@@ -129,3 +130,13 @@ def test_what_cannot_be_drawn_is_refused_in_one_sentence(call: object, sentence:
 def test_the_examples_are_true(name: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(f"fakegpu_lab.course.draw.{name}"))
     assert (failed, tried > 0) == (0, True)
+
+
+def test_in_a_memory_bar_no_two_parts_have_a_colour_in_common_and_the_rest_is_named() -> None:
+    parts = {"optimizer state": 4e9, "parameters": 2e9, "buffers": 1e9, "inputs": 1e9}
+    root = ET.fromstring(lab.draw.memory_bar(parts, total=80e9)._repr_html_())
+    boxes = [box for box in root.iter("{http://www.w3.org/2000/svg}rect") if box.get("height") == "28.0"]
+    colours = [box.get("fill") for box in boxes[1:]]
+    assert len(set(colours)) == len(parts)
+    assert colours[:2] == [memory_categories.COLOURS["optimizer_state"], memory_categories.COLOURS["parameters"]]
+    assert "free: 67.1 GiB" in "".join(root.itertext())

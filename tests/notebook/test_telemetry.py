@@ -99,6 +99,23 @@ def test_a_recording_beside_a_panel_knows_when_older_memory_is_freed(source: Sou
     del weights
 
 
+def test_a_gpu_that_is_behind_the_host_is_not_shown_as_idle(source: Source) -> None:
+    source.open()
+    lab.enable("a100", compute="meta")
+    x = torch.ones(8192, 8192, device="cuda")
+    for _ in range(20):
+        y = x @ x
+    source.begin()
+    y += 1
+    source.end()
+    timeline = told(Reader(source)).timeline
+    assert timeline is not None
+    stream = next(lane for lane in timeline.lanes if "stream 0" in lane.label)
+    (begin, end, kind, _), (start, *_) = stream.bars
+    assert (begin, kind) == (timeline.began_ns, "earlier work")
+    assert end == start
+
+
 def test_the_allocations_have_a_bounded_size(source: Source) -> None:
     reader = Reader(source)
     source.open()

@@ -218,3 +218,9 @@ def test_an_empty_recording_has_a_figure_of_its_allocations() -> None:
         pass
     assert trace.memory_figure().data is not None
     assert "held most at the beginning: 0" in trace.at_peak().title
+
+
+def test_the_names_on_its_bars_are_plotly_s_own_dark_or_light() -> None:
+    trace = train(steps=1)
+    assert "fakegpu-faint" not in trace.memory_figure().above()
+    assert "fakegpu-faint" in trace.figure().above(), "there the page shows through the phases"

@@ -16,6 +16,8 @@ from fakegpu_lab.recording_views.figures.timeline import BARS
 from tests.recording_views.conftest import some_work
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fakegpu_lab.hardware.machine import Machine
 
 go = pytest.importorskip("plotly.graph_objects")
@@ -233,6 +235,18 @@ def test_above_the_figure_stand_its_title_its_colours_and_its_numbers_in_words(t
     assert "cuda:0 copy in: 5 copies, " in above
     assert "<style>" not in trace.figure(theme="dark").above()
     assert trace.described().partition(";")[0] not in figure.without_title().above().partition("<details")[0]
+
+
+def test_a_page_of_a_figure_has_a_language_and_a_title(tmp_path: Path) -> None:
+    lab.enable("a100", compute="meta")
+    with lab.record() as trace:
+        torch.ones(4, device="cuda") + 1
+    lab.disable()
+    trace.figure().write_html(tmp_path / "figure.html", include_plotlyjs=False)
+    page = (tmp_path / "figure.html").read_text(encoding="utf-8")
+    assert '<html lang="en">' in page
+    assert "<title>" in page
+    assert "of simulated time" in page.partition("</title>")[0].replace("\xa0", " ")
 
 
 def test_the_toolbar_has_only_what_is_of_use(trace: lab.Trace) -> None:

@@ -11,7 +11,12 @@ if TYPE_CHECKING:
 BORDER = "var(--jp-border-color2, #d0d0d0)"
 MUTED = "var(--jp-ui-font-color2, #616161)"
 GOOD, _OPEN = "#0a7d5a", "#b3541e"
-"""Teal and rust: distinct for colour-blind readers too, and readable on light and dark themes."""
+"""Teal and rust: distinct for colour-blind readers too."""
+
+
+def _text(colour: str) -> str:
+    """The colour for text: nearer to the page's ink, so that it is readable on light and dark themes."""
+    return f"color-mix(in srgb, {colour} 65%, var(--jp-ui-font-color1, {colour}))"
 
 
 def number(points: float) -> str:
@@ -88,7 +93,7 @@ def html(record: CheckRecord) -> str:
         f'<div role="group" aria-label="{escape(_headline(record), quote=True)}" style="border: 1px solid {BORDER}; '
         f'border-left: 4px solid {colour}; border-radius: 4px; padding: 8px 14px; max-width: 860px; line-height: 1.45">'
         f'<div style="display: flex; justify-content: space-between; gap: 16px; flex-wrap: wrap">'
-        f'<strong style="color: {colour}">{escape(_headline(record))}</strong>'
+        f'<strong style="color: {_text(colour)}">{escape(_headline(record))}</strong>'
         f'<span style="color: {MUTED}">{escape(_points(record))}</span></div>{parts}{foot}</div>'
     )
 
@@ -104,7 +109,7 @@ def _part(part: PartRecord) -> str:
     hidden = f'<span style="color: {MUTED}"> · hidden part</span>' if part.hidden else ""
     return (
         '<div style="display: flex; gap: 8px; margin-top: 6px">'
-        f'<span aria-label="{spoken}" style="color: {colour}; font-weight: bold">{mark}</span>'
+        f'<span aria-label="{spoken}" style="color: {_text(colour)}; font-weight: bold">{mark}</span>'
         f'<div style="flex: 1; min-width: 0"><div>{_code(part.what)}{worth}{hidden}</div>{message}{rows}</div></div>'
     )
 

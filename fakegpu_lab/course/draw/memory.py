@@ -106,6 +106,8 @@ def memory_bar(parts: Mapping[str, float], total: float | None = None) -> Drawin
         part = width * nbytes / whole
         drawn.rect(x, 10, part, 28, colours[name], opacity=0.9, hint=f"{spoken(name)}: {size(nbytes)}")
         x += part
+    rest = round(whole) - sum(held.values())
+    drawn.text(_WIDTH - 12, 28, f"free: {size(rest)}", anchor="end", within=4 + width - x - 8 if rest else 0)
     legend(drawn, 4, 60, [(f"{spoken(name)} {size(nbytes)}", colours[name]) for name, nbytes in held.items()])
     listed = ", ".join(f"{spoken(name)} {size(nbytes)}" for name, nbytes in held.items())
     of = f" of {capacity(round(total))}" if total else ""

@@ -197,13 +197,18 @@ class WatchedBuffer(_Watched):
         _resize(self, nbytes, Buffer)
 
 
+def _category(buffer: Buffer) -> str:
+    """What a buffer is for; empty if it is not watched."""
+    category = getattr(buffer, "category", -1) - _watch
+    return NAMES[category] if category >= 0 else ""
+
+
 _free_watched = WatchedBuffer.__del__
 
 
 def _free_watched_older(self: WatchedBuffer) -> None:
     """`WatchedBuffer.__del__`, for memory that was taken before a recording."""
-    category = getattr(self, "category", -1) - _watch
-    report_end(self, NAMES[category] if category >= 0 else "")
+    report_end(self, _category(self))
     _free_watched(self)
 
 
@@ -228,7 +233,9 @@ class WatchedRecordedBuffer(_Watched, RecordedBuffer):
         block = getattr(self, "block", None)
         if block is not None and block.size and self.category >= _watch:
             report((self.device.slot, ends(here.host, self.device), self.category - _watch, -block.size))
-        RecordedBuffer.__del__(self)
+        if block is not None:
+            report_end(self, _category(self))
+            self.allocator.free(block)
 
     def resize(self, nbytes: int) -> None:
         """As `RecordedBuffer.resize`."""

@@ -62,12 +62,12 @@ def _free_older(self: Buffer) -> None:
 
 
 def report_end(buffer: Buffer, category: str = "") -> None:
-    """Tell the recorder that memory from before the recording is freed, and what it was for."""
+    """Tell the recorder that memory is freed, and what it was for."""
     block = getattr(buffer, "block", None)
     if block is not None:
         recorder = buffer.device.timeline.recorder
         if recorder is not None:
-            recorder.freed(here.host, block.address, None, category)
+            recorder.freed(here.host, block.address, getattr(buffer, "uses", None), category)
 
 
 _ways: dict[type[Buffer], tuple[Any, Any]] = {Buffer: (Buffer.__dict__["__del__"], _free_older)}

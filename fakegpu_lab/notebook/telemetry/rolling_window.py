@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.notebook.telemetry.device_allocations import device_allocations
 from fakegpu_lab.notebook.telemetry.messages import CollectiveTotal, Lane, Timeline
-from fakegpu_lab.recording_views.lanes import lanes, thinned
+from fakegpu_lab.recording_views.lanes import Bar, lanes, thinned
 from fakegpu_lab.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from fakegpu_lab.hardware.machine import Machine
     from fakegpu_lab.hardware.time.records import Collective
@@ -36,6 +36,9 @@ SECONDS = 60e-6
 
 ALLOCATIONS_SHARE = 0.001
 """The share of the process's processor time that allocations of windows may take while a cell runs."""
+
+EARLIER = "earlier work"
+"""The kind of a bar: what was launched before the window, and is not recorded."""
 
 COLLECTIVES = 5_000
 """How many of the last collectives are summed up."""
@@ -61,6 +64,8 @@ class Windows:
         self._allocate_after = 0.0
         self._title = ""
         self._open: Trace | None = None
+        self._ends: dict[str, int] = {}
+        self._queued: dict[str, int] = {}  # by lane: until when the window's stream does what was launched before it
         self._step = 0
         self._number = 0
         self._not_before = 0.0
@@ -88,6 +93,8 @@ class Windows:
 
     def _try_open(self) -> None:
         if self._open is None and process_time() >= self._not_before and not recording.recorded():
+            streams = [(device, device.default_stream) for device in self.machine.devices]
+            self._ends = {f"cuda:{device.index} stream {stream.id}": stream.end for device, stream in streams}
             self._open = Trace(self.machine, RECORDS)
             self._open.__enter__()
 
@@ -102,14 +109,14 @@ class Windows:
         self.collectives.extend(trace.collectives)
         if count and (small or self.trace is None):
             self._number += 1
-            self.trace, self._title = trace, title
+            self.trace, self._title, self._queued = trace, title, self._ends
 
     @property
     def timeline(self) -> Timeline | None:
         """The last window as a timeline; it is made on request."""
         trace, title, number = self.trace, self._title, self._number
         if trace is not None and (self._drawn is None or self._drawn.number != number):
-            self._drawn = _timeline(trace, title, number)
+            self._drawn = _timeline(trace, title, number, self._queued)
         return self._drawn
 
     def allocations(self, *, busy: bool) -> tuple[int, tuple[DeviceAllocations, ...]]:
@@ -122,8 +129,11 @@ class Windows:
         return self._allocated
 
 
-def _timeline(trace: Trace, title: str, number: int) -> Timeline:
+def _timeline(trace: Trace, title: str, number: int, queued: Mapping[str, int]) -> Timeline:
     rows = lanes(trace, None, trace.began_ns, trace.ended_ns, hovers=False)
+    for row in rows:
+        if queued.get(row.label, 0) > trace.began_ns:  # else the GPU would seem to be idle until then
+            row.bars.insert(0, Bar(trace.began_ns, queued[row.label], EARLIER, "", ""))
     thinned(rows, BARS)
     top = sorted(trace.totals.items(), key=lambda item: -item[1].ns)[:8]
     return Timeline(

@@ -56,6 +56,7 @@ def figure(views: Mapping[str, Allocations], theme_name: str | None) -> Any:
         key={spoken(name): COLOURS[name] for name in NAMES if name in present},
         height=_HEIGHT_PX,
         follows=theme_name is None,
+        solid=True,
         tables={f"What made the peak: {name}".removesuffix(": " * alone + name * alone): peak.table(found)
                 for name, found in views.items()},
     )  # fmt: skip

@@ -7,6 +7,7 @@ colours. So in a notebook they stand above the picture, as HTML.
 from __future__ import annotations
 
 import html
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
@@ -35,11 +36,17 @@ _STYLE = """
   .main-svg { background: transparent !important; }
   .bglayer .bg, .bg { fill: transparent !important; }
   g[class$="tick"] text, .infolayer [class$="title"], .gtitle, .annotation-text, .legendtext,
-  .subplot:not(.xy) .bartext, .textpoint text { fill: var(--jp-ui-font-color1) !important; }
+  .textpoint text { fill: var(--jp-ui-font-color1) !important; }
   .gridlayer path, .zerolinelayer path { stroke: var(--jp-border-color2) !important; }
   .modebar-btn path { fill: var(--jp-ui-font-color2) !important; }
 }
 """
+_FAINT = """
+.jp-OutputArea:has(.fakegpu-faint) .js-plotly-plot .subplot:not(.xy) .bartext {
+  fill: var(--jp-ui-font-color1) !important;
+}
+"""
+"""For a figure whose phases are faint, with the page showing through; on solid bars plotly's own colour is readable."""
 
 
 class Figure(go.Figure):  # type: ignore[misc]
@@ -54,9 +61,11 @@ class Figure(go.Figure):  # type: ignore[misc]
         height: int,
         follows: bool,
         tables: Mapping[str, Table] | None = None,
+        solid: bool = False,
     ) -> None:
         super().__init__()
         self._title, self._key, self._height, self._follows = title, key, height, follows
+        self._solid = solid
         self._more = {"The figure in words": f"<div style='{_PROSE}'>{html.escape(words)}</div>"}
         self._more |= {name: table._repr_html_() for name, table in (tables or {}).items()}
 
@@ -66,14 +75,21 @@ class Figure(go.Figure):  # type: ignore[misc]
         return super().show(*args, **kwargs)
 
     def to_html(self, *args: Any, **kwargs: Any) -> Any:
-        """As plotly's, with a toolbar of useful buttons."""
+        """As plotly's, with a toolbar of useful buttons; a page has a language and a title."""
         kwargs["config"] = CONFIG | (kwargs.get("config") or {})
-        return super().to_html(*args, **kwargs)
+        return self._named(super().to_html(*args, **kwargs))
 
-    def write_html(self, *args: Any, **kwargs: Any) -> Any:
-        """As plotly's, with a toolbar of useful buttons."""
+    def write_html(self, file: Any, *args: Any, **kwargs: Any) -> None:
+        """As plotly's, with a toolbar of useful buttons; a page has a language and a title."""
         kwargs["config"] = CONFIG | (kwargs.get("config") or {})
-        return super().write_html(*args, **kwargs)
+        super().write_html(file, *args, **kwargs)
+        if isinstance(file, (str, Path)):
+            page = Path(file)
+            page.write_text(self._named(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+    def _named(self, page: str) -> str:
+        title = html.escape(self._title or "fakegpu_lab")
+        return page.replace("<html>", '<html lang="en">', 1).replace("<head>", f"<head><title>{title}</title>", 1)
 
     def without_title(self) -> Figure:
         """The figure, for where the title stands elsewhere."""
@@ -93,8 +109,9 @@ class Figure(go.Figure):  # type: ignore[misc]
 
     def above(self) -> str:
         """What stands above the picture, as HTML."""
-        style = f"<style>{_STYLE}</style>" if self._follows else ""
+        style = f"<style>{_STYLE}{'' if self._solid else _FAINT}</style>" if self._follows else ""
         kind = "fakegpu-figure-auto" if self._follows else "fakegpu-figure"
+        kind += "" if self._solid else " fakegpu-faint"
         title = f"<div>{html.escape(self._title)}</div>" if self._title else ""
         more = "".join(
             f'<details style="margin: 4px 0"><summary>{name}</summary>{text}</details>'

@@ -306,7 +306,7 @@ export class Allocations {
   }
 
   private _drawPeak(context: CanvasRenderingContext2D): void {
-    const { peak, peakStep, steps } = this._given!;
+    const { peak, peakStep } = this._given!;
     const at = Math.round(this._right(peakStep));
     if (at < SIDE || at > SIDE + this._wide) {
       return;
@@ -317,10 +317,11 @@ export class Allocations {
       context.fillRect(at, down, 1.5, 3);
     }
     context.textBaseline = 'bottom';
-    const late = peakStep > steps / 2;
-    context.textAlign = late ? 'right' : 'left';
     context.font = `600 ${FONT}`;
-    context.fillText(this._trans.__('peak %1', size(peak)), at + (late ? 2 : 0), top - 3);
+    const text = this._trans.__('peak %1', size(peak));
+    const late = at + context.measureText(text).width > this._width;
+    context.textAlign = late ? 'right' : 'left';
+    context.fillText(text, late ? Math.min(at + 2, this._width) : at, top - 3);
     context.font = FONT;
   }
 

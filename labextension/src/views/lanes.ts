@@ -287,7 +287,8 @@ export class Lanes {
         launch: this._trans.__('host launches'),
         forward: this._trans.__('module, forward'),
         backward: this._trans.__('module, backward'),
-        'waits for ranks': this._trans.__('waits for the slowest rank')
+        'waits for ranks': this._trans.__('waits for the slowest rank'),
+        'earlier work': this._trans.__('earlier work, not recorded')
       }[kind] ?? kind
     );
   }
