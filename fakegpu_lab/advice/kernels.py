@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.advice.finding import OFTEN, Finding
 from fakegpu_lab.formatting.units import duration, percent, size
+from fakegpu_lab.hardware.time.records import LOADER_WAIT
 from fakegpu_lab.recording_views import spans
 
 if TYPE_CHECKING:
@@ -53,10 +54,16 @@ def gpu_idle(recorded: Recorded) -> list[Finding]:
         busy = spans.of(kernels)
         if len(kernels) < OFTEN or spans.length(busy) > 0.5 * whole:
             continue
-        work = recorded.host_work
+        loading = [work for work in recorded.host_work if work.name == LOADER_WAIT]
+        work = [work for work in recorded.host_work if work.name != LOADER_WAIT]
         copies = [c for c in recorded.transfers if c.device == device and c.kind == "h2d"]
         for causes, what, remedy in (
             (work, "the host was busy on its own", "Prepare data while the GPU trains: DataLoader(…, num_workers=4)."),
+            (
+                loading,
+                "the host waited for the DataLoader's workers",
+                "Use more workers (num_workers=…), or give each batch less work: the workers are slower than the GPU.",
+            ),
             (
                 copies,
                 "data was being copied to it",

@@ -17,7 +17,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.compile import export, graph_printing, torch_compile, torchscript, without_dynamo
 from fakegpu_lab.driver.copies import pinned_memory
 from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher, registered_kernels
-from fakegpu_lab.driver.environment import host_threads, program_clock, torch_internals
+from fakegpu_lab.driver.environment import host_threads, loader_workers, program_clock, torch_internals
 from fakegpu_lab.driver.meta import assumed_values
 from fakegpu_lab.driver.ops import convolution, linear, nested
 from fakegpu_lab.driver.ops.attention import choice
@@ -96,6 +96,7 @@ def install(machine: Machine) -> None:
         storage.install(patches)
         user_subclasses.install(patches)
         host_threads.install(patches)
+        loader_workers.install(patches)
         torch_cuda.install(patches)
         choice.install(patches)
         convolution.install(patches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -156,6 +157,27 @@ def test_a_device_that_waits_for_the_host(seconds: float, fires: bool) -> None:
             lab.host_work(seconds)
             x = x @ x
     assert ("gpu_idle" in lab.advise(trace).rules) is fires
+
+
+class Slow(torch.utils.data.Dataset):
+    """A dataset that takes 10 ms for an item."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        lab.host_work(0.01)
+        return torch.ones(8)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
+def test_a_device_that_waits_for_the_loaders_workers() -> None:
+    x = torch.ones(2048, 2048, device="cuda")
+    loader = torch.utils.data.DataLoader(Slow(), num_workers=1, multiprocessing_context="fork")
+    with lab.record() as trace:
+        for _ in loader:
+            x = x @ x
+    assert "Use more workers" in only(lab.advise(trace), "gpu_idle").remedy
 
 
 def test_activations_that_a_stored_loss_keeps() -> None:

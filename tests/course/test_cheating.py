@@ -211,6 +211,21 @@ def test_a_fork_bomb_is_stopped(tmp_path: Path) -> None:
     assert "started more than 20 processes" in outcome.flags or outcome.status == "processes"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux knows which pages are shared")
+def test_memory_that_forked_processes_share_counts_once(tmp_path: Path) -> None:
+    answer = """
+import os, time
+block = b"x" * (300 * 2**20)
+for _ in range(3):
+    if os.fork() == 0:
+        time.sleep(1.5)
+        os._exit(0)
+time.sleep(1.5)
+"""
+    outcome = tried(tmp_path, [answer])
+    assert 300 * 2**20 < outcome.peak_bytes < 900 * 2**20
+
+
 @pytest.mark.parametrize("where", ["sys.stdout.write('x' * 2**20)", "os.write(1, b'x' * 2**20)"])
 def test_output_without_end_is_ended(tmp_path: Path, where: str) -> None:
     outcome = tried(tmp_path, [f"import os, sys\nwhile True: {where}"], file_bytes=2**24, cell_seconds=10)

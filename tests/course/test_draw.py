@@ -32,6 +32,9 @@ ALL = {
     ),
     "bar": lambda: lab.draw.memory_bar({"parameters": 2**30, "my own": 2**20}, 8 * 2**30),
     "rows": lambda: lab.draw.shards((10, 4), 4),
+    "roofline": lambda: lab.draw.roofline(
+        {"add": (1e7, 1.2e8, 80e-6), "@": (2e9, 1.3e7, 159e-6)}, peak=19.5e12, bandwidth=2e12
+    ),
     "columns": lambda: lab.draw.shards((10, 4), 4, dim=1),
 }
 
@@ -59,6 +62,15 @@ def test_the_parts_of_a_memory_bar_have_colours_of_their_own() -> None:
     colours = [box.get("fill") for box in list(boxes)[1:6]]
     assert len(set(colours)) == 5
     assert colours[:2] == [COLOURS["parameters"], COLOURS["optimizer_state"]]
+
+
+def test_a_roofline_says_how_near_a_kernel_is_to_what_the_card_can_do() -> None:
+    kernels = {"streams": (1e9, 1e9, 1e-3), "computes": (1e12, 1e9, 0.2)}
+    words = str(lab.draw.roofline(kernels, peak=10e12, bandwidth=2e12))
+    assert "streams does 1 FLOP/byte at 1 TFLOP/s (50 % of the roof)" in words  # 2 TFLOP/s by the bandwidth
+    assert "computes does 1,000 FLOP/byte at 5 TFLOP/s (50 % of the roof)" in words  # 10 TFLOP/s
+    with pytest.raises(lab.FakeGpuError, match=r"above 0; 'copy' has one that is not"):
+        lab.draw.roofline({"copy": (0, 1e9, 1e-3)}, peak=1e12, bandwidth=1e12)
 
 
 @given(st.integers(2, 8))

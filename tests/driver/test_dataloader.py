@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+import fakegpu_lab as lab
+
 forks = pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
 
 
@@ -24,6 +26,30 @@ class OnDevice(Dataset):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         return torch.full((2,), float(index)).cuda(1)
+
+
+class Photos(Dataset):
+    """A dataset that takes some milliseconds to read each of its items."""
+
+    def __init__(self, *milliseconds: float) -> None:
+        self.milliseconds = milliseconds
+
+    def __len__(self) -> int:
+        return len(self.milliseconds)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        lab.host_work(self.milliseconds[index] / 1e3)
+        if self.milliseconds[index] < 0.5:
+            raise ValueError("a broken file")
+        return torch.ones(2**18)
+
+
+def epoch(loader: DataLoader, step: float = 1.0) -> float:
+    """Simulated milliseconds of an epoch whose steps take `step` milliseconds each."""
+    began = lab.clock()
+    for _ in loader:
+        lab.host_work(step / 1e3)
+    return (lab.clock() - began) * 1e3
 
 
 @pytest.mark.parametrize("pin", [False, True])
@@ -71,3 +97,73 @@ def test_a_forked_worker_may_not_touch_the_device(machine, make):
 def test_a_spawned_worker_may_use_the_device(machine):
     loader = DataLoader(OnDevice(), num_workers=1, multiprocessing_context="spawn")
     assert [(x.device.index, x.tolist()) for x in loader] == [(1, [[0, 0]]), (1, [[1, 1]])]
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than this computer has cores
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        (0, 8 * (2 + 1)),  # each batch is read, then used
+        (1, 8 * 2 + 1),  # used while the next one is read: reading takes longer
+        (2, 4 * 2 + 2 * 1),  # two at a time
+        (4, 2 + 8 * 1),  # the program is the slower one, from the second batch on
+    ],
+)
+def test_workers_read_while_the_program_works(machine, workers, expected):
+    context = "fork" if workers else None
+    loader = DataLoader(Photos(*[2] * 8), batch_size=1, num_workers=workers, multiprocessing_context=context)
+    assert epoch(loader) == pytest.approx(expected)
+
+
+@forks
+def test_persistent_workers_take_the_same_time_in_every_epoch(machine):
+    loader = DataLoader(
+        Photos(*[2] * 8), batch_size=1, num_workers=2, persistent_workers=True, multiprocessing_context="fork"
+    )
+    assert [epoch(loader), epoch(loader)] == pytest.approx([10, 10])
+
+
+@forks
+@pytest.mark.parametrize(("factor", "expected"), [(1, 1 + 3 * 2 + 6 + 4 * 2), (4, 4 + 6 + 4 * 2)])
+def test_prefetching_bridges_a_batch_that_takes_long(machine, factor, expected):
+    photos = Photos(1, 1, 1, 1, 6, 1, 1, 1)
+    loader = DataLoader(photos, batch_size=1, num_workers=1, prefetch_factor=factor, multiprocessing_context="fork")
+    assert epoch(loader, step=2) == pytest.approx(expected)
+
+
+@forks
+def test_the_pinning_thread_pins_beside_the_program(machine):
+    with lab.record() as trace:
+        torch.ones(2**18).pin_memory()
+        torch.ones(2**18).pin_memory()  # in the pages of the first one, as for the loader's later batches
+    pinning = trace.host_work[-1]
+    milliseconds = (pinning.end - pinning.start) * 1e3
+    loader = DataLoader(Photos(*[2] * 4), batch_size=1, num_workers=1, pin_memory=True, multiprocessing_context="fork")
+    assert epoch(loader) == pytest.approx(4 * 2 + milliseconds + 1)
+
+
+@forks
+def test_a_recording_shows_the_wait_for_a_batch(machine):
+    loader = DataLoader(Photos(5, 5), batch_size=1, num_workers=1, multiprocessing_context="fork")
+    with lab.record() as trace:
+        epoch(loader)
+    waits = [work for work in trace.host_work if work.name == "waits for the DataLoader's workers"]
+    assert [round((wait.end - wait.start) * 1e3, 3) for wait in waits] == [5, 4]
+
+
+@forks
+def test_an_error_in_a_worker_arrives_as_it_is(machine):
+    batches = iter(DataLoader(Photos(1, 0), batch_size=1, num_workers=1, multiprocessing_context="fork"))
+    assert next(batches).shape == (1, 2**18)
+    with pytest.raises(ValueError, match="a broken file"):
+        next(batches)
+    batches._shutdown_workers()
+
+
+@forks
+def test_an_iterator_outlives_the_machine(machine):
+    batches = iter(DataLoader(Photos(1, 1), batch_size=1, num_workers=1, multiprocessing_context="fork"))
+    first = next(batches)
+    lab.disable()
+    assert torch.equal(next(batches), first)

@@ -133,8 +133,7 @@ def test_two_runs_are_equal(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-c", _SCRIPT, str(path)], capture_output=True, text=True, check=True, timeout=300
         )
-        noise = [line for line in done.stderr.splitlines() if not line.startswith("USDT")]  # torch's own
-        assert noise == []
+        assert done.stderr == ""
         told.append((done.stdout, path.read_text()))
     assert told[0] == told[1]
     assert "gemm_kernel<addmm>" in told[0][0]

@@ -128,6 +128,33 @@ def test_an_operation_overlaps_with_kernels_until_it_is_waited_for(shapes_alone:
         assert part.start <= product.start < product.end < part.end <= after.start
 
 
+def four_all_reduces(x: torch.Tensor) -> list[Any]:
+    return [dist.all_reduce(x @ x, async_op=True) for _ in range(4)]
+
+
+def four_messages(x: torch.Tensor) -> list[Any]:
+    if dist.get_rank() == 0:
+        return [dist.isend(x @ x, 1) for _ in range(4)]
+    return [dist.irecv(torch.empty_like(x), 0) for _ in range(4)]
+
+
+@pytest.mark.parametrize("start", [four_all_reduces, four_messages])
+def test_operations_under_way_together_each_wait_for_their_own_tensor_only(
+    shapes_alone: None, start: Callable[[torch.Tensor], list[Any]]
+) -> None:
+    """One rank starts all four before the other comes: the first must not wait for what the last needs."""
+
+    def program() -> None:
+        for work in start(torch.empty(2048, 2048, device="cuda")):
+            work.wait()
+
+    trace = recorded(2, program)
+    products = [kernel.end_ns for kernel in trace.kernels if kernel.flops > 1e9 and kernel.device == 0]
+    started = [part.joined_ns for part in trace.collectives if part.device == 0 and part.operation != "barrier"]
+    assert len(products) == len(started) == 4
+    assert all(0 <= begin - product < 50_000 for product, begin in zip(products, started, strict=True))
+
+
 def test_a_receiver_waits_for_the_sender_and_a_sender_for_the_receiver(shapes_alone: None) -> None:
     def late(rank: int) -> None:
         if dist.get_rank() == rank:

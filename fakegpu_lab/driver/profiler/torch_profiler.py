@@ -91,11 +91,14 @@ def _host_activities(activities: Iterable[ProfilerActivity]) -> set[ProfilerActi
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """In a CUDA build, Kineto looks for cards when it is first used, and would print an error: there are none."""
+    """Silence what Kineto prints when it is first used: its marks of the start and the end ("USDT", level 5).
+
+    In a CUDA build it also looks for cards then, and would print an error: there are none.
+    """
     if _LOG_LEVEL in os.environ:
         yield
         return
-    os.environ[_LOG_LEVEL] = "5"
+    os.environ[_LOG_LEVEL] = "6"
     try:
         yield
     finally:

@@ -234,7 +234,14 @@ class Wait(Record):
 
 @dataclass(slots=True)
 class HostWork(Record):
-    """A time in which a host thread was busy (`host_work`, `pin_memory`) or slept; on no device: `device` is -1."""
+    """A time in which a host thread was busy (`host_work`, `pin_memory`), slept, or waited for another process.
+
+    It is on no device: `device` is -1.
+    """
+
+
+LOADER_WAIT = "waits for the DataLoader's workers"
+"""The name of a `HostWork` in which a host thread waits until a worker has read the next batch."""
 
 
 @dataclass(slots=True)

@@ -32,6 +32,8 @@ class Part:
         The host thread that launched it.
     launched_ns
         When the launch had reached the card.
+    after_ns
+        The end of what was queued on the current stream before it, if it runs on another one.
     ready_ns
         When its stream was free for it; set by `run`.
     note
@@ -43,17 +45,18 @@ class Part:
     rank: int
     thread: str
     launched_ns: int
+    after_ns: int = 0
     ready_ns: int = 0
     note: int = -1
 
 
-def launch(host: Host, device: Device, stream: Stream, rank: int = 0) -> Part:
+def launch(host: Host, device: Device, stream: Stream, rank: int = 0, after_ns: int = 0) -> Part:
     """Launch a part: the host pays for the launch and continues."""
     host.now += stream.overhead
     recorder = device.timeline.recorder
     note = recorder.note(host) if recorder is not None else -1
     merge(stream.seen, host.seen)
-    return Part(device, stream, rank, host.name, host.now, host.now, note)
+    return Part(device, stream, rank, host.name, host.now, after_ns, host.now, note)
 
 
 def run(
@@ -85,7 +88,7 @@ def run(
         When the last part was ready, and when all ended, ns.
     """
     for part in parts:
-        part.ready_ns = max(part.launched_ns, part.stream.end)
+        part.ready_ns = max(part.launched_ns, part.after_ns, part.stream.end)
     joined = max([*(part.ready_ns for part in parts), *(ready for _, ready in elsewhere)])
     end = joined + cost.ns
     ranks = tuple(part.rank for part in parts)

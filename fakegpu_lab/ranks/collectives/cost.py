@@ -52,16 +52,20 @@ def launch(operation: Operation) -> None:
         operation.after_ns = operation.launched_ns = host.now
         return
     current = host.streams[device]
-    stream = current
+    stream, after_ns = current, 0
     if operation.asynchronous:
         stream = _own_stream(operation)
         mark = record(host, current)
+        # The wait belongs to this operation: earlier ones on the stream may not be placed in time yet.
+        after_ns, end = mark.time, stream.end
         await_mark(host, stream, mark)
-    operation.part = collectives.launch(host, device, stream, operation.global_rank)
+        stream.end = end
+    operation.part = collectives.launch(host, device, stream, operation.global_rank, after_ns)
     reads, writes = (operation.inputs, operation.outputs) if _writes(operation) else (operation.main_tensors, [])
     operation.use = race_detection.collective(operation.part, _name(operation), reads, writes)
     operation.stream = stream
-    operation.launched_ns = operation.after_ns = host.now
+    operation.launched_ns = host.now
+    operation.after_ns = max(host.now, after_ns)
 
 
 def _writes(operation: Operation) -> bool:

@@ -216,7 +216,7 @@ class Sandbox:
     def _enforce_limits(self) -> None:
         """End the process if it and its children exceed a limit."""
         tree = self._tree()
-        memory = measures.memory(tree, self.limits.memory_bytes)
+        memory = measures.memory(tree, self.peak_bytes)  # exact for a new peak
         self.peak_bytes = max(self.peak_bytes, memory)
         self.processor_seconds = max(self.processor_seconds, self._processor_seconds())
         exceeded = None

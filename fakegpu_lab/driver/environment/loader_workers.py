@@ -1,0 +1,114 @@
+"""Simulated time across a DataLoader's workers: a batch is ready when its worker has read it, not before.
+
+A worker is a process with a clock of its own. With each batch it sends the time that the batch took. The program's
+process knows when it asked for the batch, and what that worker had to read before: so it knows when the batch is
+ready, and waits for it. Prefetching needs nothing more: torch asks for ``prefetch_factor`` batches a worker in
+advance, and for another one whenever it takes one (torch/utils/data/dataloader.py, `_process_data`). With
+``pin_memory``, the thread that pins handles one batch after the other, in the order in which the program takes them.
+
+Simplified: starting a worker takes no time, nor does sending a batch, and the workers do not share processor cores.
+Python and the CPU's arithmetic take no simulated time in a worker either: ``time.sleep`` with the simulated clock, or
+`host_work`, stands for reading and decoding.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch.utils.data.dataloader
+from torch._utils import ExceptionWrapper
+from torch.utils.data._utils import worker
+from torch.utils.data._utils.pin_memory import pin_memory
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.hardware.time.clock import here
+from fakegpu_lab.hardware.time.records import LOADER_WAIT
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.base.patches import Patches
+
+_worker_loop = worker._worker_loop
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """A batch on its way from a worker: its index, and the simulated time that reading and pinning it took, ns."""
+
+    index: int
+    data: Any
+    ns: int
+    pinning_ns: int = 0
+
+    def pin_memory(self) -> _Timed:
+        """Pin the batch; torch's pinning thread calls this."""
+        began = here.host.now
+        data = pin_memory(self.data)  # type: ignore[no-untyped-call]
+        return replace(self, data=data, pinning_ns=here.host.now - began)
+
+
+class _Timekeeper:
+    """Stands for both queues of a worker: what leaves it carries the time since the last task came in."""
+
+    def __init__(self, tasks: Any, results: Any) -> None:
+        self._tasks = tasks
+        self._results = results
+        self._began = 0
+
+    def get(self, *arguments: Any, **options: Any) -> Any:
+        task = self._tasks.get(*arguments, **options)
+        self._began = here.host.now
+        return task
+
+    def put(self, result: tuple[Any, Any]) -> None:
+        index, data = result
+        if isinstance(index, int) and not isinstance(data, (ExceptionWrapper, worker._IterableDatasetStopIteration)):
+            result = index, _Timed(index, data, here.host.now - self._began)
+        self._results.put(result)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._results, name)  # `cancel_join_thread` and `close`, when the worker ends
+
+
+@functools.wraps(_worker_loop)  # so that it is pickled by torch's name: a spawned worker finds it there
+def worker_loop(kind: Any, dataset: Any, tasks: Any, results: Any, *others: Any) -> None:
+    """`torch.utils.data._utils.worker._worker_loop`, timed."""
+    keeper = _Timekeeper(tasks, results)
+    _worker_loop(kind, dataset, keeper, keeper, *others)
+
+
+class _WaitingIterator(_MultiProcessingDataLoaderIter):
+    """torch's iterator over the batches of workers; it waits, in simulated time, until a batch is ready."""
+
+    def _reset(self, *arguments: Any, **options: Any) -> None:
+        self._asked: dict[int, tuple[int, int]] = {}  # by batch: its worker, and when it was asked
+        self._free: dict[int, int] = defaultdict(int)  # by worker: when it has read what was taken from it
+        self._pinned = 0  # when the pinning thread is done with what was taken
+        super()._reset(*arguments, **options)
+
+    def _try_put_index(self) -> None:
+        index = self._send_idx
+        super()._try_put_index()
+        if self._send_idx > index:
+            self._asked[index] = self._task_info[index][0], here.host.now
+
+    def _process_data(self, data: Any, *of_worker: Any) -> Any:
+        if isinstance(data, _Timed):
+            number, asked = self._asked.pop(data.index)
+            there = self._free[number] = max(self._free[number], asked) + data.ns
+            if data.pinning_ns:
+                there = self._pinned = max(self._pinned, there) + data.pinning_ns
+            missing = there - here.host.now
+            if missing > 0 and current.machine is not None:
+                current.machine.keep_host_busy(missing, LOADER_WAIT)
+            data = data.data
+        return super()._process_data(data, *of_worker)  # type: ignore[no-untyped-call]
+
+
+def install(patches: Patches) -> None:
+    """Let workers send their time, and iterators wait for it. An iterator outlives `patches` as it is."""
+    patches.set(worker, "_worker_loop", worker_loop)
+    patches.set(torch.utils.data.dataloader, "_MultiProcessingDataLoaderIter", _WaitingIterator)
