@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from functools import partial
@@ -27,6 +28,8 @@ from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+
+    from fakegpu_lab.hardware.machine import Machine
 
 MOST = 64
 """Ranks that one process can run: each has a thread and takes memory."""
@@ -66,6 +69,7 @@ def run_programs(
     def process(rank: int) -> ProcessState:
         return ProcessState(environment(rank, world_size), RankOutput(console, rank))
 
+    held = _held(current.machine)
     outside = ProcessState()
     scheduler = Scheduler(world_size, process, hang_messages.stuck, partial(recording.refuse_by, _refused))
     scheduler.shared["timeout_like_nccl"] = timeout_like_nccl
@@ -82,9 +86,16 @@ def run_programs(
         raise
     finally:
         _leave(patches, outside, hook)
+    if _held(current.machine) > held:
+        gc.collect()  # a process that ends gives its memory back, also what reference cycles hold (FSDP's, hooks')
     for line in hang_messages.unreceived(list(scheduler.shared.get("channels", {}).values())):
         print(line)
     return results
+
+
+def _held(machine: Machine | None) -> int:
+    """The bytes that tensors hold on all cards."""
+    return sum(device.allocator.allocated_bytes for device in machine.cards) if machine is not None else 0
 
 
 def _as_rank(program: Callable[[], Any]) -> Any:
