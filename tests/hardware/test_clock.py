@@ -117,7 +117,9 @@ kernels = st.lists(
 
 
 @given(kernels)
-def test_the_card_is_filled_twice_only_by_short_kernels_and_nobody_waits_without_need(work: list[tuple[int, int, float]]) -> None:
+def test_only_short_kernels_fill_the_card_twice_and_nobody_waits_without_need(
+    work: list[tuple[int, int, float]],
+) -> None:
     timeline = concurrent()
     placed: list[tuple[int, int, float]] = []
 

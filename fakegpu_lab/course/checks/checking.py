@@ -214,6 +214,11 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     names = names if part.names is None else part.names
     names |= {"expect": expect, guard.NAME: comparable}
     check.statement, check.outcomes = part.statement, []
+    loaded, stored = (_names(part.statement, context) for context in (ast.Load, ast.Store))
+    if (loaded - stored) & check.not_made and not isinstance(part.statement, ast.FunctionDef):
+        check.not_made |= stored  # nor does it take what another check left under that name
+        check.outcomes.append(Outcome(met=False, what=_describe(part.statement), found=_FOLLOWS))
+        return check.outcomes
     try:
         guarded = guard.guarded(part.statement)
         exec(compile(ast.Module([guarded], []), check.file, "exec"), names)
@@ -222,7 +227,9 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     except BaseException as error:  # a student's sys.exit() is an outcome, too
         check.crashed.append(_crashed(error, part, check))
         check.outcomes.append(check.crashed[-1])
-        check.not_made.update(node.id for node in ast.walk(part.statement) if _is_assigned(node))
+        check.not_made |= stored
+    else:
+        check.not_made -= stored
     return check.outcomes
 
 
@@ -248,7 +255,7 @@ def _crashed(error: BaseException, part: Part, check: RunningCheck) -> Outcome:
         return Outcome(met=False, what=what, found=_UNWRITTEN, line=line)
     name = getattr(error, "name", None) or str(error)
     if isinstance(error, NameError) and name in check.not_made:
-        return Outcome(met=False, what=what, found="what it needs could not be made: see above")
+        return Outcome(met=False, what=what, found=_FOLLOWS)
     if isinstance(error, NameError) and not line:
         hint = "Run the cells above from the top; if it still is missing, give your result this name."
         if check.attempt is not None and check.attempt.error:
@@ -259,12 +266,11 @@ def _crashed(error: BaseException, part: Part, check: RunningCheck) -> Outcome:
     if _HANG in str(error):
         return _hang(str(error), what, line)
     found = f"{type(error).__name__}: {_short(str(error))}" if str(error) else type(error).__name__
-    hint = (
-        "Your code raised this error when it was called: call it yourself in a new cell, and read all of the message."
-    )
+    hint = "Your code raised this error when it was called: call it in a new cell, and read all of the message."
     return Outcome(met=False, what=what, found=found, line=line, hint=hint if line else "")
 
 
+_FOLLOWS = "what it needs could not be made: see above"
 _HANG, _CAUSE = "No rank can go on", "Likely cause: "
 """What `ranks.diagnosis.hang_messages` writes of a hang, after NCCL's own words."""
 
@@ -282,8 +288,9 @@ def _hang(text: str, what: str, line: str) -> Outcome:
     )
 
 
-def _is_assigned(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+def _names(statement: ast.stmt, context: type[ast.expr_context]) -> set[str]:
+    """The names that a statement reads, or assigns."""
+    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
 
 
 def _describe(statement: ast.stmt) -> str:
@@ -293,9 +300,8 @@ def _describe(statement: ast.stmt) -> str:
             for keyword in node.keywords:
                 if keyword.arg == "what" and isinstance(keyword.value, ast.Constant):
                     return str(keyword.value.value)
-            call = ast.Call(
-                node.func, node.args, [k for k in node.keywords if k.arg not in outcome.Said.__annotations__]
-            )
+            named = [keyword for keyword in node.keywords if keyword.arg not in outcome.Said.__annotations__]
+            call = ast.Call(node.func, node.args, named)
             return f"`{_short(ast.unparse(call), 100)}`"
     return f"`{_short(ast.unparse(statement), 100)}`"
 
