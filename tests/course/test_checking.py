@@ -240,6 +240,14 @@ def test_what_comes_true_without_the_student_earns_nothing() -> None:
     assert result.record.unsolved
 
 
+def test_what_could_not_be_made_is_not_what_another_check_left() -> None:
+    names = {"results": [1, 2], "held": {"peak": 3}}
+    check_cell = "results, held = broken()\nexpect.equal(results[0], 1)\ntop = held['peak']\nexpect.equal(top, 3)"
+    result = check(f"{check_cell}\nresults = [4]\nexpect.equal(results, [4])", names)
+    assert result == 1.0
+    assert [part.found for part in result.record.parts[1:4]] == ["what it needs could not be made: see above"] * 3
+
+
 def test_what_follows_from_an_error_is_not_told_as_another() -> None:
     attempt = Attempt("first-move", tree=ast.parse("x = 1 / 0"), error="ZeroDivisionError: division by zero")
     result = check("half = x / 2\nexpect.equal(half, 1)\nexpect.equal(x, 2)", attempt=attempt)

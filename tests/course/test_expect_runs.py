@@ -156,6 +156,10 @@ def test_ranks() -> None:
     assert "no tensors" in told(lambda: expect.same_on_every_rank([]))
     assert expect.equals_single_device(states[0], {"x": torch.ones(3)})
     assert expect.equals_single_device({"module.x": torch.ones(3)}, {"x": torch.ones(3)})
+    met = "states = [x, x]\nexpect.same_on_every_rank(states)\nexpect.equals_single_device(states[0], states[1])"
+    for one in checking.run(met, {"x": torch.ones(2)}, "ranks").record.parts:
+        assert one.met
+        assert one.found == "no differences"
     assert "x differs by up to 1" in told(lambda: expect.equals_single_device(states[0], {"x": torch.full((3,), 2.0)}))
     assert "only one of the two has y" in told(lambda: expect.equals_single_device({}, {"y": torch.ones(1)}))
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +19,7 @@ import fakegpu_lab as lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from fakegpu_lab.hardware.memory_categories import Categories
 
@@ -143,3 +148,32 @@ def test_they_add_up_at_every_instant(acts: list[str]) -> None:
         elif act == "save":
             things.append(torch.randn(4, 4, device="cuda", requires_grad=True).exp())
         held()
+
+
+def test_the_thread_that_waits_for_ranks_does_not_keep_them_from_looking() -> None:
+    def program() -> int:
+        weight = torch.ones(64, 64, device="cuda:1", requires_grad=True)
+        (weight * 2).sum().backward()
+        return held(1).gradients
+
+    torch.ones(8, device="cuda:0")  # as a check does, or a cell before
+    assert lab.run_ranks(program, 1) == [rounded(64 * 64)]
+
+
+def test_a_rank_that_has_ended_does_not_keep_the_others_from_looking() -> None:
+    """Its thread may live on for a moment: here, for half a second."""
+
+    def linger(frame: FrameType, event: str, argument: object) -> None:
+        if event == "return" and frame.f_code is threading.Thread.run.__code__:
+            time.sleep(0.5)
+
+    def program() -> int | None:
+        if os.environ["RANK"] == "0":
+            torch.ones(8, device="cuda:0")
+            sys.setprofile(linger)
+            return None
+        weight = torch.ones(64, 64, device="cuda:1", requires_grad=True)
+        (weight * 2).sum().backward()
+        return held(1).gradients
+
+    assert lab.run_ranks(program, 2)[1] == rounded(64 * 64)

@@ -10,6 +10,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+import fakegpu_lab as lab
 from tests.ranks.conftest import on_ranks
 
 if TYPE_CHECKING:
@@ -105,6 +106,49 @@ def test_fsdp2_holds_a_quarter_on_each_of_four_ranks() -> None:
     parts = on_ranks(4, held, True)
     assert all(part <= 0.27 * single for part in parts), (single, parts)
     assert sum(parts) >= single
+
+
+def test_a_sharded_parameter_s_gradient_counts_as_a_gradient() -> None:
+    """Also in a snapshot of that moment, without a recording: the parameter is a DTensor, and so is its gradient."""
+    from torch.distributed.fsdp import fully_shard
+
+    def program() -> list[int]:
+        net = model().cuda()
+        for one in net:
+            fully_shard(one)
+        fully_shard(net)
+        found = []
+        for _ in range(2):
+            net(torch.ones(8, WIDTH, device="cuda")).sum().backward()
+            memory = lab.snapshot(categories=True).devices[dist.get_rank()].memory.categories
+            assert memory is not None
+            found += [memory.gradients, memory.parameters]
+            net.zero_grad()
+        memory = lab.snapshot(categories=True).devices[dist.get_rank()].memory.categories
+        assert memory is not None
+        return [*found, memory.gradients]
+
+    for gradients, parameters, again, also, none in on_ranks(4, program):
+        assert gradients == again > 0
+        assert 0.9 * parameters < gradients <= parameters == also
+        assert none == 0
+
+
+def test_ranks_that_ended_hold_no_memory_in_reference_cycles() -> None:
+    """FSDP's modules and states refer to each other; the process that a rank stands for would be gone."""
+    from torch.distributed.fsdp import fully_shard
+
+    def program() -> int:
+        before = torch.cuda.memory_allocated()
+        net = model().cuda()
+        fully_shard(net)
+        train(net, optimizer(net.parameters()), sharded=True)
+        return before
+
+    on_ranks(2, program)  # cuBLAS takes its workspace, which stays
+    first = on_ranks(2, program)
+    assert on_ranks(2, program) == first
+    assert [device.memory.allocated for device in lab.snapshot().devices[:2]] == first
 
 
 def test_fsdp2_with_mixed_precision_and_cpu_offload() -> None:

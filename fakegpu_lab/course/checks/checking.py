@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.checks import guard
-from fakegpu_lab.course.checks.crashed import UNWRITTEN, crashed, is_expectation, short
+from fakegpu_lab.course.checks.crashed import FOLLOWS, UNWRITTEN, crashed, describe, is_expectation, short
 from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
 from fakegpu_lab.course.checks.result import Result
 from fakegpu_lab.course.expect import outcome
@@ -21,7 +21,6 @@ from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import TypeGuard
 
     from fakegpu_lab.course.expect.attempt import Attempt
 
@@ -201,6 +200,11 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     names = names if part.names is None else part.names
     names |= {"expect": expect, guard.NAME: comparable}
     check.statement, check.outcomes = part.statement, []
+    loaded, stored = (_names(part.statement, context) for context in (ast.Load, ast.Store))
+    if (loaded - stored) & check.not_made and not isinstance(part.statement, ast.FunctionDef):
+        check.not_made |= stored  # nor does it take what another check left under that name
+        check.outcomes.append(Outcome(met=False, what=describe(part.statement), found=FOLLOWS))
+        return check.outcomes
     try:
         guarded = guard.guarded(part.statement)
         exec(compile(ast.Module([guarded], []), check.file, "exec"), names)
@@ -209,7 +213,9 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     except BaseException as error:  # a student's sys.exit() is an outcome, too
         check.crashed.append(crashed(error, part.statement, check))
         check.outcomes.append(check.crashed[-1])
-        check.not_made.update(node.id for node in ast.walk(part.statement) if _is_assigned(node))
+        check.not_made |= stored
+    else:
+        check.not_made -= stored
     return check.outcomes
 
 
@@ -228,8 +234,9 @@ def _note(attempt: Attempt | None, stderr: str) -> str:
     return " ".join(notes)
 
 
-def _is_assigned(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+def _names(statement: ast.stmt, context: type[ast.expr_context]) -> set[str]:
+    """The names that a statement reads, or assigns."""
+    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
 
 
 def _record(part: Part, outcomes: list[Outcome], show: Callable[[str], tuple[str, str]]) -> PartRecord:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PREPARES = frozenset({"run"})
 """Functions of ``expect`` that expect nothing: a statement that calls only these is not a part."""
 
+FOLLOWS = "what it needs could not be made: see above"
 UNWRITTEN = "this is not written yet (NotImplementedError)"
 
 
@@ -30,13 +31,13 @@ def is_expectation(node: ast.AST) -> TypeGuard[ast.Call]:
 
 def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> Outcome:
     """The outcome of a statement that raised an error."""
-    what = _describe(statement)
+    what = describe(statement)
     line = _student_line(error.__traceback__, check)
     if isinstance(error, NotImplementedError) and not str(error):
         return Outcome(met=False, what=what, found=UNWRITTEN, line=line)
     name = getattr(error, "name", None) or str(error)
     if isinstance(error, NameError) and name in check.not_made:
-        return Outcome(met=False, what=what, found="what it needs could not be made: see above")
+        return Outcome(met=False, what=what, found=FOLLOWS)
     if isinstance(error, NameError) and not line:
         hint = "Run the cells above from the top; if it is still missing, give your result this name."
         if check.attempt is not None and check.attempt.error:
@@ -71,7 +72,7 @@ def _hang(text: str, what: str, line: str) -> Outcome:
     )
 
 
-def _describe(statement: ast.stmt) -> str:
+def describe(statement: ast.stmt) -> str:
     """What a part that did not finish expects: in the author's words (``what=``), or as its source."""
     what = _said(statement, "what")
     if what:

@@ -74,7 +74,8 @@ def same_on_every_rank(per_rank: Sequence[Any], **said: Unpack[Said]) -> bool:
     hint = "Ranks stay equal if they start equal (broadcast) and step with the same gradients (all_reduce)."
     name = subject("the result")
     what = f"{name} is the same on all {len(ranks)} ranks"
-    return report(said, met=not differ and not empty, what=what, found=differences, hint=hint)
+    met = not differ and not empty
+    return report(said, met=met, what=what, found="no differences" if met else differences, hint=hint)
 
 
 def _same(one: SeenTensor, other: SeenTensor) -> bool:
@@ -109,6 +110,5 @@ def equals_single_device(
     )
     hint = "Average over all ranks (sum, then divide by their number), and give every rank its own part of the batch."
     met = bool(theirs) and not missing and not far
-    return report(
-        said, met=met, what=f"{subject('the result')} is what a single device computes", found=differences, hint=hint
-    )
+    what = f"{subject('the result')} is what a single device computes"
+    return report(said, met=met, what=what, found="no differences" if met else differences, hint=hint)

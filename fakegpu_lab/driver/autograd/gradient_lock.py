@@ -24,7 +24,7 @@ _backwards: dict[object, int] = {}
 """The backwards that are underway, each with its thread."""
 
 in_turn: set[int] = set()
-"""Threads of which only one runs at a time, whatever it does: ranks."""
+"""Threads of which only one runs at a time, whatever it does: ranks, and the one that waits for them."""
 
 
 @interrupts.whole

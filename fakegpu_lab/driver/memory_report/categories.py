@@ -118,17 +118,28 @@ class Claims:
             self.buffers.add(buffer)
 
     def add_roots(self, modules: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        """Claim the parameters of modules, and the state of optimizers."""
+        """Claim the parameters of modules, their gradients, and the state of optimizers.
+
+        A sharded parameter (a DTensor) is no device tensor itself, so its gradient is found only here.
+        """
         for module in modules:
             for table in (vars(module).get("_parameters"), vars(module).get("_buffers")):
                 for value in list((table or {}).values()):
                     for tensor in parts(value):
                         self.add(tensor, PARAMETER)
+        self._add_gradients(modules)
         for optimizer in optimizers:
             for entry in list(getattr(optimizer, "state", {}).values()):
                 for value in list(entry.values()) if isinstance(entry, dict) else ():
                     for tensor in parts(value):
                         self.add(tensor, STATE)
+
+    def _add_gradients(self, modules: Iterable[torch.nn.Module]) -> None:
+        with gradient_lock.held() as may_look:
+            for module in modules if may_look else ():
+                for parameter in list((vars(module).get("_parameters") or {}).values()):
+                    for grad in parts(parameter.grad) if parameter is not None and parameter.is_leaf else ():
+                        self.add(grad, GRADIENT)
 
     def add_tensors(self, tensors: Iterable[tuple[FakeCudaTensor, int]]) -> None:
         """Add the claims that the tensors' own attributes make, each at least the claim given with it."""
@@ -201,13 +212,7 @@ def of_models(
 ) -> dict[int, str]:
     """By address, what the blocks of these models and optimizers are for: parameters, gradients, optimizer state."""
     made = Claims(machine)
-    models = [module for model in models for module in model.modules()]
-    made.add_roots(models, optimizers)
-    with gradient_lock.held() as may_look:
-        for module in models if may_look else ():
-            for parameter in module._parameters.values():
-                for grad in parts(parameter.grad) if parameter is not None else ():
-                    made.add(grad, GRADIENT)
+    made.add_roots([module for model in models for module in model.modules()], optimizers)
     return {address: CATEGORY[claim] for blocks in made.by_block.values() for address, (claim, _) in blocks.items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from functools import partial
@@ -27,6 +28,8 @@ from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+
+    from fakegpu_lab.hardware.machine import Machine
 
 MOST = 64
 """Ranks that one process can run: each has a thread and takes memory."""
@@ -66,6 +69,9 @@ def run_programs(
     def process(rank: int) -> ProcessState:
         return ProcessState(environment(rank, world_size), RankOutput(console, rank))
 
+    held = _held(current.machine)
+    threads = {threading.get_ident()}  # the caller's, which only waits for the ranks meanwhile
+    gradient_lock.in_turn.update(threads)
     outside = ProcessState()
     scheduler = Scheduler(world_size, process, hang_messages.stuck, partial(recording.refuse_by, _refused))
     scheduler.shared["timeout_like_nccl"] = timeout_like_nccl
@@ -73,7 +79,7 @@ def run_programs(
     hook = sys.excepthook
     try:
         _install(patches)
-        results = scheduler.run([partial(_as_rank, program) for program in programs])
+        results = scheduler.run([partial(_as_rank, threads, program) for program in programs])
     except Exception as error:
         note = hang_messages.note(scheduler)
         if note and hasattr(error, "add_note"):  # since Python 3.11
@@ -81,20 +87,30 @@ def run_programs(
         user_tracebacks.end_at_users_line(error)
         raise
     finally:
+        gradient_lock.in_turn.difference_update(threads)
         _leave(patches, outside, hook)
+    if _held(current.machine) > held:
+        gc.collect()  # a process that ends gives its memory back, also what reference cycles hold (FSDP's, hooks')
     for line in hang_messages.unreceived(list(scheduler.shared.get("channels", {}).values())):
         print(line)
     return results
 
 
-def _as_rank(program: Callable[[], Any]) -> Any:
-    """Run a rank's program, in its thread."""
+def _held(machine: Machine | None) -> int:
+    """The bytes that tensors hold on all cards."""
+    return sum(device.allocator.allocated_bytes for device in machine.cards) if machine is not None else 0
+
+
+def _as_rank(threads: set[int], program: Callable[[], Any]) -> Any:
+    """Run a rank's program, in its thread, which is one of `threads` from now on.
+
+    It counts as a rank's until all ranks have ended: a thread that has run its program and lives on for a moment must
+    not keep the others from looking at their tensors.
+    """
     me = threading.get_ident()
+    threads.add(me)
     gradient_lock.in_turn.add(me)
-    try:
-        return program()
-    finally:
-        gradient_lock.in_turn.discard(me)
+    return program()
 
 
 def _refused(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
