@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.kernel_model.accesses import AccessLog
 
-_WAITING = re.compile(r"\b(atomic_cas|atomic_xchg|atomic_poll)\b")
-"""Functions by which a program may wait for another one."""
-
 
 class Launcher:
     """Launches one compiled kernel: Triton calls it with the grid, the stream and the arguments."""
@@ -66,7 +63,6 @@ class Launcher:
             memory = Memory(given.stretches)
             cores = device.profile.compute_capability >= (8, 0)
             running = Running(memory, log, grid, threads, tensor_cores=cores)
-            running.one_by_one = _waits(self.kernel)
             program = meaning.function_of(self.kernel)
             total = grid[0] * grid[1] * grid[2]
             chosen = sampling.chosen(total)
@@ -164,14 +160,3 @@ def _sentence() -> str:
 def _inaccessible(place: int) -> str:
     return _sentence().replace("%d", str(place))
 
-
-def _waits(kernel: Any, seen: set[int] | None = None) -> bool:
-    """Whether a kernel, or a function that it calls, has an operation by which a program may wait for another."""
-    seen = set() if seen is None else seen
-    seen.add(id(kernel))
-    if _WAITING.search(kernel.src):
-        return True
-    names = kernel.fn.__code__.co_names
-    scope = kernel.get_capture_scope()
-    called = (scope.get(name) for name in names)
-    return any(_waits(one, seen) for one in called if isinstance(one, triton.JITFunction) and id(one) not in seen)

@@ -1,7 +1,8 @@
 """Runs the programs of a launch, as many at a time as is fast.
 
-They run together until they part (`running.Diverged`): then each group runs again from its beginning. Kernels with
-`atomic_cas` or `atomic_xchg` may wait for another program, and run one program at a time, in order.
+They run together until they part (`running.Diverged`): then each group runs again from its beginning, and to its end
+before the next one. So a lock works, too: those that got it part from those that did not, and have released it when the
+others try again.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Running:
     largest
         The elements of the largest block that was accessed.
     one_by_one
-        Whether a program may wait for another one: then each runs by itself.
+        Whether each program runs by itself, because programs part anyway.
     """
 
     def __init__(
