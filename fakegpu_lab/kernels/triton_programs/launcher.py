@@ -17,10 +17,12 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.kernels import sampling
 from fakegpu_lab.kernels.launch import Ran, launch
 from fakegpu_lab.kernels.pointers import Memory, Stretch, stretch
+from fakegpu_lab.kernels.races import Watch
 from fakegpu_lab.kernels.triton_programs import meaning
 from fakegpu_lab.kernels.triton_programs.builder import semantic
 from fakegpu_lab.kernels.triton_programs.programs import run_all
 from fakegpu_lab.kernels.triton_programs.running import Running
+from fakegpu_lab.kernels.triton_programs.source import may_order
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
@@ -36,7 +38,17 @@ class Launcher:
         self.metadata = metadata
 
     def __call__(
-        self, x: int, y: int, z: int, stream: Any, function: Any, packed: Any, about: Any, enter: Any, leave: Any, *args: Any
+        self,
+        x: int,
+        y: int,
+        z: int,
+        stream: Any,
+        function: Any,
+        packed: Any,
+        about: Any,
+        enter: Any,
+        leave: Any,
+        *args: Any,
     ) -> None:
         """Run the kernel on a grid."""
         __tracebackhide__ = True
@@ -63,6 +75,7 @@ class Launcher:
             memory = Memory(given.stretches)
             cores = device.profile.compute_capability >= (8, 0)
             running = Running(memory, log, grid, threads, tensor_cores=cores)
+            running.races = None if may_order(self.kernel) else Watch()
             program = meaning.function_of(self.kernel)
             total = grid[0] * grid[1] * grid[2]
             chosen = sampling.chosen(total)
@@ -77,6 +90,7 @@ class Launcher:
                 getattr(function, "registers", 0),
                 self.metadata.shared,
                 len(chosen) / total,
+                list(running.races.found.values()) if running.races is not None else [],
             )
 
         launch(device, self.metadata.name, given.tensors, run)
@@ -98,7 +112,7 @@ class _Arguments:
 
     def passed(self, value: Any, kind: Any, name: str) -> Any:
         """A value, or a function that makes one once Triton's tensors compute."""
-        if kind == "constexpr" and not isinstance(value, (int, float)) or value is None:
+        if (kind == "constexpr" and not isinstance(value, (int, float))) or value is None:
             return value
         if isinstance(value, TensorDescriptor):
             return self._descriptor(value, name)
@@ -107,7 +121,9 @@ class _Arguments:
             return lambda: meaning.pointer(address, f"*{element}", name)
         if isinstance(value, tuple):
             kinds = kind if isinstance(kind, tuple) else ("i64",) * len(value)
-            parts = [self.passed(one, its, f"{name}[{i}]") for i, (one, its) in enumerate(zip(value, kinds, strict=True))]
+            parts = [
+                self.passed(one, its, f"{name}[{i}]") for i, (one, its) in enumerate(zip(value, kinds, strict=True))
+            ]
             return lambda: triton.language.tuple([one() if callable(one) else one for one in parts])
         if kind == "constexpr":
             return value
@@ -153,10 +169,11 @@ def _element(dtype: Any) -> str:
 def _sentence() -> str:
     """Triton's own words, which its C code has: they differ between versions."""
     source = Path(triton.__file__).parent / "backends" / "nvidia" / "driver.c"
-    found = re.search(r'"(Pointer argument[^"]*cannot be accessed[^"]*)"\s*"([^"]*)"', source.read_text(encoding="utf-8"))
+    found = re.search(
+        r'"(Pointer argument[^"]*cannot be accessed[^"]*)"\s*"([^"]*)"', source.read_text(encoding="utf-8")
+    )
     return found[1] + found[2] if found else "Pointer argument cannot be accessed from Triton (cpu tensor?)"
 
 
 def _inaccessible(place: int) -> str:
     return _sentence().replace("%d", str(place))
-

@@ -46,6 +46,7 @@ def run_all(running: Running, program: Callable[[], Any], name: str, chosen: NDA
     now.append(running)
     try:
         done = _together(running, program, chosen[:1])
+        running.first_has_run()
         while done < len(chosen):
             count = 1 if running.one_by_one else min(max(TOGETHER // running.largest, 1), MOST)
             done += _together(running, program, chosen[done : done + count])
@@ -93,7 +94,9 @@ class _Progress:
         spent = time.monotonic() - self._began
         if spent >= self._due and done < self._total:
             left = spent / done * (self._total - done)
-            print(f"{self._name}: {done:,} of {self._total:,} programs in {spent:.0f} s, {left:.0f} s to go", flush=True)
+            print(
+                f"{self._name}: {done:,} of {self._total:,} programs in {spent:.0f} s, {left:.0f} s to go", flush=True
+            )
             self._due = 2.5 * spent
 
     def end(self) -> None:
