@@ -193,6 +193,8 @@ def test_a_program_writes_nothing_to_stderr(tmp_path):
         "x = torch.ones(100, device='cuda')\n"
         "add_kernel[(1,)](x, x, x, 100, BLOCK=128)\n"
         "print(x.sum().item())\n"
+        "lab.disable()\n"
+        "del add_kernel.device_caches, add_kernel\n"
     )
     ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, timeout=120)
     assert (ran.stdout, ran.stderr) == ("200.0\n", "")

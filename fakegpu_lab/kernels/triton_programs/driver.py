@@ -87,11 +87,11 @@ class _Utils:
             "mem_bus_width": profile.memory_bus_bits,
         }
 
-    def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[Any, Loaded, int, int, int]:
-        """Module, function, registers of a thread, words that it spills, threads of a block at most."""
+    def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[None, Loaded, int, int, int]:
+        """No module to unload; function, registers of a thread, words that it spills, threads of a block at most."""
         registers, spilled = resources_of(kernel)
         limit = current.device(int(device)).profile.regs_per_sm // max(registers, 1) // 32 * 32
-        return (name, device), Loaded(name, registers), registers, spilled // 4, min(1024, limit)
+        return None, Loaded(name, registers), registers, spilled // 4, min(1024, limit)
 
     def unload_module(self, module: Any) -> None:
         """Nothing is kept."""
