@@ -62,16 +62,37 @@ def retired_error(device: Device) -> Exception:
     return RuntimeError(device.retired) if device.fault is None else _report(device)
 
 
+class IllegalAccess(tuple[str, ...]):
+    """The fault of a kernel that accessed memory outside its tensors: one sentence that says which, and where."""
+
+    __slots__ = ()
+
+
 def _report(device: Device) -> Exception:
     """Print the failed asserts, once, and retire the device; returns the error."""
-    lines, device.fault = device.fault, ()
-    if lines:
-        print(*lines, sep="\n", file=sys.stderr, flush=True)
-    error = cuda_messages.device_assert(blocking)
+    lines = device.fault
+    if isinstance(lines, IllegalAccess):
+        error, notes = cuda_messages.illegal_access(blocking), [*lines, _ADVICE]
+        if not hasattr(error, "add_note"):
+            error.args = ("\n".join((str(error), *lines)),)
+    else:
+        device.fault = ()
+        if lines:
+            print(*lines, sep="\n", file=sys.stderr, flush=True)
+        error, notes = cuda_messages.device_assert(blocking), [_ADVICE]
     device.retired = str(error)
     if hasattr(error, "add_note"):  # Python 3.11: shown below the message
-        error.add_note(_ADVICE)
+        for note in notes:
+            error.add_note(note)
     return error
+
+
+def illegal_access(device: Device, sentence: str) -> None:
+    """Record that a kernel on `device` accessed memory that is not its own; raises at once if launches are blocking."""
+    if device.fault is None:
+        device.fault = IllegalAccess((sentence,))
+    if blocking:
+        raise _report(device)
 
 
 def fail(device: Device, failure: Failure) -> None:

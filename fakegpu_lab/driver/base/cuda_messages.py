@@ -70,10 +70,18 @@ _ASYNC_ADVICE = (
 
 def device_assert(blocking: bool) -> RuntimeError:
     """The error of cudaErrorAssert; without the advice if a blocking launch raised it (CUDAMiscFunctions.cpp)."""
-    text = _named("cudaErrorAssert", "device-side assert triggered")
+    return _fatal(710, _named("cudaErrorAssert", "device-side assert triggered"), blocking)
+
+
+def illegal_access(blocking: bool) -> RuntimeError:
+    """The error of cudaErrorIllegalAddress: a kernel has accessed memory that is not mapped."""
+    return _fatal(700, _named("cudaErrorIllegalAddress", "an illegal memory access was encountered"), blocking)
+
+
+def _fatal(code: int, text: str, blocking: bool) -> RuntimeError:
     advice = _ASYNC_ADVICE.partition("CUDA_LAUNCH_BLOCKING=1\n")[2] if blocking else _ASYNC_ADVICE
     error = torch.AcceleratorError(text + advice)
-    error.error_code = 710  # type: ignore[attr-defined]
+    error.error_code = code  # type: ignore[attr-defined]
     return error
 
 

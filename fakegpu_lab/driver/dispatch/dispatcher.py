@@ -18,6 +18,7 @@ from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, share, wrap
 from fakegpu_lab.driver.copies import hidden_waits
+from fakegpu_lab.driver.cost.kernel_call import KernelCall
 from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.cost.op import Op
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
@@ -75,6 +76,8 @@ sparse.on_first_sparse.append(_plans.clear)
 
 
 def _make_plan(func: Any) -> Plan:
+    if func.__class__ is KernelCall:
+        return func.plan
     if func in sparse.QUERIES:
         return sparse.QUERIES[func]
     op = result_fixes.prepare(Op(func))

@@ -174,6 +174,8 @@ def _kernel_name(host: Host) -> str:
     else:
         shown = as_on_cuda(op[0], op[1])
         name = shown[0] if shown else str(op[0]._schema.name)
+    if name and "::" not in name:  # the user's own kernel
+        return name
     name = name.rpartition("::")[2]
     if name in _COPIES and op[1]:
         tensors = [a for a in op[1][:2] if isinstance(a, torch.Tensor)]

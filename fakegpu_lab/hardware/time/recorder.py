@@ -13,6 +13,7 @@ from fakegpu_lab.hardware.time.records import LIMIT, Collective, HostWork, Kerne
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from fakegpu_lab.hardware.time.access import Access
     from fakegpu_lab.hardware.time.clock import Host, Stream
     from fakegpu_lab.hardware.time.happens_before import Use
     from fakegpu_lab.hardware.time.records import Note
@@ -68,6 +69,7 @@ class Recorder(MemoryRecorder):
         self._launches = itertools.count(1)
         self._raw_kernels: list[Any] = []
         self._kernels: list[Kernel] = []
+        self._accesses: dict[int, Access] = {}
         self._transfers: list[Transfer] = []
         self._waits: list[Wait] = []
         self._collectives: list[Collective] = []
@@ -93,6 +95,14 @@ class Recorder(MemoryRecorder):
             self._beyond_limit("kernels", stream.device, self._known(self.note(host))[0], end - start, flops, nbytes)
         if end > self._ends.get(host, 0):
             self._ends[host] = end
+
+    def accessed(self, host: Host, access: Access) -> None:
+        """Add to the kernel that a host thread has just launched what it did to the hardware."""
+        if self.outer is not None:
+            self.outer.accessed(host, access)
+        raw = self._raw_kernels
+        if raw and raw[1 - _KERNEL] == host.name:
+            self._accesses[len(raw) // _KERNEL - 1] = access
 
     def copy(
         self,
@@ -206,6 +216,7 @@ class Recorder(MemoryRecorder):
                     launched_ns=launched,
                     flops=flops, nbytes=nbytes, share=share, shapes=tuple(tuple(shape) for shape in note[1]),
                     backward=note[5] in ("backward", "recompute"), correlation=number, waited_for=waited,
+                    access=self._accesses.get(place // _KERNEL),
                 )
             )  # fmt: skip
         return self._kernels

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import TypeAlias
 
+    from fakegpu_lab.hardware.time.access import Access
+
 Stack: TypeAlias = "tuple[tuple[str, str], ...]"
 """The user's own frames, innermost first: (``file:line``, the function's name)."""
 
@@ -99,6 +101,8 @@ class Kernel(Record):
         The number of its launch in this recording.
     waited_for
         ``"the stream"`` or ``"the card"`` if it did not start when it was launched; else empty.
+    access
+        What the kernel did to the hardware, if the user wrote it: bytes, sectors, conflicts, occupancy; else None.
     """
 
     launched_ns: int = 0
@@ -109,6 +113,7 @@ class Kernel(Record):
     backward: bool = False
     correlation: int = 0
     waited_for: str = ""
+    access: Access | None = None
 
 
 @dataclass(slots=True)

@@ -1,0 +1,165 @@
+"""One launch of a kernel that the user wrote: it runs, is charged on the current stream, recorded, captured in graphs.
+
+A front end gives a function that runs the kernel's blocks and logs their accesses; `launch` does what is the same for
+all front ends:
+
+    def run(log: AccessLog) -> Ran:
+        ...                                     # compute, log.add(…), log.flops(…)
+        return Ran(written=[out], grid=(8,), threads=128)
+
+    access = launch(device, "scale", [x, out], run)
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.driver.asserts import device_asserts
+from fakegpu_lab.driver.base import current, graph_capture
+from fakegpu_lab.driver.cost.kernel_call import call_of
+from fakegpu_lab.driver.recorder.user_frames import stack_of
+from fakegpu_lab.hardware.kernel_model.accesses import AccessLog
+from fakegpu_lab.hardware.kernel_model.launch_time import launch_time
+from fakegpu_lab.hardware.kernel_model.occupancy import occupancy
+from fakegpu_lab.hardware.time import clock
+from fakegpu_lab.hardware.time.clock import here
+from fakegpu_lab.kernels import races
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+    from fakegpu_lab.hardware.device import Device
+    from fakegpu_lab.hardware.time.access import Access
+
+
+class IllegalAccess(Exception):  # noqa: N818 - CUDA's word
+    """Raised while a kernel runs, at an access outside its tensors; its text says which one, in a sentence."""
+
+
+@dataclass(slots=True)
+class Ran:
+    """What a front end says of a kernel that has run.
+
+    Attributes
+    ----------
+    written
+        The tensors that it wrote to.
+    grid, threads, registers, shared_bytes
+        Blocks along x, y and z; threads of a block; registers of a thread (0: unknown); bytes of shared memory of a
+        block.
+    part
+        The fraction of the blocks that ran (`sample_programs`).
+    races
+        Sentences about accesses of two blocks that nothing orders.
+    """
+
+    written: Sequence[FakeCudaTensor] = ()
+    grid: tuple[int, ...] = (1,)
+    threads: int = 1
+    registers: int = 0
+    shared_bytes: int = 0
+    part: float = 1.0
+    races: list[str] = field(default_factory=list)
+
+
+def launch(
+    device: Device, name: str, tensors: Sequence[FakeCudaTensor], run: Callable[[AccessLog], Ran]
+) -> Access | None:
+    """Launch a kernel on the current stream of `device`.
+
+    What `run` raises reaches the caller, and nothing is charged. Only an `IllegalAccess` does not: the kernel counts as
+    launched, and the next call that waits for the device fails, as on CUDA.
+
+    Parameters
+    ----------
+    name
+        The kernel's, as profilers show it.
+    tensors
+        All device tensors that it gets.
+    run
+        Runs its blocks and logs what they access.
+
+    Returns
+    -------
+    Access or None
+        What it did to the hardware; None if it failed.
+    """
+    __tracebackhide__ = True
+    if device.retired:
+        raise device_asserts.retired_error(device)
+    failed: list[BaseException] = []
+    seen: list[Access] = []
+
+    def whole(written: list[FakeCudaTensor], read: list[FakeCudaTensor]) -> None:
+        log = AccessLog(device.roofline.cached)
+        illegal = None
+        try:
+            ran = run(log)
+        except IllegalAccess as error:
+            illegal = str(error)
+            ran = Ran(list(tensors))
+        except BaseException as error:  # it passes the dispatch path with its own traceback
+            failed.append(error)
+            return
+        stored = {id(tensor._buffer) for tensor in ran.written}
+        read += [tensor for tensor in written if id(tensor._buffer) not in stored]
+        written[:] = [tensor for tensor in written if id(tensor._buffer) in stored]
+        access = _charge(device, log, ran)
+        if illegal is not None:
+            if graph_capture.current_capture() is None:
+                device_asserts.illegal_access(device, illegal)
+            return
+        if ran.races:
+            stack = stack_of(sys._getframe())
+            races.report(device, name, stack[0][0] if stack else "", ran.races)
+        seen.append(access)
+
+    if current.meta():
+        _without_values(device, name, tensors)
+        return None
+    call_of(name)(tensors, whole)
+    if failed:
+        raise failed[0]
+    return seen[0] if seen else None
+
+
+def _charge(device: Device, log: AccessLog, ran: Ran) -> Access:
+    """Queue the kernel on the current stream, and add to the recording what it did."""
+    profile = device.profile
+    full = occupancy(profile, ran.threads, ran.registers, ran.shared_bytes)
+    access = replace(
+        log.summary(ran.part),
+        grid=ran.grid,
+        threads=ran.threads,
+        registers=ran.registers,
+        shared_bytes=ran.shared_bytes,
+        occupancy=full,
+    )
+    access = replace(access, time=launch_time(profile, access, full))
+    assert access.time is not None
+    host = here.host
+    blocks = 1
+    for extent in ran.grid:
+        blocks *= extent
+    share = min(max(blocks / access.time.resident, device.roofline.one_block), 1.0)
+    clock.launch(host, host.streams[device], access.time.ns, share, round(access.flops), access.dram_bytes)
+    capture, recorder = host.streams[device].capture, device.timeline.recorder
+    if capture is not None:
+        capture.nodes[-1] = capture.nodes[-1]._replace(access=access)
+    elif recorder is not None:
+        recorder.accessed(host, access)
+    return access
+
+
+def _without_values(device: Device, name: str, tensors: Sequence[FakeCudaTensor]) -> None:
+    """Under ``compute="meta"`` there are no values to run a kernel on: it takes as long as reading its tensors once."""
+
+    def whole(written: list[FakeCudaTensor], read: list[FakeCudaTensor]) -> None:
+        moved = sum(tensor._inner.nbytes for tensor in tensors)
+        host = here.host
+        clock.launch(host, host.streams[device], device.roofline.streaming(moved), 1.0, 0, moved)
+
+    call_of(name)(tensors, whole)

@@ -1,0 +1,107 @@
+"""`Memory`: the tensors of a launch as stretches of device memory, and the host memory that holds their values.
+
+>>> import numpy as np
+>>> memory = Memory([Stretch("x", 0x1000, 0x1040, 0x500000, 4)])
+>>> memory.owners(np.array([0x1000, 0x103C, 0x1040]), 4).tolist()
+[0, 0, -1]
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+
+
+class Stretch(NamedTuple):
+    """The memory of one storage.
+
+    Attributes
+    ----------
+    name
+        The kernel's argument.
+    start, end
+        Device addresses: the first byte, and the one after the last.
+    host
+        Where the values are in the host's memory.
+    itemsize
+        Bytes of an element.
+    tensor
+        The device tensor.
+    pointer
+        The address that the kernel gets: where a view begins within the storage; 0 if it is `start`.
+    """
+
+    name: str
+    start: int
+    end: int
+    host: int
+    itemsize: int
+    tensor: Any = None
+    pointer: int = 0
+
+    def values(self, dtype: Any) -> NDArray[Any]:
+        """The values in the host's memory, as elements of a type."""
+        memory: Any = (ctypes.c_char * (self.end - self.start)).from_address(self.host)
+        count = (self.end - self.start) // np.dtype(dtype).itemsize
+        found: NDArray[Any] = np.frombuffer(memory, dtype=dtype, count=count)
+        return found
+
+
+def stretch(name: str, tensor: FakeCudaTensor) -> Stretch:
+    """The memory of a tensor's whole storage: a kernel gets a pointer, and knows nothing of shapes."""
+    inner = tensor._inner
+    storage = inner.untyped_storage()
+    pointer = tensor.data_ptr()
+    start = pointer - int(inner.storage_offset()) * inner.element_size()
+    return Stretch(
+        name, start, start + tensor._buffer.nbytes, storage.data_ptr(), inner.element_size(), tensor, pointer
+    )
+
+
+class Memory:
+    """Some stretches of device memory, in the order of their addresses.
+
+    Attributes
+    ----------
+    stretches
+        Each storage once, though several arguments may point into it.
+    given
+        By the name of an argument, the stretch as it was given.
+    """
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        self.given = {one.name: one for one in stretches}
+        self.stretches: list[Stretch] = sorted(
+            {one.start: one for one in reversed(stretches)}.values(), key=lambda one: one.start
+        )
+        self._starts = np.array([one.start for one in self.stretches], dtype=np.int64)
+        self._ends = np.array([one.end for one in self.stretches], dtype=np.int64)
+
+    def at(self, address: int) -> Stretch | None:
+        """The stretch that an address is in."""
+        place = int(np.searchsorted(self._starts, address, side="right")) - 1
+        return self.stretches[place] if place >= 0 and address < self._ends[place] else None
+
+    def owners(self, addresses: NDArray[np.int64], itemsize: int) -> NDArray[np.int64]:
+        """The stretch of each access, by its place in `stretches`; −1 for one that is not wholly inside any."""
+        if not len(self.stretches):
+            return np.full(addresses.shape, -1, dtype=np.int64)
+        places = np.searchsorted(self._starts, addresses, side="right") - 1
+        inside = (places >= 0) & (addresses + itemsize <= self._ends[places])
+        return np.where(inside, places, -1)
+
+    def nearest(self, address: int) -> Stretch | None:
+        """The stretch whose beginning or end is next to an address that is in none of them."""
+        if not self.stretches:
+            return None
+        distance: list[int] = [min(abs(address - one.start), abs(address - one.end)) for one in self.stretches]
+        return self.stretches[int(np.argmin(distance))]
