@@ -1,0 +1,313 @@
+"""What `numba.cuda` offers inside a kernel: the thread's place, barriers, shared memory, atomics, the warp's functions.
+
+These objects take the place of numba's stubs while a machine is enabled, so that they have the names by which a kernel
+finds them, however it imported them. Bit functions (`popc`, `clz`, …) are those of numba's own simulator.
+"""
+
+from __future__ import annotations
+
+import sys
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.kernels.numba_cuda import scalars, threads
+from fakegpu_lab.kernels.numba_cuda.arrays import KernelArray, Memory, line_of
+from fakegpu_lab.kernels.numba_cuda.threads import WARP, Waiting, blockDim, blockIdx, gridDim, here, threadIdx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.kernels.numba_cuda.arrays import AccessNotes
+
+FULL_MASK = 0xFFFF_FFFF
+_ALIGNMENT = 16
+
+
+def grid(ndim: int) -> int | tuple[int, ...]:
+    """The thread's place in the whole grid, in 1 to 3 dimensions."""
+    x = blockIdx.x * blockDim.x + threadIdx.x
+    if ndim == 1:
+        return x
+    y = blockIdx.y * blockDim.y + threadIdx.y
+    return (x, y) if ndim == 2 else (x, y, blockIdx.z * blockDim.z + threadIdx.z)
+
+
+def gridsize(ndim: int) -> int | tuple[int, ...]:
+    """The number of threads of the whole grid, in 1 to 3 dimensions."""
+    sizes = (blockDim.x * gridDim.x, blockDim.y * gridDim.y, blockDim.z * gridDim.z)
+    return sizes[0] if ndim == 1 else sizes[:ndim]
+
+
+class _Lane:
+    """`cuda.laneid`: behaves as the number of the running thread in its warp."""
+
+    def __index__(self) -> int:
+        return here.thread.lane
+
+    __int__ = __index__
+
+    def __eq__(self, other: object) -> bool:
+        return here.thread.lane == other
+
+    def __hash__(self) -> int:
+        return here.thread.lane
+
+
+def _binary(name: str) -> Callable[[_Lane, Any], Any]:
+    return lambda self, other: getattr(int, name)(here.thread.lane, int(other))
+
+
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "mod", "floordiv", "and", "xor", "lshift", "rlshift"):
+    setattr(_Lane, f"__{_name}__", _binary(f"__{_name}__"))
+for _name in ("lt", "le", "gt", "ge", "rshift", "or"):
+    setattr(_Lane, f"__{_name}__", _binary(f"__{_name}__"))
+
+
+class Arrays:
+    """The shared and local arrays of a launch.
+
+    Shared memory is undefined before it is written: here floats are NaN, and integers have all bits set.
+    """
+
+    def __init__(self, notes: AccessNotes, dynamic_bytes: int) -> None:
+        self._notes = notes
+        self._shared: dict[Any, Memory] = {}
+        self._dynamic = np.zeros(dynamic_bytes, np.uint8)
+        self.static_bytes = 0
+
+    def new_block(self) -> None:
+        """Shared memory is undefined again."""
+        self._dynamic.fill(0xFF)
+        for memory in self._shared.values():
+            memory.elements.view(np.uint8).fill(0xFF)
+
+    def shared(self, shape: Any, dtype: Any, call: Any) -> KernelArray:
+        """The block's array that the instruction `call` declares; of shape 0, the dynamic shared memory."""
+        kind = np_dtype(dtype)
+        if shape in (0, (0,)):
+            count = len(self._dynamic) // kind.itemsize
+            key: Any = ("dynamic", kind.char)
+            shape = (count,)
+        else:
+            shape = _shape(shape)
+            key = (id(call.f_code), call.f_lasti)
+        memory = self._shared.get(key)
+        if memory is None:
+            if key[0] == "dynamic":  # begins behind the static arrays
+                elements = self._dynamic[: shape[0] * kind.itemsize].view(kind)
+                memory = Memory(_name_at(call), "shared", 1 << 20, elements, self._notes)
+            else:
+                elements = np.empty(prod(shape), kind)
+                elements.view(np.uint8).fill(0xFF)
+                memory = Memory(_name_at(call), "shared", self.static_bytes, elements, self._notes)
+                self.static_bytes += -(-elements.nbytes // _ALIGNMENT) * _ALIGNMENT
+            self._shared[key] = memory
+        return KernelArray(memory, shape, _steps(shape))
+
+    def local(self, shape: Any, dtype: Any, call: Any) -> KernelArray:
+        """An array of the thread's own."""
+        shape = _shape(shape)
+        memory = Memory(_name_at(call), "local", 0, np.zeros(prod(shape), np_dtype(dtype)), self._notes)
+        return KernelArray(memory, shape, _steps(shape))
+
+    def constant(self, values: Any, call: Any) -> KernelArray:
+        """Values that the compiler puts into constant memory."""
+        values = np.ascontiguousarray(values)
+        memory = Memory(_name_at(call), "local", 0, values.reshape(-1).copy(), self._notes)
+        return KernelArray(memory, values.shape, _steps(values.shape))
+
+
+running: Arrays
+"""The arrays of the launch that runs."""
+
+
+def np_dtype(dtype: Any) -> np.dtype[Any]:
+    """NumPy's type for one of numba's or NumPy's."""
+    if isinstance(dtype, str) or isinstance(dtype, (type, np.dtype)):
+        return np.dtype(dtype)
+    from numba.np import numpy_support
+
+    return np.dtype(numpy_support.as_dtype(dtype))
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    return tuple(int(size) for size in shape) if isinstance(shape, (tuple, list)) else (int(shape),)
+
+
+def _steps(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def _name_at(frame: Any) -> str:
+    """The name that ``tile = cuda.shared.array(...)`` gives, read from the instruction after the call."""
+    import dis
+
+    for instruction in dis.get_instructions(frame.f_code):
+        if instruction.offset > frame.f_lasti and instruction.opname.startswith("STORE_"):
+            return str(instruction.argval)
+    return "array"
+
+
+class _Declared:
+    """`cuda.shared`, `cuda.local` and `cuda.const`."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def array(self, shape: Any, dtype: Any, alignment: int | None = None) -> KernelArray:
+        """``array(shape, dtype)``."""
+        return getattr(running, self._kind)(shape, dtype, sys._getframe(1))  # type: ignore[no-any-return]
+
+    def array_like(self, values: Any) -> KernelArray:
+        """``const.array_like(values)``."""
+        if self._kind == "constant":
+            return running.constant(values, sys._getframe(1))
+        return getattr(running, self._kind)(values.shape, values.dtype, sys._getframe(1))  # type: ignore[no-any-return]
+
+
+class _Atomic:
+    """`cuda.atomic`: each returns the old value."""
+
+    @staticmethod
+    def add(array: KernelArray, index: Any, value: Any) -> Any:
+        return array.update(index, lambda old: old + value)
+
+    @staticmethod
+    def sub(array: KernelArray, index: Any, value: Any) -> Any:
+        return array.update(index, lambda old: old - value)
+
+    @staticmethod
+    def and_(array: KernelArray, index: Any, value: Any) -> Any:
+        return array.update(index, lambda old: old & value)
+
+    @staticmethod
+    def or_(array: KernelArray, index: Any, value: Any) -> Any:
+        return array.update(index, lambda old: old | value)
+
+    @staticmethod
+    def xor(array: KernelArray, index: Any, value: Any) -> Any:
+        return array.update(index, lambda old: old ^ value)
+
+    @staticmethod
+    def inc(array: KernelArray, index: Any, value: Any) -> Any:
+        return array.update(index, lambda old: 0 if old >= value else old + 1)
+
+    @staticmethod
+    def dec(array: KernelArray, index: Any, value: Any) -> Any:
+        return array.update(index, lambda old: value if old == 0 or old > value else old - 1)
+
+    @staticmethod
+    def exch(array: KernelArray, index: Any, value: Any) -> Any:
+        return array.update(index, lambda _: value)
+
+    @staticmethod
+    def max(array: KernelArray, index: Any, value: Any) -> Any:
+        return array.update(index, lambda old: max(old, value))
+
+    @staticmethod
+    def min(array: KernelArray, index: Any, value: Any) -> Any:
+        return array.update(index, lambda old: min(old, value))
+
+    @staticmethod
+    def nanmax(array: KernelArray, index: Any, value: Any) -> Any:
+        return array.update(index, lambda old: np.fmax(old, value))
+
+    @staticmethod
+    def nanmin(array: KernelArray, index: Any, value: Any) -> Any:
+        return array.update(index, lambda old: np.fmin(old, value))
+
+    @staticmethod
+    def cas(array: KernelArray, index: Any, old: Any, value: Any) -> Any:
+        found = array.update(index, lambda now: value if now == old else now)
+        if found != old:
+            threads.spin()  # perhaps a lock that another thread has
+        return found
+
+    @staticmethod
+    def compare_and_swap(array: KernelArray, old: Any, value: Any) -> Any:
+        found = array.update((0,) * array.ndim, lambda now: value if now == old else now)
+        if found != old:
+            threads.spin()
+        return found
+
+
+def _block_wide(name: str) -> Callable[..., Any]:
+    def call(value: Any = None) -> Any:
+        return threads.wait(Waiting(name, line_of(sys._getframe(1)), None, value))
+
+    call.__name__ = name
+    return call
+
+
+def _warp_wide(name: str) -> Callable[..., Any]:
+    def call(mask: int = FULL_MASK, value: Any = None, argument: int = 0) -> Any:
+        return threads.wait(Waiting(name, line_of(sys._getframe(1)), int(mask) & FULL_MASK, value, int(argument)))
+
+    call.__name__ = name
+    return call
+
+
+def activemask() -> int:
+    """The lanes of the warp that have not ended. (A card counts only those that are at this instruction.)"""
+    start = here.thread.number - here.thread.lane
+    return sum(1 << thread.lane for thread in here.threads[start : start + WARP] if not thread.ended)
+
+
+def lanemask_lt() -> int:
+    """The lanes below this one."""
+    return (1 << here.thread.lane) - 1
+
+
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c`` (rounded twice here, once on a card)."""
+    return a * b + c
+
+
+def cbrt(a: Any) -> Any:
+    """The cube root."""
+    return np.cbrt(a) if isinstance(a, scalars.Float32) else scalars.Float64(np.cbrt(float(a)))
+
+
+def _nothing(*_: Any) -> None:
+    """A fence: one thread runs at a time, so that all see the same memory."""
+
+
+def _no_grid_sync(*_: Any) -> None:
+    raise FakeGpuError(
+        "cuda.cg.this_grid() needs all blocks on the card at once; here blocks run one after the other. Split the "
+        "kernel in two at the point where the grid synchronises."
+    )
+
+
+class _Groups:
+    """`cuda.cg`."""
+
+    this_grid = staticmethod(_no_grid_sync)
+
+
+IN_KERNEL: dict[str, Any] = {
+    "threadIdx": threadIdx,
+    "blockIdx": blockIdx,
+    "blockDim": blockDim,
+    "gridDim": gridDim,
+    "laneid": _Lane(),
+    "warpsize": WARP,
+    "grid": grid,
+    "gridsize": gridsize,
+    "shared": _Declared("shared"),
+    "local": _Declared("local"),
+    "const": _Declared("constant"),
+    "atomic": _Atomic,
+    "activemask": activemask,
+    "lanemask_lt": lanemask_lt,
+    "fma": fma,
+    "cbrt": cbrt,
+    "cg": _Groups,
+    **{name: _nothing for name in ("threadfence", "threadfence_block", "threadfence_system", "nanosleep")},
+    **{name: _block_wide(name) for name in ("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or")},
+    **{name: _warp_wide(name) for name in threads.WARP_WIDE},
+}
+"""By their names in `numba.cuda`."""
