@@ -1,8 +1,9 @@
 """Arrays inside a kernel: what a thread reads and writes, checked and noted.
 
 `KernelArray` has the interface that numba gives an array in a kernel: elements, slices, ``shape``, ``size``, ``T``.
-Each element that a thread loads or stores is appended to the launch's `AccessNotes` as one integer, which has the *site*
-(array, kind of access, instruction of the user's code) in its upper bits and the element's position in its lower ones.
+Each element that a thread loads or stores is appended to the launch's `AccessNotes` as one integer, which has the
+*site* (array, kind of access, instruction of the user's code) in its upper bits and the element's position in the lower
+ones.
 
 An index outside its dimension is an error. A card checks only addresses: in a two-dimensional array, an index that is
 too large reads the next row, and one that is a little too large for the whole array reads another tensor. Indices below
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -27,13 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import CodeType, FrameType
 
+    from fakegpu_lab.hardware.kernel_model.accesses import Kind
+
 POSITION_BITS = 44
 _HERE = __name__.rpartition(".")[0]
 _getframe = sys._getframe
 _VALUES: dict[str, Callable[[Any], Any]] = {"e": scalars.Float16, "f": scalars.Float32, "d": scalars.Float64}
 
 
-class OutOfBounds(Exception):
+class OutOfBounds(Exception):  # noqa: N818 - CUDA's word
     """A thread's index lies outside its array."""
 
     def __init__(self, array: KernelArray, index: Any, action: str, line: tuple[str, int]) -> None:
@@ -46,7 +49,7 @@ class Site:
     """An instruction of the kernel that accesses an array; `kind` is "load", "store" or "atomic"."""
 
     memory: Memory
-    kind: str
+    kind: Kind
     line: tuple[str, int]
 
 
@@ -77,7 +80,14 @@ class Memory:
 
     __slots__ = ("address", "cells", "elements", "name", "note", "notes", "numbers", "space", "value")
 
-    def __init__(self, name: str, space: str, address: int, elements: np.ndarray[Any, Any], notes: AccessNotes) -> None:
+    def __init__(
+        self,
+        name: str,
+        space: Literal["global", "shared", "local"],
+        address: int,
+        elements: np.ndarray[Any, Any],
+        notes: AccessNotes,
+    ) -> None:
         self.name = name
         self.space = space
         self.address = address
@@ -86,11 +96,11 @@ class Memory:
         self.note: Callable[[int], object] = _forget if space == "local" else notes.codes.append
         kind = elements.dtype.char
         # A memoryview is read in half the time.
-        self.cells: Any = memoryview(elements) if kind in "fdbBhHiIlLqQ?" else elements
+        self.cells: Any = memoryview(elements.data) if kind in "fdbBhHiIlLqQ?" else elements
         self.value = _VALUES.get(kind, _itself)
         self.numbers: dict[int, int] = {}
 
-    def number(self, kind: str, frame: FrameType) -> int:
+    def number(self, kind: Kind, frame: FrameType) -> int:
         """A new site: the instruction that `frame` is at."""
         code = id(frame.f_code) << 16
         # Once the interpreter has specialised an instruction, it points behind the instruction's cache.
@@ -150,7 +160,8 @@ class KernelArray:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of its elements."""
-        return self._memory.elements.dtype
+        found: np.dtype[Any] = self._memory.elements.dtype
+        return found
 
     @property
     def itemsize(self) -> int:
@@ -176,6 +187,11 @@ class KernelArray:
     def name(self) -> str:
         """What the user calls it."""
         return self._memory.name
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"`{self.name}.{name}` within a kernel is not part of the simulation. Write a loop over the elements."
+        )
 
     def __len__(self) -> int:
         return self.shape[0]

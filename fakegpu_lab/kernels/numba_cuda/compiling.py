@@ -102,7 +102,7 @@ def _with_globals(function: FunctionType, table: dict[int, Any], *, math: bool =
 
 
 def type_of(dispatcher: Any, value: Any) -> Any:
-    """numba's type of an argument; raises what numba raises for one that it cannot pass."""
+    """Numba's type of an argument; raises what numba raises for one that it cannot pass."""
     if isinstance(value, FakeCudaTensor):
         return array_type(value)
     return dispatcher.typeof_pyval(value) if hasattr(dispatcher, "typeof_pyval") else None

@@ -61,7 +61,7 @@ class _DriversBuffer(Buffer):
 
 
 class DeviceArray:
-    """numba's `DeviceNDArray`: an array on the device, whose values a host function can only copy.
+    """What numba calls `DeviceNDArray`: an array on the device, whose values a host function can only copy.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class DeviceArray:
 
     @property
     def T(self) -> DeviceArray:  # noqa: N802 - NumPy's name
-        """The transposed array. (numba copies it; this is a view.)"""
+        """The transposed array: a view, where numba makes a copy."""
         return DeviceArray(_device(self.tensor.permute(*reversed(range(self.ndim)))))
 
     def copy_to_host(self, ary: Any = None, stream: Any = 0) -> Any:
@@ -174,7 +174,7 @@ def _source(ary: Any) -> torch.Tensor:
 def _empty(shape: Any, dtype: Any, strides: Any, order: str) -> FakeCudaTensor:
     device = current.device()
     kind = np.dtype(dtype)
-    shape = (int(shape),) if np.isscalar(shape) else tuple(int(size) for size in shape)
+    shape = tuple(int(size) for size in shape) if isinstance(shape, (tuple, list)) else (int(shape),)
     try:
         torch_type = torch.from_numpy(np.empty(0, kind)).dtype
     except TypeError:
@@ -208,17 +208,18 @@ def device_array_like(ary: Any, stream: Any = 0) -> DeviceArray:
 
 def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> DeviceArray:
     """Copy an array to the device, into a new array or into `to`."""
-    if isinstance(obj, DeviceArray) and to is None:
+    target: DeviceArray | None = to
+    if isinstance(obj, DeviceArray) and target is None:
         return obj
     if isinstance(obj, FakeCudaTensor):
         return as_cuda_array(obj)
     values = obj if isinstance(obj, DeviceArray) else np.asarray(obj)
-    if to is None:
-        to = device_array_like(values)
+    if target is None:
+        target = device_array_like(values)
         if not copy:
-            return to
-    to.copy_to_device(values, stream=stream)
-    return to  # type: ignore[no-any-return]
+            return target
+    target.copy_to_device(values, stream=stream)
+    return target
 
 
 def as_cuda_array(obj: Any, sync: bool = True) -> DeviceArray:
@@ -236,7 +237,7 @@ def is_cuda_array(obj: Any) -> bool:
 
 
 def pinned_array(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C") -> Any:
-    """An array of the host in page-locked memory. (Copies of it take the time of pageable memory here.)"""
+    """An array of the host in page-locked memory; here, its copies take the time of pageable memory."""
     return np.empty(shape, dtype, order=order)  # type: ignore[call-overload]
 
 

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import sys
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.kernels.numba_cuda import scalars, threads
 from fakegpu_lab.kernels.numba_cuda.arrays import KernelArray, Memory, line_of
-from fakegpu_lab.kernels.numba_cuda.threads import WARP, Waiting, blockDim, blockIdx, gridDim, here, threadIdx
+from fakegpu_lab.kernels.numba_cuda.threads import (
+    WARP,
+    Waiting,
+    block_extent,
+    block_index,
+    grid_extent,
+    here,
+    thread_index,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,16 +36,16 @@ _ALIGNMENT = 16
 
 def grid(ndim: int) -> int | tuple[int, ...]:
     """The thread's place in the whole grid, in 1 to 3 dimensions."""
-    x = blockIdx.x * blockDim.x + threadIdx.x
+    x = block_index.x * block_extent.x + thread_index.x
     if ndim == 1:
         return x
-    y = blockIdx.y * blockDim.y + threadIdx.y
-    return (x, y) if ndim == 2 else (x, y, blockIdx.z * blockDim.z + threadIdx.z)
+    y = block_index.y * block_extent.y + thread_index.y
+    return (x, y) if ndim == 2 else (x, y, block_index.z * block_extent.z + thread_index.z)
 
 
 def gridsize(ndim: int) -> int | tuple[int, ...]:
     """The number of threads of the whole grid, in 1 to 3 dimensions."""
-    sizes = (blockDim.x * gridDim.x, blockDim.y * gridDim.y, blockDim.z * gridDim.z)
+    sizes = (block_extent.x * grid_extent.x, block_extent.y * grid_extent.y, block_extent.z * grid_extent.z)
     return sizes[0] if ndim == 1 else sizes[:ndim]
 
 
@@ -120,17 +128,18 @@ class Arrays:
         return KernelArray(memory, values.shape, _steps(values.shape))
 
 
-running: Arrays
+running: Arrays = cast("Arrays", None)
 """The arrays of the launch that runs."""
 
 
 def np_dtype(dtype: Any) -> np.dtype[Any]:
     """NumPy's type for one of numba's or NumPy's."""
-    if isinstance(dtype, str) or isinstance(dtype, (type, np.dtype)):
+    if isinstance(dtype, (str, type, np.dtype)):
         return np.dtype(dtype)
     from numba.np import numpy_support
 
-    return np.dtype(numpy_support.as_dtype(dtype))
+    found: np.dtype[Any] = np.dtype(numpy_support.as_dtype(dtype))
+    return found
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
@@ -251,7 +260,7 @@ def _warp_wide(name: str) -> Callable[..., Any]:
 
 
 def activemask() -> int:
-    """The lanes of the warp that have not ended. (A card counts only those that are at this instruction.)"""
+    """The lanes of the warp that have not ended; a card counts only those that are at this instruction."""
     start = here.thread.number - here.thread.lane
     return sum(1 << thread.lane for thread in here.threads[start : start + WARP] if not thread.ended)
 
@@ -289,10 +298,10 @@ class _Groups:
 
 
 IN_KERNEL: dict[str, Any] = {
-    "threadIdx": threadIdx,
-    "blockIdx": blockIdx,
-    "blockDim": blockDim,
-    "gridDim": gridDim,
+    "threadIdx": thread_index,
+    "blockIdx": block_index,
+    "blockDim": block_extent,
+    "gridDim": grid_extent,
     "laneid": _Lane(),
     "warpsize": WARP,
     "grid": grid,
@@ -306,7 +315,7 @@ IN_KERNEL: dict[str, Any] = {
     "fma": fma,
     "cbrt": cbrt,
     "cg": _Groups,
-    **{name: _nothing for name in ("threadfence", "threadfence_block", "threadfence_system", "nanosleep")},
+    **dict.fromkeys(("threadfence", "threadfence_block", "threadfence_system", "nanosleep"), _nothing),
     **{name: _block_wide(name) for name in ("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or")},
     **{name: _warp_wide(name) for name in threads.WARP_WIDE},
 }

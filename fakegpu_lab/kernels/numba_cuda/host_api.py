@@ -14,6 +14,8 @@ from fakegpu_lab.kernels.numba_cuda import device_arrays, streams
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from typing_extensions import Self
+
 MemoryInfo = namedtuple("MemoryInfo", "free,total")  # noqa: PYI024 - numba's
 """Free and total memory of a card, in bytes."""
 
@@ -106,7 +108,7 @@ class Context:
     def reset(self) -> None:
         """Reset the context: here nothing is left to free."""
 
-    def __enter__(self) -> Context:
+    def __enter__(self) -> Self:
         self._before.append(torch.cuda.current_device())
         torch.cuda.set_device(self.id)
         return self
@@ -179,10 +181,20 @@ def event_elapsed_time(evtstart: streams.Event, evtend: streams.Event) -> float:
     return evtstart.elapsed_time(evtend)
 
 
-_default_stream = lambda: streams.Stream()  # noqa: E731
+def _is_available() -> bool:
+    return torch.cuda.is_available()
+
+
+def _stream() -> streams.Stream:
+    return streams.Stream(torch.cuda.Stream())  # type: ignore[no-untyped-call]
+
+
+def _default_stream() -> streams.Stream:
+    return streams.Stream()
+
 
 HOST: dict[str, Any] = {
-    "is_available": lambda: torch.cuda.is_available(),
+    "is_available": _is_available,
     "is_supported_version": lambda: True,
     "cuda_error": lambda: None,
     "gpus": Gpus(),
@@ -193,7 +205,7 @@ HOST: dict[str, Any] = {
     "close": lambda: None,
     "detect": detect,
     "synchronize": streams.synchronize,
-    "stream": lambda: streams.Stream(torch.cuda.Stream()),
+    "stream": _stream,
     "default_stream": _default_stream,
     "legacy_default_stream": _default_stream,
     "per_thread_default_stream": _default_stream,

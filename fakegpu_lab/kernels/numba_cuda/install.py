@@ -33,7 +33,7 @@ def _patch(patches: Patches, module: Any) -> None:
         dispatchers = importlib.import_module("numba.cuda.dispatcher")
         cls = dispatchers.CUDADispatcher
         patches.set(dispatchers, "get_current_device", host_api.get_current_device)
-        patches.set(cls, "configure", lambda self, *args: launching.Configured(self, *args))
+        patches.set(cls, "configure", _configure)
         patches.set(cls, "compile", _compile)
     patches.set(cls, "__getitem__", _configured)
     patches.set(cls, "__call__", launching.call)
@@ -48,6 +48,10 @@ def _configured(self: Any, args: Any) -> Any:
     if not isinstance(args, tuple) or len(args) not in (2, 3, 4):
         raise ValueError("must specify at least the griddim and blockdim")  # numba/cuda/dispatcher.py
     return Configured(self, *args)
+
+
+def _configure(self: Any, *args: Any) -> Any:
+    return _configured(self, args)
 
 
 def _forall(self: Any, ntasks: int, tpb: int = 0, stream: Any = 0, sharedmem: int = 0) -> Any:

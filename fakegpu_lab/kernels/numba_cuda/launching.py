@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fakegpu_lab.hardware.device import Device
-    from fakegpu_lab.hardware.kernel_model.accesses import AccessLog
+    from fakegpu_lab.hardware.kernel_model.accesses import AccessLog, Space
     from fakegpu_lab.kernels.numba_cuda.requests import Race
 
 _MOST_NOTED = 200_000
@@ -207,15 +207,15 @@ class Launch:
     def _run_blocks(self, args: list[Any], arrays: functions.Arrays, log: AccessLog) -> None:
         __tracebackhide__ = True
         grid, block = self.configured.griddim, self.configured.blockdim
-        threads.gridDim.set(grid)
-        threads.blockDim.set(block)
+        threads.grid_extent.set(grid)
+        threads.block_extent.set(block)
         program = partial(self.function(self.program), *args)
         indices = [(x, y, z) for z, y, x in product(*map(range, reversed(block)))]
         for number, (z, y, x) in enumerate(product(*map(range, reversed(grid)))):
             arrays.new_block()
             try:
                 threads.run_block(number, (x, y, z), indices, program, self.notes, self.segments)
-            except threads.Stuck as stuck:
+            except threads.StuckError as stuck:
                 raise messages.stuck(stuck) from None
             if not number:
                 self._check_static(arrays.static_bytes)
@@ -234,7 +234,8 @@ class Launch:
         """Hand what was noted to the log, and look for races."""
         accesses = Accesses(self.notes, self.segments)
         for site, addresses, blocks in accesses.requests():
-            log.add(site.kind, site.memory.space, addresses, site.memory.elements.itemsize, site.line, blocks)
+            space: Space = "shared" if site.memory.space == "shared" else "global"
+            log.add(site.kind, space, addresses, site.memory.elements.itemsize, site.line, blocks)
         self._report(accesses.race())
         self.between.add(accesses)
 

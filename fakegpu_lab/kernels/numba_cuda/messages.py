@@ -1,4 +1,4 @@
-"""What is said when a launch fails: numba's and the driver's own words, with a sentence of ours below, or ours alone."""
+"""What is said when a launch fails: the words of numba or of the driver, with a sentence of ours below, or ours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.kernels.numba_cuda.arrays import OutOfBounds
     from fakegpu_lab.kernels.numba_cuda.requests import Race
-    from fakegpu_lab.kernels.numba_cuda.threads import Stuck, Thread
+    from fakegpu_lab.kernels.numba_cuda.threads import StuckError, Thread
 
 
 class BarrierError(FakeGpuError):
@@ -84,13 +84,13 @@ def too_much_static(name: str, asked: int, most: int) -> Exception:
 
 def out_of_bounds(error: OutOfBounds, grid: Sequence[int]) -> str:
     """Which thread of which block, which array, which index, and where."""
-    from fakegpu_lab.kernels.numba_cuda.threads import blockIdx, here
+    from fakegpu_lab.kernels.numba_cuda.threads import block_index, here
 
     array, index = error.array, error.index
     shown = ", ".join(str(int(one)) for one in index) if isinstance(index, tuple) else str(int(index))
     sizes = " × ".join(str(size) for size in array.shape)
     return (
-        f"Thread {_place(here.thread.index)} of block {blockIdx} {error.action}s {array.name}[{shown}] at "
+        f"Thread {_place(here.thread.index)} of block {block_index} {error.action}s {array.name}[{shown}] at "
         f"{_at(error.line)}, but {array.name} has {sizes} elements. Is a test such as `if i < {array.name}.size` "
         "missing, or its bound wrong?"
     )
@@ -104,13 +104,14 @@ def host_tensor(name: str) -> str:
     )
 
 
-def stuck(error: Stuck) -> BarrierError:
+def stuck(error: StuckError) -> BarrierError:
     """Which threads wait where, and what the others did."""
     request = error.waiting[0].waiting if error.waiting else None
     block = _place(error.block)
     if request is None:
         return BarrierError(
-            f"Threads of block {block} try to take a lock for ever: the thread that has it has ended, or waits for them."
+            f"Threads of block {block} try to take a lock for ever: the thread that has it has ended, or waits for "
+            "them."
         )
     others = error.others
     ended = [thread for thread in others if thread.ended]
@@ -119,14 +120,14 @@ def stuck(error: Stuck) -> BarrierError:
         where = others[0].waiting
         did = f"wait in cuda.{where.name}() at {_at(where.line)}" if where else "do not"
     advice = (
-        "All threads of a block must reach the same barrier: take it out of the `if`, and let threads without work skip "
-        "the work, not the barrier."
+        "All threads of a block must reach the same barrier: take it out of the `if`, and let threads without work "
+        "skip the work, not the barrier."
         if request.mask is None
         else "All lanes of the mask must make the call: take it out of the `if`, or leave those lanes out of the mask."
     )
     return BarrierError(
         f"{_threads(error.waiting)} of block {block} wait in {error.name} at {_at(request.line)}; "
-        f"{_threads(ended or others)} {did}. A card hangs here, or goes on with wrong values. {advice}"
+        f"{_threads(ended or others).lower()} {did}. A card hangs here, or goes on with wrong values. {advice}"
     )
 
 

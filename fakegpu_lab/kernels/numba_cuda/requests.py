@@ -67,13 +67,8 @@ class Accesses:
         for keys, who in ((together, warp), ((*together, warp, self.warp_epoch), self.thread)):
             found = racing(_dense_with_first(*keys), who, kinds)
             if found is not None:
-                one, other = found
-                return Race(
-                    int(self.position[one]),
-                    *(self.sites[int(self.site[row])] for row in found),
-                    *(int(self.block[row]) for row in found),
-                    *(int(self.thread[row]) for row in found),
-                )
+                rows = self.position, self.site, self.block, self.thread
+                return Race.of(self.sites, *(column[list(found)].tolist() for column in rows))
         return None
 
     def kinds(self) -> Ints:
@@ -117,11 +112,8 @@ class Between:
         found = racing(_dense_with_first(address), block, kinds) if len(address) else None
         if found is None:
             return None
-        one, other = found
-        return Race(
-            int(position[one]), self._sites[site[one]], self._sites[site[other]], int(block[one]), int(block[other]),
-            int(thread[one]), int(thread[other]),
-        )  # fmt: skip
+        rows = position, site, block, thread
+        return Race.of(self._sites, *(column[list(found)].tolist() for column in rows))
 
 
 _KINDS = {"load": 0, "store": 1, "atomic": 2}
@@ -141,6 +133,11 @@ class Race:
     second_block: int
     first_thread: int
     second_thread: int
+
+    @classmethod
+    def of(cls, sites: list[Site], position: list[int], site: list[int], block: list[int], thread: list[int]) -> Race:
+        """From the columns of two accesses."""
+        return cls(position[0], sites[site[0]], sites[site[1]], *block, *thread)
 
 
 def racing(places: tuple[Ints, Ints], who: Ints, kinds: Ints) -> tuple[int, int] | None:

@@ -39,7 +39,7 @@ class Counter:
     @property
     def value(self) -> int:
         """How often `tick` was called."""
-        return int(self._count.__reduce__()[1][0])  # type: ignore[index]
+        return int(self._count.__reduce__()[1][0])
 
 
 class _Scalar(float):
@@ -51,8 +51,10 @@ class _Scalar(float):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """``np.exp(x)``, or an operation with a scalar of NumPy's on the left."""
         values = [value.numpy_type(value) if isinstance(value, _Scalar) else value for value in inputs]
-        FLOPS[float].tick()
-        return wrapped(getattr(ufunc, method)(*values, **kwargs))
+        result = wrapped(getattr(ufunc, method)(*values, **kwargs))
+        if isinstance(result, _Scalar):
+            FLOPS[type(result)].tick()
+        return result
 
 
 class Float64(_Scalar):
@@ -88,7 +90,7 @@ def wrapped(value: Any) -> Any:
     return value if cls is None else cls(value)
 
 
-def _ieee(operation: Callable[..., float], name: str, left: float, right: float) -> float:
+def _ieee(name: str, left: Any, right: Any) -> float:
     """What the card computes where Python raises: no exception, but infinity or NaN."""
     with np.errstate(all="ignore"):
         by_numpy = {"truediv": np.divide, "floordiv": np.floor_divide, "mod": np.fmod, "pow": np.power}[name]
@@ -108,20 +110,19 @@ def _operators(cls: type[_Scalar], name: str) -> None:
             return _float(cls, numpy_type(value))
 
     def forward(left: float, right: Any) -> Any:
-        return compute(left, right, left, right)
+        return compute(right, left, right)
 
     def backward(right: float, left: Any) -> Any:
-        return compute(right, left, left, right)
+        return compute(left, left, right)
 
-    def compute(this: float, other: Any, left: Any, right: Any) -> Any:
-        kind = other.__class__
+    def compute(other: Any, left: Any, right: Any) -> Any:
+        if not isinstance(other, (int, float, np.number)):
+            return NotImplemented
         try:
-            value = operation(left if isinstance(left, float) else float(left), right)
+            value = operation(float(left), float(right))
         except (ZeroDivisionError, OverflowError):
-            value = _ieee(operation, name, left, right)
-        if value is NotImplemented:
-            return value
-        if kind is cls or kind is numpy_type:
+            value = _ieee(name, left, right)
+        if other.__class__ is cls or other.__class__ is numpy_type:
             narrow.tick()
             return rounded(value)
         wide.tick()
@@ -133,18 +134,10 @@ def _operators(cls: type[_Scalar], name: str) -> None:
             narrow.tick()
             _single[0] = operation(left, right)
             return _float(Float32, _single[0])
-        return compute(left, right, left, right)
+        return compute(right, left, right)
 
-    def forward_double(left: float, right: Any) -> Any:
-        value = operation(left, right)
-        if value is NotImplemented:
-            return value
-        wide.tick()
-        return _float(Float64, value)
-
-    quick = name in ("add", "sub", "mul")
-    fast = {Float32: forward_single, Float64: forward_double}.get(cls, forward) if quick else forward
-    setattr(cls, f"__{name}__", fast)
+    simple = name in ("add", "sub", "mul")  # which raise nothing
+    setattr(cls, f"__{name}__", forward_single if cls is Float32 and simple else forward)
     setattr(cls, f"__r{name}__", backward)
 
 

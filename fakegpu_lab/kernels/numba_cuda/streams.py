@@ -73,7 +73,7 @@ class Event:
 
     def query(self) -> bool:
         """Whether the work before the event is done."""
-        return bool(self._event.query())
+        return bool(self._event.query())  # type: ignore[no-untyped-call]
 
     def synchronize(self) -> None:
         """Wait for the event."""
@@ -86,7 +86,7 @@ class Event:
 
 
 def torch_stream(stream: Any) -> Any:
-    """torch's stream for what a function of numba's takes: 0, a `Stream`, or one of torch's or of another library."""
+    """Torch's stream for what a function of numba's takes: 0, a `Stream`, or one of torch's or of another library."""
     if isinstance(stream, Stream):
         return stream._stream
     if isinstance(stream, torch.Stream):

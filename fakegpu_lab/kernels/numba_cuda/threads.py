@@ -5,8 +5,8 @@ So a kernel gives the same result in every run, also one with a race, where a ca
 Blocks run one after the other, in the order of their numbers.
 
 A barrier that not all threads of the block reach is an error. What a card does then is undefined: it hangs, or pairs
-this barrier with the next one, or (since Volta) leaves out threads that have ended. `compute-sanitizer --tool synccheck`
-calls all of these divergent threads.
+this barrier with the next one, or (since Volta) leaves out threads that have ended. NVIDIA's ``compute-sanitizer --tool
+synccheck`` calls all of these divergent threads.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Waiting:
     argument: int = 0
 
 
-class Stuck(Exception):
+class StuckError(Exception):
     """Threads wait for others that never come."""
 
     def __init__(self, name: str, block: Sequence[int], waiting: list[Thread], others: list[Thread]) -> None:
@@ -90,7 +90,7 @@ class Thread:
     @property
     def ended(self) -> bool:
         """Whether its program has returned."""
-        return self.greenlet.dead
+        return bool(self.greenlet.dead)
 
     @property
     def lane(self) -> int:
@@ -117,7 +117,7 @@ class Here:
 
 
 here = Here()
-threadIdx, blockIdx, blockDim, gridDim = Dim3(), Dim3(), Dim3(1, 1, 1), Dim3(1, 1, 1)
+thread_index, block_index, block_extent, grid_extent = Dim3(), Dim3(), Dim3(1, 1, 1), Dim3(1, 1, 1)
 
 
 def wait(request: Waiting) -> Any:
@@ -142,8 +142,8 @@ def run_block(
     notes: AccessNotes,
     segments: Segments,
 ) -> None:
-    """Run the threads of the block with that number; raises what a thread raises, or `Stuck`."""
-    blockIdx.set(index)
+    """Run the threads of the block with that number; raises what a thread raises, or `StuckError`."""
+    block_index.set(index)
     threads = here.threads = [Thread(i, place, program) for i, place in enumerate(indices)]
     here.hub = getcurrent()
     codes, rows = notes.codes, segments.rows
@@ -151,7 +151,7 @@ def run_block(
     while ready:
         for thread in ready:
             here.thread = thread
-            threadIdx.x, threadIdx.y, threadIdx.z = thread.index
+            thread_index.x, thread_index.y, thread_index.z = thread.index
             before = len(codes)
             thread.greenlet.switch()
             if len(codes) > before:
@@ -165,7 +165,7 @@ def run_block(
             epoch += 1
         spins = 0 if answered else spins + 1
         if spins > _SPINS:
-            raise Stuck("a lock", index, ready, [thread for thread in threads if thread.ended])
+            raise StuckError("a lock", index, ready, [thread for thread in threads if thread.ended])
         ready = sorted(ready + answered, key=_number)
 
 
@@ -209,7 +209,7 @@ def _pass_barrier(threads: list[Thread], block: Sequence[int]) -> list[Thread]:
         same = [
             one for one in alive if one.waiting and (one.waiting.name, one.waiting.line) == (first.name, first.line)
         ]
-        raise Stuck(f"cuda.{first.name}()", block, same, [thread for thread in threads if thread not in same])
+        raise StuckError(f"cuda.{first.name}()", block, same, [thread for thread in threads if thread not in same])
     votes = [bool(thread.waiting.value) for thread in alive]  # type: ignore[union-attr]
     answer = {"syncthreads_count": sum(votes), "syncthreads_and": int(all(votes)), "syncthreads_or": int(any(votes))}
     for thread in alive:
