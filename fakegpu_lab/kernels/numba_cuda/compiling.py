@@ -7,19 +7,18 @@ takes 0.1 s for a kernel, and a second for the first one.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.tensor_api import dlpack
-from fakegpu_lab.kernels.numba_cuda import functions, scalars
+from fakegpu_lab.kernels.numba_cuda import scalars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-originals: dict[str, Any] = {}
-"""What `functions.IN_KERNEL` has replaced in `numba.cuda`; its compiler knows only these."""
+replaced: dict[str, tuple[Any, Any]] = {}
+"""By names in `numba.cuda`: numba's stub (None if it has none), which is all that its compiler knows, and ours."""
 _CAPABILITY = 8, 0
 """The compute capability that numba compiles for: every version of numba knows it."""
 
@@ -35,20 +34,12 @@ def _stubs() -> Iterator[None]:
     """`numba.cuda` as its compiler needs it."""
     module = _numba_cuda()
     try:
-        for name, stub in originals.items():
+        for name, (stub, _) in replaced.items():
             setattr(module, name, stub)
         yield
     finally:
-        for name in originals:
-            setattr(module, name, functions.IN_KERNEL[name])
-
-
-@dataclass(frozen=True)
-class Overload:
-    """What a dispatcher keeps of a kernel that it has compiled."""
-
-    signature: Any
-    objectmode = False
+        for name, (_, ours) in replaced.items():
+            setattr(module, name, ours)
 
 
 def compiled(dispatcher: Any, types: tuple[Any, ...]) -> None:
@@ -66,12 +57,12 @@ def compiled(dispatcher: Any, types: tuple[Any, ...]) -> None:
     from numba.cuda.compiler import compile_cuda
 
     options = {name: dispatcher.targetoptions.get(name) for name in ("debug", "fastmath")}
-    stubs = {id(functions.IN_KERNEL[name]): stub for name, stub in originals.items()}
+    stubs = {id(ours): stub for stub, ours in replaced.values() if stub is not None}
     with _stubs():
         result = compile_cuda(
             _with_globals(dispatcher.py_func, stubs), numba_types.void, types, cc=_CAPABILITY, **options
         )
-    known[types] = Overload(result.signature)
+    known[types] = result
 
 
 def _fits(dispatcher: Any, types: tuple[Any, ...], signature: tuple[Any, ...]) -> bool:
@@ -84,7 +75,7 @@ def _fits(dispatcher: Any, types: tuple[Any, ...], signature: tuple[Any, ...]) -
 
 def runnable(function: FunctionType) -> FunctionType:
     """The function that runs in place of a kernel: its `math` is CUDA's, and numba's stubs are ours."""
-    table = {id(stub): functions.IN_KERNEL[name] for name, stub in originals.items()}
+    table = {id(stub): ours for stub, ours in replaced.values() if stub is not None}
     return _with_globals(function, table, math=True)
 
 

@@ -6,6 +6,7 @@ Simplified: numba frees memory some time after an array dies, this at once.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -183,12 +184,15 @@ def _empty(shape: Any, dtype: Any, strides: Any, order: str) -> FakeCudaTensor:
             "integers, bool, complex)."
         ) from None
     if strides is not None:
-        steps = tuple(step // kind.itemsize for step in ((strides,) if np.isscalar(strides) else strides))
+        steps = tuple(step // kind.itemsize for step in (strides if isinstance(strides, tuple) else (strides,)))
     else:
-        steps = tuple(int(step) // max(kind.itemsize, 1) for step in np.empty(shape, kind, order=order).strides)  # type: ignore[call-overload]
-    where = "meta" if current.meta() else "cpu"
-    inner = torch.empty_strided(shape, steps, dtype=torch_type, device=where)
-    return wrap(inner, device, _DriversBuffer(device, inner.untyped_storage().nbytes()))
+        sizes = shape if order == "C" else shape[::-1]
+        steps = tuple(prod(sizes[i + 1 :]) for i in range(len(sizes)))
+        steps = steps if order == "C" else steps[::-1]
+    count = 1 + sum((size - 1) * step for size, step in zip(shape, steps, strict=True)) if prod(shape) else 0
+    memory = _DriversBuffer(device, count * kind.itemsize)  # first: the card may have less than the host
+    inner = torch.empty_strided(shape, steps, dtype=torch_type, device="meta" if current.meta() else "cpu")
+    return wrap(inner, device, memory)
 
 
 def device_array(

@@ -1,7 +1,7 @@
 """What `numba.cuda` offers inside a kernel: the thread's place, barriers, shared memory, atomics, the warp's functions.
 
 These objects take the place of numba's stubs while a machine is enabled, so that they have the names by which a kernel
-finds them, however it imported them. Bit functions (`popc`, `clz`, …) are those of numba's own simulator.
+finds them, however it imported them.
 """
 
 from __future__ import annotations
@@ -280,6 +280,55 @@ def cbrt(a: Any) -> Any:
     return np.cbrt(a) if isinstance(a, scalars.Float32) else scalars.Float64(np.cbrt(float(a)))
 
 
+def _bits(value: Any) -> str:
+    """The 32 bits of an integer; of one that does not fit, 64; a card goes by the type."""
+    whole = int(value)
+    return f"{whole & FULL_MASK:032b}" if -(1 << 31) <= whole < 1 << 32 else f"{whole & (1 << 64) - 1:064b}"
+
+
+def popc(value: Any) -> int:
+    """The number of bits that are set."""
+    return _bits(value).count("1")
+
+
+def brev(value: Any) -> int:
+    """The bits in reverse order."""
+    return int(_bits(value)[::-1], 2)
+
+
+def clz(value: Any) -> int:
+    """The number of zeros before the highest bit that is set."""
+    bits = _bits(value)
+    return len(bits) - len(bits.lstrip("0"))
+
+
+def ffs(value: Any) -> int:
+    """The place of the lowest bit that is set, counted from 1; 0 if there is none."""
+    return _bits(value)[::-1].find("1") + 1
+
+
+def selp(condition: Any, value: Any, other: Any) -> Any:
+    """One of two values."""
+    return value if condition else other
+
+
+class Missing:
+    """Stands for a name of `numba.cuda` that kernels cannot use here."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refused."""
+        raise self._error()
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._error()
+
+    def _error(self) -> FakeGpuError:
+        return FakeGpuError(f"cuda.{self._name} within a kernel is not part of the simulation.")
+
+
 def _nothing(*_: Any) -> None:
     """A fence: one thread runs at a time, so that all see the same memory."""
 
@@ -313,6 +362,7 @@ IN_KERNEL: dict[str, Any] = {
     "activemask": activemask,
     "lanemask_lt": lanemask_lt,
     "fma": fma,
+    **{function.__name__: function for function in (popc, brev, clz, ffs, selp)},
     "cbrt": cbrt,
     "cg": _Groups,
     **dict.fromkeys(("threadfence", "threadfence_block", "threadfence_system", "nanosleep"), _nothing),

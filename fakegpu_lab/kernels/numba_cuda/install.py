@@ -23,9 +23,12 @@ def _patch(patches: Patches, module: Any) -> None:
         return
     from fakegpu_lab.kernels.numba_cuda import compiling, functions, host_api, launching
 
-    compiling.originals.update({name: vars(module)[name] for name in functions.IN_KERNEL if name in vars(module)})
-    patches.later(compiling.originals.clear)
-    for name, value in {**functions.IN_KERNEL, **host_api.HOST}.items():
+    stub = importlib.import_module("numba.cuda.stubs").Stub
+    names = [name for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, stub)]
+    in_kernel = {**{name: functions.Missing(name) for name in names}, **functions.IN_KERNEL}
+    compiling.replaced.update({name: (vars(module).get(name), ours) for name, ours in in_kernel.items()})
+    patches.later(compiling.replaced.clear)
+    for name, value in {**in_kernel, **host_api.HOST}.items():
         patches.set(module, name, value)
     if importlib.import_module("numba.core.config").ENABLE_CUDASIM:  # NUMBA_ENABLE_CUDASIM=1: numba's own simulator
         cls = importlib.import_module("numba.cuda.simulator.kernel").FakeCUDAKernel

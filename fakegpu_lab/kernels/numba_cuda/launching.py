@@ -84,11 +84,15 @@ class Launch:
         self.configured = configured
         self.program = configured.dispatcher.py_func
         self.args = args
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget what an earlier run has left: a captured launch runs at each replay of its graph."""
         self.notes = AccessNotes()
         self.segments = threads.Segments()
         self.between = Between()
         self.races: list[str] = []
-        self._functions: dict[Any, Any] = {}
+        self._functions: dict[Any, Any] = {}  # these keep everything alive that the user's module names
         self._memories: dict[int, FakeCudaTensor] = {}
 
     def function(self, python: Any) -> Any:
@@ -164,6 +168,7 @@ class Launch:
             raise FakeGpuError("A kernel cannot launch another kernel in numba: call a device function instead.")
         for counter in _FORMATS:
             scalars.FLOPS[counter].reset()
+        self._begin()
         functions.running = arrays = functions.Arrays(self.notes, self.configured.sharedmem)
         try:
             with np.errstate(all="ignore"):
@@ -172,7 +177,8 @@ class Launch:
             raise IllegalAccess(messages.out_of_bounds(error, self.configured.griddim)) from None
         finally:
             _active = None
-            self.notes.codes.clear()
+            self._functions.clear()
+            threads.here.threads = []
         for cls, name in _FORMATS.items():
             if scalars.FLOPS[cls].value:
                 log.flops(scalars.FLOPS[cls].value, name)
