@@ -112,12 +112,12 @@ def _notify(machine: Machine | None) -> None:
 
 def _install(machine: Machine) -> None:
     from fakegpu_lab.driver import install
-    from fakegpu_lab.kernels.numba_cuda import install as numba_install
+    from fakegpu_lab.kernels import install as kernels_install
     from fakegpu_lab.ranks import install as ranks_install
     from fakegpu_lab.ranks.launching import launchers
 
     install.install(machine)
-    numba_install.install(install.patches)
+    kernels_install.install(install.patches)
     ranks_install.install(install.patches)
     launchers.install(install.patches)
     install.patches.later(tracebacks.watch())

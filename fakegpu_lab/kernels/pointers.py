@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -43,6 +44,11 @@ class Stretch(NamedTuple):
     host: int
     itemsize: int
     tensor: Any = None
+
+    def values(self, dtype: Any) -> NDArray[Any]:
+        """The values in the host's memory, as elements of a type."""
+        memory = (ctypes.c_char * (self.end - self.start)).from_address(self.host)
+        return np.frombuffer(memory, dtype=dtype, count=(self.end - self.start) // np.dtype(dtype).itemsize)
 
 
 def stretch(name: str, tensor: FakeCudaTensor) -> Stretch:

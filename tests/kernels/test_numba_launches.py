@@ -253,6 +253,15 @@ def test_a_race_has_the_same_outcome_in_every_run():
     assert len(outcomes) == 1
 
 
+def test_some_blocks_stand_for_all():
+    x = torch.ones(32 * 100, device="cuda")
+    with lab.record() as trace, lab.sample_programs(10):
+        double[100, 32](x)
+    assert x.sum().item() == 3200 + 320
+    assert trace.kernels[0].access.sampled == 0.1
+    assert trace.kernels[0].access.bytes_loaded == 32 * 100 * 4
+
+
 def test_forall_covers_all_elements():
     x = torch.ones(1000, device="cuda")
     double.forall(1000)(x)

@@ -26,6 +26,9 @@ _TORCHS, _OURS, _PYTHONS = (
 _OPTIMIZERS = f"{_TORCHS}optim{os.sep}"
 _MODULES = os.path.realpath(torch_modules.__file__)
 
+_LAUNCHERS = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in ("triton", "numba", "numba_cuda"))
+"""Libraries that launch the user's own kernels: the line is that of the launch."""
+
 _DEEPEST = 12
 """The most frames of a stack that are kept."""
 
@@ -44,6 +47,7 @@ def kind_of(filename: str) -> int:
     path = filename if filename.startswith("<") else os.path.realpath(filename)
     users = not path.startswith(("<frozen", _TORCHS, _OURS)) and not path.endswith("typing_extensions.py")
     users = users and ("site-packages" in path or not path.startswith(_PYTHONS))
+    users = users and not any(launcher in path for launcher in _LAUNCHERS)
     kind = USERS if users else OPTIMIZERS if path.startswith(_OPTIMIZERS) else MODULES if path == _MODULES else PLAIN
     kinds[filename] = kind
     return kind

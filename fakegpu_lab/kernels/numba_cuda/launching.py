@@ -29,6 +29,7 @@ from fakegpu_lab.kernels.numba_cuda.arrays import AccessNotes, KernelArray, Memo
 from fakegpu_lab.kernels.numba_cuda.device_arrays import DeviceArray, to_device
 from fakegpu_lab.kernels.numba_cuda.requests import Accesses, Between
 from fakegpu_lab.kernels.numba_cuda.streams import on_stream
+from fakegpu_lab.kernels.sampling import chosen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -92,6 +93,7 @@ class Launch:
         self.segments = threads.Segments()
         self.between = Between()
         self.races: list[str] = []
+        self.chosen = chosen(prod(self.configured.griddim))
         self._functions: dict[Any, Any] = {}  # these keep everything alive that the user's module names
         self._memories: dict[int, FakeCudaTensor] = {}
 
@@ -188,6 +190,7 @@ class Launch:
             grid=self.configured.griddim,
             threads=prod(self.configured.blockdim),
             shared_bytes=arrays.static_bytes + self.configured.sharedmem,
+            part=len(self.chosen) / prod(self.configured.griddim),
             races=self.races,
         )
 
@@ -217,13 +220,14 @@ class Launch:
         threads.block_extent.set(block)
         program = partial(self.function(self.program), *args)
         indices = [(x, y, z) for z, y, x in product(*map(range, reversed(block)))]
-        for number, (z, y, x) in enumerate(product(*map(range, reversed(grid)))):
+        for place, number in enumerate(self.chosen.tolist()):
             arrays.new_block()
+            index = number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1])
             try:
-                threads.run_block(number, (x, y, z), indices, program, self.notes, self.segments)
+                threads.run_block(number, index, indices, program, self.notes, self.segments)
             except threads.StuckError as stuck:
                 raise messages.stuck(stuck) from None
-            if not number:
+            if not place:
                 self._check_static(arrays.static_bytes)
             if len(self.notes.codes) > _MOST_NOTED:
                 self._note_requests(log)

@@ -1,0 +1,39 @@
+"""Lets Triton see the simulated devices, as soon as the program imports it; nothing here imports it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.driver.base.deferred_patches import when_imported
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.base.patches import Patches
+
+
+def install(patches: Patches) -> None:
+    """Stand in for CUDA's driver, and for `triton.testing.do_bench`."""
+    when_imported("triton", patches, partial(_install, patches))
+
+
+def _install(patches: Patches, triton: Any) -> None:
+    from importlib import import_module
+
+    simulated = import_module("fakegpu_lab.kernels.triton_programs.driver")
+    benchmarking = import_module("fakegpu_lab.kernels.triton_programs.benchmarking")
+    choice = triton.runtime.driver
+    driver = simulated.SimulatedDriver()
+    patches.set(choice, "_default", driver)
+    patches.set(choice, "_active", driver)
+    testing = import_module("triton.testing")
+    patches.set(testing, "do_bench", benchmarking.do_bench)
+    patches.set(testing, "do_bench_cudagraph", benchmarking.do_bench_cudagraph)
+    knobs = import_module("triton.knobs")
+    if hasattr(knobs, "warn_once"):
+        patches.set(knobs, "warn_once", partial(_warn_once, knobs.warn_once))
+
+
+def _warn_once(warn: Any, message: str) -> None:
+    """Leave out the warning about a setting that changes nothing here; standard error stays empty."""
+    if "TRITON_DEFAULT_FP_FUSION" not in message:
+        warn(message)

@@ -1,0 +1,162 @@
+"""What Triton calls to launch a compiled kernel: here its programs are run on the CPU."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.kernels import sampling
+from fakegpu_lab.kernels.launch import Ran, launch
+from fakegpu_lab.kernels.pointers import Memory, Stretch, stretch
+from fakegpu_lab.kernels.triton_programs import meaning
+from fakegpu_lab.kernels.triton_programs.builder import semantic
+from fakegpu_lab.kernels.triton_programs.programs import run_all
+from fakegpu_lab.kernels.triton_programs.running import Running
+
+if TYPE_CHECKING:
+    from fakegpu_lab.hardware.device import Device
+    from fakegpu_lab.hardware.kernel_model.accesses import AccessLog
+
+
+class Launcher:
+    """Launches one compiled kernel: Triton calls it with the grid, the stream and the arguments."""
+
+    def __init__(self, src: Any, metadata: Any) -> None:
+        self.kernel = src.fn
+        self.signature = dict(src.signature)
+        self.metadata = metadata
+
+    def __call__(
+        self, x: int, y: int, z: int, stream: Any, function: Any, packed: Any, about: Any, enter: Any, leave: Any, *args: Any
+    ) -> None:
+        """Run the kernel on a grid."""
+        __tracebackhide__ = True
+        device = current.device()
+        given = _Arguments(device)
+        values = {
+            name: given.passed(value, self.signature.get(name, "constexpr"), name)
+            for name, value in zip(self.kernel.arg_names, args, strict=True)
+        }
+        if enter is not None:
+            enter(about)
+        if x * y * z:
+            self._launch(device, given, values, (x, y, z), function)
+        if leave is not None:
+            leave(about)
+
+    def _launch(
+        self, device: Device, given: _Arguments, values: dict[str, Any], grid: tuple[int, int, int], function: Any
+    ) -> None:
+        __tracebackhide__ = True
+        threads = self.metadata.num_warps * device.profile.warp_size
+
+        def run(log: AccessLog) -> Ran:
+            memory = Memory(given.stretches)
+            cores = device.profile.compute_capability >= (8, 0)
+            running = Running(memory, log, grid, threads, tensor_cores=cores)
+            program = meaning.function_of(self.kernel)
+            total = grid[0] * grid[1] * grid[2]
+            chosen = sampling.chosen(total)
+            with meaning.in_force(), np.errstate(all="ignore"):
+                arguments = {name: value() if callable(value) else value for name, value in values.items()}
+                run_all(running, lambda: program(**arguments), self.metadata.name, chosen)
+            written = [memory.stretches[place].tensor for place in sorted(running.written)]
+            return Ran(
+                [tensor for tensor in written if tensor is not None],
+                grid,
+                threads,
+                getattr(function, "registers", 0),
+                self.metadata.shared,
+                len(chosen) / total,
+            )
+
+        launch(device, self.metadata.name, given.tensors, run)
+
+
+class _Arguments:
+    """The arguments of a launch, as the kernel sees them.
+
+    Attributes
+    ----------
+    tensors, stretches
+        The device tensors among them, and all memory.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.tensors: list[FakeCudaTensor] = []
+        self.stretches: list[Stretch] = []
+
+    def passed(self, value: Any, kind: Any, name: str) -> Any:
+        """A value, or a function that makes one once Triton's tensors compute."""
+        if kind == "constexpr" and not isinstance(value, (int, float)) or value is None:
+            return value
+        if isinstance(value, TensorDescriptor):
+            return self._descriptor(value, name)
+        if hasattr(value, "data_ptr"):
+            address, element = self._address(value, name), _element(value.dtype)
+            return lambda: meaning.pointer(address, f"*{element}", name)
+        if isinstance(value, tuple):
+            kinds = kind if isinstance(kind, tuple) else ("i64",) * len(value)
+            parts = [self.passed(one, its, f"{name}[{i}]") for i, (one, its) in enumerate(zip(value, kinds, strict=True))]
+            return lambda: triton.language.tuple([one() if callable(one) else one for one in parts])
+        if kind == "constexpr":
+            return value
+        return lambda: meaning.number(value, str(kind))
+
+    def _address(self, value: Any, name: str) -> int:
+        tensor = value.base if isinstance(value, triton.runtime.jit.TensorWrapper) else value
+        if tensor.__class__ is not FakeCudaTensor and isinstance(tensor, torch.Tensor):
+            tensor = tensor.data if isinstance(getattr(tensor, "data", None), FakeCudaTensor) else tensor
+        address = tensor.data_ptr()
+        if not address:
+            return 0
+        if isinstance(tensor, FakeCudaTensor) and tensor._device is self.device:
+            self.tensors.append(tensor)
+            self.stretches.append(stretch(name, tensor))
+        elif isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu" and tensor.is_pinned():
+            self.stretches.append(Stretch(name, address, address + tensor.nbytes, address, tensor.element_size()))
+        else:
+            raise ValueError(_inaccessible(len(self.stretches)))
+        return int(address)
+
+    def _descriptor(self, value: Any, name: str) -> Any:
+        address, element = self._address(value.base, name), _element(value.base.dtype)
+
+        def make() -> Any:
+            strides = [meaning.number(int(one), "i64") for one in value.strides[:-1]]
+            return semantic.make_tensor_descriptor(
+                meaning.pointer(address, f"*{element}", name),
+                [meaning.number(int(one), "i32") for one in value.shape],
+                [*strides, triton.language.constexpr(1)],
+                [triton.language.constexpr(one) for one in value.block_shape],
+                value.padding,
+            )
+
+        return make
+
+
+def _element(dtype: Any) -> str:
+    return str(triton.runtime.jit.type_canonicalisation_dict[str(dtype).rpartition(".")[2]])
+
+
+@lru_cache(maxsize=1)
+def _sentence() -> str:
+    """Triton's own words, which its C code has: they differ between versions."""
+    source = Path(triton.__file__).parent / "backends" / "nvidia" / "driver.c"
+    found = re.search(r'"(Pointer argument[^"]*cannot be accessed[^"]*)"\s*"([^"]*)"', source.read_text(encoding="utf-8"))
+    return found[1] + found[2] if found else "Pointer argument cannot be accessed from Triton (cpu tensor?)"
+
+
+def _inaccessible(place: int) -> str:
+    return _sentence().replace("%d", str(place))
+

@@ -1,0 +1,56 @@
+"""Functions of ``tl.extra.cuda.libdevice``, as far as torch has them on the CPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fakegpu_lab.kernels.triton_programs.builder import builder, semantic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    name: getattr(torch, name)
+    for name in (
+        "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "erfinv", "exp",
+        "exp2", "expm1", "floor", "lgamma", "log", "log10", "log1p", "log2", "rsqrt", "sin", "sinh", "sqrt", "tan",
+        "tanh", "trunc",
+    )
+}  # fmt: skip
+_UNARY |= {"fast_expf": torch.exp, "fast_logf": torch.log, "fast_sinf": torch.sin, "fast_cosf": torch.cos}
+_UNARY |= {"rint": torch.round, "abs": torch.abs, "tgamma": lambda x: torch.exp(torch.lgamma(x))}
+_BINARY: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "pow": torch.pow, "atan2": torch.atan2, "fmod": torch.fmod, "hypot": torch.hypot, "copysign": torch.copysign,
+}  # fmt: skip
+
+
+def _unary(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], Any]:
+    def compute(data: Any) -> Any:
+        return function(torch.from_numpy(np.ascontiguousarray(data))).numpy()
+
+    def called(operand: Any) -> Any:
+        operand = semantic.to_tensor(operand)
+        return semantic.make_tensor(builder.unary_op(operand.handle, compute), operand.type)
+
+    return called
+
+
+def _binary(function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[[Any, Any], Any]:
+    def compute(left: Any, right: Any) -> Any:
+        return function(*(torch.from_numpy(np.ascontiguousarray(one)) for one in (left, right))).numpy()
+
+    def called(left: Any, right: Any) -> Any:
+        left, right = semantic.broadcast_impl_value(semantic.to_tensor(left), semantic.to_tensor(right))
+        return semantic.make_tensor(builder.binary_op(left.handle, right.handle, compute), left.type)
+
+    return called
+
+
+LIBDEVICE: dict[str, Callable[..., Any]] = {
+    **{name: _unary(function) for name, function in _UNARY.items()},
+    **{name: _binary(function) for name, function in _BINARY.items()},
+}
+"""By name."""

@@ -1,0 +1,121 @@
+"""Rewrites a kernel's source so that Python can run it: where Triton's compiler gives syntax a meaning of its own.
+
+Calls, assignments, conditions, comparisons and `assert` become calls of `meaning`. The names of these functions reach
+the kernel through a closure, so that the user's module gets no new names; lines stay those of the user's file.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+_PREFIX = "__lab_"
+_HELPERS = ("call", "method", "value", "true", "both", "either", "invert", "compare", "claim")
+
+
+def _help(name: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(func=ast.Name(id=_PREFIX + name, ctx=ast.Load()), args=list(arguments), keywords=[])
+
+
+def _later(expression: ast.expr) -> ast.Lambda:
+    none = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    return ast.Lambda(args=none, body=expression)
+
+
+class _Rewriter(ast.NodeTransformer):
+    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802 - ast's name
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Attribute):
+            helper = _help("method", node.func.value, ast.Constant(node.func.attr), *node.args)
+        else:
+            helper = _help("call", node.func, *node.args)
+        helper.keywords = node.keywords
+        return ast.copy_location(helper, node)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        node.value = ast.copy_location(_help("value", node.value), node.value)
+        return node
+
+    def _condition(self, node: Any) -> ast.AST:
+        self.generic_visit(node)
+        node.test = ast.copy_location(_help("true", node.test), node.test)
+        return node  # type: ignore[no-any-return]
+
+    visit_If = visit_While = visit_IfExp = _condition  # noqa: N815
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        name = "both" if isinstance(node.op, ast.And) else "either"
+        found = node.values[0]
+        for value in node.values[1:]:
+            found = ast.copy_location(_help(name, found, _later(value)), node)
+        return found
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        return ast.copy_location(_help("invert", node.operand), node) if isinstance(node.op, ast.Not) else node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        if len(node.ops) == 1:
+            return node
+        operands = [node.left, *node.comparators]
+        pairs = [
+            ast.Compare(left=left, ops=[op], comparators=[right])
+            for left, op, right in zip(operands, node.ops, operands[1:], strict=False)
+        ]
+        return ast.copy_location(_help("compare", *pairs), node)
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        message = node.msg or ast.Constant("")
+        return ast.copy_location(ast.Expr(value=_help("claim", node.test, _later(message))), node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:  # noqa: N802
+        node.decorator_list = []
+        for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]:
+            argument.annotation = None
+        node.returns = None
+        node.body = [self.visit(statement) for statement in node.body]
+        return node
+
+
+def rewritten(tree: ast.Module, first_line: int, function: Any, meaning: Any) -> Any:
+    """The function that runs a kernel.
+
+    Parameters
+    ----------
+    tree
+        The parsed kernel, a module with one function.
+    first_line
+        The line of its ``def`` in the user's file.
+    function
+        The user's function: its globals, its closure and its defaults are used.
+    meaning
+        Has the functions that the new code calls.
+    """
+    definition: Any = _Rewriter().visit(tree.body[0])
+    closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    names = [*(_PREFIX + helper for helper in _HELPERS), *closure]
+    factory = ast.FunctionDef(
+        name="factory",
+        args=ast.arguments(
+            posonlyargs=[], args=[ast.arg(arg=name) for name in names], kwonlyargs=[], kw_defaults=[], defaults=[]
+        ),
+        body=[definition, ast.Return(value=ast.Name(id=definition.name, ctx=ast.Load()))],
+        decorator_list=[],
+        type_params=[],
+    )
+    definition.args.defaults = [ast.Constant(None)] * len(definition.args.defaults)
+    definition.args.kw_defaults = [None if one is None else ast.Constant(None) for one in definition.args.kw_defaults]
+    module = ast.Module(body=[factory], type_ignores=[])
+    ast.fix_missing_locations(module)
+    ast.increment_lineno(module, first_line - 1)
+    space: dict[str, Any] = {}
+    exec(compile(module, function.__code__.co_filename, "exec"), function.__globals__, space)
+    helpers = {_PREFIX + helper: getattr(meaning, helper) for helper in _HELPERS}
+    made = space["factory"](**helpers, **{name: cell.cell_contents for name, cell in closure.items()})
+    made.__defaults__ = function.__defaults__
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made

@@ -1,0 +1,150 @@
+"""The launch that runs now: which programs run together, what they have done so far, how it is undone.
+
+Many programs run at a time: the first axis of every array is that of the programs (of length 1 where all have the same
+value). Where a condition or the length of a loop differs between them, `Diverged` ends the attempt; what they have
+stored is taken back, and each group runs by itself (`programs`).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fakegpu_lab.kernels.triton_programs.warps import cut
+from fakegpu_lab.user_code.environment import PACKAGE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fakegpu_lab.hardware.kernel_model.accesses import AccessLog
+    from fakegpu_lab.kernels.pointers import Memory
+
+
+class Diverged(Exception):  # noqa: N818 - it is no error
+    """Programs that ran together go different ways; `values` has one value for each, by which to part them."""
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        super().__init__("programs diverge")
+        self.values = values
+
+
+class Running:
+    """One launch.
+
+    Parameters
+    ----------
+    memory
+        The tensors that the kernel got.
+    log
+        Where accesses and arithmetic go.
+    grid
+        Programs along three axes.
+    threads
+        Threads of a program.
+    tensor_cores
+        Whether the card's tensor cores compute Triton's dots.
+
+    Attributes
+    ----------
+    ids
+        The numbers of the programs that run together; program 0, 0, 0 is 0, and 1, 0, 0 is 1.
+    written
+        Places in ``memory.stretches`` that were stored to.
+    largest
+        The elements of the largest block that was accessed.
+    one_by_one
+        Whether each program runs by itself, because programs part anyway.
+    """
+
+    def __init__(
+        self, memory: Memory, log: AccessLog, grid: tuple[int, int, int], threads: int, *, tensor_cores: bool
+    ) -> None:
+        self.memory = memory
+        self.log = log
+        self.grid = grid
+        self.threads = threads
+        self.tensor_cores = tensor_cores
+        self.ids = np.zeros(1, dtype=np.int64)
+        self.written: set[int] = set()
+        self.largest = 1
+        self.one_by_one = False
+        self._accesses: list[tuple[Any, ...]] = []
+        self._flops: list[tuple[Any, ...]] = []
+        self._undo: list[tuple[Any, ...]] = []
+
+    def begin(self, ids: NDArray[np.int64]) -> None:
+        """Let these programs run together."""
+        self.ids = ids
+        self._accesses, self._flops, self._undo = [], [], []
+
+    def program_id(self, axis: int) -> NDArray[np.int32]:
+        """The numbers of the running programs along an axis of the grid."""
+        x, y, _ = self.grid
+        numbers = (self.ids % x, self.ids // x % y, self.ids // (x * y))[axis]
+        return numbers.astype(np.int32)
+
+    def place_of(self, number: int) -> tuple[int, int, int]:
+        """The place in the grid of a program by its number."""
+        x, y, _ = self.grid
+        return number % x, number // x % y, number // (x * y)
+
+    def accessed(
+        self, kind: str, addresses: NDArray[np.int64], mask: NDArray[np.bool_] | None, itemsize: int
+    ) -> None:
+        """Note an access of blocks of addresses."""
+        self._accesses.append((kind, addresses, mask, itemsize, user_line()))
+        self.largest = max(self.largest, addresses.size // len(addresses))
+
+    def computed(self, each: float, fmt: str, *, tensor_core: bool = False) -> None:
+        """Note floating-point operations of each of the running programs."""
+        self._flops.append((each * len(self.ids), fmt, tensor_core))
+
+    def stored(self, undo: Any) -> None:
+        """Note how a store is taken back."""
+        if len(self.ids) > 1:
+            self._undo.append(undo)
+
+    def take_back(self) -> None:
+        """Undo what the running programs have stored, and forget what they did."""
+        while self._undo:
+            self._undo.pop()()
+        self._accesses, self._flops = [], []
+
+    def finish(self) -> None:
+        """The running programs have ended: log what they did."""
+        for kind, addresses, mask, itemsize, line in self._accesses:
+            if len(addresses) == 1 and len(self.ids) > 1:
+                addresses = np.broadcast_to(addresses, (len(self.ids), *addresses.shape[1:]))  # noqa: PLW2901
+            if mask is not None:
+                mask = np.broadcast_to(mask, addresses.shape)  # noqa: PLW2901
+            rows, width, each = cut(addresses, mask, itemsize, self.threads)
+            self.log.add(kind, "global", rows, width, line, np.repeat(self.ids, each))  # type: ignore[arg-type]
+        for flops, fmt, tensor_core in self._flops:
+            self.log.flops(flops, fmt, tensor_core=tensor_core)
+        self._accesses, self._flops, self._undo = [], [], []
+
+
+now: list[Running] = []
+"""The launch that runs, if any."""
+
+_OURS = str(PACKAGE)
+_foreign: dict[str, bool] = {}
+
+
+def _is_foreign(filename: str) -> bool:
+    found = _foreign.get(filename)
+    if found is None:
+        triton = str(Path(sys.modules["triton"].__file__ or "").parent)
+        found = _foreign[filename] = filename.startswith((_OURS, triton, "<__array", "<string"))
+    return found
+
+
+def user_line() -> tuple[str, int]:
+    """The line of the user's kernel that is running: neither Triton's nor ours."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and _is_foreign(frame.f_code.co_filename):
+        frame = frame.f_back
+    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
