@@ -18,6 +18,8 @@ pytest.importorskip("greenlet", reason="the extra `numba` is not installed")
 from numba import cuda, float32, int32
 from numba.cuda.cudadrv.driver import CudaAPIError
 
+from fakegpu_lab.kernels.sampling import sample_programs
+
 pytestmark = pytest.mark.usefixtures("machine")
 
 
@@ -255,7 +257,7 @@ def test_a_race_has_the_same_outcome_in_every_run():
 
 def test_some_blocks_stand_for_all():
     x = torch.ones(32 * 100, device="cuda")
-    with lab.record() as trace, lab.sample_programs(10):
+    with lab.record() as trace, sample_programs(10):
         double[100, 32](x)
     assert x.sum().item() == 3200 + 320
     assert trace.kernels[0].access.sampled == 0.1

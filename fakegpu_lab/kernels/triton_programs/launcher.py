@@ -36,7 +36,17 @@ class Launcher:
         self.metadata = metadata
 
     def __call__(
-        self, x: int, y: int, z: int, stream: Any, function: Any, packed: Any, about: Any, enter: Any, leave: Any, *args: Any
+        self,
+        x: int,
+        y: int,
+        z: int,
+        stream: Any,
+        function: Any,
+        packed: Any,
+        about: Any,
+        enter: Any,
+        leave: Any,
+        *args: Any,
     ) -> None:
         """Run the kernel on a grid."""
         __tracebackhide__ = True
@@ -107,7 +117,9 @@ class _Arguments:
             return lambda: meaning.pointer(address, f"*{element}", name)
         if isinstance(value, tuple):
             kinds = kind if isinstance(kind, tuple) else ("i64",) * len(value)
-            parts = [self.passed(one, its, f"{name}[{i}]") for i, (one, its) in enumerate(zip(value, kinds, strict=True))]
+            parts = [
+                self.passed(one, its, f"{name}[{i}]") for i, (one, its) in enumerate(zip(value, kinds, strict=True))
+            ]
             return lambda: triton.language.tuple([one() if callable(one) else one for one in parts])
         if kind == "constexpr":
             return value
@@ -153,10 +165,11 @@ def _element(dtype: Any) -> str:
 def _sentence() -> str:
     """Triton's own words, which its C code has: they differ between versions."""
     source = Path(triton.__file__).parent / "backends" / "nvidia" / "driver.c"
-    found = re.search(r'"(Pointer argument[^"]*cannot be accessed[^"]*)"\s*"([^"]*)"', source.read_text(encoding="utf-8"))
+    found = re.search(
+        r'"(Pointer argument[^"]*cannot be accessed[^"]*)"\s*"([^"]*)"', source.read_text(encoding="utf-8")
+    )
     return found[1] + found[2] if found else "Pointer argument cannot be accessed from Triton (cpu tensor?)"
 
 
 def _inaccessible(place: int) -> str:
     return _sentence().replace("%d", str(place))
-

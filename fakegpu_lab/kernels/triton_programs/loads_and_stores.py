@@ -72,9 +72,7 @@ def _prepared(kind: str, pointers: Array, mask: Array | None, dtype: Any, origin
     return _Access(mask, None, _NOTHING, _in_several(running, kind, addresses, mask, itemsize, origin))
 
 
-def _in_several(
-    running: Running, kind: str, addresses: Array, mask: Array | None, itemsize: int, origin: str
-) -> Array:
+def _in_several(running: Running, kind: str, addresses: Array, mask: Array | None, itemsize: int, origin: str) -> Array:
     """Addresses of the host for an access to several tensors."""
     stretches = running.memory.stretches
     on = np.True_ if mask is None else mask

@@ -93,7 +93,9 @@ class _Progress:
         spent = time.monotonic() - self._began
         if spent >= self._due and done < self._total:
             left = spent / done * (self._total - done)
-            print(f"{self._name}: {done:,} of {self._total:,} programs in {spent:.0f} s, {left:.0f} s to go", flush=True)
+            print(
+                f"{self._name}: {done:,} of {self._total:,} programs in {spent:.0f} s, {left:.0f} s to go", flush=True
+            )
             self._due = 2.5 * spent
 
     def end(self) -> None:

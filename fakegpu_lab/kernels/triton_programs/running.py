@@ -91,9 +91,7 @@ class Running:
         x, y, _ = self.grid
         return number % x, number // x % y, number // (x * y)
 
-    def accessed(
-        self, kind: str, addresses: NDArray[np.int64], mask: NDArray[np.bool_] | None, itemsize: int
-    ) -> None:
+    def accessed(self, kind: str, addresses: NDArray[np.int64], mask: NDArray[np.bool_] | None, itemsize: int) -> None:
         """Note an access of blocks of addresses."""
         self._accesses.append((kind, addresses, mask, itemsize, user_line()))
         self.largest = max(self.largest, addresses.size // len(addresses))
