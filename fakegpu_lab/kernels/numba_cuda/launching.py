@@ -24,8 +24,9 @@ from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.kernels.launch import IllegalAccess, Ran, launch
-from fakegpu_lab.kernels.numba_cuda import compiling, functions, messages, scalars, threads
+from fakegpu_lab.kernels.numba_cuda import compiling, declared_arrays, messages, scalars, threads
 from fakegpu_lab.kernels.numba_cuda.arrays import AccessNotes, KernelArray, Memory, OutOfBounds
+from fakegpu_lab.kernels.numba_cuda.declared_arrays import Arrays
 from fakegpu_lab.kernels.numba_cuda.device_arrays import DeviceArray, to_device
 from fakegpu_lab.kernels.numba_cuda.requests import Accesses, Between
 from fakegpu_lab.kernels.numba_cuda.streams import on_stream
@@ -171,7 +172,7 @@ class Launch:
         for counter in _FORMATS:
             scalars.FLOPS[counter].reset()
         self._begin()
-        functions.running = arrays = functions.Arrays(self.notes, self.configured.sharedmem)
+        declared_arrays.running = arrays = Arrays(self.notes, self.configured.sharedmem)
         try:
             with np.errstate(all="ignore"):
                 self._run_blocks([self._value(*pair) for pair in zip(names, values, strict=False)], arrays, log)
@@ -213,7 +214,7 @@ class Launch:
             return scalars.Float64(value)
         return scalars.wrapped(value) if isinstance(value, np.floating) else getattr(value, "item", lambda: value)()
 
-    def _run_blocks(self, args: list[Any], arrays: functions.Arrays, log: AccessLog) -> None:
+    def _run_blocks(self, args: list[Any], arrays: Arrays, log: AccessLog) -> None:
         __tracebackhide__ = True
         grid, block = self.configured.griddim, self.configured.blockdim
         threads.grid_extent.set(grid)
