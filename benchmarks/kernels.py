@@ -218,17 +218,18 @@ _WORKLOG = "S. Boehm, github.com/siboehm/SGEMM_CUDA"
 _GUIDE = "CUDA C++ Best Practices Guide, Shared Memory in Matrix Multiplication"
 _NARROW = [(M, TILE), (M, M)]
 _FLAT = [(M, TILE), (TILE, M), (M, M)]
+_BIG = (128, 128), (32, 32)
 MEASURED = [
-    ("rtx-a6000", Case("matmul 4096, by rows", matmul_rows, (128, 128), (32, 32), _square(M, 3), 1), 309.0, "GFLOP/s", _WORKLOG),
-    ("rtx-a6000", Case("matmul 4096, by columns", matmul_naive, (128, 128), (32, 32), _square(M, 3), 1), 1986.5, "GFLOP/s", _WORKLOG),
-    ("rtx-a6000", Case("matmul 4096, tiled", matmul_tiled, (128, 128), (32, 32), _square(M, 3), 1), 2980.3, "GFLOP/s", _WORKLOG),
-    ("v100-16gb", Case("A·B, naive", outer_naive, (128, 128), (32, 32), _FLAT, 8), 119.9, "GB/s", _GUIDE),
-    ("v100-16gb", Case("A·B, a tile of A", outer_half_tiled, (128, 128), (32, 32), _FLAT, 8), 144.4, "GB/s", _GUIDE),
-    ("v100-16gb", Case("A·B, tiled", matmul_tiled, (128, 128), (32, 32), _FLAT, 8), 195.5, "GB/s", _GUIDE),
-    ("v100-16gb", Case("A·Aᵀ, naive", gram_naive, (128, 128), (32, 32), _NARROW, 8), 12.8, "GB/s", _GUIDE),
-    ("v100-16gb", Case("A·Aᵀ, tiled", gram_tiled, (128, 128), (32, 32), _NARROW, 8), 140.2, "GB/s", _GUIDE),
-    ("v100-16gb", Case("A·Aᵀ, padded", gram_padded, (128, 128), (32, 32), _NARROW, 8), 199.4, "GB/s", _GUIDE),
-]  # fmt: skip
+    ("rtx-a6000", Case("matmul 4096, by rows", matmul_rows, *_BIG, _square(M, 3), 1), 309.0, "GFLOP/s", _WORKLOG),
+    ("rtx-a6000", Case("matmul 4096, by columns", matmul_naive, *_BIG, _square(M, 3), 1), 1986.5, "GFLOP/s", _WORKLOG),
+    ("rtx-a6000", Case("matmul 4096, tiled", matmul_tiled, *_BIG, _square(M, 3), 1), 2980.3, "GFLOP/s", _WORKLOG),
+    ("v100-16gb", Case("A·B, naive", outer_naive, *_BIG, _FLAT, 8), 119.9, "GB/s", _GUIDE),
+    ("v100-16gb", Case("A·B, a tile of A", outer_half_tiled, *_BIG, _FLAT, 8), 144.4, "GB/s", _GUIDE),
+    ("v100-16gb", Case("A·B, tiled", matmul_tiled, *_BIG, _FLAT, 8), 195.5, "GB/s", _GUIDE),
+    ("v100-16gb", Case("A·Aᵀ, naive", gram_naive, *_BIG, _NARROW, 8), 12.8, "GB/s", _GUIDE),
+    ("v100-16gb", Case("A·Aᵀ, tiled", gram_tiled, *_BIG, _NARROW, 8), 140.2, "GB/s", _GUIDE),
+    ("v100-16gb", Case("A·Aᵀ, padded", gram_padded, *_BIG, _NARROW, 8), 199.4, "GB/s", _GUIDE),
+]
 """(card, kernel, figure, unit, source): GB/s are each matrix read or written once, by the time."""
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.advice import advise
     from fakegpu_lab.course import draw, expect
     from fakegpu_lab.hardware.errors import FakeGpuError
+    from fakegpu_lab.kernels.sampling import sample_programs
     from fakegpu_lab.notebook.panel import panel
     from fakegpu_lab.session import disable, enable, machine, reset, run_ranks, snapshot
     from fakegpu_lab.trace import Trace, clock, host_work, record
@@ -41,6 +42,7 @@ __all__ = [
     "record",
     "reset",
     "run_ranks",
+    "sample_programs",
     "snapshot",
 ]
 _TRACE = ("Trace", "clock", "host_work", "record")
@@ -64,6 +66,10 @@ def __getattr__(name: str) -> Any:
         from fakegpu_lab import trace
 
         return getattr(trace, name)
+    if name == "sample_programs":
+        from fakegpu_lab.kernels.sampling import sample_programs
+
+        return sample_programs
     if name == "panel":
         from fakegpu_lab.notebook.panel import panel
 

@@ -12,17 +12,20 @@ all front ends:
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current, graph_capture
-from fakegpu_lab.driver.cost.kernel_call import KernelCall
+from fakegpu_lab.driver.cost.kernel_call import call_of
+from fakegpu_lab.driver.recorder.user_frames import stack_of
 from fakegpu_lab.hardware.kernel_model.accesses import AccessLog
 from fakegpu_lab.hardware.kernel_model.launch_time import launch_time
 from fakegpu_lab.hardware.kernel_model.occupancy import occupancy
 from fakegpu_lab.hardware.time import clock
 from fakegpu_lab.hardware.time.clock import here
+from fakegpu_lab.kernels import races
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -90,7 +93,7 @@ def launch(
     failed: list[BaseException] = []
     seen: list[Access] = []
 
-    def plan(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def whole(written: list[FakeCudaTensor], read: list[FakeCudaTensor]) -> None:
         log = AccessLog(device.roofline.cached)
         illegal = None
         try:
@@ -101,21 +104,23 @@ def launch(
         except BaseException as error:  # it passes the dispatch path with its own traceback
             failed.append(error)
             return
-        written = {id(tensor) for tensor in ran.written}
-        kernel_args: tuple[list[Any], list[Any], int] = args
-        kernel_args[1][:] = [tensor for tensor in kernel_args[0] if id(tensor) not in written]
-        kernel_args[0][:] = [tensor for tensor in kernel_args[0] if id(tensor) in written]
+        stored = {id(tensor._buffer) for tensor in ran.written}
+        read += [tensor for tensor in written if id(tensor._buffer) not in stored]
+        written[:] = [tensor for tensor in written if id(tensor._buffer) in stored]
         access = _charge(device, log, ran)
         if illegal is not None:
             if graph_capture.current_capture() is None:
                 device_asserts.illegal_access(device, illegal)
             return
+        if ran.races:
+            stack = stack_of(sys._getframe())
+            races.report(device, name, stack[0][0] if stack else "", ran.races)
         seen.append(access)
 
     if current.meta():
         _without_values(device, name, tensors)
         return None
-    KernelCall(name, plan)([*tensors])
+    call_of(name)(tensors, whole)
     if failed:
         raise failed[0]
     return seen[0] if seen else None
@@ -150,9 +155,9 @@ def _charge(device: Device, log: AccessLog, ran: Ran) -> Access:
 def _without_values(device: Device, name: str, tensors: Sequence[FakeCudaTensor]) -> None:
     """Under ``compute="meta"`` there are no values to run a kernel on: it takes as long as reading its tensors once."""
 
-    def plan(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def whole(written: list[FakeCudaTensor], read: list[FakeCudaTensor]) -> None:
         moved = sum(tensor._inner.nbytes for tensor in tensors)
         host = here.host
         clock.launch(host, host.streams[device], device.roofline.streaming(moved), 1.0, 0, moved)
 
-    KernelCall(name, plan)([*tensors])
+    call_of(name)(tensors, whole)

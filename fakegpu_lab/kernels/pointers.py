@@ -47,8 +47,10 @@ class Stretch(NamedTuple):
 
     def values(self, dtype: Any) -> NDArray[Any]:
         """The values in the host's memory, as elements of a type."""
-        memory = (ctypes.c_char * (self.end - self.start)).from_address(self.host)
-        return np.frombuffer(memory, dtype=dtype, count=(self.end - self.start) // np.dtype(dtype).itemsize)
+        memory: Any = (ctypes.c_char * (self.end - self.start)).from_address(self.host)
+        count = (self.end - self.start) // np.dtype(dtype).itemsize
+        found: NDArray[Any] = np.frombuffer(memory, dtype=dtype, count=count)
+        return found
 
 
 def stretch(name: str, tensor: FakeCudaTensor) -> Stretch:

@@ -114,8 +114,9 @@ def no_barrier(x, out):
 def test_a_missing_barrier_is_a_race_in_shared_memory(capsys):
     no_barrier[1, 64](ones(64), ones(64))
     said = capsys.readouterr().out
-    assert "Race in shared memory: thread (0, 0, 0) of block (0, 0, 0)" in said
+    assert said.startswith("Race on cuda:0 in no_barrier: thread (0, 0, 0) of block (0, 0, 0) ")
     assert "tile[" in said
+    assert "in shared memory" in said
     first = no_barrier.py_func.__code__.co_firstlineno
     assert f"test_numba_errors.py:{first + 4}" in said
     assert f"test_numba_errors.py:{first + 5}" in said
@@ -130,10 +131,23 @@ def total(x, out):
 def test_blocks_that_add_to_one_element_race(capsys):
     total[2, 1](ones(2), ones(1))
     said = capsys.readouterr().out
-    assert "Race in global memory: thread (0, 0, 0) of block (0, 0, 0)" in said
+    assert said.startswith("Race on cuda:0 in total: thread (0, 0, 0) of block (0, 0, 0) ")
+    assert "out[0] in global memory" in said
     assert "thread (0, 0, 0) of block (1, 0, 0)" in said
-    assert "out[0]" in said
     assert "use cuda.atomic, or a second kernel" in said
+
+
+@cuda.jit
+def raise_a_flag(x, flag):
+    if x[cuda.grid(1)] > 0:
+        flag[0] = 1
+
+
+def test_threads_that_write_the_same_value_do_not_race(capsys):
+    flag = torch.zeros(1, device="cuda")
+    raise_a_flag[2, 64](ones(128), flag)
+    assert flag.item() == 1
+    assert not capsys.readouterr().out
 
 
 @cuda.jit

@@ -49,7 +49,7 @@ def matmul_kernel(
     a = a_ptr + rows[:, None] * stride_am + inner[None, :] * stride_ak
     b = b_ptr + inner[:, None] * stride_bk + columns[None, :] * stride_bn
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for k in range(0, tl.cdiv(K, BLOCK_K)):
+    for k in range(tl.cdiv(K, BLOCK_K)):
         left = tl.load(a, mask=inner[None, :] < K - k * BLOCK_K, other=0.0)
         right = tl.load(b, mask=inner[:, None] < K - k * BLOCK_K, other=0.0)
         total = tl.dot(left, right, total)

@@ -13,9 +13,11 @@ import torch
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-_SCHEMA: Any = torch._C.parse_schema("kernels::kernel(Tensor(a!)[] written, Tensor[] read, int number) -> ()")
+    Run = Callable[[list[FakeCudaTensor], list[FakeCudaTensor]], None]
+
+_SCHEMA: Any = torch._C.parse_schema("kernels::kernel(Tensor(a!)[] written, Tensor[] read, int run) -> ()")
 
 
 class _Schema:
@@ -29,15 +31,10 @@ class _Schema:
 
 
 class KernelCall:
-    """What the dispatch path sees of a launch.
+    """What the dispatch path sees of all launches of kernels of one name; `call_of` finds it.
 
-    Its arguments are two lists of tensors. The kernel is taken to write all of its tensors, until `plan` has run and
-    has moved those that it only read to the second list.
-
-    Attributes
-    ----------
-    plan
-        Runs the kernel: it is called with the arguments.
+    Its arguments are two lists of tensors, and the function that runs this launch. The kernel is taken to write all of
+    its tensors, until that function has run and has moved those that were only read to the second list.
     """
 
     tags = ()
@@ -45,14 +42,30 @@ class KernelCall:
     _overloadname = "default"
     namespace = "kernels"
 
-    def __init__(self, name: str, plan: Callable[[tuple[Any, ...], dict[str, Any]], None]) -> None:
+    def __init__(self, name: str) -> None:
         self._schema = _Schema(name)
-        self.plan = plan
 
-    def __call__(self, tensors: list[FakeCudaTensor]) -> None:
-        """Launch it on some device tensors."""
+    def __call__(self, tensors: Sequence[FakeCudaTensor], run: Run) -> None:
+        """Launch a kernel on some device tensors; `run` gets the two lists."""
         __tracebackhide__ = True
-        FakeCudaTensor.__torch_dispatch__(self, (), ([*tensors], [], 0), {})
+        FakeCudaTensor.__torch_dispatch__(self, (), ([*tensors], [], run), {})
+
+    @staticmethod
+    def plan(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The plan of `dispatcher`."""
+        written, read, run = args
+        run(written, read)
 
     def __repr__(self) -> str:
         return f"<kernel {self._schema.name}>"
+
+
+_calls: dict[str, KernelCall] = {}
+
+
+def call_of(name: str) -> KernelCall:
+    """The `KernelCall` of a name: always the same one, because much of what is known of an op is kept by its id."""
+    found = _calls.get(name)
+    if found is None:
+        found = _calls[name] = KernelCall(name)
+    return found

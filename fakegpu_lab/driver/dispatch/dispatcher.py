@@ -54,10 +54,7 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
     __tracebackhide__ = True
     plan = _plans.get(id(func))
     if plan is None:
-        if func.__class__ is KernelCall:  # one launch, whose plan is not kept
-            plan = func.plan
-        else:
-            plan = _plans[id(func)] = _make_plan(func)
+        plan = _plans[id(func)] = _make_plan(func)
     try:
         if _function_mode_enabled():
             # The inner calls are ours, not the user's: `with torch.device(...)` must not redirect them.

@@ -25,7 +25,7 @@ _BLOCKS = (1 << 20) - 1
 
 
 def distinct(values: Sectors) -> Sectors:
-    """The values in order, each once. (`np.unique` would not notice that they are in order already, as they mostly are.)"""
+    """The values in order, each once: `np.unique`, which sorts also what is in order already, as here most is."""
     if len(values) > 1:
         if (values[1:] < values[:-1]).any():
             values = np.sort(values)

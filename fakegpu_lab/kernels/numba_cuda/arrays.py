@@ -54,11 +54,15 @@ class Site:
 
 
 class AccessNotes:
-    """What the threads of a launch have accessed so far: an integer for each access, in order."""
+    """What the threads of a launch have accessed so far: an integer for each access, in order.
+
+    `unchanged` has the places of those stores that left the element's value as it was.
+    """
 
     def __init__(self) -> None:
         self.sites: list[Site] = []
         self.codes: list[int] = []
+        self.unchanged: list[int] = []
 
 
 class Memory:
@@ -222,6 +226,8 @@ class KernelArray:
         number = self._numbers.get(id(frame.f_code) << 16 | frame.f_lasti)
         if number is None:
             number = memory.number("store", frame)
+        if memory.cells[position] == value:
+            memory.notes.unchanged.append(len(memory.notes.codes))
         memory.note(number + position)
         try:
             memory.cells[position] = value

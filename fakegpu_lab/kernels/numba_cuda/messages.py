@@ -142,7 +142,7 @@ def race(found: Race, grid: Sequence[int], block: Sequence[int]) -> str:
     else:
         order = "No cuda.syncthreads() comes between them."
     return (
-        f"Race in {memory.space} memory: {first} {_VERBS[found.first.kind]} {memory.name}[{found.position}] at "
+        f"{first} {_VERBS[found.first.kind]} {memory.name}[{found.position}] in {memory.space} memory at "
         f"{_at(found.first.line)}, and {second} {_VERBS[found.second.kind]} it at {_at(found.second.line)}. {order} On "
         "a card the result depends on which comes first."
     )

@@ -39,6 +39,9 @@ class Accesses:
         address = np.array([site.memory.address for site in self.sites] or [0], np.int64)
         size = np.array([site.memory.elements.itemsize for site in self.sites] or [1], np.int64)
         self.address: Ints = address[self.site] + self.position * size[self.site]
+        self.harmless: np.ndarray[Any, np.dtype[np.bool_]] = np.zeros(len(codes), np.bool_)
+        self.harmless[[place for place in notes.unchanged if place < len(codes)]] = True
+        notes.unchanged.clear()
         notes.codes.clear()
         segments.rows.clear()
 
@@ -59,16 +62,17 @@ class Accesses:
 
     def race(self) -> Race | None:
         """The first race between threads of a block: accesses with no barrier between them."""
-        if not len(self.site):
+        left = np.flatnonzero(~self.harmless)
+        if not len(left):
             return None
-        kinds, shared = self.kinds(), self.shared()
-        warp = self.thread // WARP
-        together = shared, self.block, self.epoch, self.address
-        for keys, who in ((together, warp), ((*together, warp, self.warp_epoch), self.thread)):
+        kinds, thread, warp = self.kinds()[left], self.thread[left], self.thread[left] // WARP
+        together = self.shared()[left], self.block[left], self.epoch[left], self.address[left]
+        for keys, who in ((together, warp), ((*together, warp, self.warp_epoch[left]), thread)):
             found = racing(_dense_with_first(*keys), who, kinds)
             if found is not None:
-                rows = self.position, self.site, self.block, self.thread
-                return Race.of(self.sites, *(column[list(found)].tolist() for column in rows))
+                rows = left[list(found)]
+                columns = self.position, self.site, self.block, self.thread
+                return Race.of(self.sites, *(column[rows].tolist() for column in columns))
         return None
 
     def kinds(self) -> Ints:
@@ -92,17 +96,11 @@ class Between:
         if not len(accesses.site):
             return
         self._sites = accesses.sites
-        _, first = _dense_with_first(accesses.shared(), accesses.address, accesses.block, accesses.kinds())
-        first = np.sort(first[accesses.shared()[first] == 0])
-        columns = (
-            accesses.address,
-            accesses.block,
-            accesses.kinds(),
-            accesses.site,
-            accesses.thread,
-            accesses.position,
-        )
-        self._kept.append(np.stack([column[first] for column in columns]))
+        columns = accesses.shared(), accesses.address, accesses.block, accesses.kinds(), accesses.harmless
+        _, first = _dense_with_first(*(column.astype(np.int64) for column in columns))
+        first = np.sort(first[(accesses.shared()[first] == 0) & ~accesses.harmless[first]])
+        kept = (accesses.address, accesses.block, accesses.kinds(), accesses.site, accesses.thread, accesses.position)
+        self._kept.append(np.stack([column[first] for column in kept]))
 
     def race(self) -> Race | None:
         """The first race between two blocks."""
@@ -123,7 +121,8 @@ _KINDS = {"load": 0, "store": 1, "atomic": 2}
 class Race:
     """Two threads that access one element, at least one of them to write, and nothing orders them.
 
-    Two threads that write the same value count as well. `position` is the element's place in its array's memory.
+    A store that leaves the value as it was does not count: several threads may write the same. `position` is the
+    element's place in its array's memory.
     """
 
     position: int

@@ -32,7 +32,8 @@ def do_bench(
         tensor.grad = None
     device = current.device()
     launching.queue(device, (device.roofline.streaming(_CACHE), 1.0, 0, _CACHE))
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    event: Any = torch.cuda.Event
+    begin, end = event(enable_timing=True), event(enable_timing=True)
     begin.record()
     fn()
     end.record()

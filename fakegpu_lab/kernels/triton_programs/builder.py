@@ -186,10 +186,9 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]
         return self.cast_impl(src, dst_type) if plain else super().create_fp_to_fp(src, dst_type, rounding_mode)
 
     def create_dot(self, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
-        left, right = (self._factor(one) for one in (a, b))
+        left, right = self._factor(a), self._factor(b)
         product = np.matmul(left, right)
-        rows, inner, columns = *left.shape[-2:], right.shape[-1]
-        flops = 2.0 * rows * inner * columns * math.prod(product.shape[1:-2])
+        flops = 2.0 * left.shape[-1] * math.prod(product.shape[1:])
         exact = a.dtype.scalar.name in ("fp32", "fp64")
         tf32 = exact and a.dtype.scalar.is_fp32() and "tf32" in str(input_precision).lower()
         fmt = "tf32" if tf32 else {"fp8e5": "fp8", "fp8e4nv": "fp8"}.get(a.dtype.scalar.name, a.dtype.scalar.name)

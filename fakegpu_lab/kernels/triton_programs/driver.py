@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import triton
@@ -14,13 +14,16 @@ from fakegpu_lab.driver.base import current
 from fakegpu_lab.kernels.triton_programs.benchmarking import do_bench
 from fakegpu_lab.kernels.triton_programs.launcher import Launcher
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 class DeviceNumber(int):
     """An ordinal that is equal to another one only on a card of the same kind: Triton keeps compiled kernels by it."""
 
     card: str
 
-    def __new__(cls, index: int, card: str) -> DeviceNumber:
+    def __new__(cls, index: int, card: str) -> Self:
         """Make one."""
         made = super().__new__(cls, index)
         made.card = card

@@ -17,10 +17,12 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.kernels import sampling
 from fakegpu_lab.kernels.launch import Ran, launch
 from fakegpu_lab.kernels.pointers import Memory, Stretch, stretch
+from fakegpu_lab.kernels.races import Watch
 from fakegpu_lab.kernels.triton_programs import meaning
 from fakegpu_lab.kernels.triton_programs.builder import semantic
 from fakegpu_lab.kernels.triton_programs.programs import run_all
 from fakegpu_lab.kernels.triton_programs.running import Running
+from fakegpu_lab.kernels.triton_programs.source import may_order
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
@@ -73,6 +75,7 @@ class Launcher:
             memory = Memory(given.stretches)
             cores = device.profile.compute_capability >= (8, 0)
             running = Running(memory, log, grid, threads, tensor_cores=cores)
+            running.races = None if may_order(self.kernel) else Watch()
             program = meaning.function_of(self.kernel)
             total = grid[0] * grid[1] * grid[2]
             chosen = sampling.chosen(total)
@@ -87,6 +90,7 @@ class Launcher:
                 getattr(function, "registers", 0),
                 self.metadata.shared,
                 len(chosen) / total,
+                list(running.races.found.values()) if running.races is not None else [],
             )
 
         launch(device, self.metadata.name, given.tensors, run)
@@ -108,7 +112,7 @@ class _Arguments:
 
     def passed(self, value: Any, kind: Any, name: str) -> Any:
         """A value, or a function that makes one once Triton's tensors compute."""
-        if kind == "constexpr" and not isinstance(value, (int, float)) or value is None:
+        if (kind == "constexpr" and not isinstance(value, (int, float))) or value is None:
             return value
         if isinstance(value, TensorDescriptor):
             return self._descriptor(value, name)

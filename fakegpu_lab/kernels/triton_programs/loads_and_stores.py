@@ -15,6 +15,7 @@ from fakegpu_lab.user_code.lines import place
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fakegpu_lab.kernels.pointers import Stretch
     from fakegpu_lab.kernels.triton_programs.running import Running
 
 Array = Any
@@ -28,10 +29,11 @@ def aligned(array: Array, dims: int) -> Array:
 class _Access(NamedTuple):
     """An access within the bounds of the tensors.
 
-    `places` are numbers of elements in `values`; None if the access is to several tensors, or not aligned: then `host`
-    has addresses of the host.
+    `places` are numbers of elements in `values`, those of the stretch `one`; None if the access is to several tensors,
+    or not aligned: then `host` has addresses of the host.
     """
 
+    one: Stretch | None
     mask: Array | None
     places: Array | None
     values: Array
@@ -59,7 +61,7 @@ def _prepared(kind: str, pointers: Array, mask: Array | None, dtype: Any, origin
         lowest = int(addresses.min(initial=1 << 62, where=mask))
         highest = int(addresses.max(initial=0, where=mask))
     else:
-        return _Access(mask, np.zeros(addresses.shape, np.int64), np.zeros(1, dtype), _NOTHING)
+        return _Access(None, mask, np.zeros(addresses.shape, np.int64), np.zeros(1, dtype), _NOTHING)
     one = running.memory.at(lowest)
     if one is not None and highest + itemsize <= one.end and origin in ("", one.name):
         if kind != "load":
@@ -67,9 +69,13 @@ def _prepared(kind: str, pointers: Array, mask: Array | None, dtype: Any, origin
         offsets = addresses - one.start
         if (lowest - one.start) % itemsize == 0 == (highest - one.start) % itemsize:
             places = offsets >> (itemsize.bit_length() - 1)
-            return _Access(mask, places if mask is None else np.where(mask, places, 0), one.values(dtype), _NOTHING)
-        return _Access(mask, None, _NOTHING, offsets + one.host)
-    return _Access(mask, None, _NOTHING, _in_several(running, kind, addresses, mask, itemsize, origin))
+            if mask is not None:
+                places = np.where(mask, places, 0)
+            if kind != "store":
+                running.touched(kind, one, places, mask, itemsize)
+            return _Access(one, mask, places, one.values(dtype), _NOTHING)
+        return _Access(one, mask, None, _NOTHING, offsets + one.host)
+    return _Access(None, mask, None, _NOTHING, _in_several(running, kind, addresses, mask, itemsize, origin))
 
 
 def _in_several(running: Running, kind: str, addresses: Array, mask: Array | None, itemsize: int, origin: str) -> Array:
@@ -143,16 +149,26 @@ def store(pointers: Array, values: Array, mask: Array | None, origin: str) -> No
     shape = pointers.shape if mask is None else mask.shape
     values = np.broadcast_to(values, shape)
     if access.places is not None:
-        places = access.places if mask is None else access.places[mask]
+        places = access.places.ravel() if mask is None else access.places[mask]
+        values = values.ravel() if mask is None else values[mask]
+        before = access.values[places]
         if together > 1:
-            now[-1].stored(partial(_put, access.values, places, access.values[places]))
-        _put(access.values, places, values if mask is None else values[mask])
+            now[-1].stored(partial(_put, access.values, places, before))
+        _put(access.values, places, values)
+        if access.one is not None and now[-1].races is not None:
+            changed = _differ(before, values) | _differ(access.values[places], values)
+            now[-1].touched("store", access.one, access.places, mask, values.dtype.itemsize, changed)
         return
     host, on = np.ascontiguousarray(access.host).view(np.uint64), _on(mask, shape)
     if together > 1:
         before = _native.load(host, on, np.zeros(shape, values.dtype), values.dtype)
         now[-1].stored(partial(_native.store, host, before, on))
     _native.store(host, np.ascontiguousarray(values), on)
+
+
+def _differ(left: Array, right: Array) -> Array:
+    """Where two arrays differ; nan does not differ from nan."""
+    return (left != right) & ((left == left) | (right == right))
 
 
 def _put(memory: Array, places: Array, values: Array) -> None:

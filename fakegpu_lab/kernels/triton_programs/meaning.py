@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,17 +28,22 @@ def function_of(kernel: Any) -> Any:
     """The function that runs a kernel, or a function that a kernel calls."""
     found = _functions.get(id(kernel))
     if found is None or found[0] is not kernel:
-        made = rewriting.rewritten(kernel.parse(), kernel.def_file_line_number, kernel.fn, _Meaning)
+        constants = {name for name, one in kernel.get_capture_scope().items() if isinstance(one, core.constexpr)}
+        made = rewriting.rewritten(kernel.parse(), kernel.def_file_line_number, kernel.fn, _Meaning, constants)
+        made.__defaults__ = made.__defaults__ and builtins.tuple(map(plain, made.__defaults__))
         found = _functions[id(kernel)] = (kernel, made)
     return found[1]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A constant's own value."""
     return value.value if isinstance(value, core.constexpr) else value
 
 
 def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     """A call: of one of Triton's functions, of a function with ``@triton.jit``, or of Python's."""
+    if isinstance(function, ConstexprFunction):
+        return function.fn(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
     if isinstance(function, JITCallable):
         return function_of(function)(*args, **kwargs)
     special = _SPECIAL.get(id(function))
@@ -45,8 +51,6 @@ def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
         return special(*args, **kwargs)
     if core.is_builtin(function):
         return function(*args, **kwargs, _semantic=semantic)
-    if isinstance(function, ConstexprFunction):
-        return function.fn(*map(_plain, args), **{name: _plain(value) for name, value in kwargs.items()})
     return function(*args, **kwargs)
 
 
@@ -69,7 +73,7 @@ def value(found: Any) -> Any:
     """What an assignment stores: numbers become tensors."""
     if isinstance(found, builtins.tuple) and type(found) is builtins.tuple:
         return builtins.tuple(map(value, found))
-    return found if isinstance(found, core.constexpr) else semantic.to_tensor(found, False)
+    return semantic.to_tensor(found, False)
 
 
 def _all_the_same(tensor: Any) -> Any:
@@ -84,7 +88,7 @@ def _all_the_same(tensor: Any) -> Any:
 def true(condition: Any) -> bool:
     """Whether a condition is met."""
     if not isinstance(condition, core.tensor):
-        return bool(_plain(condition))
+        return bool(plain(condition))
     if condition.handle.data.ndim > 1 and condition.handle.data[0].size > 1:
         raise ValueError("Boolean value of Tensor with more than one value is ambiguous")
     return bool(_all_the_same(call(core.tensor.__ne__, condition, 0)))
@@ -93,38 +97,38 @@ def true(condition: Any) -> bool:
 def both(left: Any, right: Callable[[], Any]) -> Any:
     """``left and right``."""
     if not isinstance(left, core.tensor):
-        return right() if _plain(left) else left
+        return right() if plain(left) else left
     return left.logical_and(right(), _semantic=semantic)
 
 
 def either(left: Any, right: Callable[[], Any]) -> Any:
     """``left or right``."""
     if not isinstance(left, core.tensor):
-        return left if _plain(left) else right()
+        return left if plain(left) else right()
     return left.logical_or(right(), _semantic=semantic)
 
 
 def invert(operand: Any) -> Any:
     """``not operand``."""
-    return semantic.not_(operand) if isinstance(operand, core.tensor) else not _plain(operand)
+    return semantic.not_(operand) if isinstance(operand, core.tensor) else not plain(operand)
 
 
 def compare(*parts: Any) -> Any:
     """``a < b < c``, as ``a < b and b < c``."""
     found = parts[0]
     for part in parts[1:]:
-        found = both(found, lambda part=part: part)
+        found = both(found, partial(plain, part))
     return found
 
 
 def claim(condition: Any, message: Callable[[], Any]) -> None:
     """``assert``: of what the compiler knows; a device-side one is left out unless Triton debugs."""
     if not isinstance(condition, core.tensor):
-        assert _plain(condition), message()
+        assert plain(condition), message()
 
 
 def _numbers(first: Any, second: Any, step: Any) -> tuple[Any, Any, Any]:
-    first, second, step = (_plain(one) for one in (first, second, step))
+    first, second, step = (plain(one) for one in (first, second, step))
     start, stop = (0, first) if second is None else (first, second)
     return start, stop, 1 if step is None else step
 
@@ -153,15 +157,25 @@ def _static_range(arg1: Any, arg2: Any = None, step: Any = None, **options: Any)
 
 
 def _reduce(operand: Any, axis: Any, combine_fn: Any, keep_dims: bool = False, **options: Any) -> Any:
-    return reductions.reduce(call, operand, _plain(axis), combine_fn, bool(_plain(keep_dims)))
+    return reductions.reduce(call, operand, plain(axis), combine_fn, bool(plain(keep_dims)))
+
+
+def _reduce_with_indices(operand: Any, axis: Any, combine_fn: Any, keep_dims: bool = False, **options: Any) -> Any:
+    where = plain(axis) % len(operand.shape)
+    places = core.arange(0, operand.shape[where], _semantic=semantic)
+    for other in builtins.range(len(operand.shape)):
+        if other != where:
+            places = semantic.expand_dims(places, other)
+    places = semantic.broadcast_impl_shape(places, [plain(one) for one in operand.shape])
+    return _reduce((operand, places), where, combine_fn, keep_dims)
 
 
 def _scan(operand: Any, axis: Any, combine_fn: Any, reverse: bool = False, **options: Any) -> Any:
-    return reductions.scan(call, operand, _plain(axis), combine_fn, bool(_plain(reverse)))
+    return reductions.scan(call, operand, plain(axis), combine_fn, bool(plain(reverse)))
 
 
 def _static_assert(condition: Any, message: Any = "") -> None:
-    assert _plain(condition), _plain(message)
+    assert plain(condition), plain(message)
 
 
 def _same(tensor: Any, *hints: Any) -> Any:
@@ -178,7 +192,7 @@ def _greater(*args: Any) -> Any:
 
 def _extreme(of_tensors: Any, of_numbers: Any, args: Any) -> Any:
     if not any(isinstance(one, core.tensor) for one in args):
-        return of_numbers(*map(_plain, args))
+        return of_numbers(*map(plain, args))
     found = args[0]
     for one in args[1:]:
         found = of_tensors(found, one, _semantic=semantic)
@@ -194,6 +208,7 @@ _SPECIAL: dict[int, Any] = {
     id(core.range): _range,
     id(core.static_range): _static_range,
     id(core.reduce): _reduce,
+    id(core._reduce_with_indices): _reduce_with_indices,
     id(core.associative_scan): _scan,
     id(core.static_assert): _static_assert,
     id(core.static_print): print,
@@ -210,6 +225,7 @@ for _name in ("reduce", "associative_scan"):  # as methods of a tensor
 
 
 class _Meaning:
+    plain = staticmethod(plain)
     call = staticmethod(call)
     method = staticmethod(method)
     value = staticmethod(value)

@@ -46,6 +46,7 @@ def run_all(running: Running, program: Callable[[], Any], name: str, chosen: NDA
     now.append(running)
     try:
         done = _together(running, program, chosen[:1])
+        running.first_has_run()
         while done < len(chosen):
             count = 1 if running.one_by_one else min(max(TOGETHER // running.largest, 1), MOST)
             done += _together(running, program, chosen[done : done + count])

@@ -114,11 +114,11 @@ def _scanned(call: Callable[..., Any], inputs: list[Any], data: list[Array], whe
     blocks = [np.moveaxis(one, where, -1).copy() for one in data]
     distance = 1
     while distance < blocks[0].shape[-1]:
-        left = [_tensor(one[..., :-distance], like.dtype) for one, like in zip(blocks, inputs, strict=True)]
-        right = [_tensor(one[..., distance:], like.dtype) for one, like in zip(blocks, inputs, strict=True)]
+        left = [_tensor(np.roll(one, distance, -1), like.dtype) for one, like in zip(blocks, inputs, strict=True)]
+        right = [_tensor(one, like.dtype) for one, like in zip(blocks, inputs, strict=True)]
         outcome = call(combine, *left, *right)
         outcome = outcome if isinstance(outcome, (tuple, tl.tuple)) else (outcome,)
         for block, new in zip(blocks, outcome, strict=True):
-            block[..., distance:] = new.handle.data
+            block[..., distance:] = new.handle.data[..., distance:]
         distance *= 2
     return [np.moveaxis(one, -1, where) for one in blocks]

@@ -10,7 +10,7 @@ import ast
 from typing import Any
 
 _PREFIX = "__lab_"
-_HELPERS = ("call", "method", "value", "true", "both", "either", "invert", "compare", "claim")
+_HELPERS = ("call", "method", "value", "true", "both", "either", "invert", "compare", "claim", "plain")
 
 
 def _help(name: str, *arguments: ast.expr) -> ast.Call:
@@ -23,7 +23,15 @@ def _later(expression: ast.expr) -> ast.Lambda:
 
 
 class _Rewriter(ast.NodeTransformer):
-    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802 - ast's name
+    def __init__(self, constants: set[str]) -> None:
+        self._constants = constants
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id in self._constants and isinstance(node.ctx, ast.Load):
+            return ast.copy_location(_help("plain", node), node)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         if isinstance(node.func, ast.Attribute):
             helper = _help("method", node.func.value, ast.Constant(node.func.attr), *node.args)
@@ -32,7 +40,7 @@ class _Rewriter(ast.NodeTransformer):
         helper.keywords = node.keywords
         return ast.copy_location(helper, node)
 
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:  # noqa: N802
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
         self.generic_visit(node)
         node.value = ast.copy_location(_help("value", node.value), node.value)
         return node
@@ -44,7 +52,7 @@ class _Rewriter(ast.NodeTransformer):
 
     visit_If = visit_While = visit_IfExp = _condition  # noqa: N815
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:  # noqa: N802
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
         name = "both" if isinstance(node.op, ast.And) else "either"
         found = node.values[0]
@@ -52,11 +60,11 @@ class _Rewriter(ast.NodeTransformer):
             found = ast.copy_location(_help(name, found, _later(value)), node)
         return found
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)
         return ast.copy_location(_help("invert", node.operand), node) if isinstance(node.op, ast.Not) else node
 
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:  # noqa: N802
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
         if len(node.ops) == 1:
             return node
@@ -67,12 +75,12 @@ class _Rewriter(ast.NodeTransformer):
         ]
         return ast.copy_location(_help("compare", *pairs), node)
 
-    def visit_Assert(self, node: ast.Assert) -> ast.AST:  # noqa: N802
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
         self.generic_visit(node)
         message = node.msg or ast.Constant("")
         return ast.copy_location(ast.Expr(value=_help("claim", node.test, _later(message))), node)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:  # noqa: N802
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.decorator_list = []
         for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]:
             argument.annotation = None
@@ -81,7 +89,7 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
 
-def rewritten(tree: ast.Module, first_line: int, function: Any, meaning: Any) -> Any:
+def rewritten(tree: ast.Module, first_line: int, function: Any, meaning: Any, constants: set[str]) -> Any:
     """The function that runs a kernel.
 
     Parameters
@@ -94,22 +102,17 @@ def rewritten(tree: ast.Module, first_line: int, function: Any, meaning: Any) ->
         The user's function: its globals, its closure and its defaults are used.
     meaning
         Has the functions that the new code calls.
+    constants
+        Names outside the kernel of constants (`tl.constexpr`): the kernel computes with their values.
     """
-    definition: Any = _Rewriter().visit(tree.body[0])
+    definition: Any = _Rewriter(constants).visit(tree.body[0])
     closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     names = [*(_PREFIX + helper for helper in _HELPERS), *closure]
-    factory = ast.FunctionDef(
-        name="factory",
-        args=ast.arguments(
-            posonlyargs=[], args=[ast.arg(arg=name) for name in names], kwonlyargs=[], kw_defaults=[], defaults=[]
-        ),
-        body=[definition, ast.Return(value=ast.Name(id=definition.name, ctx=ast.Load()))],
-        decorator_list=[],
-        type_params=[],
-    )
+    module = ast.parse(f"def factory({', '.join(names)}):\n    pass")
+    factory: Any = module.body[0]
+    factory.body = [definition, ast.Return(value=ast.Name(id=definition.name, ctx=ast.Load()))]
     definition.args.defaults = [ast.Constant(None)] * len(definition.args.defaults)
     definition.args.kw_defaults = [None if one is None else ast.Constant(None) for one in definition.args.kw_defaults]
-    module = ast.Module(body=[factory], type_ignores=[])
     ast.fix_missing_locations(module)
     ast.increment_lineno(module, first_line - 1)
     space: dict[str, Any] = {}

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fakegpu_lab.hardware.kernel_model.accesses import AccessLog
-    from fakegpu_lab.kernels.pointers import Memory
+    from fakegpu_lab.kernels.pointers import Memory, Stretch
+    from fakegpu_lab.kernels.races import Watch
 
 
 class Diverged(Exception):  # noqa: N818 - it is no error
@@ -57,6 +58,8 @@ class Running:
         The elements of the largest block that was accessed.
     one_by_one
         Whether each program runs by itself, because programs part anyway.
+    races
+        Looks for races between programs; None where atomic operations may order them.
     """
 
     def __init__(
@@ -71,9 +74,11 @@ class Running:
         self.written: set[int] = set()
         self.largest = 1
         self.one_by_one = False
+        self.races: Watch | None = None
+        self._early: list[tuple[Any, ...]] | None = []
         self._accesses: list[tuple[Any, ...]] = []
         self._flops: list[tuple[Any, ...]] = []
-        self._undo: list[tuple[Any, ...]] = []
+        self._undo: list[Any] = []
 
     def begin(self, ids: NDArray[np.int64]) -> None:
         """Let these programs run together."""
@@ -95,6 +100,34 @@ class Running:
         """Note an access of blocks of addresses."""
         self._accesses.append((kind, addresses, mask, itemsize, user_line()))
         self.largest = max(self.largest, addresses.size // len(addresses))
+
+    def touched(self, kind: str, one: Stretch, places: Any, mask: Any, itemsize: int, changed: Any = None) -> None:
+        """Look for races at elements of a tensor. Only tensors that the first program stores to can have any."""
+        if self.races is None or itemsize != one.itemsize:
+            return
+        if self._early is None and self.memory.stretches.index(one) not in self.written:
+            return
+        shape = np.broadcast_shapes(places.shape, (len(self.ids),) + (1,) * (places.ndim - 1))
+        blocks = np.broadcast_to(self.ids.reshape(-1, *[1] * (places.ndim - 1)), shape)
+        places = np.broadcast_to(places, shape)
+        places, blocks = (places.ravel(), blocks.ravel()) if mask is None else (places[mask], blocks[mask])
+        line = "{}:{}".format(*user_line())
+        rest = (one.name, (one.end - one.start) // itemsize, places, blocks, line)
+        if kind == "load" and self._early is not None:
+            self._early.append((one, rest))
+        elif kind == "load":
+            self.races.loaded(*rest)
+        elif kind == "store":
+            self.races.stored(*rest, changed)
+        else:
+            self.races.updated(*rest)
+
+    def first_has_run(self) -> None:
+        """The first program has run: from now on, tensors that it has not stored to are not looked at."""
+        early, self._early = self._early or [], None
+        for one, rest in early:
+            if self.races is not None and self.memory.stretches.index(one) in self.written:
+                self.races.loaded(*rest)
 
     def computed(self, each: float, fmt: str, *, tensor_core: bool = False) -> None:
         """Note floating-point operations of each of the running programs."""
@@ -119,7 +152,7 @@ class Running:
             if mask is not None:
                 mask = np.broadcast_to(mask, addresses.shape)  # noqa: PLW2901
             rows, width, each = cut(addresses, mask, itemsize, self.threads)
-            self.log.add(kind, "global", rows, width, line, np.repeat(self.ids, each))  # type: ignore[arg-type]
+            self.log.add(kind, "global", rows, width, line, np.repeat(self.ids, each))
         for flops, fmt, tensor_core in self._flops:
             self.log.flops(flops, fmt, tensor_core=tensor_core)
         self._accesses, self._flops, self._undo = [], [], []

@@ -1,0 +1,188 @@
+"""Kernels that are wrong, and what Triton, CUDA or the simulation says of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton is not installed: pip install 'fakegpu-lab[triton]' (Linux)")
+
+import triton
+import triton.language as tl
+from triton.compiler.errors import CompilationError
+from triton.runtime.errors import OutOfResources
+from triton_kernels import add_kernel, matmul_kernel
+
+import fakegpu_lab as lab
+
+pytestmark = pytest.mark.usefixtures("machine")
+
+
+@triton.jit
+def without_mask(x_ptr, o_ptr, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(o_ptr + i, tl.load(x_ptr + i))
+
+
+@triton.jit
+def wrong_stride(x_ptr, o_ptr, stride, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(o_ptr + tl.program_id(0) * B + i, tl.load(x_ptr + tl.program_id(0) * stride + i))
+
+
+@triton.jit
+def negative_index(x_ptr, o_ptr, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(o_ptr + i, tl.load(x_ptr + i - 1))
+
+
+def notes_of(call):
+    """What is said of an illegal access."""
+    call()  # returns, as on CUDA
+    with pytest.raises(torch.AcceleratorError, match="CUDA error: an illegal memory access was encountered") as caught:
+        torch.cuda.synchronize()
+    assert caught.value.error_code == 700
+    with pytest.raises(torch.AcceleratorError, match="illegal memory access"):  # and so does every later call
+        torch.ones(1, device="cuda") + 1
+    return " ".join(getattr(caught.value, "__notes__", ["Python before 3.11"]))
+
+
+def test_a_missing_mask():
+    x, out = torch.rand(100, device="cuda"), torch.empty(100, device="cuda")
+    said = notes_of(lambda: without_mask[(2,)](x, out, B=64))
+    assert "Program 1 loads x_ptr[100] at " in said or "Python before" in said
+    assert "elements 0 to 99 (27 more elements are outside, too): is the mask missing or too wide?" in said
+    lab.reset()
+    assert torch.ones(1, device="cuda").item() == 1
+
+
+def test_a_wrong_stride():
+    x, out = torch.rand(4, 64, device="cuda"), torch.empty(4, 64, device="cuda")
+    said = notes_of(lambda: wrong_stride[(4,)](x, out, 128, B=64))
+    assert "Program 2 loads x_ptr[256]" in said
+
+
+def test_an_index_below_zero():
+    x, out = torch.rand(64, device="cuda"), torch.empty(64, device="cuda")
+    assert "Program 0 loads x_ptr[-1]" in notes_of(lambda: negative_index[(1,)](x, out, B=64))
+
+
+def test_a_store_beyond_the_output_writes_nothing_else():
+    x, out = torch.rand(128, device="cuda"), torch.empty(100, device="cuda")
+    beside = torch.zeros(1000, device="cuda")
+    assert "stores o_ptr[100]" in notes_of(lambda: without_mask[(2,)](x, out, B=64))
+    assert beside._inner.sum() == 0
+
+
+def test_blocking_launches_raise_at_the_launch(monkeypatch):
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    lab.enable("a100", memory="2GiB")
+    x, out = torch.rand(100, device="cuda"), torch.empty(100, device="cuda")
+    with pytest.raises(torch.AcceleratorError, match="illegal memory access"):
+        without_mask[(2,)](x, out, B=64)
+    monkeypatch.delenv("CUDA_LAUNCH_BLOCKING")
+
+
+@pytest.mark.parametrize("where", ["cpu", "cuda:1"])
+def test_a_pointer_to_other_memory(where):
+    x = torch.rand(100, device="cuda:0")
+    with pytest.raises(ValueError, match=r"Pointer argument.* cannot be accessed from Triton \(cpu tensor\?\)"):
+        add_kernel[(1,)](x, torch.rand(100, device=where), x, 100, BLOCK=128)
+
+
+def test_too_much_shared_memory():
+    a = torch.rand(512, 512, device="cuda").half()
+    with pytest.raises(OutOfResources) as caught:
+        matmul_kernel[(4,)](
+            a, a, a, 512, 512, 512, 512, 1, 512, 1, 512, 1,
+            BLOCK_M=256, BLOCK_N=256, BLOCK_K=64, GROUP_M=8, num_warps=8, num_stages=4,
+        )  # fmt: skip
+    assert str(caught.value) == (
+        "out of resource: shared memory, Required: 196608, Hardware limit: 166912. "
+        "Reducing block sizes or `num_stages` may help."
+    )
+
+
+def test_too_many_threads():
+    x = torch.rand(100, device="cuda")
+    with pytest.raises(OutOfResources, match="out of resource: threads, Required: 2048, Hardware limit: 1024"):
+        add_kernel[(1,)](x, x, x, 100, BLOCK=128, num_warps=64)
+
+
+def test_a_block_that_is_no_power_of_two():
+    x = torch.rand(100, device="cuda")
+    with pytest.raises(CompilationError, match="arange's range must be a power of 2"):
+        add_kernel[(1,)](x, x, x, 100, BLOCK=100)
+
+
+@triton.jit
+def shapes_do_not_fit(x_ptr, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(x_ptr + i, tl.load(x_ptr + i) + tl.arange(0, 2 * B))
+
+
+def test_shapes_that_do_not_fit():
+    x = torch.rand(128, device="cuda")
+    with pytest.raises(CompilationError, match="incompatible dimensions at index 0: 64 and 128"):
+        shapes_do_not_fit[(1,)](x, B=64)
+
+
+def test_an_argument_that_does_not_exist():
+    x = torch.rand(100, device="cuda")
+    with pytest.raises(KeyError, match="Keyword argument BLOK was specified but unrecognised"):
+        add_kernel[(1,)](x, x, x, 100, BLOCK=128, BLOK=1)
+
+
+def test_a_call_without_a_grid():
+    x = torch.rand(100, device="cuda")
+    with pytest.raises(RuntimeError, match=r"Cannot call @triton\.jit'd outside of the scope of a kernel"):
+        add_kernel(x, x, x, 100, BLOCK=128)
+
+
+@triton.jit
+def sum_without_atomics(x_ptr, o_ptr, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    total = tl.sum(tl.load(x_ptr + i, mask=i < n, other=0.0))
+    tl.store(o_ptr, tl.load(o_ptr) + total)
+
+
+@triton.jit
+def shift_in_place(x_ptr, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    v = tl.load(x_ptr + i + 1, mask=i + 1 < n)
+    tl.store(x_ptr + i, v, mask=i + 1 < n)
+
+
+@triton.jit
+def overlapping(o_ptr, B: tl.constexpr):
+    i = tl.program_id(0) * (B // 2) + tl.arange(0, B)
+    tl.store(o_ptr + i, tl.program_id(0) * 1.0)
+
+
+@triton.jit
+def no_race(x_ptr, o_ptr, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(x_ptr + i, tl.load(x_ptr + i) * 2)
+    tl.store(o_ptr, 1.0)  # the same value by all
+    tl.atomic_add(o_ptr + 1, tl.sum(tl.load(x_ptr + i)))
+
+
+def test_races_between_programs(capsys):
+    x, out = torch.rand(1000, device="cuda"), torch.zeros(1000, device="cuda")
+    with lab.record() as trace:
+        no_race[(7,)](x, out, B=128)
+    assert trace.races == []
+    with lab.record() as trace:
+        for _ in range(2):
+            sum_without_atomics[(8,)](x, out, 1000, B=128)
+        shift_in_place[(8,)](x, 1000, B=128)
+        overlapping[(8,)](out, B=128)
+    summing, shifting, storing = map(str, trace.races)
+    assert "in sum_without_atomics: program 1 loads o_ptr[0]" in summing
+    assert "which program 0 stores in the same line, and nothing orders the two" in summing
+    assert "in shift_in_place: program 1 stores x_ptr[128]" in shifting
+    assert "which program 0 loads (" in shifting
+    assert "in overlapping: program 1 stores o_ptr[64]" in storing
+    shown = capsys.readouterr()
+    assert shown.out.count("Race on cuda:0") == 3  # at once, each once
+    assert shown.err == ""
