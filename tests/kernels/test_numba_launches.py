@@ -155,6 +155,22 @@ def local_and_constant(x):
     x[i] = total
 
 
+WARP = 32
+
+
+@cuda.jit
+def with_a_constant(x):
+    tile = cuda.shared.array(WARP, float32)
+    tile[cuda.laneid] = x[cuda.laneid]
+    x[cuda.laneid] = tile[cuda.laneid] + cuda.warpsize + WARP
+
+
+def test_a_constant_of_the_users_may_be_the_warps_size():
+    x = torch.zeros(32, device="cuda")
+    with_a_constant[1, 32](x)
+    assert x.sum().item() == 32 * 64
+
+
 WEIGHTS = np.array([1, 2, 3, 4], np.float32)
 
 

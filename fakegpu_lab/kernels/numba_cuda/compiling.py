@@ -53,15 +53,20 @@ def compiled(dispatcher: Any, types: tuple[Any, ...]) -> None:
         if not any(_fits(dispatcher, types, signature) for signature in known):
             raise TypeError(f"No matching definition for argument type(s) {', '.join(map(str, types))}")
         return
+    from numba.core import errors
     from numba.core import types as numba_types
     from numba.cuda.compiler import compile_cuda
 
     options = {name: dispatcher.targetoptions.get(name) for name in ("debug", "fastmath")}
-    stubs = {id(ours): stub for stub, ours in replaced.values() if stub is not None}
+    # Not the warp's size: the user's own constant 32 is the same object.
+    stubs = {id(ours): stub for stub, ours in replaced.values() if stub is not None and not isinstance(ours, int)}
     with _stubs():
-        result = compile_cuda(
-            _with_globals(dispatcher.py_func, stubs), numba_types.void, types, cc=_CAPABILITY, **options
-        )
+        try:
+            result = compile_cuda(
+                _with_globals(dispatcher.py_func, stubs), numba_types.void, types, cc=_CAPABILITY, **options
+            )
+        except errors.NumbaError as error:
+            raise error.with_traceback(None) from None  # its text has the user's line
     known[types] = result
 
 
