@@ -62,6 +62,8 @@ def _findings() -> Iterator[Finding]:
         yield from _gpu()
     yield _package("ipykernel", "for notebooks", "pip install 'fakegpu-lab[notebook]'")
     yield _package("jupyterlab", "for make lab and fakegpu-lab lab", "pip install 'fakegpu-lab[lab]'")
+    if platform.system() == "Linux":
+        yield _package("triton", "for kernels written in Triton", "pip install 'fakegpu-lab[triton]'")
 
 
 def _catalogue() -> Finding:

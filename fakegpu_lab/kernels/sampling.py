@@ -19,10 +19,10 @@ _most: list[int] = []
 
 @contextmanager
 def sample_programs(count: int) -> Iterator[None]:
-    """Within this context, kernels run at most `count` of their programs (blocks), spread evenly over the grid.
+    """Within this context, kernels run at most `count` of their programs (blocks), from the middle of the grid.
 
     Their figures are scaled up to the whole grid. Results are those of the programs that ran; the others are missing.
-    What several programs read of the same memory counts several times for DRAM.
+    What all programs read of the same memory counts several times for DRAM.
     """
     if not hasattr(count, "__index__") or count < 1:
         raise FakeGpuError(f"sample_programs({count!r}): the number of programs must be a whole number, 1 or more.")
@@ -37,4 +37,4 @@ def chosen(total: int) -> NDArray[np.int64]:
     """The numbers of the programs that run, of `total`."""
     if not _most or _most[-1] >= total:
         return np.arange(total, dtype=np.int64)
-    return np.unique(np.linspace(0, total - 1, _most[-1]).round().astype(np.int64))
+    return np.arange(_most[-1], dtype=np.int64) + (total - _most[-1]) // 2

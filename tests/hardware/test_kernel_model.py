@@ -153,3 +153,48 @@ def gpu_streaming(nbytes):
 
 def test_one_block_uses_one_multiprocessor():
     assert streamed(grid=1).ns > 20 * streamed().ns
+
+
+N = 4096
+A, B = 0, 4 * N * N
+
+
+def product(card, kind, steps=512):
+    """The GFLOP/s of a product of 4096×4096 matrices with a thread for each element; 1024 threads a block.
+
+    One block is logged, and the first of its steps along the sum; the grid has 128×128 blocks.
+    """
+    log = AccessLog(gpu(card).l2_bytes)
+    warp, lane = np.arange(32)[:, None], np.arange(32)[None]
+    for k in range(steps):
+        if kind == "tiled":  # 32×32 tiles in shared memory: one load of each element, 32 reads
+            if k % 32 == 0:
+                log.add("load", "global", A + 4 * (warp * N + k + lane), 4)
+                log.add("load", "global", B + 4 * ((k + warp) * N + lane), 4)
+                log.add("store", "shared", 4 * (warp * 32 + lane), 4)
+                log.add("store", "shared", 4096 + 4 * (warp * 32 + lane), 4)
+            log.add("load", "shared", 4 * (warp * 32 + k % 32 + 0 * lane), 4)
+            log.add("load", "shared", 4096 + 4 * (0 * warp + k % 32 * 32 + lane), 4)
+        else:
+            row, column = (warp, lane) if kind == "coalesced" else (lane, warp)
+            log.add("load", "global", A + 4 * (row * N + k + 0 * column), 4)
+            log.add("load", "global", B + 4 * (k * N + column + 0 * row), 4)
+        log.flops(2 * 1024)
+    access = replace(log.summary(part=steps / N / 128**2), grid=(128, 128, 1), threads=1024)
+    return 2 * N**3 / launch_time(gpu(card), access, occupancy(gpu(card), 1024, 32, 8192)).ns
+
+
+# siboehm.com/articles/22/CUDA-MMM (A6000), github.com/jhlee508/matmul-cuda (V100)
+PUBLISHED = {
+    ("rtxa6000", "naive"): 309.0,
+    ("rtxa6000", "coalesced"): 1986.5,
+    ("rtxa6000", "tiled"): 2980.3,
+    ("v100", "naive"): 245.7,
+    ("v100", "coalesced"): 2311.7,
+    ("v100", "tiled"): 4263.2,
+}
+
+
+@pytest.mark.parametrize(("card", "kind"), PUBLISHED)
+def test_products_without_register_tiles_are_as_fast_as_published(card, kind):
+    assert product(card, kind) == pytest.approx(PUBLISHED[card, kind], rel=0.3)

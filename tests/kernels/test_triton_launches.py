@@ -127,7 +127,7 @@ def test_two_ranks():
 
 def test_the_kernel_is_compiled_for_the_card():
     x = torch.rand(100, device="cuda")
-    for card, shared in (("a100", 163 * 1024), ("rtx4090", 99 * 1024)):
+    for card, shared in (("a100", 163 * 1024), ("h100", 227 * 1024), ("rtx4090", 99 * 1024)):
         lab.enable(card, memory="2GiB")
         x = torch.rand(100, device="cuda")
         compiled = add_kernel.warmup(x, x, x, 100, BLOCK=128, grid=(1,))

@@ -28,6 +28,10 @@ _LOAD_STORE_UNITS = 16
 """Lanes that a multiprocessor's load/store units take in a cycle, by compute capability: 8 for each of the four
 partitions of V100, A100 and H100, 4 on the others since Turing (NVIDIA's architecture white papers)."""
 
+GLOBAL_CYCLES = 2
+"""The fewest cycles that a request to global memory takes in L1, where its address is translated and looked up: a
+product of matrices without shared memory runs half as fast as one with it on a V100 (github.com/jhlee508/matmul-cuda)."""
+
 LATENCY_NS = 500.0
 UNDER_WAY = 4
 """A load from DRAM takes about `LATENCY_NS` on a busy card, and a warp has about `UNDER_WAY` of them under way: too few
@@ -68,7 +72,7 @@ def _wave(profile: GpuProfile, access: Access, occupancy: Occupancy, count: int,
     busiest = -(-count // active) / blocks  # the part of all work that the fullest of them has
     clock = profile.core_clock_mhz / 1e3  # cycles a nanosecond
     lanes = 32 / load_store_units(profile)
-    pipe = max(access.global_wavefronts, access.requests * lanes)
+    pipe = max(access.global_wavefronts, access.requests * max(lanes, GLOBAL_CYCLES))
     pipe += max(access.shared_wavefronts, access.shared_requests * lanes)
     times = {
         "DRAM": _dram(profile, access, occupancy, active) * part,

@@ -6,7 +6,6 @@ import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
@@ -43,23 +42,33 @@ class Loaded(NamedTuple):
     registers: int
 
 
-def registers_of(cubin: bytes, name: str) -> int:
-    """The registers of a thread, from the compiled kernel: an ELF file whose ``.text`` section has them in its info.
+_REGISTERS, _FRAME = 0x2F, 0x11
+"""Attributes of a kernel in an ELF file's section ``.nv.info``: registers of a thread, bytes of its local memory."""
 
-    ``cuobjdump --dump-resource-usage`` shows the same number.
+
+def resources_of(cubin: bytes) -> tuple[int, int]:
+    """The registers of a thread, and the bytes of local memory that it spills to, of a compiled kernel.
+
+    ``cuobjdump --dump-resource-usage`` shows the same numbers; 0 where the file is not as expected.
     """
+    found = {_REGISTERS: 0, _FRAME: 0}
     try:
         (table,) = struct.unpack_from("<Q", cubin, 0x28)
         size, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
-        sections = [struct.unpack_from("<IIQQQQII", cubin, table + size * i) for i in range(count)]
-        strings = sections[names][4]
-        for section in sections:
-            begin = strings + section[0]
-            if cubin[begin : cubin.index(b"\0", begin)] == b".text." + name.encode():
-                return int(section[7] >> 24)
+        sections = [struct.unpack_from("<IIQQQQ", cubin, table + size * i) for i in range(count)]
+        for name, _, _, _, start, length in sections:
+            begin = sections[names][4] + name
+            if cubin[begin : cubin.index(b"\0", begin)] != b".nv.info":
+                continue
+            place = start
+            while place < start + length:
+                form, attribute, extent = struct.unpack_from("<BBH", cubin, place)
+                if attribute in found and form == 4:
+                    found[attribute] = struct.unpack_from("<II", cubin, place + 4)[1]
+                place += 4 + (extent if form == 4 else 0)
     except (struct.error, ValueError, IndexError):
         pass
-    return 0
+    return found[_REGISTERS], found[_FRAME]
 
 
 class _Utils:
@@ -79,10 +88,10 @@ class _Utils:
         }
 
     def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[Any, Loaded, int, int, int]:
-        """Module, function, registers of a thread, bytes spilled (not known here), threads of a block at most."""
-        registers = registers_of(kernel, name)
+        """Module, function, registers of a thread, words that it spills, threads of a block at most."""
+        registers, spilled = resources_of(kernel)
         limit = current.device(int(device)).profile.regs_per_sm // max(registers, 1) // 32 * 32
-        return (name, device), Loaded(name, registers), registers, 0, min(1024, limit)
+        return (name, device), Loaded(name, registers), registers, spilled // 4, min(1024, limit)
 
     def unload_module(self, module: Any) -> None:
         """Nothing is kept."""
@@ -146,8 +155,3 @@ class SimulatedDriver(DriverBase):  # type: ignore[misc]
 
     def allocate_default_profile_scratch(self, size: int, alignment: int, stream: Any) -> None:
         """Nothing profiles inside kernels."""
-
-
-def version() -> str:
-    """Triton's."""
-    return str(triton.__version__)
