@@ -17,11 +17,12 @@ def install(patches: Patches) -> None:
 
 
 def _patch(patches: Patches, module: Any) -> None:
+    from fakegpu_lab.kernels.numba_cuda import compiling, functions, host_api, launching, threads
+
     try:
-        importlib.import_module("greenlet")
+        threads.greenlets = importlib.import_module("greenlet")
     except ImportError:
         return
-    from fakegpu_lab.kernels.numba_cuda import compiling, functions, host_api, launching
 
     stub = importlib.import_module("numba.cuda.stubs").Stub
     names = [name for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, stub)]

@@ -14,12 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from greenlet import getcurrent, greenlet
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fakegpu_lab.kernels.numba_cuda.arrays import AccessNotes
+
+greenlets: Any = None
+"""The package `greenlet`, which the extra ``numba`` brings; `install` imports it."""
 
 WARP = 32
 _SPINS = 10_000
@@ -81,7 +82,7 @@ class Thread:
     def __init__(self, number: int, index: tuple[int, int, int], program: Callable[[], object]) -> None:
         self.number = number
         self.index = index
-        self.greenlet = greenlet(program)
+        self.greenlet = greenlets.greenlet(program)
         self.waiting: Waiting | None = None
         self.answer: Any = None
         self.spinning = False
@@ -113,7 +114,7 @@ class Here:
 
     thread: Thread
     threads: list[Thread]
-    hub: greenlet
+    hub: Any
 
 
 here = Here()
@@ -145,7 +146,7 @@ def run_block(
     """Run the threads of the block with that number; raises what a thread raises, or `StuckError`."""
     block_index.set(index)
     threads = here.threads = [Thread(i, place, program) for i, place in enumerate(indices)]
-    here.hub = getcurrent()
+    here.hub = greenlets.getcurrent()
     codes, rows = notes.codes, segments.rows
     ready, epoch, spins = threads, 0, 0
     while ready:
