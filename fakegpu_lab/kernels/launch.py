@@ -146,8 +146,10 @@ def _charge(device: Device, log: AccessLog, ran: Ran) -> Access:
         blocks *= extent
     share = min(max(blocks / access.time.resident, device.roofline.one_block), 1.0)
     clock.launch(host, host.streams[device], access.time.ns, share, round(access.flops), access.dram_bytes)
-    recorder = device.timeline.recorder
-    if recorder is not None and host.streams[device].capture is None:
+    capture, recorder = host.streams[device].capture, device.timeline.recorder
+    if capture is not None:
+        capture.nodes[-1] = capture.nodes[-1]._replace(access=access)
+    elif recorder is not None:
         recorder.accessed(host, access)
     return access
 

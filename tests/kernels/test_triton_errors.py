@@ -140,6 +140,23 @@ def test_a_call_without_a_grid():
 
 
 @triton.jit
+def locked_increment(lock_ptr, x_ptr):
+    while tl.atomic_cas(lock_ptr, 0, 1) == 1:
+        pass
+    tl.store(x_ptr, tl.load(x_ptr) + 1)
+    tl.atomic_xchg(lock_ptr, 0)
+
+
+def test_a_lock_that_nobody_releases_is_reported():
+    lock, x = torch.zeros(1, dtype=torch.int32, device="cuda"), torch.zeros(1, device="cuda")
+    locked_increment[(20,)](lock, x)
+    assert (lock.item(), x.item()) == (0, 20)
+    lock.fill_(1)
+    with pytest.raises(lab.FakeGpuError, match=r"nothing changes in memory: .* would hang on a GPU"):
+        locked_increment[(20,)](lock, x)
+
+
+@triton.jit
 def sum_without_atomics(x_ptr, o_ptr, n, B: tl.constexpr):
     i = tl.program_id(0) * B + tl.arange(0, B)
     total = tl.sum(tl.load(x_ptr + i, mask=i < n, other=0.0))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -107,8 +111,10 @@ def test_a_cuda_graph_runs_it_again():
         add(x, x, out)
     assert out.sum().item() == 0  # captured, not run
     x.fill_(3)
-    graph.replay()
+    with lab.record() as trace:
+        graph.replay()
     assert out.tolist() == [6.0] * 100
+    assert trace.kernels[0].access.bytes_loaded == 800
 
 
 def test_two_ranks():
@@ -166,6 +172,21 @@ def test_a_sample_of_the_programs_shows_the_traffic_of_all():
     assert int((out != 0).sum()) <= 16 * 128
     with pytest.raises(lab.FakeGpuError, match="1 or more"), lab.sample_programs(0):
         pass
+
+
+def test_a_program_writes_nothing_to_stderr(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import fakegpu_lab as lab, sys, torch\n"
+        "lab.enable('a100')\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from triton_kernels import add_kernel\n"
+        "x = torch.ones(100, device='cuda')\n"
+        "add_kernel[(1,)](x, x, x, 100, BLOCK=128)\n"
+        "print(x.sum().item())\n"
+    )
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, timeout=120)
+    assert (ran.stdout, ran.stderr) == ("200.0\n", "")
 
 
 def test_do_bench_measures_simulated_time():

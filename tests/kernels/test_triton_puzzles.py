@@ -1,4 +1,4 @@
-"""Our own solutions of the twelve Triton Puzzles (github.com/srush/Triton-Puzzles): each computes what its text asks."""
+"""Our own solutions of the twelve Triton Puzzles (github.com/srush/Triton-Puzzles): results and traffic."""
 
 from __future__ import annotations
 

@@ -73,6 +73,8 @@ def _report(device: Device) -> Exception:
     lines = device.fault
     if isinstance(lines, IllegalAccess):
         error, notes = cuda_messages.illegal_access(blocking), [*lines, _ADVICE]
+        if not hasattr(error, "add_note"):
+            error.args = ("\n".join((str(error), *lines)),)
     else:
         device.fault = ()
         if lines:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.hardware.allocator.blocks import PoolId
     from fakegpu_lab.hardware.device import Device
+    from fakegpu_lab.hardware.time.access import Access
     from fakegpu_lab.hardware.time.clock import Host, Stream, Watch
     from fakegpu_lab.hardware.time.records import Note
 
@@ -36,6 +37,8 @@ class Node(NamedTuple):
         The cost of a kernel (see `clock.launch`); a copy has only the bytes.
     note
         The op that launched it.
+    access
+        What a kernel of the user's does to the hardware; else None.
     """
 
     kind: str
@@ -44,6 +47,7 @@ class Node(NamedTuple):
     flops: int
     nbytes: int
     note: Note
+    access: Access | None = None
 
 
 class CapturedMark(Mark):

@@ -81,6 +81,8 @@ def _launch(capture: GraphCapture, stream: Stream) -> None:
             host.now = before  # one launch overhead, for all
             if node.kind == "kernel":
                 launch(host, stream, node.ns, node.share, node.flops, node.nbytes)
+                if node.access is not None and device.timeline.recorder is not None:
+                    device.timeline.recorder.accessed(host, node.access)
             else:
                 move = copies.to_device if node.kind == "h2d" else copies.to_host
                 move(host, device, node.nbytes, pinned=True, non_blocking=True)

@@ -29,8 +29,8 @@ _LOAD_STORE_UNITS = 16
 partitions of V100, A100 and H100, 4 on the others since Turing (NVIDIA's architecture white papers)."""
 
 GLOBAL_CYCLES = 2
-"""The fewest cycles that a request to global memory takes in L1, where its address is translated and looked up: a
-product of matrices without shared memory runs half as fast as one with it on a V100 (github.com/jhlee508/matmul-cuda)."""
+"""The fewest cycles that a request to global memory takes in L1, where its address is translated and looked up: on a
+V100, a product of matrices is half as fast without shared memory as with it (github.com/jhlee508/matmul-cuda)."""
 
 LATENCY_NS = 500.0
 UNDER_WAY = 4

@@ -144,6 +144,7 @@ def store(pointers: Array, values: Array, mask: Array | None, origin: str) -> No
     together = len(now[-1].ids)
     if len(pointers) == 1 and together > 1:
         pointers = np.broadcast_to(pointers, (together, *pointers.shape[1:]))
+    now[-1].changed()
     access = _prepared("store", pointers, mask, values.dtype, origin)
     mask = access.mask
     shape = pointers.shape if mask is None else mask.shape
@@ -186,7 +187,10 @@ def update(operation: Callable[..., Array], pointers: Array, values: Array, mask
     else:
         host = access.host
     host = np.ascontiguousarray(host).view(np.uint64)
+    before = _native.load(host, on, np.zeros(shape, values.dtype), values.dtype)
     if together > 1:
-        before = _native.load(host, on, np.zeros(shape, values.dtype), values.dtype)
         now[-1].stored(partial(_native.store, host, before, on))
-    return operation(host, np.ascontiguousarray(np.broadcast_to(values, shape)), on)
+    old = operation(host, np.ascontiguousarray(np.broadcast_to(values, shape)), on)
+    if not np.array_equal(_native.load(host, on, np.zeros(shape, values.dtype), values.dtype), before):
+        now[-1].changed()
+    return old

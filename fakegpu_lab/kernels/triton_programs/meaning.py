@@ -16,7 +16,7 @@ from triton.runtime.jit import ConstexprFunction, JITCallable
 from fakegpu_lab.kernels.triton_programs import reductions, rewriting
 from fakegpu_lab.kernels.triton_programs.builder import builder, semantic
 from fakegpu_lab.kernels.triton_programs.libdevice import LIBDEVICE
-from fakegpu_lab.kernels.triton_programs.running import Diverged
+from fakegpu_lab.kernels.triton_programs.running import Diverged, now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,6 +92,12 @@ def true(condition: Any) -> bool:
     if condition.handle.data.ndim > 1 and condition.handle.data[0].size > 1:
         raise ValueError("Boolean value of Tensor with more than one value is ambiguous")
     return bool(_all_the_same(call(core.tensor.__ne__, condition, 0)))
+
+
+def again(condition: Any) -> bool:
+    """Whether a ``while`` loop goes on; raises where it waits for what does not come."""
+    now[-1].goes_around()
+    return true(condition)
 
 
 def both(left: Any, right: Callable[[], Any]) -> Any:
@@ -230,6 +236,7 @@ class _Meaning:
     method = staticmethod(method)
     value = staticmethod(value)
     true = staticmethod(true)
+    again = staticmethod(again)
     both = staticmethod(both)
     either = staticmethod(either)
     invert = staticmethod(invert)

@@ -10,7 +10,7 @@ import ast
 from typing import Any
 
 _PREFIX = "__lab_"
-_HELPERS = ("call", "method", "value", "true", "both", "either", "invert", "compare", "claim", "plain")
+_HELPERS = ("call", "method", "value", "true", "both", "either", "invert", "compare", "claim", "plain", "again")
 
 
 def _help(name: str, *arguments: ast.expr) -> ast.Call:
@@ -50,7 +50,12 @@ class _Rewriter(ast.NodeTransformer):
         node.test = ast.copy_location(_help("true", node.test), node.test)
         return node  # type: ignore[no-any-return]
 
-    visit_If = visit_While = visit_IfExp = _condition  # noqa: N815
+    visit_If = visit_IfExp = _condition  # noqa: N815
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        self.generic_visit(node)
+        node.test = ast.copy_location(_help("again", node.test), node.test)
+        return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)

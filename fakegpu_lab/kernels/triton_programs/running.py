@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.kernels.triton_programs.warps import cut
 from fakegpu_lab.user_code.environment import PACKAGE
+from fakegpu_lab.user_code.lines import place
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.kernel_model.accesses import AccessLog
     from fakegpu_lab.kernels.pointers import Memory, Stretch
     from fakegpu_lab.kernels.races import Watch
+
+
+ROUNDS = 20_000
+"""How often a ``while`` loop may look at memory that does not change."""
 
 
 class Diverged(Exception):  # noqa: N818 - it is no error
@@ -76,6 +82,8 @@ class Running:
         self.one_by_one = False
         self.races: Watch | None = None
         self._early: list[tuple[Any, ...]] | None = []
+        self._looked = False
+        self._rounds = 0
         self._accesses: list[tuple[Any, ...]] = []
         self._flops: list[tuple[Any, ...]] = []
         self._undo: list[Any] = []
@@ -83,6 +91,7 @@ class Running:
     def begin(self, ids: NDArray[np.int64]) -> None:
         """Let these programs run together."""
         self.ids = ids
+        self._rounds = 0
         self._accesses, self._flops, self._undo = [], [], []
 
     def program_id(self, axis: int) -> NDArray[np.int32]:
@@ -99,6 +108,7 @@ class Running:
     def accessed(self, kind: str, addresses: NDArray[np.int64], mask: NDArray[np.bool_] | None, itemsize: int) -> None:
         """Note an access of blocks of addresses."""
         self._accesses.append((kind, addresses, mask, itemsize, user_line()))
+        self._looked = True
         self.largest = max(self.largest, addresses.size // len(addresses))
 
     def touched(self, kind: str, one: Stretch, places: Any, mask: Any, itemsize: int, changed: Any = None) -> None:
@@ -137,6 +147,23 @@ class Running:
         """Note how a store is taken back."""
         if len(self.ids) > 1:
             self._undo.append(undo)
+
+    def changed(self) -> None:
+        """Something has changed in memory, for which a loop may have waited."""
+        self._rounds = 0
+
+    def goes_around(self) -> None:
+        """A ``while`` loop goes around once more; raises if it has looked at memory very often, and nothing changes."""
+        self._rounds = self._rounds + 1 if self._looked else 0
+        self._looked = False
+        if self._rounds > ROUNDS:
+            program = self.place_of(int(self.ids[0]))
+            where = place("{}:{}".format(*user_line()))
+            raise FakeGpuError(
+                f"Program {program} has gone {ROUNDS:,} times around the loop at {where.label} ({where.text}) and "
+                "nothing changes in memory: it waits for what no other program does, and would hang on a GPU. Does "
+                "every program release the lock that it takes, and is the lock 0 at first?"
+            )
 
     def take_back(self) -> None:
         """Undo what the running programs have stored, and forget what they did."""
