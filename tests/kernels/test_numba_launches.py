@@ -18,7 +18,7 @@ pytest.importorskip("greenlet", reason="the extra `numba` is not installed")
 from numba import cuda, float32, int32
 from numba.cuda.cudadrv.driver import CudaAPIError
 
-from fakegpu_lab.kernels.sampling import sample_programs
+from fakegpu_lab.kernels import progress
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -273,11 +273,19 @@ def test_a_race_has_the_same_outcome_in_every_run():
 
 def test_some_blocks_stand_for_all():
     x = torch.ones(32 * 100, device="cuda")
-    with lab.record() as trace, sample_programs(10):
+    with lab.record() as trace, lab.sample_programs(10):
         double[100, 32](x)
     assert x.sum().item() == 3200 + 320
     assert trace.kernels[0].access.sampled == 0.1
     assert trace.kernels[0].access.bytes_loaded == 32 * 100 * 4
+
+
+def test_a_launch_that_takes_long_says_how_far_it_is(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    double[4, 32](torch.ones(128, device="cuda"))
+    said = capsys.readouterr()
+    assert "double: 1 of 4 blocks in 0 s" in said.out
+    assert not said.err
 
 
 def test_forall_covers_all_elements():

@@ -30,6 +30,7 @@ from fakegpu_lab.kernels.numba_cuda.declared_arrays import Arrays
 from fakegpu_lab.kernels.numba_cuda.device_arrays import DeviceArray, to_device
 from fakegpu_lab.kernels.numba_cuda.requests import Accesses, Between
 from fakegpu_lab.kernels.numba_cuda.streams import on_stream
+from fakegpu_lab.kernels.progress import Progress
 from fakegpu_lab.kernels.sampling import chosen
 
 if TYPE_CHECKING:
@@ -221,6 +222,7 @@ class Launch:
         threads.block_extent.set(block)
         program = partial(self.function(self.program), *args)
         indices = [(x, y, z) for z, y, x in product(*map(range, reversed(block)))]
+        progress = Progress(self.program.__name__, len(self.chosen), "blocks")
         for place, number in enumerate(self.chosen.tolist()):
             arrays.new_block()
             index = number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1])
@@ -232,6 +234,8 @@ class Launch:
                 self._check_static(arrays.static_bytes)
             if len(self.notes.codes) > _MOST_NOTED:
                 self._note_requests(log)
+            progress.reached(place + 1)
+        progress.end()
         self._note_requests(log)
         self._report(self.between.race())
 
