@@ -184,6 +184,7 @@ def missing_lanes(x):
     i = cuda.threadIdx.x
     if i < 16:
         x[i] = cuda.shfl_down_sync(0xFFFFFFFF, x[i], 1)
+    cuda.syncthreads()
 
 
 def test_a_barrier_that_some_threads_never_reach():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class LineAccess:
     sectors: int = 0
     wavefronts: int = 0
     conflicts: int = 0
-    example: tuple[int, ...] = ()
+    example: tuple[int, ...] = field(default=(), repr=False)
     itemsize: int = 0
 
     @property

@@ -185,7 +185,9 @@ def _answer_warps(threads: list[Thread]) -> list[Thread]:
             if request is not None and request.mask is not None:
                 groups.setdefault((request.name, request.line, request.mask), []).append(thread)
         for (name, _, mask), group in groups.items():
-            if {thread.lane for thread in group} == {thread.lane for thread in warp if mask >> thread.lane & 1}:
+            # CUDA C++ Programming Guide: all threads that the mask names and that have not exited must make the call.
+            needed = {thread.lane for thread in warp if mask >> thread.lane & 1 and not thread.ended}
+            if {thread.lane for thread in group} == needed:
                 values = {thread.lane: thread.waiting.value for thread in group}  # type: ignore[union-attr]
                 for thread in group:
                     assert thread.waiting is not None

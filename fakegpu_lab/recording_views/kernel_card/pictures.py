@@ -159,13 +159,14 @@ def waves(access: Access, sm_count: int) -> Drawing:
             drawn.rect(_MARGIN + 96 + step * sm, y, step - 0.6, 18, _USED, opacity=0.08 + 0.85 * full, hint=hint)
     more = time.waves - 3
     drawn.text(
-        _MARGIN + 96, drawn.height - 8, f"{several(sm_count, 'multiprocessor')}, darker where fuller"
+        _MARGIN + 96, drawn.height - 8, f"{several(sm_count, 'multiprocessor')}, stronger where fuller"
         + (f"; {several(more, 'full wave')} more" if more > 0 else ""), colour=MUTED, px=11,
     )  # fmt: skip
     parts = [f"{several(time.waves, 'full wave')} of {time.resident:,} blocks"] if time.waves else []
     if time.tail:
         last = math.ceil(100 * time.tail / time.resident)
-        parts.append(f"{several(time.tail, 'block')} in the last wave, which fill {last} % of the card's places")
+        which = "the last wave" if time.waves else "one wave"
+        parts.append(f"{several(time.tail, 'block')} in {which}, which fill {last} % of the card's places")
     drawn.words = (
         f"{', and '.join(parts)}. A multiprocessor holds {several(occupancy.blocks, 'block')} ({occupancy.warps} of "
         f"{occupancy.max_warps} warps)."
