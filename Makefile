@@ -45,7 +45,7 @@ types: $(VENV)/.test
 
 # One thread a worker: tests are many small ops, and two thread pools on the same cores only wait for each other.
 units: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --doctest-modules --ignore=tests/programs --ignore=fakegpu_lab/nvml/injected \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --doctest-modules --ignore=tests/programs --ignore=fakegpu_lab/nvml/injected --ignore=fakegpu_lab/kernels/triton_programs --ignore=tests/kernels/triton_kernels.py \
 	  fakegpu_lab tests
 
 notebooks: $(VENV)/.test

@@ -52,6 +52,6 @@ if ! { [ "$made" -nt pyproject.toml ] && [ "$made" -nt constraints.txt ]; }; the
 fi
 
 "$environment/bin/python" -c 'import platform, torch; print("Python", platform.python_version(), "with torch", torch.__version__)'
-[ $# -gt 0 ] || set -- --doctest-modules --ignore=fakegpu_lab/nvml/injected --ignore=tests/programs \
+[ $# -gt 0 ] || set -- --doctest-modules --ignore=fakegpu_lab/nvml/injected --ignore=fakegpu_lab/kernels/triton_programs --ignore=tests/kernels/triton_kernels.py --ignore=tests/programs \
   --ignore=tests/browser --ignore=tests/integrations fakegpu_lab tests
 OMP_NUM_THREADS=1 exec "$environment/bin/python" -m pytest -q -n "${WORKERS:-2}" --dist worksteal "$@"

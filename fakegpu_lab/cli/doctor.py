@@ -63,7 +63,7 @@ def _findings() -> Iterator[Finding]:
     yield _package("ipykernel", "for notebooks", "pip install 'fakegpu-lab[notebook]'")
     yield _package("jupyterlab", "for make lab and fakegpu-lab lab", "pip install 'fakegpu-lab[lab]'")
     if platform.system() == "Linux":
-        yield _package("triton", "for kernels written in Triton", "pip install 'fakegpu-lab[triton]'")
+        yield _triton()
     yield _package("numba", "for kernels written for numba.cuda", "pip install 'fakegpu-lab[numba]'")
 
 
@@ -100,6 +100,17 @@ def _package(name: str, purpose: str, remedy: str) -> Finding:
         return Finding("ok", f"{name} {metadata.version(name)}, {purpose}")
     except metadata.PackageNotFoundError:
         return Finding("note", f"{name} is not installed: it is needed {purpose}", remedy)
+
+
+def _triton() -> Finding:
+    from fakegpu_lab.kernels.triton_programs.install import OLDEST, too_old
+
+    remedy = "pip install 'fakegpu-lab[triton]'"
+    found = _package("triton", "for kernels written in Triton", remedy)
+    if found.grade == "ok" and too_old(metadata.version("triton")):
+        oldest = ".".join(map(str, OLDEST))
+        return Finding("note", f"{found.text}, is too old: {oldest} is the oldest that simulated GPUs run", remedy)
+    return found
 
 
 def _gpu() -> Iterator[Finding]:

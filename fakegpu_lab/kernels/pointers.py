@@ -36,6 +36,8 @@ class Stretch(NamedTuple):
         Bytes of an element.
     tensor
         The device tensor.
+    pointer
+        The address that the kernel gets: where a view begins within the storage; 0 if it is `start`.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Stretch(NamedTuple):
     host: int
     itemsize: int
     tensor: Any = None
+    pointer: int = 0
 
     def values(self, dtype: Any) -> NDArray[Any]:
         """The values in the host's memory, as elements of a type."""
@@ -57,14 +60,26 @@ def stretch(name: str, tensor: FakeCudaTensor) -> Stretch:
     """The memory of a tensor's whole storage: a kernel gets a pointer, and knows nothing of shapes."""
     inner = tensor._inner
     storage = inner.untyped_storage()
-    start = tensor.data_ptr() - int(inner.storage_offset()) * inner.element_size()
-    return Stretch(name, start, start + tensor._buffer.nbytes, storage.data_ptr(), inner.element_size(), tensor)
+    pointer = tensor.data_ptr()
+    start = pointer - int(inner.storage_offset()) * inner.element_size()
+    return Stretch(
+        name, start, start + tensor._buffer.nbytes, storage.data_ptr(), inner.element_size(), tensor, pointer
+    )
 
 
 class Memory:
-    """Some stretches of device memory, in the order of their addresses."""
+    """Some stretches of device memory, in the order of their addresses.
+
+    Attributes
+    ----------
+    stretches
+        Each storage once, though several arguments may point into it.
+    given
+        By the name of an argument, the stretch as it was given.
+    """
 
     def __init__(self, stretches: Sequence[Stretch]) -> None:
+        self.given = {one.name: one for one in stretches}
         self.stretches: list[Stretch] = sorted(
             {one.start: one for one in reversed(stretches)}.values(), key=lambda one: one.start
         )

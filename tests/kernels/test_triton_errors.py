@@ -67,6 +67,13 @@ def test_an_index_below_zero():
     assert "Program 0 loads x_ptr[-1]" in notes_of(lambda: negative_index[(1,)](x, out, B=64))
 
 
+def test_indices_count_from_where_a_view_begins():
+    x, out = torch.rand(100, device="cuda")[40:], torch.empty(64, device="cuda")
+    said = notes_of(lambda: without_mask[(1,)](x, out, B=64))
+    assert "Program 0 loads x_ptr[60]" in said
+    assert "elements -40 to 59 (3 more elements are outside, too)" in said
+
+
 def test_a_store_beyond_the_output_writes_nothing_else():
     x, out = torch.rand(128, device="cuda"), torch.empty(100, device="cuda")
     beside = torch.zeros(1000, device="cuda")
@@ -182,6 +189,18 @@ def no_race(x_ptr, o_ptr, B: tl.constexpr):
     tl.store(x_ptr + i, tl.load(x_ptr + i) * 2)
     tl.store(o_ptr, 1.0)  # the same value by all
     tl.atomic_add(o_ptr + 1, tl.sum(tl.load(x_ptr + i)))
+
+
+def test_an_argument_that_is_given_twice():
+    x = torch.rand(1000, device="cuda")
+    expected = 4 * x
+    with lab.record() as trace:
+        add_kernel[(8,)](x, x, x, 1000, BLOCK=128)
+        add_kernel[(8,)](x, x, x, 1000, BLOCK=128)
+        without_mask[(4,)](x[1:], x, B=128)
+    assert torch.equal(x[512:], expected[512:])
+    (race,) = trace.races
+    assert "x_ptr[" in str(race)
 
 
 def test_races_between_programs(capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +12,25 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
 
 
+OLDEST = (3, 9)
+"""The oldest version of Triton whose interpreter the simulation can build on."""
+
+
 def install(patches: Patches) -> None:
     """Stand in for CUDA's driver, and for `triton.testing.do_bench`."""
     when_imported("triton", patches, partial(_install, patches))
 
 
+def too_old(version: str) -> bool:
+    """Whether that version of Triton cannot be used; then Triton is left as it is."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < OLDEST
+
+
 def _install(patches: Patches, triton: Any) -> None:
     from importlib import import_module
 
+    if too_old(triton.__version__):
+        return
     simulated = import_module("fakegpu_lab.kernels.triton_programs.driver")
     benchmarking = import_module("fakegpu_lab.kernels.triton_programs.benchmarking")
     choice = triton.runtime.driver

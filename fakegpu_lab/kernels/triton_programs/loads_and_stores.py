@@ -63,7 +63,8 @@ def _prepared(kind: str, pointers: Array, mask: Array | None, dtype: Any, origin
     else:
         return _Access(None, mask, np.zeros(addresses.shape, np.int64), np.zeros(1, dtype), _NOTHING)
     one = running.memory.at(lowest)
-    if one is not None and highest + itemsize <= one.end and origin in ("", one.name):
+    given = running.memory.given.get(origin, one)
+    if one is not None and given is not None and highest + itemsize <= one.end and given.start == one.start:
         if kind != "load":
             running.written.add(running.memory.stretches.index(one))
         offsets = addresses - one.start
@@ -84,7 +85,8 @@ def _in_several(running: Running, kind: str, addresses: Array, mask: Array | Non
     on = np.True_ if mask is None else mask
     owners = running.memory.owners(addresses, itemsize)
     wrong = owners < 0
-    named = [place for place, stretch in enumerate(stretches) if origin and stretch.name == origin]
+    given = running.memory.given.get(origin)
+    named = [place for place, stretch in enumerate(stretches) if given is not None and stretch.start == given.start]
     if named:
         wrong = owners != named[0]
     wrong = wrong & on
@@ -105,19 +107,19 @@ def _sentence(running: Running, kind: str, addresses: Array, wrong: Array, items
     name = str(program[0]) if len(extents) == 1 and running.grid[0] > 1 else f"({', '.join(map(str, program))})"
     if running.grid == (1, 1, 1):
         name = "0"
-    named = next((one for one in running.memory.stretches if one.name == origin), None)
-    stretch = named or running.memory.nearest(address)
+    stretch = running.memory.given.get(origin) or running.memory.nearest(address)
     line = place("{}:{}".format(*user_line()))
     verb = {"load": "loads", "store": "stores", "atomic": "updates"}[kind]
     many = int(wrong.sum())
     more = f" ({many - 1:,} more elements are outside, too)" if many > 1 else ""
     if stretch is None:
         return f"Program {name} {verb} from address {address:#x}, which belongs to no tensor, at {line.label}."
-    index = (address - stretch.start) // stretch.itemsize
-    last = (stretch.end - stretch.start) // stretch.itemsize - 1
+    begin = stretch.pointer or stretch.start
+    index = (address - begin) // stretch.itemsize
+    first, last = ((one - begin) // stretch.itemsize for one in (stretch.start, stretch.end - 1))
     return (
         f"Program {name} {verb} {stretch.name}[{index}] at {line.label}: {line.text}. {stretch.name}'s memory has "
-        f"elements 0 to {last}{more}: is the mask missing or too wide?"
+        f"elements {first} to {last}{more}: is the mask missing or too wide?"
     )
 
 
