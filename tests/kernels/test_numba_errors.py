@@ -138,6 +138,18 @@ def test_blocks_that_add_to_one_element_race(capsys):
 
 
 @cuda.jit
+def everybody_writes(out):
+    mine = cuda.local.array(1, float32)
+    mine[0] = 0
+    out[0] = cuda.grid(1) + mine[0]
+
+
+def test_threads_that_write_different_values_race(capsys):
+    everybody_writes[1, 64](ones(1))
+    assert "writes out[0] in global memory" in capsys.readouterr().out
+
+
+@cuda.jit
 def raise_a_flag(x, flag):
     if x[cuda.grid(1)] > 0:
         flag[0] = 1

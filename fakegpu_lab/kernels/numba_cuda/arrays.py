@@ -96,7 +96,7 @@ class Memory:
         self.space = space
         self.address = address
         self.elements = elements
-        self.notes = notes
+        self.notes = notes if space != "local" else AccessNotes()
         self.note: Callable[[int], object] = _forget if space == "local" else notes.codes.append
         kind = elements.dtype.char
         # A memoryview is read in half the time.
