@@ -44,13 +44,13 @@ def notes_of(call):
     assert caught.value.error_code == 700
     with pytest.raises(torch.AcceleratorError, match="illegal memory access"):  # and so does every later call
         torch.ones(1, device="cuda") + 1
-    return " ".join(getattr(caught.value, "__notes__", ["Python before 3.11"]))
+    return " ".join((str(caught.value), *getattr(caught.value, "__notes__", ())))
 
 
 def test_a_missing_mask():
     x, out = torch.rand(100, device="cuda"), torch.empty(100, device="cuda")
     said = notes_of(lambda: without_mask[(2,)](x, out, B=64))
-    assert "Program 1 loads x_ptr[100] at " in said or "Python before" in said
+    assert "Program 1 loads x_ptr[100] at " in said
     assert "elements 0 to 99 (27 more elements are outside, too): is the mask missing or too wide?" in said
     lab.reset()
     assert torch.ones(1, device="cuda").item() == 1

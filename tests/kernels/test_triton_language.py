@@ -11,6 +11,7 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install 'fake
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
+from triton.language.extra.libdevice import rsqrt
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import fakegpu_lab as lab
@@ -185,6 +186,27 @@ def test_a_combining_function_of_ones_own():
     out = torch.zeros(9, dtype=torch.int32, device="cuda")
     factorials[(1,)](out, B=8)
     assert out.tolist() == [40320, 1, 2, 6, 24, 120, 720, 5040, 40320]
+
+
+@triton.jit
+def inverse_roots(x_ptr, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(x_ptr + i, rsqrt(tl.load(x_ptr + i)))
+
+
+@triton.jit
+def bits(x_ptr, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(x_ptr + i, libdevice.popc(tl.load(x_ptr + i)))
+
+
+def test_functions_of_libdevice():
+    x = torch.rand(64, device="cuda") + 0.1
+    expected = x.rsqrt()
+    inverse_roots[(1,)](x, B=64)
+    assert torch.allclose(x, expected)
+    with pytest.raises(lab.FakeGpuError, match=r"libdevice\.popc is not part of the simulation"):
+        bits[(1,)](torch.ones(64, dtype=torch.int32, device="cuda"), B=64)
 
 
 def test_a_kernel_in_a_function_sees_its_variables():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,14 @@ def test_a_cuda_graph_runs_it_again():
         graph.replay()
     assert out.tolist() == [6.0] * 100
     assert trace.kernels[0].access.bytes_loaded == 800
+
+
+def test_threads_launch_at_the_same_time():
+    x = torch.rand(10_000, device="cuda")
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda number: add(x, x * number), range(8)))
+    for number, result in enumerate(results):
+        assert torch.equal(result, x + x * number)
 
 
 def test_two_ranks():

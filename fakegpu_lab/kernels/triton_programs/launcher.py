@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,10 @@ from fakegpu_lab.kernels.triton_programs.source import may_order
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.kernel_model.accesses import AccessLog
+
+
+_one_at_a_time = threading.Lock()
+"""Threads launch at the same time; Triton's tensors are changed for all of them while a kernel runs."""
 
 
 class Launcher:
@@ -79,7 +84,7 @@ class Launcher:
             program = meaning.function_of(self.kernel)
             total = grid[0] * grid[1] * grid[2]
             chosen = sampling.chosen(total)
-            with meaning.in_force(), np.errstate(all="ignore"):
+            with _one_at_a_time, meaning.in_force(), np.errstate(all="ignore"):
                 arguments = {name: value() if callable(value) else value for name, value in values.items()}
                 run_all(running, lambda: program(**arguments), self.metadata.name, chosen)
             written = [memory.stretches[place].tensor for place in sorted(running.written)]

@@ -13,6 +13,7 @@ from triton.language import core
 from triton.runtime.interpreter import TensorHandle
 from triton.runtime.jit import ConstexprFunction, JITCallable
 
+from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.kernels.triton_programs import reductions, rewriting
 from fakegpu_lab.kernels.triton_programs.builder import builder, semantic
 from fakegpu_lab.kernels.triton_programs.libdevice import LIBDEVICE
@@ -49,9 +50,18 @@ def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     special = _SPECIAL.get(id(function))
     if special is not None:
         return special(*args, **kwargs)
+    if "libdevice" in (getattr(function, "__module__", None) or ""):
+        return _of_libdevice(function.__name__)(*args)
     if core.is_builtin(function):
         return function(*args, **kwargs, _semantic=semantic)
     return function(*args, **kwargs)
+
+
+def _of_libdevice(name: str) -> Any:
+    if name not in LIBDEVICE:
+        known = ", ".join(sorted(LIBDEVICE))
+        raise FakeGpuError(f"tl.extra.libdevice.{name} is not part of the simulation; these functions are: {known}.")
+    return LIBDEVICE[name]
 
 
 def method(owner: Any, name: str, /, *args: Any, **kwargs: Any) -> Any:
@@ -60,12 +70,6 @@ def method(owner: Any, name: str, /, *args: Any, **kwargs: Any) -> Any:
         member = getattr(type(owner), name, None)
         if isinstance(member, JITCallable) or id(member) in _SPECIAL:
             return call(member, owner, *args, **kwargs)
-        replaced = LIBDEVICE.get(name) if member is None else None
-    else:
-        library = getattr(owner, "__name__", "")
-        replaced = LIBDEVICE.get(name) if "libdevice" in library else None
-    if replaced is not None:
-        return replaced(*args)
     return call(getattr(owner, name), *args, **kwargs)
 
 
