@@ -64,6 +64,7 @@ def _findings() -> Iterator[Finding]:
     yield _package("jupyterlab", "for make lab and fakegpu-lab lab", "pip install 'fakegpu-lab[lab]'")
     if platform.system() == "Linux":
         yield _triton()
+    yield _package("numba", "for kernels written for numba.cuda", "pip install 'fakegpu-lab[numba]'")
 
 
 def _catalogue() -> Finding:

@@ -15,6 +15,7 @@ from fakegpu_lab.hardware.catalogue.lookup import catalogue
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.notebook import cell_hooks, footer, panel
 from fakegpu_lab.notebook.gpuprofile import GpuProfileMagics
+from fakegpu_lab.notebook.kernel import KernelMagics
 from fakegpu_lab.notebook.ranks import RanksMagics
 from fakegpu_lab.notebook.telemetry import comms
 from fakegpu_lab.report import gpu_list, run_tables
@@ -122,7 +123,7 @@ class FakeGpuMagics(Magics):
 
 def load(shell: InteractiveShell) -> None:
     """Register the magics with `shell`."""
-    shell.register_magics(FakeGpuMagics, GpuProfileMagics, RanksMagics)
+    shell.register_magics(FakeGpuMagics, GpuProfileMagics, KernelMagics, RanksMagics)
     cell_hooks.register(shell)
     comms.register(shell)
     shell.set_hook("complete_command", _complete, str_key="%fakegpu")
@@ -133,6 +134,7 @@ def unload(shell: InteractiveShell) -> None:
     cell_hooks.unregister(shell)
     shell.magics_manager.magics["line"].pop("fakegpu", None)
     shell.magics_manager.magics["cell"].pop("gpuprofile", None)
+    shell.magics_manager.magics["cell"].pop("kernel", None)
     shell.magics_manager.magics["cell"].pop("ranks", None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.draw.drawing import INK, PALETTE, Drawing, ink_on, legend
+from fakegpu_lab.formatting.drawing import INK, PALETTE, Drawing, ink_on, legend
 from fakegpu_lab.formatting.units import capacity, several, size
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.memory_categories import COLOURS, spoken

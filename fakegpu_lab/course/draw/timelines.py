@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.course.draw.drawing import PALETTE, Drawing, ink_on, legend
+from fakegpu_lab.formatting.drawing import PALETTE, Drawing, ink_on, legend
 from fakegpu_lab.formatting.units import several
 from fakegpu_lab.hardware.errors import FakeGpuError
 

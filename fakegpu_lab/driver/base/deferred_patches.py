@@ -18,11 +18,23 @@ class _Waiting(importlib.abc.MetaPathFinder):
     def __init__(self, name: str, action: Callable[[Any], object]) -> None:
         self.name = name
         self.action = action
+        self.searching = False
+
+    def _found(self, name: str, path: Any, target: Any) -> importlib.machinery.ModuleSpec | None:
+        for finder in list(sys.meta_path):
+            spec = finder.find_spec(name, path, target) if finder is not self else None
+            if spec is not None:
+                return spec
+        return None
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if name != self.name:
+        if name != self.name or self.searching:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        self.searching = True  # a finder may ask all finders again, as numba-cuda's does
+        try:
+            spec = self._found(name, path, target)
+        finally:
+            self.searching = False
         if spec is not None and spec.loader is not None:
             loader: Any = spec.loader
             run = loader.exec_module

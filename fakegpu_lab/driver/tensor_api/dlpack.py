@@ -91,9 +91,14 @@ def dlpack(self: FakeCudaTensor, **kwargs: Any) -> Any:
     raise BufferError(f"Can't export a tensor on {self.device} through DLPack: {_NO_MEMORY}")
 
 
+def exported_interface(self: FakeCudaTensor) -> Any:
+    """What the property gives on a real card: the device's address. Raises torch's errors."""
+    return _interface.__get__(self)
+
+
 def _cuda_array_interface(self: FakeCudaTensor) -> NoReturn:
     """`Tensor.__cuda_array_interface__`: missing, also for `hasattr`."""
-    _interface.__get__(self)
+    exported_interface(self)
     raise AttributeError(f"Can't get __cuda_array_interface__ of a tensor on {self.device}: {_NO_MEMORY}")
 
 

@@ -96,6 +96,8 @@ class AccessLog:
         entry = self._lines.get((line, kind, space))
         if entry is None:
             entry = self._lines[line, kind, space] = LineAccess(line, kind, space)
+        if not entry.example or -1 in entry.example:
+            entry.example, entry.itemsize = tuple(addresses[int(active.sum(axis=1).argmax())].tolist()), itemsize
         entry.requests += len(addresses)
         entry.nbytes += lanes * itemsize
         if space == "shared":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,10 @@ class LineAccess:
         Cycles that the requests take in L1 or shared memory, one after another.
     conflicts
         Wavefronts more than without bank conflicts (shared memory).
+    example
+        The addresses of one of the requests, by lane, to draw it; −1 for a lane that is masked off.
+    itemsize
+        Bytes of a lane in it.
     """
 
     line: tuple[str, int]
@@ -90,6 +94,8 @@ class LineAccess:
     sectors: int = 0
     wavefronts: int = 0
     conflicts: int = 0
+    example: tuple[int, ...] = field(default=(), repr=False)
+    itemsize: int = 0
 
     @property
     def sectors_per_request(self) -> float:

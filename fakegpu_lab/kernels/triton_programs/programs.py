@@ -7,12 +7,11 @@ others try again.
 
 from __future__ import annotations
 
-import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fakegpu_lab.kernels.progress import Progress
 from fakegpu_lab.kernels.triton_programs.running import Diverged, now
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ MOST = 4096
 """Programs that run together, at most."""
 _FEW = 2
 """Where groups have fewer programs than this, on average, running together is not worth while."""
-PATIENCE = 2.0
-"""Seconds until a launch says how far it is."""
 
 
 def run_all(running: Running, program: Callable[[], Any], name: str, chosen: NDArray[np.int64]) -> None:
@@ -42,7 +39,7 @@ def run_all(running: Running, program: Callable[[], Any], name: str, chosen: NDA
     name
         The kernel's.
     """
-    progress = _Progress(name, len(chosen))
+    progress = Progress(name, len(chosen), "programs")
     now.append(running)
     try:
         done = _together(running, program, chosen[:1])
@@ -79,27 +76,3 @@ def _together(running: Running, program: Callable[[], Any], ids: NDArray[np.int6
     if len(ids) > 1 and len(ids) < _FEW * groups:
         running.one_by_one = True
     return len(ids)
-
-
-class _Progress:
-    """Shows, after `PATIENCE` seconds and then ever more rarely, how far a launch is; on stdout."""
-
-    def __init__(self, name: str, total: int) -> None:
-        self._name, self._total = name, total
-        self._began = time.monotonic()
-        self._due = PATIENCE
-
-    def reached(self, done: int) -> None:
-        """So many programs have run."""
-        spent = time.monotonic() - self._began
-        if spent >= self._due and done < self._total:
-            left = spent / done * (self._total - done)
-            print(
-                f"{self._name}: {done:,} of {self._total:,} programs in {spent:.0f} s, {left:.0f} s to go", flush=True
-            )
-            self._due = 2.5 * spent
-
-    def end(self) -> None:
-        """The launch has ended."""
-        if self._due > PATIENCE and sys.exc_info()[0] is None:
-            print(f"{self._name}: {self._total:,} programs in {time.monotonic() - self._began:.0f} s", flush=True)

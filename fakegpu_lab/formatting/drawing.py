@@ -66,6 +66,28 @@ class Drawing:
         """Draw a line."""
         self._parts.append(self._line(start, end, 'stroke-dasharray="4 3"' if dashed else ""))
 
+    def thin(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """Draw a line that stays in the background."""
+        (x0, y0), (x1, y1) = start, end
+        self._parts.append(
+            f'<line x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}" '
+            f'style="stroke: {MUTED}; stroke-width: 0.8"/>'
+        )
+
+    def fill(self, x: float, y: float, width: float, height: float, colour: str) -> None:
+        """Draw a box without a border."""
+        self._parts.append(
+            f'<rect x="{x:.2f}" y="{y:.1f}" width="{width:.2f}" height="{height:.1f}" fill="{colour}" '
+            'pointer-events="none"/>'
+        )
+
+    def dot(self, x: float, y: float, colour: str, hint: str) -> None:
+        """Draw a point; `hint` is shown under the pointer."""
+        self._parts.append(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="{colour}" style="stroke: {INK}; stroke-width: 1">'
+            f"<title>{html.escape(hint)}</title></circle>"
+        )
+
     def arrow(self, start: tuple[float, float], end: tuple[float, float]) -> None:
         """Draw a line with a head at its end."""
         (x0, y0), (x1, y1) = start, end

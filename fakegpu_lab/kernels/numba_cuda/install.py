@@ -1,0 +1,75 @@
+"""Puts the simulation into `numba.cuda`: now if it is imported, else as soon as it is."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.driver.base.deferred_patches import when_imported
+
+if TYPE_CHECKING:
+    from fakegpu_lab.driver.base.patches import Patches
+
+
+def install(patches: Patches) -> None:
+    """Patch `numba.cuda`, if greenlet is there too (the extra ``numba`` has both)."""
+    when_imported("numba.cuda", patches, lambda module: _patch(patches, module))
+
+
+def _patch(patches: Patches, module: Any) -> None:
+    from fakegpu_lab.kernels.numba_cuda import compiling, functions, host_api, launching, threads
+
+    try:
+        threads.greenlets = importlib.import_module("greenlet")
+    except ImportError:
+        return
+
+    stub = importlib.import_module("numba.cuda.stubs").Stub
+    names = [name for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, stub)]
+    in_kernel = {**{name: functions.Missing(name) for name in names}, **functions.IN_KERNEL}
+    compiling.replaced.update({name: (vars(module).get(name), ours) for name, ours in in_kernel.items()})
+    patches.later(compiling.replaced.clear)
+    for name, value in {**in_kernel, **host_api.HOST}.items():
+        patches.set(module, name, value)
+    if importlib.import_module("numba.core.config").ENABLE_CUDASIM:  # NUMBA_ENABLE_CUDASIM=1: numba's own simulator
+        cls = importlib.import_module("numba.cuda.simulator.kernel").FakeCUDAKernel
+    else:
+        dispatchers = importlib.import_module("numba.cuda.dispatcher")
+        cls = dispatchers.CUDADispatcher
+        patches.set(dispatchers, "get_current_device", host_api.get_current_device)
+        patches.set(cls, "configure", _configure)
+        patches.set(cls, "compile", _compile)
+    patches.set(cls, "__getitem__", _configured)
+    patches.set(cls, "__call__", launching.call)
+    patches.set(cls, "forall", _forall)
+    patches.set(cls, "specialize", lambda self, *args: self)
+
+
+def _configured(self: Any, args: Any) -> Any:
+    """``kernel[griddim, blockdim]``, with a stream and bytes of dynamic shared memory if wanted."""
+    from fakegpu_lab.kernels.numba_cuda.launching import Configured
+
+    if not isinstance(args, tuple) or len(args) not in (2, 3, 4):
+        raise ValueError("must specify at least the griddim and blockdim")  # numba/cuda/dispatcher.py
+    return Configured(self, *args)
+
+
+def _configure(self: Any, *args: Any) -> Any:
+    return _configured(self, args)
+
+
+def _forall(self: Any, ntasks: int, tpb: int = 0, stream: Any = 0, sharedmem: int = 0) -> Any:
+    """``kernel.forall(n)``: one dimension, with blocks of a size that numba chooses (here 256 if none is given)."""
+    if ntasks < 0:
+        raise ValueError(f"Can't create ForAll with negative task count: {ntasks}")
+    threads = tpb or 256
+    return _configured(self, (max(1, -(-ntasks // threads)), threads, stream, sharedmem))
+
+
+def _compile(self: Any, sig: Any) -> None:
+    """Compile for a signature that the decorator names: numba's errors appear at once."""
+    from numba.core import sigutils
+
+    from fakegpu_lab.kernels.numba_cuda import compiling
+
+    compiling.compiled(self, sigutils.normalize_signature(sig)[0])

@@ -1,0 +1,259 @@
+"""One launch of a `numba.cuda` kernel: ``kernel[blocks, threads](x, y)``.
+
+numba compiles the kernel for the types of its arguments (`compiling`), the driver checks the launch configuration, and
+then every thread runs. On CUDA a launch returns before the kernel has run; here an access outside an array is reported
+where CUDA would report it, by the next call that waits for the device.
+
+Threads that wait for others that never come stop the kernel with an error of our own: a card would hang. A race between
+threads is reported, and the kernel goes on, as on a card, where its results differ from run to run.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from functools import partial
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.kernels.launch import IllegalAccess, Ran, launch
+from fakegpu_lab.kernels.numba_cuda import compiling, declared_arrays, messages, scalars, threads
+from fakegpu_lab.kernels.numba_cuda.arrays import AccessNotes, KernelArray, Memory, OutOfBounds
+from fakegpu_lab.kernels.numba_cuda.declared_arrays import Arrays
+from fakegpu_lab.kernels.numba_cuda.device_arrays import DeviceArray, to_device
+from fakegpu_lab.kernels.numba_cuda.requests import Accesses, Between
+from fakegpu_lab.kernels.numba_cuda.streams import on_stream
+from fakegpu_lab.kernels.progress import Progress
+from fakegpu_lab.kernels.sampling import chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fakegpu_lab.hardware.device import Device
+    from fakegpu_lab.hardware.kernel_model.accesses import AccessLog, Space
+    from fakegpu_lab.kernels.numba_cuda.requests import Race
+
+_MOST_NOTED = 200_000
+"""Accesses that are kept before requests are made of them."""
+_FORMATS = {scalars.Float16: "fp16", scalars.Float32: "fp32", scalars.Float64: "fp64"}
+_BLOCK_LIMITS = (1024, 1024, 64)
+_GRID_LIMITS = (2**31 - 1, 65_535, 65_535)
+
+_one_at_a_time = threading.RLock()
+_active: Launch | None = None
+
+
+class Configured:
+    """``kernel[griddim, blockdim, stream, sharedmem]``: call it to launch the kernel."""
+
+    def __init__(self, dispatcher: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> None:
+        from numba.cuda.errors import normalize_kernel_dimensions
+
+        self.dispatcher = dispatcher
+        self.griddim, self.blockdim = normalize_kernel_dimensions(griddim, blockdim)
+        self.stream = stream
+        self.sharedmem = sharedmem
+
+    def __call__(self, *args: Any) -> None:
+        """Launch it."""
+        __tracebackhide__ = True
+        device = current.device()
+        with _one_at_a_time, on_stream(device, self.stream):
+            Launch(device, self, args).run()
+
+
+def call(dispatcher: Any, *args: Any) -> Any:
+    """``function(...)``: within a kernel, a device function; else an error, as the launch configuration is missing."""
+    __tracebackhide__ = True
+    if _active is None:
+        from numba.cuda.errors import missing_launch_config_msg
+
+        raise ValueError(missing_launch_config_msg)
+    return _active.function(dispatcher.py_func)(*args)
+
+
+class Launch:
+    """A launch that has been configured, with its arguments."""
+
+    def __init__(self, device: Device, configured: Configured, args: Sequence[Any]) -> None:
+        self.device = device
+        self.configured = configured
+        self.program = configured.dispatcher.py_func
+        self.args = args
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget what an earlier run has left: a captured launch runs at each replay of its graph."""
+        self.notes = AccessNotes()
+        self.segments = threads.Segments()
+        self.between = Between()
+        self.races: list[str] = []
+        self.chosen = chosen(prod(self.configured.griddim))
+        self._functions: dict[Any, Any] = {}  # these keep everything alive that the user's module names
+        self._memories: dict[int, FakeCudaTensor] = {}
+
+    def function(self, python: Any) -> Any:
+        """The function that runs for a kernel or a device function."""
+        found = self._functions.get(python)
+        if found is None:
+            found = self._functions[python] = compiling.runnable(python)
+        return found
+
+    def run(self) -> None:
+        """Launch."""
+        __tracebackhide__ = True
+        dispatcher = self.configured.dispatcher
+        names = list(dispatcher.py_func.__code__.co_varnames)
+        types = tuple(compiling.type_of(dispatcher, value) for value in self.args)
+        compiling.compiled(dispatcher, types)
+        self._check_limits(self.configured.sharedmem)
+        write_back: list[Callable[[], object]] = []
+        values = [self._on_device(value, write_back) for value in self.args]
+        tensors = [value for value in values if isinstance(value, FakeCudaTensor)]
+        launch(self.device, self.program.__name__, tensors, partial(self._execute, names, values))
+        for copy in write_back:
+            copy()
+
+    def _check_limits(self, shared: int) -> None:
+        """Refuse a configuration that the driver refuses."""
+        block, grid, profile = self.configured.blockdim, self.configured.griddim, self.device.profile
+        if prod(block) > _BLOCK_LIMITS[0] or any(one > most for one, most in zip(block, _BLOCK_LIMITS, strict=True)):
+            raise messages.too_many_threads(block)
+        if any(one > most for one, most in zip(grid, _GRID_LIMITS, strict=True)) or min(*grid, *block) < 1:
+            raise messages.impossible_grid(grid, block)
+        if shared > profile.shared_mem_per_block:
+            raise messages.too_much_dynamic(shared, profile.shared_mem_per_block)
+
+    def _on_device(self, value: Any, write_back: list[Callable[[], object]]) -> Any:
+        """The argument on the device: arrays of the host are copied there, and back after the kernel."""
+        if isinstance(value, FakeCudaTensor):
+            compiling.check_exported(value)
+            return value
+        if isinstance(value, DeviceArray):
+            return value.tensor
+        hint = type(value).__name__ if hasattr(value, "to_device") and hasattr(value, "value") else ""
+        host = value.value if hint else value
+        if isinstance(host, (FakeCudaTensor, DeviceArray)):
+            return self._on_device(host, write_back)
+        if not isinstance(host, np.ndarray):
+            return value
+        if not hint:
+            self._warn_of_copies()
+        array = to_device(host)
+        if hint != "In":
+            write_back.append(lambda: array.copy_to_host(host))
+        return array.tensor
+
+    def _warn_of_copies(self) -> None:
+        from numba.core import config, errors
+
+        if config.CUDA_WARN_ON_IMPLICIT_COPY:
+            warning = errors.NumbaPerformanceWarning(
+                "Host array used in CUDA kernel will incur copy overhead to/from device."
+            )
+            warnings.warn(warning, stacklevel=4)
+
+    def _execute(self, names: list[str], values: list[Any], log: AccessLog) -> Ran:
+        """Run all blocks: what `kernels.launch` calls."""
+        __tracebackhide__ = True
+        global _active
+        for name, value in zip(names, values, strict=False):
+            if isinstance(value, torch.Tensor) and not isinstance(value, FakeCudaTensor):
+                raise IllegalAccess(messages.host_tensor(name))
+        outer, _active = _active, self
+        if outer is not None:
+            raise FakeGpuError("A kernel cannot launch another kernel in numba: call a device function instead.")
+        for counter in _FORMATS:
+            scalars.FLOPS[counter].reset()
+        self._begin()
+        declared_arrays.running = arrays = Arrays(self.notes, self.configured.sharedmem)
+        try:
+            with np.errstate(all="ignore"):
+                self._run_blocks([self._value(*pair) for pair in zip(names, values, strict=False)], arrays, log)
+        except OutOfBounds as error:
+            raise IllegalAccess(messages.out_of_bounds(error, self.configured.griddim)) from None
+        finally:
+            _active = None
+            self._functions.clear()
+            threads.here.threads = []
+        for cls, name in _FORMATS.items():
+            if scalars.FLOPS[cls].value:
+                log.flops(scalars.FLOPS[cls].value, name)
+        written = [self._memories[id(site.memory)] for site in self._sites("global") if site.kind != "load"]
+        return Ran(
+            written=list({id(tensor): tensor for tensor in written}.values()),
+            grid=self.configured.griddim,
+            threads=prod(self.configured.blockdim),
+            shared_bytes=arrays.static_bytes + self.configured.sharedmem,
+            part=len(self.chosen) / prod(self.configured.griddim),
+            races=self.races,
+        )
+
+    def _sites(self, space: str) -> list[Any]:
+        return [site for site in self.notes.sites if site.memory.space == space]
+
+    def _value(self, name: str, value: Any) -> Any:
+        """The argument as the kernel sees it."""
+        if isinstance(value, FakeCudaTensor):
+            inner = value._inner.detach()
+            sizes, steps = tuple(inner.shape), tuple(inner.stride())
+            count = 1 + sum((size - 1) * step for size, step in zip(sizes, steps, strict=True)) if inner.numel() else 0
+            elements = inner.as_strided((count,), (1,)).numpy()
+            memory = Memory(name, "global", value.data_ptr(), elements, self.notes)
+            self._memories[id(memory)] = value
+            return KernelArray(memory, sizes, steps)
+        if isinstance(value, tuple):
+            return tuple(self._value(name, one) for one in value)
+        if isinstance(value, float):
+            return scalars.Float64(value)
+        return scalars.wrapped(value) if isinstance(value, np.floating) else getattr(value, "item", lambda: value)()
+
+    def _run_blocks(self, args: list[Any], arrays: Arrays, log: AccessLog) -> None:
+        __tracebackhide__ = True
+        grid, block = self.configured.griddim, self.configured.blockdim
+        threads.grid_extent.set(grid)
+        threads.block_extent.set(block)
+        program = partial(self.function(self.program), *args)
+        indices = [(x, y, z) for z, y, x in product(*map(range, reversed(block)))]
+        progress = Progress(self.program.__name__, len(self.chosen), "blocks")
+        for place, number in enumerate(self.chosen.tolist()):
+            arrays.new_block()
+            index = number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1])
+            try:
+                threads.run_block(number, index, indices, program, self.notes, self.segments)
+            except threads.StuckError as stuck:
+                raise messages.stuck(stuck) from None
+            if not place:
+                self._check_static(arrays.static_bytes)
+            if len(self.notes.codes) > _MOST_NOTED:
+                self._note_requests(log)
+            progress.reached(place + 1)
+        progress.end()
+        self._note_requests(log)
+        self._report(self.between.race())
+
+    def _check_static(self, static: int) -> None:
+        most = self.device.profile.shared_mem_per_block
+        if static > most:
+            raise messages.too_much_static(self.program.__name__, static, most)
+        self._check_limits(static + self.configured.sharedmem)
+
+    def _note_requests(self, log: AccessLog) -> None:
+        """Hand what was noted to the log, and look for races."""
+        accesses = Accesses(self.notes, self.segments)
+        for site, addresses, blocks in accesses.requests():
+            space: Space = "shared" if site.memory.space == "shared" else "global"
+            log.add(site.kind, space, addresses, site.memory.elements.itemsize, site.line, blocks)
+        self._report(accesses.race())
+        self.between.add(accesses)
+
+    def _report(self, race: Race | None) -> None:
+        if race is not None and not self.races:
+            self.races.append(messages.race(race, self.configured.griddim, self.configured.blockdim))

@@ -1,0 +1,174 @@
+"""What is said when a launch fails: the words of numba or of the driver, with a sentence of ours below, or ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.formatting.units import size
+from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.user_code.lines import place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fakegpu_lab.kernels.numba_cuda.arrays import OutOfBounds
+    from fakegpu_lab.kernels.numba_cuda.requests import Race
+    from fakegpu_lab.kernels.numba_cuda.threads import StuckError, Thread
+
+
+class BarrierError(FakeGpuError):
+    """Threads of a kernel wait for others that never come."""
+
+
+def driver_error(code: int, call: str, name: str, *notes: str) -> Exception:
+    """``CudaAPIError``, as numba raises it when a call of the driver fails."""
+    from numba.cuda.cudadrv import driver
+
+    error: Exception = driver.CudaAPIError(code, f"Call to {call} results in {name}")
+    return with_notes(error, *notes)
+
+
+def with_notes(error: Exception, *notes: str) -> Exception:
+    """The error with sentences below its own (Python 3.11 and later)."""
+    for note in notes:
+        if hasattr(error, "add_note"):
+            error.add_note(note)
+    return error
+
+
+def _invalid(note: str) -> Exception:
+    """What cuLaunchKernel answers to a configuration that no card can run."""
+    return driver_error(1, "cuLaunchKernel", "CUDA_ERROR_INVALID_VALUE", note)
+
+
+def too_many_threads(block: Sequence[int]) -> Exception:
+    """The error of a block that is too large."""
+    x, y, z = block
+    return _invalid(
+        f"A block of {x} × {y} × {z} threads has {x * y * z:,}. A block can have 1,024 in all, and at most 1,024 along "
+        "x and y and 64 along z: launch more blocks of fewer threads."
+    )
+
+
+def impossible_grid(grid: Sequence[int], block: Sequence[int]) -> Exception:
+    """The error of a grid that is empty or too large."""
+    return _invalid(
+        f"A grid of {_extent(grid)} blocks of {_extent(block)} threads cannot be launched: every extent must be at "
+        "least 1, and a grid can have 2,147,483,647 blocks along x and 65,535 along y and z."
+    )
+
+
+def _extent(extent: Sequence[int]) -> str:
+    return " × ".join(f"{one:,}" for one in extent)
+
+
+def too_much_dynamic(asked: int, most: int) -> Exception:
+    """The error of a launch that asks for too much dynamic shared memory."""
+    return _invalid(
+        f"The launch needs {size(asked)} of shared memory for a block; a block can have {size(most)} on "
+        "this card. Use smaller tiles."
+    )
+
+
+def too_much_static(name: str, asked: int, most: int) -> Exception:
+    """The error of the linker for ``cuda.shared.array`` of a size that no block can have."""
+    from numba.cuda.cudadrv import driver
+
+    text = (
+        "[218] Call to cuLinkAddData results in CUDA_ERROR_INVALID_PTX\n"
+        f"ptxas error   : Entry function '{name}' uses too much shared data ({asked:#x} bytes, {most:#x} max)"
+    )
+    note = f"Its shared arrays have {size(asked)}; a block can have {size(most)}. Use smaller tiles."
+    return with_notes(driver.LinkerError(text), note)
+
+
+def out_of_bounds(error: OutOfBounds, grid: Sequence[int]) -> str:
+    """Which thread of which block, which array, which index, and where."""
+    from fakegpu_lab.kernels.numba_cuda.threads import block_index, here
+
+    array, index = error.array, error.index
+    shown = ", ".join(str(int(one)) for one in index) if isinstance(index, tuple) else str(int(index))
+    sizes = " × ".join(str(size) for size in array.shape)
+    return (
+        f"Thread {_place(here.thread.index)} of block {block_index} {error.action}s {array.name}[{shown}] at "
+        f"{_at(error.line)}, but {array.name} has {sizes} elements. Is a test such as `if i < {array.name}.size` "
+        "missing, or its bound wrong?"
+    )
+
+
+def host_tensor(name: str) -> str:
+    """A tensor of the CPU among the arguments: numba-cuda passes its address on."""
+    return (
+        f"The argument {name} is a tensor on the CPU: the kernel got an address in the host's memory, which the card "
+        f"cannot read. Use {name}.cuda()."
+    )
+
+
+def stuck(error: StuckError) -> BarrierError:
+    """Which threads wait where, and what the others did."""
+    request = error.waiting[0].waiting if error.waiting else None
+    block = _place(error.block)
+    if request is None:
+        return BarrierError(
+            f"Threads of block {block} try to take a lock for ever: the thread that has it has ended, or waits for "
+            "them."
+        )
+    others = error.others
+    ended = [thread for thread in others if thread.ended]
+    did = "have ended without it"
+    if not ended:
+        where = others[0].waiting
+        did = f"wait in cuda.{where.name}() at {_at(where.line)}" if where else "do not"
+    advice = (
+        "All threads of a block must reach the same barrier: take it out of the `if`, and let threads without work "
+        "skip the work, not the barrier."
+        if request.mask is None
+        else "All lanes of the mask must make the call: take it out of the `if`, or leave those lanes out of the mask."
+    )
+    return BarrierError(
+        f"{_threads(error.waiting)} of block {block} wait in {error.name} at {_at(request.line)}; "
+        f"{_threads(ended or others).lower()} {did}. A card hangs here, or goes on with wrong values. {advice}"
+    )
+
+
+def race(found: Race, grid: Sequence[int], block: Sequence[int]) -> str:
+    """Which two threads access what, where, and what could order them."""
+    memory = found.first.memory
+    first = f"thread {_place(_index(found.first_thread, block))} of block {_place(_index(found.first_block, grid))}"
+    second = f"thread {_place(_index(found.second_thread, block))}"
+    if found.first_block != found.second_block:
+        second += f" of block {_place(_index(found.second_block, grid))}"
+        order = "Nothing orders two blocks of one launch: use cuda.atomic, or a second kernel."
+    else:
+        order = "No cuda.syncthreads() comes between them."
+    return (
+        f"{first} {_VERBS[found.first.kind]} {memory.name}[{found.position}] in {memory.space} memory at "
+        f"{_at(found.first.line)}, and {second} {_VERBS[found.second.kind]} it at {_at(found.second.line)}. {order} On "
+        "a card the result depends on which comes first."
+    )
+
+
+_VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
+
+
+def _index(number: int, extent: Sequence[int]) -> tuple[int, int, int]:
+    x, y, _ = extent
+    return number % x, number // x % y, number // (x * y)
+
+
+def _place(index: Any) -> str:
+    return f"({', '.join(str(one) for one in index)})"
+
+
+def _threads(some: Sequence[Thread]) -> str:
+    """``threads 16–31``, ``thread 5``, ``3 threads (the first is 5)``."""
+    numbers = sorted(thread.number for thread in some)
+    if len(numbers) == 1:
+        return f"Thread {numbers[0]}"
+    if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"Threads {numbers[0]}–{numbers[-1]}"
+    return f"{len(numbers)} threads (the first is {numbers[0] if numbers else '?'})"
+
+
+def _at(line: tuple[str, int]) -> str:
+    return place(f"{line[0]}:{line[1]}").label if line[0] else "an unknown line"
