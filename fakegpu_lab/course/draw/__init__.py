@@ -1,10 +1,8 @@
 """Small drawings for lessons, made from data: ``lab.draw.ring(4)``. Start with `memory`.
 
-The canvas is `formatting.drawing`: SVG in JupyterLab's colours, with a text alternative. `memory` draws an allocator's segments,
-and memory by category; `timelines` streams with events, and a pipeline's schedule; `ranks` a ring all-reduce, and a
-tensor's shards; `roofline` kernels under the roof of a card.
-
-May import `hardware`, `formatting`, and torch.
+The canvas is `formatting.drawing`: SVG in JupyterLab's colours, with a text alternative. `memory` draws an allocator's
+segments, and memory by category; `timelines` streams with events, and a pipeline's schedule; `ranks` a ring all-reduce,
+and a tensor's shards; `roofline` kernels under the roof of a card.
 """
 
 from fakegpu_lab.course.draw.memory import allocator, memory_bar

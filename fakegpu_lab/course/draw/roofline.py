@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.course.draw.drawing import PALETTE, Drawing
+from fakegpu_lab.formatting.drawing import PALETTE, Drawing
 from fakegpu_lab.formatting.units import several
 from fakegpu_lab.hardware.errors import FakeGpuError
 
