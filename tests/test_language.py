@@ -43,6 +43,7 @@ INSTEAD = {
     r"not .{0,30} any more": "no longer, not … anymore",
     r"(?<!there )is no (name|number|exercise|tensor|whole number)": "is not a …",
 }
+SCANNED = (".md", ".py", ".ipynb", ".yaml", ".html")
 PATTERN = re.compile("|".join(rf"\b(?:{words})\b" for words in INSTEAD), re.IGNORECASE)
 
 
@@ -71,10 +72,11 @@ def _found(paths: list[Path]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "where", ["README.md", "CONTRIBUTING.md", "docs/*.md", "lessons/source/*/*", "fakegpu_lab/**/*.py"]
+    "where",
+    ["README.md", "CONTRIBUTING.md", "docs/*.md", "lessons/source/*/*", "fakegpu_lab/**/*.py", "fakegpu_lab/**/*.html"],
 )
 def test_words_that_read_as_translated_do_not_come_back(where: str) -> None:
-    found = _found([path for path in sorted(ROOT.glob(where)) if path.suffix in (".md", ".py", ".ipynb", ".yaml")])
+    found = _found([path for path in sorted(ROOT.glob(where)) if path.suffix in SCANNED])
     assert found == [], "\n".join(found)
 
 

@@ -194,7 +194,7 @@ def the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
     assert (move.passed, move.partly, move.failed) == (2, 1, 8)
     assert (why.failed, why.unreached) == (10, 0)
     page = (graded / "grades.html").read_text(encoding="utf-8")
-    assert re.search(r"11 submissions; \d+ were not run to their end", page)
+    assert re.search(r"11 submissions; \d+ did not finish", page)
     assert 'href="feedback/ada/two/two.html"' in page
 
 
