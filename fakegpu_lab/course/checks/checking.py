@@ -214,6 +214,7 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     names = names if part.names is None else part.names
     names |= {"expect": expect, guard.NAME: comparable}
     check.statement, check.outcomes = part.statement, []
+    before = {name: names[name] for name in guard.assigned(part.statement) if name in names}
     try:
         guarded = guard.guarded(part.statement)
         exec(compile(ast.Module([guarded], []), check.file, "exec"), names)
@@ -222,7 +223,10 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     except BaseException as error:  # a student's sys.exit() is an outcome, too
         check.crashed.append(_crashed(error, part, check))
         check.outcomes.append(check.crashed[-1])
-        check.not_made.update(node.id for node in ast.walk(part.statement) if _is_assigned(node))
+        check.not_made.update(guard.assigned(part.statement))
+        for name, value in before.items():
+            if names.get(name) is value:  # an earlier run's: parts that need it are not to judge that
+                del names[name]
     return check.outcomes
 
 
@@ -280,10 +284,6 @@ def _hang(text: str, what: str, line: str) -> Outcome:
         line=line,
         hint=_short(f"{found}{cause}", 1000),
     )
-
-
-def _is_assigned(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
 def _describe(statement: ast.stmt) -> str:
