@@ -248,6 +248,21 @@ def test_what_could_not_be_made_is_not_what_another_check_left() -> None:
     assert [part.found for part in result.record.parts[1:4]] == ["what it needs could not be made: see above"] * 3
 
 
+def test_a_value_from_an_earlier_run_does_not_stand_for_one_that_could_not_be_made() -> None:
+    names: dict[str, Any] = {"answer": lambda: (3, 4), "batch": "the student's"}
+    source = "first, second = answer()\nexpect.equal(second, 4)\n[batch for batch in answer()]"
+    assert check(source, names) == 1.0
+
+    def broken() -> None:
+        raise ValueError("no longer")
+
+    names["answer"] = broken
+    result = check(source, names)
+    assert result == 0.0
+    assert result.record.parts[1].found == "what it needs could not be made: see above"
+    assert names["batch"] == "the student's"
+
+
 def test_what_follows_from_an_error_is_not_told_as_another() -> None:
     attempt = Attempt("first-move", tree=ast.parse("x = 1 / 0"), error="ZeroDivisionError: division by zero")
     result = check("half = x / 2\nexpect.equal(half, 1)\nexpect.equal(x, 2)", attempt=attempt)

@@ -200,7 +200,7 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     names = names if part.names is None else part.names
     names |= {"expect": expect, guard.NAME: comparable}
     check.statement, check.outcomes = part.statement, []
-    loaded, stored = (_names(part.statement, context) for context in (ast.Load, ast.Store))
+    loaded, stored = _loaded(part.statement), guard.assigned(part.statement)
     if (loaded - stored) & check.not_made and not isinstance(part.statement, ast.FunctionDef):
         check.not_made |= stored  # nor does it take what another check left under that name
         check.outcomes.append(Outcome(met=False, what=describe(part.statement), found=FOLLOWS))
@@ -234,9 +234,9 @@ def _note(attempt: Attempt | None, stderr: str) -> str:
     return " ".join(notes)
 
 
-def _names(statement: ast.stmt, context: type[ast.expr_context]) -> set[str]:
-    """The names that a statement reads, or assigns."""
-    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
+def _loaded(statement: ast.stmt) -> set[str]:
+    """The names that a statement reads."""
+    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
 def _record(part: Part, outcomes: list[Outcome], show: Callable[[str], tuple[str, str]]) -> PartRecord:

@@ -37,3 +37,14 @@ class _Guard(ast.NodeTransformer):
         if isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "bool") and node.args:
             node.args[0] = self._guarded(node.args[0])
         return node
+
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp,
+           ast.GeneratorExp)  # fmt: skip
+
+
+def assigned(node: ast.AST) -> set[str]:
+    """The names that a statement sets where it stands, not in functions, classes and comprehensions within it."""
+    if isinstance(node, ast.Name):
+        return {node.id} if isinstance(node.ctx, ast.Store) else set()
+    return {name for child in ast.iter_child_nodes(node) if not isinstance(child, _SCOPES) for name in assigned(child)}
