@@ -9,7 +9,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from fakegpu_lab.course.checks import checking
+from fakegpu_lab.course.checks import statements
 from fakegpu_lab.course.lessons import lesson
 from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -46,7 +46,7 @@ def test_an_exercise_is_a_solution_cell_and_a_check_worth_its_points(written: An
         assert re.search(r"### BEGIN SOLUTION\n.*### END SOLUTION", solution.source, re.DOTALL)
         assert not solution.metadata.nbgrader.locked
         assert check.metadata.nbgrader.locked
-        parts = sum(part.points for part in checking.parts(check.source))
+        parts = sum(part.points for part in statements.parts(check.source))
         assert parts == pytest.approx(one.points) == check.metadata.nbgrader.points
         assert len(one.hints) >= 2
 

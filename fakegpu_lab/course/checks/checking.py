@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
-import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.checks import guard
+from fakegpu_lab.course.checks import guard, statements
 from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
 from fakegpu_lab.course.checks.result import Result
 from fakegpu_lab.course.expect import outcome
@@ -24,89 +22,11 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import TypeGuard
 
+    from fakegpu_lab.course.checks.statements import Part
     from fakegpu_lab.course.expect.attempt import Attempt
-
-PREPARES = frozenset({"run"})
-"""Functions of ``expect`` that expect nothing: a statement that calls only these is not a part."""
 
 _TO_DO = "Write your code in the cell above, where it says YOUR CODE HERE; run that cell, then this one."
 _UNWRITTEN = "this is not written yet (NotImplementedError)"
-_BEGIN, _END = re.compile(r"#+ ?BEGIN HIDDEN TESTS", re.IGNORECASE), re.compile(r"#+ ?END HIDDEN TESTS", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Part:
-    """A statement of a check.
-
-    Attributes
-    ----------
-    points
-        What it is worth; 0 if it only prepares other parts.
-    hidden
-        Whether it is between nbgrader's markers for hidden tests.
-    expects
-        Whether it calls ``expect``; other statements only prepare parts.
-    names
-        The names in which it runs, if not the student's.
-    """
-
-    statement: ast.stmt
-    points: float
-    hidden: bool
-    expects: bool
-    names: dict[str, Any] | None = None
-
-
-def parts(source: str) -> list[Part]:
-    """Read a check's source: its statements, and what each is worth.
-
-    Parameters
-    ----------
-    source
-        The cell's source, with or without its ``%%check`` line.
-
-    Raises
-    ------
-    ValueError
-        A ``points=`` is not a plain number.
-    """
-    if source.lstrip().startswith("%%"):
-        source = "\n" + source.lstrip().partition("\n")[2]
-    return _parts(ast.parse(source), source)
-
-
-def _parts(tree: ast.Module, source: str) -> list[Part]:
-    hidden = _hidden_lines(source)
-    found = []
-    for statement in tree.body:
-        calls = [node for node in ast.walk(statement) if _is_expectation(node)]
-        worth = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "points"]
-        points = sum(_number(value) for value in worth) if worth else float(bool(calls))
-        found.append(Part(statement, points, statement.lineno in hidden, bool(calls)))
-    return found
-
-
-def _hidden_lines(source: str) -> set[int]:
-    lines, inside = set(), False
-    for number, line in enumerate(source.splitlines(), 1):
-        inside = bool(_BEGIN.search(line)) or (inside and not _END.search(line))
-        if inside:
-            lines.add(number)
-    return lines
-
-
-def _is_expectation(node: ast.AST) -> TypeGuard[ast.Call]:
-    """Whether a node calls ``expect.something`` or ``lab.expect.something``."""
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)) or node.func.attr in PREPARES:
-        return False
-    owner = node.func.value
-    return (owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")) == "expect"
-
-
-def _number(value: ast.expr) -> float:
-    if isinstance(value, ast.Constant) and isinstance(value.value, (int, float)):
-        return float(value.value)
-    raise ValueError(f"points={ast.unparse(value)} must be a plain number: it is read from the check's text.")
 
 
 def run(
@@ -151,7 +71,7 @@ def run(
     """
     if tree is None:
         tree = ast.parse(source, file)
-    todo = _parts(tree, source)
+    todo = statements.of_tree(tree, source)
     told: list[tuple[Part, list[Outcome]]] = []
     stderr = ""
     if attempt is None or not attempt.unsolved:
@@ -214,6 +134,7 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     names = names if part.names is None else part.names
     names |= {"expect": expect, guard.NAME: comparable}
     check.statement, check.outcomes = part.statement, []
+    last_run = check.trace
     try:
         guarded = guard.guarded(part.statement)
         exec(compile(ast.Module([guarded], []), check.file, "exec"), names)
@@ -223,6 +144,8 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
         check.crashed.append(_crashed(error, part, check))
         check.outcomes.append(check.crashed[-1])
         check.not_made.update(node.id for node in ast.walk(part.statement) if _is_assigned(node))
+        if check.trace is last_run and any(map(statements.is_run, ast.walk(part.statement))):
+            check.run_error = error  # later parts are about this run, and none before it
     return check.outcomes
 
 
@@ -289,7 +212,7 @@ def _is_assigned(node: ast.AST) -> TypeGuard[ast.Name]:
 def _describe(statement: ast.stmt) -> str:
     """What a part that did not finish expects: in the author's words (``what=``), or as its source."""
     for node in ast.walk(statement):
-        if _is_expectation(node):
+        if statements.is_expectation(node):
             for keyword in node.keywords:
                 if keyword.arg == "what" and isinstance(keyword.value, ast.Constant):
                     return str(keyword.value.value)
