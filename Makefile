@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What pip is to do about JupyterLab's extension (hatch_build.py): take what is built.
 export FAKEGPU_LAB_EXTENSION := built
 
-.PHONY: help lab test lint types units notebooks docs extension clean
+.PHONY: help lab test lint types units notebooks honest docs extension clean
 
 help:
 	@echo "make lab        open JupyterLab on the lessons, copied to fakegpu-lessons"
@@ -50,6 +50,10 @@ units: $(VENV)/.test
 
 notebooks: $(VENV)/.test
 	FAKEGPU_LAB_PROGRESS=off $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --nbval-lax --nbval-current-env lessons/source
+
+# Every honest notebook of every lesson, graded: `make units` grades one of each.
+honest: $(VENV)/.test
+	$(BIN)/python -m tests.course.attacks.honest
 
 # The plain name finds the CPU build on macOS, and wherever pip is configured to find it. If it does not, PyTorch's own
 # index has it. It is installed first and alone, so that nothing else is ever asked of that index.

@@ -13,7 +13,6 @@ from fakegpu_lab.course.checks.result import Result
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.attempt import unwritten
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
-from fakegpu_lab.course.expect.seen import comparable
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.recording_views.labels import place
 
@@ -132,7 +131,7 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     from fakegpu_lab.course import expect
 
     names = names if part.names is None else part.names
-    names |= {"expect": expect, guard.NAME: comparable}
+    names |= {"expect": expect, **guard.NAMES}
     check.statement, check.outcomes = part.statement, []
     last_run = check.trace
     try:

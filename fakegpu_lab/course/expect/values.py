@@ -119,15 +119,17 @@ def values(found: Sequence[Any], expected: Sequence[Any], *, rtol: float = 1e-4,
 @expectation()
 def true(condition: Any, sentence: str, *, found: str = "", **said: Unpack[Said]) -> bool:
     """Expect that a condition is true; `sentence` says what should be, and `found` what is instead."""
-    condition = not (isinstance(condition, Opaque) and condition.own) and _truth(condition)
-    return report(said, met=condition, what=sentence, found="" if condition else found or "it does not hold")
+    if isinstance(condition, Opaque):
+        found = f"{value(condition)}, which is neither true nor false"
+    met = _truth(condition)
+    return report(said, met=met, what=sentence, found="" if met else found or "it does not hold")
 
 
 def _truth(condition: Any) -> bool:
     """Whether a condition is true; a tensor or an array of one element is as that element."""
     if isinstance(condition, SeenTensor):
         return condition.values is not None and condition.numel == 1 and bool(condition.values.item())
-    return bool(condition)
+    return not isinstance(condition, Opaque) and bool(condition)
 
 
 @expectation()

@@ -67,7 +67,7 @@ class Pristine:
         for name, value in list(vars(owner).items()):
             if isinstance(value, types.FunctionType):
                 self._kept.append((owner, name, value, tuple(getattr(value, part) for part in _CODE_PARTS)))
-            elif _is_kept(value):
+            elif _is_kept(value) and not (owner.__name__ == "torch" and name == "Storage"):  # set_default_dtype sets it
                 self._kept.append((owner, name, value, None))
                 if own and isinstance(value, type) and value.__module__ == owner.__name__:
                     self._keep_class(value)

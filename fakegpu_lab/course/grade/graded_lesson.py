@@ -93,6 +93,11 @@ class GradedLesson(BaseModel):
         return Policy([*given, *answers], read_names(checks, given, answers), self.allow, modules)
 
     @property
+    def solutions_choose_gpus(self) -> bool:
+        """Whether an answer is expected to enable other GPUs."""
+        return any(cell.solution and ("enable(" in cell.source or "%fakegpu" in cell.source) for cell in self.cells)
+
+    @property
     def checks(self) -> list[LessonCell]:
         """The cells that give points."""
         return [cell for cell in self.cells if cell.grade]

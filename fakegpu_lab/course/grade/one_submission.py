@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from importlib.util import find_spec
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.course.flags.files import COMPILED
 from fakegpu_lab.course.flags.source_text import bound_names
 from fakegpu_lab.course.grade import repair
 from fakegpu_lab.course.grade.examiner import Examiner
@@ -85,11 +89,11 @@ def _run(
     checks = {check.grade_id: check for check in outcome.checks}
     flags: set[str] = set()
     policy = lesson.policy([path.removesuffix(".py") for path in submission.files if path.endswith(".py")])
-    for path, content in submission.files.items():
-        if path.endswith(".py") and path not in lesson.files:
-            flags |= {f"{path}: {found}" for found in policy.flags(content.decode(errors="replace"))}
+    brought = {path: text for path, text in submission.files.items() if "__pycache__" not in PurePosixPath(path).parts}
+    flags |= _suspicious_files(policy, {path: text for path, text in brought.items() if path not in lesson.files})
     flags |= _suspicious(policy, repaired)
-    sandbox = Sandbox({**submission.files, **lesson.files}, limits, hide, name=lesson.name, allow=lesson.allow)
+    files = {**brought, **lesson.files}
+    sandbox = Sandbox(files, limits, hide, name=lesson.name, given=list(lesson.files), allow=lesson.allow)
     answered: bool | None = None
     examiner = Examiner(lesson)
     try:
@@ -133,6 +137,18 @@ def _suspicious(policy: Policy, repaired: repair.Repaired) -> set[str]:
     }
 
 
+def _suspicious_files(policy: Policy, files: dict[str, bytes]) -> set[str]:
+    """What is suspicious in files that were handed in: what the policy finds, and what hides a module of Python's."""
+    found = {f"{path}: brings compiled code" for path in files if path.lower().endswith(COMPILED)}
+    for path, text in files.items():
+        if path.endswith(".py"):
+            found |= {f"{path}: {what}" for what in policy.flags(text.decode(errors="replace"))}
+            name = PurePosixPath(path).parts[0].removesuffix(".py")
+            if name in sys.stdlib_module_names or find_spec(name) is not None:
+                found.add(f"{path}: takes the place of the module {name}")
+    return found
+
+
 def _tampered(message: dict[str, Any], kind: str) -> list[str]:
     changed = [f"{what} had been replaced" for what in message.get("restored", [])]
     changed += message.get("armed", [])
@@ -154,9 +170,10 @@ def _score(check: CheckOutcome, source: str, message: dict[str, Any], flags: set
     errors = [out for out in message["outputs"] if out["output_type"] == "error"]
     stderr = [out for out in message["outputs"] if out.get("name") == "stderr"]
     score = message.get("score")
-    if errors or stderr or message["interrupted"]:
+    parts = source.lstrip().startswith("%%check")
+    if message["interrupted"] or ((errors or stderr) and (message.get("ended") or not parts)):
         check.points = 0.0
-    elif problem or not message.get("ended") or (check.record is None and source.lstrip().startswith("%%check")):
+    elif problem or not message.get("ended") or (check.record is None and parts):
         check.points = 0.0
         check.wrong = ["it gave no result"]
         flags.add(f"{check.grade_id}: {problem or 'the check gave no result'}")

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.flags import armed, tampering
+from fakegpu_lab.course.flags import armed, files, tampering
 from fakegpu_lab.course.flags.source_text import bound_names
 from fakegpu_lab.course.grade.sandbox import sealed_channel
 from fakegpu_lab.course.grade.sandbox.shell import GradingShell, Outputs, Stream, frames, start
@@ -60,12 +60,12 @@ class _Runner:
         self.pristine = tampering.Pristine(PRELOAD)
         self.outputs = Outputs(settings["limits"]["output_chars"])
         self.shell: GradingShell = start(self.outputs)
-        self.running = False
         from fakegpu_lab import session
         from fakegpu_lab.course import lesson_magics
         from fakegpu_lab.course.checks import observe
 
-        self.armed = armed.Armed()
+        self.armed, self.surroundings = armed.Armed(), armed.Surroundings()
+        self.files = files.LessonFiles(settings["given_files"])
         self._magics_class, self._gpus = lesson_magics.CourseMagics, session.enabled
         self._observe, self._observe_tried = observe.observe, observe.tried
         self.magics: Any = None
@@ -74,6 +74,8 @@ class _Runner:
 
     def cell(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run one cell of the notebook; report what exercises' cells in it did."""
+        own = job["kind"] in ("locked", "given")
+        changed = self.files.put_back() if own else []
         self.shell.run_cell(job["source"], store_history=job["kind"] in ("student", "given"))
         registered = self.shell.magics_manager.registry.get("CourseMagics")
         if self.magics is None and type(registered) is self._magics_class:
@@ -81,10 +83,11 @@ class _Runner:
         known = self.tried
         self.tried = dict(self.magics.room.attempts) if self.magics is not None else {}
         new = [one for name, one in self.tried.items() if known.get(name) is not one]
-        if job["kind"] in ("locked", "given"):
+        if own:
+            self.surroundings.keep()
             names = bound_names(job["source"], definitions_only=True)
             self.bound |= {name: self.shell.user_ns[name] for name in names if name in self.shell.user_ns}
-        return {"tried": [self._observe_tried(one) for one in new], "gpus": self._gpus()}
+        return {"tried": [self._observe_tried(one) for one in new], "gpus": self._gpus(), "restored": changed}
 
     def check(self, job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Run a check, with its hidden parts, on the notebook's names: with plain Python, not IPython's tools.
@@ -92,7 +95,8 @@ class _Runner:
         Imports, functions and classes of locked cells, and builtins that a cell replaced by its own functions, have
         their original values. `tell` is called with what is seen, while it is seen.
         """
-        found, restored = self.armed.disarm(), self.pristine.restore()
+        found, restored = self.armed.disarm(), [*self.pristine.restore(), *self.files.put_back()]
+        found += self.surroundings.restore(any_gpus=job["any_gpus"])
         notebook = self.shell.user_ns
         names, rebound = dict(notebook), []
         for name, value in self.bound.items():
@@ -123,6 +127,7 @@ class _Runner:
                 notebook[name] = names[name]
         result["armed"] += self.armed.disarm()
         result["restored"] += self.pristine.restore()
+        self.surroundings.keep()
         return result
 
 
@@ -170,6 +175,7 @@ def serve(report: Any, commands: int, settings: dict[str, Any], in_force: list[s
     sys.path.insert(0, "")  # the notebook's folder, as in a notebook
     shared = (report, source, jobs, results, notes, threading.get_ident(), runner.outputs, in_force, streams)
     _thread.start_new_thread(_controlled, shared)
+    files.watch_imports(notes.put, settings["folder"], settings["modules"])
     tampering.watch(
         notes.put,
         settings["hide"],
