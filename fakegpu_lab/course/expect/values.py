@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.expect.describe import tensors, value
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.course.expect.outcome import Said
 
+_DIGEST = re.compile("[0-9a-f]{6}")
 _UNSET = "Replace the `...` by your answer, and run that cell again."
 
 
@@ -163,7 +165,8 @@ def choice(
         The salt that the digest was made with.
     """
     given = (answer if isinstance(answer, str) else value(answer)).strip().lower()
-    met = given == right.lower() or digest(given, salt) == right
+    hidden = _DIGEST.fullmatch(right) is not None  # it can be read in the check, and must not be the answer
+    met = digest(given, salt) == right if hidden else given == right.lower()
     described = value(answer) if answer is not Ellipsis else "no answer yet"
     hint = _UNSET if answer is Ellipsis else (because or {}).get(given, "")
     return report(said, met=met, what=f"{subject('the answer')} is the right one", found=described, hint=hint)
