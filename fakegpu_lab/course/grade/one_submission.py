@@ -109,6 +109,8 @@ def _run(
                 shown.ran, shown.outputs = True, message["outputs"]
                 if cell.answer and not outcome.reason:
                     outcome.reason = _no_python(cell.id, message["outputs"])
+                if cell.kind == "locked" and (failed := _failed(message["outputs"])):
+                    outcome.notes.append(f"the lesson's own cell {cell.id} failed: {failed}")
                 flags |= {f"{cell.id}: {what}" for what in _tampered(message, cell.kind)}
                 if cell.kind == "check":
                     problem = examiner.judge(message)
@@ -194,6 +196,16 @@ def _no_python(name: str, outputs: list[dict[str, Any]]) -> str:
     for output in outputs:
         if output["output_type"] == "error" and output["ename"] in ("SyntaxError", "IndentationError", "TabError"):
             return f"{name} is not valid Python ({output['ename']}: {output['evalue']})"[:300]
+    return ""
+
+
+def _failed(outputs: list[dict[str, Any]]) -> str:
+    """The error of a cell, or of a magic in it, which IPython prints; empty if there is none."""
+    for output in outputs:
+        if output["output_type"] == "error":
+            return f"{output['ename']}: {output['evalue']}"[:300]
+        if output.get("name") == "stderr" and output["text"].startswith("UsageError"):
+            return str(output["text"]).strip()[:300]
     return ""
 
 

@@ -165,6 +165,18 @@ def test_an_answer_that_is_no_python_is_the_reason(answers: dict[str, dict[str, 
     assert graded().reason == "move is not valid Python (SyntaxError: first)", "the first of them"
 
 
+def test_a_cell_of_the_lesson_that_fails_is_noted(answers: dict[str, dict[str, Any]]) -> None:
+    """Nobody saw why a whole class had half a point."""
+    assert graded().notes == []
+    answers["setup"] = {"outputs": [{"output_type": "stream", "name": "stderr", "text": "a warning"}]}
+    answers["move"] = {"outputs": [{"output_type": "error", "ename": "ValueError", "evalue": "the student's"}]}
+    assert graded().notes == []
+    answers["setup"] = {"outputs": [{"output_type": "stream", "name": "stderr", "text": "UsageError: no lesson\n"}]}
+    assert graded().notes == ["the lesson's own cell setup failed: UsageError: no lesson"]
+    answers["setup"] = {"outputs": [{"output_type": "error", "ename": "ImportError", "evalue": "no torch"}]}
+    assert graded().notes == ["the lesson's own cell setup failed: ImportError: no torch"]
+
+
 def test_a_file_that_is_no_notebook(answers: dict[str, dict[str, Any]]) -> None:
     nothing = handed_in().model_copy(update={"problem": "there is no notebook"})
     for submission, status in (
