@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.course.checks import checking, statements
 from fakegpu_lab.course.expect.codec import encode
 from fakegpu_lab.course.expect.outcome import RunningCheck
-from fakegpu_lab.course.expect.seen import RECORDS, SeenTrace, trace
+from fakegpu_lab.course.expect.seen import RECORDS, SeenTrace, seen, trace
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
@@ -87,3 +87,8 @@ def _lines(one: Any) -> Iterable[str]:
         if line
     }
     return itertools.islice(found, MOST_LINES)
+
+
+def plainly(value: Any) -> Any:
+    """What is seen of a value, as it would be reported."""
+    return encode(seen(value))

@@ -129,6 +129,7 @@ class Policy:
             yield from (_special(name, f"reads {name}") for name in node.kwd_attrs)
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, (ast.Store, ast.Del)):
             yield self._change(node.value)
+            yield f"changes {ast.unparse(node.value)}" if "()" in self._names.path(node.value) else ""
 
     def _name(self, node: ast.Name, parent: ast.AST | None) -> str:
         called = isinstance(parent, ast.Call) and parent.func is node
@@ -258,6 +259,7 @@ class Policy:
             name in _CHANGES or (name.endswith("_") and not name.startswith("_"))
         ):
             yield self._change(node.func.value)
+            yield f"changes {ast.unparse(node.func.value)}" if "()" in self._names.path(node.func.value) else ""
         if name in commands.OF_SHELL:
             yield commands.about(name, node.args, self._gpus)
             inner = tree_of(commands.argument(node))
@@ -283,7 +285,10 @@ class Policy:
         if any(base in _LYING for base in bases):
             yield f"defines a class that imitates a {next(base for base in bases if base in _LYING)}"
         if any(
-            base.endswith(("torch.Tensor", "nn.Parameter", "TorchFunctionMode", "TorchDispatchMode")) for base in bases
+            base.endswith(
+                ("torch.Tensor", "nn.Parameter", "TorchFunctionMode", "TorchDispatchMode", "fakegpu_lab.Trace")
+            )
+            for base in bases
         ):
             yield f"defines a class of {', '.join(bases)}"
         if any(keyword.arg is None or keyword.arg == "metaclass" for keyword in node.keywords) or any(

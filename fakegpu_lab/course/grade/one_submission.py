@@ -93,7 +93,8 @@ def _run(
     flags |= _suspicious_files(policy, {path: text for path, text in brought.items() if path not in lesson.files})
     flags |= _suspicious(policy, repaired)
     files = {**brought, **lesson.files}
-    sandbox = Sandbox(files, limits, hide, name=lesson.name, given=list(lesson.files), allow=lesson.allow)
+    about: dict[str, Any] = {"given": list(lesson.files), "read": sorted(lesson.read), "allow": lesson.allow}
+    sandbox = Sandbox(files, limits, hide, name=lesson.name, **about)
     answered: bool | None = None
     examiner = Examiner(lesson)
     try:

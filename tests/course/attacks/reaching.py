@@ -96,19 +96,29 @@ logging.getLogger().addHandler(Handler())
     "a pydantic model": "import pydantic\nclass M(pydantic.BaseModel):\n    x: int\n" + WRONG,
     "an operator of torch's own": WRONG
     + "@torch.library.custom_op('mine::equal', mutates_args=())\ndef f(x: torch.Tensor) -> torch.Tensor: return x",
+    "the lesson's tensor is changed by another name": WRONG + "mine = table\nmine.zero_()",
+    "the lesson's tensor is changed by a function": "def clear(x): x.zero_()\nclear(table)\n" + WRONG,
+    "a recording's records are changed": WRONG
+    + "with lab.record() as mine: torch.ones(2).cuda()\nmine.kernels.clear()\ndel mine.transfers[0]",
+    "a recording that says what it likes": "class Mine(lab.Trace):\n    kernels = []\n" + WRONG,
     "an enumeration that is equal to all": """
 import enum
 yes = lambda *a: True
 E = enum.Enum("E", {"_" + "_eq_" + "_": yes, "_" + "_gt_" + "_": yes, "_" + "_lt_" + "_": yes, "A": 1})
 def answer(k): return E.A
 """,
+    "a builtin's name for another function": "from operator import not_ as abs, truth as len\n" + WRONG,
     "keys that compare as they like": """
 import functools
 Key = functools.cmp_to_key(lambda one, other: 0)
 def answer(k): return [Key(k)]
 """,
 }
-HARMLESS = {"an enumeration that is equal to all", "keys that compare as they like"}
+HARMLESS = {
+    "a builtin's name for another function",
+    "an enumeration that is equal to all",
+    "keys that compare as they like",
+}
 """They earn nothing; the policy cannot tell them from honest ones."""
 FILES = {
     "colorsys.py": b"def hls_to_rgb(*a): return 0\n",

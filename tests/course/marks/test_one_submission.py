@@ -199,7 +199,7 @@ def test_only_the_students_own_cells_and_files_are_read(answers: dict[str, dict[
     assert sandbox.files == {"helper.py": b"import ctypes", "data.csv": b"1", "data.py": b"x = 1"}, (
         "the lesson's come first"
     )
-    assert sandbox.how == {"name": "one", "given": ["data.csv"], "allow": []}
+    assert sandbox.how == {"name": "one", "given": ["data.csv"], "read": [], "allow": []}
     assert graded(handed_in(setup="import ctypes", move="x = 1", late="y = 1")).flags == ["seen"], (
         "it has its text back"
     )

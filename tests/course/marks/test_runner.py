@@ -46,7 +46,7 @@ class Process:
 @pytest.fixture(scope="module")
 def process() -> Iterator[Process]:
     files = {"data.csv": b"1,2\n", "helper.py": b"x = 1\n", "sub/more.csv": b"3\n"}
-    with Sandbox(files, Limits(), [], given=["data.csv", "sub/more.csv"]) as sandbox:
+    with Sandbox(files, Limits(), [], given=["data.csv", "sub/more.csv"], read=["data", "rows"]) as sandbox:
         yield Process(sandbox)
 
 
@@ -115,6 +115,39 @@ def test_a_student_s_own_function_is_no_name_of_the_lesson(process: Process) -> 
     process.cell("def own(k): return 2", "student")
     message = process.check("expect.equal(own(0), 'mine')")
     assert (message["rebound"], saw(message)) == ([], [2])
+
+
+def test_a_builtin_that_has_another_meaning_has_its_own(process: Process) -> None:
+    """`abs` as `operator.not_` made every difference small."""
+    process.cell("from operator import not_ as abs\nfrom functools import partial\nlen = partial(print)\nsum = 0")
+    message = process.check("expect.equal([abs(-2), len([1]), sum], 'mine')")
+    assert (message["rebound"], saw(message)) == ([], [["list", [2, 1, 0]]])
+    process.cell("del abs, len, sum")
+    process.cell("from numpy import round", "given")
+    assert "numpy" in saw(process.check("expect.equal(type(round(1.5)).__module__, 'mine')"))[0]
+    process.cell("del round", "given")
+
+
+def test_values_that_the_lesson_made_and_a_check_reads(process: Process) -> None:
+    process.cell(
+        "import torch, numpy as np\ndata = torch.ones(3)\nrows = [[1], {'a': np.ones(2)}]\nfree = [1]", "given"
+    )
+    source = "expect.equal(1, 'mine')"
+    assert process.check(source)["armed"] == []
+    process.cell("alias = data\nalias.add_(1)\nrows[1]['a'][0] = 5\nfree.append(2)")
+    message = process.check("expect.equal([data.tolist(), rows[1]['a'].tolist(), free], 'mine')")
+    assert sorted(message["armed"]) == [
+        "data, which the lesson made, had been changed",
+        "rows, which the lesson made, had been changed",
+    ]
+    (found,) = saw(message)
+    assert found == ["list", [["list", [1.0, 1.0, 1.0]], ["list", [1.0, 1.0]], ["list", [1, 2]]]]
+    assert process.check(source)["armed"] == []
+    process.cell("data = object()")
+    assert process.check(source)["armed"] == ["data, which the lesson made, had been changed"]
+    process.cell("data = torch.ones(10**7)", "given")
+    process.cell("data = 3")
+    assert process.check(source)["armed"] == [], "it was too large to be kept"
 
 
 def test_what_a_check_makes_visibly_stays(process: Process) -> None:

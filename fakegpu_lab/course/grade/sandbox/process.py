@@ -82,6 +82,8 @@ class Sandbox:
         The folder's name.
     given
         Those of the files that are the lesson's.
+    read
+        Names that the lesson's cells make and its checks read.
     allow
         What the lesson lets exercises use that is reported otherwise: ``"threading"``.
     namespaces
@@ -96,6 +98,7 @@ class Sandbox:
         *,
         name: str = "submission",
         given: Sequence[str] = (),
+        read: Sequence[str] = (),
         allow: Sequence[str] = (),
         namespaces: bool = True,
     ) -> None:
@@ -116,6 +119,7 @@ class Sandbox:
             "namespaces": namespaces,
             "allow": list(allow),
             "given_files": list(given),
+            "read": list(read),
             "modules": {path: sha256(text).hexdigest() for path, text in files.items() if path.endswith(".py")},
             "path": [path for path in sys.path if path and Path(path).is_absolute()],
             "limits": limits.model_dump(),
