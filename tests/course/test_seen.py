@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakegpu_lab.course.checks import checking
+from fakegpu_lab.course.expect import codec
 from fakegpu_lab.course.expect.codec import decode, encode
 from fakegpu_lab.course.expect.comparable import comparable, genuine
 from fakegpu_lab.course.expect.describe import value as described
@@ -236,3 +237,10 @@ def test_a_check_does_not_compute_with_a_tensor_that_answers_for_itself(gpus: No
         ).record.parts
         assert not part.met, text
         assert "__torch_function__ of its own" in part.found
+
+
+def test_a_tensor_that_is_too_large_is_sent_without_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "LARGEST", 16)
+    assert sent(torch.ones(4)).values.tolist() == [1.0] * 4
+    got = sent(torch.ones(5))
+    assert (got.values, got.shape) == (None, (5,))

@@ -255,6 +255,8 @@ def test_the_line_that_held_most_at_the_peak() -> None:
     assert said.line == "a:2"
     assert "15 B by one line" in said.found
     assert part_of("peak_memory", below=1, trace=recording(peaks={0: 25})).line == ""
+    kept = [block("a:1", 0, 2, 10, freed=False, size=20), block("a:2", 3, 9, 25, size=5)]
+    assert part_of("peak_memory", below=1, trace=recording(peaks={0: 25}, allocations=kept)).line == "a:1", "still held"
 
 
 def part_of(name: str, **data: Any) -> Any:

@@ -205,6 +205,23 @@ def test_only_the_students_own_cells_and_files_are_read(answers: dict[str, dict[
     )
 
 
+def test_a_name_that_the_lesson_makes_again_may_be_changed_before(answers: dict[str, dict[str, Any]]) -> None:
+    cells = [one.model_copy() for one in CELLS]
+    cells[0].source = cells[0].visible = "x = [1]"
+    lesson = LESSON.model_copy(update={"cells": cells})
+    notebook = json.loads(handed_in().notebook)
+
+    def flags(where: int) -> list[str]:
+        made = json.loads(json.dumps(notebook))
+        made["cells"][0]["source"] = cells[0].source
+        made["cells"].insert(where, {"cell_type": "code", "source": "x.append(2)", "metadata": {}, "outputs": []})
+        handed = Submission(student="ada", notebook=json.dumps(made).encode())
+        return [flag for flag in grade(handed, lesson, Limits(), []).flags if "append" in flag or "changes" in flag]
+
+    assert flags(0) == []
+    assert flags(1) == ["cell 2: line 1 changes x, which the check reads"]
+
+
 def test_files_that_hide_modules_or_cannot_be_read() -> None:
     def flags(path: str, text: bytes = b"") -> set[str]:
         return _suspicious_files(Policy(), {path: text})
