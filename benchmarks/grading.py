@@ -3,6 +3,7 @@
     python benchmarks/grading.py            # all of it
     python benchmarks/grading.py --size 12  # fewer, for a look
     python benchmarks/grading.py --dask     # on a local cluster of two workers, too
+    python benchmarks/grading.py --parts many --package ../before  # two workers, with the package of another checkout
 
 The class is made here: two thirds right, partly right or wrong, the rest crashed, endless, hungry, empty, corrupt,
 talkative, cheating, or with locked cells deleted, doubled and edited.
@@ -22,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import nbformat  # noqa: E402 - from here on, this checkout's own modules are found
@@ -47,11 +48,7 @@ TROUBLE: dict[str, tuple[str, set[str], float]] = {  # answers that end badly, t
     "hungry": (HUNGRY, {"memory", "graded"}, 0),
     "talkative": (EXERCISE + "while True: print('x' * 10000)", {"output"}, 0),
     "forks": (EXERCISE + "import os\nwhile True: os.fork()", {"processes", "memory", "graded", "timeout"}, 0),
-    "cheats": (
-        EXERCISE + "import fakegpu_lab.course.checking as c\nc._score = lambda records: 3.0\ndef move(x): return x",
-        {"graded"},
-        2,
-    ),
+    "cheats": (EXERCISE + "torch.equal = lambda *a: True\ndef move(x): return x", {"graded"}, 2),
 }
 
 
@@ -103,8 +100,8 @@ def grade(folder: Path, out: str, *options: str) -> float:
 
 
 def environment() -> dict[str, str]:
-    """Let the process find the modules of this checkout."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    """Let the process find the modules of this checkout, or of the one that was asked for."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(PACKAGE), os.environ.get("PYTHONPATH", "")])}
 
 
 def rows(path: Path) -> dict[str, dict[str, str]]:
@@ -150,26 +147,35 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--dask", action="store_true")
+    parser.add_argument("--parts", nargs="+", choices=["one", "many", "killed"], default=["one", "many", "killed"])
+    parser.add_argument("--package", type=Path, default=ROOT, help="the checkout whose grader is measured")
     asked = parser.parse_args()
+    global PACKAGE
+    PACKAGE = asked.package.resolve()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         wanted = write_class(folder, asked.size)
-        one = grade(folder, "one.csv")
-        print(f"1 worker: {one:.1f} s, {one / asked.size:.2f} s a submission")
-        print("\n".join(wrong(rows(folder / "one.csv"), wanted)) or f"all {asked.size} rows are right")
-        many = grade(folder, "many.csv", "--jobs", str(asked.jobs))
-        print(f"{asked.jobs} workers: {many:.1f} s, {one / many:.2f} times as fast")
-        print("\n".join(wrong(rows(folder / "many.csv"), wanted)) or f"all {asked.size} rows are right")
-        done, all_ = killed_and_resumed(folder, asked.jobs)
-        print(f"killed after {done} of {asked.size}, resumed: {all_ - done} more were graded")
-        print("\n".join(wrong(rows(folder / "killed.csv"), wanted)) or f"all {asked.size} rows are right")
+
+        def done(what: str, seconds: float, table: str) -> None:
+            print(f"{what}: {seconds:.1f} s, {seconds / asked.size:.2f} s a submission")
+            faults = wrong(rows(folder / table), wanted)
+            print("\n".join(faults) or f"all {asked.size} rows are right", flush=True)
+
+        if "one" in asked.parts:
+            done("1 worker", grade(folder, "one.csv"), "one.csv")
+        if "many" in asked.parts:
+            done(f"{asked.jobs} workers", grade(folder, "many.csv", "--jobs", str(asked.jobs)), "many.csv")
+        if "killed" in asked.parts:
+            began = time.perf_counter()
+            before, all_ = killed_and_resumed(folder, asked.jobs)
+            print(f"killed after {before} of {asked.size}, resumed: {all_ - before} more were graded")
+            done("both runs", time.perf_counter() - began, "killed.csv")
         if asked.dask:
             from distributed import LocalCluster
 
+            os.environ |= environment()  # the workers' own, too
             with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-                seconds = grade(folder, "dask.csv", "--dask", cluster.scheduler_address)
-            print(f"Dask, 2 workers: {seconds:.1f} s, {one / seconds:.2f} times as fast")
-            print("\n".join(wrong(rows(folder / "dask.csv"), wanted)) or f"all {asked.size} rows are right")
+                done("Dask, 2 workers", grade(folder, "dask.csv", "--dask", cluster.scheduler_address), "dask.csv")
 
 
 if __name__ == "__main__":

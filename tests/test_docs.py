@@ -81,3 +81,34 @@ def test_every_picture_is_made_by_a_program_of_the_repository() -> None:
     text = "".join(document.read_text(encoding="utf-8") for document in documents)
     shown = set(re.findall(r"\((?:docs/)?images/([\w.-]+)\.png\)", text))
     assert shown == made == {path.stem for path in (DOCS / "images").iterdir()}
+
+
+def test_each_promise_of_grading_names_a_test_that_exists() -> None:
+    """A row names files of tests/course, and in them tests, or groups of attacks."""
+    pytest.importorskip("nbgrader")
+    from tests.course.attacks.test_attacks import GROUPS
+
+    rows = re.findall(
+        r"^\| (?!Promise|---|What|Time|`)(.+?) \| (`.+) \|$",
+        (DOCUMENTS[0].parent / "grading.md").read_text("utf-8"),
+        re.MULTILINE,
+    )
+    assert len(rows) >= 18
+    for promise, tests in rows:
+        for part in tests.split("; "):
+            file, _, names = part.partition(": ")
+            text = (DOCUMENTS[0].parents[1] / "tests" / "course" / file.strip("`")).read_text(encoding="utf-8")
+            assert names, promise
+            for name in names.split(", "):
+                assert f"def {name}(" in text or (file == "`attacks/test_attacks.py`" and name in GROUPS), (
+                    promise,
+                    name,
+                )
+
+
+def test_the_page_on_grading_counts_its_attacks() -> None:
+    pytest.importorskip("nbgrader")
+    from tests.course.attacks.test_attacks import GROUPS
+
+    text = (DOCUMENTS[0].parent / "grading.md").read_text(encoding="utf-8")
+    assert f"run {sum(map(len, GROUPS.values()))} hostile exercises" in text

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fakegpu_lab as lab
-from fakegpu_lab.course.checks import checking
+from fakegpu_lab.course.checks import checking, statements
 from fakegpu_lab.course.checks.record import MIME, CheckRecord
 from fakegpu_lab.course.expect.attempt import Attempt, placeholder
 
@@ -99,7 +99,7 @@ expect.true(1, "b"); lab.expect.true(1, "c")
 expect.run(print)
 expect.true(1, "d")
 """
-    found = checking.parts(source)
+    found = statements.parts(source)
     assert [one.expects for one in found] == [False, True, True, True, False, True]
     assert [one.points for one in found] == [0, 2, 1, 1, 0, 1]
     assert [one.hidden for one in found] == [False, False, True, True, False, False]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import json
+import sys
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -280,3 +281,11 @@ def test_a_recording_that_is_forged_is_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(lab.trace.Trace, "kernels", property(lambda self: []))
     with pytest.raises(TamperedError, match="gave another result"):
         Check("expect.equal(1, 1)", {}).judged()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 knows the line only")
+def test_each_of_two_expectations_in_a_line_has_its_own_limit() -> None:
+    source = "for one in (1, 2): expect.at_most(one, 1) if one < 2 else expect.at_most(one, 2)"
+    assert float(Check(source, {}).judged()) == 1.0
+    source = "for one in (1, 2): expect.at_most(one, 2) if one < 2 else expect.at_most(one, 1)"
+    assert float(Check(source, {}).judged()) == 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -10,6 +12,7 @@ import fakegpu_lab as lab
 from fakegpu_lab import expect
 from fakegpu_lab.course import pictures
 from fakegpu_lab.course.checks import checking
+from fakegpu_lab.course.expect.attempt import Attempt
 from fakegpu_lab.hardware.errors import FakeGpuError
 from tests.course.conftest import told
 
@@ -175,3 +178,38 @@ def test_a_journey_shows_every_copy_and_says_when_there_is_none() -> None:
         pass
     with pytest.raises(FakeGpuError, match="Nothing was copied"):
         pictures.journey(empty)
+
+
+def failing_runs() -> dict[str, str]:
+    return {
+        "the machine is broken": "got = expect.run(sends, 1)\n",
+        "its function is not defined": "got = expect.run(missing, 1)\n",
+        "its argument fails": "got = expect.run(sends, 1 // 0)\n",
+    }
+
+
+@pytest.mark.parametrize("how", failing_runs())
+def test_parts_about_a_run_that_did_not_happen_are_not_met(how: str) -> None:
+    """They looked at the recording of the exercise's cell instead."""
+    with lab.record() as trace:
+        sends(1)
+    attempt = Attempt("a", name="cell.py", tree=ast.parse("x = 1"), trace=trace)
+    source = f"{failing_runs()[how]}expect.transfers(h2d=1)\nexpect.kernels(at_most=9)"
+    assert checking.run("expect.transfers(h2d=1)", {}, "a", attempt) == 1.0
+    if how == "the machine is broken":
+        with pytest.raises(RuntimeError, match="device-side assert"):
+            torch.ones(2, device="cuda")[torch.tensor([5], device="cuda")].cpu()
+    result = checking.run(source, {"sends": sends}, "a", attempt)
+    assert [part.met for part in result.record.parts] == [False, False, False][-len(result.record.parts) :]
+    assert result == 0.0
+
+
+def test_a_run_outside_a_check_is_a_call() -> None:
+    assert expect.run(lambda first, *, second: first + second, 1, second=2) == 3
+    with pytest.raises(ZeroDivisionError):
+        expect.run(lambda: 1 // 0)
+
+
+def test_parts_are_about_the_run_before_them_even_if_its_value_was_of_no_use() -> None:
+    source = "got = expect.run(sends, 2)[7]\nexpect.transfers(h2d=2)"
+    assert checking.run(source, {"sends": sends}, "a") == 1.0

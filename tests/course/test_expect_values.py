@@ -198,3 +198,13 @@ def test_calls_of_a_function() -> None:
     assert expect.does_not_call("item", function=solution)
     told(lambda: expect.calls("item", function=solution))
     told(lambda: expect.does_not_call("cuda.synchronize", function=solution))
+
+
+def test_an_object_is_neither_true_nor_false() -> None:
+    """Libraries have expressions whose comparisons are expressions, which Python takes for true."""
+    assert "neither true nor false" in told(lambda: expect.true(object(), "it is so"))
+    assert "neither true nor false" in told(lambda: expect.true(torch.float32, "it is so"))
+    for fine in (1, 0.5, "text", [0], {"a": 0}, (False,), np.True_):
+        assert expect.true(fine, "it is so")
+    for not_so in (0, 0.0, "", [], {}, (), None, np.False_):
+        assert "it does not hold" in told(lambda wrong=not_so: expect.true(wrong, "it is so"))

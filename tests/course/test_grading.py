@@ -378,6 +378,9 @@ def test_a_check_without_a_result_earns_nothing_and_is_flagged() -> None:
     assert result_of_check() == (0.0, {"a-check: the check gave no result"})
     assert result_of_check(ended=True) == (0.0, {"a-check: the check gave no result"})
     assert result_of_check(interrupted=True) == (0.0, set())
+    error = {"output_type": "error", "ename": "TypeError", "evalue": "of the machinery"}
+    assert result_of_check(outputs=[error]) == (0.0, {"a-check: the check gave no result"})
+    assert result_of_check("assert x", outputs=[error]) == (0.0, set()), "a check of assertions ends so"
 
 
 def test_what_students_wrote_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

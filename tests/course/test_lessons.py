@@ -11,7 +11,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from fakegpu_lab.course.checks import checking
+from fakegpu_lab.course.checks import statements
 from fakegpu_lab.course.lessons import lesson
 from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -48,7 +48,7 @@ def test_an_exercise_is_a_solution_cell_and_a_check_worth_its_points(written: An
         assert re.search(r"### BEGIN SOLUTION\n.*### END SOLUTION", solution.source, re.DOTALL)
         assert not solution.metadata.nbgrader.locked
         assert check.metadata.nbgrader.locked
-        parts = sum(part.points for part in checking.parts(check.source))
+        parts = sum(part.points for part in statements.parts(check.source))
         assert parts == pytest.approx(one.points) == check.metadata.nbgrader.points
         assert len(one.hints) >= 2
 
@@ -120,3 +120,23 @@ def test_what_is_wrong_with_a_lesson_is_said(tmp_path: Path) -> None:
         lesson.load(tmp_path / "nowhere")
     with pytest.raises(FakeGpuError, match="Available: 00-tour"):
         lesson.find("99-nothing", tmp_path)
+
+
+def test_what_students_install_has_no_solutions() -> None:
+    """The wheel has the package and the released lessons, and nothing of their sources."""
+    root = Path(__file__).parents[2]
+    pyproject = (root / "pyproject.toml").read_text(encoding="utf-8")
+    wheel = re.search(
+        r"\[tool\.hatch\.build\.targets\.wheel\]\n(.*?)\n\n\[tool\.hatch\.build\.targets\.sdist\]", pyproject, re.DOTALL
+    )
+    assert wheel is not None
+    taken = set(re.findall(r'^"?([\w/]+)"? = "fakegpu_lab/', wheel[1], re.MULTILINE))
+    assert taken == {"profiles", "lessons/release"}
+    assert 'packages = ["fakegpu_lab"]' in wheel[1]
+    assert not list((root / "fakegpu_lab").rglob("*.ipynb"))
+    for path in (root / "lessons" / "release").rglob("*"):
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        assert not re.search(r"BEGIN SOLUTION|HIDDEN TESTS|^ *wrong:", text, re.MULTILINE), path
+    assert re.search(
+        r"BEGIN SOLUTION", "".join(p.read_text("utf-8") for p in (root / "lessons" / "source").rglob("*.ipynb"))
+    )

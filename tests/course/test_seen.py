@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections import Counter, OrderedDict
 from enum import IntEnum
+from fractions import Fraction
+from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,9 +18,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakegpu_lab.course.checks import checking
+from fakegpu_lab.course.expect import codec
 from fakegpu_lab.course.expect.codec import decode, encode
+from fakegpu_lab.course.expect.comparable import comparable, genuine
 from fakegpu_lab.course.expect.describe import value as described
-from fakegpu_lab.course.expect.seen import Opaque, SeenGroup, SeenTensor, comparable, named, places, seen
+from fakegpu_lab.course.expect.seen import Opaque, SeenGroup, SeenTensor, named, places, seen
 
 
 def sent(thing: Any) -> Any:
@@ -190,3 +197,50 @@ def test_what_is_compared_must_not_answer_for_itself(gpus: None) -> None:
         assert comparable(fine) is fine
     with pytest.raises(TypeError, match="the class Own defines its own __lt__"):
         comparable(Own())
+
+
+def test_nor_must_an_item_of_it_or_an_object_of_a_library() -> None:
+    class Same:
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = object.__hash__
+
+    for lying in ([Same()], (1, [Same()]), {"a": Same()}, {Same()}):
+        with pytest.raises(TypeError, match="Same has a __eq__ of its own"):
+            comparable(lying)
+    with pytest.raises(TypeError, match="KeyWrapper"):
+        comparable(functools.cmp_to_key(lambda one, other: 0)(3))
+    with pytest.raises(TypeError, match="_ANY"):
+        comparable(mock.ANY)
+    for fine in ([1, [2.0]], {"a": (1, None)}, Fraction(1, 2), Path("x"), torch.Size([1]), torch.float32):
+        assert comparable(fine) is fine
+    loop: list[Any] = []
+    loop.append(loop)
+    assert comparable(loop) is loop
+
+
+def test_a_check_does_not_compute_with_a_tensor_that_answers_for_itself(gpus: None) -> None:
+    class Same(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return True
+
+    lying = torch.zeros(2).as_subclass(Same)
+    with pytest.raises(TypeError, match="Same has a __torch_function__ of its own"):
+        genuine(lying)
+    for fine in (torch.ones(2), torch.ones(2).cuda(), torch.nn.Linear(1, 1).weight, 3, None, object()):
+        assert genuine(fine) is fine
+    for text in ("torch.equal(x, y)", "x.equal(y)", "(x - y).abs().max() < 1", "x[0] == 1", "all(x == y)", "-x == y"):
+        (part,) = checking.run(
+            f"expect.true({text}, 'they are equal')", {"torch": torch, "x": lying, "y": torch.ones(2)}, "a"
+        ).record.parts
+        assert not part.met, text
+        assert "__torch_function__ of its own" in part.found
+
+
+def test_a_tensor_that_is_too_large_is_sent_without_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "LARGEST", 16)
+    assert sent(torch.ones(4)).values.tolist() == [1.0] * 4
+    got = sent(torch.ones(5))
+    assert (got.values, got.shape) == (None, (5,))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import nbformat
 
 from fakegpu_lab.course.authoring.answers import grade_id
-from fakegpu_lab.course.checks import checking
+from fakegpu_lab.course.checks import statements
 from fakegpu_lab.course.lessons import lesson as lessons
 from fakegpu_lab.course.lessons.release import text
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -74,7 +74,7 @@ def points(folder: Path) -> list[str]:
         if check is None:
             raise FakeGpuError(f"{exercise.id}: there is no check {exercise.check_id}.")
         try:
-            worth = sum(part.points for part in checking.parts(check.source))
+            worth = sum(part.points for part in statements.parts(check.source))
         except (SyntaxError, ValueError) as error:
             raise FakeGpuError(f"{exercise.id}: its check cannot be read: {error}") from None
         total += worth

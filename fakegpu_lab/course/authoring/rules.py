@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.authoring.answers import grade_id, is_solution
-from fakegpu_lab.course.checks import checking
+from fakegpu_lab.course.checks import statements
 from fakegpu_lab.course.lessons.classroom import Classroom
 from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -87,7 +87,7 @@ def _exercise(exercise: Exercise, cells: dict[str, Any], notebook: Any) -> list[
         found.append(f"{exercise.id}: its check should begin with %%check {exercise.id}.")
     points = float(check.metadata.nbgrader.get("points", 0))
     try:
-        parts = sum(part.points for part in checking.parts("\n" + rest))
+        parts = sum(part.points for part in statements.parts("\n" + rest))
     except (SyntaxError, ValueError) as error:
         return [*found, f"{exercise.id}: its check cannot be read: {error}"]
     found += _points(exercise, parts, points, notebook)

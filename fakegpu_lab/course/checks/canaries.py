@@ -68,7 +68,7 @@ def recorded(random: Random) -> Canary:
     """One that records a few kernels and copies on the first GPU."""
     kernels, copies, size = random.randrange(1, 9), random.randrange(1, 9), random.randrange(1, 400)
     function = random.choice(["kernels", "transfers", "no_races", "takes"])
-    run = f"[torch.ones({size}).to('cuda') for _ in range({copies})][0]"
+    run = f"[torch.ones({size}, dtype=torch.float32).to('cuda') for _ in range({copies})][0]"
     for _ in range(kernels):
         run += ".neg()"
     more = "at_most='1 s', " if function == "takes" else ""

@@ -5,94 +5,24 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
-import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.checks import guard
-from fakegpu_lab.course.checks.crashed import FOLLOWS, UNWRITTEN, crashed, describe, is_expectation, short
+from fakegpu_lab.course.checks import guard, statements
+from fakegpu_lab.course.checks.crashed import FOLLOWS, UNWRITTEN, crashed, describe, short
 from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
 from fakegpu_lab.course.checks.result import Result
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.attempt import unwritten
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
-from fakegpu_lab.course.expect.seen import comparable
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from fakegpu_lab.course.checks.statements import Part
     from fakegpu_lab.course.expect.attempt import Attempt
 
 _TO_DO = "Write your code in the cell above, where it says YOUR CODE HERE; run that cell, then this one."
-_BEGIN, _END = re.compile(r"#+ ?BEGIN HIDDEN TESTS", re.IGNORECASE), re.compile(r"#+ ?END HIDDEN TESTS", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Part:
-    """A statement of a check.
-
-    Attributes
-    ----------
-    points
-        What it is worth; 0 if it only prepares other parts.
-    hidden
-        Whether it is between nbgrader's markers for hidden tests.
-    expects
-        Whether it calls ``expect``; other statements only prepare parts.
-    names
-        The names in which it runs, if not the student's.
-    """
-
-    statement: ast.stmt
-    points: float
-    hidden: bool
-    expects: bool
-    names: dict[str, Any] | None = None
-
-
-def parts(source: str) -> list[Part]:
-    """Read a check's source: its statements, and what each is worth.
-
-    Parameters
-    ----------
-    source
-        The cell's source, with or without its ``%%check`` line.
-
-    Raises
-    ------
-    ValueError
-        A ``points=`` is not a plain number.
-    """
-    if source.lstrip().startswith("%%"):
-        source = "\n" + source.lstrip().partition("\n")[2]
-    return _parts(ast.parse(source), source)
-
-
-def _parts(tree: ast.Module, source: str) -> list[Part]:
-    hidden = _hidden_lines(source)
-    found = []
-    for statement in tree.body:
-        calls = [node for node in ast.walk(statement) if is_expectation(node)]
-        worth = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "points"]
-        points = sum(_number(value) for value in worth) if worth else float(bool(calls))
-        found.append(Part(statement, points, statement.lineno in hidden, bool(calls)))
-    return found
-
-
-def _hidden_lines(source: str) -> set[int]:
-    lines, inside = set(), False
-    for number, line in enumerate(source.splitlines(), 1):
-        inside = bool(_BEGIN.search(line)) or (inside and not _END.search(line))
-        if inside:
-            lines.add(number)
-    return lines
-
-
-def _number(value: ast.expr) -> float:
-    if isinstance(value, ast.Constant) and isinstance(value.value, (int, float)):
-        return float(value.value)
-    raise ValueError(f"points={ast.unparse(value)} must be a plain number: it is read from the check's text.")
 
 
 def run(
@@ -137,7 +67,7 @@ def run(
     """
     if tree is None:
         tree = ast.parse(source, file)
-    todo = _parts(tree, source)
+    todo = statements.of_tree(tree, source)
     told: list[tuple[Part, list[Outcome]]] = []
     stderr = ""
     if attempt is None or not attempt.unsolved:
@@ -198,13 +128,14 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     from fakegpu_lab.course import expect
 
     names = names if part.names is None else part.names
-    names |= {"expect": expect, guard.NAME: comparable}
+    names |= {"expect": expect, **guard.NAMES}
     check.statement, check.outcomes = part.statement, []
     loaded, stored = _loaded(part.statement), guard.assigned(part.statement)
     if (loaded - stored) & check.not_made and not isinstance(part.statement, ast.FunctionDef):
         check.not_made |= stored  # nor does it take what another check left under that name
         check.outcomes.append(Outcome(met=False, what=describe(part.statement), found=FOLLOWS))
         return check.outcomes
+    last_run = check.trace
     try:
         guarded = guard.guarded(part.statement)
         exec(compile(ast.Module([guarded], []), check.file, "exec"), names)
@@ -214,6 +145,8 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
         check.crashed.append(crashed(error, part.statement, check))
         check.outcomes.append(check.crashed[-1])
         check.not_made |= stored
+        if check.trace is last_run and any(map(statements.is_run, ast.walk(part.statement))):
+            check.run_error = error  # later parts are about this run, and none before it
     else:
         check.not_made -= stored
     return check.outcomes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from fakegpu_lab.course.checks.statements import is_expectation
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -12,21 +13,9 @@ from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import TypeGuard
-
-PREPARES = frozenset({"run"})
-"""Functions of ``expect`` that expect nothing: a statement that calls only these is not a part."""
 
 FOLLOWS = "what it needs could not be made: see above"
 UNWRITTEN = "this is not written yet (NotImplementedError)"
-
-
-def is_expectation(node: ast.AST) -> TypeGuard[ast.Call]:
-    """Whether a node calls ``expect.something`` or ``lab.expect.something``."""
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)) or node.func.attr in PREPARES:
-        return False
-    owner = node.func.value
-    return (owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")) == "expect"
 
 
 def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> Outcome:

@@ -13,7 +13,7 @@ import threading
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.checks import canaries, checking
+from fakegpu_lab.course.checks import canaries, checking, statements
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.attempt import Attempt, placeholder
 from fakegpu_lab.course.expect.codec import decode
@@ -77,10 +77,10 @@ class Examination:
 
     def __init__(self, source: str, *, gpus: bool) -> None:
         self.source = source
-        self.parts = checking.parts(source)
+        self.parts = statements.parts(source)
         random = Random(secrets.token_bytes(16))
         self.canaries: dict[int, Canary] = {}
-        order: list[checking.Part | None] = list(self.parts)
+        order: list[statements.Part | None] = list(self.parts)
         for _ in range(2 + len(order) // 4):
             order.insert(random.randrange(len(order) + 1), None)
         makers = {place: canaries.plain for place, part in enumerate(order) if part is None}
@@ -115,7 +115,7 @@ class Examination:
         """
         grouped, stderr = self._grouped(told)
         attempt = tried.attempt if tried is not None else None
-        judged: list[tuple[checking.Part, list[Outcome]]] = []
+        judged: list[tuple[statements.Part, list[Outcome]]] = []
         places: dict[str, tuple[str, str]] = dict(tried.places) if tried is not None else {}
         for at, events in enumerate(grouped):
             for event in events:
@@ -158,7 +158,7 @@ class Examination:
         if not right:
             raise TamperedError(f"`{canary.text}` gave another result than in an untouched process")
 
-    def _outcome(self, part: checking.Part, event: dict[str, Any], tried: Tried | None) -> Outcome:
+    def _outcome(self, part: statements.Part, event: dict[str, Any], tried: Tried | None) -> Outcome:
         """The outcome of one expectation, or of a statement that failed."""
         if "crashed" in event:
             texts = {name: str(event["crashed"].get(name, "")) for name in ("what", "found", "line", "hint")}

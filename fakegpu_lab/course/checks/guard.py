@@ -1,43 +1,70 @@
-"""Puts what a check compares through `seen.comparable`: an answer cannot return what says yes to every question."""
+"""Puts what a check compares and computes with through `comparable`: no answer can say yes to every question."""
 
 from __future__ import annotations
 
 import ast
 import copy
+from typing import Any
 
-NAME = "_compared_by_check"
-"""The name by which a check's statements find `seen.comparable`."""
+from fakegpu_lab.course.expect.comparable import comparable, genuine
+
+NAMES: dict[str, Any] = {"_compared_by_check": comparable, "_used_by_check": genuine}
+"""What a guarded statement needs."""
+_COMPARED, _USED = NAMES
 
 
 def guarded(statement: ast.stmt) -> ast.stmt:
-    """Return a statement in which what is compared is looked at before."""
+    """Return a statement in which what is compared, and what is computed with, is looked at before."""
     changed: ast.stmt = _Guard().visit(copy.deepcopy(statement))
     return changed
 
 
-class _Guard(ast.NodeTransformer):
-    def _guarded(self, node: ast.expr) -> ast.expr:
-        if isinstance(node, ast.Constant):
-            return node
-        call = ast.Call(ast.Name(NAME, ast.Load()), [node], [])
-        return ast.fix_missing_locations(ast.copy_location(call, node))
+def _through(name: str, node: ast.expr) -> ast.expr:
+    if isinstance(node, (ast.Constant, ast.Starred, ast.Lambda)):
+        return node
+    call = ast.Call(ast.Name(name, ast.Load()), [node], [])
+    return ast.fix_missing_locations(ast.copy_location(call, node))
 
+
+class _Guard(ast.NodeTransformer):
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
-        node.left, node.comparators = self._guarded(node.left), [self._guarded(one) for one in node.comparators]
+        node.left, *node.comparators = (_through(_COMPARED, one) for one in (node.left, *node.comparators))
         return node
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)
-        node.operand = self._guarded(node.operand) if isinstance(node.op, ast.Not) else node.operand
+        node.operand = _through(_COMPARED if isinstance(node.op, ast.Not) else _USED, node.operand)
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        node.left, node.right = _through(_USED, node.left), _through(_USED, node.right)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        return self._of_value(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        return self._of_value(node)
+
+    def _of_value(self, node: ast.Attribute | ast.Subscript) -> ast.AST:
+        """Of a value; modules have no class of the notebook's own, and stay."""
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Load) and not (isinstance(node.value, ast.Name) and node.value.id in _MODULES):
+            node.value = _through(_USED, node.value)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "bool") and node.args:
-            node.args[0] = self._guarded(node.args[0])
+        asks = isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "bool")
+        node.args = [_through(_COMPARED if asks and not at else _USED, one) for at, one in enumerate(node.args)]
+        for keyword in node.keywords:
+            keyword.value = _through(_USED, keyword.value)
         return node
 
+
+_MODULES = frozenset({"expect", "lab", "torch"})
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp,
            ast.GeneratorExp)  # fmt: skip

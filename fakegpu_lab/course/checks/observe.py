@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.checks import checking
+from fakegpu_lab.course.checks import checking, statements
 from fakegpu_lab.course.expect.codec import encode
 from fakegpu_lab.course.expect.outcome import RunningCheck
-from fakegpu_lab.course.expect.seen import RECORDS, SeenTrace, trace
+from fakegpu_lab.course.expect.seen import RECORDS, SeenTrace, seen, trace
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from fakegpu_lab.course.checks.checking import Part
+    from fakegpu_lab.course.checks.statements import Part
     from fakegpu_lab.course.expect.attempt import Attempt
 
 MOST_LINES = 1000
@@ -51,10 +51,10 @@ def observe(
         lines = {line: place(line) for one in data.values() for line in _lines(one)}
         say({"saw": name, "at": at, "data": {key: encode(one) for key, one in data.items()}, "places": lines})
 
-    parts: list[Part] = checking.parts(source)
+    parts: list[Part] = statements.parts(source)
     for at, text in sorted((int(at), text) for at, text in canaries.items()):
-        (canary,) = checking.parts(text)
-        parts.insert(at, checking.Part(canary.statement, 0.0, hidden=False, expects=True, names={"torch": torch}))
+        (canary,) = statements.parts(text)
+        parts.insert(at, statements.Part(canary.statement, 0.0, hidden=False, expects=True, names={"torch": torch}))
     check = RunningCheck(attempt, file, observed=observed)
     with checking.running(check) as stderr:
         for number, part in enumerate(parts):
@@ -87,3 +87,8 @@ def _lines(one: Any) -> Iterable[str]:
         if line
     }
     return itertools.islice(found, MOST_LINES)
+
+
+def plainly(value: Any) -> Any:
+    """What is seen of a value, as it would be reported."""
+    return encode(seen(value))

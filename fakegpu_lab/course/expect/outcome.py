@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -11,6 +12,7 @@ from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from types import FrameType
 
     from fakegpu_lab.course.expect.attempt import Attempt
     from fakegpu_lab.trace import Trace
@@ -126,13 +128,24 @@ class RunningCheck:
         frame = sys._getframe(1)
         while frame.f_back is not None and frame.f_code.co_filename != self.file:
             frame = frame.f_back
-        line = frame.f_lineno
-        for node in ast.walk(self.statement) if self.statement is not None else ():
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == self.function:
-                first, last = node.lineno, node.end_lineno or node.lineno
-                if first <= line <= last:
-                    return node
+        calls = [
+            node
+            for node in (ast.walk(self.statement) if self.statement is not None else ())
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == self.function
+        ]
+        here = [node for node in calls if node.lineno <= frame.f_lineno <= (node.end_lineno or node.lineno)]
+        return next(
+            (node for node in here if _place(frame) == (node.lineno, node.col_offset)), here[0] if here else None
+        )
+
+
+def _place(frame: FrameType) -> tuple[int | None, int | None] | None:
+    """The line and column of what a frame is calling, which Python 3.10 does not know."""
+    positions = getattr(frame.f_code, "co_positions", None)
+    if positions is None:
         return None
+    line, _, column, _ = next(itertools.islice(positions(), frame.f_lasti // 2, None))
+    return line, column
 
 
 _running: list[RunningCheck] = []

@@ -36,9 +36,9 @@ def run(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
 
     Before it runs, the host waits until all devices are done, as in ``torch.cuda.synchronize()``.
     """
-    _synchronize()
     check = running_check()
     try:
+        _synchronize()
         with traces.record() as trace:
             returned = function(*arguments, **named)
     except BaseException as error:
@@ -73,7 +73,7 @@ def recording_of(trace: Run) -> SeenTrace:
 
 
 def _recording(trace: Run) -> Trace:
-    if isinstance(trace, traces.Trace):
+    if type(trace) is traces.Trace:  # a class that inherits from it could say what it likes
         return trace
     if callable(trace):
         _synchronize()

@@ -175,7 +175,7 @@ def _seen(thing: Any, depth: int, *, values: bool) -> Any:
             return plain(thing) if is_known(kind) else Opaque(type_of(thing), _text(thing))
     if depth > DEEPEST:
         return Opaque(type_of(thing), "…")
-    if issubclass(kind, torch.Tensor) and _is_known_tensor(kind):
+    if issubclass(kind, torch.Tensor) and is_known_tensor(kind):
         return tensor(thing, values=values)
     if issubclass(kind, list):  # their own iterators: a subclass of the notebook's has no say
         return [_seen(item, depth + 1, values=values) for item in list.__iter__(thing)]
@@ -229,25 +229,6 @@ def _text(thing: Any) -> str:
     return text[:LONGEST] if type(text) is str else ""
 
 
-_SAYS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__class__", "__getattribute__",
-         "__torch_function__", "__torch_dispatch__")  # fmt: skip
-
-
-def comparable(thing: Any) -> Any:
-    """Return a value that a check compares.
-
-    Raises
-    ------
-    TypeError
-        Its class was made in the notebook, and says itself what it equals, or that it is another class.
-    """
-    for kind in type.mro(type(thing)) if not _is_known_tensor(type(thing)) else ():
-        says = [name for name in _SAYS if name in vars(kind)]
-        if says and not is_known(kind) and not _is_public(kind):
-            raise TypeError(f"A check compares plain values: the class {kind.__name__} defines its own {says[0]}.")
-    return thing
-
-
 def is_known(kind: type) -> bool:
     """Whether a class belongs to Python or an installed module, which has it under its own name."""
     owner: Any = sys.modules.get(str(getattr(kind, "__module__", "")))
@@ -259,13 +240,13 @@ def is_known(kind: type) -> bool:
     return owner is kind
 
 
-def _is_known_tensor(kind: type) -> bool:
+def is_known_tensor(kind: type) -> bool:
     """Whether a tensor's class is torch's or the driver's: a class of the student's could say what it likes."""
     import torch
 
     driver: Any = sys.modules.get("fakegpu_lab.driver.base.tensor")
     ours = (driver.FakeCudaTensor, driver.SparseCudaTensor) if driver is not None else ()
-    return kind in (torch.Tensor, torch.nn.Parameter, *ours)
+    return any(kind is one for one in (torch.Tensor, torch.nn.Parameter, *ours))
 
 
 def type_of(thing: Any) -> SeenType:
@@ -276,13 +257,13 @@ def type_of(thing: Any) -> SeenType:
 def named(kind: type) -> SeenType:
     """What is seen of a class."""
     names = [
-        f"{one.__module__}.{one.__qualname__}" + ("" if is_known(one) or _is_public(one) else "*")
+        f"{one.__module__}.{one.__qualname__}" + ("" if is_known(one) or is_public(one) else "*")
         for one in type.mro(kind)
     ]
     return SeenType(tuple(names))
 
 
-def _is_public(kind: type) -> bool:
+def is_public(kind: type) -> bool:
     """Whether a built-in class is known by another name than its own, such as ``builtins.ellipsis``."""
     return not kind.__flags__ & 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, or at run time
 
@@ -316,7 +297,7 @@ def _of_module(thing: Any, *, values: bool) -> Iterator[tuple[str, SeenTensor]]:
     for table in ("_parameters", "_buffers"):
         for prefix, module in found:
             for name, one in vars(module).get(table, {}).items():
-                if one is not None and id(one) not in held and _is_known_tensor(type(one)):
+                if one is not None and id(one) not in held and is_known_tensor(type(one)):
                     held.add(id(one))
                     yield f"{prefix}{name}", tensor(one, values=values)
 
@@ -333,7 +314,7 @@ def _modules(thing: Any, prefix: str, found: list[tuple[str, Any]], visited: set
 def _of_optimizer(thing: Any, *, values: bool) -> Iterator[tuple[str, SeenTensor]]:
     for place, state in enumerate(thing.state.values()):
         for key, one in state.items():
-            if _is_known_tensor(type(one)) and one.dim():  # the step counter rightly stays on the CPU
+            if is_known_tensor(type(one)) and one.dim():  # the step counter rightly stays on the CPU
                 yield f"state {place}: {key}", tensor(one, values=values)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.course.expect.outcome import Said
 
+_DIGEST = re.compile("[0-9a-f]{6}")
 _UNSET = "Replace `...` with your answer, and run that cell again."
 
 
@@ -146,15 +147,17 @@ def values(found: Sequence[Any], expected: Sequence[Any], *, rtol: float = 1e-4,
 @expectation()
 def true(condition: Any, sentence: str, *, found: str = "", **said: Unpack[Said]) -> bool:
     """Expect that a condition is true; `sentence` says what should be, and `found` what is instead."""
-    condition = not (isinstance(condition, Opaque) and condition.own) and _truth(condition)
-    return report(said, met=condition, what=sentence, found="" if condition else found or "this is false")
+    if isinstance(condition, Opaque):
+        found = f"{value(condition)}, which is neither true nor false"
+    met = _truth(condition)
+    return report(said, met=met, what=sentence, found="" if met else found or "this is false")
 
 
 def _truth(condition: Any) -> bool:
     """Whether a condition is true; a tensor or an array of one element is as that element."""
     if isinstance(condition, SeenTensor):
         return condition.values is not None and condition.numel == 1 and bool(condition.values.item())
-    return bool(condition)
+    return not isinstance(condition, Opaque) and bool(condition)
 
 
 def plain_number(found: Any) -> Any:
@@ -194,7 +197,8 @@ def choice(
         The salt that the digest was made with.
     """
     given = (answer if isinstance(answer, str) else value(answer)).strip().lower()
-    met = given == right.lower() or digest(given, salt) == right
+    hidden = _DIGEST.fullmatch(right) is not None  # it can be read in the check, and must not be the answer
+    met = digest(given, salt) == right if hidden else given == right.lower()
     described = value(answer) if answer is not Ellipsis else "no answer yet"
     hint = _UNSET if answer is Ellipsis else (because or {}).get(given, "")
     return report(said, met=met, what=f"{subject('the answer')} is the right one", found=described, hint=hint)

@@ -44,8 +44,19 @@ PARTS = {
     ),
     "fakegpu_lab": _words(
         """
-    enable disable reset machine snapshot record host_work clock run_ranks expect course pictures plan profiles
-    report InterruptedError FakeGpuError Trace rank_print __version__
+    advise clock course disable draw enable expect host_work machine panel record reset run_ranks snapshot
+    FakeGpuError Trace __version__
+    """
+    ),
+    "fakegpu_lab.course": _words("draw pictures"),
+    "fakegpu_lab.course.draw": (_DRAW := _words("Drawing allocator memory_bar pipeline ring shards streams")),
+    "fakegpu_lab.course.pictures": frozenset({"journey"}),
+    "fakegpu_lab.draw": _DRAW,
+    "fakegpu_lab.expect": _words(
+        """
+    Outcome Said Unmet allocated at_most calls choice close collectives does_not_call dtype equal
+    equals_single_device faster_than grad_on_device instance kernels no_races no_sync_in on_device overlaps
+    peak_memory raises raises_oom run same_device same_on_every_rank score shape takes transfers true values
     """
     ),
 }
@@ -55,7 +66,7 @@ HIDDEN = _words(
     """
     torch.library torch.overrides torch.hub torch.package torch.fx torch.utils.cpp_extension torch.ops.load_library
     torch.classes.load_library torch.serialization.add_safe_globals numpy.ctypeslib numpy.f2py
-    numpy.lib.stride_tricks numpy.testing fakegpu_lab.course pandas.eval
+    numpy.lib.stride_tricks numpy.testing pandas.eval logging.config string.Formatter torch.nn.modules.module
     """
 )
 """Parts of other modules that load or run code, or reach memory."""
@@ -66,6 +77,9 @@ MODULE_NAMES = _words(
     """
 )
 """Modules that other modules have as attributes: ``torch.os``."""
+
+OF_FAKEGPU = frozenset({"", "footer", "panel", "profiles", "reset"})
+"""What an answer may give to ``%fakegpu``, besides the GPUs of the lesson."""
 
 MAGICS = _words(
     """
@@ -92,7 +106,7 @@ LISTS = _words("parameters named_parameters buffers named_buffers modules named_
 FRAMES = _words(
     """
     _getframe f_back f_locals f_globals f_builtins f_code tb_frame tb_next gi_frame gi_code cr_frame cr_code
-    ag_frame co_code co_consts exc_info
+    ag_frame co_code co_consts exc_info get_field
     """
 )
 SHELL = _words(
@@ -101,5 +115,12 @@ SHELL = _words(
     displayhook display_pub set_custom_exc register_magics showtraceback run_code transform_cell
     """
 )
-BOOKS = _words("counters ledger recorder timeline")
+BOOKS = _words(
+    """
+    allocator cards copy_engines counters default_stream fabric hold keep_host_busy ledger links pinned_memory record_to
+    recorder retire roofline set_ordinal set_visible_devices stream_of streams timeline workspaces
+    """
+)
 """Attributes in which the simulated machine keeps its books."""
+ONLY_BOOKS = _words("copy_engines keep_host_busy ledger pinned_memory record_to roofline set_ordinal workspaces")
+"""Those of them that nothing else has."""

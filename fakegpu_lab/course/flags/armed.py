@@ -97,3 +97,81 @@ class Armed:
                 signal.signal(number, handler)
                 found.append(f"signal {number} had a handler")
         return found
+
+
+_HOOKS_OF_MODULES = (
+    "_global_backward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_forward_hooks",
+    "_global_parameter_registration_hooks",
+    "_global_module_registration_hooks",
+    "_global_buffer_registration_hooks",
+)
+
+
+class Surroundings:
+    """What torch and the machine are set to, as the lesson's own cells left them."""
+
+    def __init__(self) -> None:
+        self.keep()
+
+    def keep(self) -> None:
+        """Remember them as they are."""
+        import torch
+
+        self._dtype, self._device = torch.get_default_dtype(), torch.get_default_device()
+        self._modes, self._gpus = _modes(), _gpus()
+
+    def restore(self, *, any_gpus: bool) -> list[str]:
+        """Set torch back, and say what was changed.
+
+        Parameters
+        ----------
+        any_gpus
+            Whether the lesson's solutions choose GPUs, so that an answer may, too.
+        """
+        import torch
+
+        found = []
+        if torch.get_default_dtype() != self._dtype:
+            found.append(f"torch's default dtype was {torch.get_default_dtype()}")
+            torch.set_default_dtype(self._dtype)
+        if torch.get_default_device() != self._device:
+            found.append(f"torch's default device was {torch.get_default_device()}")
+            torch.set_default_device(self._device if self._device.type != "cpu" else None)
+        while _modes()[0] > self._modes[0]:
+            torch._C._pop_torch_function_stack()
+            found.append("a mode of torch's functions was left on")
+        while _modes()[1] > self._modes[1]:
+            torch._C._pop_torch_dispatch_stack(None)
+            found.append("a mode of torch's dispatcher was left on")
+        hooks: Any = sys.modules.get("torch.nn.modules.module")
+        for table in [vars(hooks).get(name, {}) for name in _HOOKS_OF_MODULES]:
+            for key in [key for key, hook in table.items() if _own(hook)]:
+                del table[key]
+                found.append("a hook on all modules was in place")
+        now = _gpus()
+        if now != self._gpus and not any_gpus:
+            found.append(f"the GPUs were {_name(now)} instead of {_name(self._gpus)}")
+        return found
+
+
+def _modes() -> tuple[int, int]:
+    import torch
+
+    return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+
+
+def _gpus() -> Any:
+    """The machine's specification, its settings, and its cards' profiles; None without one."""
+    from fakegpu_lab import session
+
+    if not session.enabled():
+        return None
+    machine = session.machine()
+    return machine.spec, machine.compute, machine.clock, [card.profile for card in machine.cards]
+
+
+def _name(gpus: Any) -> str:
+    return "off" if gpus is None else f"{gpus[0].text} ({gpus[1]} values, {gpus[2]} clock)"

@@ -9,7 +9,8 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.course.flags import allowed
+from fakegpu_lab.course.flags import allowed, commands
+from fakegpu_lab.course.flags.meaning import Meanings, without_getattr
 from fakegpu_lab.course.flags.source_text import binding, bound_names, tree_of
 
 if TYPE_CHECKING:
@@ -17,14 +18,15 @@ if TYPE_CHECKING:
 
 LONGEST = 100_000
 """Characters of a cell; a longer one is flagged, not read."""
-_SECRET = re.compile(r"gradebook\.db|grades\.csv|HIDDEN TESTS|/proc/|(^|[.{\[])__\w")
+_SECRET = re.compile(
+    r"gradebook\.db|grades\.csv|HIDDEN TESTS|/proc/|(^|[.{\[])__\w|^(weights_only|allow_pickle)$|ext://|fakegpu_lab\.\w+\."
+)
 _CODE = frozenset({"exec", "eval", "compile", "__import__", "globals", "locals", "vars", "breakpoint", "input"})
 _LYING = frozenset({"int", "float", "complex", "str", "bytes", "bool"})
 _CHANGES = frozenset(
     ["append", "clear", "extend", "insert", "pop", "popitem", "remove", "reverse", "sort", "update", "setdefault"]
 )
 _QUIET = frozenset({"print", "help", "dir", "type", "repr", "id"})
-_OF_SHELL = frozenset({"run_line_magic", "run_cell_magic", "system", "getoutput"})
 _ATTRIBUTES = frozenset({"getattr", "setattr", "delattr"})
 
 
@@ -48,44 +50,28 @@ class Policy:
     ) -> None:
         self._modules = set(allowed.MODULES) | set(own) | (set(allowed.THREADS) if "threading" in allow else set())
         self._read = set(read)
-        self._imported: dict[str, str] = {}
-        self._functions: set[str] = set()
-        self._private = set[str]()
+        self._names = Meanings()
         self._statements: dict[str, set[str]] = {}
+        self._enabled, self._gpus = set[str](), set[str]()
         for source in given:
             tree = tree_of(source)
-            self._learn(tree)
+            self._names.learn(tree)
             for name, statement in binding(tree):
                 self._statements.setdefault(name, set()).add(statement)
-        self._given = dict(self._imported)
+            for node in ast.walk(tree) if tree is not None else ():
+                self._remember_gpus(node)
+        self._given = {name: path for name, path in self._names.paths.items() if "()" not in path}
         self._read -= set(self._given)
         self._kept = self._read
 
-    def _learn(self, tree: ast.Module | None) -> None:
-        """Remember what names stand for: imported modules and things, functions, a class's private attributes."""
-        for node in ast.walk(tree) if tree is not None else ():
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    self._imported[alias.asname or alias.name.split(".")[0]] = (
-                        alias.name if alias.asname else alias.name.split(".")[0]
-                    )
-            elif isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    self._imported[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                self._functions.add(node.name)
-            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-                self._private.add(node.attr)
-            elif isinstance(node, ast.Assign) and (path := self._path(node.value)):
-                self._imported |= {one.id: path for one in node.targets if isinstance(one, ast.Name)}
-
-    def _path(self, node: ast.expr) -> str:
-        """What an expression names of an imported module, such as ``torch.cuda``; empty if it is something else."""
-        if isinstance(node, ast.Name):
-            return self._imported.get(node.id, "")
-        if isinstance(node, ast.Attribute) and (path := self._path(node.value)):
-            return f"{path}.{node.attr}"
-        return ""
+    def _remember_gpus(self, node: ast.AST) -> None:
+        """What the lesson's own cells enable, an answer may enable, too."""
+        if isinstance(node, ast.Call):
+            words = [one.value for one in node.args if isinstance(one, ast.Constant)]
+            if len(words) == 2 and words[0] == "fakegpu":
+                self._gpus.add(str(words[1]).strip())
+            if self._names.path(node.func) == "fakegpu_lab.enable":
+                self._enabled.add(_arguments(node))
 
     def flags(self, source: str, later: Iterable[str] = ()) -> list[str]:
         """Return what is suspicious in a cell, a phrase for each.
@@ -100,7 +86,8 @@ class Policy:
         tree = tree_of(source)
         if tree is None:
             return []
-        self._learn(tree)
+        tree = without_getattr(tree)
+        self._names.learn(tree)
         self._kept = self._read - set(later)
         parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         found = {
@@ -112,20 +99,22 @@ class Policy:
         bound = bound_names(source)
         own = {name for name, statement in binding(tree) if statement not in self._statements.get(name, ())}
         found |= {f"gives {name}, which the check reads, another value" for name in bound & self._kept & own}
-        other = [name for name, path in self._given.items() if self._imported[name] != path or name in _assigned(tree)]
+        other = [
+            name for name, path in self._given.items() if self._names.paths[name] != path or name in _assigned(tree)
+        ]
         found |= {f"gives {name} another meaning" for name in other if name in bound}
         return sorted(found)
 
     def _about(self, node: ast.AST, parent: ast.AST | None) -> Iterator[str]:
         if isinstance(node, ast.Attribute):
-            yield from self._attribute(node)
+            yield from self._attribute(node, parent)
         elif isinstance(node, ast.Name):
             yield self._name(node, parent)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             yield from self._import(node)
         elif isinstance(node, ast.Call):
             yield from self._call(node)
-            magic = isinstance(parent, ast.Attribute) and parent.attr in _OF_SHELL
+            magic = isinstance(parent, ast.Attribute) and parent.attr in commands.OF_SHELL
             if isinstance(node.func, ast.Name) and node.func.id == "get_ipython" and not magic:
                 yield "uses get_ipython"
         elif isinstance(node, ast.ClassDef):
@@ -140,6 +129,7 @@ class Policy:
             yield from (_special(name, f"reads {name}") for name in node.kwd_attrs)
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, (ast.Store, ast.Del)):
             yield self._change(node.value)
+            yield f"changes {ast.unparse(node.value)}" if "()" in self._names.path(node.value) else ""
 
     def _name(self, node: ast.Name, parent: ast.AST | None) -> str:
         called = isinstance(parent, ast.Call) and parent.func is node
@@ -149,24 +139,23 @@ class Policy:
             return f"uses {node.id} as a value"
         if node.id == "get_ipython" and not isinstance(parent, ast.Call):  # a line of IPython's is such a call
             return "uses get_ipython"
-        path = self._imported.get(node.id, "")
+        path = self._names.paths.get(node.id, "")
         quiet = isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id in _QUIET
-        if (
-            path
-            and "." not in path
-            and isinstance(node.ctx, ast.Load)
-            and not isinstance(parent, (ast.Attribute, ast.Assign))
-        ):
-            return "" if quiet or _gets(parent) else f"passes the module {path} on"
+        if _is_module(path) and isinstance(node.ctx, ast.Load) and not isinstance(parent, (ast.Attribute, ast.Assign)):
+            return "" if quiet else f"passes the module {path} on"
         return _special(node.id, f"names {node.id}")
 
-    def _attribute(self, node: ast.Attribute) -> Iterator[str]:
-        name, text = node.attr, ast.unparse(node.value)
+    def _attribute(self, node: ast.Attribute, parent: ast.AST | None) -> Iterator[str]:
+        name, text, path = node.attr, ast.unparse(node.value), self._names.path(node)
         if name in allowed.FRAMES:
             yield f"reads {name}"
         elif (name in allowed.SHELL and "get_ipython" in text) or name in ("ast_transformers", "magics_manager"):
             yield f"changes how cells run (.{name})"
-        elif name in allowed.BOOKS and "snapshot" not in text and _of_machine(text):
+        elif (
+            name in allowed.BOOKS
+            and "snapshot" not in text
+            and (_of_machine(text) or "()" in path or name in allowed.ONLY_BOOKS)
+        ):
             yield f"reaches into the simulated machine's books (.{name})"
         elif name in allowed.MODULE_NAMES or name == "get_ipython":
             yield f"reaches {text}.{name}"
@@ -175,17 +164,16 @@ class Policy:
         elif name.startswith("__") and not (name == "__class__" and isinstance(node.ctx, ast.Load)):
             yield _special(name, f"reads {name}") if isinstance(node.ctx, ast.Load) else f"sets {name}"
         elif name == "__class__":
-            yield f"reads {name}" if self._path(node.value) else ""
-        if path := self._path(node):
-            module, _, part = path.partition(".")
-            part = part.split(".")[0]
-            if module in allowed.PARTS and part not in allowed.PARTS[module]:
-                yield f"uses {module}.{part}"
-            if any(path == one or path.startswith(f"{one}.") for one in allowed.HIDDEN - {"fakegpu_lab.course"}):
-                yield f"uses {path}"
+            yield f"reads {name}" if self._names.path(node.value) else ""
+        if path:
+            yield f"uses {path}" if _is_hidden(path) else ""
+            if _is_module(path) and not isinstance(parent, (ast.Attribute, ast.Assign)):
+                yield f"passes the module {path} on"
+        if name.startswith("register_module_"):
+            yield f"sets a hook on all modules ({name})"
         if isinstance(node.ctx, (ast.Store, ast.Del)):
             yield self._change(node.value)
-            if path and not path.startswith(("torch.backends", "matplotlib", "plotly", "torch.manual")):
+            if path and not path.startswith(("torch.backends", "matplotlib", "plotly")):
                 yield f"assigns to {ast.unparse(node)}"
 
     def _is_own(self, node: ast.Attribute) -> bool:
@@ -197,8 +185,8 @@ class Policy:
         ):
             return True
         return (
-            node.attr in self._private
-            and not self._path(node.value)
+            node.attr in self._names.private
+            and not self._names.path(node.value)
             and node.attr not in ("_inner", "_buffer", "_recorder")
         )
 
@@ -219,17 +207,13 @@ class Policy:
         else:
             module, names = "", [alias.name for alias in node.names]
         for name in names or [module]:
-            top, _, rest = name.partition(".")
-            part = rest.split(".")[0]
-            if top not in self._modules or (part and top in allowed.PARTS and part not in allowed.PARTS[top]):
-                yield f"imports {name}"
-            elif name.startswith("fakegpu_lab.course") and not name.startswith("fakegpu_lab.course.pictures"):
-                yield "" if name == "fakegpu_lab.course" else f"imports {name}"
-            elif any(name == one or name.startswith(f"{one}.") for one in allowed.HIDDEN):
-                yield f"imports {name}"
-            elif any(word.startswith("_") and word != "__future__" for word in name.split(".")):
-                yield f"imports the private {name}"
-            elif part in allowed.MODULE_NAMES:
+            words = name.split(".")
+            if (
+                words[0] not in self._modules
+                or _is_hidden(name)
+                or any(word.startswith("_") and word != "__future__" for word in words)
+                or any(word in allowed.MODULE_NAMES for word in words[1:2])
+            ):
                 yield f"imports {name}"
         for alias in node.names:
             yield _special(alias.asname or "", f"names {alias.asname}")
@@ -242,11 +226,14 @@ class Policy:
             if isinstance(node.func, ast.Attribute)
             else ""
         )
-        path = self._path(node.func)
+        path = self._names.path(node.func)
         if isinstance(node.func, ast.Name) and name in _ATTRIBUTES:
             yield self._by_name(node)
-        if isinstance(node.func, ast.Name) and name == "type" and len(node.args) == 3:
+        of_type = isinstance(node.func, ast.Call) and ast.unparse(node.func.func) == "type"
+        if (of_type or (isinstance(node.func, ast.Name) and name == "type")) and len(node.args) == 3:
             yield "makes a class by type()"
+        if path == "fakegpu_lab.disable" or (path == "fakegpu_lab.enable" and _arguments(node) not in self._enabled):
+            yield f"chooses the GPUs ({ast.unparse(node)[:60]})"
         if name in (
             "make_dataclass",
             "new_class",
@@ -256,20 +243,28 @@ class Policy:
             "TorchDispatchMode",
         ):
             yield f"uses {name}"
-        if path.startswith("timeit.") and not all(_is_function(one, self._functions) for one in node.args[:2]):
+        named = {keyword.arg: keyword.value for keyword in node.keywords}
+        timed = [*node.args[:2], *(named[key] for key in ("stmt", "setup") if key in named)]
+        if path.startswith("timeit.") and not all(_is_function(one, self._names.functions) for one in timed):
             yield f"runs text as code ({path})"
-        if path == "torch.load" and any(one.arg == "weights_only" and not _is_true(one.value) for one in node.keywords):
+        if not _is_true(named.get("weights_only", ast.Constant(True))) or (path == "torch.load" and None in named):
             yield "loads a file that may run code (weights_only)"
-        if any(one.arg == "allow_pickle" for one in node.keywords) or (
-            name in ("read_pickle", "query") and "pandas" in path
-        ):
+        if "allow_pickle" in named or (path == "numpy.load" and (None in named or len(node.args) > 2)):
+            yield "loads a file that may run code (allow_pickle)"
+        if name in ("read_pickle", "query") and "pandas" in path:
             yield f"loads a file that may run code ({name})"
+        if {"assigned", "updated"} & set(named):
+            yield f"copies attributes by their names ({name})"
         if isinstance(node.func, ast.Attribute) and (
             name in _CHANGES or (name.endswith("_") and not name.startswith("_"))
         ):
             yield self._change(node.func.value)
-        if name in _OF_SHELL:
-            yield _about_magic(name, node.args)
+            yield f"changes {ast.unparse(node.func.value)}" if "()" in self._names.path(node.func.value) else ""
+        if name in commands.OF_SHELL:
+            yield commands.about(name, node.args, self._gpus)
+            inner = tree_of(commands.argument(node))
+            for one in ast.walk(inner) if inner is not None else ():
+                yield from self._about(one, None)
 
     def _by_name(self, node: ast.Call) -> str:
         """getattr, setattr, delattr."""
@@ -280,20 +275,25 @@ class Policy:
             return ""
         if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
             return f"puts an attribute's name together ({ast.unparse(node)[:80]})"
-        if name.value.startswith("_") or name.value in allowed.FRAMES | allowed.MODULE_NAMES | allowed.SHELL:
+        if name.value.startswith("_"):
             return f"calls {ast.unparse(node)[:80]}"
         changes = isinstance(node.func, ast.Name) and node.func.id != "getattr"
-        return f"calls {ast.unparse(node)[:80]}" if changes and self._path(owner) else ""
+        return f"calls {ast.unparse(node)[:80]}" if changes and self._names.path(owner) else ""
 
     def _class(self, node: ast.ClassDef) -> Iterator[str]:
-        bases = [self._path(base) or ast.unparse(base) for base in node.bases]
+        bases = [self._names.path(base) or ast.unparse(base) for base in node.bases]
         if any(base in _LYING for base in bases):
             yield f"defines a class that imitates a {next(base for base in bases if base in _LYING)}"
         if any(
-            base.endswith(("torch.Tensor", "nn.Parameter", "TorchFunctionMode", "TorchDispatchMode")) for base in bases
+            base.endswith(
+                ("torch.Tensor", "nn.Parameter", "TorchFunctionMode", "TorchDispatchMode", "fakegpu_lab.Trace")
+            )
+            for base in bases
         ):
             yield f"defines a class of {', '.join(bases)}"
-        if any(keyword.arg is None or keyword.arg == "metaclass" for keyword in node.keywords):
+        if any(keyword.arg is None or keyword.arg == "metaclass" for keyword in node.keywords) or any(
+            base == "type" or base.startswith("type(") for base in bases
+        ):
             yield "defines a class with a metaclass"
         for part in node.body:
             if isinstance(part, ast.FunctionDef) and part.name in allowed.LISTS:
@@ -310,8 +310,22 @@ def _special(name: str, what: str) -> str:
     return what if name.startswith("__") and name.endswith("__") and name not in allowed.SPECIAL else ""
 
 
-def _gets(parent: ast.AST | None) -> bool:
-    return isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id in _ATTRIBUTES
+def _is_hidden(path: str) -> bool:
+    """Whether a path leads to what an answer should not use."""
+    words = path.replace("()", "").split(".")
+    for length in range(1, len(words)):
+        parts = allowed.PARTS.get(".".join(words[:length]))
+        if parts is not None and words[length] not in parts:
+            return True
+    return any(path == one or path.startswith(f"{one}.") for one in allowed.HIDDEN)
+
+
+def _is_module(path: str) -> bool:
+    return bool(path) and ("." not in path or path in allowed.PARTS)
+
+
+def _arguments(node: ast.Call) -> str:
+    return ", ".join(map(ast.unparse, [*node.args, *(keyword.value for keyword in node.keywords)]))
 
 
 def _is_function(node: ast.expr, functions: set[str]) -> bool:
@@ -325,20 +339,3 @@ def _is_true(node: ast.expr) -> bool:
 def _of_machine(text: str) -> bool:
     """Whether an expression reaches the machine, as ``machine().…`` or ``….devices[0]`` does."""
     return any(word in text for word in ("machine", "device", "fakegpu", "trace")) or text == "lab"
-
-
-def _about_magic(kind: str, arguments: list[ast.expr]) -> str:
-    """A line of IPython's: a magic, or a command of the shell."""
-    words = [one.value for one in arguments if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-    if len(words) < len(arguments) or not words:
-        return "puts a command together"
-    if kind in ("system", "getoutput"):
-        program = words[0].strip().split(" ")[0]
-        return (
-            ""
-            if program in allowed.COMMANDS and not re.search(r"[;&|`$><]| -c", words[0])
-            else f"runs {words[0][:60]!r}"
-        )
-    if words[0] == "load_ext":
-        return "" if words[1].strip() in ("fakegpu_lab", "autoreload", "memory_profiler") else f"loads {words[1]}"
-    return "" if words[0] in allowed.MAGICS else f"uses the magic {words[0]}"

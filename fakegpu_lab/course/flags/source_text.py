@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 _TIMED = re.compile(r"^(\s*)%(?:time|timeit|memit)\b(?:\s+-\S+(?:\s+\d+)?)*[ \t]*", re.MULTILINE)
 
 
+_TIMED_CELL = re.compile(r"%%timeit\b(?:\s+-[a-z]+\s*\d*\b)*[ \t]*")
+
+
 def code_of(source: str) -> str:
     """Return a cell's Python, with blank lines in place of magics and shell commands."""
     lines = _body(source).split("\n")
@@ -29,6 +32,9 @@ def _body(source: str) -> str:
     """The cell without the magics that it begins with; their lines are empty."""
     lines = source.split("\n")
     for number, line in enumerate(lines):
+        if timed := _TIMED_CELL.match(line):
+            lines[number] = line[timed.end() :]
+            continue
         if line.strip() and not line.startswith(
             ("%%time", "%%exercise", "%%check", "%%gpuprofile", "%%ranks", "%%capture")
         ):

@@ -7,12 +7,14 @@ against what no exercise needs. Neither can stop everything in one process: see 
 
 from __future__ import annotations
 
+import _thread
 import builtins
 import contextlib
 import importlib
 import mmap
 import os
 import sys
+import threading
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +69,7 @@ class Pristine:
         for name, value in list(vars(owner).items()):
             if isinstance(value, types.FunctionType):
                 self._kept.append((owner, name, value, tuple(getattr(value, part) for part in _CODE_PARTS)))
-            elif _is_kept(value):
+            elif _is_kept(value) and not (owner.__name__ == "torch" and name == "Storage"):  # set_default_dtype sets it
                 self._kept.append((owner, name, value, None))
                 if own and isinstance(value, type) and value.__module__ == owner.__name__:
                     self._keep_class(value)
@@ -212,7 +214,7 @@ def _asked_by_cell(frame: types.FrameType | None) -> bool:
     """Whether a cell did something, by itself or through Python's own library; not through another library."""
     while frame is not None:
         name = frame.f_code.co_filename
-        if not (name.startswith(("<frozen", _STDLIB)) and _SITE not in name):
+        if name != __file__ and not (name.startswith(("<frozen", _STDLIB)) and _SITE not in name):
             return not trusted(frame.f_code)
         frame = frame.f_back
     return False
@@ -286,3 +288,17 @@ def watch(report: Callable[[str], None], hide: list[str], forks: int, network: b
                 raise PermissionError(13, "Grading has no network")
 
     sys.addaudithook(hook)
+    if sys.version_info < (3, 12):  # where Python has no audit event for it
+        _report_threads(lambda: hook("_thread.start_new_thread", ()))
+
+
+def _report_threads(starts: Callable[[], None]) -> None:
+    """Call `starts` whenever a thread is about to be started."""
+    start: Any = _thread.start_new_thread
+
+    def started(*arguments: Any, **named: Any) -> Any:
+        starts()
+        return start(*arguments, **named)
+
+    for module, name in ((_thread, "start_new_thread"), (_thread, "start_new"), (threading, "_start_new_thread")):
+        setattr(module, name, started)

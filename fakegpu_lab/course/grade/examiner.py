@@ -39,6 +39,7 @@ class Examiner:
             "source": cell.source,
             "visible": cell.visible,
             "given_by_solution": self._lesson.given_by_solution,
+            "any_gpus": self._lesson.solutions_choose_gpus,
         }
         if cell.kind != "check":
             return job

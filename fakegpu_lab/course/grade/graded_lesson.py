@@ -87,10 +87,23 @@ class GradedLesson(BaseModel):
 
     def policy(self, modules: list[str]) -> Policy:
         """What flags a submission's cells; `modules` were handed in with it."""
-        given = [cell.source for cell in self.cells if cell.locked and not cell.grade] + self.shown
+        given, answers = self._given, [cell.source for cell in self.cells if cell.solution]
+        return Policy([*given, *answers], self.read, self.allow, modules)
+
+    @property
+    def _given(self) -> list[str]:
+        return [cell.source for cell in self.cells if cell.locked and not cell.grade] + self.shown
+
+    @property
+    def read(self) -> set[str]:
+        """Names that the lesson's own cells make and its checks read."""
         checks = [cell.source for cell in self.cells if cell.check]
-        answers = [cell.source for cell in self.cells if cell.solution]
-        return Policy([*given, *answers], read_names(checks, given, answers), self.allow, modules)
+        return read_names(checks, self._given, [cell.source for cell in self.cells if cell.solution])
+
+    @property
+    def solutions_choose_gpus(self) -> bool:
+        """Whether an answer is expected to enable other GPUs."""
+        return any(cell.solution and ("enable(" in cell.source or "%fakegpu" in cell.source) for cell in self.cells)
 
     @property
     def checks(self) -> list[LessonCell]:

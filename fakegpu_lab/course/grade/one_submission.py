@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from importlib.util import find_spec
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.course.flags.files import COMPILED
 from fakegpu_lab.course.flags.source_text import bound_names
 from fakegpu_lab.course.grade import repair
 from fakegpu_lab.course.grade.examiner import Examiner
@@ -85,11 +89,12 @@ def _run(
     checks = {check.grade_id: check for check in outcome.checks}
     flags: set[str] = set()
     policy = lesson.policy([path.removesuffix(".py") for path in submission.files if path.endswith(".py")])
-    for path, content in submission.files.items():
-        if path.endswith(".py") and path not in lesson.files:
-            flags |= {f"{path}: {found}" for found in policy.flags(content.decode(errors="replace"))}
+    brought = {path: text for path, text in submission.files.items() if "__pycache__" not in PurePosixPath(path).parts}
+    flags |= _suspicious_files(policy, {path: text for path, text in brought.items() if path not in lesson.files})
     flags |= _suspicious(policy, repaired)
-    sandbox = Sandbox({**submission.files, **lesson.files}, limits, hide, name=lesson.name, allow=lesson.allow)
+    files = {**brought, **lesson.files}
+    about: dict[str, Any] = {"given": list(lesson.files), "read": sorted(lesson.read), "allow": lesson.allow}
+    sandbox = Sandbox(files, limits, hide, name=lesson.name, **about)
     answered: bool | None = None
     examiner = Examiner(lesson)
     try:
@@ -105,6 +110,8 @@ def _run(
                 shown.ran, shown.outputs = True, message["outputs"]
                 if cell.answer and not outcome.reason:
                     outcome.reason = _no_python(cell.id, message["outputs"])
+                if cell.kind == "locked" and (failed := _failed(message["outputs"])):
+                    outcome.notes.append(f"the lesson's own cell {cell.id} failed: {failed}")
                 flags |= {f"{cell.id}: {what}" for what in _tampered(message, cell.kind)}
                 if cell.kind == "check":
                     problem = examiner.judge(message)
@@ -133,6 +140,18 @@ def _suspicious(policy: Policy, repaired: repair.Repaired) -> set[str]:
     }
 
 
+def _suspicious_files(policy: Policy, files: dict[str, bytes]) -> set[str]:
+    """What is suspicious in files that were handed in: what the policy finds, and what hides a module of Python's."""
+    found = {f"{path}: brings compiled code" for path in files if path.lower().endswith(COMPILED)}
+    for path, text in files.items():
+        if path.endswith(".py"):
+            found |= {f"{path}: {what}" for what in policy.flags(text.decode(errors="replace"))}
+            name = PurePosixPath(path).parts[0].removesuffix(".py")
+            if name in sys.stdlib_module_names or find_spec(name) is not None:
+                found.add(f"{path}: takes the place of the module {name}")
+    return found
+
+
 def _tampered(message: dict[str, Any], kind: str) -> list[str]:
     changed = [f"{what} had been replaced" for what in message.get("restored", [])]
     changed += message.get("armed", [])
@@ -154,9 +173,10 @@ def _score(check: CheckOutcome, source: str, message: dict[str, Any], flags: set
     errors = [out for out in message["outputs"] if out["output_type"] == "error"]
     stderr = [out for out in message["outputs"] if out.get("name") == "stderr"]
     score = message.get("score")
-    if errors or stderr or message["interrupted"]:
+    parts = source.lstrip().startswith("%%check")
+    if message["interrupted"] or ((errors or stderr) and (message.get("ended") or not parts)):
         check.points = 0.0
-    elif problem or not message.get("ended") or (check.record is None and source.lstrip().startswith("%%check")):
+    elif problem or not message.get("ended") or (check.record is None and parts):
         check.points = 0.0
         check.wrong = ["it had no result"]
         flags.add(f"{check.grade_id}: {problem or 'the check gave no result'}")
@@ -177,6 +197,16 @@ def _no_python(name: str, outputs: list[dict[str, Any]]) -> str:
     for output in outputs:
         if output["output_type"] == "error" and output["ename"] in ("SyntaxError", "IndentationError", "TabError"):
             return f"{name} is not valid Python ({output['ename']}: {output['evalue']})"[:300]
+    return ""
+
+
+def _failed(outputs: list[dict[str, Any]]) -> str:
+    """The error of a cell, or of a magic in it, which IPython prints; empty if there is none."""
+    for output in outputs:
+        if output["output_type"] == "error":
+            return f"{output['ename']}: {output['evalue']}"[:300]
+        if output.get("name") == "stderr" and output["text"].startswith("UsageError"):
+            return str(output["text"]).strip()[:300]
     return ""
 
 

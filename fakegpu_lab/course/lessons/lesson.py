@@ -163,8 +163,10 @@ def find(name: str, beside: str | Path = ".") -> Lesson:
     """
     here = Path(beside).resolve()
     near = [here] if is_copy(here.name, name) else []
-    for folder in (*near, here / name, here.parent / name, shipped() / name):
+    for folder in (*near, here / name, here.parent / name):
         if (folder / FILE).is_file():
             return load(folder)
+    if (shipped() / name / FILE).is_file():  # last: while a class is graded, they are out of sight
+        return load(shipped() / name)
     known = ", ".join(sorted(path.parent.name for path in shipped().glob(f"*/{FILE}")))
     raise FakeGpuError(f"There is no lesson {name!r} here. Available: {known}.")

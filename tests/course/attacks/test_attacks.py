@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("nbgrader")
 
-from tests.course.attacks import processes, verdicts
+from tests.course.attacks import processes, reaching, verdicts
 from tests.course.attacks.lesson import POINTS, attacked
 
 if TYPE_CHECKING:
@@ -47,10 +47,11 @@ GROUPS = {
     "recordings": processes.ON_RECORDINGS,
     "the grader": processes.ON_THE_GRADER,
     "endings": processes.ENDINGS,
+    "reaching": reaching.ON_REACH,
 }
-WITHOUT_FLAG = {*processes.ENDINGS, "hidden tests are looked for"}
+WITHOUT_FLAG = {*processes.ENDINGS, *reaching.HARMLESS, "hidden tests are looked for"}
 """What earns nothing, and is not flagged: a mistake could look like it, or there was nothing to be found."""
-FILES = {"helper.py": b"import torch\ntorch.equal = lambda *a: True\n"}
+FILES = {"helper.py": b"import torch\ntorch.equal = lambda *a: True\n", **reaching.FILES}
 
 
 def flags_of(outcome: Outcome, number: int) -> list[str]:
@@ -74,6 +75,9 @@ def test_an_attack_earns_nothing_without_a_flag(group: str, tmp_path: Path, subt
                 assert flags, "nobody would look at it"
             else:
                 assert not (check.points or 0) > 2, check
+    if group == "reaching":
+        assert set(outcome.flags) >= reaching.OF_FILES
+        assert not any("__pycache__" in flag for flag in outcome.flags), "what Python left there is left out"
     if group in ("scoring", "values", "time"):
         earned = {name: check.points for name, check in zip(attacks, outcome.checks, strict=True) if check.points}
         with subtests.test("no attack on the verdict earns a point"):

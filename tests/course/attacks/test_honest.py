@@ -1,238 +1,42 @@
 """Honest notebooks in styles that differ: none has a flag, and what is solved has its points.
 
-All 40 are read as the policy reads them. One of each lesson, with the styles mixed, is run.
+All are read as the policy reads them. One of each lesson, with the styles mixed, is graded here with the real command;
+``make honest`` grades all.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
 
 pytest.importorskip("nbgrader")
 
-from fakegpu_lab.course.authoring.answers import grade_id, handed_in, is_solution, replaced
-from fakegpu_lab.course.grade import graded_lesson as lessons
 from fakegpu_lab.course.grade import repair
-from fakegpu_lab.course.grade.one_submission import _suspicious, grade
-from fakegpu_lab.course.grade.sandbox.limits import Limits
-from fakegpu_lab.course.lessons import lesson as yaml
-from fakegpu_lab.course.lessons.release import released
+from fakegpu_lab.course.grade.one_submission import _suspicious
+from tests.course.attacks.honest import LESSONS, OWN_CELLS, Material, graded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fakegpu_lab.course.grade.submissions import Submission
-
-SOURCE = Path(__file__).parents[3] / "lessons" / "source"
-LESSONS = sorted(path.parent.name for path in SOURCE.glob("*/lesson.yaml") if "exercises:" in path.read_text())
-
-OWN_CELLS = {
-    "a class of one's own": """
-from dataclasses import dataclass, field
-from collections import namedtuple
-
-@dataclass
-class Timing:
-    name: str
-    milliseconds: float = 0.0
-    runs: list = field(default_factory=list)
-
-    def __post_init__(self):
-        self._total = sum(self.runs)
-
-    def __repr__(self):
-        return f"{self.__class__.__name__}({self.name}, {self._total})"
-
-Point = namedtuple("Point", "x y")
-print(Timing("mine", runs=[1.0, 2.0]), Point(1, 2)._asdict())
-""",
-    "helper functions": """
-import math, random, itertools, functools, time, os, sys, gc
-
-def table_of(*rows, width=8, **options):
-    for row in rows:
-        print(*(f"{str(cell):<{width}}" for cell in row))
-
-def timed(function):
-    @functools.wraps(function)
-    def wrapper(*args, **kwargs):
-        start = time.perf_counter()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            print(f"{function.__name__}: {time.perf_counter() - start:.3f} s")
-    return wrapper
-
-@timed
-def triangle(n):
-    return list(itertools.accumulate(range(n)))
-
-table_of(("a", 1), ("b", math.pi), ("here", os.getcwd()[:3]), (sys.version_info[0], sys.getsizeof(3)))
-triangle(5); gc.collect(); random.seed(1)
-""",
-    "a plot": """
-import matplotlib.pyplot as plt
-import numpy as np
-%matplotlib inline
-plt.rcParams["figure.figsize"] = (4, 2)
-figure, axes = plt.subplots()
-axes.plot(np.linspace(0, 1, 5), np.linspace(0, 1, 5) ** 2, label="mine")
-axes.set_title("a plot"); axes.legend()
-plt.close(figure)
-""",
-    "a bar of progress": """
-from tqdm.auto import tqdm
-total = 0
-for step_of_mine in tqdm(range(20), file=sys.stdout if "sys" in dir() else None, disable=False):
-    total += step_of_mine
-print(total)
-""",
-    "another look at the GPU": """
-!nvidia-smi
-%time print(torch.cuda.get_device_name(0))
-print(torch.cuda.memory_allocated() / 2**20, torch.cuda.max_memory_reserved(0), torch.__version__)
-print(lab.snapshot().devices[0].counters.h2d_bytes)
-""",
-    "recordings of one's own": """
-with lab.record() as mine:
-    (torch.ones(100, 100).to("cuda") @ torch.ones(100, 100, device="cuda")).sum().item()
-print(mine.summary())
-print(len(mine.kernels), mine.transfers[0].nbytes, mine.elapsed, [kernel.name for kernel in mine.kernels])
-mine.by_line()
-""",
-    "imports again, and errors": """
-import torch, numpy as np
-import torch.nn.functional as F
-from torch import nn, optim
-from typing import Any, Optional
-try:
-    torch.ones(2, device="cuda") @ torch.ones(3)
-except (RuntimeError, ValueError) as error:
-    print(type(error).__name__, str(error).splitlines()[0], error.args)
-torch.backends.cuda.matmul.allow_tf32 = False
-torch.set_printoptions(precision=3)
-""",
-    "a small model": '''
-class Tiny(torch.nn.Module):
-    """A model of mine; its __init__ makes two layers."""
-    def __init__(self, width=4):
-        super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.ReLU())
-        for name, value in {"width": width}.items():
-            setattr(self, name, value)
-
-    def forward(self, x):
-        return self.layers(x)
-
-    def __len__(self):
-        return len(self.layers)
-
-tiny = Tiny().to("cuda")
-sgd = torch.optim.SGD(tiny.parameters(), lr=0.1)
-tiny(torch.ones(2, 4, device="cuda")).sum().backward()
-sgd.step(); sgd.zero_grad()
-with torch.no_grad():
-    for parameter in tiny.parameters():
-        parameter.mul_(0.5)
-print({name: tuple(one.shape) for name, one in tiny.state_dict().items()}, getattr(tiny, "width", None))
-''',
-    "files and lambdas": """
-from pathlib import Path
-import json, csv
-with open("notes.json", "w") as file:
-    json.dump({"a": [1, 2]}, file)
-print(json.loads(Path("notes.json").read_text()), sorted([3, 1], key=lambda one: -one), (lambda *xs: max(xs))(1, 2))
-torch.save({"w": torch.ones(2)}, "mine.pt")
-print(torch.load("mine.pt", weights_only=True))
-if __name__ == "__main__":
-    print("ran")
-""",
-    "magics and half an idea": """
-%%time
-numbers = [n**2 for n in range(10) if n % 2]
-assert numbers == [1, 9, 25, 49, 81]
-# TODO: ask about this
-""",
-}
-"""Cells that a student adds, one style each."""
+    from pathlib import Path
 
 
-def as_solved(name: str, code: str) -> str:
-    return code
-
-
-def with_prints(name: str, code: str) -> str:
-    return code + f'\nprint("done with {name}")'
-
-
-def with_comment(name: str, code: str) -> str:
-    return code.replace("\n", f"\n# my answer to {name}: eval, exec and __class__ are words, too\n", 1)
-
-
-STYLES: list[Callable[[str, str], str]] = [as_solved, with_prints, with_comment]
-
-
-class Material:
-    """A lesson, its starter and its solutions."""
-
-    def __init__(self, name: str) -> None:
-        self.lesson = lessons.load(SOURCE / name)
-        self.yaml = yaml.load(SOURCE / name)
-        self.source = nbformat.read(SOURCE / name / f"{name}.ipynb", as_version=4)
-        self.starter: Any = released(self.source)
-        self.solutions = {grade_id(cell): cell.source for cell in self.source.cells if is_solution(cell)}
-
-    def notebook(self, style: int) -> Submission:
-        """The submission of one student: answers, and cells of the student's own after the first."""
-        answers = {}
-        for number, (name, code) in enumerate(self.solutions.items()):
-            wrong = next((one.wrong for one in self.yaml.exercises if one.id == name and one.wrong), ())
-            if style % 3 == 1 and number % 2:
-                answers[name] = next(cell.source for cell in self.starter.cells if grade_id(cell) == name)
-            elif style % 3 == 2 and wrong:
-                answers[name] = replaced(code, wrong[style % len(wrong)].code)
-            else:
-                answers[name] = STYLES[(style + number) % 3](name, code)
-        made = handed_in(self.source, self.starter, answers, f"student {style}")
-        return self.with_cells(made, [list(OWN_CELLS.values())[style]])
-
-    def with_cells(self, submission: Submission, cells: list[str]) -> Submission:
-        """A submission with cells of the student's own after the first code cell and at the end."""
-        notebook = json.loads(submission.notebook)
-        at = next(i for i, cell in enumerate(notebook["cells"]) if cell["cell_type"] == "code") + 1
-        own = [{"cell_type": "code", "source": text.strip(), "metadata": {}, "outputs": []} for text in cells]
-        notebook["cells"][at:at] = own
-        return submission.model_copy(update={"notebook": json.dumps(notebook).encode()})
+def test_there_are_forty_and_every_lesson_has_some() -> None:
+    assert len(LESSONS) * (1 + len(OWN_CELLS)) >= 40
+    assert len(LESSONS) >= 5
 
 
 @pytest.mark.parametrize("name", LESSONS)
 def test_the_policy_finds_nothing_in_honest_notebooks(name: str) -> None:
     material = Material(name)
+    policy = material.lesson.policy([])
     for style in range(len(OWN_CELLS)):
         submission = material.notebook(style)
-        policy = material.lesson.policy([])
         found = _suspicious(policy, repair.repair(material.lesson, repair.read(submission.notebook)))
         assert not found, (style, found)
 
 
 @pytest.mark.parametrize("name", LESSONS)
-def test_an_honest_notebook_has_its_points_and_no_flag(name: str) -> None:
-    material = Material(name)
-    answers = {
-        exercise: STYLES[number % 3](exercise, code)
-        for number, (exercise, code) in enumerate(material.solutions.items())
-    }
-    submission = handed_in(material.source, material.starter, answers, "ada")
-    outcome = grade(
-        material.with_cells(submission, list(OWN_CELLS.values())),
-        material.lesson,
-        Limits(cell_seconds=120, total_seconds=600, memory_bytes=4 * 2**30),
-        [],
-    )
-    assert outcome.status == "graded", outcome.reason
-    assert outcome.flags == []
-    assert {check.grade_id: check.wrong for check in outcome.checks if not check.passed} == {}
+def test_an_honest_notebook_has_its_points_and_no_flag(name: str, tmp_path: Path) -> None:
+    (row,) = graded(name, [Material(name).mixed()], tmp_path)
+    assert (row["status"], row["reason"], row["flags"]) == ("graded", "", "")
+    assert row["score"] == row["max_score"]

@@ -43,9 +43,9 @@ def answer(k):
 """,
     "the check's statements are emptied": WRONG
     + """
-from fakegpu_lab.course.checks import checking
-checking.parts = lambda source: []
-checking._parts = lambda tree, source: []
+from fakegpu_lab.course.checks import statements
+statements.parts = lambda source: []
+statements.of_tree = lambda tree, source: []
 """,
     "the observer says nothing": WRONG
     + """

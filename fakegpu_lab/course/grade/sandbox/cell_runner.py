@@ -20,13 +20,12 @@ import signal
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.flags import armed, tampering
+from fakegpu_lab.course.flags import armed, files, given_values, tampering
 from fakegpu_lab.course.flags.source_text import bound_names
 from fakegpu_lab.course.grade.sandbox import sealed_channel
-from fakegpu_lab.course.grade.sandbox.shell import GradingShell, Outputs, Stream, frames, start
+from fakegpu_lab.course.grade.sandbox.shell import GradingShell, Outputs, Stream, capture, drain, frames, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,20 +59,23 @@ class _Runner:
         self.pristine = tampering.Pristine(PRELOAD)
         self.outputs = Outputs(settings["limits"]["output_chars"])
         self.shell: GradingShell = start(self.outputs)
-        self.running = False
         from fakegpu_lab import session
         from fakegpu_lab.course import lesson_magics
         from fakegpu_lab.course.checks import observe
 
-        self.armed = armed.Armed()
+        self.armed, self.surroundings = armed.Armed(), armed.Surroundings()
+        self.files = files.LessonFiles(settings["given_files"])
         self._magics_class, self._gpus = lesson_magics.CourseMagics, session.enabled
         self._observe, self._observe_tried = observe.observe, observe.tried
+        self.values = given_values.GivenValues(settings["read"], observe.plainly)
         self.magics: Any = None
         self.tried: dict[str, Any] = {}
         self.bound: dict[str, Any] = {}  # what locked cells imported or defined
 
     def cell(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run one cell of the notebook; report what exercises' cells in it did."""
+        own = job["kind"] in ("locked", "given")
+        changed = self.files.put_back() if own else []
         self.shell.run_cell(job["source"], store_history=job["kind"] in ("student", "given"))
         registered = self.shell.magics_manager.registry.get("CourseMagics")
         if self.magics is None and type(registered) is self._magics_class:
@@ -81,18 +83,24 @@ class _Runner:
         known = self.tried
         self.tried = dict(self.magics.room.attempts) if self.magics is not None else {}
         new = [one for name, one in self.tried.items() if known.get(name) is not one]
-        if job["kind"] in ("locked", "given"):
+        if own:
+            self.surroundings.keep()
+            self.values.keep(job["source"], self.shell.user_ns)
             names = bound_names(job["source"], definitions_only=True)
             self.bound |= {name: self.shell.user_ns[name] for name in names if name in self.shell.user_ns}
-        return {"tried": [self._observe_tried(one) for one in new], "gpus": self._gpus()}
+        return {"tried": [self._observe_tried(one) for one in new], "gpus": self._gpus(), "restored": changed}
 
     def check(self, job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Run a check, with its hidden parts, on the notebook's names: with plain Python, not IPython's tools.
 
-        Imports, functions and classes of locked cells, and builtins that a cell replaced by its own functions, have
-        their original values. `tell` is called with what is seen, while it is seen.
+        Imports, functions and classes of locked cells, and builtins that a cell gave another meaning, have their
+        original values. `tell` is called with what is seen, while it is seen.
         """
-        found, restored = self.armed.disarm(), self.pristine.restore()
+        found, restored = self.armed.disarm(), [*self.pristine.restore(), *self.files.put_back()]
+        found += self.surroundings.restore(any_gpus=job["any_gpus"])
+        found += [
+            f"{name}, which the lesson made, had been changed" for name in self.values.put_back(self.shell.user_ns)
+        ]
         notebook = self.shell.user_ns
         names, rebound = dict(notebook), []
         for name, value in self.bound.items():
@@ -100,9 +108,9 @@ class _Runner:
                 names[name] = value
                 rebound.append(name)
         for name in vars(builtins):
-            if name in names and name not in job["given_by_solution"] and tampering.from_cell(names[name]):
+            if callable(names.get(name)) and name not in self.bound and name not in job["given_by_solution"]:
+                rebound += [name] if tampering.from_cell(names[name]) else []
                 del names[name]
-                rebound.append(name)
         before = dict(names)
         result: dict[str, Any] = {"armed": found, "restored": restored, "rebound": rebound, "has_value": False}
         try:
@@ -123,6 +131,7 @@ class _Runner:
                 notebook[name] = names[name]
         result["armed"] += self.armed.disarm()
         result["restored"] += self.pristine.restore()
+        self.surroundings.keep()
         return result
 
 
@@ -161,7 +170,7 @@ def _without_magics(source: str) -> str:
 
 def serve(report: Any, commands: int, settings: dict[str, Any], in_force: list[str]) -> None:
     """Run the cells that arrive, until the pipe is closed. Does not return."""
-    streams = _capture(settings["folder"])
+    streams = capture(settings["folder"])
     source = os.fdopen(commands, "rb", buffering=0)
     jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     results: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -170,6 +179,7 @@ def serve(report: Any, commands: int, settings: dict[str, Any], in_force: list[s
     sys.path.insert(0, "")  # the notebook's folder, as in a notebook
     shared = (report, source, jobs, results, notes, threading.get_ident(), runner.outputs, in_force, streams)
     _thread.start_new_thread(_controlled, shared)
+    files.watch_imports(notes.put, settings["folder"], settings["modules"])
     tampering.watch(
         notes.put,
         settings["hide"],
@@ -279,7 +289,7 @@ def _control(
                 if serial == received and type(result) is dict and _idle(current, main):
                     break
                 flags.add("sent a result while its own code was still running")
-        _drain(streams, outputs)
+        drain(streams, outputs)
         answer = {"cell": job["id"], "outputs": outputs.end(), "over": outputs.over, "flags": sorted(flags), **result}
         report.write(seal(key, b"up", sent, answer))
 
@@ -312,32 +322,3 @@ class _Lines:
             self._rest += more
         line, self._rest = self._rest.split(b"\n", 1)
         return line
-
-
-def _capture(folder: str) -> dict[str, int]:
-    """Point the process's stdout and stderr to files, for what subprocesses and C code print."""
-    import tempfile
-
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    files = {}
-    for name, number in (("stdout", 1), ("stderr", 2)):
-        file, path = tempfile.mkstemp(dir=folder)
-        with contextlib.suppress(OSError):
-            Path(path).unlink()
-        os.dup2(file, number)
-        files[name] = file
-    return files
-
-
-def _drain(streams: dict[str, int], outputs: Outputs) -> None:
-    """Move what was printed to those files into the cell's outputs."""
-    for name, file in streams.items():
-        with contextlib.suppress(OSError):
-            size = os.fstat(file).st_size
-            if size:
-                outputs.over |= size > outputs.limit
-                os.lseek(file, 0, os.SEEK_SET)
-                outputs.stream(name, os.read(file, min(size, outputs.limit)).decode(errors="replace"))
-                os.ftruncate(file, 0)
-                os.lseek(file, 0, os.SEEK_SET)

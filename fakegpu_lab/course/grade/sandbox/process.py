@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +80,10 @@ class Sandbox:
         Files and folders that it must not see.
     name
         The folder's name.
+    given
+        Those of the files that are the lesson's.
+    read
+        Names that the lesson's cells make and its checks read.
     allow
         What the lesson lets exercises use that is reported otherwise: ``"threading"``.
     namespaces
@@ -92,6 +97,8 @@ class Sandbox:
         hide: list[str],
         *,
         name: str = "submission",
+        given: Sequence[str] = (),
+        read: Sequence[str] = (),
         allow: Sequence[str] = (),
         namespaces: bool = True,
     ) -> None:
@@ -111,6 +118,9 @@ class Sandbox:
             "hide": _hideable(hide, self.folder),
             "namespaces": namespaces,
             "allow": list(allow),
+            "given_files": list(given),
+            "read": list(read),
+            "modules": {path: sha256(text).hexdigest() for path, text in files.items() if path.endswith(".py")},
             "path": [path for path in sys.path if path and Path(path).is_absolute()],
             "limits": limits.model_dump(),
         }

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import linecache
+import os
 import sys
+import tempfile
 import traceback
+from pathlib import Path
 from typing import Any
 
 from IPython.core.displayhook import DisplayHook
@@ -159,3 +163,30 @@ def start(outputs: Outputs) -> GradingShell:
     shell.user_ns["__name__"] = "__main__"
     started: GradingShell = shell
     return started
+
+
+def capture(folder: str) -> dict[str, int]:
+    """Point the process's stdout and stderr to files, for what subprocesses and C code print."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    files = {}
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        file, path = tempfile.mkstemp(dir=folder)
+        with contextlib.suppress(OSError):
+            Path(path).unlink()
+        os.dup2(file, number)
+        files[name] = file
+    return files
+
+
+def drain(streams: dict[str, int], outputs: Outputs) -> None:
+    """Move what was printed to those files into the cell's outputs."""
+    for name, file in streams.items():
+        with contextlib.suppress(OSError):
+            size = os.fstat(file).st_size
+            if size:
+                outputs.over |= size > outputs.limit
+                os.lseek(file, 0, os.SEEK_SET)
+                outputs.stream(name, os.read(file, min(size, outputs.limit)).decode(errors="replace"))
+                os.ftruncate(file, 0)
+                os.lseek(file, 0, os.SEEK_SET)

@@ -1,0 +1,101 @@
+"""Reads a check's text: its statements, and what each of them is worth."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+PREPARES = frozenset({"run"})
+"""Functions of ``expect`` that expect nothing: a statement that calls only these is not a part."""
+
+_BEGIN, _END = re.compile(r"#+ ?BEGIN HIDDEN TESTS", re.IGNORECASE), re.compile(r"#+ ?END HIDDEN TESTS", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A statement of a check.
+
+    Attributes
+    ----------
+    points
+        What it is worth; 0 if it only prepares other parts.
+    hidden
+        Whether it is between nbgrader's markers for hidden tests.
+    expects
+        Whether it calls ``expect``; other statements only prepare parts.
+    names
+        The names in which it runs, if not the student's.
+    """
+
+    statement: ast.stmt
+    points: float
+    hidden: bool
+    expects: bool
+    names: dict[str, Any] | None = None
+
+
+def parts(source: str) -> list[Part]:
+    """Read a check's source: its statements, and what each is worth.
+
+    Parameters
+    ----------
+    source
+        The cell's source, with or without its ``%%check`` line.
+
+    Raises
+    ------
+    ValueError
+        A ``points=`` is not a plain number.
+    """
+    if source.lstrip().startswith("%%"):
+        source = "\n" + source.lstrip().partition("\n")[2]
+    return of_tree(ast.parse(source), source)
+
+
+def of_tree(tree: ast.Module, source: str) -> list[Part]:
+    """The same for a source that was parsed already."""
+    hidden = _hidden_lines(source)
+    found = []
+    for statement in tree.body:
+        calls = [node for node in ast.walk(statement) if is_expectation(node)]
+        worth = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "points"]
+        points = sum(_number(value) for value in worth) if worth else float(bool(calls))
+        found.append(Part(statement, points, statement.lineno in hidden, bool(calls)))
+    return found
+
+
+def _hidden_lines(source: str) -> set[int]:
+    lines, inside = set(), False
+    for number, line in enumerate(source.splitlines(), 1):
+        inside = bool(_BEGIN.search(line)) or (inside and not _END.search(line))
+        if inside:
+            lines.add(number)
+    return lines
+
+
+def is_expectation(node: ast.AST) -> TypeGuard[ast.Call]:
+    """Whether a node calls ``expect.something`` or ``lab.expect.something``."""
+    return _is_of_expect(node) and not is_run(node)
+
+
+def is_run(node: ast.AST) -> TypeGuard[ast.Call]:
+    """Whether a node calls ``expect.run``."""
+    return _is_of_expect(node) and isinstance(node.func, ast.Attribute) and node.func.attr in PREPARES
+
+
+def _is_of_expect(node: ast.AST) -> TypeGuard[ast.Call]:
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return False
+    owner = node.func.value
+    return (owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")) == "expect"
+
+
+def _number(value: ast.expr) -> float:
+    if isinstance(value, ast.Constant) and isinstance(value.value, (int, float)):
+        return float(value.value)
+    raise ValueError(f"points={ast.unparse(value)} must be a plain number: it is read from the check's text.")

@@ -1,0 +1,64 @@
+"""What a check may compare and compute with: values that do not answer for themselves."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.course.expect.seen import DEEPEST, is_known, is_known_tensor, is_public
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SAYS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__class__", "__getattribute__",
+         "__torch_function__", "__torch_dispatch__")  # fmt: skip
+_COMPARED = frozenset(
+    ["_io", "abc", "array", "builtins", "collections", "datetime", "decimal", "enum", "fakegpu_lab", "fractions",
+     "numbers",
+     "numpy", "pandas", "pathlib", "torch", "typing", "uuid"]
+)  # fmt: skip
+"""Libraries whose classes compare as anybody expects. In others, a comparison may make an expression, which is true."""
+_MOST_ITEMS = 1000
+
+
+def comparable(thing: Any, depth: int = 0) -> Any:
+    """Return a value that a check compares.
+
+    Raises
+    ------
+    TypeError
+        Its class, or that of an item, says itself what it equals, or that it is another class.
+    """
+    kind = type(thing)
+    for one in type.mro(kind) if not is_known_tensor(kind) else ():
+        says = [name for name in _SAYS if name in vars(one)]
+        library = str(one.__module__).partition(".")[0]
+        if says and not (library in _COMPARED and (is_known(one) or is_public(one))):
+            raise TypeError(f"A check compares plain values: the class {one.__name__} has a {says[0]} of its own.")
+    if depth < DEEPEST:
+        for item in itertools.islice(_items(thing), _MOST_ITEMS):
+            comparable(item, depth + 1)
+    return thing
+
+
+def _items(thing: Any) -> Iterator[Any]:
+    """The items of a container, by its own iterator."""
+    for kind in (list, tuple, set, frozenset):
+        if issubclass(type(thing), kind):
+            return iter(kind.__iter__(thing))
+    return iter([*dict.keys(thing), *dict.values(thing)]) if issubclass(type(thing), dict) else iter(())
+
+
+def genuine(thing: Any) -> Any:
+    """Return a value that a check computes with.
+
+    Raises
+    ------
+    TypeError
+        It is a tensor of a class of the notebook's own, which answers itself what torch is asked.
+    """
+    import torch
+
+    if issubclass(type(thing), torch.Tensor):
+        comparable(thing)
+    return thing

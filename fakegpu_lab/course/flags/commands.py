@@ -1,0 +1,54 @@
+"""Lines of IPython's in an answer: magics and commands of the shell."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from fakegpu_lab.course.flags import allowed
+
+OF_SHELL = frozenset({"run_line_magic", "run_cell_magic", "system", "getoutput"})
+"""Methods of the shell that IPython writes in the place of such lines."""
+RUNS = frozenset({"time", "timeit", "memit"})
+"""Magics whose argument is Python."""
+_OPTIONS = re.compile(r"^(?:\s*-[a-zA-Z]+\s*\d*\b)*\s*")
+_PLAIN_CONFIG = re.compile(r"InlineBackend\.\w+\s*=\s*[\w'\"{}\[\], .-]+")
+
+
+def argument(node: ast.Call) -> str:
+    """The Python that a magic runs; empty if it runs none."""
+    words = _words(node.args)
+    return _OPTIONS.sub("", words[1]) if len(words) == 2 and words[0] in RUNS else ""
+
+
+def about(kind: str, arguments: list[ast.expr], gpus: set[str]) -> str:
+    """What is suspicious about a line.
+
+    Parameters
+    ----------
+    kind
+        The method of the shell, one of `OF_SHELL`.
+    gpus
+        What the lesson's own cells give to ``%fakegpu``.
+    """
+    words = _words(arguments)
+    if len(words) < len(arguments) or not words:
+        return "puts a command together"
+    if kind in ("system", "getoutput"):
+        program = words[0].strip().split(" ")[0]
+        fine = program in allowed.COMMANDS and not re.search(r"[;&|`$><]| -c", words[0])
+        return "" if fine else f"runs {words[0][:60]!r}"
+    if kind == "run_cell_magic":
+        return f"runs a cell inside a cell (%%{words[0]})"
+    name, rest = words[0], words[1].strip() if len(words) > 1 else ""
+    if name == "load_ext":
+        return "" if rest in ("fakegpu_lab", "autoreload", "memory_profiler") else f"loads {rest}"
+    if name == "config" and rest and not _PLAIN_CONFIG.fullmatch(rest):
+        return f"sets %config {rest[:60]}"
+    if name == "fakegpu" and rest.split(" ")[0] not in allowed.OF_FAKEGPU and rest not in gpus:
+        return f"chooses the GPUs (%fakegpu {rest[:40]})"
+    return "" if name in allowed.MAGICS else f"uses the magic {name}"
+
+
+def _words(arguments: list[ast.expr]) -> list[str]:
+    return [one.value for one in arguments if isinstance(one, ast.Constant) and isinstance(one.value, str)]

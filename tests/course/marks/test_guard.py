@@ -1,0 +1,38 @@
+"""What a check compares is looked at first; everything else of its text stays as it is."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from fakegpu_lab.course.checks import guard
+
+C, U = guard.NAMES
+
+
+@pytest.mark.parametrize(
+    ("text", "guarded"),
+    [
+        ("a == b", f"{C}(a) == {C}(b)"),
+        ("a < 3 <= b", f"{C}(a) < 3 <= {C}(b)"),
+        ("3 > a", f"3 > {C}(a)"),
+        ("not a", f"not {C}(a)"),
+        ("-a", f"-{U}(a)"),
+        ("isinstance(a, int)", f"isinstance({C}(a), {U}(int))"),
+        ("bool(a)", f"bool({C}(a))"),
+        ("bool()", "bool()"),
+        ("float(a)", f"float({U}(a))"),
+        ("a.bool(b, *c, d=e)", f"{U}(a).bool({U}(b), *c, d={U}(e))"),
+        ("a.x = b", "a.x = b"),
+        ("a[0] - b", f"{U}({U}(a)[0]) - {U}(b)"),
+        ("torch.equal(a, 1)", f"torch.equal({U}(a), 1)"),
+        ("f(lambda: a == 1)", f"f(lambda: {C}(a) == 1)"),
+        ("(a == b) == c", f"{C}({C}(a) == {C}(b)) == {C}(c)"),
+        ("a and b", "a and b"),
+    ],
+)
+def test_what_is_compared_is_looked_at(text: str, guarded: str) -> None:
+    statement = ast.parse(text).body[0]
+    assert ast.unparse(guard.guarded(statement)) == guarded
+    assert ast.unparse(statement) == text, "the check's own text is not changed"

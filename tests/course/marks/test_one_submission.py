@@ -1,0 +1,286 @@
+"""From what a submission's process answers to points, reasons and flags; without such a process."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import nbformat
+import pytest
+
+from fakegpu_lab.course.flags.policy import Policy
+from fakegpu_lab.course.grade import one_submission
+from fakegpu_lab.course.grade.graded_lesson import GradedLesson, LessonCell
+from fakegpu_lab.course.grade.one_submission import _suspicious_files, _tampered, _what_was_wrong, grade
+from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
+from fakegpu_lab.course.grade.sandbox.limits import Limits
+from fakegpu_lab.course.grade.sandbox.process import EndedError
+from fakegpu_lab.course.grade.submissions import Submission
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+def cell(grade_id: str, source: str, **how: Any) -> LessonCell:
+    return LessonCell(**{"grade_id": grade_id, "cell_type": "code", "source": source, "visible": source,
+                         "grade": False, "solution": False, "locked": True, **how})  # fmt: skip
+
+
+CELLS = [
+    cell("setup", "import torch"),
+    cell("move", "YOUR CODE HERE", solution=True, locked=False),
+    cell("move-check", "assert x\n1.0", grade=True, points=2),
+    cell("late", "YOUR CODE", solution=True, locked=False),
+    cell("late-check", "assert y", grade=True, points=1),
+    cell("why", "Because.", cell_type="markdown", grade=True, solution=True, locked=False, points=4),
+]
+LESSON = GradedLesson(name="one", notebook="one", cells=CELLS, shown=["table = 1"], exercises={}, allow=[],
+                      files={"data.csv": b"1"}, given_by_solution=[], digest="")  # fmt: skip
+
+
+def handed_in(why: str = "It is fast.", files: dict[str, bytes] | None = None, **answers: str) -> Submission:
+    notebook = nbformat.v4.new_notebook()
+    for one in CELLS:
+        make = nbformat.v4.new_code_cell if one.cell_type == "code" else nbformat.v4.new_markdown_cell
+        text = why if one.grade_id == "why" else answers.get(one.grade_id, one.source)
+        notebook.cells.append(make(text, metadata={"nbgrader": {"grade_id": one.grade_id}}))
+    return Submission(student="ada", notebook=json.dumps(notebook).encode(), files=files or {})
+
+
+class FakeSandbox:
+    """Answers each cell as `answers` says, instead of a process."""
+
+    answers: ClassVar[dict[str, dict[str, Any]]] = {}
+    made: ClassVar[list[FakeSandbox]] = []
+    fails: ClassVar[int] = 0
+
+    def __init__(self, files: dict[str, bytes], *rest: Any, **how: Any) -> None:
+        self.files, self.how, self.ran = files, how, list[str]()
+        self.flags, self.in_force, self.peak_bytes, self.processor_seconds = {"seen"}, ["memory"], 5, 1.234
+        type(self).made.append(self)
+
+    def __enter__(self) -> Self:
+        if type(self).fails:
+            type(self).fails -= 1
+            raise RuntimeError("no process")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def run(self, job: dict[str, Any]) -> dict[str, Any]:
+        self.ran.append(job["id"])
+        answer = self.answers.get(job["id"], {})
+        if "raises" in answer:
+            raise answer["raises"]
+        told = _canaries(job) if "canaries" in job else []
+        return {"outputs": [], "interrupted": False, "told": told, "ended": True, **answer}
+
+
+def _canaries(job: dict[str, Any]) -> list[dict[str, Any]]:
+    from fakegpu_lab.course.checks.observe import observe
+
+    told: list[dict[str, Any]] = []
+    observe(job["check"], job["canaries"], {}, None, "<check>", lambda one: told.append(json.loads(json.dumps(one))))
+    return told
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
+    monkeypatch.setattr(one_submission, "Sandbox", FakeSandbox)
+    monkeypatch.setattr(FakeSandbox, "answers", {})
+    monkeypatch.setattr(FakeSandbox, "made", [])
+    monkeypatch.setattr(FakeSandbox, "fails", 0)
+    return FakeSandbox.answers
+
+
+def graded(submission: Submission | None = None, until: str | None = None) -> Outcome:
+    return grade(submission or handed_in(move="x = 1", late="y = 1"), LESSON, Limits(), [], until)
+
+
+def points(outcome: Outcome) -> list[float | None]:
+    return [check.points for check in outcome.checks]
+
+
+def test_points_of_checks_and_answers_for_a_person(answers: dict[str, dict[str, Any]]) -> None:
+    answers["move-check"] = {"has_value": True, "score": 1.0}
+    outcome = graded()
+    assert points(outcome) == [1.0, 1.0, None]
+    assert (outcome.score, outcome.max_score, outcome.manual) == (2.0, 7.0, ["why"])
+    assert (outcome.status, outcome.reason, outcome.flags) == ("graded", "", ["seen"])
+    assert (outcome.peak_bytes, outcome.processor_seconds, outcome.confined) == (5, 1.23, ["memory"])
+    assert [check.answer for check in outcome.checks] == [True, True, True]
+    assert [check.passed for check in outcome.checks] == [False, True, False]
+    assert [(shown.id, shown.ran) for shown in outcome.cells] == [(one.grade_id, True) for one in CELLS[:-1]]
+
+
+def test_an_answer_that_was_not_written(answers: dict[str, dict[str, Any]]) -> None:
+    outcome = graded(handed_in(why=" Because. ", late="y = 1"))
+    assert points(outcome)[2] == 0.0
+    assert [check.answer for check in outcome.checks] == [False, True, False]
+    assert outcome.manual == []
+
+
+def test_a_part_of_a_notebook_can_be_graded(answers: dict[str, dict[str, Any]]) -> None:
+    outcome = graded(until="move-check")
+    assert FakeSandbox.made[0].ran == ["setup", "move", "move-check"]
+    assert [check.ran for check in outcome.checks] == [True, False, False]
+    assert points(outcome)[:2] == [2.0, 0.0]
+    assert len(graded(until="no such cell").cells) == 5
+
+
+def test_a_cell_that_is_stopped_and_a_process_that_ends(answers: dict[str, dict[str, Any]]) -> None:
+    answers["move"] = {"interrupted": True}
+    outcome = graded()
+    assert (outcome.status, outcome.reason) == ("timeout", "move was stopped after 30 s; the rest was run")
+    assert points(outcome)[:2] == [2.0, 1.0]
+    answers["move"] = {}
+    answers["move-check"] = {"interrupted": True}
+    outcome = graded()
+    assert points(outcome)[:2] == [0.0, 1.0]
+    assert outcome.checks[0].wrong == ["it did not end"]
+    answers["move-check"] = {}
+    answers["late"] = {"raises": EndedError("memory", "it held more than 2 GiB of memory")}
+    outcome = graded()
+    assert (outcome.status, outcome.reason) == ("memory", "it held more than 2 GiB of memory, in late")
+    assert points(outcome)[:2] == [2.0, 0.0], "what was earned before stays"
+    assert [shown.ran for shown in outcome.cells] == [True, True, True, False, False]
+
+
+def test_what_cannot_be_started_is_tried_twice(answers: dict[str, dict[str, Any]]) -> None:
+    FakeSandbox.fails = 1
+    assert graded().status == "graded"
+    FakeSandbox.fails = 2
+    outcome = graded()
+    assert (outcome.status, outcome.reason, outcome.score) == ("error", "the grader failed: no process", 0.0)
+    assert len(FakeSandbox.made) == 4
+
+
+def test_an_answer_that_is_no_python_is_the_reason(answers: dict[str, dict[str, Any]]) -> None:
+    error = {"output_type": "error", "ename": "SyntaxError", "evalue": "oh"}
+    answers["setup"] = {"outputs": [error]}
+    assert graded().reason == "", "not the student's cell"
+    answers["late"] = {"outputs": [error | {"evalue": "second"}]}
+    answers["move"] = {"outputs": [error | {"evalue": "first"}]}
+    assert graded().reason == "move is not valid Python (SyntaxError: first)", "the first of them"
+
+
+def test_a_cell_of_the_lesson_that_fails_is_noted(answers: dict[str, dict[str, Any]]) -> None:
+    """Nobody saw why a whole class had half a point."""
+    assert graded().notes == []
+    answers["setup"] = {"outputs": [{"output_type": "stream", "name": "stderr", "text": "a warning"}]}
+    answers["move"] = {"outputs": [{"output_type": "error", "ename": "ValueError", "evalue": "the student's"}]}
+    assert graded().notes == []
+    answers["setup"] = {"outputs": [{"output_type": "stream", "name": "stderr", "text": "UsageError: no lesson\n"}]}
+    assert graded().notes == ["the lesson's own cell setup failed: UsageError: no lesson"]
+    answers["setup"] = {"outputs": [{"output_type": "error", "ename": "ImportError", "evalue": "no torch"}]}
+    assert graded().notes == ["the lesson's own cell setup failed: ImportError: no torch"]
+
+
+def test_a_file_that_is_no_notebook(answers: dict[str, dict[str, Any]]) -> None:
+    nothing = handed_in().model_copy(update={"problem": "there is no notebook"})
+    for submission, status in (
+        (Submission(student="a"), "empty"),
+        (Submission(student="a", notebook=b"x"), "unreadable"),
+        (nothing, "unreadable"),
+    ):
+        outcome = graded(submission)
+        assert (outcome.status, outcome.score) == (status, 0.0)
+        assert outcome.reason
+    assert FakeSandbox.made == []
+
+
+def test_only_the_students_own_cells_and_files_are_read(answers: dict[str, dict[str, Any]]) -> None:
+    assert graded().flags == ["seen"]
+    files = {"helper.py": b"import ctypes", "data.csv": b"2", "data.py": b"x = 1", "__pycache__/x.cpython-311.pyc": b""}
+    outcome = graded(handed_in(move="import inspect\nx = 1", late="y = 1", files=files))
+    assert outcome.flags == ["helper.py: line 1 imports ctypes", "move: line 1 imports inspect", "seen"]
+    (sandbox,) = FakeSandbox.made[1:]
+    assert sandbox.files == {"helper.py": b"import ctypes", "data.csv": b"1", "data.py": b"x = 1"}, (
+        "the lesson's come first"
+    )
+    assert sandbox.how == {"name": "one", "given": ["data.csv"], "read": [], "allow": []}
+    assert graded(handed_in(setup="import ctypes", move="x = 1", late="y = 1")).flags == ["seen"], (
+        "it has its text back"
+    )
+
+
+def test_a_name_that_the_lesson_makes_again_may_be_changed_before(answers: dict[str, dict[str, Any]]) -> None:
+    cells = [one.model_copy() for one in CELLS]
+    cells[0].source = cells[0].visible = "x = [1]"
+    lesson = LESSON.model_copy(update={"cells": cells})
+    notebook = json.loads(handed_in().notebook)
+
+    def flags(where: int) -> list[str]:
+        made = json.loads(json.dumps(notebook))
+        made["cells"][0]["source"] = cells[0].source
+        made["cells"].insert(where, {"cell_type": "code", "source": "x.append(2)", "metadata": {}, "outputs": []})
+        handed = Submission(student="ada", notebook=json.dumps(made).encode())
+        return [flag for flag in grade(handed, lesson, Limits(), []).flags if "append" in flag or "changes" in flag]
+
+    assert flags(0) == []
+    assert flags(1) == ["cell 2: line 1 changes x, which the check reads"]
+
+
+def test_files_that_hide_modules_or_cannot_be_read() -> None:
+    def flags(path: str, text: bytes = b"") -> set[str]:
+        return _suspicious_files(Policy(), {path: text})
+
+    assert flags("mine.py") == flags("tools/mine.py") == flags("numpy.csv") == flags("notes.txt") == set()
+    assert flags("statistics.py") == {"statistics.py: takes the place of the module statistics"}
+    assert flags("numpy/core.py") == {"numpy/core.py: takes the place of the module numpy"}
+    assert flags("mine.SO") == {"mine.SO: brings compiled code"}
+    assert flags("mine.py", b"eval('1')") == {"mine.py: line 1 uses eval"}
+
+
+def test_what_was_tampered_with_is_said() -> None:
+    assert _tampered({}, "check") == []
+    message = {"restored": ["torch.equal"], "armed": ["a timer was running"], "rebound": ["abs"], "threads": 2}
+    told = ["torch.equal had been replaced", "a timer was running", "the name abs had been given another meaning"]
+    assert _tampered(message, "student") == told, "threads may end before the check"
+    assert _tampered(message, "check") == [*told, "a thread of the notebook's own was running"]
+
+
+def test_flags_of_a_cell_are_in_the_outcome_with_its_name(answers: dict[str, dict[str, Any]]) -> None:
+    answers["late-check"] = {"threads": 1, "restored": ["torch.equal"], "told": []}
+    outcome = graded()
+    assert outcome.flags == [
+        "late-check: a thread of the notebook's own was running",
+        "late-check: the check did not report to its end",
+        "late-check: torch.equal had been replaced",
+        "seen",
+    ]
+    assert points(outcome)[1] == 0.0
+    assert outcome.checks[1].wrong == ["it gave no result"]
+
+
+PARTS = [
+    {"met": False, "what": "it is 3", "found": "4"},
+    {"met": False, "what": "it is there", "found": ""},
+    {"met": True, "what": "fine", "found": "5"},
+]
+
+
+def test_what_was_wrong_in_words() -> None:
+    def wrong(record: dict[str, Any] | None = None, points: float = 0.0, **outputs: Any) -> list[str]:
+        check = CheckOutcome(grade_id="a", points=points, max_points=2, record=record)
+        return _what_was_wrong(check, outputs.get("errors", []), outputs.get("stderr", []))
+
+    assert wrong({"parts": PARTS}) == ["it is 3: 4", "it is there"]
+    ended = {"parts": PARTS, "note": "The cell above ended with an error: ValueError: no While it was checked, oh"}
+    assert wrong(ended) == ["its cell ended with an error: ValueError: no"]
+    assert wrong(ended, points=1.0) == ["it is 3: 4", "it is there"], "it was not the only cause"
+    error = {"ename": "ValueError", "evalue": "no"}
+    assert wrong({"parts": PARTS[1:2]}, errors=[error]) == ["it is there", "ValueError: no"]
+    assert wrong(None, errors=[error | {"evalue": ""}]) == ["ValueError"]
+    assert wrong({"parts": PARTS[:1]}, stderr=[{"text": "late"}]) == ["it is 3: 4"]
+    assert wrong(None, stderr=[{"text": " late \n"}]) == ["it wrote to stderr: late"]
+    assert wrong({"unsolved": True}) == ["nothing was written"]
+    assert wrong({"unsolved": False}) == wrong(None) == ["not all points"]
+
+
+def test_the_score_of_an_outcome() -> None:
+    checks = [CheckOutcome(grade_id="a", points=one, max_points=2) for one in (0.1, 0.2, None, 2)]
+    outcome = Outcome(student="a", lesson="l", digest="", checks=checks)
+    assert (outcome.score, outcome.max_score, outcome.manual) == (2.3, 8.0, ["a"])
+    assert [check.passed for check in checks] == [False, False, False, True]

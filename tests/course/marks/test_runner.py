@@ -1,0 +1,313 @@
+"""What a submission's process does with the cells that it is sent: one process for all of these."""
+
+from __future__ import annotations
+
+import _thread
+import queue
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fakegpu_lab.course.checks.examination import Examination
+from fakegpu_lab.course.flags.armed import Armed
+from fakegpu_lab.course.flags.files import LessonFiles
+from fakegpu_lab.course.grade.sandbox import cell_runner
+from fakegpu_lab.course.grade.sandbox.limits import Limits
+from fakegpu_lab.course.grade.sandbox.process import Sandbox
+from fakegpu_lab.course.grade.sandbox.shell import Outputs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Process:
+    """A submission's process, to which cells are sent by their text."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+
+    def cell(self, source: str, kind: str = "student", **job: Any) -> dict[str, Any]:
+        about = {"given_by_solution": [], "any_gpus": False}
+        return self.sandbox.run({"id": "a", "kind": kind, "source": source, "visible": source, **about, **job})
+
+    def check(self, source: str, **job: Any) -> dict[str, Any]:
+        """A check with ``%%check`` in front, as the grader sends it."""
+        more = {"exercise": "first", **Examination("\n" + source, gpus=False).job()}
+        return self.cell("%%check first\n" + source, "check", **more | job)
+
+    def assertions(self, source: str, **job: Any) -> dict[str, Any]:
+        """A check without it."""
+        return self.cell(source, "check", **{"exercise": "", **Examination("", gpus=False).job()} | job)
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[Process]:
+    files = {"data.csv": b"1,2\n", "helper.py": b"x = 1\n", "sub/more.csv": b"3\n"}
+    with Sandbox(files, Limits(), [], given=["data.csv", "sub/more.csv"], read=["data", "rows"]) as sandbox:
+        yield Process(sandbox)
+
+
+def saw(message: dict[str, Any]) -> list[Any]:
+    """What the check's own expectations saw: canaries compare with numbers of three digits and more, or are true."""
+    found = [one["data"] for one in message["told"] if one.get("saw") == "equal"]
+    return [data["found"] for data in found if data["expected"] == "mine"]
+
+
+def test_cells_share_their_names_and_say_what_they_print(process: Process) -> None:
+    process.cell("first = 41")
+    message = process.cell("print(first + 1)\nfirst")
+    printed, shown = message["outputs"]
+    assert (printed["name"], printed["text"]) == ("stdout", "42\n")
+    assert shown["data"]["text/plain"] == "41"
+    assert (message["interrupted"], message["restored"], message["threads"], message["tried"]) == (False, [], 0, [])
+    (error,) = process.cell("def f():\n    return 1 / 0\nf()")["outputs"]
+    assert (error["ename"], error["evalue"]) == ("ZeroDivisionError", "division by zero")
+    assert "line 2: return 1 / 0" in error["traceback"]
+
+
+def test_a_check_reports_what_it_sees(process: Process) -> None:
+    process.cell("seen = 7")
+    message = process.check("expect.equal(seen, 'mine')\nexpect.equal(seen + 1, 'mine')")
+    assert (message["ended"], message["has_value"], saw(message)) == (True, False, [7, 8])
+    assert [one["n"] for one in message["told"]] == list(range(len(message["told"])))
+    assert message["outputs"] == message["armed"] == message["rebound"] == []
+
+
+@pytest.mark.parametrize(
+    ("last", "has_value", "score"),
+    [("1.5", True, 1.5), ("True", True, 1.0), ("None", False, None), ("'2'", True, None), ("float('nan')", True, -1.0),
+     ("float('inf')", True, -1.0), ("[3]", True, None), ("x = 3", False, None)],
+)  # fmt: skip
+def test_the_last_line_of_a_check_of_assertions_is_its_number(
+    process: Process, last: str, has_value: bool, score: float | None
+) -> None:
+    message = process.assertions(f"value = 3\nassert value == 3\n{last}")
+    assert (message["has_value"], message["score"], message["ended"]) == (has_value, score, True)
+    assert [out["output_type"] for out in message["outputs"]] == ["execute_result"] * has_value
+
+
+def test_a_check_of_assertions_that_fails_has_not_ended(process: Process) -> None:
+    message = process.assertions("assert 1 == 2, 'no'")
+    assert not message.get("ended")
+    assert [out["ename"] for out in message["outputs"]] == ["AssertionError"]
+
+
+def test_names_of_the_lesson_have_their_meaning_again(process: Process) -> None:
+    process.cell("def reference(k): return k\nimport math\ntable = [1]", "given")
+    process.cell("def reference(k): return 0\nmath = None\ntable = [2]\ndef abs(x): return 0\nmine = abs")
+    source = "expect.equal([reference(3), math is None, table, abs(-2)], 'mine')"
+    message = process.check(source)
+    assert sorted(message["rebound"]) == ["abs", "math", "reference"]
+    (found,) = saw(message)
+    assert found == ["list", [3, False, ["list", [2]], 2]], "plain values are the student's to change"
+    message = process.check(source, given_by_solution=["reference", "abs"])
+    assert message["rebound"] == ["math"]
+    assert saw(message) == [["list", [0, False, ["list", [2]], 0]]]
+    process.cell("del abs\nimport math\ndef reference(k): return k", "given")
+    assert process.check(source)["rebound"] == []
+
+
+def test_a_student_s_own_function_is_no_name_of_the_lesson(process: Process) -> None:
+    process.cell("def own(k): return 1", "student")
+    process.cell("def own(k): return 2", "student")
+    message = process.check("expect.equal(own(0), 'mine')")
+    assert (message["rebound"], saw(message)) == ([], [2])
+
+
+def test_a_builtin_that_has_another_meaning_has_its_own(process: Process) -> None:
+    """`abs` as `operator.not_` made every difference small."""
+    process.cell("from operator import not_ as abs\nfrom functools import partial\nlen = partial(print)\nsum = 0")
+    message = process.check("expect.equal([abs(-2), len([1]), sum], 'mine')")
+    assert (message["rebound"], saw(message)) == ([], [["list", [2, 1, 0]]])
+    process.cell("del abs, len, sum")
+    process.cell("from numpy import round", "given")
+    assert "numpy" in saw(process.check("expect.equal(type(round(1.5)).__module__, 'mine')"))[0]
+    process.cell("del round", "given")
+
+
+def test_values_that_the_lesson_made_and_a_check_reads(process: Process) -> None:
+    process.cell(
+        "import torch, numpy as np\ndata = torch.ones(3)\nrows = [[1], {'a': np.ones(2)}]\nfree = [1]", "given"
+    )
+    source = "expect.equal(1, 'mine')"
+    assert process.check(source)["armed"] == []
+    process.cell("alias = data\nalias.add_(1)\nrows[1]['a'][0] = 5\nfree.append(2)")
+    message = process.check("expect.equal([data.tolist(), rows[1]['a'].tolist(), free], 'mine')")
+    assert sorted(message["armed"]) == [
+        "data, which the lesson made, had been changed",
+        "rows, which the lesson made, had been changed",
+    ]
+    (found,) = saw(message)
+    assert found == ["list", [["list", [1.0, 1.0, 1.0]], ["list", [1.0, 1.0]], ["list", [1, 2]]]]
+    assert process.check(source)["armed"] == []
+    process.cell("data = object()")
+    assert process.check(source)["armed"] == ["data, which the lesson made, had been changed"]
+    process.cell("data = torch.ones(10**7)", "given")
+    process.cell("data = 3")
+    assert process.check(source)["armed"] == [], "it was too large to be kept"
+
+
+def test_what_a_check_makes_visibly_stays(process: Process) -> None:
+    process.check("shown = 5\nhidden = 6\nexpect.equal(shown, 'mine')", visible="shown = 5")
+    assert process.cell("print(shown, 'hidden' in dir())")["outputs"][0]["text"] == "5 False\n"
+
+
+def test_the_lesson_s_files_are_put_back(process: Process) -> None:
+    assert process.cell("open('data.csv', 'w').write('9')\nimport os\nos.remove('sub/more.csv')")["restored"] == []
+    assert process.cell("print(open('data.csv').read(), end='')")["outputs"][0]["text"] == "9", (
+        "the student's own doing"
+    )
+    message = process.cell("print(open('data.csv').read(), open('sub/more.csv').read())", "given")
+    assert message["outputs"][0]["text"] == "1,2\n 3\n\n"
+    assert sorted(message["restored"]) == ["data.csv", "sub/more.csv"]
+    assert process.cell("1", "locked")["restored"] == []
+    process.cell("import os\nos.remove('data.csv')\nos.mkdir('data.csv')")
+    assert process.check("expect.equal(open('data.csv').read(), 'mine')")["restored"] == ["data.csv"]
+
+
+def test_torch_and_the_machine_are_as_the_lesson_left_them(process: Process) -> None:
+    process.cell("import torch\nimport fakegpu_lab as lab\nlab.enable('t4')", "given")
+    assert process.check("expect.equal(1, 'mine')")["armed"] == []
+    process.cell("torch.set_default_dtype(torch.float64)\nlab.enable('h100')")
+    message = process.check("expect.equal(str(torch.ones(1).dtype), 'mine')")
+    assert message["armed"] == [
+        "torch's default dtype was torch.float64",
+        "the GPUs were h100 (real values, real clock) instead of t4 (real values, real clock)",
+    ]
+    assert saw(message) == ["torch.float32"]
+    process.cell("lab.enable('t4', compute='meta')", "given")
+    process.cell("lab.enable('t4')")
+    message = process.check("expect.equal(1, 'mine')")
+    assert message["armed"] == ["the GPUs were t4 (real values, real clock) instead of t4 (meta values, real clock)"]
+    assert process.check("expect.equal(1, 'mine')")["armed"] == [], "it is said once"
+    process.cell("lab.disable()")
+    assert process.check("expect.equal(1, 'mine')", any_gpus=True)["armed"] == []
+    process.cell("torch.set_default_dtype(torch.float64)", "given")
+    assert saw(process.check("expect.equal(str(torch.ones(1).dtype), 'mine')")) == ["torch.float64"], (
+        "the lesson's choice"
+    )
+    process.cell("torch.set_default_dtype(torch.float32)", "given")
+
+
+def test_what_exercises_did_is_reported_once(process: Process) -> None:
+    process.cell("%load_ext fakegpu_lab", "given")
+    message = process.cell("%%exercise first\ny = 3")
+    assert [told["exercise"] for told in message["tried"]] == ["first"]
+    assert process.cell("z = 1")["tried"] == []
+    assert [told["error"] for told in process.cell("%%exercise second\n1 / 0")["tried"]] == [
+        "ZeroDivisionError: division by zero"
+    ]
+
+
+def test_threads_of_the_notebook_s_own_are_counted(process: Process) -> None:
+    message = process.cell("import threading\nstop = threading.Event()\nthreading.Thread(target=stop.wait).start()")
+    assert message["threads"] == 0, "it waits in Python's own code"
+    process.cell("def busy():\n    while not stop.wait(0.01): pass\nthreading.Thread(target=busy).start()")
+    message = process.check("expect.equal(1, 'mine')")
+    assert message["threads"] == 1
+    assert process.cell("stop.set()")["threads"] <= 1
+    assert "started a thread of its own" in process.sandbox.flags
+
+
+def test_builtins_have_their_meaning_after_each_cell(process: Process) -> None:
+    message = process.cell("import builtins\nbuiltins.len = lambda x: 0\nbuiltins.mine = 1")
+    assert message["restored"] == ["builtins.len"]
+    assert process.cell("print(len([1]))")["outputs"][0]["text"] == "1\n"
+
+
+def test_numbers_that_nbgrader_would_read() -> None:
+    for value, score in ((2, 2.0), (0.5, 0.5), (True, 1.0), (float("nan"), -1.0), (float("-inf"), -1.0), ("2", None),
+                         ([2], None), (SimpleNamespace(), None)):  # fmt: skip
+        assert cell_runner._score_of(value) == score
+
+
+def test_lines_of_a_pipe() -> None:
+    parts = iter([b"one\ntw", b"o\nthr", b"ee\n", b""])
+    lines = cell_runner._Lines(SimpleNamespace(read=lambda size: next(parts)))
+    assert [lines.next() for _ in range(4)] == [b"one", b"two", b"three", b""]
+
+    def broken(size: int) -> bytes:
+        raise OSError
+
+    assert cell_runner._Lines(SimpleNamespace(read=broken)).next() == b""
+
+
+def test_a_result_counts_only_when_the_main_thread_waits() -> None:
+    waiting = SimpleNamespace(f_code=cell_runner.serve.__code__)
+    busy = SimpleNamespace(f_code=broken_code.__code__)
+    frames = iter([busy, busy, waiting])
+    assert cell_runner._idle(lambda: {7: next(frames)}, 7)  # type: ignore[dict-item]
+    assert not cell_runner._idle(lambda: {7: busy, 8: waiting}, 7)  # type: ignore[dict-item]
+
+
+def broken_code() -> None:
+    """Some code that is not the runner's."""
+
+
+class Stop(Exception):
+    """Ends the control thread in a test, where the real one ends the process."""
+
+
+def test_control_believes_the_result_of_the_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results of other jobs, of other types, or while code still runs, are no result."""
+    from fakegpu_lab.course.grade.sandbox.sealed_channel import seal, unseal
+
+    key = b"k" * 32
+    lines = iter([b'{"key": "%s"}' % key.hex().encode(), seal(key, b"down", 0, {"id": "one"}), b""])
+    written: list[bytes] = []
+    jobs: Any = queue.SimpleQueue()
+    results: Any = queue.SimpleQueue()
+    notes: Any = queue.SimpleQueue()
+    monkeypatch.setattr(cell_runner, "_Lines", lambda source: SimpleNamespace(next=lambda: next(lines)))
+    monkeypatch.setattr(cell_runner.os, "_exit", lambda status: (_ for _ in ()).throw(Stop(status)))
+    idle = iter([False, True])
+    monkeypatch.setattr(cell_runner, "_idle", lambda current, main: next(idle))
+    for result in ((2, {"score": 9}), (1, "told"), "no pair", (1, {"score": 8}), (1, {"score": 3})):
+        results.put(result)
+    notes.put("a flag " + "x" * 600)
+    report = SimpleNamespace(write=written.append)
+    with pytest.raises(Stop, match="0"):
+        cell_runner._control(report, None, jobs, results, notes, 1, Outputs(1000), ["memory"], {})
+    messages = [unseal(key, b"up", number, line) for number, line in enumerate(written)]
+    assert jobs.get() == {"id": "one", "serial": 1}
+    assert messages[0] == {"ready": True, "in_force": ["memory"]}
+    answer = messages[-1]
+    assert answer is not None
+    assert (answer["cell"], answer["score"], answer["over"], answer["outputs"]) == ("one", 3, False, [])
+    assert "sent a result while its own code was still running" in answer["flags"]
+    assert {"told": "told", "flags": []} in messages
+    assert max(len(flag) for flag in answer["flags"]) == 500
+
+
+def test_an_import_hook_of_a_cell_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    import builtins
+    import sys
+
+    armed = Armed()
+    assert armed.disarm() == []
+    names: dict[str, Any] = {}
+    exec(compile("def hook(*a, **k): return None", "<cell>", "exec"), names)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "meta_path", [*sys.meta_path, SimpleNamespace(find_spec=names["hook"])])
+        patch.setattr(sys, "displayhook", names["hook"])
+        patch.setattr(builtins, "__import__", names["hook"])
+        found = armed.disarm()
+    assert found == ["sys.displayhook had been replaced", "builtins.__import__ had been replaced"]
+    assert _thread.get_ident() == threading.get_ident()
+
+
+def test_a_lesson_s_file_that_became_a_link_is_a_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.csv").write_bytes(b"1")
+    other = tmp_path / "other.csv"
+    other.write_bytes(b"1")
+    files = LessonFiles(["data.csv"])
+    assert files.put_back() == []
+    (tmp_path / "data.csv").unlink()
+    (tmp_path / "data.csv").symlink_to(other)
+    assert files.put_back() == ["data.csv"]
+    assert not (tmp_path / "data.csv").is_symlink()
+    assert files.put_back() == []
