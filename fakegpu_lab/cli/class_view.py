@@ -1,4 +1,4 @@
-"""``fakegpu-lab class FOLDER``: a page of who is at which exercise, from what students share."""
+"""``fakegpu-lab class FOLDER``: a page that shows which exercise each student is at, from what students share."""
 
 from __future__ import annotations
 

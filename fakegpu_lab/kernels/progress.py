@@ -28,7 +28,7 @@ class Progress:
         self._due = PATIENCE
 
     def reached(self, done: int) -> None:
-        """So many have run."""
+        """Report that so much of the kernel has run, from time to time."""
         spent = time.monotonic() - self._began
         if spent >= self._due and done < self._total:
             left = spent / done * (self._total - done)

@@ -24,7 +24,7 @@ class Group(NamedTuple):
 
 
 def shape_of(tensor: Tensor) -> str:
-    """Shape and dtype as people write them: ``1024×512 float32``; empty if the memory is no tensor's."""
+    """Shape and dtype as people write them: ``1024×512 float32``; empty if the memory does not belong to a tensor."""
     return "" if tensor.shape is None else f"{'×'.join(map(str, tensor.shape)) or '0-dim'} {tensor.dtype}".strip()
 
 

@@ -207,4 +207,4 @@ def test_an_object_is_neither_true_nor_false() -> None:
     for fine in (1, 0.5, "text", [0], {"a": 0}, (False,), np.True_):
         assert expect.true(fine, "it is so")
     for not_so in (0, 0.0, "", [], {}, (), None, np.False_):
-        assert "it does not hold" in told(lambda wrong=not_so: expect.true(wrong, "it is so"))
+        assert "this is false" in told(lambda wrong=not_so: expect.true(wrong, "it is so"))

@@ -34,7 +34,7 @@ def comparable(thing: Any, depth: int = 0) -> Any:
         says = [name for name in _SAYS if name in vars(one)]
         library = str(one.__module__).partition(".")[0]
         if says and not (library in _COMPARED and (is_known(one) or is_public(one))):
-            raise TypeError(f"A check compares plain values: the class {one.__name__} has a {says[0]} of its own.")
+            raise TypeError(f"A check compares plain values: the class {one.__name__} defines its own {says[0]}.")
     if depth < DEEPEST:
         for item in itertools.islice(_items(thing), _MOST_ITEMS):
             comparable(item, depth + 1)

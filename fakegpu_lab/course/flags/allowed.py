@@ -79,7 +79,7 @@ MODULE_NAMES = _words(
 """Modules that other modules have as attributes: ``torch.os``."""
 
 OF_FAKEGPU = frozenset({"", "footer", "panel", "profiles", "reset"})
-"""What an answer may give to ``%fakegpu``, besides the GPUs of the lesson."""
+"""What an answer may give to ``%fakegpu`` in addition to the GPUs of the lesson."""
 
 MAGICS = _words(
     """

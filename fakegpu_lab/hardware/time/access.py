@@ -104,7 +104,7 @@ class LineAccess:
 
     @property
     def efficiency(self) -> float:
-        """The fraction of the moved sectors' bytes that was asked for; above 1 where lanes read the same bytes."""
+        """The fraction of the moved bytes that the lanes requested; above 1 where lanes read the same bytes."""
         return self.nbytes / (self.sectors * 32) if self.sectors else 0.0
 
     @property

@@ -129,7 +129,7 @@ def _operators(cls: type[_Scalar], name: str) -> None:
         return _float(Float64, value)
 
     def forward_single(left: float, right: Any) -> Any:
-        """`forward`, written out for the commonest case: both are float32."""
+        """`forward`, written out for the most common case: both are float32."""
         if right.__class__ is Float32:
             narrow.tick()
             _single[0] = operation(left, right)

@@ -20,7 +20,7 @@ SECTOR, BANK, BANKS, WARP = 32, 4, 32, 32
 def sectors(line: LineAccess) -> Drawing:
     """The lanes of one request above, the 32-byte sectors that it touches below, and which lane needs which.
 
-    A sector is filled as far as its bytes were asked for: what stays light was moved for nothing.
+    A sector is filled as far as its bytes were requested: what stays light was moved for nothing.
     """
     wanted: dict[int, set[int]] = {}
     for address in line.example:
@@ -49,7 +49,7 @@ def sectors(line: LineAccess) -> Drawing:
     kind = {"load": "reads", "store": "writes", "atomic": "updates"}[line.kind]
     drawn.words = (
         f"A request {kind} {asked} bytes with {several(active, 'lane')}, and touches {several(len(touched), 'sector')} "
-        f"of 32 bytes: {round(100 * asked / (SECTOR * max(len(touched), 1)))} % of what is moved was asked for."
+        f"of 32 bytes: {round(100 * asked / (SECTOR * max(len(touched), 1)))} % of what is moved was requested."
     )
     return drawn
 
