@@ -196,10 +196,8 @@ def test_a_recording_shows_the_host_at_it(machine):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_data_loader_pins_in_a_thread_of_its_own_if_it_has_workers(machine, workers):
     data = torch.utils.data.TensorDataset(torch.ones(2, TEN_MB))
-    start = lab.clock()
     with lab.record() as trace:
         for (batch,) in torch.utils.data.DataLoader(data, pin_memory=True, num_workers=workers):
             assert batch.is_pinned()
-            here = lab.clock() - start
-    assert {work.thread == "MainThread" for work in trace.host_work} == {workers == 0}
-    assert (here > LOCKING) == (workers == 0)
+    pinning = [work for work in trace.host_work if work.name == "pin_memory"]
+    assert {work.thread == "MainThread" for work in pinning} == {workers == 0}

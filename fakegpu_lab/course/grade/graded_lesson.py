@@ -132,11 +132,12 @@ def find(name: str, roots: list[Path]) -> Path:
     known = _known_lessons(roots)
     if name in known:
         return known[name]
-    near = [folder for known_name, folder in known.items() if known_name.startswith(name)]
-    if len(near) == 1:
-        return near[0]
-    if near:
-        raise FakeGpuError(f"{name} begins the names of {', '.join(folder.name for folder in near)}: name one.")
+    for root in roots:  # the instructor's own course before the lessons that come with the package
+        near = [folder for known_name, folder in _known_lessons([root]).items() if known_name.startswith(name)]
+        if len(near) == 1:
+            return near[0]
+        if near:
+            raise FakeGpuError(f"{name} begins the names of {', '.join(folder.name for folder in near)}: name one.")
     which = ", ".join(sorted(known)) or "none"
     raise FakeGpuError(f"There is no lesson {name}: there are {which}. The path of a source folder works, too.")
 
@@ -172,7 +173,7 @@ def load(folder: Path) -> GradedLesson:
     raw = notebooks[0].read_bytes()
     source = nbformat.reads(raw.decode("utf-8"), as_version=4)
     cells = _lesson_cells(source, released(source))
-    files = _other_files(folder)
+    files = _written_files(source) | _other_files(folder)
     lesson = yaml.load(folder) if (folder / yaml.FILE).is_file() else None
     digest = hashlib.sha256(raw)
     for name, content in files.items():
@@ -191,6 +192,24 @@ def load(folder: Path) -> GradedLesson:
         given_by_solution=sorted({name for cell in cells if cell.solution for name in bound_names(cell.source)}),
         digest=digest.hexdigest(),
     )
+
+
+def _written_files(source: Any) -> dict[str, bytes]:
+    """The files that cells of the lesson write with ``%%writefile``: importing them is not a student's idea."""
+    given = [cell for cell in source.cells if cell.cell_type == "code" and not _is_answer(cell)]
+    lines = [cell.source.lstrip().partition("\n") for cell in given if cell.source.lstrip().startswith(_WRITE)]
+    return {
+        name: (text if text.endswith("\n") else text + "\n").encode()
+        for first, _, text in lines
+        if (name := first.removeprefix(_WRITE).strip()) and not name.startswith("-") and ".." not in Path(name).parts
+    }
+
+
+def _is_answer(cell: Any) -> bool:
+    return _is_marked(cell) and bool(cell.metadata.nbgrader.solution)
+
+
+_WRITE = "%%writefile "
 
 
 def _lesson_cells(source: Any, starter: Any) -> list[LessonCell]:

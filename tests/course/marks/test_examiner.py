@@ -104,7 +104,7 @@ def test_a_message_that_did_not_end_has_no_result() -> None:
     assert "score" not in message
     message = answered(examiner, cell(CHECK), {"y": 3})
     message["told"].pop()
-    assert examiner.judge(message) == "the check did not report to its end"
+    assert examiner.judge(message) == "the check stopped reporting before its end"
     assert "record" not in message
 
 
@@ -117,7 +117,7 @@ def test_a_check_of_assertions_has_its_own_number() -> None:
     assert (message["score"], message["outputs"]) == (1.0, [])
     assert "record" not in message
     message["told"] = []
-    assert "did not report" in examiner.judge(message), "its canaries are looked at, too"
+    assert "stopped reporting" in examiner.judge(message), "its canaries are looked at, too"
 
 
 def test_what_an_exercise_did_is_kept_from_the_moment_when_it_ended() -> None:

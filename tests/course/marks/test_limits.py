@@ -410,7 +410,7 @@ def test_trace_that_an_expectation_looks_at() -> None:
     with pytest.raises(FakeGpuError, match="There is no recording"):
         expect.kernels(at_least=1)
     ended = attempt("x", error="E: no")
-    assert "did not come to its end" in part("expect.kernels(at_least=1)", attempt=ended).found
+    assert "stopped with an error" in part("expect.kernels(at_least=1)", attempt=ended).found
 
 
 def test_outside_a_check_an_expectation_has_no_line() -> None:

@@ -138,7 +138,7 @@ def test_a_cell_that_is_stopped_and_a_process_that_ends(answers: dict[str, dict[
     answers["move-check"] = {"interrupted": True}
     outcome = graded()
     assert points(outcome)[:2] == [0.0, 1.0]
-    assert outcome.checks[0].wrong == ["it did not end"]
+    assert outcome.checks[0].wrong == ["it did not finish"]
     answers["move-check"] = {}
     answers["late"] = {"raises": EndedError("memory", "it held more than 2 GiB of memory")}
     outcome = graded()
@@ -246,12 +246,12 @@ def test_flags_of_a_cell_are_in_the_outcome_with_its_name(answers: dict[str, dic
     outcome = graded()
     assert outcome.flags == [
         "late-check: a thread of the notebook's own was running",
-        "late-check: the check did not report to its end",
+        "late-check: the check stopped reporting before its end",
         "late-check: torch.equal had been replaced",
         "seen",
     ]
     assert points(outcome)[1] == 0.0
-    assert outcome.checks[1].wrong == ["it gave no result"]
+    assert outcome.checks[1].wrong == ["it had no result"]
 
 
 PARTS = [
