@@ -22,12 +22,13 @@ unexport PYTHONDONTWRITEBYTECODE
 # What pip is to do about JupyterLab's extension (hatch_build.py): take what is built.
 export FAKEGPU_LAB_EXTENSION := built
 
-.PHONY: help lab test lint types units notebooks honest docs wheel classroom extension clean
+.PHONY: help lab test lint types units notebooks honest kernels docs wheel classroom extension clean
 
 help:
 	@echo "make lab        open JupyterLab on the lessons, copied to fakegpu-lessons"
 	@echo "make test       check the code and run the tests"
 	@echo "make docs       make a website of docs/, in docs/_build"
+	@echo "make kernels    run the tests of kernels in Triton and numba, which make test skips (600 MB of packages)"
 	@echo "make classroom  execute docs/hub.md: a hub, an instructor, three students (as root, with npm)"
 	@echo "make wheel      make the package for students, in dist: its lessons have no solutions"
 	@echo "make extension  build JupyterLab's sidebar of GPUs anew, after changing it (npm fetches 260 MB, once)"
@@ -83,6 +84,10 @@ docs: $(VENV)/.torch $(INPUTS)
 	@$(PIP) --editable ".[docs]"
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
 	@echo "docs/_build/index.html"
+
+kernels: $(VENV)/.test
+	@$(PIP) --editable ".[test,triton,numba]"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --ignore=tests/kernels/triton_kernels.py tests/kernels
 
 classroom: $(VENV)/.test
 	@$(PIP) --editable ".[lab,test,browser,classroom]"
