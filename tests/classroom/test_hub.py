@@ -295,7 +295,7 @@ SHARE = """
 get_ipython().run_line_magic("load_ext", "fakegpu_lab")
 get_ipython().run_line_magic("lesson", "01-device-placement")
 get_ipython().run_line_magic("share", __import__("os").environ["CLASS"])
-get_ipython().run_cell_magic("exercise", "find-the-gpu", "raise RuntimeError")
+get_ipython().run_cell_magic("exercise", "find-the-gpu", "answer = 1  # raise RuntimeError")
 get_ipython().run_cell_magic("check", "find-the-gpu", "expect.equal(1, 2)")
 """
 
