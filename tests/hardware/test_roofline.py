@@ -10,7 +10,7 @@ from fakegpu_lab.hardware.catalogue.lookup import gpu
 from fakegpu_lab.hardware.catalogue.spec import parse_spec
 from fakegpu_lab.hardware.network.links import Links
 from fakegpu_lab.hardware.time.efficiency import products
-from fakegpu_lab.hardware.time.roofline import FLOOR_NS, Roofline
+from fakegpu_lab.hardware.time.roofline import ATTENTION_EFFICIENCY, FLOOR_NS, Roofline
 
 sizes = st.integers(1, 8192)
 
@@ -67,6 +67,73 @@ def test_one_tile_more_than_a_wave_costs_another_wave() -> None:
     card = Roofline(gpu("a100"))
     full = card.gemm("fp16", 128 * 108, 256, 4096)
     assert card.gemm("fp16", 128 * 108 + 1, 256, 4096) > 1.2 * full
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "efficiency"),
+    [(256, 128, 1.0), (128, 128, 0.95), (128, 64, 0.80), (64, 64, 0.60), (64, 32, 0.40)],
+)
+def test_a_product_of_one_tile_for_each_multiprocessor(rows: int, columns: int, efficiency: float) -> None:
+    """A microsecond for its ends, and its FLOPs at the tile's efficiency; of all tiles this one is the quickest."""
+    card, sms = Roofline(gpu("a100")), 108
+    rate = 312e12 / 1e9 / sms * 0.5  # FLOPs a nanosecond
+    for waves in (1, 2):
+        found = card.gemm("fp16", rows * sms * waves, columns, 255, efficiency=0.5)
+        expected = FLOOR_NS + waves * (1_000 + 2 * rows * columns * 255 / (rate * efficiency))
+        assert found == pytest.approx(expected, rel=1e-3) if waves == 1 else found <= expected
+    batched = card.gemm("fp16", rows, columns, 255, sms, efficiency=0.5)
+    assert batched == card.gemm("fp16", rows * sms, columns, 255, efficiency=0.5)
+
+
+def test_a_product_of_one_tile_is_split_along_its_sum() -> None:
+    """Into parts of at least 256, each of which writes sums of four bytes that are read once more."""
+    card = Roofline(gpu("a100"))
+    rate = 312e12 / 1e9 / 108 * 0.5
+    split = 1_000 + 2 * 64 * 32 * 256 / (rate * 0.40) + 8 * 64 * 32 * 16 * card.ns_per_byte
+    assert card.gemm("fp16", 64, 32, 4096, efficiency=0.5) == pytest.approx(FLOOR_NS + split, rel=1e-3)
+    assert card.gemm("fp16", 64, 32, 511, efficiency=0.5) == pytest.approx(
+        FLOOR_NS + 1_000 + 2 * 64 * 32 * 511 / (rate * 0.40), rel=1e-3
+    )
+
+
+def test_how_much_of_the_card_a_kernel_fills() -> None:
+    card = Roofline(gpu("a100"))
+    assert card.gemm_share(128, 64) == card.gemm_share(1, 1) == pytest.approx(1 / 108)
+    assert card.gemm_share(129, 65, 2) == pytest.approx(8 / 108)
+    assert card.gemm_share(128 * 108, 64) == card.gemm_share(128, 64, 200) == 1.0
+    full = 108 * 2048 * 4  # threads of all multiprocessors, four elements each
+    assert card.share(full) == card.share(2 * full) == 1.0
+    assert card.share(full // 4) == pytest.approx(0.25)
+    assert card.share(1) == pytest.approx(1 / 108)
+
+
+def test_of_what_half_fits_into_l2_half_the_bytes_are_slow() -> None:
+    card = Roofline(gpu("a100"))
+    l2 = int(0.7 * 40 * 2**20)
+    slow, quick = 1.02e9 / 2039e9 + 1e9 / (108 * 70e9), 1e9 / (108 * 45e9)
+    assert card.streaming(l2) == pytest.approx(FLOOR_NS + l2 * quick, rel=1e-3)
+    assert card.streaming(l2 * 5 // 4) == pytest.approx(FLOOR_NS + l2 * 5 / 4 * (0.25 * slow + 0.75 * quick), rel=1e-3)
+    assert card.streaming(2 * l2) == pytest.approx(FLOOR_NS + 2 * l2 * slow, rel=1e-3)
+    assert card.gather(2 * l2) == pytest.approx(FLOOR_NS + 4 * l2 * slow, rel=1e-3)
+
+
+def test_fused_attention_reaches_what_its_authors_measured() -> None:
+    (forward, backward), since = ATTENTION_EFFICIENCY["flash"]
+    assert (forward, backward) == pytest.approx((200 / 312, 175 / 312), rel=0.05)  # arXiv:2307.08691, an A100
+    assert 0.35 <= since[0] <= 0.40  # arXiv:2407.08608, on an H100
+    assert 0.85 * since[0] < since[1] < since[0]
+    assert ATTENTION_EFFICIENCY["cudnn"][1][0] == pytest.approx(600 / 989, rel=0.05)
+    for generation, flash in enumerate(ATTENTION_EFFICIENCY["flash"]):
+        efficient = ATTENTION_EFFICIENCY["efficient"][generation]
+        assert [one / two for one, two in zip(efficient, flash, strict=True)] == pytest.approx([0.5, 0.45], rel=0.1)
+
+
+def test_arithmetic_or_memory_whichever_takes_longer() -> None:
+    card = Roofline(gpu("a100"))
+    reached = products(gpu("a100"), "fp32")
+    assert card.arithmetic("fp32", 1e12) == pytest.approx(FLOOR_NS + 1e12 / (19.5e12 * reached) * 1e9, rel=1e-3)
+    assert card.arithmetic("fp32", 1e12, efficiency=0.1) == pytest.approx(FLOOR_NS + 1e12 / 1.95e12 * 1e9, rel=1e-3)
+    assert card.arithmetic("fp32", 1e6, 2**30) == card.streaming(2**30)
 
 
 def test_rows_that_are_not_aligned_are_slow() -> None:
