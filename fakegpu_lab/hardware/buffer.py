@@ -32,7 +32,7 @@ class Buffer:
     kind
         "input" if it was filled from the host, "workspace" if a library keeps it; else not set.
     category
-        What it counts as while a live display watches (`live_memory`); else not set.
+        The event that took it, while a live display watches (`live_memory`); else not set.
     uses
         Its uses by streams, during a recording with several streams; else not set.
     """

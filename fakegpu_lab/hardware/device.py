@@ -36,6 +36,8 @@ class Device:
         Its memory.
     ledger
         Its counters.
+    events
+        What `live_memory` puts into the numbers of its events while a live display watches.
     links, roofline
         The time of a copy and of a kernel on it.
     load
@@ -60,6 +62,7 @@ class Device:
         "allocator",
         "copy_engines",
         "default_stream",
+        "events",
         "fault",
         "index",
         "ledger",
@@ -78,6 +81,7 @@ class Device:
         self, index: int, profile: GpuProfile, links: Links, settings: AllocatorSettings | None = None
     ) -> None:
         self.index = self.slot = index
+        self.events = 0
         self.links = links
         self.profile = profile
         self.retired = ""

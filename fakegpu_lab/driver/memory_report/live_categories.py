@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from itertools import compress
 from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.memory_report import categories, live_memory
 from fakegpu_lab.driver.memory_report.categories import CATEGORY, KEPT, PARAMETER, PASSING, STATE, UNKNOWN, Claims
-from fakegpu_lab.driver.memory_report.live_memory import (
-    EVENTS,
-    OTHER,
-    WATCHED,
-    WORKSPACE,
-    count_as,
-    ends,
-    report,
-)
+from fakegpu_lab.driver.memory_report.live_memory import GRADIENTS, OTHER, begin_elsewhere, count_as, op_of
 from fakegpu_lab.driver.memory_report.memory_curve import Curve
 from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.driver.tensor_api import conversion
@@ -56,10 +47,13 @@ SCAN_SHARE = 0.002
 """The same for going through all of Python's objects, if some memory has no claim."""
 
 LEAST_SECONDS = 0.005
-"""The least time between two looks."""
+"""The least time between two looks; the watch reads the clock at every op, and does what is due this often."""
 
-PENDING = 4 * 512
-"""Numbers of events (four each) that may wait to be taken into the curves."""
+PENDING = 2 * 4096
+"""Numbers of events (two each) that may wait to be taken into the curves."""
+
+FRESH = 2 * 4096
+"""Numbers of entries (two each) of results that may wait to be sorted: most live only for a moment."""
 
 _become = conversion.become
 _current_node: Any = torch._C._current_autograd_node
@@ -89,12 +83,13 @@ class Watch:
         self._leader: int | None = None
         self.curves = {device.slot: Curve() for device in machine.cards}
         self._stateful: dict[int, int] = {}  # by the optimizer's id: how many parameters had a state
+        self._fresh: list[Any] = []  # of each result since the last look: a weak reference, whether backward made it
         self._made: dict[int, Any] = {}  # by id, a weak reference; in the others, the same one if it has that claim
         self._passing: dict[int, Any] = {}
         self._kept: dict[int, Any] = {}
         self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self._next = self._pause = self._looked_at = self._next_scan = 0.0
+        self._due = self._next = self._pause = self._looked_at = self._next_scan = 0.0
         self._eager = EAGER_SECONDS
         self._busy = threading.Lock()
         self._folding = threading.Lock()
@@ -103,8 +98,8 @@ class Watch:
 
     def start(self) -> None:
         """Begin to watch; one watch at a time."""
-        live_memory.renew()
-        recording.wrap_dispatch(self._around, WATCHED)
+        live_memory.renew(self.machine)
+        recording.wrap_dispatch(self._around, live_memory.WATCHED)
         for device in self.machine.cards:
             self._listen(device)
         self._scan()
@@ -119,22 +114,19 @@ class Watch:
     def stop(self) -> None:
         """End watching."""
         recording.wrap_dispatch(None)
-        live_memory.renew()
+        live_memory.renew(None)
         vars(conversion)["become"] = _become
         while self._driver_calls:
             device, before = self._driver_calls.pop()
             device.allocator.device_memory.on_call = before
         while self._hooks:
             self._hooks.pop().remove()
-        for noted in (self._made, self._passing, self._kept):
+        for noted in (self._made, self._passing, self._kept, self._fresh):
             noted.clear()
 
     def take(self) -> list[tuple[int, int]]:
         """Take all events into the curves; returns the steps since the last call, oldest first."""
         self._fold()
-        with self._folding:
-            for curve in self.curves.values():
-                curve.close()
         steps, self.steps = self.steps, []
         return steps
 
@@ -158,13 +150,8 @@ class Watch:
         if not self._folding.acquire(blocking=False):
             return  # another thread does
         try:
-            numbers = EVENTS[:]  # both steps are C's: events that come between them are behind these
-            del EVENTS[: len(numbers)]
-            slots = numbers[::4]
-            for slot, curve in self.curves.items():
-                if slot in slots:
-                    events = zip(numbers[1::4], numbers[2::4], numbers[3::4], strict=True)
-                    curve.take(events if slots.count(slot) == len(slots) else compress(events, map(slot.__eq__, slots)))
+            for slot, events in live_memory.taken().items():
+                self.curves[slot].take(*events)
         finally:
             self._folding.release()
 
@@ -172,7 +159,7 @@ class Watch:
         """Prepare for another program: another thread may count the steps, and the first looks are close together."""
         self._leader = None
         self._eager = EAGER_SECONDS
-        self._next = 0.0
+        self._due = self._next = 0.0
 
     def look(self, *, thorough: bool = False) -> None:
         """Look now; `thorough`: also for tensors that were not made on the dispatch path."""
@@ -199,7 +186,7 @@ class Watch:
         """Have the curves say what the tensors claim, and of what nobody claims, that it is there."""
         for device in self.machine.cards:
             for buffer in list(device.workspaces.values()):
-                count_as(buffer, WORKSPACE)  # type: ignore[arg-type]
+                count_as(buffer, live_memory.WORKSPACE)  # type: ignore[arg-type]
         for buffer in claims.buffers:
             block = buffer.block
             if block is not None and block.size:
@@ -207,52 +194,75 @@ class Watch:
         self._fold()
         for device in self.machine.cards:
             missing = device.allocator.allocated_bytes - self.curves[device.slot].held
-            if missing and not EVENTS:
-                report((device.slot, ends(here.host, device), OTHER, missing))
+            if missing and not live_memory.EVENTS:
+                live_memory.found(device, missing)
         self._fold()
 
     def _around(self, way: Any) -> Any:
         """Wrap the dispatch path. A look comes before an op, when the results of earlier ops have their grad_fn."""
-        made, passing = self._made, self._passing
-        reference, begin = weakref.ref, live_memory.begin
+        see, reference, thread = self._fresh.extend, weakref.ref, here
         current_node, grad_enabled = _current_node, _grad_enabled
 
         def watched(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
             __tracebackhide__ = True
             now = perf_counter()
-            if now >= self._next:
-                early = self._pause - (process_time() - self._looked_at)
-                if early <= 0:
-                    self.look()
-                else:
-                    self._next = now + max(early, LEAST_SECONDS)
-            if len(EVENTS) > PENDING:
-                self._fold()
-            op = begin(args, kwargs)
+            if now >= self._due:
+                self._do_what_is_due(now)
+            host = thread.host
+            op = host.live or op_of(host)
+            first = args[0] if args else None
+            if first.__class__ is FakeCudaTensor and not kwargs:
+                op.device = device = first._device
+                op.end = host.streams[device].end
+            else:
+                begin_elsewhere(op, host)
+            op.args = args
+            if grad_enabled():
+                op.known, backward = -1, False
+            else:
+                backward = current_node() is not None
+                op.known = GRADIENTS if backward else OTHER
             try:
                 result = way(func, types, args, kwargs)
             finally:
-                op.args = ()
+                op.args, op.known = (), OTHER
             if result.__class__ is FakeCudaTensor:
-                known = made.get(id(result))
-                if known is None or known() is not result:
-                    made[id(result)] = seen = reference(result)
-                    if current_node() is not None and not grad_enabled():
-                        passing[id(result)] = seen
+                see((reference(result), backward))
             elif result.__class__ in (tuple, list):
-                backward = current_node() is not None and not grad_enabled()
                 for item in result:
                     if item.__class__ is FakeCudaTensor:
-                        known = made.get(id(item))
-                        if known is None or known() is not item:
-                            made[id(item)] = seen = reference(item)
-                            if backward:
-                                passing[id(item)] = seen
+                        see((reference(item), backward))
             return result
 
         return watched
 
+    def _do_what_is_due(self, now: float) -> None:
+        self._due = now + LEAST_SECONDS
+        if len(live_memory.EVENTS) > PENDING:
+            self._fold()
+        if now >= self._next:
+            early = self._pause - (process_time() - self._looked_at)
+            if early <= 0:
+                self.look()
+            else:
+                self._next = now + max(early, LEAST_SECONDS)
+        elif len(self._fresh) > FRESH:
+            self._sort()
+
+    def _sort(self) -> None:
+        """Keep the references to fresh results that still exist."""
+        fresh = self._fresh[:]  # both steps are C's: what other threads add meanwhile is behind these
+        del self._fresh[: len(fresh)]
+        tensor: Any = None
+        for seen, passing in zip(fresh[::2], fresh[1::2], strict=True):
+            tensor = seen()
+            if tensor is not None and self._made.get(id(tensor)) is not seen:  # else it was known before
+                self._made[id(tensor)] = seen
+                if passing:
+                    self._passing[id(tensor)] = seen
+
     def _claims(self) -> Claims:
+        self._sort()
         claims = Claims(self.machine)
         claims.add_roots(self._modules, self._optimizers)
         tensors: list[Any] = []

@@ -1,8 +1,7 @@
 """A card's memory over simulated time, from events, in a bounded number of rows that keep every extreme.
 
 >>> curve = Curve()
->>> curve.take([(10, 0, 512), (20, 0, 1024), (25, 0, -1024), (40, 0, 512)])
->>> curve.close()
+>>> curve.take([10, 20, 25, 40], [0, 0, 0, 0], [512, 1024, -1024, 512])
 >>> [(row[0], row[1]) for row in curve.rows]
 [(10, 512), (20, 1536), (25, 512), (40, 1024)]
 
@@ -14,12 +13,18 @@ run.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
 
 from fakegpu_lab.driver.memory_report.live_memory import MOVED, RESERVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from numpy.typing import ArrayLike, NDArray
+
+    Whole: TypeAlias = "NDArray[np.int64]"
 
 Row = tuple[int, ...]
 
@@ -33,7 +38,7 @@ class Curve:
     Attributes
     ----------
     rows
-        In order of time; `close` adds what happened since the last call.
+        In order of time.
     numbers
         The number of each row; they grow, and thinning takes some out.
     held
@@ -44,66 +49,43 @@ class Curve:
         self.rows: list[Row] = []
         self.numbers: list[int] = []
         self.held = 0
-        self._values = [0] * (RESERVED + 1)
+        self._last: Whole = np.zeros(RESERVED + 2, np.int64)
         self._number = 0
-        self._now = 0
-        self._width = 0
-        self._until = -1  # the end of the open stretch; there is none below 0
-        self._low = self._high = 0
-        self._low_row: Row = ()
-        self._high_row: Row = ()
+        self._wide = 1
 
-    def take(self, events: Iterable[tuple[int, int, int]]) -> None:
-        """Take in events, each its time, code and change; see `live_memory.EVENTS`."""
-        values = self._values
-        held, now, until = self.held, self._now, self._until
-        low, high, fresh = self._low, self._high, not self._high_row
-        for ns, code, change in events:
-            later = max(now, ns)
-            if later >= until:
-                self._now = now
-                self.close()
-                self._until = until = later + self._width
-                fresh = True
-            now = later
-            if code < RESERVED:
-                values[code] += change
-                held += change
-            elif code == RESERVED:
-                values[code] += change
-            else:
-                before, after = divmod(code - MOVED, 10)
-                values[before] -= change
-                values[after] += change
-            if held > high or fresh:
-                high = held
-                self._high_row = (now, *values)
-                if fresh:
-                    low, self._low_row, fresh = held, self._high_row, False
-            elif held < low:
-                low = held
-                self._low_row = (now, *values)
-        self.held, self._now, self._low, self._high = held, now, low, high
-
-    def close(self) -> None:
-        """Add rows for what happened since the last call."""
-        if not self._high_row:
-            return
-        last = (self._now, *self._values)
-        extremes = [self._low_row, self._high_row]
-        if self._low_row[0] > self._high_row[0]:
-            extremes.reverse()
-        for row in (*extremes, last):
-            if not self.rows or row != self.rows[-1]:
-                self._number += 1
-                self.rows.append(row)
-                self.numbers.append(self._number)
-        self._low_row = self._high_row = ()
-        self._until = -1
+    def take(self, ns: ArrayLike, codes: ArrayLike, changes: ArrayLike) -> None:
+        """Take in events: the time, code and change of each; see `live_memory.EVENTS`."""
+        states = self._states(np.asarray(ns), np.asarray(codes), np.asarray(changes))
+        self._last = states[-1]
+        self.held = int(states[-1, 1:-1].sum())
+        wide = max(self._wide, _width(states, ROWS // 2))
+        new = list(map(tuple, states[_extremes(states, wide)].tolist()))
+        if self.rows and self.rows[-1] == new[0]:
+            del new[0]
+        self.rows += new
+        self.numbers += range(self._number + 1, self._number + 1 + len(new))
+        self._number += len(new)
         if len(self.rows) > ROWS:
-            kept = thinned(self.rows, ROWS // 2)
-            self.rows, self.numbers = [self.rows[place] for place in kept], [self.numbers[place] for place in kept]
-            self._width = (self.rows[-1][0] - self.rows[0][0]) * 3 // ROWS
+            places = thinned(self.rows, ROWS // 2)
+            self.rows, self.numbers = [self.rows[place] for place in places], [self.numbers[place] for place in places]
+            self._wide = (self.rows[-1][0] - self.rows[0][0]) * 3 // ROWS + 1
+
+    def _states(self, ns: Whole, codes: Whole, changes: Whole) -> Whole:
+        """The state after each event."""
+        states = np.zeros((len(ns), RESERVED + 2), np.int64)
+        moved = codes >= MOVED
+        if moved.any():
+            places, (before, after) = np.flatnonzero(moved), np.divmod(codes[moved] - MOVED, 10)
+            np.add.at(states, (places, before + 1), -changes[moved])
+            np.add.at(states, (places, after + 1), changes[moved])
+            places = np.flatnonzero(~moved)
+            states[places, codes[places] + 1] = changes[places]
+        else:
+            states[np.arange(len(ns)), codes + 1] = changes
+        states[0] += self._last
+        states = states.cumsum(axis=0)
+        states[:, 0] = np.maximum(np.maximum.accumulate(ns), self._last[0])
+        return states
 
     def since(self, number: int) -> tuple[Row, ...]:
         """The rows with larger numbers."""
@@ -115,20 +97,31 @@ class Curve:
         return self._number
 
 
+def _width(states: Whole, most: int) -> int:
+    """How long stretches are of which about `most` rows are kept: 1 ns if there are no more."""
+    return 1 if len(states) <= most else int(-(-(states[-1, 0] - states[0, 0] + 1) // max(1, most // 3)))
+
+
+def _extremes(states: Whole, wide: int) -> Whole:
+    """The places of the lowest, highest and last state of each stretch of so many ns; of 1 ns, of all states."""
+    if wide <= 1:
+        return np.arange(len(states))
+    stretch = (states[:, 0] - states[0, 0]) // wide
+    first = np.flatnonzero(np.diff(stretch, prepend=-1))
+    each = np.diff(first, append=len(states))
+    held = states[:, 1:-1].sum(axis=1)
+    places = [first + each - 1]
+    for extreme in (np.minimum, np.maximum):
+        there = np.flatnonzero(held == np.repeat(extreme.reduceat(held, first), each))
+        places.append(there[np.unique(stretch[there], return_index=True)[1]])  # the first of each
+    return np.unique(np.concatenate(places))
+
+
 def thinned(rows: list[Row], most: int) -> list[int]:
     """The places of about `most` rows that keep the lowest, highest and last one of each stretch of time."""
-    began, ended = rows[0][0], rows[-1][0]
-    stretches = max(1, most // 3)
-    wide = max(1, -(-(ended - began + 1) // stretches))
-    kept: set[int] = {0}
-    held = [sum(row[1:-1]) for row in rows]
-    first = 0
-    for place in range(1, len(rows) + 1):
-        if place == len(rows) or (rows[place][0] - began) // wide != (rows[first][0] - began) // wide:
-            inside = range(first, place)
-            kept |= {min(inside, key=held.__getitem__), max(inside, key=held.__getitem__), place - 1}
-            first = place
-    return sorted(kept)
+    states = np.array(rows, np.int64)
+    kept: list[int] = _extremes(states, max(2, _width(states, most))).tolist()
+    return kept if kept[0] == 0 else [0, *kept]
 
 
 def kept(rows: Iterable[Row], most: int) -> list[Row]:
