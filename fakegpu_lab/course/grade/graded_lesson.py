@@ -9,8 +9,8 @@ from typing import Any
 import nbformat
 from pydantic import BaseModel
 
+from fakegpu_lab.course.cell_text.source import bound_names, class_names, read_names
 from fakegpu_lab.course.flags.policy import Policy
-from fakegpu_lab.course.flags.source_text import bound_names, read_names
 from fakegpu_lab.course.lessons import lesson as yaml
 from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -69,6 +69,8 @@ class GradedLesson(BaseModel):
         What exercises may use that is flagged elsewhere.
     given_by_solution
         Names that the instructor's own solution binds, so that a student may, too.
+    classes
+        The classes in all of the lesson's cells, solutions included: a check may ask their objects.
     """
 
     name: str
@@ -79,6 +81,7 @@ class GradedLesson(BaseModel):
     allow: list[str]
     files: dict[str, bytes]
     given_by_solution: list[str]
+    classes: list[str] = []
     digest: str
 
     def about(self, exercise: str) -> About:
@@ -190,6 +193,7 @@ def load(folder: Path) -> GradedLesson:
         allow=list(lesson.allow) if lesson is not None else [],
         files=files,
         given_by_solution=sorted({name for cell in cells if cell.solution for name in bound_names(cell.source)}),
+        classes=sorted(set().union(*(class_names(cell.source) for cell in source.cells if cell.cell_type == "code"))),
         digest=digest.hexdigest(),
     )
 
