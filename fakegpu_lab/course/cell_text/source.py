@@ -11,7 +11,7 @@ from fakegpu_lab.course.cell_text import bindings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_TIMED = re.compile(r"^(\s*)%(?:time|timeit|memit)\b(?:\s+-\S+(?:\s+\d+)?)*[ \t]*", re.MULTILINE)
+_TIMED = re.compile(r"^([ \t]*)%(?:time|timeit|memit)\b(?:\s+-\S+(?:\s+\d+)?)*[ \t]*", re.MULTILINE)
 
 
 _TIMED_CELL = re.compile(r"%%timeit\b(?:\s+-[a-z]+\s*\d*\b)*[ \t]*")
@@ -27,7 +27,9 @@ def python_of(source: str) -> str:
     """Return a cell's Python, with calls in the place of magics and shell commands, as IPython runs it."""
     from IPython.core.inputtransformer2 import TransformerManager
 
-    return str(TransformerManager().transform_cell(_TIMED.sub(r"\1", _body(source))))
+    text = _TIMED.sub(r"\1", _body(source))
+    blank = len(text) - len(text.lstrip("\n"))  # IPython leaves them out, and lines would have other numbers
+    return "\n" * blank + str(TransformerManager().transform_cell(text))
 
 
 def _body(source: str) -> str:
@@ -38,7 +40,7 @@ def _body(source: str) -> str:
             lines[number] = line[timed.end() :]
             continue
         if line.strip() and not line.startswith(
-            ("%%time", "%%exercise", "%%check", "%%gpuprofile", "%%ranks", "%%capture")
+            ("%%time", "%%exercise", "%%check", "%%gpuprofile", "%%kernel", "%%ranks", "%%capture")
         ):
             break
         lines[number] = ""

@@ -132,27 +132,23 @@ def find(name: str, roots: list[Path]) -> Path:
         return given.parent
     if _has_notebook(given):
         return given
-    known = _known_lessons(roots)
-    if name in known:
-        return known[name]
-    for root in roots:  # the instructor's own course before the lessons that come with the package
-        near = [folder for known_name, folder in _known_lessons([root]).items() if known_name.startswith(name)]
+    known = [_lessons_of(root) for root in roots]
+    for lessons in known:
+        if name in lessons:
+            return lessons[name]
+    for lessons in known:  # the instructor's own course before the lessons that come with the package
+        near = [folder for known_name, folder in lessons.items() if known_name.startswith(name)]
         if len(near) == 1:
             return near[0]
         if near:
             raise FakeGpuError(f"{name} begins the names of {', '.join(folder.name for folder in near)}: name one.")
-    which = ", ".join(sorted(known)) or "none"
+    which = ", ".join(sorted({one for lessons in known for one in lessons})) or "none"
     raise FakeGpuError(f"There is no lesson {name}: there are {which}. The path of a source folder works, too.")
 
 
-def _known_lessons(roots: list[Path]) -> dict[str, Path]:
-    """The lessons in the roots' ``source/`` folders, by name; the first root that has a name wins."""
-    known: dict[str, Path] = {}
-    for root in roots:
-        for folder in sorted((root / "source").glob("*")):
-            if _has_notebook(folder):
-                known.setdefault(folder.name, folder)
-    return known
+def _lessons_of(root: Path) -> dict[str, Path]:
+    """The lessons in a root's ``source/`` folder, by name."""
+    return {folder.name: folder for folder in sorted((root / "source").glob("*")) if _has_notebook(folder)}
 
 
 def _has_notebook(folder: Path) -> bool:

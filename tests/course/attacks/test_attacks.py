@@ -6,6 +6,7 @@ its points unless an attack before it broke what checks rely on: then it has a f
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import pytest
 
 pytest.importorskip("nbgrader")
 
+from fakegpu_lab.course.grade.outputs import pages
 from tests.course.attacks import by_hand, processes, reaching, verdicts
 from tests.course.attacks.lesson import POINTS, attacked
 
@@ -65,6 +67,8 @@ def test_an_attack_earns_nothing_without_a_flag(group: str, tmp_path: Path, subt
     attacks = GROUPS[group] | {"honest": HONEST}
     outcome = attacked(tmp_path, attacks, FILES, cell_seconds=10)
     assert outcome.status in ("graded", "timeout"), outcome.reason
+    assert json.dumps(outcome.model_dump(mode="json"))
+    assert pages.feedback(outcome).encode()
     for number, (name, check) in enumerate(zip(attacks, outcome.checks, strict=True)):
         with subtests.test(name):
             flags = flags_of(outcome, number)
