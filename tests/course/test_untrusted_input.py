@@ -197,8 +197,8 @@ def test_nothing_that_a_student_writes_is_html_on_a_page() -> None:
     ]
     cells = [CellOutcome(id=EVIL, kind=kind, source=EVIL, outputs=outputs) for kind in ("student", "locked", "check")]
     made = Outcome(
-        student=EVIL, lesson="l", digest="d", timestamp=EVIL, status="crashed", reason=EVIL, checks=[check], flags=[EVIL],
-        notes=[EVIL], cells=cells,
+        student=EVIL, lesson="l", digest="d", timestamp=EVIL, status="crashed", reason=EVIL, checks=[check],
+        flags=[EVIL], notes=[EVIL], cells=cells,
     )  # fmt: skip
     for page in (pages.feedback(made), pages.summary(lesson(), [made], [pages.link(Path("a") / EVIL, Path("b.html"))])):
         assert "<script" not in page
