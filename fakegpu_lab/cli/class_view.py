@@ -6,10 +6,11 @@ import os
 import time
 from pathlib import Path
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 
+from fakegpu_lab.cli.plain_console import PlainConsole
 from fakegpu_lab.course import class_view
 from fakegpu_lab.formatting.units import several
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -31,7 +32,7 @@ def show(folder: str, written: str | None, seconds: float, *, once: bool) -> int
             f"There is no folder {folder}. Make one that everyone may write to and only you may list: "
             f"mkdir {folder} && chmod 1733 {folder}"
         )
-    console = Console(markup=False, emoji=False, highlight=False)
+    console = PlainConsole()
     try:
         os.listdir(place)  # noqa: PTH208 - only whether it may be listed
         if once:

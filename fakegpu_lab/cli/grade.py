@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fakegpu_lab.cli.plain_console import PlainConsole
 from fakegpu_lab.course.grade import graded_lesson, submissions, whole_class
 from fakegpu_lab.course.grade.journal import Journal
 from fakegpu_lab.course.grade.outputs import gradebook, lateness, pages, platforms, tables
@@ -19,6 +19,8 @@ from fakegpu_lab.hardware.catalogue.sizes import parse_size
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.outcome import Outcome
     from fakegpu_lab.course.grade.outputs.lateness import Deadline
@@ -102,7 +104,7 @@ def grade(request: Request) -> int:
         request.roster,
     ]
     hide += _histories(folder)
-    console = _console()
+    console = PlainConsole()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     try:
         with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
@@ -151,11 +153,6 @@ def _histories(folder: Path) -> list[Path]:
     around = folder.resolve().parents
     course = [around[1]] if around[0].name == "source" else []
     return [*(parent / ".git" for parent in around if (parent / ".git").exists()), *course]
-
-
-def _console() -> Console:
-    """A console that shows students' words as they are: rich would read ``[/red]`` as markup."""
-    return Console(markup=False, emoji=False, highlight=False)
 
 
 def _shipped() -> list[Path]:

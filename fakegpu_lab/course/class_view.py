@@ -66,9 +66,9 @@ def look(folder: Path, now: float | None = None) -> ClassView:
     moment = time.time() if now is None else now
     found: dict[str, Shared] = {}
     for file in sorted(folder.glob(f"*{sharing.SUFFIX}")):
-        shared = sharing.read(file)
-        if shared is not None and shared.lesson:
-            owner = _owner(file)
+        shared, user = sharing.read_with_owner(file) or (sharing.Shared(), 0)
+        if shared.lesson:
+            owner = _owner(file, user)
             if owner not in found or found[owner].when < shared.when:
                 found[owner] = shared
     students = [_student(name, shared, moment) for name, shared in found.items()]
@@ -76,7 +76,7 @@ def look(folder: Path, now: float | None = None) -> ClassView:
     return ClassView(students, list(_exercises(found.values())))
 
 
-def _owner(file: Path) -> str:
+def _owner(file: Path, owner: int) -> str:
     """Whose file it is, by the file system, which a student cannot forge; on Windows by its name."""
     named = file.name.removesuffix(sharing.SUFFIX).rpartition("-")[0]
     if sys.platform == "win32":
@@ -84,7 +84,6 @@ def _owner(file: Path) -> str:
     import os
     import pwd
 
-    owner = file.stat().st_uid
     try:
         return named if owner == os.getuid() else pwd.getpwuid(owner).pw_name
     except KeyError:

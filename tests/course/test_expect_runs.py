@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+from typing import Any
 
 import pytest
 import torch
@@ -213,3 +215,44 @@ def test_a_run_outside_a_check_is_a_call() -> None:
 def test_parts_are_about_the_run_before_them_even_if_its_value_was_of_no_use() -> None:
     source = "got = expect.run(sends, 2)[7]\nexpect.transfers(h2d=2)"
     assert checking.run(source, {"sends": sends}, "a") == 1.0
+
+
+def test_what_is_no_recording_stands_for_none(gpus: None) -> None:
+    class Mine(lab.Trace):
+        pass
+
+    with lab.record() as trace:
+        torch.ones(2, device="cuda")
+    assert expect.kernels(at_least=1, trace=trace)
+    for made in ([], 0, "", Mine(lab.machine())):
+        with pytest.raises(TypeError, match=f"needs a recording.*this is a {type(made).__name__}"):
+            expect.kernels(at_most=9, trace=made)
+
+
+def decoy() -> None:
+    torch.cuda.synchronize()
+
+
+def test_calls_of_a_function_are_those_that_it_can_make() -> None:
+    def timed(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(*arguments: Any) -> Any:
+            return function(*arguments)
+
+        return wrapper
+
+    @functools.wraps(decoy)
+    def disguised() -> None:
+        pass
+
+    def dead() -> None:
+        if False:
+            torch.cuda.synchronize()
+
+    assert expect.calls("synchronize", function=decoy)
+    assert expect.calls("synchronize", function=timed(decoy))
+    for function in (disguised, dead):
+        with pytest.raises(expect.Unmet, match="no such call"):
+            expect.calls("synchronize", function=function)
+    with pytest.raises(expect.Unmet, match="it calls it"):
+        expect.does_not_call("synchronize", function=dead)

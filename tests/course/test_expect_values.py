@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,12 +85,44 @@ def test_close_forgives_rounding() -> None:
     assert expect.close(0.1 + 0.2, 0.3)
     assert expect.close(torch.full((9,), 1.00001), torch.ones(9))
     assert expect.close({"loss": 1.0}, {"loss": 1.000001})
-    assert "differ by up to 1" in told(lambda: expect.close(torch.zeros(9), torch.ones(9)))
+    assert "largest difference 1 (tolerance: 0.01 % + 1e-06)" in told(
+        lambda: expect.close(torch.zeros(9), torch.ones(9))
+    )
     said = told(lambda: expect.close([torch.zeros(9)], [torch.full((9,), 3e-6)]))
-    assert "at 0: numbers that differ by up to 3e-06 (0.0001 of them and 1e-06 are allowed)" in said
+    assert "at 0: largest difference 3e-06 (tolerance: 0.01 % + 1e-06)" in said
     assert "not a tensor" not in said
     told(lambda: expect.close(True, 1.0))
+    assert expect.close(torch.ones(2), torch.full((2,), 1.01), rtol=0, atol=0.1)
+    assert expect.close(3.05, 3, rtol=0, atol=0.1)
+    told(lambda: expect.close(torch.ones(2), torch.full((2,), 1.2), rtol=0, atol=0.1))
+    told(lambda: expect.close(3.2, 3, rtol=0, atol=0.1))
     told(lambda: expect.close(float("nan"), 1.0))
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        ("close(x, x * 1.00001)", "largest difference 8.96e-05 (tolerance: 0.01 % + 1e-06)"),
+        ("close([x, x], [x, x * 1.00001])", "largest difference 8.96e-05 (tolerance: 0.01 % + 1e-06)"),
+        ("close({'a': x}, {'a': x - 2e-5}, rtol=0, atol=1e-3)", "largest difference 2e-05 (tolerance: 0.001)"),
+        ("close(x, x * 2, rtol=1, atol=0)", "largest difference 9 (tolerance: 100 %)"),
+        ("close(x[:3], [0, 1.00001, 2])", "[0.0, 1.0, 2.0] (a tensor of shape (3,), float32, on cpu)"),
+        ("close(0.5, 0.50001)", "0.5"),
+        ("equal(x, x)", "0, 1, 2, 3, … (a tensor of shape (10,), float32, on cpu)"),
+        ("equal([x.long()], [x.long()])", "0, 1, 2, 3, … (a tensor of shape (10,), int64, on cpu)"),
+        ("equal({'a': 'b'}, {'a': 'b'})", "{'a': 'b'}"),
+        ("equal(x, x + 1)", "10 of 10 numbers differ, by up to 1"),
+        ("equal(x, (x - 3).relu())", "9 of 10 numbers differ, by up to 3"),
+        ("close(x, x + 1)", "largest difference 1 (tolerance: 0.01 % + 1e-06)"),
+        ("close(z, z)", "largest difference 0 (tolerance: 0.01 % + 1e-06)"),
+        ("equal(e, e)", "[] (a tensor of shape (0,), float32, on cpu)"),
+    ],
+)
+def test_a_part_says_the_numbers_that_it_found(call: str, found: str) -> None:
+    names = {"x": torch.arange(10.0), "z": torch.ones(3, 3) * 1j, "e": torch.empty(0)}
+    (part,) = checking.run(f"expect.{call}", names, "a").record.parts
+    assert part.found == found
+    assert part.met == ("differ," not in found and "difference 1 " not in found)
 
 
 def test_a_choice_can_be_kept_from_readers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import math
@@ -18,11 +19,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fakegpu_lab as lab
 from fakegpu_lab.course.checks import checking
 from fakegpu_lab.course.expect import codec
 from fakegpu_lab.course.expect.codec import decode, encode
-from fakegpu_lab.course.expect.comparable import comparable, genuine
+from fakegpu_lab.course.expect.comparable import asked, comparable, genuine
 from fakegpu_lab.course.expect.describe import value as described
+from fakegpu_lab.course.expect.outcome import RunningCheck, begin, end
 from fakegpu_lab.course.expect.seen import Opaque, SeenGroup, SeenTensor, named, places, seen
 
 
@@ -244,3 +247,43 @@ def test_a_tensor_that_is_too_large_is_sent_without_its_values(monkeypatch: pyte
     assert sent(torch.ones(4)).values.tolist() == [1.0] * 4
     got = sent(torch.ones(5))
     assert (got.values, got.shape) == (None, (5,))
+
+
+def test_the_records_of_a_recording_are_read_of_nothing_else(gpus: None) -> None:
+    class Own(list[int]):
+        kernels = ()
+
+    with lab.record() as real:
+        torch.ones(2, device="cuda")
+    assert asked(real, "kernels") is real
+    assert asked(lab.expect, "kernels") is lab.expect
+    for made in (Own(), argparse.Namespace(kernels=[]), torch.nn.Module(), [], lambda: None):
+        with pytest.raises(TypeError, match=f"reads `kernels` of a recording.*this is a {type(made).__name__}"):
+            asked(made, "kernels")
+        assert asked(made, "anything else") is made
+
+
+def test_what_an_own_object_says_is_noted(gpus: None) -> None:
+    class Net(torch.nn.Module):
+        width = 4
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.seen, self.weight = torch.nn.Linear(1, 1), [1], torch.ones(1)
+
+        def size(self) -> int:
+            return 3
+
+    check = RunningCheck(None, "")
+    begin(check)
+    try:
+        net, mock_ = Net(), mock.Mock(a=1)
+        for name in ("width", "size", "seen", "layer", "weight", "parameters", "training", "nothing"):
+            asked(net, name)
+        for one in (torch.ones(1), [1], "a", lab.machine(), np.ones(1)):
+            asked(one, "shape")
+        asked(mock_, "a")
+    finally:
+        end(check)
+    own = Net.__qualname__
+    assert check.answered == {(own, "width"), (own, "size"), (own, "seen"), (own, "training"), ("Mock", "a")}

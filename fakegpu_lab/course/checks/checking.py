@@ -7,6 +7,7 @@ import contextlib
 import io
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.course.cell_text.bindings import names as names_bound_by
 from fakegpu_lab.course.checks import guard, statements
 from fakegpu_lab.course.checks.crashed import FOLLOWS, UNWRITTEN, crashed, describe, short
 from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
@@ -130,7 +131,7 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     names = names if part.names is None else part.names
     names |= {"expect": expect, **guard.NAMES}
     check.statement, check.outcomes = part.statement, []
-    loaded, stored = _loaded(part.statement), guard.assigned(part.statement)
+    loaded, stored = _loaded(part.statement), names_bound_by(part.statement)
     if (loaded - stored) & check.not_made and not isinstance(part.statement, ast.FunctionDef):
         check.not_made |= stored  # nor does it take what another check left under that name
         check.outcomes.append(Outcome(met=False, what=describe(part.statement), found=FOLLOWS))

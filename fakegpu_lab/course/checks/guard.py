@@ -6,11 +6,11 @@ import ast
 import copy
 from typing import Any
 
-from fakegpu_lab.course.expect.comparable import comparable, genuine
+from fakegpu_lab.course.expect.comparable import asked, comparable, genuine
 
-NAMES: dict[str, Any] = {"_compared_by_check": comparable, "_used_by_check": genuine}
+NAMES: dict[str, Any] = {"_compared_by_check": comparable, "_used_by_check": genuine, "_asked_by_check": asked}
 """What a guarded statement needs."""
-_COMPARED, _USED = NAMES
+_COMPARED, _USED, _ASKED = NAMES
 
 
 def guarded(statement: ast.stmt) -> ast.stmt:
@@ -19,10 +19,10 @@ def guarded(statement: ast.stmt) -> ast.stmt:
     return changed
 
 
-def _through(name: str, node: ast.expr) -> ast.expr:
+def _through(name: str, node: ast.expr, *texts: str) -> ast.expr:
     if isinstance(node, (ast.Constant, ast.Starred, ast.Lambda)):
         return node
-    call = ast.Call(ast.Name(name, ast.Load()), [node], [])
+    call = ast.Call(ast.Name(name, ast.Load()), [node, *map(ast.Constant, texts)], [])
     return ast.fix_missing_locations(ast.copy_location(call, node))
 
 
@@ -43,15 +43,15 @@ class _Guard(ast.NodeTransformer):
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        return self._of_value(node)
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        return self._of_value(node)
-
-    def _of_value(self, node: ast.Attribute | ast.Subscript) -> ast.AST:
         """Of a value; modules have no class of the notebook's own, and stay."""
         self.generic_visit(node)
         if isinstance(node.ctx, ast.Load) and not (isinstance(node.value, ast.Name) and node.value.id in _MODULES):
+            node.value = _through(_ASKED, node.value, node.attr)
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Load):
             node.value = _through(_USED, node.value)
         return node
 
@@ -65,13 +65,3 @@ class _Guard(ast.NodeTransformer):
 
 
 _MODULES = frozenset({"expect", "lab", "torch"})
-
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp,
-           ast.GeneratorExp)  # fmt: skip
-
-
-def assigned(node: ast.AST) -> set[str]:
-    """The names that a statement sets where it stands, not in functions, classes and comprehensions within it."""
-    if isinstance(node, ast.Name):
-        return {node.id} if isinstance(node.ctx, ast.Store) else set()
-    return {name for child in ast.iter_child_nodes(node) if not isinstance(child, _SCOPES) for name in assigned(child)}

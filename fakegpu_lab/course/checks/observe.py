@@ -28,8 +28,10 @@ def observe(
     attempt: Attempt | None,
     file: str,
     tell: Callable[[dict[str, Any]], None],
-) -> None:
+) -> set[tuple[str, str]]:
     """Run a check's statements, with canaries among them, and report what is seen.
+
+    Returns the attributes that it read of objects of the notebook's own classes.
 
     Parameters
     ----------
@@ -64,6 +66,7 @@ def observe(
                     texts = {"what": one.what, "found": one.found, "line": one.line, "hint": one.hint}
                     say({"crashed": texts, "places": {one.line: place(one.line)} if one.line else {}})
     say({"end": True, "stderr": stderr.getvalue()[:2000]})
+    return check.answered
 
 
 def tried(attempt: Attempt) -> dict[str, Any]:

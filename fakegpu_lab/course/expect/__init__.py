@@ -6,7 +6,7 @@ Each file has the expectations of one subject: `values`, `devices`, `runs` (copi
 which `codec` writes as JSON.
 A ``%%check`` cell has ``expect`` already; elsewhere, use ``from fakegpu_lab import expect``.
 
-Imports nothing else of `course`.
+May import `course.flags` and `course.cell_text`.
 """
 
 from __future__ import annotations

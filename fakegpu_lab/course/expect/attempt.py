@@ -6,8 +6,11 @@ import ast
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fakegpu_lab.course.cell_text.bindings import DEFINITIONS, bindings, names
+from fakegpu_lab.course.cell_text.reached import calls as reachable
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection
 
     from fakegpu_lab.trace import Trace
 
@@ -32,6 +35,8 @@ class Attempt:
         Whether it is still as students get it.
     created
         The names that did not exist before it ran.
+    elsewhere
+        The names that the notebook's other cells read; None if that is not known.
     """
 
     exercise: str
@@ -41,25 +46,39 @@ class Attempt:
     error: str = ""
     unsolved: bool = False
     created: set[str] = field(default_factory=set)
+    elsewhere: Collection[str] | None = None
 
     def assigned(self) -> set[str]:
         """Names that the cell assigns at its top level, by whatever statement."""
-        return {name for name, _ in _bindings(self.tree)} if self.tree is not None else set()
+        return names(self.tree) if self.tree is not None else set()
 
     def made(self, name: str) -> str:
-        """The last line that assigned `name`, as ``file:number``; empty if none did."""
-        lines = [line for bound, line in _bindings(self.tree) if bound == name] if self.tree is not None else []
-        return f"{self.name}:{lines[-1]}" if lines else ""
+        """The last line that made `name` what it is, as ``file:number``; empty if none did."""
+        lines = _lines(self.tree, name) if self.tree is not None else []
+        return f"{self.name}:{max(lines)}" if lines else ""
 
-    def calls(self) -> list[tuple[str, int]]:
-        """Every call in the cell: the name as written (``torch.cuda.synchronize``), and the line."""
-        return called(self.tree) if self.tree is not None else []
+    def calls(self, *, reached: bool = False) -> list[tuple[str, int]]:
+        """Every call in the cell: the name as written (``torch.cuda.synchronize``), and the line.
+
+        With `reached`, only those that can run.
+        """
+        return called(self.tree, reached=reached, elsewhere=self.elsewhere) if self.tree is not None else []
 
 
-def called(tree: ast.AST) -> list[tuple[str, int]]:
-    """Every call in a program: the name as written, and the line, in the order of lines."""
+def called(
+    tree: ast.Module, *, reached: bool = False, elsewhere: Collection[str] | None = None
+) -> list[tuple[str, int]]:
+    """Every call in a program: the name as written, and the line, in the order of lines.
+
+    Parameters
+    ----------
+    reached
+        Whether to leave out what can never run.
+    elsewhere
+        For that: the names that the rest of the notebook reads; None if that is not known.
+    """
     found = []
-    for node in ast.walk(tree):
+    for node in reachable(tree, elsewhere) if reached else ast.walk(tree):
         if isinstance(node, ast.Call):
             function = node.func
             text = ast.unparse(function) if isinstance(function, (ast.Name, ast.Attribute)) else ""
@@ -67,22 +86,20 @@ def called(tree: ast.AST) -> list[tuple[str, int]]:
     return sorted(found, key=lambda call: call[1])
 
 
-def _bindings(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Every name that is assigned, with the line: by assignments, loops, `with`, imports, functions and classes."""
-    found: list[tuple[str, int]] = []
+def _lines(tree: ast.Module, name: str) -> list[int]:
+    """The lines that bind a name, at the top level or, if none does, in functions; and those that call its methods.
+
+    ``model.to("cuda")`` does not assign `model`, but it is the last thing that happened to it.
+    """
+    inner = [one for one in ast.walk(tree) if isinstance(one, DEFINITIONS)]
+    found = [line for bound, line in bindings(tree) if bound == name]
+    found = found or [line for one in inner for part in one.body for bound, line in bindings(part) if bound == name]
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.append((node.id, node.lineno))
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.append((node.name, node.lineno))
-        elif isinstance(node, ast.alias):
-            found.append(((node.asname or node.name).split(".")[0], node.lineno))
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            # `model.to("cuda")` does not assign model, but it is the last thing that happened to it.
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             function = node.value.func
             if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
-                found.append((function.value.id, node.lineno))
-    return iter(sorted(found, key=lambda binding: binding[1]))
+                found += [node.lineno] if function.value.id == name else []
+    return found
 
 
 def placeholder(tree: ast.Module) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+import types
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.expect.attempt import called
@@ -20,13 +21,27 @@ if TYPE_CHECKING:
 
 
 def _source(function: Any) -> str | None:
-    """A function's text; None stands for the exercise's cell."""
-    return textwrap.dedent(inspect.getsource(function)) if function is not None else None
+    """The text of a function and of those that it wraps; None stands for the exercise's cell.
+
+    Whatever it says that it wraps (``__wrapped__``), only functions that it can call count.
+    """
+    if function is None:
+        return None
+    if not isinstance(function, types.FunctionType):
+        return textwrap.dedent(inspect.getsource(function))
+    found, waiting = dict[types.FunctionType, str](), [function]
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found[one] = textwrap.dedent(inspect.getsource(one.__code__))
+            held = [cell.cell_contents for cell in one.__closure__ or ()]
+            waiting += [other for other in held if isinstance(other, types.FunctionType)]
+    return "\n".join(found.values())
 
 
 @expectation("function", function=_source)
 def calls(name: str, *, function: Any = None, at_least: int = 1, **said: Unpack[Said]) -> bool:
-    """Expect that the exercise's cell (or a function) calls something.
+    """Expect that the exercise's cell (or a function) calls something, where it can run: dead code does not count.
 
     Parameters
     ----------
@@ -37,7 +52,7 @@ def calls(name: str, *, function: Any = None, at_least: int = 1, **said: Unpack[
     at_least
         The number of places.
     """
-    found = _calls(name, function)
+    found = _calls(name, function, reached=True)
     what = f"your code calls `{name}`" + (f" in {at_least} places" if at_least > 1 else "")
     count = several(len(found), "call") if found else "no such call"
     return report(said, met=len(found) >= at_least, what=what, found=count)
@@ -53,12 +68,12 @@ def does_not_call(name: str, *, function: Any = None, **said: Unpack[Said]) -> b
     return report(said, met=not found, what=f"your code does not use `{name}`", found="it calls it", line=line)
 
 
-def _calls(name: str, function: Any) -> list[tuple[str, int]]:
+def _calls(name: str, function: Any, *, reached: bool = False) -> list[tuple[str, int]]:
     if function is not None:
-        every = called(ast.parse(function))
+        every = called(ast.parse(function), reached=reached)
     else:
         check = running_check()
         if check is None or check.attempt is None:
             raise FakeGpuError("The exercise's cell has not run: run it before its check. It begins with %%exercise.")
-        every = check.attempt.calls()
+        every = check.attempt.calls(reached=reached)
     return [call for call in every if call[0] == name or call[0].endswith(f".{name}")]

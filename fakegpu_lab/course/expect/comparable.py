@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import types
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.expect.seen import DEEPEST, is_known, is_known_tensor, is_public
+from fakegpu_lab.course.expect.outcome import running_check
+from fakegpu_lab.course.expect.seen import DEEPEST, RECORDS, is_known, is_known_tensor, is_public
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,3 +64,49 @@ def genuine(thing: Any) -> Any:
     if issubclass(type(thing), torch.Tensor):
         comparable(thing)
     return thing
+
+
+def asked(thing: Any, name: str) -> Any:
+    """Return a value of which a check reads an attribute. If the answer itself says what that is, it is noted.
+
+    Raises
+    ------
+    TypeError
+        A recording's records are read of something else, which could be made by hand.
+    """
+    kind = type(genuine(thing))
+    ours = is_known(kind) and kind.__module__.startswith("fakegpu_lab.")
+    if name in RECORDS and not ours and kind is not types.ModuleType:
+        raise TypeError(f"A check reads `{name}` of a recording (lab.record()), and this is a {kind.__name__}.")
+    check = running_check()
+    if check is not None and _answers(thing, kind, name):
+        check.answered.add((kind.__qualname__, name))
+    return thing
+
+
+def _answers(thing: Any, kind: type, name: str) -> bool:
+    """Whether an object of a class of the notebook's own, or one that is filled by hand, says what an attribute is."""
+    if _is_filled_by_hand(kind):
+        return True
+    if is_known(kind) or is_public(kind):
+        return False
+    for one in type.mro(kind):
+        if name in vars(one):
+            return not (is_known(one) or is_public(one))
+    held = vars(thing).get(name) if hasattr(thing, "__dict__") else None
+    return held is not None and not isinstance(held, _seen_by_themselves())
+
+
+def _is_filled_by_hand(kind: type) -> bool:
+    return any(f"{one.__module__}.{one.__qualname__}" in _FILLED for one in type.mro(kind))
+
+
+_FILLED = frozenset({"types.SimpleNamespace", "unittest.mock.NonCallableMock", "argparse.Namespace"})
+"""Classes of Python's whose objects have whatever attributes they are given."""
+
+
+def _seen_by_themselves() -> tuple[type, ...]:
+    """Types that are looked at like any other value when a check asks an own object for them."""
+    import torch
+
+    return torch.Tensor, torch.nn.Module

@@ -11,6 +11,8 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+SHOWN = 8
+"""Elements of a tensor that are all written."""
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s)\s*")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -47,7 +49,7 @@ def value(thing: Any) -> str:
     if isinstance(thing, SeenTensor):
         noun = "a tensor" if thing.is_tensor else "an array"
         summary = f"{noun} of shape {thing.shape}, {thing.dtype.removeprefix('torch.')}, on {thing.device}"
-        few = thing.numel <= 8 and thing.values is not None
+        few = thing.numel <= SHOWN and thing.values is not None
         return f"{thing.values.tolist()} ({summary})" if few and thing.values is not None else summary
     text = _text(thing)
     return text if len(text) <= 120 else f"{text[:119]}…"

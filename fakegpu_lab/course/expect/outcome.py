@@ -107,6 +107,8 @@ class RunningCheck:
         Called with each expectation's name and what it saw.
     crashed
         The outcomes that say that a statement failed.
+    answered
+        The attributes that the check read of objects of the notebook's own classes: names of class and attribute.
     """
 
     attempt: Attempt | None
@@ -120,6 +122,7 @@ class RunningCheck:
     call: ast.Call | None = None
     observed: Callable[[str, dict[str, Any]], None] | None = None
     crashed: list[Outcome] = field(default_factory=list)
+    answered: set[tuple[str, str]] = field(default_factory=set)
 
     def expect_call(self) -> ast.Call | None:
         """The call of an ``expect`` function that is running, in the check's source."""

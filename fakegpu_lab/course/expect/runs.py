@@ -80,6 +80,8 @@ def _recording(trace: Run) -> Trace:
         with traces.record() as recording:
             trace()
         return recording
+    if trace is not None:  # made by hand: it could say what it likes, and is no reason to look at another run
+        raise TypeError(f"The check needs a recording (lab.record()), and this is a {type(trace).__name__}.")
     check = running_check()
     if check is not None:
         if check.run_error is not None:

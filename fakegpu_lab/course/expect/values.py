@@ -7,7 +7,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.expect.describe import tensors, value
+from fakegpu_lab.course.expect.describe import SHOWN, tensors, value
 from fakegpu_lab.course.expect.expectation import expectation
 from fakegpu_lab.course.expect.outcome import report, subject
 from fakegpu_lab.course.expect.seen import Opaque, SeenTensor, SeenType, named, places, type_of
@@ -32,7 +32,8 @@ def equal(found: Any, expected: Any, **said: Unpack[Said]) -> bool:
     ``numpy.float32(0.1)`` equals ``0.1``.
     """
     met, difference = _same(found, expected, 0.0, 0.0)
-    return _report_value(said, met, found, expected, difference, "is")
+    first = _first_numbers(found) if met else None
+    return _report_value(said, met, found, expected, difference or (first or ""), "is")
 
 
 @expectation()
@@ -42,6 +43,8 @@ def close(found: Any, expected: Any, *, rtol: float = 1e-4, atol: float = 1e-6, 
     Gradients are often as small as `atol`: for them, use ``atol=0``.
     """
     met, difference = _same(found, expected, rtol, atol)
+    if met and _first_numbers(found) is not None:  # too many to be shown
+        difference = _difference(_apart(found, expected), rtol, atol)
     return _report_value(said, met, found, expected, difference, "is close to")
 
 
@@ -68,7 +71,7 @@ def _same(found: Any, expected: Any, rtol: float, atol: float) -> tuple[bool, st
             return False, f"{len(found)} values: {value(found)}"
         pairs = zip(found, expected, strict=True)
         return _same_items([(str(index), one, other) for index, (one, other) in enumerate(pairs)], rtol, atol)
-    if isinstance(expected, float) or (rtol and isinstance(expected, int)):
+    if isinstance(expected, float) or ((rtol or atol) and isinstance(expected, int)):
         is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
         return is_number and math.isclose(found, expected, rel_tol=rtol, abs_tol=atol), ""
     return _same_plain(found, expected), ""
@@ -121,17 +124,54 @@ def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[
     other: Any = expected.values if isinstance(expected, SeenTensor) else torch.as_tensor(expected, dtype=one.dtype)
     if one.shape != other.shape:
         return False, f"the shape {tuple(one.shape)}, not {tuple(other.shape)}"
-    if rtol == 0 and one.dtype != other.dtype:
+    exact = not (rtol or atol)
+    if exact and one.dtype != other.dtype:
         return False, f"the dtype {one.dtype}, not {other.dtype}"
-    if rtol == 0:
-        return torch.equal(one, other), "" if one.numel() <= 8 else "other numbers"
+    if exact:
+        if torch.equal(one, other) or one.numel() <= SHOWN:
+            return torch.equal(one, other), ""
+        count = int((one != other).sum())
+        return False, f"{count:,} of {one.numel():,} numbers differ, by up to {_apart(found, expected):.3g}"
     wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
-    one, other = one.to(wide), other.to(wide)
-    met = torch.allclose(one, other, rtol=rtol, atol=atol)
-    if met or one.numel() <= 8:
+    met = torch.allclose(one.to(wide), other.to(wide), rtol=rtol, atol=atol)
+    if met or one.numel() <= SHOWN:
         return met, ""
-    most = (one - other).abs().max().item()
-    return False, f"numbers that differ by up to {most:.3g} ({rtol:g} of them and {atol:g} are allowed)"
+    return False, _difference(_apart(found, expected), rtol, atol)
+
+
+def _difference(apart: float, rtol: float, atol: float) -> str:
+    """How far apart numbers are, and may be."""
+    allowed = [f"{100 * rtol:g} %"] * bool(rtol) + [f"{atol:g}"] * bool(atol)
+    return f"largest difference {apart:.3g} (tolerance: {' + '.join(allowed) or 'none'})"
+
+
+def _apart(found: Any, expected: Any) -> float:
+    """The largest difference between numbers, in tensors and containers."""
+    import torch
+
+    if isinstance(found, (list, tuple)) and isinstance(expected, (list, tuple)):
+        return max((_apart(one, other) for one, other in zip(found, expected, strict=False)), default=0.0)
+    if isinstance(found, dict) and isinstance(expected, dict):
+        return max((_apart(found[key], expected[key]) for key in found.keys() & expected.keys()), default=0.0)
+    tensors = [one.values if isinstance(one, SeenTensor) else one for one in (found, expected)]
+    if not all(isinstance(one, (int, float, complex, list, tuple, torch.Tensor)) for one in tensors):
+        return 0.0
+    one, other = (torch.as_tensor(item) for item in tensors)
+    wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
+    return float((one.to(wide) - other.to(wide)).abs().max()) if one.numel() and other.numel() else 0.0
+
+
+def _first_numbers(found: Any, most: int = 4) -> str | None:
+    """The first numbers of the first tensor that is too large to be shown; None if there is none."""
+    if isinstance(found, (list, tuple)):
+        return next((text for item in found if (text := _first_numbers(item)) is not None), None)
+    if isinstance(found, dict):
+        return _first_numbers(list(found.values()))
+    if not isinstance(found, SeenTensor) or found.values is None or found.numel <= SHOWN:
+        return None
+    first = found.values.flatten()[:most].tolist()
+    numbers = ", ".join(f"{one:.4g}" if isinstance(one, float) else str(one) for one in first)
+    return f"{numbers}, … ({value(found)})"
 
 
 @expectation()

@@ -83,7 +83,8 @@ OF_FAKEGPU = frozenset({"", "footer", "panel", "profiles", "reset"})
 
 MAGICS = _words(
     """
-    matplotlib time timeit fakegpu lesson hint progress exercise check gpuprofile ranks autoreload config capture
+    matplotlib time timeit fakegpu lesson hint progress predict share exercise check gpuprofile kernel ranks autoreload
+    config capture
     pip conda who whos pinfo pinfo2 precision memit memory fakegpu_lab
     """
 )

@@ -8,7 +8,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.flags.source_text import bound_names
+from fakegpu_lab.course.cell_text.source import bound_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,9 +9,10 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from fakegpu_lab.course.cell_text.bindings import declared_global
+from fakegpu_lab.course.cell_text.source import binding, bound_names, tree_of
 from fakegpu_lab.course.flags import allowed, commands
 from fakegpu_lab.course.flags.meaning import Meanings, without_getattr
-from fakegpu_lab.course.flags.source_text import binding, bound_names, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -96,8 +97,9 @@ class Policy:
             for what in self._about(node, parents.get(node))
             if what
         }
-        bound = bound_names(source)
+        bound = bound_names(source) | declared_global(tree)
         own = {name for name, statement in binding(tree) if statement not in self._statements.get(name, ())}
+        own |= declared_global(tree)
         found |= {f"gives {name}, which the check reads, another value" for name in bound & self._kept & own}
         other = [
             name for name, path in self._given.items() if self._names.paths[name] != path or name in _assigned(tree)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.inputtransformer2 import TransformerManager
 
+from fakegpu_lab.course.cell_text.reached import read_names
+from fakegpu_lab.course.cell_text.source import tree_of
 from fakegpu_lab.course.checks.examination import Examination, TamperedError, Tried
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ class Examiner:
     def __init__(self, lesson: GradedLesson) -> None:
         self._lesson = lesson
         self._tried: dict[str, Tried] = {}
+        self._reads: dict[str, set[str]] = {}
+        self._cells: dict[str, str] = {}
         self._gpus = False
         self._exercise = ""
         self._examination: Examination | None = None
@@ -40,7 +44,9 @@ class Examiner:
             "visible": cell.visible,
             "given_by_solution": self._lesson.given_by_solution,
             "any_gpus": self._lesson.solutions_choose_gpus,
+            "classes": self._lesson.classes,
         }
+        self._reads[cell.id] = read_names(tree_of(cell.source))
         if cell.kind != "check":
             return job
         first, _, rest = cell.source.lstrip().partition("\n")
@@ -55,6 +61,7 @@ class Examiner:
             _, _, rest = cell.source.lstrip().partition("\n")
             try:
                 self._tried[told["exercise"]] = Tried(told["exercise"], "\n" + _python(rest), told)
+                self._cells[told["exercise"]] = cell.id
             except (KeyError, TypeError, ValueError, AttributeError):
                 self._tried.pop(str(told.get("exercise", "")), None)
 
@@ -64,10 +71,14 @@ class Examiner:
         message.pop("record", None)
         if examination is None or not message.get("ended"):
             return ""
+        tried = self._tried.get(self._exercise)
+        if tried is not None:
+            own = self._cells[self._exercise]
+            tried.attempt.elsewhere = set().union(*(read for name, read in self._reads.items() if name != own))
         try:
             result = examination.judge(
                 message["told"],
-                self._tried.get(self._exercise),
+                tried,
                 exercise=self._exercise,
                 title=about.title,
                 points=about.points,

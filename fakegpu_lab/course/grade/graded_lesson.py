@@ -9,8 +9,8 @@ from typing import Any
 import nbformat
 from pydantic import BaseModel
 
+from fakegpu_lab.course.cell_text.source import bound_names, class_names, read_names
 from fakegpu_lab.course.flags.policy import Policy
-from fakegpu_lab.course.flags.source_text import bound_names, read_names
 from fakegpu_lab.course.lessons import lesson as yaml
 from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -69,6 +69,8 @@ class GradedLesson(BaseModel):
         What exercises may use that is flagged elsewhere.
     given_by_solution
         Names that the instructor's own solution binds, so that a student may, too.
+    classes
+        The classes in all of the lesson's cells, solutions included: a check may ask their objects.
     """
 
     name: str
@@ -79,6 +81,7 @@ class GradedLesson(BaseModel):
     allow: list[str]
     files: dict[str, bytes]
     given_by_solution: list[str]
+    classes: list[str] = []
     digest: str
 
     def about(self, exercise: str) -> About:
@@ -129,27 +132,23 @@ def find(name: str, roots: list[Path]) -> Path:
         return given.parent
     if _has_notebook(given):
         return given
-    known = _known_lessons(roots)
-    if name in known:
-        return known[name]
-    for root in roots:  # the instructor's own course before the lessons that come with the package
-        near = [folder for known_name, folder in _known_lessons([root]).items() if known_name.startswith(name)]
+    known = [_lessons_of(root) for root in roots]
+    for lessons in known:
+        if name in lessons:
+            return lessons[name]
+    for lessons in known:  # the instructor's own course before the lessons that come with the package
+        near = [folder for known_name, folder in lessons.items() if known_name.startswith(name)]
         if len(near) == 1:
             return near[0]
         if near:
             raise FakeGpuError(f"{name} begins the names of {', '.join(folder.name for folder in near)}: name one.")
-    which = ", ".join(sorted(known)) or "none"
+    which = ", ".join(sorted({one for lessons in known for one in lessons})) or "none"
     raise FakeGpuError(f"There is no lesson {name}: there are {which}. The path of a source folder works, too.")
 
 
-def _known_lessons(roots: list[Path]) -> dict[str, Path]:
-    """The lessons in the roots' ``source/`` folders, by name; the first root that has a name wins."""
-    known: dict[str, Path] = {}
-    for root in roots:
-        for folder in sorted((root / "source").glob("*")):
-            if _has_notebook(folder):
-                known.setdefault(folder.name, folder)
-    return known
+def _lessons_of(root: Path) -> dict[str, Path]:
+    """The lessons in a root's ``source/`` folder, by name."""
+    return {folder.name: folder for folder in sorted((root / "source").glob("*")) if _has_notebook(folder)}
 
 
 def _has_notebook(folder: Path) -> bool:
@@ -190,6 +189,7 @@ def load(folder: Path) -> GradedLesson:
         allow=list(lesson.allow) if lesson is not None else [],
         files=files,
         given_by_solution=sorted({name for cell in cells if cell.solution for name in bound_names(cell.source)}),
+        classes=sorted(set().union(*(class_names(cell.source) for cell in source.cells if cell.cell_type == "code"))),
         digest=digest.hexdigest(),
     )
 

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.course.cell_text.source import bound_names
 from fakegpu_lab.course.flags.files import COMPILED
-from fakegpu_lab.course.flags.source_text import bound_names
 from fakegpu_lab.course.grade import repair
 from fakegpu_lab.course.grade.examiner import Examiner
 from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome

@@ -105,10 +105,10 @@ class Outcome(BaseModel):
         return [check.grade_id for check in self.checks if check.points is None]
 
     def with_check(self, grade_id: str, regraded: Outcome) -> Outcome:
-        """Return this outcome, with the points, flags and outputs of one check from `regraded`."""
+        """Return this outcome, with the points and outputs of one check from `regraded`, and what else was flagged."""
         check = next(check for check in regraded.checks if check.grade_id == grade_id)
         flags = [flag for flag in self.flags if not flag.startswith(f"{grade_id}:")]
-        flags += [flag for flag in regraded.flags if flag.startswith(f"{grade_id}:")]
+        flags = list({*flags, *regraded.flags})
         cells = {cell.id: cell for cell in regraded.cells if cell.id == grade_id}
         changes: dict[str, Any] = {
             "checks": [check if old.grade_id == grade_id else old for old in self.checks],

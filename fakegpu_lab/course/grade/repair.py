@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pydantic import BaseModel
 
 from fakegpu_lab.course.grade.sandbox.limits import LARGEST, MIB
+from fakegpu_lab.formatting.printable import encodable
 
 if TYPE_CHECKING:
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson, LessonCell
@@ -108,7 +109,7 @@ def _cell(cell: dict[str, Any]) -> dict[str, Any]:
     grade_id = mark.get("grade_id") if isinstance(mark, dict) else None
     return {
         "type": str(cell.get("cell_type", "")),
-        "source": source if isinstance(source, str) else "",
+        "source": encodable(source) if isinstance(source, str) else "",
         "id": grade_id if isinstance(grade_id, str) else None,
     }
 

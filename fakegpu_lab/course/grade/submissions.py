@@ -12,10 +12,15 @@ from typing import NamedTuple
 from pydantic import BaseModel
 
 from fakegpu_lab.course.grade.sandbox.limits import LARGEST
+from fakegpu_lab.formatting.printable import encodable
 from fakegpu_lab.hardware.errors import FakeGpuError
 
+TIMESTAMP = "timestamp.txt"
+"""Where nbgrader collect puts the time of a submission."""
 SECRET = "submission_secret.txt"
 """Where nbgrader collect puts a submission's secret."""
+MOST_FILES = 2000
+"""In a zip that a student made."""
 _PLATFORM = re.compile(r"(_assignsubmission_file(_.*)?|_onlinetext(_.*)?)$")  # at the end of Moodle's folder names
 
 
@@ -49,7 +54,7 @@ class Submission(BaseModel):
         """A hash of everything that the outcome depends on."""
         found = hashlib.sha256(self.student.encode() + b"\0" + self.problem.encode() + b"\0" + self.notebook)
         for name in sorted(self.files):
-            found.update(name.encode() + b"\0" + hashlib.sha256(self.files[name]).digest())
+            found.update(name.encode("utf-8", "surrogateescape") + b"\0" + hashlib.sha256(self.files[name]).digest())
         return found.hexdigest()
 
 
@@ -102,14 +107,18 @@ def _read_folder(path: Path) -> dict[str, bytes]:
     return tree
 
 
-def _read_zip(raw: bytes, name: str) -> dict[str, bytes]:
-    """Unpack in memory: no name in a zip can reach a file of this computer, no file in it grows without bounds."""
+def _read_zip(raw: bytes, name: str, most: int | None = None) -> dict[str, bytes]:
+    """Unpack in memory: no name in a zip can reach a file of this computer, no file in it grows without bounds.
+
+    With `most`, all of them together have at most that many bytes, and there are at most `MOST_FILES`.
+    """
     tree: dict[str, bytes] = {}
+    total = 0
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             for member in archive.infolist():
                 inside = PurePosixPath(member.filename.replace("\\", "/"))
-                if ".." in inside.parts or inside.is_absolute() or "__MACOSX" in inside.parts:
+                if ".." in inside.parts or inside.is_absolute() or "__MACOSX" in inside.parts or ":" in str(inside):
                     continue
                 if any(part.startswith(".") for part in inside.parts):
                     continue
@@ -118,6 +127,9 @@ def _read_zip(raw: bytes, name: str) -> dict[str, bytes]:
                     continue
                 with archive.open(member) as file:
                     tree[inside.as_posix()] = file.read(LARGEST + 1)
+                total += len(tree[inside.as_posix()])
+                if most is not None and (total > most or len(tree) > MOST_FILES):
+                    raise FakeGpuError(f"The zip {name} cannot be read: it unpacks to too much.")
     except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:  # also: encrypted
         raise FakeGpuError(f"The zip {name} cannot be read: {error}.") from None
     return tree
@@ -129,12 +141,16 @@ def _unpacked(tree: dict[str, bytes]) -> dict[str, bytes]:
     for name, content in tree.items():
         if name.endswith(".zip"):
             try:
-                inner = _read_zip(content, name)
+                inner = _read_zip(content, name, 2 * LARGEST)
             except FakeGpuError:
                 found[name] = content
                 continue
             base = name.removesuffix(".zip")
-            found |= {f"{base}/{inside}": raw for inside, raw in inner.items()}
+            found |= {
+                f"{base}/{inside}": raw
+                for inside, raw in inner.items()
+                if inside.rpartition("/")[2] not in (TIMESTAMP, SECRET)  # what a student packed proves nothing
+            }
         else:
             found[name] = content
     return found
@@ -195,9 +211,14 @@ def _submission(entry: _Entry, assignment: str, notebook: str, pattern: str | No
     stem = entry.name.removesuffix(".ipynb")
     student = _student_of_file(stem, notebook) if entry.loose else _PLATFORM.sub("", entry.name)
     files = _files_of_assignment(entry.files, assignment)
-    timestamp = files.pop("timestamp.txt", b"").decode("utf-8", "replace").strip()[:100]
+    timestamp = files.pop(TIMESTAMP, b"").decode("utf-8", "replace").strip()[:100]
     secret = files.pop(SECRET, b"").decode("utf-8", "replace")[:1000]
-    made = Submission(student=student, timestamp=timestamp, secret=secret)
+    made = Submission(student=str(encodable(student)))
+    collected = any(path in entry.files for path in (f"{assignment}/{TIMESTAMP}", f"{assignment}/{SECRET}"))
+    if collected and not _PLATFORM.search(entry.name):
+        made.timestamp, made.secret = timestamp, secret
+    elif timestamp:
+        made.notes.append(f"it came with a {TIMESTAMP}: only nbgrader's, in its own folders, is believed")
     notebooks = [path for path in files if path.endswith(".ipynb")]
     if not notebooks:
         made.problem = "it contains no notebook"
@@ -208,7 +229,7 @@ def _submission(entry: _Entry, assignment: str, notebook: str, pattern: str | No
         made.notes.append(f"it has {len(notebooks)} notebooks: {chosen} was graded")
     if pattern is not None:
         match = re.search(pattern, entry.name if entry.loose else f"{entry.name}/{chosen}")
-        made.student = match.group(1) if match and match.groups() else student
+        made.student = str(encodable(match.group(1) if match and match.groups() else student))
     made.notebook = files[chosen]
     _add_other_files(made, files)
     return made

@@ -12,6 +12,7 @@ from __future__ import annotations
 import getpass
 import os
 import secrets
+import stat
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,10 +31,12 @@ FILE = "fakegpu-sharing.json"
 
 NOTHING = "Nothing is shared. %share FOLDER begins it; your instructor knows the folder."
 SUFFIX = ".class.json"
+LARGEST = 2**20
+"""Bytes of what one student shares."""
 
 
 class _Kept(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
 class SharedExercise(_Kept):
@@ -141,17 +144,33 @@ def checked(path: Path, lesson: Lesson, record: CheckRecord) -> None:
 
 def read(file: Path) -> Shared | None:
     """Read what one student shares; None if that is nothing readable."""
+    found = read_with_owner(file)
+    return found[0] if found is not None else None
+
+
+def read_with_owner(file: Path) -> tuple[Shared, int] | None:
+    """Read what one student shares, and the number of the user whose file it is.
+
+    Everyone may write to the folder, so a link, a pipe or a huge file could be in it: only small ordinary files are
+    read.
+    """
     try:
-        return Shared.model_validate_json(file.read_text(encoding="utf-8"))
-    except (OSError, ValidationError, UnicodeDecodeError):
+        handle = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        with os.fdopen(handle, "rb") as opened:
+            about = os.fstat(handle)
+            if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:
+                return None
+            return Shared.model_validate_json(opened.read(LARGEST)), about.st_uid
+    except (OSError, ValidationError):
         return None
 
 
 def _setting(home: Path) -> _Setting | None:
     try:
-        return _Setting.model_validate_json((home / FILE).read_text(encoding="utf-8"))
+        found = _Setting.model_validate_json((home / FILE).read_text(encoding="utf-8"))
     except (OSError, ValidationError, UnicodeDecodeError):
         return None
+    return found if found.file.endswith(SUFFIX) else None
 
 
 def _write(file: Path, shared: Shared) -> None:

@@ -56,22 +56,28 @@ def answer(k):
     return int((x * x).item())"""
 
 
-def source(names: list[str]) -> Any:
-    """The lesson's source notebook."""
+def source(names: list[str], text: str = CHECK, points: int = POINTS) -> Any:
+    """The lesson's source notebook, with the text of its checks and what each is worth."""
     code = nbformat.v4.new_code_cell
     cells = [code(SETUP, metadata=_mark("setup")), code(GIVEN)]
     for number, name in enumerate(names):
         hidden = 70 + number
-        check = CHECK.format(name=name, hidden=hidden, squared=hidden**2)
+        check = text.format(name=name, hidden=hidden, squared=hidden**2)
         cells.append(code(SOLUTION.format(name=name), metadata=_mark(name, solution=True)))
-        cells.append(code(check, metadata=_mark(f"{name}-check", grade=True, points=POINTS)))
+        cells.append(code(check, metadata=_mark(f"{name}-check", grade=True, points=points)))
     return nbformat.v4.new_notebook(cells=cells)
 
 
-def attacked(folder: Path, attacks: dict[str, str], files: dict[str, bytes] | None = None, **limits: Any) -> Outcome:
+def attacked(
+    folder: Path,
+    attacks: dict[str, str],
+    files: dict[str, bytes] | None = None,
+    check: tuple[str, int] = (CHECK, POINTS),
+    **limits: Any,
+) -> Outcome:
     """Grade one submission with an attack in the place of each answer."""
     names = [f"e{number:02}" for number in range(len(attacks))]
-    notebook = source(names)
+    notebook = source(names, *check)
     (folder / "source" / "squares").mkdir(parents=True)
     nbformat.write(notebook, folder / "source" / "squares" / "squares.ipynb")
     lesson = lessons.load(folder / "source" / "squares")

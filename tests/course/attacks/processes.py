@@ -175,5 +175,6 @@ ENDINGS = {
     "a repr that fails": "class Bad:\n    def __repr__(self): raise SystemExit\ndef answer(k): return Bad()",
     "a number that is none": "def answer(k): return float('nan')",
     "a bool": "def answer(k): return True",
+    "half a character": "print('\\ud800')\ndef answer(k):\n    raise ValueError('\\ud800' + chr(27) + '[2J')",
     "output shown by hand": "def answer(k):\n    print(6.0)\n    return 0",
 }

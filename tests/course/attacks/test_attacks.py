@@ -6,6 +6,7 @@ its points unless an attack before it broke what checks rely on: then it has a f
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ import pytest
 
 pytest.importorskip("nbgrader")
 
-from tests.course.attacks import processes, reaching, verdicts
+from fakegpu_lab.course.grade.outputs import pages
+from tests.course.attacks import by_hand, processes, reaching, verdicts
 from tests.course.attacks.lesson import POINTS, attacked
 
 if TYPE_CHECKING:
@@ -65,6 +67,8 @@ def test_an_attack_earns_nothing_without_a_flag(group: str, tmp_path: Path, subt
     attacks = GROUPS[group] | {"honest": HONEST}
     outcome = attacked(tmp_path, attacks, FILES, cell_seconds=10)
     assert outcome.status in ("graded", "timeout"), outcome.reason
+    assert json.dumps(outcome.model_dump(mode="json"))
+    assert pages.feedback(outcome).encode()
     for number, (name, check) in enumerate(zip(attacks, outcome.checks, strict=True)):
         with subtests.test(name):
             flags = flags_of(outcome, number)
@@ -96,3 +100,18 @@ def test_hidden_tests_are_not_shown(tmp_path: Path) -> None:
     assert outcome.score <= 2
     if sys.platform == "linux":
         assert not any("HIDDEN" in str(cell.outputs) for cell in outcome.cells)
+
+
+def test_what_a_check_asks_does_not_answer_as_it_likes(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    attacks = {name: attack.code for name, attack in by_hand.BY_HAND.items()} | {"honest": by_hand.HONEST}
+    outcome = attacked(tmp_path, attacks, check=(by_hand.CHECK, by_hand.PARTS))
+    assert outcome.status == "graded", outcome.reason
+    for number, (name, check) in enumerate(zip(attacks, outcome.checks, strict=True)):
+        with subtests.test(name):
+            assert check.record is not None
+            met = [part["met"] for part in check.record["parts"]]
+            flags = flags_of(outcome, number)
+            attack = by_hand.BY_HAND.get(name, by_hand.Attack("", ()))
+            assert not any(met[part] for part in attack.unmet), check.record
+            assert all(one for part, one in enumerate(met) if part not in attack.unmet), "what was done is earned"
+            assert any(attack.flag in flag for flag in flags) if attack.flag else not flags, flags

@@ -49,7 +49,7 @@ def test_a_cell_is_sent_as_it_is() -> None:
     for kind in ("student", "given", "locked"):
         job = Examiner(lesson()).job(cell("x = 1", kind))
         assert job == {"id": "first-check", "kind": kind, "source": "x = 1", "visible": "shown", "any_gpus": False,
-                       "given_by_solution": ["made"]}  # fmt: skip
+                       "given_by_solution": ["made"], "classes": []}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from fakegpu_lab.course.checks import guard
 
-C, U = guard.NAMES
+C, U, A = guard.NAMES
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ C, U = guard.NAMES
         ("bool(a)", f"bool({C}(a))"),
         ("bool()", "bool()"),
         ("float(a)", f"float({U}(a))"),
-        ("a.bool(b, *c, d=e)", f"{U}(a).bool({U}(b), *c, d={U}(e))"),
+        ("a.bool(b, *c, d=e)", f"{A}(a, 'bool').bool({U}(b), *c, d={U}(e))"),
         ("a.x = b", "a.x = b"),
         ("a[0] - b", f"{U}({U}(a)[0]) - {U}(b)"),
         ("torch.equal(a, 1)", f"torch.equal({U}(a), 1)"),

@@ -71,7 +71,7 @@ class Deadline(NamedTuple):
             return Lateness(None, 0.0)
         try:
             late = (parse_time(timestamp) - self.due).total_seconds()
-        except ValueError:
+        except (ValueError, OverflowError):  # a year that no clock has
             return Lateness(None, 0.0)
         days = max(0, math.ceil(late / 86400))
         share = min(1.0, max(0, days - self.free_days) * self.percent / 100)

@@ -85,18 +85,18 @@ class Roster:
     def find(self, student: str, columns: tuple[str, ...]) -> list[dict[str, str]]:
         """The rows of a student: those with exactly this name in one of the columns, else those whose number it has.
 
-        The names of folders and files that platforms make contain it: ``Ada Lovelace_4711`` (Moodle),
-        ``lovelaceada_4711_90210`` (Canvas; the second is the submission's).
+        The names of folders and files that platforms make contain it behind the first underscore: ``Ada Lovelace_4711``
+        (Moodle), ``lovelaceada_4711_90210`` (Canvas; the second is the submission's). Digits before that are the
+        student's own choice.
         """
         whole = _plain(student)
         found = [row for row in self.rows if whole and any(_plain(row.get(name, "")) == whole for name in columns)]
         if found:
             return found
-        for number in re.findall(r"\d+", student):
-            found = [row for row in self.rows if any(_number(row.get(name, "")) == number for name in columns)]
-            if found:
-                return found
-        return []
+        number = re.search(r"_(\d+)(?=_|$)", student)
+        if number is None:
+            return []
+        return [row for row in self.rows if any(_number(row.get(name, "")) == number[1] for name in columns)]
 
 
 def _plain(text: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from fakegpu_lab.course.grade.outputs.lateness import NEVER
+from fakegpu_lab.formatting.printable import printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,13 +33,13 @@ NBGRADER = (
 )
 """The columns that nbgrader/plugins/export.py writes."""
 OURS = ("status", "reason", "needs_manual_grade", "flags", "notes", "days_late")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = re.compile(r"(^|[;\t\r\n])(\s*)(?=[=+\-@\uff1d\uff0b\uff0d\uff20\t\r])")
+"""How a formula begins; also after what a spreadsheet set to another language takes for the end of a cell."""
 
 
 def cell(text: object) -> str:
-    """Return text that no spreadsheet takes for a formula."""
-    content = str(text)
-    return f"'{content}" if content.startswith(_FORMULA) else content
+    """Return text that no spreadsheet takes for a formula, nor any part of it."""
+    return _FORMULA.sub(r"\1\2'", printable(str(text)))
 
 
 def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline = NEVER) -> None:

@@ -22,8 +22,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.course.cell_text.source import bound_names
 from fakegpu_lab.course.flags import armed, files, given_values, tampering
-from fakegpu_lab.course.flags.source_text import bound_names
 from fakegpu_lab.course.grade.sandbox import sealed_channel
 from fakegpu_lab.course.grade.sandbox.shell import GradingShell, Outputs, Stream, capture, drain, frames, start
 
@@ -116,7 +116,12 @@ class _Runner:
         try:
             name = job["exercise"]
             attempt = self.magics.room.attempts.get(name) if name and self.magics is not None else None
-            self._observe(job["check"], job["canaries"], names, attempt, f"<check {job['id']}>", tell)
+            answered = self._observe(job["check"], job["canaries"], names, attempt, f"<check {job['id']}>", tell)
+            result["armed"] += [
+                f"the check read .{attribute} of an object of the answer's own class {name}"
+                for name, attribute in sorted(answered)
+                if name not in job["classes"]
+            ]
             if not name:
                 value = _value(job, names)
                 result |= {"has_value": value is not None, "score": _score_of(value)}

@@ -139,7 +139,7 @@ class Sandbox:
         environment |= {"IPYTHONDIR": str(self.folder / ".ipython"), "PYTHONNOUSERSITE": "1", "PYTHONHASHSEED": "0"}
         environment |= {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "PLOTLY_RENDERER": "plotly_mimetype"}
         environment |= {"NBGRADER_EXECUTION": "autograde", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}
-        environment |= {"TORCHINDUCTOR_CACHE_DIR": home}
+        environment |= {"TORCHINDUCTOR_CACHE_DIR": str(self.folder / ".inductor")}  # hidden files are not handed in
         script = str(Path(__file__).with_name("confine.py"))
         self._log = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
@@ -216,7 +216,7 @@ class Sandbox:
                 self._kill()
                 raise EndedError("timeout", f"a cell ran for more than {self.limits.cell_seconds:g} s and did not stop")
         message["interrupted"] = interrupted is not None
-        message["told"] = [json.loads(text) for text in told]
+        message["told"] = [sealed_channel.data(text) for text in told]
         if message["over"]:
             self._kill()
             raise EndedError("output", f"it printed more than {self.limits.output_chars:,} characters")

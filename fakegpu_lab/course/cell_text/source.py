@@ -6,10 +6,12 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from fakegpu_lab.course.cell_text import bindings
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_TIMED = re.compile(r"^(\s*)%(?:time|timeit|memit)\b(?:\s+-\S+(?:\s+\d+)?)*[ \t]*", re.MULTILINE)
+_TIMED = re.compile(r"^([ \t]*)%(?:time|timeit|memit)\b(?:\s+-\S+(?:\s+\d+)?)*[ \t]*", re.MULTILINE)
 
 
 _TIMED_CELL = re.compile(r"%%timeit\b(?:\s+-[a-z]+\s*\d*\b)*[ \t]*")
@@ -25,7 +27,9 @@ def python_of(source: str) -> str:
     """Return a cell's Python, with calls in the place of magics and shell commands, as IPython runs it."""
     from IPython.core.inputtransformer2 import TransformerManager
 
-    return str(TransformerManager().transform_cell(_TIMED.sub(r"\1", _body(source))))
+    text = _TIMED.sub(r"\1", _body(source))
+    blank = len(text) - len(text.lstrip("\n"))  # IPython leaves them out, and lines would have other numbers
+    return "\n" * blank + str(TransformerManager().transform_cell(text))
 
 
 def _body(source: str) -> str:
@@ -36,7 +40,7 @@ def _body(source: str) -> str:
             lines[number] = line[timed.end() :]
             continue
         if line.strip() and not line.startswith(
-            ("%%time", "%%exercise", "%%check", "%%gpuprofile", "%%ranks", "%%capture")
+            ("%%time", "%%exercise", "%%check", "%%gpuprofile", "%%kernel", "%%ranks", "%%capture")
         ):
             break
         lines[number] = ""
@@ -52,15 +56,8 @@ def bound_names(source: str, *, definitions_only: bool = False) -> set[str]:
         body = ast.parse(code_of(source)).body
     except SyntaxError:
         return set()
-    found: set[str] = set()
-    for node in body:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(node.name)
-        elif not definitions_only:
-            found |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return found
+    kinds = (ast.Import, ast.ImportFrom, *bindings.DEFINITIONS) if definitions_only else ast.stmt
+    return {name for node in body if isinstance(node, kinds) for name in bindings.names(node)}
 
 
 def tree_of(source: str) -> ast.Module | None:
@@ -71,15 +68,31 @@ def tree_of(source: str) -> ast.Module | None:
         return None
 
 
+def class_names(source: str) -> set[str]:
+    """The classes in a cell, by their qualified names: ``Loader``, ``make.<locals>.Loader``."""
+    found: set[str] = set()
+
+    def walk(node: ast.AST, before: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                found.add(before + child.name)
+                walk(child, f"{before}{child.name}.")
+            elif isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                walk(child, f"{before}{child.name}.<locals>.")
+            else:
+                walk(child, before)
+
+    if (tree := tree_of(source)) is not None:
+        walk(tree, "")
+    return found
+
+
 def binding(tree: ast.Module | None) -> Iterator[tuple[str, str]]:
     """Each name that a cell binds at its top level, with the statement that does so."""
     for statement in tree.body if tree is not None else ():
         text = ast.dump(statement)
-        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
-            yield statement.name, text
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                yield node.id, text
+        for name in bindings.names(statement):
+            yield name, text
 
 
 def read_names(checks: Iterable[str], given: Iterable[str], answers: Iterable[str]) -> set[str]:

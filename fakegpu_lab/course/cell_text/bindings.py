@@ -1,0 +1,43 @@
+"""The names that a program binds, in its own scope: not those of functions, classes and comprehensions within it."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def bindings(node: ast.AST) -> Iterator[tuple[str, int]]:
+    """Each name that a program or a statement binds, with the line, in the order of the text."""
+    if isinstance(node, DEFINITIONS):
+        yield node.name, node.lineno
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id, node.lineno
+    elif isinstance(node, ast.alias):
+        yield (node.asname or node.name).split(".")[0], node.lineno
+    elif isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
+        yield node.name, node.lineno
+    elif isinstance(node, ast.MatchMapping) and node.rest:
+        yield node.rest, node.lineno
+    inner: list[ast.AST] = []
+    if isinstance(node, _COMPREHENSIONS):  # of these, only `:=` binds a name around them
+        inner = [one.target for one in ast.walk(node) if isinstance(one, ast.NamedExpr)]
+    elif not isinstance(node, (*DEFINITIONS, ast.Lambda)):
+        inner = list(ast.iter_child_nodes(node))
+    for child in inner:
+        yield from bindings(child)
+
+
+def names(node: ast.AST) -> set[str]:
+    """The names that a program or a statement binds."""
+    return {name for name, _ in bindings(node)}
+
+
+def declared_global(node: ast.AST) -> set[str]:
+    """The names that functions within a program may bind around them."""
+    return {name for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names}
