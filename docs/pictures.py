@@ -1,8 +1,8 @@
 """Makes the pictures of README.md and the guide: ``python docs/pictures.py [NAME …]`` writes docs/images/NAME.png.
 
-It needs the extra `browser` and a Chromium (on Debian: apt-get install chromium); `kernel-card` also `numba`. Figures of recordings are made by
-timeline.py, ranks.py and memory.py, here, and photographed; the panel, the dashboard and the lesson are photographed
-in a JupyterLab that is started for it, with the extension as it is built.
+It needs the extra `browser` and a Chromium (on Debian: apt-get install chromium), and for `kernel-card` the extra
+`numba`. Figures of recordings are made by timeline.py, ranks.py and memory.py, here, and photographed; the others are
+photographed in a JupyterLab that is started for it, with the extension as it is built.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def transpose(source, target):
     tile = cuda.shared.array((32, 32), float32)
     x, y = cuda.grid(2)
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    tile[ty, tx] = 2 * source[y, x]
+    tile[ty, tx] = source[y, x]
     cuda.syncthreads()
     target[cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx] = tile[tx, ty]
 
@@ -108,6 +108,9 @@ def jupyterlab() -> Iterator[tuple[str, Path]]:
         environment = {**os.environ, **scratch, "PYTHONPATH": str(ROOT), "JUPYTER_PREFER_ENV_PATH": "0"}
         shutil.copytree(ROOT / "labextension" / "built", folder / "data/labextensions/fakegpu-lab")
         (folder / "notebooks").mkdir()
+        settings = folder / "config/lab/user-settings/@jupyterlab/apputils-extension"
+        settings.mkdir(parents=True)
+        (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
         command = [sys.executable, "-m", "jupyterlab", "--allow-root", "--no-browser", "--ip=127.0.0.1",
                    f"--port={port}", f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True",
                    f"--ServerApp.root_dir={folder / 'notebooks'}"]  # fmt: skip
@@ -152,7 +155,7 @@ def photograph_notebooks(browser: Any, names: list[str]) -> None:
             else:
                 where = f"{name}.ipynb"
                 nbformat.write(notebook, folder / where)
-            page = browser.new_page(viewport={"width": 1400, "height": 900})
+            page = browser.new_page(viewport={"width": 1400, "height": 2000 if name == "kernel-card" else 900})
             page.set_default_timeout(WAIT)
             page.goto(f"{address}/lab/tree/{where}?token={TOKEN}&reset")
             page.wait_for_function(READY, timeout=180_000)

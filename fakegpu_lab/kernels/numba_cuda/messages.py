@@ -124,7 +124,7 @@ def raised(error: Exception) -> None:
     else:
         with_notes(
             error,
-            f"{who} raised this. A card says so only with @cuda.jit(debug=True, opt=False); else the thread ends.",
+            f"{who} raised this. A card says so only with @cuda.jit(debug=True, opt=False); otherwise the thread ends.",
         )
 
 
@@ -134,8 +134,8 @@ def not_compiled(error: Exception) -> None:
     if "shared.array" in said or "local.array" in said:
         with_notes(
             error,
-            "The size of an array that a kernel declares must be a number or a global constant. For shared memory whose "
-            "size is known at the launch: cuda.shared.array(0, dtype) and kernel[blocks, threads, stream, bytes].",
+            "The size of an array that a kernel declares must be a number or a global constant. For shared memory of a "
+            "size that only the launch knows: cuda.shared.array(0, dtype) and kernel[blocks, threads, stream, bytes].",
         )
     elif isinstance(error, AttributeError):
         with_notes(

@@ -41,14 +41,15 @@ def sectors(line: LineAccess) -> Drawing:
             within = (address % SECTOR + line.itemsize / 2) / SECTOR
             drawn.thin((x + step / 2 - 1, 28), (place[address // SECTOR] + width * within, 78))
     for sector in touched:
-        drawn.rect(place[sector], 78, width - 2, 20, _WASTED, opacity=0.5, hint=f"sector at {sector * SECTOR:#x}")
+        hint = f"sector at {sector * SECTOR:#x}"
+        drawn.rect(place[sector], 78, width - 2, 20, _WASTED, opacity=0.5, hint=hint)
         for first, count in _runs(wanted[sector]):
             x = place[sector] + (width - 2) * (first % SECTOR) / SECTOR
             drawn.fill(x, 78, (width - 2) * count / SECTOR, 20, _USED)
     wasted = [("moved for nothing", _WASTED)] if asked < SECTOR * len(touched) else []
     legend(drawn, _MARGIN, 122, [("asked for", _USED), *wasted])
-    drawn.text(_WIDTH - _MARGIN, 122, "above: the lanes of a warp; below: sectors of memory", anchor="end", colour=MUTED,
-               px=11)  # fmt: skip
+    rows = "above: the lanes of a warp; below: sectors of memory"
+    drawn.text(_WIDTH - _MARGIN, 122, rows, anchor="end", colour=MUTED, px=11)
     kind = {"load": "reads", "store": "writes", "atomic": "updates"}[line.kind]
     drawn.words = (
         f"A request {kind} {asked} bytes with {several(active, 'lane')}, and touches {several(len(touched), 'sector')} "
