@@ -221,6 +221,7 @@ TABLE = [
 ]
 
 _WORKLOG = "S. Boehm, github.com/siboehm/SGEMM_CUDA"
+_A100 = "the same, README of February 2023"
 _GUIDE = "CUDA C++ Best Practices Guide, Shared Memory in Matrix Multiplication"
 _NARROW = [(M, TILE), (M, M)]
 _FLAT = [(M, TILE), (TILE, M), (M, M)]
@@ -229,6 +230,9 @@ MEASURED = [
     ("rtx-a6000", Case("matmul 4096, by rows", matmul_rows, *_BIG, _SUMMED, 1), 309.0, "GFLOP/s", _WORKLOG),
     ("rtx-a6000", Case("matmul 4096, by columns", matmul_naive, *_BIG, _SUMMED, 1), 1986.5, "GFLOP/s", _WORKLOG),
     ("rtx-a6000", Case("matmul 4096, tiled", matmul_tiled, *_BIG, _SUMMED, 1), 2980.3, "GFLOP/s", _WORKLOG),
+    ("a100", Case("matmul 4096, by rows", matmul_rows, *_BIG, _SUMMED, 1), 292.0, "GFLOP/s", _A100),
+    ("a100", Case("matmul 4096, by columns", matmul_naive, *_BIG, _SUMMED, 1), 3115.7, "GFLOP/s", _A100),
+    ("a100", Case("matmul 4096, tiled", matmul_tiled, *_BIG, _SUMMED, 1), 5448.6, "GFLOP/s", _A100),
     ("v100-16gb", Case("A·B, naive", outer_naive, *_BIG, _FLAT, 4), 119.9, "GB/s", _GUIDE),
     ("v100-16gb", Case("A·B, a tile of A", outer_half_tiled, *_BIG, _FLAT, 4), 144.4, "GB/s", _GUIDE),
     ("v100-16gb", Case("A·B, tiled", matmul_tiled, *_BIG, _FLAT, 4), 195.5, "GB/s", _GUIDE),

@@ -1,8 +1,8 @@
 """Makes the pictures of README.md and the guide: ``python docs/pictures.py [NAME …]`` writes docs/images/NAME.png.
 
-It needs the extra `browser` and a Chromium (on Debian: apt-get install chromium). Figures of recordings are made by
-timeline.py, ranks.py and memory.py, here, and photographed; the panel, the dashboard and the lesson are photographed
-in a JupyterLab that is started for it, with the extension as it is built.
+It needs the extra `browser` and a Chromium (on Debian: apt-get install chromium), and for `kernel-card` the extra
+`numba`. Figures of recordings are made by timeline.py, ranks.py and memory.py, here, and photographed; the others are
+photographed in a JupyterLab that is started for it, with the extension as it is built.
 """
 
 from __future__ import annotations
@@ -51,12 +51,30 @@ for _ in range(12):
     optimizer.step()
     optimizer.zero_grad()
 torch.cuda.synchronize()"""
+KERNEL = """\
+%%kernel
+from numba import cuda, float32
+
+
+@cuda.jit
+def transpose(source, target):
+    tile = cuda.shared.array((32, 32), float32)
+    x, y = cuda.grid(2)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    tile[ty, tx] = source[y, x]
+    cuda.syncthreads()
+    target[cuda.blockIdx.x * 32 + ty, cuda.blockIdx.y * 32 + tx] = tile[tx, ty]
+
+
+source = torch.rand(256, 256, device="cuda")
+transpose[(8, 8), (32, 32)](source, torch.empty_like(source))"""
 NOTEBOOKS = {
-    "panel": ([SETUP, "%fakegpu panel", TRAIN], False),
-    "extension-dashboard": ([SETUP, TRAIN], True),
-    "extension-lesson": (["%load_ext fakegpu_lab\n%fakegpu a100:2\n%lesson 01-device-placement"], True),
+    "panel": ([SETUP, "%fakegpu panel", TRAIN], ".fg-Panel"),
+    "kernel-card": ([SETUP, KERNEL], "section[aria-label^=transpose]"),
+    "extension-dashboard": ([SETUP, TRAIN], ""),
+    "extension-lesson": (["%load_ext fakegpu_lab\n%fakegpu a100:2\n%lesson 01-device-placement"], ""),
 }
-"""By picture: the cells that are run, and whether all of JupyterLab is on it."""
+"""By picture: the cells that are run, and what of JupyterLab is on it (all if empty)."""
 
 
 def photograph_pages(browser: Any, names: list[str]) -> None:
@@ -90,6 +108,9 @@ def jupyterlab() -> Iterator[tuple[str, Path]]:
         environment = {**os.environ, **scratch, "PYTHONPATH": str(ROOT), "JUPYTER_PREFER_ENV_PATH": "0"}
         shutil.copytree(ROOT / "labextension" / "built", folder / "data/labextensions/fakegpu-lab")
         (folder / "notebooks").mkdir()
+        settings = folder / "config/lab/user-settings/@jupyterlab/apputils-extension"
+        settings.mkdir(parents=True)
+        (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
         command = [sys.executable, "-m", "jupyterlab", "--allow-root", "--no-browser", "--ip=127.0.0.1",
                    f"--port={port}", f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True",
                    f"--ServerApp.root_dir={folder / 'notebooks'}"]  # fmt: skip
@@ -123,7 +144,7 @@ def photograph_notebooks(browser: Any, names: list[str]) -> None:
     """Run the cells of these pictures in JupyterLab, and photograph it."""
     with jupyterlab() as (address, folder):
         for name in names:
-            cells, whole = NOTEBOOKS[name]
+            cells, selector = NOTEBOOKS[name]
             notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
             notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
             if name == "extension-lesson":
@@ -134,7 +155,7 @@ def photograph_notebooks(browser: Any, names: list[str]) -> None:
             else:
                 where = f"{name}.ipynb"
                 nbformat.write(notebook, folder / where)
-            page = browser.new_page(viewport={"width": 1400, "height": 900})
+            page = browser.new_page(viewport={"width": 1400, "height": 2000 if name == "kernel-card" else 900})
             page.set_default_timeout(WAIT)
             page.goto(f"{address}/lab/tree/{where}?token={TOKEN}&reset")
             page.wait_for_function(READY, timeout=180_000)
@@ -150,7 +171,7 @@ def photograph_notebooks(browser: Any, names: list[str]) -> None:
             if name == "extension-dashboard":
                 page.locator(".fg-Card").first.click(timeout=60_000)
             page.wait_for_timeout(4000)
-            shown = page if whole else page.locator(".fg-Panel")
+            shown = page.locator(selector) if selector else page
             shown.screenshot(path=str(DOCS / "images" / f"{name}.png"))
             page.close()
 

@@ -48,8 +48,10 @@ class Ran:
     written
         The tensors that it wrote to.
     grid, threads, registers, shared_bytes
-        Blocks along x, y and z; threads of a block; registers of a thread (0: unknown); bytes of shared memory of a
-        block.
+        Blocks along x, y and z; threads of a block; registers of a thread (None: not counted); bytes of shared memory
+        of a block.
+    shared_counted
+        Whether the log has its accesses to shared memory.
     part
         The fraction of the blocks that ran (`sample_programs`).
     races
@@ -59,8 +61,9 @@ class Ran:
     written: Sequence[FakeCudaTensor] = ()
     grid: tuple[int, ...] = (1,)
     threads: int = 1
-    registers: int = 0
+    registers: int | None = None
     shared_bytes: int = 0
+    shared_counted: bool = True
     part: float = 1.0
     races: list[str] = field(default_factory=list)
 
@@ -129,13 +132,14 @@ def launch(
 def _charge(device: Device, log: AccessLog, ran: Ran) -> Access:
     """Queue the kernel on the current stream, and add to the recording what it did."""
     profile = device.profile
-    full = occupancy(profile, ran.threads, ran.registers, ran.shared_bytes)
+    full = occupancy(profile, ran.threads, ran.registers or 0, ran.shared_bytes)
     access = replace(
         log.summary(ran.part),
         grid=ran.grid,
         threads=ran.threads,
         registers=ran.registers,
         shared_bytes=ran.shared_bytes,
+        shared_counted=ran.shared_counted,
         occupancy=full,
     )
     access = replace(access, time=launch_time(profile, access, full))

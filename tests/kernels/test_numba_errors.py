@@ -64,7 +64,9 @@ def test_an_index_too_large_for_its_dimension_is_outside_too():
     with pytest.raises(torch.AcceleratorError) as caught:
         torch.cuda.synchronize()
     assert "writes out[2, 0]" in text(caught.value)
-    assert "2 × 4 elements" in text(caught.value)
+    assert "2 × 4 elements. Is a test such as `if row < out.shape[0]` missing, or are two indices swapped?" in text(
+        caught.value
+    )
 
 
 def test_numba_reports_an_illegal_access_in_its_own_words():

@@ -222,3 +222,74 @@ def test_races_between_programs(capsys):
     shown = capsys.readouterr()
     assert shown.out.count("Race on cuda:0") == 3  # at once, each once
     assert shown.err == ""
+
+
+@triton.jit
+def far_index(x_ptr, n, B: tl.constexpr):
+    tl.store(x_ptr + tl.program_id(0) * n + tl.arange(0, B), 1.0)
+
+
+@triton.jit
+def strides_swapped(x_ptr, o_ptr, down, across, M: tl.constexpr, N: tl.constexpr):
+    row, column = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :]
+    tl.store(o_ptr + row * N + column, tl.load(x_ptr + row * down + column * across))
+
+
+def test_an_index_that_overflows_int32():
+    x = torch.zeros(64, device="cuda")
+    with lab.sample_programs(1):  # the middle one of three: 2 ** 31 is not an int32
+        said = notes_of(lambda: far_index[(1 + 2 * 3,)](x, 2**30 - 2**28, B=16))
+    assert "did an index overflow int32? Compute it in 64 bits: tl.program_id(0).to(tl.int64)." in said
+
+
+def test_the_strides_of_another_layout():
+    x, out = torch.rand(16, 32, device="cuda"), torch.empty(16, 32, device="cuda")
+    said = notes_of(lambda: strides_swapped[(1,)](x, out, x.stride(1), x.stride(0), M=16, N=32))
+    assert "is the mask missing or too wide, or a stride wrong?" in said
+
+
+def test_a_grid_of_floats_is_refused_as_by_the_launcher():
+    x = torch.zeros(64, device="cuda")
+    with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
+        far_index[(64 / 16,)](x, 16, B=16)
+
+
+@triton.jit
+def square(x):
+    return x * x
+
+
+@triton.jit
+def mapped(x_ptr, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(x_ptr + i, tl.map_elementwise(square, tl.load(x_ptr + i)))
+
+
+@triton.jit
+def assembled(x_ptr, B: tl.constexpr):
+    i = tl.arange(0, B)
+    x = tl.load(x_ptr + i)
+    y = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
+    tl.store(x_ptr + i, y)
+
+
+@pytest.mark.parametrize(("kernel", "name"), [(mapped, "map_elementwise"), (assembled, "inline_asm_elementwise")])
+def test_what_the_simulation_does_not_know_is_named(kernel, name):
+    with pytest.raises(lab.FakeGpuError, match=rf"^tl\.{name} is not part of the simulation\.$"):
+        kernel[(1,)](torch.zeros(16, device="cuda"), B=16)
+
+
+@triton.jit
+def talks(x_ptr, B: tl.constexpr):
+    i = tl.arange(0, B)
+    print("value", tl.load(x_ptr + i))
+    tl.device_print("at", tl.program_id(0), i)
+
+
+def test_print_is_that_of_a_card(capsys):
+    """The format of PrintOpToLLVM.cpp: program, index, prefix, operand, value."""
+    talks[(2,)](torch.tensor([0.5, 2.0], device="cuda"), B=2)
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == ["pid (0, 0, 0) idx (0) value: 0.500000", "pid (0, 0, 0) idx (1) value: 2.000000"]
+    assert "pid (1, 0, 0) idx () at: (operand 0) 1" in said
+    assert "pid (1, 0, 0) idx (1) at: (operand 1) 1" in said

@@ -36,6 +36,8 @@ def test_a_recording_has_the_launch_with_its_line():
     assert "test_triton_launches.py" in kernel.line
     assert kernel.nbytes == kernel.access.dram_bytes
     assert "add_kernel" in str(trace.summary())
+    assert kernel.access.bank_conflicts is None  # Triton's compiler decides on shared memory: not counted
+    assert kernel.access.registers > 0
 
 
 def test_the_profiler_shows_its_name():

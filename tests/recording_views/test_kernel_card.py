@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -58,10 +59,32 @@ def test_the_roofline_says_what_limits_the_kernel():
     log = AccessLog()
     log.add("load", "global", 4 * np.arange(1 << 20).reshape(-1, 32), 4)
     log.flops(1 << 20)
-    assert "at 0.25 FLOPs a byte memory allows 510 GFLOP/s" in words(card(log), "Roofline")
+    assert "memory allows 510 GFLOP/s at 0.25 FLOPs a byte. The kernel gets 11.0 GFLOP/s, 2.2 % of it." in words(
+        card(log), "Roofline"
+    )
     without = AccessLog()
     without.add("load", "global", 4 * LANES[None], 4)
     assert not any(heading == "Roofline" for heading, _ in card(without).drawings)
+
+
+def test_a_kernel_above_the_roof_found_its_data_in_l2():
+    log = AccessLog()
+    log.add("load", "global", 4 * np.arange(1 << 22).reshape(-1, 32), 4)
+    log.flops(1 << 22)
+    assert words(card(log, grid=2**12), "Roofline").endswith(" % of it: L2 is faster than DRAM.")
+
+
+def test_what_is_not_counted_is_not_shown_as_none():
+    log = AccessLog()
+    log.add("load", "global", 4 * LANES[None], 4)
+    profile = gpu("a100")
+    full = occupancy(profile, 128, 32, 4096)
+    access = replace(log.summary(), threads=128, registers=32, shared_bytes=4096, shared_counted=False, occupancy=full)
+    assert access.bank_conflicts is None
+    shown = str(KernelCard("k", replace(access, time=launch_time(profile, access, full)), profile, 2000))
+    assert re.search(r"shared memory +not counted +Triton's compiler decides", shown)
+    assert re.search(r"32  registers for each thread", shown)
+    assert re.search(r"not counted  registers for each thread", str(card(log)))
 
 
 def test_the_blocks_are_told_by_waves():

@@ -28,9 +28,14 @@ _LOAD_STORE_UNITS = 16
 """Lanes that a multiprocessor's load/store units take in a cycle, by compute capability: 8 for each of the four
 partitions of V100, A100 and H100, 4 on the others since Turing (NVIDIA's architecture white papers)."""
 
-GLOBAL_CYCLES = 2
-"""The fewest cycles that a request to global memory takes in L1, where its address is translated and looked up: on a
-V100, a product of matrices is half as fast without shared memory as with it (github.com/jhlee508/matmul-cuda)."""
+GLOBAL_CYCLES = {(7, 0): 2.0, (8, 0): 1.5, (9, 0): 1.5, (10, 0): 1.5, (10, 3): 1.5}
+"""Cycles that L1 takes for a request to global memory, also where one would do for its lanes; by compute capability.
+
+Measured: a product of matrices with two such requests for each multiply-add, and none of them to DRAM, reaches 2312
+GFLOP/s on a V100 (github.com/jhlee508/matmul-cuda), which are 1.7 cycles a request, and 3116 GFLOP/s on an A100
+(github.com/siboehm/SGEMM_CUDA, February 2023), which are 1.6. The narrow products of the CUDA C++ Best Practices Guide
+take 2.0 and 2.2 on a V100. NVIDIA names one cycle for the tag stage alone (forums.developer.nvidia.com/t/273699). Later
+cards are taken to be like an A100; on the others, the lanes take as long."""
 
 LATENCY_NS = 500.0
 UNDER_WAY = 4
@@ -72,7 +77,8 @@ def _wave(profile: GpuProfile, access: Access, occupancy: Occupancy, count: int,
     busiest = -(-count // active) / blocks  # the part of all work that the fullest of them has
     clock = profile.core_clock_mhz / 1e3  # cycles a nanosecond
     lanes = 32 / load_store_units(profile)
-    pipe = max(access.global_wavefronts, access.requests * max(lanes, GLOBAL_CYCLES))
+    each = max(lanes, GLOBAL_CYCLES.get(profile.compute_capability, lanes))
+    pipe = max(access.global_wavefronts, access.requests * each)
     pipe += max(access.shared_wavefronts, access.shared_requests * lanes)
     times = {
         "DRAM": _dram(profile, access, occupancy, active) * part,

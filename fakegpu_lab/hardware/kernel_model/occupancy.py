@@ -18,10 +18,6 @@ from fakegpu_lab.hardware.time.access import Occupancy
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.catalogue.profile import GpuProfile
 
-MAX_THREADS = 1024
-"""Threads of a block, at most."""
-MAX_REGISTERS = 255
-"""Registers of a thread, at most."""
 _REGISTER_UNIT = 256
 _RESERVED = 1024
 

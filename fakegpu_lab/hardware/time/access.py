@@ -139,7 +139,10 @@ class Access:
     sampled
         The fraction of the blocks that ran (`sample_programs`); the other figures are for all of them.
     grid, threads, registers, shared_bytes
-        Blocks along x, y and z; threads of a block; registers of a thread; bytes of shared memory of a block.
+        Blocks along x, y and z; threads of a block; registers of a thread (None: not counted, so that they limit
+        nothing); bytes of shared memory of a block.
+    shared_counted
+        Whether accesses to shared memory were counted: not in Triton, whose compiler decides on them.
     occupancy, time
         Set once the kernel was launched on a device.
     """
@@ -153,8 +156,9 @@ class Access:
     sampled: float = 1.0
     grid: tuple[int, ...] = (1,)
     threads: int = 0
-    registers: int = 0
+    registers: int | None = None
     shared_bytes: int = 0
+    shared_counted: bool = True
     occupancy: Occupancy | None = None
     time: LaunchTime | None = None
 
@@ -203,9 +207,9 @@ class Access:
         return self._sum("wavefronts", "shared")
 
     @property
-    def bank_conflicts(self) -> int:
-        """Cycles that they would not take without bank conflicts."""
-        return self._sum("conflicts", "shared")
+    def bank_conflicts(self) -> int | None:
+        """Cycles that they would not take without bank conflicts; None if they are not counted."""
+        return self._sum("conflicts", "shared") if self.shared_counted else None
 
     @property
     def dram_bytes(self) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.tensor_api import dlpack
-from fakegpu_lab.kernels.numba_cuda import scalars
+from fakegpu_lab.kernels.numba_cuda import messages, scalars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,11 @@ def compiled(dispatcher: Any, types: tuple[Any, ...]) -> None:
                 _with_globals(dispatcher.py_func, stubs), numba_types.void, types, cc=_CAPABILITY, **options
             )
         except errors.NumbaError as error:
+            messages.not_compiled(error)
             raise error.with_traceback(None) from None  # its text has the user's line
+        except AttributeError as error:
+            messages.not_compiled(error)
+            raise
     known[types] = result
 
 
@@ -89,6 +93,7 @@ def _with_globals(function: FunctionType, table: dict[int, Any], *, math: bool =
     names = function.__globals__
     if math:
         new = {name: table.get(id(value)) or scalars.in_kernel(value) for name, value in names.items()}
+        new.setdefault("print", scalars.printed)
     else:
         new = {name: table.get(id(value), value) for name, value in names.items()}
     copy = FunctionType(function.__code__, new, function.__name__, function.__defaults__, function.__closure__)
@@ -112,7 +117,9 @@ def array_type(tensor: FakeCudaTensor) -> Any:
     try:
         dtype = numpy_support.from_dtype(tensor._inner.new_empty(0, device="cpu").numpy().dtype)
     except TypeError:
-        raise TypeError(f"numba has no type for the elements of a tensor of {tensor.dtype}") from None
+        raise TypeError(
+            f"numba has no type for the elements of a tensor of {tensor.dtype}: use float32 or float16."
+        ) from None
     strides = tensor.stride()
     broadcast = 0 in strides and tensor.numel() > 0
     if tensor.is_contiguous() and not broadcast:

@@ -167,6 +167,8 @@ class Launch:
         for name, value in zip(names, values, strict=False):
             if isinstance(value, torch.Tensor) and not isinstance(value, FakeCudaTensor):
                 raise IllegalAccess(messages.host_tensor(name))
+            if isinstance(value, FakeCudaTensor) and value._device is not self.device:
+                raise IllegalAccess(messages.other_device(name, value._device.index, self.device.index))
         outer, _active = _active, self
         if outer is not None:
             raise FakeGpuError("A kernel cannot launch another kernel in numba: call a device function instead.")
@@ -179,6 +181,9 @@ class Launch:
                 self._run_blocks([self._value(*pair) for pair in zip(names, values, strict=False)], arrays, log)
         except OutOfBounds as error:
             raise IllegalAccess(messages.out_of_bounds(error, self.configured.griddim)) from None
+        except (ArithmeticError, AssertionError, ValueError) as error:
+            messages.raised(error)
+            raise
         finally:
             _active = None
             self._functions.clear()

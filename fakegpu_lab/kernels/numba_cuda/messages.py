@@ -89,10 +89,12 @@ def out_of_bounds(error: OutOfBounds, grid: Sequence[int]) -> str:
     array, index = error.array, error.index
     shown = ", ".join(str(int(one)) for one in index) if isinstance(index, tuple) else str(int(index))
     sizes = " × ".join(str(size) for size in array.shape)
+    why = f"Is a test such as `if i < {array.name}.size` missing, or its bound wrong?"
+    if array.ndim > 1:
+        why = f"Is a test such as `if row < {array.name}.shape[0]` missing, or are two indices swapped?"
     return (
         f"Thread {_place(here.thread.index)} of block {block_index} {error.action}s {array.name}[{shown}] at "
-        f"{_at(error.line)}, but {array.name} has {sizes} elements. Is a test such as `if i < {array.name}.size` "
-        "missing, or its bound wrong?"
+        f"{_at(error.line)}, but {array.name} has {sizes} elements. {why}"
     )
 
 
@@ -102,6 +104,44 @@ def host_tensor(name: str) -> str:
         f"The argument {name} is a tensor on the CPU: the kernel got an address in the host's memory, which the card "
         f"cannot read. Use {name}.cuda()."
     )
+
+
+def other_device(name: str, there: int, here: int) -> str:
+    """A tensor of another GPU among the arguments."""
+    return (
+        f"The argument {name} is on cuda:{there}, but the kernel was launched on cuda:{here}, which cannot read there. "
+        f"Launch it within `with torch.cuda.device({there}):`, or copy the tensor."
+    )
+
+
+def raised(error: Exception) -> None:
+    """Say below an exception of the kernel's own code which thread raised it, and what a card does instead."""
+    from fakegpu_lab.kernels.numba_cuda.threads import block_index, here
+
+    who = f"Thread {_place(here.thread.index)} of block {block_index}"
+    if isinstance(error, ZeroDivisionError):
+        with_notes(error, f"{who} divides an integer by 0. A card raises nothing: the result is undefined.")
+    else:
+        with_notes(
+            error,
+            f"{who} raised this. A card says so only with @cuda.jit(debug=True, opt=False); otherwise the thread ends.",
+        )
+
+
+def not_compiled(error: Exception) -> None:
+    """Say below an error of numba's compiler what it cannot do, where its own words do not."""
+    said = str(error)
+    if "shared.array" in said or "local.array" in said:
+        with_notes(
+            error,
+            "The size of an array that a kernel declares must be a number or a global constant. For shared memory of a "
+            "size that only the launch knows: cuda.shared.array(0, dtype) and kernel[blocks, threads, stream, bytes].",
+        )
+    elif isinstance(error, AttributeError):
+        with_notes(
+            error,
+            "numba's compiler failed. It has no exceptions (try) in kernels, and no functions that call themselves.",
+        )
 
 
 def stuck(error: StuckError) -> BarrierError:
@@ -141,6 +181,8 @@ def race(found: Race, grid: Sequence[int], block: Sequence[int]) -> str:
         order = "Nothing orders two blocks of one launch: use cuda.atomic, or a second kernel."
     else:
         order = "No cuda.syncthreads() comes between them."
+        if found.first.line == found.second.line:
+            order += " Threads that all update one element need cuda.atomic."
     return (
         f"{first} {_VERBS[found.first.kind]} {memory.name}[{found.position}] in {memory.space} memory at "
         f"{_at(found.first.line)}, and {second} {_VERBS[found.second.kind]} it at {_at(found.second.line)}. {order} On "

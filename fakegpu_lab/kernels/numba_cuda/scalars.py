@@ -179,6 +179,11 @@ _FUNCTIONS: dict[int, Any] = {
 _MATH = SimpleNamespace(**{name: _FUNCTIONS.get(id(value), value) for name, value in vars(math).items()})
 
 
+def printed(*values: Any) -> None:
+    """`print` in a kernel: floats as printf's %f (numba/cuda/printimpl.py)."""
+    print(*(f"{value:f}" if isinstance(value, (float, np.floating)) else value for value in values))
+
+
 def in_kernel(value: Any) -> Any:
     """What stands for a global of the kernel's module: `math` and its functions are CUDA's."""
     if isinstance(value, ModuleType):

@@ -277,11 +277,22 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]
     # ---------------------------------------------------------------- others
 
     def create_print(self, prefix: str, hex: bool, values: Any, isSigned: Any) -> None:  # noqa: A002, N803
+        """As lib/Conversion/TritonGPUToLLVM/PrintOpToLLVM.cpp: a line for each element, program by program."""
         running = now[-1]
-        for value in values:
-            for row, number in enumerate(running.ids):
-                data = value.data[row if len(value.data) > 1 else 0]
-                print(f"{running.place_of(int(number))}{prefix} {data}")
+        for row, number in enumerate(running.ids):
+            program = f"pid {running.place_of(int(number))}"
+            if not values:
+                print(f"{program}{prefix}")
+            for place, value in enumerate(values):
+                data = widened(value.data) if value.dtype.scalar.is_bf16() else value.data
+                block = data[row if len(data) > 1 else 0]
+                start = f"{prefix}(operand {place}) " if len(values) > 1 else prefix
+                lines = []
+                for index, one in np.ndenumerate(block):
+                    at = ", ".join(f"{i:{math.ceil(math.log10(n))}}" for i, n in zip(index, block.shape, strict=True))
+                    shown = f"{one:f}" if block.dtype.kind == "f" else f"{int(one):#x}" if hex else str(int(one))
+                    lines.append(f"{program} idx ({at}){start}{shown}")
+                print("\n".join(lines))
 
     def create_assert(self, condition: Any, message: str) -> None:
         assert condition.data.all(), message

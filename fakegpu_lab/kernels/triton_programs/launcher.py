@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import threading
 from functools import lru_cache
@@ -57,6 +58,7 @@ class Launcher:
     ) -> None:
         """Run the kernel on a grid."""
         __tracebackhide__ = True
+        x, y, z = map(operator.index, (x, y, z))  # as PyArg_ParseTuple in Triton's driver.c
         device = current.device()
         given = _Arguments(device)
         values = {
@@ -92,10 +94,11 @@ class Launcher:
                 [tensor for tensor in written if tensor is not None],
                 grid,
                 threads,
-                getattr(function, "registers", 0),
+                getattr(function, "registers", 0) or None,
                 self.metadata.shared,
-                len(chosen) / total,
-                list(running.races.found.values()) if running.races is not None else [],
+                shared_counted=False,
+                part=len(chosen) / total,
+                races=list(running.races.found.values()) if running.races is not None else [],
             )
 
         launch(device, self.metadata.name, given.tensors, run)

@@ -117,9 +117,14 @@ def _sentence(running: Running, kind: str, addresses: Array, wrong: Array, items
     begin = stretch.pointer or stretch.start
     index = (address - begin) // stretch.itemsize
     first, last = ((one - begin) // stretch.itemsize for one in (stretch.start, stretch.end - 1))
+    why = "is the mask missing or too wide?"
+    if index < first - 2**28:
+        why = "did an index overflow int32? Compute it in 64 bits: tl.program_id(0).to(tl.int64)."
+    elif addresses.ndim > 2:
+        why = "is the mask missing or too wide, or a stride wrong?"
     return (
         f"Program {name} {verb} {stretch.name}[{index}] at {line.label}: {line.text}. {stretch.name}'s memory has "
-        f"elements {first} to {last}{more}: is the mask missing or too wide?"
+        f"elements {first} to {last}{more}: {why}"
     )
 
 

@@ -53,8 +53,17 @@ def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     if "libdevice" in (getattr(function, "__module__", None) or ""):
         return _of_libdevice(function.__name__)(*args)
     if core.is_builtin(function):
-        return function(*args, **kwargs, _semantic=semantic)
+        return _builtin(function, args, kwargs)
     return function(*args, **kwargs)
+
+
+def _builtin(function: Any, args: Any, kwargs: Any) -> Any:
+    try:
+        return function(*args, **kwargs, _semantic=semantic)
+    except (NotImplementedError, AttributeError) as error:  # the builder has no such operation
+        if isinstance(error, AttributeError) and getattr(error, "obj", builder) is not builder:
+            raise
+        raise FakeGpuError(f"tl.{function.__name__} is not part of the simulation.") from None
 
 
 def _of_libdevice(name: str) -> Any:
@@ -209,10 +218,6 @@ def _extreme(of_tensors: Any, of_numbers: Any, args: Any) -> Any:
     return found
 
 
-def _map_elementwise(scalar_fn: Any, *args: Any, **options: Any) -> Any:
-    return call(scalar_fn, *args)
-
-
 _SPECIAL: dict[int, Any] = {
     id(builtins.range): _range,
     id(core.range): _range,
@@ -222,6 +227,7 @@ _SPECIAL: dict[int, Any] = {
     id(core.associative_scan): _scan,
     id(core.static_assert): _static_assert,
     id(core.static_print): print,
+    id(builtins.print): partial(call, core.device_print),
     id(core.multiple_of): _same,
     id(core.max_contiguous): _same,
     id(core.max_constancy): _same,

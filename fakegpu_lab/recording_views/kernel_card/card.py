@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.formatting.table import Table
 from fakegpu_lab.formatting.units import amount, duration, several, size
+from fakegpu_lab.hardware.time.roofline import FLOOR_NS
 from fakegpu_lab.recording_views.kernel_card import pictures
 from fakegpu_lab.recording_views.labels import place
 
@@ -88,8 +89,12 @@ def _figures(access: Access, ns: int) -> list[list[str]]:
     dram = f"{size(access.dram_read_bytes)} read, {size(access.dram_written_bytes)} written"
     rows.append(["DRAM", size(access.dram_bytes), f"{dram}, if L2 was empty before"])
     if access.shared_requests:
-        conflicts = f"{several(access.bank_conflicts, 'cycle')} lost in bank conflicts"
+        conflicts = f"{several(access.bank_conflicts or 0, 'cycle')} lost in bank conflicts"
         rows.append(["shared memory", several(access.shared_wavefronts, "cycle"), conflicts])
+    elif access.bank_conflicts is None and access.shared_bytes:
+        rows.append(
+            ["shared memory", "not counted", "Triton's compiler decides on the accesses, and on their conflicts"]
+        )
     if access.flops:
         kinds = (access.flops_by_format or {}).items()
         of = ", ".join(f"{amount(n, 'FLOP')} {fmt}{' on tensor cores' if cores else ''}" for (fmt, cores), n in kinds)
@@ -97,12 +102,15 @@ def _figures(access: Access, ns: int) -> list[list[str]]:
         rows.append(["intensity", f"{access.intensity:.3g}", "FLOPs for each byte of DRAM"])
     limit = f"{occupancy.warps} of {occupancy.max_warps} warps, limited by {occupancy.limited_by}"
     rows.append(["occupancy", f"{100 * occupancy.fraction:.0f} %", limit])
-    if access.registers:
+    if access.registers is None:
+        rows.append(["", "not counted", "registers for each thread: here they limit nothing"])
+    else:
         rows.append(["", f"{access.registers}", "registers for each thread"])
     if access.shared_bytes:
         rows.append(["", size(access.shared_bytes), "of shared memory for each block"])
     longest = sorted(time.parts.items(), key=lambda part: -part[1])[:3]
-    rows.append(["time", duration(ns), ", ".join(f"{name} {duration(part)}" for name, part in longest if part >= 1)])
+    parts = "".join(f", {name} {duration(part)}" for name, part in longest if part >= 1)
+    rows.append(["time", duration(ns), f"the launch {duration(FLOOR_NS)}{parts}"])
     if access.sampled < 1:
         rows.append(["sampled", f"{100 * access.sampled:.3g} %", "of the blocks ran; the figures are for all of them"])
     return rows

@@ -41,11 +41,15 @@ def sectors(line: LineAccess) -> Drawing:
             within = (address % SECTOR + line.itemsize / 2) / SECTOR
             drawn.thin((x + step / 2 - 1, 28), (place[address // SECTOR] + width * within, 78))
     for sector in touched:
-        drawn.rect(place[sector], 78, width - 2, 20, _WASTED, opacity=0.25, hint=f"sector at {sector * SECTOR:#x}")
+        hint = f"sector at {sector * SECTOR:#x}"
+        drawn.rect(place[sector], 78, width - 2, 20, _WASTED, opacity=0.5, hint=hint)
         for first, count in _runs(wanted[sector]):
             x = place[sector] + (width - 2) * (first % SECTOR) / SECTOR
             drawn.fill(x, 78, (width - 2) * count / SECTOR, 20, _USED)
-    legend(drawn, _MARGIN, 122, [("asked for", _USED), ("moved for nothing", _WASTED)])
+    wasted = [("moved for nothing", _WASTED)] if asked < SECTOR * len(touched) else []
+    legend(drawn, _MARGIN, 122, [("asked for", _USED), *wasted])
+    rows = "above: the lanes of a warp; below: sectors of memory"
+    drawn.text(_WIDTH - _MARGIN, 122, rows, anchor="end", colour=MUTED, px=11)
     kind = {"load": "reads", "store": "writes", "atomic": "updates"}[line.kind]
     drawn.words = (
         f"A request {kind} {asked} bytes with {several(active, 'lane')}, and touches {several(len(touched), 'sector')} "
@@ -84,7 +88,7 @@ def banks(line: LineAccess) -> Drawing:
                        hint=f"bank {bank}, cycle {number + 1}")  # fmt: skip
         drawn.rect(x, base, step - 2, 16, "#9a9a9a", opacity=0.2, hint=f"bank {bank}")
         drawn.text(x + step / 2 - 1, base + 12, str(bank), anchor="middle", px=9)
-    legend(drawn, _MARGIN, base + 40, [("first cycle", _USED), ("one after another", _LATE)])
+    legend(drawn, _MARGIN, base + 40, [("first cycle", _USED), *([("one after another", _LATE)] if ways > 1 else [])])
     used = len(words)
     drawn.words = (
         f"A request to shared memory uses {several(used, 'bank')} of 32; the busiest has {several(ways, 'word')} to "
@@ -126,9 +130,10 @@ def roofline(access: Access, profile: GpuProfile, ns: int) -> Drawing:
     drawn.line((x, y), at(intensity, roof), dashed=True)
     drawn.dot(x, y, _LATE, f"{intensity:.3g} FLOPs a byte, {amount(rate, 'FLOP/s')}")
     limit = "memory" if intensity < ridge else "arithmetic"
+    part = f"{100 * rate / roof:.2g}" if rate < roof / 10 else f"{100 * rate / roof:.0f}"
     drawn.words = (
-        f"Roofline ({known}): at {intensity:.3g} FLOPs a byte {limit} allows {amount(roof, 'FLOP/s')}; the kernel gets "
-        f"{amount(rate, 'FLOP/s')}, {round(100 * rate / roof)} % of it."
+        f"With {known}, {limit} allows {amount(roof, 'FLOP/s')} at {intensity:.3g} FLOPs a byte. The kernel gets "
+        f"{amount(rate, 'FLOP/s')}, {part} % of it" + (": L2 is faster than DRAM." if rate > roof else ".")
     )
     return drawn
 
@@ -156,7 +161,8 @@ def waves(access: Access, sm_count: int) -> Drawing:
             held = blocks // sm_count + (sm < blocks % sm_count)
             full = held / max(occupancy.blocks, 1)
             hint = f"multiprocessor {sm}: {several(held, 'block')} of {occupancy.blocks}"
-            drawn.rect(_MARGIN + 96 + step * sm, y, step - 0.6, 18, _USED, opacity=0.08 + 0.85 * full, hint=hint)
+            drawn.rect(_MARGIN + 96 + step * sm, y, step - 0.6, 18, _USED, opacity=0.3 + 0.65 * full if held else 0.06,
+                       hint=hint)  # fmt: skip
     more = time.waves - 3
     drawn.text(
         _MARGIN + 96, drawn.height - 8, f"{several(sm_count, 'multiprocessor')}, stronger where fuller"
