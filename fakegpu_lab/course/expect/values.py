@@ -131,7 +131,8 @@ def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[
     if met or one.numel() <= 8:
         return met, ""
     most = (one - other).abs().max().item()
-    return False, f"numbers that differ by up to {most:.3g} ({rtol:g} of them and {atol:g} are allowed)"
+    allowed = f"{100 * rtol:.3g} %" + (f" + {atol:g}" if atol else "")
+    return False, f"the largest difference is {most:.3g} (tolerance: {allowed})"
 
 
 @expectation()
