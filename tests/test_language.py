@@ -41,45 +41,81 @@ INSTEAD = {
     r"\w+s of (its|one's|their) own(?= each)": "its own",
     r"is to be (seen|done|made|said)": "can be seen, to do",
     r"not .{0,30} any more": "no longer, not … anymore",
-    r"(?<!there )is no (name|number|exercise|tensor|whole number)": "is not a …",
+    r"(?<!there )is no (name|number|exercise|tensor|whole number|dtype|gap)": "is not a …",
+    r"none from [\d.,]+( \w+)? on": "none at 90 ms or more",
+    r"(a|the|each|whole) training (that|is|was|holds|takes)": "a training run",
+    r"the other way round": "the other way around",
+    r"(takes?|taking) turns: (a|one) backward": "alternates",
 }
 SCANNED = (".md", ".py", ".ipynb", ".yaml", ".html")
+AMERICAN = {
+    r"\w*(colour|behaviour|neighbour|favour|honour|labour)\w*": "American spelling: color, behavior, neighbor",
+    r"(optim|organ|initial|recogn|real|summar|normal|serial|synchron|minim|maxim|util|parallel|vector|special|"
+    r"general|standard|visual|custom|token|emphas|character|stabil|quant|categor)is(e[ds]?|ing|ations?)": "-ize",
+    r"analys(e[ds]?|ing)|centre[ds]?|grey|licence|artefacts?|whilst|amongst|learnt": "American spelling",
+    r"(label|model|travel|cancel|signal)l(ed|ing)": "labeled, modeled, traveling",
+}
 PATTERN = re.compile("|".join(rf"\b(?:{words})\b" for words in INSTEAD), re.IGNORECASE)
+SPELLING = re.compile("|".join(rf"\b(?:{words})\b" for words in AMERICAN), re.IGNORECASE)
 
 
-def _of_python(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+def _of_python(path: Path, docstrings: bool) -> Iterator[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+            continue
+        if docstrings or (id(node) not in statements and not node.value.isidentifier()):  # that is a name in the code
             yield node.value
 
 
-def _texts(path: Path) -> Iterator[str]:
+def _texts(path: Path, docstrings: bool) -> Iterator[str]:
     if path.suffix == ".py":
-        yield from _of_python(path)
+        yield from _of_python(path, docstrings)
     elif path.suffix == ".ipynb":
         yield from ("".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
     else:
         yield path.read_text(encoding="utf-8")
 
 
-def _found(paths: list[Path]) -> list[str]:
+def _found(paths: list[Path], pattern: re.Pattern[str], docstrings: bool = True) -> list[str]:
     return [
         f"{path.relative_to(ROOT)}: …{' '.join(text[max(hit.start() - 40, 0) : hit.end() + 20].split())}…"
         for path in paths
-        for text in _texts(path)
-        for hit in PATTERN.finditer(text)
+        for text in _texts(path, docstrings)
+        for hit in pattern.finditer(text)
     ]
 
 
-@pytest.mark.parametrize(
-    "where",
-    ["README.md", "CONTRIBUTING.md", "docs/*.md", "lessons/source/*/*", "fakegpu_lab/**/*.py", "fakegpu_lab/**/*.html"],
-)
+WHERE = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/*.md",
+    "lessons/source/*/*",
+    "fakegpu_lab/**/*.py",
+    "fakegpu_lab/**/*.html",
+]
+
+
+def _scanned(where: str) -> list[Path]:
+    return [path for path in sorted(ROOT.glob(where)) if path.suffix in SCANNED]
+
+
+@pytest.mark.parametrize("where", WHERE)
 def test_words_that_read_as_translated_do_not_come_back(where: str) -> None:
-    found = _found([path for path in sorted(ROOT.glob(where)) if path.suffix in SCANNED])
+    found = _found(_scanned(where), PATTERN)
+    assert found == [], "\n".join(found)
+
+
+@pytest.mark.parametrize("where", [*WHERE, "fakegpu_lab/course/**/*.py"])
+def test_what_students_read_has_american_spelling(where: str) -> None:
+    """Documents, lessons and messages; of docstrings, those of the tools that lessons and their authors use."""
+    found = _found(_scanned(where), SPELLING, docstrings="course" in where)
     assert found == [], "\n".join(found)
 
 
 def test_such_a_word_is_found() -> None:
     assert PATTERN.search("Mend it, or there are equally many.")
     assert not PATTERN.search("It depends on the recommended setting.")
+    assert SPELLING.search("Neighbouring colours are normalised.")
+    assert not SPELLING.search("A supervised exercise: neighbors, analysis, initial.")

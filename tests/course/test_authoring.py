@@ -13,8 +13,10 @@ pytest.importorskip("nbgrader")
 
 from fakegpu_lab.cli.commands import cli
 from fakegpu_lab.course.authoring import add, check, new, rename, rules
-from fakegpu_lab.course.authoring.answers import grade_id, replaced
+from fakegpu_lab.course.authoring.answers import grade_id, handed_in, replaced
+from fakegpu_lab.course.authoring.together import Answer, grade_together
 from fakegpu_lab.course.checks.record import CheckRecord
+from fakegpu_lab.course.grade import graded_lesson as graded
 from fakegpu_lab.course.grade.outcome import Outcome
 from fakegpu_lab.course.lessons import lesson as lessons
 from fakegpu_lab.course.lessons import progress
@@ -61,6 +63,31 @@ def test_a_new_lesson_is_whole_and_each_fault_is_told(tmp_path: Path, capsys: py
         "there-and-doubled (moved, and not doubled): it earns 2, and should earn 1."
     ]
     assert capsys.readouterr().err == ""
+
+
+def test_wrong_answers_of_one_run_get_what_each_gets_in_a_run_of_its_own(tmp_path: Path) -> None:
+    """Names that an answer leaves are gone before the next; an answer that changes what others need does not count."""
+    folder = new.write("05-good", tmp_path)
+    add.add(folder, "more")
+    loaded, source = graded.load(folder), nbformat.read(folder / "05-good.ipynb", as_version=4)
+
+    def answer(exercise: str, code: str) -> Answer:
+        return Answer(exercise, f"%%exercise {exercise}\n{code}")
+
+    first, more = "there-and-doubled", "more"
+    leaves_a_name = answer(first, 'doubled = on_gpu = x.to("cuda")')
+    needs_that_name = answer(first, "doubled = on_gpu * 2")
+    ends_the_process = answer(first, "import os; os._exit(1)")
+    changes_torch = answer(more, "answer = torch.ones(3)\ntorch.ones = torch.zeros_like")
+    no_exercise = Answer(more, "answer = torch.ones(3)")
+    tries = [leaves_a_name, ends_the_process, needs_that_name, changes_torch, no_exercise]
+    right = handed_in(source, released(source), {}, "solution")
+    known = grade_together(right, loaded, check.LIMITS, tries)
+    assert {one: (outcome.points, outcome.max_points) for one, outcome in known.items()} == {
+        leaves_a_name: (1.0, 2.0),
+        needs_that_name: (0.0, 2.0),
+    }
+    assert "NameError: name 'on_gpu' is not defined" in known[needs_that_name].wrong[0]
 
 
 @pytest.mark.parametrize(

@@ -85,11 +85,11 @@ def test_close_forgives_rounding() -> None:
     assert expect.close(0.1 + 0.2, 0.3)
     assert expect.close(torch.full((9,), 1.00001), torch.ones(9))
     assert expect.close({"loss": 1.0}, {"loss": 1.000001})
-    assert "largest difference 1 (tolerance: 0.01 % + 1e-06)" in told(
+    assert "the largest difference is 1 (tolerance: 0.01 % + 1e-06)" in told(
         lambda: expect.close(torch.zeros(9), torch.ones(9))
     )
     said = told(lambda: expect.close([torch.zeros(9)], [torch.full((9,), 3e-6)]))
-    assert "at 0: largest difference 3e-06 (tolerance: 0.01 % + 1e-06)" in said
+    assert "at 0: the largest difference is 3e-06 (tolerance: 0.01 % + 1e-06)" in said
     assert "not a tensor" not in said
     told(lambda: expect.close(True, 1.0))
     assert expect.close(torch.ones(2), torch.full((2,), 1.01), rtol=0, atol=0.1)
@@ -113,7 +113,7 @@ def test_close_forgives_rounding() -> None:
         ("equal({'a': 'b'}, {'a': 'b'})", "{'a': 'b'}"),
         ("equal(x, x + 1)", "10 of 10 numbers differ, by up to 1"),
         ("equal(x, (x - 3).relu())", "9 of 10 numbers differ, by up to 3"),
-        ("close(x, x + 1)", "largest difference 1 (tolerance: 0.01 % + 1e-06)"),
+        ("close(x, x + 1)", "the largest difference is 1 (tolerance: 0.01 % + 1e-06)"),
         ("close(z, z)", "largest difference 0 (tolerance: 0.01 % + 1e-06)"),
         ("equal(e, e)", "[] (a tensor of shape (0,), float32, on cpu)"),
     ],

@@ -18,7 +18,7 @@ pytest.importorskip("nbgrader")
 from fakegpu_lab.cli import grade as grading
 from fakegpu_lab.cli.commands import cli
 from fakegpu_lab.course.grade import graded_lesson as graded_lessons
-from fakegpu_lab.course.grade.one_submission import _no_python, _score
+from fakegpu_lab.course.grade.one_submission import _no_python, score
 from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
 from fakegpu_lab.course.grade.submissions import collect
 from fakegpu_lab.course.lessons.release import released
@@ -291,7 +291,7 @@ def test_a_zip_with_entries_for_folders_is_read(tmp_path: Path) -> None:
 
 def result_of_check(source: str = "%%check a", problem: str = "", **message: Any) -> tuple[float | None, set[str]]:
     check, flags = CheckOutcome(grade_id="a-check", max_points=2), set[str]()
-    _score(check, source, {"outputs": [], "interrupted": False, **message}, flags, problem)
+    score(check, source, {"outputs": [], "interrupted": False, **message}, flags, problem)
     assert check.ran
     assert bool(check.wrong) is not check.passed
     return check.points, flags
@@ -339,23 +339,23 @@ def test_a_check_of_assertions_earns_all_when_it_ended() -> None:
 def test_what_was_wrong_is_said() -> None:
     check = CheckOutcome(grade_id="a-check", max_points=2)
     message = {"outputs": [], "interrupted": False, "ended": True, "has_value": True, "score": 1.0, "record": RECORD}
-    _score(check, "%%check a", message, set())
+    score(check, "%%check a", message, set())
     assert (check.title, check.wrong) == ("A", ["it is 3: 4"])
     follows = [{"met": False, "what": "`y` is 3", "found": "what it needs could not be made: see above"}]
     message |= {"record": {"parts": RECORD["parts"] + follows}}  # type: ignore[operator]
-    _score(check, "%%check a", message, set())
+    score(check, "%%check a", message, set())
     assert check.wrong == ["it is 3: 4"], "one cause, once"
     message |= {"record": RECORD | {"note": "The cell above ended with an error: ValueError: no"}, "score": 0.0}
-    _score(check, "%%check a", message, set())
+    score(check, "%%check a", message, set())
     assert check.wrong == ["its cell ended with an error: ValueError: no"]
     message |= {"record": None, "outputs": [{"output_type": "error", "ename": "SyntaxError", "evalue": ""}]}
-    _score(check, "%%check a", message, set())
+    score(check, "%%check a", message, set())
     assert check.wrong == ["SyntaxError"]
     message |= {"outputs": [{"output_type": "stream", "name": "stderr", "text": " late \n"}]}
-    _score(check, "%%check a", message, set())
+    score(check, "%%check a", message, set())
     assert check.wrong == ["it wrote to stderr: late"]
     message |= {"outputs": [], "record": {"parts": [], "unsolved": True}, "score": 0.0}
-    _score(check, "%%check a", message, set())
+    score(check, "%%check a", message, set())
     assert check.wrong == ["nothing was written"]
 
 

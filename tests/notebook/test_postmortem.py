@@ -293,7 +293,7 @@ def test_one_request_that_is_too_large_is_told_as_what_it_is() -> None:
 def test_the_colours_of_the_bar_have_a_key_and_the_line_at_its_end_a_name() -> None:
     lab.enable("a100", memory="1GiB", compute="meta")
     page = autopsy(train, 256)._repr_html_()
-    key = page.partition('<ul aria-label="Colours"')[2].partition("</ul>")[0]
+    key = page.partition('<ul aria-label="Colors"')[2].partition("</ul>")[0]
     assert re.search(r"</span>activations \d+ MiB</li>", key)
     assert "</span>the request " in key
     assert re.search(r"</span>end of the \d+\.\d\d MiB available</li>", key)

@@ -12,6 +12,7 @@ import nbformat
 
 from fakegpu_lab.course.authoring import rules
 from fakegpu_lab.course.authoring.answers import grade_id, handed_in, replaced
+from fakegpu_lab.course.authoring.together import Answer, grade_together
 from fakegpu_lab.course.grade import graded_lesson as graded
 from fakegpu_lab.course.grade.one_submission import grade
 from fakegpu_lab.course.grade.sandbox.limits import Limits
@@ -26,10 +27,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
-    from fakegpu_lab.course.grade.outcome import Outcome
+    from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
     from fakegpu_lab.course.lessons.lesson import Lesson, WrongSolution
 
 LIMITS = Limits(cell_seconds=120, total_seconds=600, memory_bytes=4 * 2**30)
+FOR_MANY = LIMITS.model_copy(update={"total_seconds": 3600.0, "output_chars": 20_000_000})
+
+LEAST = 10
+"""With fewer wrong answers, a second run of the whole lesson takes longer than it saves."""
 
 
 class Finding(NamedTuple):
@@ -92,28 +97,45 @@ def check(
         until = f"{only}-check" if only else None
         right = pool.submit(grade, handed_in(source, starter, {}, "solution"), loaded, LIMITS, [], until=until)
         untouched = pool.submit(grade, handed_in(source, starter, None, "starter"), loaded, LIMITS, [], until=until)
-        wrong = [
-            (exercise, one, pool.submit(_grade_wrong, source, starter, loaded, exercise.id, one.code))
-            for exercise in exercises
-            for one in exercise.wrong
-        ]
+        tries = [(one, _answer(source, exercise.id, one)) for exercise in exercises for one in exercise.wrong]
+        solved = handed_in(source, starter, {}, "solution")
+        runs = min(jobs, -(-len(tries) // LEAST))
+        dealt = [[answer for _, answer in tries[run::runs]] for run in range(runs)]
+        together = [pool.submit(grade_together, solved, loaded, FOR_MANY, answers) for answers in dealt]
+        ran = pool.submit(_nbval, folder / f"{loaded.notebook}.ipynb") if nbval and not only else None
         solution = right.result()
         found("the solution passes every check", _solution(solution, loaded, until))
         found("the solution is not flagged", solution.flags)
         found("nothing is printed to stderr, and no cell fails", _stderr_and_errors(solution, source))
         found(*_budget(solution, lesson))
         found("the untouched starter fails every check", _starter(untouched.result(), loaded))
-        passed = [_accepted(exercise.id, one, future.result()) for exercise, one, future in wrong]
-        found(f"each of {len(wrong)} wrong solutions fails, as its author says", [text for text in passed if text])
-    if nbval and not only:
-        found("nbval passes", _nbval(folder / f"{loaded.notebook}.ipynb"))
+        known = {answer: outcome for batch in together for answer, outcome in batch.result().items()}
+        doubtful = [
+            (one, answer, pool.submit(_alone, source, starter, loaded, answer))
+            for one, answer in tries
+            if answer not in known or _accepted(one, known[answer])
+        ]
+        said = [(one, answer, _accepted(one, alone.result())) for one, answer, alone in doubtful]
+        passed = [f"{answer.exercise} ({one.why}): {sentence}" for one, answer, sentence in said if sentence]
+        found(f"each of {len(tries)} wrong solutions fails, as its author says", passed)
+        if ran is not None:
+            found("nbval passes", ran.result())
     return not any(finding.wrong for finding in findings)
 
 
-def _grade_wrong(source: Any, starter: Any, loaded: GradedLesson, name: str, code: str) -> Outcome:
+def _answer(source: Any, name: str, one: WrongSolution) -> Answer:
     cell = next((cell for cell in source.cells if grade_id(cell) == name), None)
-    answer = {name: replaced(cell.source, code)} if cell is not None else {}
-    return grade(handed_in(source, starter, answer, name), loaded, LIMITS, [], until=f"{name}-check")
+    return Answer(name, replaced(cell.source, one.code) if cell is not None else one.code)
+
+
+def _alone(source: Any, starter: Any, loaded: GradedLesson, answer: Answer) -> CheckOutcome | str:
+    """What an answer earns in a notebook of its own; a sentence if that cannot be said."""
+    submission = handed_in(source, starter, {answer.exercise: answer.source}, answer.exercise)
+    outcome = grade(submission, loaded, LIMITS, [], until=f"{answer.exercise}-check")
+    if outcome.status not in ("graded", "timeout"):
+        return f"it did not finish: {outcome.reason}."
+    check = next((check for check in outcome.checks if check.grade_id == f"{answer.exercise}-check"), None)
+    return "there is no check to run." if check is None or check.points is None else check
 
 
 def _solution(outcome: Outcome, loaded: GradedLesson, only: str | None = None) -> list[str]:
@@ -171,17 +193,15 @@ def _starter(outcome: Outcome, loaded: GradedLesson) -> list[str]:
     ]
 
 
-def _accepted(name: str, one: WrongSolution, outcome: Outcome) -> str:
+def _accepted(one: WrongSolution, earned: CheckOutcome | str) -> str:
     """A sentence if a wrong solution did not fail as its author says; otherwise empty."""
-    if outcome.status not in ("graded", "timeout"):
-        return f"{name} ({one.why}): it did not finish: {outcome.reason}."
-    result = next((check for check in outcome.checks if check.grade_id == f"{name}-check"), None)
-    if result is None or result.points is None:
-        return f"{name} ({one.why}): there is no check to run."
-    if one.score is not None and abs(result.points - one.score) > 1e-6:
-        return f"{name} ({one.why}): it earns {result.points:g}, and should earn {one.score:g}."
-    if one.score is None and result.passed:
-        return f"{name} ({one.why}): it earns all {result.max_points:g} points."
+    if isinstance(earned, str):
+        return earned
+    points = earned.points or 0.0
+    if one.score is not None and abs(points - one.score) > 1e-6:
+        return f"it earns {points:g}, and should earn {one.score:g}."
+    if one.score is None and earned.passed:
+        return f"it earns all {earned.max_points:g} points."
     return ""
 
 

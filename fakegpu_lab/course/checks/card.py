@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 BORDER = "var(--jp-border-color2, #d0d0d0)"
 MUTED = "var(--jp-ui-font-color2, #616161)"
 GOOD, _OPEN = "#0a7d5a", "#b3541e"
-"""Teal and rust: distinct for colour-blind readers too."""
+"""Teal and rust: distinct for color-blind readers too."""
 
 
-def _text(colour: str) -> str:
-    """The colour for text: nearer to the page's ink, so that it is readable on light and dark themes."""
-    return f"color-mix(in srgb, {colour} 65%, var(--jp-ui-font-color1, {colour}))"
+def _text(color: str) -> str:
+    """The color for text: nearer to the page's ink, so that it is readable on light and dark themes."""
+    return f"color-mix(in srgb, {color} 65%, var(--jp-ui-font-color1, {color}))"
 
 
 def number(points: float) -> str:
@@ -81,8 +81,8 @@ def text(record: CheckRecord) -> str:
 
 
 def html(record: CheckRecord) -> str:
-    """Draw the card. Styles are inline, because notebooks keep no style sheets; colours follow JupyterLab's theme."""
-    colour = GOOD if record.passed else MUTED if record.unsolved else _OPEN
+    """Draw the card. Styles are inline, because notebooks keep no style sheets; colors follow JupyterLab's theme."""
+    color = GOOD if record.passed else MUTED if record.unsolved else _OPEN
     parts = "".join(_part(part) for part in record.parts)
     foot = "".join(
         f'<div style="color: {MUTED}; margin-top: 6px">{_code(line)}</div>'
@@ -91,15 +91,15 @@ def html(record: CheckRecord) -> str:
     )
     return (
         f'<div role="group" aria-label="{escape(_headline(record), quote=True)}" style="border: 1px solid {BORDER}; '
-        f'border-left: 4px solid {colour}; border-radius: 4px; padding: 8px 14px; max-width: 860px; line-height: 1.45">'
+        f'border-left: 4px solid {color}; border-radius: 4px; padding: 8px 14px; max-width: 860px; line-height: 1.45">'
         f'<div style="display: flex; justify-content: space-between; gap: 16px; flex-wrap: wrap">'
-        f'<strong style="color: {_text(colour)}">{escape(_headline(record))}</strong>'
+        f'<strong style="color: {_text(color)}">{escape(_headline(record))}</strong>'
         f'<span style="color: {MUTED}">{escape(_points(record))}</span></div>{parts}{foot}</div>'
     )
 
 
 def _part(part: PartRecord) -> str:
-    mark, colour = ("✓", GOOD) if part.met else ("✗", _OPEN)
+    mark, color = ("✓", GOOD) if part.met else ("✗", _OPEN)
     spoken = "met" if part.met else "not met"
     rows = _table(_rows(part)) if _rows(part) else ""
     message = f'<div style="color: {MUTED}">{_code(part.message)}</div>' if part.message else ""
@@ -109,7 +109,7 @@ def _part(part: PartRecord) -> str:
     hidden = f'<span style="color: {MUTED}"> · hidden part</span>' if part.hidden else ""
     return (
         '<div style="display: flex; gap: 8px; margin-top: 6px">'
-        f'<span aria-label="{spoken}" style="color: {_text(colour)}; font-weight: bold">{mark}</span>'
+        f'<span aria-label="{spoken}" style="color: {_text(color)}; font-weight: bold">{mark}</span>'
         f'<div style="flex: 1; min-width: 0"><div>{_code(part.what)}{worth}{hidden}</div>{message}{rows}</div></div>'
     )
 

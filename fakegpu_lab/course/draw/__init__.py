@@ -1,6 +1,6 @@
 """Small drawings for lessons, made from data: ``lab.draw.ring(4)``. Start with `memory`.
 
-The canvas is `formatting.drawing`: SVG in JupyterLab's colours, with a text alternative. `memory` draws an allocator's
+The canvas is `formatting.drawing`: SVG in JupyterLab's colors, with a text alternative. `memory` draws an allocator's
 segments, and memory by category; `timelines` streams with events, and a pipeline's schedule; `ranks` a ring all-reduce,
 and a tensor's shards; `roofline` kernels under the roof of a card.
 """

@@ -79,9 +79,9 @@ def memory_bar(parts: Mapping[str, float], total: float | None = None) -> Drawin
     Parameters
     ----------
     parts
-        Bytes by name. The categories of memory (``parameters``, ``optimizer state``, …) have the colours that they have
+        Bytes by name. The categories of memory (``parameters``, ``optimizer state``, …) have the colors that they have
         everywhere, as with ``memory_bar(lab.snapshot(categories=True).devices[0].memory.categories.model_dump())``; any
-        other part has a colour that no category has in this bar.
+        other part has a color that no category has in this bar.
     total
         The bytes of the whole bar, such as a card's; by default the sum.
 
@@ -97,18 +97,18 @@ def memory_bar(parts: Mapping[str, float], total: float | None = None) -> Drawin
     whole = max(total or 0, sum(held.values()), 1)
     drawn = Drawing(_WIDTH, 74)
     known = {name: COLOURS[name.replace(" ", "_")] for name in held if name.replace(" ", "_") in COLOURS}
-    others = [colour for colour in PALETTE if colour not in known.values()] or list(PALETTE)
+    others = [color for color in PALETTE if color not in known.values()] or list(PALETTE)
     own = iter(others * (1 + len(held) // len(others)))
-    colours = {name: known.get(name) or next(own) for name in held}
+    colors = {name: known.get(name) or next(own) for name in held}
     x, width = 4.0, _WIDTH - 8
     drawn.rect(x, 10, width, 28, "#9a9a9a", opacity=0.15, hint="free")
     for name, nbytes in held.items():
         part = width * nbytes / whole
-        drawn.rect(x, 10, part, 28, colours[name], opacity=0.9, hint=f"{spoken(name)}: {size(nbytes)}")
+        drawn.rect(x, 10, part, 28, colors[name], opacity=0.9, hint=f"{spoken(name)}: {size(nbytes)}")
         x += part
     rest = round(whole) - sum(held.values())
     drawn.text(_WIDTH - 12, 28, f"free: {size(rest)}", anchor="end", within=4 + width - x - 8 if rest else 0)
-    legend(drawn, 4, 60, [(f"{spoken(name)} {size(nbytes)}", colours[name]) for name, nbytes in held.items()])
+    legend(drawn, 4, 60, [(f"{spoken(name)} {size(nbytes)}", colors[name]) for name, nbytes in held.items()])
     listed = ", ".join(f"{spoken(name)} {size(nbytes)}" for name, nbytes in held.items())
     of = f" of {capacity(round(total))}" if total else ""
     drawn.words = f"{size(sum(held.values()))}{of}: {listed or 'nothing'}."

@@ -142,7 +142,7 @@ def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[
 def _difference(apart: float, rtol: float, atol: float) -> str:
     """How far apart numbers are, and may be."""
     allowed = [f"{100 * rtol:g} %"] * bool(rtol) + [f"{atol:g}"] * bool(atol)
-    return f"largest difference {apart:.3g} (tolerance: {' + '.join(allowed) or 'none'})"
+    return f"the largest difference is {apart:.3g} (tolerance: {' + '.join(allowed) or 'none'})"
 
 
 def _apart(found: Any, expected: Any) -> float:

@@ -115,7 +115,7 @@ def _run(
                 flags |= {f"{cell.id}: {what}" for what in _tampered(message, cell.kind)}
                 if cell.kind == "check":
                     problem = examiner.judge(message)
-                    _score(checks[cell.id], cell.source, message, flags, problem)
+                    score(checks[cell.id], cell.source, message, flags, problem)
                 if message["interrupted"]:
                     outcome.status = "timeout"
                     outcome.reason = f"{cell.id} was stopped after {limits.cell_seconds:g} s; the rest was run"
@@ -161,7 +161,7 @@ def _tampered(message: dict[str, Any], kind: str) -> list[str]:
     return changed
 
 
-def _score(check: CheckOutcome, source: str, message: dict[str, Any], flags: set[str], problem: str = "") -> None:
+def score(check: CheckOutcome, source: str, message: dict[str, Any], flags: set[str], problem: str = "") -> None:
     """Give points by nbgrader's rule (nbgrader/utils.py: determine_grade), except for its oddities.
 
     An error, or anything on stderr, earns 0; a number is the points; any other value, or none, earns all points if the
@@ -172,7 +172,7 @@ def _score(check: CheckOutcome, source: str, message: dict[str, Any], flags: set
     check.title = (check.record or {}).get("title", "")
     errors = [out for out in message["outputs"] if out["output_type"] == "error"]
     stderr = [out for out in message["outputs"] if out.get("name") == "stderr"]
-    score = message.get("score")
+    earned = message.get("score")
     parts = source.lstrip().startswith("%%check")
     if message["interrupted"] or ((errors or stderr) and (message.get("ended") or not parts)):
         check.points = 0.0
@@ -181,11 +181,11 @@ def _score(check: CheckOutcome, source: str, message: dict[str, Any], flags: set
         check.wrong = ["it had no result"]
         flags.add(f"{check.grade_id}: {problem or 'the check gave no result'}")
         return
-    elif message.get("has_value") and score is not None:
-        possible = 0 <= score <= check.max_points + 1e-9
-        check.points = min(score, check.max_points) if possible else 0.0
+    elif message.get("has_value") and earned is not None:
+        possible = 0 <= earned <= check.max_points + 1e-9
+        check.points = min(earned, check.max_points) if possible else 0.0
         if not possible:
-            flags.add(f"{check.grade_id}: the check gave {score:g} of {check.max_points:g} points")
+            flags.add(f"{check.grade_id}: the check gave {earned:g} of {check.max_points:g} points")
     else:
         check.points = check.max_points
     if not check.passed:

@@ -74,7 +74,7 @@ class PoolMemory:
             self.written[values] = None
 
     def share(self) -> None:
-        """Let replays of the pool's other graphs overwrite this graph's memory, and the other way round."""
+        """Let replays of the pool's other graphs overwrite this graph's memory, and the other way around."""
         for key in [key for key, graphs in _graphs.items() if not graphs]:
             del _graphs[key]
         _graphs.setdefault(self._shared_by, weakref.WeakSet()).add(self)

@@ -248,7 +248,7 @@ def _nothing(*_: Any) -> None:
 def _no_grid_sync(*_: Any) -> None:
     raise FakeGpuError(
         "cuda.cg.this_grid() needs all blocks on the card at once; here blocks run one after the other. Split the "
-        "kernel in two at the point where the grid synchronises."
+        "kernel in two at the point where the grid synchronizes."
     )
 
 

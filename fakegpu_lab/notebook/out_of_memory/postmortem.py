@@ -187,7 +187,7 @@ class PostMortem:
             f'<div role="img" aria-label="{html.escape(self._request)}" style="position: relative; max-width: 900px; '
             f'padding: 4px 0"><div style="display: flex; height: 16px; border: 1px solid #888888">{drawn}</div>'
             f'<div style="position: absolute; top: 0; bottom: 0; {end}"></div></div>'
-            '<ul aria-label="Colours" style="display: flex; flex-wrap: wrap; gap: 0 14px; margin: 2px 0 8px; padding: '
+            '<ul aria-label="Colors" style="display: flex; flex-wrap: wrap; gap: 0 14px; margin: 2px 0 8px; padding: '
             f'0; list-style: none">{key}</ul>'
         )
 

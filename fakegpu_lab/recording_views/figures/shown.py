@@ -127,4 +127,4 @@ class Figure(go.Figure):  # type: ignore[misc]
             for name, colour in self._key.items()
         )
         layout = "display: flex; flex-wrap: wrap; gap: 0 14px; margin: 4px 0; padding: 0; list-style: none"
-        return f'<ul aria-label="Colours" style="{layout}; font-size: 90%">{entries}</ul>' if entries else ""
+        return f'<ul aria-label="Colors" style="{layout}; font-size: 90%">{entries}</ul>' if entries else ""

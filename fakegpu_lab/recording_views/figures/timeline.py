@@ -162,7 +162,7 @@ def _title_lines(recorded: Recorded, title: str, merged: int) -> list[str]:
     notes = [title]
     if merged:
         notes.append(
-            f"{merged:,} of its bars are too many to draw one by one: short neighbours are drawn together. "
+            f"{merged:,} of its bars are too many to draw one by one: short neighbors are drawn together. "
             "figure(start=…, end=…) shows a part in full."
         )
     notes.append(note_of_dropped(recorded))
