@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from fakegpu_lab.course import class_view
+from fakegpu_lab.course import class_view, whole_file
 from fakegpu_lab.formatting.units import several
 from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -50,9 +50,8 @@ def show(folder: str, written: str | None, seconds: float, *, once: bool) -> int
 def _look(place: Path, written: str | None, seconds: float) -> Group:
     view = class_view.look(place)
     if written:
-        beside = Path(written + ".part")
-        beside.write_text(class_view.page(view, str(place), seconds), encoding="utf-8")
-        beside.replace(written)
+        with whole_file.writing(Path(written)) as file:
+            file.write(class_view.page(view, str(place), seconds))
     students = Table(title=f"{several(len(view.students), 'student')} in {place}", title_justify="left")
     for name in ("student", "lesson", "exercise", "solved", "attempts", "last check", "not met most often"):
         students.add_column(name, justify="right" if name == "attempts" else "left")

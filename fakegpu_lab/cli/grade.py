@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fakegpu_lab.course import whole_file
 from fakegpu_lab.course.grade import graded_lesson, submissions, whole_class
 from fakegpu_lab.course.grade.journal import Journal
 from fakegpu_lab.course.grade.outputs import gradebook, lateness, pages, platforms, tables
@@ -69,8 +69,7 @@ def grade(request: Request) -> int:
         raise FakeGpuError(
             "--format and --roster need each other: the roster is the file of students that the platform exported."
         )
-    if request.roster:
-        platforms.Roster(Path(request.roster))
+    roster = platforms.Roster(request.format, Path(request.roster)) if request.format and request.roster else None
     only = _check_of(graded, request.regrade) if request.regrade else None
     memory = parse_size(request.memory)
     if memory < LEAST_MEMORY:
@@ -129,11 +128,9 @@ def grade(request: Request) -> int:
         return 130
     _write_files(request, graded, outcomes, found, summary, late)
     _print_summary(console, graded, outcomes, out, summary)
-    if request.format and request.roster:
-        written = out.with_name(f"{out.stem}.{request.format}.csv")
-        _print_platform(
-            console, platforms.write(request.format, Path(request.roster), written, graded, outcomes, late), request
-        )
+    if roster:
+        written = out.with_name(f"{out.stem}.{roster.platform}.csv")
+        _print_platform(console, platforms.write(roster, written, graded, outcomes, late), roster)
     return 0
 
 
@@ -180,9 +177,8 @@ def _write_files(
     if request.feedback:
         written = pages.write(Path(request.feedback), graded.notebook, outcomes, found)
         links = [pages.link(path, summary) for path in written]
-    beside = summary.with_name(summary.name + ".part")
-    beside.write_text(pages.summary(graded, outcomes, links), encoding="utf-8")
-    os.replace(beside, summary)  # noqa: PTH105
+    with whole_file.writing(summary) as file:
+        file.write(pages.summary(graded, outcomes, links))
     if request.gradebook:
         gradebook.write(Path(request.gradebook), graded, outcomes, late)
 
@@ -210,11 +206,11 @@ def _print_summary(console: Console, graded: GradedLesson, outcomes: list[Outcom
     console.print(f"Grades in {out}, the whole story in {summary}.")
 
 
-def _print_platform(console: Console, written: platforms.Written, request: Request) -> None:
-    console.print(f"{several(written.students, 'grade')} for {str(request.format).capitalize()} in {written.path}.")
+def _print_platform(console: Console, written: platforms.Written, roster: platforms.Roster) -> None:
+    console.print(f"{several(written.students, 'grade')} for {roster.platform.capitalize()} in {written.path}.")
     if written.scale != 1:
         console.print(f"Points are multiplied by {written.scale:g}: the platform has another maximum.")
     if written.unknown:
-        console.print(f"Not found exactly once in {request.roster}: {', '.join(written.unknown)}.")
+        console.print(f"Not found exactly once in {roster.path}: {', '.join(written.unknown)}.")
     if written.pending:
         console.print(f"Left out until a person has read their answers: {', '.join(written.pending)}.")

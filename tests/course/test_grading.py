@@ -446,3 +446,11 @@ def test_regrading_what_is_not_there_has_a_sentence(tmp_path: Path) -> None:
         grade(tmp_path, "submitted", "--regrade", "move")
     with pytest.raises(FakeGpuError, match="--format and --roster need each other"):
         grade(tmp_path, "submitted", "--format", "canvas")
+
+
+def test_a_roster_of_another_platform_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    write_class(tmp_path)
+    (tmp_path / "roster.csv").write_text("Student,ID\nAda,1\n", encoding="utf-8")
+    with pytest.raises(FakeGpuError, match="In Moodle, download the assignment's grading worksheet"):
+        grade(tmp_path, "submitted", "--format", "moodle", "--roster", "roster.csv")
+    assert not (tmp_path / "grades.csv.journal").exists()
