@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from fakegpu_lab.course.lessons import progress
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -32,23 +32,13 @@ NOTHING = "Nothing is shared. %share FOLDER begins it; your instructor knows the
 SUFFIX = ".class.json"
 
 
-class _Kept(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-
-class SharedExercise(_Kept):
+class SharedExercise(progress.ExerciseProgress):
     """How a student is doing in one exercise."""
 
-    title: str = ""
-    points: float = 0
-    best: float = 0
-    attempts: int = 0
-    hints: int = 0
-    solved: bool = False
     unmet: dict[str, int] = Field(default_factory=dict, description="how often each sentence of the check was not met")
 
 
-class Shared(_Kept):
+class Shared(progress.Kept):
     """What is shared of one student.
 
     Attributes
@@ -66,7 +56,7 @@ class Shared(_Kept):
     lessons: dict[str, dict[str, SharedExercise]] = Field(default_factory=dict)
 
 
-class _Setting(_Kept):
+class _Setting(progress.Kept):
     file: str
 
 
