@@ -126,7 +126,7 @@ def grade(request: Request) -> int:
     except KeyboardInterrupt:
         console.print(f"Interrupted. The same command with --resume goes on from {journal.path}.")
         return 130
-    _write_files(request, graded, outcomes, found, summary, late)
+    outcomes = _write_files(request, graded, outcomes, found, summary, late)
     _print_summary(console, graded, outcomes, out, summary)
     if roster:
         written = out.with_name(f"{out.stem}.{roster.platform}.csv")
@@ -171,7 +171,17 @@ def _write_files(
     found: list[Submission],
     summary: Path,
     late: Deadline,
-) -> None:
+) -> list[Outcome]:
+    """Write everything; return the outcomes with the points that a person gave in nbgrader's formgrader.
+
+    A gradebook that cannot be written keeps none of the other files from being written.
+    """
+    problem = None
+    if request.gradebook:
+        try:
+            outcomes = gradebook.write(Path(request.gradebook), graded, outcomes, found, late)
+        except FakeGpuError as error:
+            problem = error
     tables.write(Path(request.out), graded, outcomes, late)
     links = [""] * len(outcomes)
     if request.feedback:
@@ -179,8 +189,9 @@ def _write_files(
         links = [pages.link(path, summary) for path in written]
     with whole_file.writing(summary) as file:
         file.write(pages.summary(graded, outcomes, links))
-    if request.gradebook:
-        gradebook.write(Path(request.gradebook), graded, outcomes, late)
+    if problem:
+        raise problem
+    return outcomes
 
 
 def _print_summary(console: Console, graded: GradedLesson, outcomes: list[Outcome], out: Path, summary: Path) -> None:

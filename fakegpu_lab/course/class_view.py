@@ -172,9 +172,7 @@ def _table(heads: tuple[str, ...], rows: list[tuple[bool, tuple[str, ...]]]) -> 
     """A table; each row says whether the student may need help, and has its cells."""
     head = "".join(f'<th scope="col">{name}</th>' for name in heads)
     body = "".join(
-        f"<tr{' class=stuck' if stuck else ''}>"
-        + "".join(f"<td>{html.escape(value)}</td>" for value in row)
-        + "</tr>"
+        f"<tr{' class=stuck' if stuck else ''}>" + "".join(f"<td>{html.escape(value)}</td>" for value in row) + "</tr>"
         for stuck, row in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

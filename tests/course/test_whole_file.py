@@ -25,8 +25,13 @@ def test_a_file_is_replaced_at_the_end(tmp_path: Path) -> None:
 def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
     file = tmp_path / "grades.csv"
     file.write_text("before")
-    with pytest.raises(OSError, match="No space left"), whole_file.writing(file) as half:
-        half.write("half of it")
-        raise OSError(28, "No space left on device")
+
+    def full_disk() -> None:
+        with whole_file.writing(file) as half:
+            half.write("half of it")
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        full_disk()
     assert file.read_text() == "before"
     assert list(tmp_path.iterdir()) == [file]
