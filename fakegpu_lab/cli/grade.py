@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +13,7 @@ from rich.table import Table
 from fakegpu_lab.course import whole_file
 from fakegpu_lab.course.grade import graded_lesson, submissions, whole_class
 from fakegpu_lab.course.grade.journal import Journal
-from fakegpu_lab.course.grade.outputs import gradebook, lateness, pages, platforms, tables
+from fakegpu_lab.course.grade.outputs import autograded, gradebook, lateness, pages, platforms, tables
 from fakegpu_lab.course.grade.sandbox.limits import LEAST_MEMORY, Limits
 from fakegpu_lab.formatting.units import several, size
 from fakegpu_lab.hardware.catalogue.sizes import parse_size
@@ -56,8 +57,29 @@ def grade(request: Request) -> int:
     Raises
     ------
     FakeGpuError
-        If anything is wrong with the request. Nothing has run then.
+        If anything is wrong with the request, and nothing has run then; or the disk is full.
     """
+    try:
+        return _grade(request)
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        where = f" for {error.filename}" if error.filename else ""
+        raise FakeGpuError(
+            f"The disk has no space left{where}. Every grade that was reached is in {_journal(Path(request.out))}: "
+            "make room, and give the same command with --resume. Nothing is graded twice."
+        ) from None
+
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A full disk, a user's quota, and a limit on the size of files."""
+
+
+def _journal(out: Path) -> Path:
+    return out.with_name(out.name + ".journal")
+
+
+def _grade(request: Request) -> int:
     submitted, out = Path(request.submitted), Path(request.out)
     roots = [Path.cwd(), Path.cwd() / "lessons", submitted.absolute().parent, *_shipped()]
     folder = graded_lesson.find(request.lesson, roots)
@@ -83,7 +105,7 @@ def grade(request: Request) -> int:
     if not out.absolute().parent.is_dir():
         raise FakeGpuError(f"The grades cannot be written to {out}: there is no such folder.")
     found = submissions.collect(submitted, graded.name, graded.notebook, request.student)
-    kept = out.with_name(out.name + ".journal")
+    kept = _journal(out)
     if only and not kept.exists():
         raise FakeGpuError(f"--regrade {request.regrade}: nothing has been graded here before; {kept} is not there.")
     journal = Journal(kept, graded, limits, resume=request.resume, earlier=only is not None)
@@ -98,6 +120,7 @@ def grade(request: Request) -> int:
         summary,
         request.feedback,
         request.gradebook,
+        request.gradebook and Path(request.gradebook).parent / autograded.FOLDER,
         request.roster,
     ]
     hide += _histories(folder)

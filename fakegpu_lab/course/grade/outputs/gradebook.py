@@ -44,7 +44,7 @@ def write(
         nbgrader is not installed, the database has the assignment with other cells, or it is locked.
     """
     try:
-        from nbgrader.api import Gradebook
+        from nbgrader.api import Gradebook, InvalidEntry
     except ImportError:
         raise FakeGpuError("nbgrader is not installed here: pip install 'fakegpu-lab[course]'") from None
     from sqlalchemy.exc import OperationalError
@@ -52,10 +52,14 @@ def write(
     try:
         with _nbgrader_at_ease(), Gradebook(f"sqlite:///{path.resolve().as_posix()}") as book:
             return _write(book, path, lesson, outcomes, submitted, deadline)
-    except OperationalError as error:
+    except (OperationalError, InvalidEntry) as error:
+        cause = error.__context__ if isinstance(error, InvalidEntry) else error  # nbgrader wraps some of the database's
+        if not isinstance(cause, OperationalError):
+            raise
+        first = "Make room" if "full" in str(cause.orig) else "Close what has it open, such as nbgrader's formgrader"
         raise FakeGpuError(
-            f"{path} cannot be written: {error.orig}. Close what has it open, such as nbgrader's formgrader, and give "
-            "the same command with --resume: nothing is graded twice."
+            f"{path} cannot be written: {cause.orig}. {first}, and give the same command with --resume: nothing is "
+            "graded twice."
         ) from None
 
 
