@@ -89,7 +89,7 @@ kernels: $(VENV)/.test
 	@$(PIP) --editable ".[test,triton,numba]"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --ignore=tests/kernels/triton_kernels.py tests/kernels
 
-classroom: $(VENV)/.test
+classroom: $(VENV)/.torch $(INPUTS)
 	@$(PIP) --editable ".[lab,test,browser,classroom]"
 	@command -v configurable-http-proxy >/dev/null || npm install --global --silent configurable-http-proxy
 	FAKEGPU_LAB_CLASSROOM=1 $(BIN)/python -m pytest -q tests/classroom

@@ -8,3 +8,4 @@ c.GenerateAssignment.post_convert_hook = (
 )
 c.GenerateFeedback.post_convert_hook = "fakegpu_lab.course.lessons.release.after_feedback"
 c.Execute.timeout = 120
+c.HTMLExporter.sanitize_html = True  # what a submission has of HTML is shown as text, in the formgrader, too

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from fakegpu_lab.cli.plain_console import PlainConsole
-from fakegpu_lab.course import class_view
+from fakegpu_lab.course import class_view, whole_file
 from fakegpu_lab.formatting.units import several
 from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -51,19 +51,17 @@ def show(folder: str, written: str | None, seconds: float, *, once: bool) -> int
 def _look(place: Path, written: str | None, seconds: float) -> Group:
     view = class_view.look(place)
     if written:
-        beside = Path(written + ".part")
-        beside.write_text(class_view.page(view, str(place), seconds), encoding="utf-8")
-        beside.replace(written)
+        with whole_file.writing(Path(written)) as file:
+            file.write(class_view.page(view, str(place), seconds))
     students = Table(title=f"{several(len(view.students), 'student')} in {place}", title_justify="left")
-    for name in ("student", "lesson", "exercise", "solved", "attempts", "last check", "not met most often"):
-        students.add_column(name, justify="right" if name == "attempts" else "left")
+    for head in class_view.STUDENT_HEADS:
+        students.add_column(head.lower(), justify="right" if head == "Attempts" else "left")
     for row in view.students:
-        name = f"● {row.student}" if row.stuck else row.student
-        when = f"{row.minutes} min ago"
-        students.add_row(name, row.lesson, row.exercise, row.solved, str(row.attempts), when, row.unmet)
+        name, *others = row.cells
+        students.add_row(f"● {name}" if row.stuck else name, *others)
     exercises = Table(title="Exercises", title_justify="left")
-    for name in ("lesson", "exercise", "began", "solved", "may need help", "not met most often"):
-        exercises.add_column(name)
+    for head in class_view.EXERCISE_HEADS:
+        exercises.add_column(head.lower())
     for each in view.exercises:
-        exercises.add_row(*map(str, each))
+        exercises.add_row(*each.cells)
     return Group(students, exercises) if view.students else Group(TO_SHARE.format(place))

@@ -10,6 +10,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import fakegpu_lab
+from fakegpu_lab.driver.environment import host_limits
+from fakegpu_lab.formatting.units import several, size
 from fakegpu_lab.processes.inheritance import VARIABLE
 
 if TYPE_CHECKING:
@@ -18,6 +20,16 @@ if TYPE_CHECKING:
 OLDEST_TORCH = (2, 10)
 _INSTALL_TORCH = "pip install torch (on Linux with --index-url https://download.pytorch.org/whl/cpu: no CUDA packages)"
 _REPORT = "report this, with all of this output"
+
+
+NEEDED = 512 * 2**20
+"""A notebook with torch holds 350 MiB before it has tensors of a size worth speaking of."""
+_LIMITS = {
+    "computer": "this computer has",
+    "container": "the container or server that this runs in may use",
+    "ulimit": "this process may use (ulimit)",
+}
+_SPARE_MEMORY = 'stop other notebooks, use smaller sizes, or enable GPUs with compute="meta" (no values)'
 
 
 class Finding(NamedTuple):
@@ -54,6 +66,8 @@ def _findings() -> Iterator[Finding]:
     yield Finding(
         "ok", f"fakegpu-lab {fakegpu_lab.__version__}, Python {platform.python_version()}, {platform.platform()}"
     )
+    yield from _memory()
+    yield _processors()
     yield _catalogue()
     torch_found = _torch_version()
     yield torch_found
@@ -65,6 +79,26 @@ def _findings() -> Iterator[Finding]:
     if platform.system() == "Linux":
         yield _triton()
     yield _package("numba", "for kernels written for numba.cuda", "pip install 'fakegpu-lab[numba]'")
+
+
+def _memory() -> Iterator[Finding]:
+    """A line for the computer, and one for the tightest limit of whatever this runs in."""
+    known = host_limits.memory()
+    tightest = {limit.whose: limit for limit in reversed(known)}
+    for whose, name in _LIMITS.items():
+        if whose in tightest:
+            limit = tightest[whose]
+            text = f"{name} {size(limit.total)} of memory; {size(limit.left)} are left"
+            yield Finding("ok", text) if limit.left >= NEEDED else Finding("note", text, _SPARE_MEMORY)
+
+
+def _processors() -> Finding:
+    """Threads that a container may not run at once wait for each other: torch counts the computer's processors."""
+    allowed, there = host_limits.processors(), os.cpu_count() or 1
+    text = f"{allowed:g} of {several(there, 'processor')} may be used"
+    if allowed < there and not os.environ.get("OMP_NUM_THREADS"):
+        return Finding("note", text, f"set OMP_NUM_THREADS={max(1, int(allowed))}: one thread for each, not {there}")
+    return Finding("ok", text)
 
 
 def _catalogue() -> Finding:

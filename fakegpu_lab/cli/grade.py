@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,9 +10,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fakegpu_lab.cli.plain_console import PlainConsole
+from fakegpu_lab.course import whole_file
 from fakegpu_lab.course.grade import graded_lesson, submissions, whole_class
 from fakegpu_lab.course.grade.journal import Journal
-from fakegpu_lab.course.grade.outputs import gradebook, lateness, pages, platforms, tables
+from fakegpu_lab.course.grade.outputs import autograded, gradebook, lateness, pages, platforms, tables
 from fakegpu_lab.course.grade.sandbox.limits import LEAST_MEMORY, Limits
 from fakegpu_lab.formatting.units import several, size
 from fakegpu_lab.hardware.catalogue.sizes import parse_size
@@ -58,8 +59,29 @@ def grade(request: Request) -> int:
     Raises
     ------
     FakeGpuError
-        If anything is wrong with the request. Nothing has run then.
+        If anything is wrong with the request, and nothing has run then; or the disk is full.
     """
+    try:
+        return _grade(request)
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        where = f" for {error.filename}" if error.filename else ""
+        raise FakeGpuError(
+            f"The disk has no space left{where}. Every grade that was reached is in {_journal(Path(request.out))}: "
+            "make room, and give the same command with --resume. Nothing is graded twice."
+        ) from None
+
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A full disk, a user's quota, and a limit on the size of files."""
+
+
+def _journal(out: Path) -> Path:
+    return out.with_name(out.name + ".journal")
+
+
+def _grade(request: Request) -> int:
     submitted, out = Path(request.submitted), Path(request.out)
     roots = [Path.cwd(), Path.cwd() / "lessons", submitted.absolute().parent, *_shipped()]
     folder = graded_lesson.find(request.lesson, roots)
@@ -71,8 +93,7 @@ def grade(request: Request) -> int:
         raise FakeGpuError(
             "--format and --roster need each other: the roster is the file of students that the platform exported."
         )
-    if request.roster:
-        platforms.Roster(Path(request.roster))
+    roster = platforms.Roster(request.format, Path(request.roster)) if request.format and request.roster else None
     only = _check_of(graded, request.regrade) if request.regrade else None
     memory = parse_size(request.memory)
     if memory < LEAST_MEMORY:
@@ -86,7 +107,7 @@ def grade(request: Request) -> int:
     if not out.absolute().parent.is_dir():
         raise FakeGpuError(f"The grades cannot be written to {out}: there is no such folder.")
     found = submissions.collect(submitted, graded.name, graded.notebook, request.student)
-    kept = out.with_name(out.name + ".journal")
+    kept = _journal(out)
     if only and not kept.exists():
         raise FakeGpuError(f"--regrade {request.regrade}: nothing has been graded here before; {kept} is not there.")
     journal = Journal(kept, graded, limits, resume=request.resume, earlier=only is not None)
@@ -101,6 +122,7 @@ def grade(request: Request) -> int:
         summary,
         request.feedback,
         request.gradebook,
+        request.gradebook and Path(request.gradebook).parent / autograded.FOLDER,
         request.roster,
     ]
     hide += _histories(folder)
@@ -129,13 +151,11 @@ def grade(request: Request) -> int:
     except KeyboardInterrupt:
         console.print(f"Interrupted. The same command with --resume goes on from {journal.path}.")
         return 130
-    _write_files(request, graded, outcomes, found, summary, late)
+    outcomes = _write_files(request, graded, outcomes, found, summary, late)
     _print_summary(console, graded, outcomes, out, summary)
-    if request.format and request.roster:
-        written = out.with_name(f"{out.stem}.{request.format}.csv")
-        _print_platform(
-            console, platforms.write(request.format, Path(request.roster), written, graded, outcomes, late), request
-        )
+    if roster:
+        written = out.with_name(f"{out.stem}.{roster.platform}.csv")
+        _print_platform(console, platforms.write(roster, written, graded, outcomes, late), roster)
     return 0
 
 
@@ -171,17 +191,27 @@ def _write_files(
     found: list[Submission],
     summary: Path,
     late: Deadline,
-) -> None:
+) -> list[Outcome]:
+    """Write everything; return the outcomes with the points that a person gave in nbgrader's formgrader.
+
+    A gradebook that cannot be written keeps none of the other files from being written.
+    """
+    problem = None
+    if request.gradebook:
+        try:
+            outcomes = gradebook.write(Path(request.gradebook), graded, outcomes, found, late)
+        except FakeGpuError as error:
+            problem = error
     tables.write(Path(request.out), graded, outcomes, late)
     links = [""] * len(outcomes)
     if request.feedback:
         written = pages.write(Path(request.feedback), graded.notebook, outcomes, found)
         links = [pages.link(path, summary) for path in written]
-    beside = summary.with_name(summary.name + ".part")
-    beside.write_text(pages.summary(graded, outcomes, links), encoding="utf-8")
-    os.replace(beside, summary)  # noqa: PTH105
-    if request.gradebook:
-        gradebook.write(Path(request.gradebook), graded, outcomes, late)
+    with whole_file.writing(summary) as file:
+        file.write(pages.summary(graded, outcomes, links))
+    if problem:
+        raise problem
+    return outcomes
 
 
 def _print_summary(console: Console, graded: GradedLesson, outcomes: list[Outcome], out: Path, summary: Path) -> None:
@@ -207,11 +237,11 @@ def _print_summary(console: Console, graded: GradedLesson, outcomes: list[Outcom
     console.print(f"Grades in {out}, the whole story in {summary}.")
 
 
-def _print_platform(console: Console, written: platforms.Written, request: Request) -> None:
-    console.print(f"{several(written.students, 'grade')} for {str(request.format).capitalize()} in {written.path}.")
+def _print_platform(console: Console, written: platforms.Written, roster: platforms.Roster) -> None:
+    console.print(f"{several(written.students, 'grade')} for {roster.platform.capitalize()} in {written.path}.")
     if written.scale != 1:
         console.print(f"Points are multiplied by {written.scale:g}: the platform has another maximum.")
     if written.unknown:
-        console.print(f"Not found exactly once in {request.roster}: {', '.join(written.unknown)}.")
+        console.print(f"Not found exactly once in {roster.path}: {', '.join(written.unknown)}.")
     if written.pending:
         console.print(f"Left out until a person has read their answers: {', '.join(written.pending)}.")

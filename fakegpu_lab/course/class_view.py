@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 STUCK = 3
 """Attempts on an unsolved exercise from which on a student may be waiting for help."""
 
+STUDENT_HEADS = ("Student", "Lesson", "Exercise", "Solved", "Attempts", "Last check", "Not met most often")
+EXERCISE_HEADS = ("Lesson", "Exercise", "Began", "Solved", "May need help", "Not met most often")
+
 
 class StudentRow(NamedTuple):
     """One student, as the page shows them.
@@ -42,6 +45,12 @@ class StudentRow(NamedTuple):
     unmet: str
     stuck: bool
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The cells of the table, under `STUDENT_HEADS`."""
+        when = f"{self.minutes} min ago"
+        return (self.student, self.lesson, self.exercise, self.solved, str(self.attempts), when, self.unmet)
+
 
 class ExerciseRow(NamedTuple):
     """One exercise, over everyone who began it; `unmet` is what most of them did not meet, and how many."""
@@ -52,6 +61,11 @@ class ExerciseRow(NamedTuple):
     solved: int
     stuck: int
     unmet: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The cells of the table, under `EXERCISE_HEADS`."""
+        return tuple(map(str, self))
 
 
 class ClassView(NamedTuple):
@@ -126,9 +140,6 @@ def _exercises(shared: Iterable[Shared]) -> Iterable[ExerciseRow]:
             )
 
 
-_Row = tuple[bool, "tuple[object, ...]"]
-"""Whether the student may need help, and the cells."""
-
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 1100px; padding: 0 1em }
 :root { color-scheme: light dark }
@@ -141,13 +152,6 @@ tr.stuck td:first-child::before { content: "● "; color: #d83b01 } .soft { opac
 
 def page(view: ClassView, folder: str, seconds: float) -> str:
     """Return the page, which loads itself again after some seconds."""
-    heads = ("Student", "Lesson", "Exercise", "Solved", "Attempts", "Last check", "Not met most often")
-    rows: list[_Row] = []
-    for row in view.students:
-        when = f"{row.minutes} min ago"
-        cells = (row.student, row.lesson, row.exercise, row.solved, row.attempts, when, row.unmet)
-        rows.append((row.stuck, cells))
-    by_exercise: list[_Row] = [(False, row) for row in view.exercises]
     stuck = sum(row.stuck for row in view.students)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>The class</title>'
@@ -156,19 +160,18 @@ def page(view: ClassView, folder: str, seconds: float) -> str:
         f"<h1>The class</h1><p>{len(view.students)} share their progress in {html.escape(folder)}; {stuck} may need "
         f"help (●: {STUCK} attempts or more, not solved). "
         f'<span class="soft">Last look: {time.strftime("%H:%M:%S")}.</span></p>'
-        + _table(heads, rows)
+        + _table(STUDENT_HEADS, [(row.stuck, row.cells) for row in view.students])
         + "<h2>Exercises</h2>"
-        + _table(("Lesson", "Exercise", "Began", "Solved", "May need help", "Not met most often"), by_exercise)
+        + _table(EXERCISE_HEADS, [(False, row.cells) for row in view.exercises])
         + "</body></html>"
     )
 
 
-def _table(heads: tuple[str, ...], rows: list[_Row]) -> str:
+def _table(heads: tuple[str, ...], rows: list[tuple[bool, tuple[str, ...]]]) -> str:
+    """A table; each row says whether the student may need help, and has its cells."""
     head = "".join(f'<th scope="col">{name}</th>' for name in heads)
     body = "".join(
-        f"<tr{' class=stuck' if stuck else ''}>"
-        + "".join(f"<td>{html.escape(str(value))}</td>" for value in row)
-        + "</tr>"
+        f"<tr{' class=stuck' if stuck else ''}>" + "".join(f"<td>{html.escape(value)}</td>" for value in row) + "</tr>"
         for stuck, row in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

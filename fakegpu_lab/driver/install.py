@@ -18,6 +18,7 @@ from fakegpu_lab.driver.compile import export, graph_printing, torch_compile, to
 from fakegpu_lab.driver.copies import pinned_memory
 from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher, registered_kernels
 from fakegpu_lab.driver.environment import host_threads, loader_workers, program_clock, torch_internals
+from fakegpu_lab.driver.memory_report import host_memory
 from fakegpu_lab.driver.meta import assumed_values
 from fakegpu_lab.driver.ops import convolution, linear, nested
 from fakegpu_lab.driver.ops.attention import choice
@@ -104,6 +105,9 @@ def install(machine: Machine) -> None:
             program_clock.install(patches)
         if current.meta():
             assumed_values.install(patches)
+        else:
+            for card in machine.cards:
+                card.allocator.device_memory.behind = host_memory.require
     except BaseException:
         uninstall()
         raise

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import runpy
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import nbformat
 import pytest
+
+from tests.serving import free_port, wait_until_it_answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,9 +57,7 @@ def extension() -> Path | None:
 def server(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """A JupyterLab with an empty folder, and with the extension if that is built: its address, the folder."""
     folder = tmp_path_factory.mktemp("lab")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     scratch = {f"JUPYTER_{kind}_DIR": str(folder / kind.lower()) for kind in ("CONFIG", "DATA", "RUNTIME")}
     environment = {**os.environ, **scratch, "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
@@ -82,15 +78,7 @@ def server(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     address = f"http://127.0.0.1:{port}"
     try:
-        until = time.monotonic() + 60
-        while True:
-            try:
-                with urlopen(f"{address}/api?token={TOKEN}", timeout=5):
-                    break
-            except (URLError, OSError):
-                assert process.poll() is None, (folder / "log").read_text()
-                assert time.monotonic() < until, "JupyterLab did not start in a minute"
-                time.sleep(0.2)
+        wait_until_it_answers(f"{address}/api?token={TOKEN}", process, folder / "log")
         yield address, notebooks
     finally:
         process.terminate()

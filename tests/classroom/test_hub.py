@@ -9,21 +9,18 @@ import os
 import pwd
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import nbformat
 import pytest
 
 from tests.classroom.recipe import ROOT, commands, run_as
+from tests.serving import free_port, wait_until_it_answers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,12 +44,6 @@ c.Spawner.http_timeout = 120
 pytestmark = pytest.mark.skipif(
     os.environ.get("FAKEGPU_LAB_CLASSROOM") != "1", reason="it makes users of this system: make classroom"
 )
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -106,15 +97,7 @@ def hub(environment: dict[str, str]) -> Iterator[str]:
             stderr=log,
         )
     try:
-        until = time.monotonic() + 60
-        while True:
-            try:
-                with urlopen(f"{address}/hub/login", timeout=5):
-                    break
-            except (URLError, OSError):
-                assert process.poll() is None, (folder / "log").read_text()
-                assert time.monotonic() < until, (folder / "log").read_text()
-                time.sleep(0.3)
+        wait_until_it_answers(f"{address}/hub/login", process, folder / "log")
         yield address
     finally:
         process.terminate()
@@ -239,6 +222,13 @@ def test_the_formgrader_is_the_instructor_s_only(hub: str, browser: Any) -> None
     teacher.page.goto(f"{hub}/user/teacher/formgrader/manage_students/ada")
     teacher.page.wait_for_function("document.body.innerText.includes('01-device-placement')")
     teacher.picture("formgrader")
+    teacher.page.goto(f"{hub}/user/teacher/formgrader/manage_submissions/{LESSON}")
+    teacher.page.wait_for_selector(".label-success:text('graded')")
+    assert teacher.page.locator("text=needs autograding").count() == 0
+    teacher.page.goto(f"{hub}/user/teacher/formgrader/gradebook/{LESSON}/{LESSON}")
+    teacher.page.click("a:has-text('Submission #1')")
+    teacher.page.wait_for_selector("#notebook-container >> text=find-the-gpu")
+    teacher.picture("submission")
     teacher.close()
     student = Person(browser, hub, "ben")
     assert not student.has("nbgrader:open-formgrader")
@@ -310,6 +300,17 @@ def test_a_submission_that_was_collected_is_collected_again_only_if_it_is_newer(
     assert "Updating submission: ben" in newer
     run_as("teacher", commands()["collect and grade"][1].replace("nbgrader collect", ": nbgrader collect"), environment)
     assert grades(environment) == points
+
+
+def test_somebody_who_is_not_in_the_course_is_told(hub: str, environment: dict[str, str]) -> None:
+    from jupyterhub.auth import PAMAuthenticator
+    from traitlets.config import PyFileConfigLoader
+
+    config = PyFileConfigLoader("jupyterhub_config.py", str(ROOT / "docs" / "hub")).load_config()
+    door = PAMAuthenticator(config=config)
+    assert [bool(door.check_allowed_groups(name)) for name in ("ada", "teacher", "nobody")] == [True, True, False]
+    with pytest.raises(AssertionError, match="Assignment not found at"):
+        run_as("ben", f"cd ~ && nbgrader fetch_assignment {LESSON} --course algebra", environment)
 
 
 def test_an_exchange_that_cannot_be_written_to_is_named(points: dict[str, float], environment: dict[str, str]) -> None:

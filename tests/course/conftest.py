@@ -11,6 +11,9 @@ from fakegpu_lab import expect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.course.quick_course import Course
 
 
 @pytest.fixture
@@ -18,6 +21,19 @@ def gpus() -> Iterator[None]:
     lab.enable("a100:2")
     yield
     lab.disable()
+
+
+@pytest.fixture
+def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Course:
+    """A course of two students, graded in no time."""
+    pytest.importorskip("nbgrader")
+    from fakegpu_lab.course.grade import whole_class
+    from tests.course import quick_course
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(whole_class, "grade", quick_course.outcome_of)
+    monkeypatch.setattr("nbgrader.api.get_alembic_version", lambda: "any")  # a process, for each new gradebook
+    return quick_course.Course(tmp_path)
 
 
 def told(expectation: Callable[[], Any]) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import nbformat
+
+ROOT = Path(__file__).parents[2]
 
 SETUP = """import fakegpu_lab as lab
 import torch

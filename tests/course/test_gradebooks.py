@@ -69,7 +69,8 @@ Participant 7002,Grace Hopper,grace@uni.example,No submission,,100.00,Yes,-,-,
 
 def written(tmp_path: Path, platform: str, roster: str, *outcomes: Outcome) -> tuple[list[list[str]], Written]:
     (tmp_path / "roster.csv").write_text(roster, encoding="utf-8")
-    told = platforms.write(platform, tmp_path / "roster.csv", tmp_path / "out.csv", lesson(), list(outcomes), NEVER)
+    students = platforms.Roster(platform, tmp_path / "roster.csv")
+    told = platforms.write(students, tmp_path / "out.csv", lesson(), list(outcomes), NEVER)
     with told.path.open(newline="", encoding="utf-8") as file:
         return list(csv.reader(file)), told
 
@@ -159,10 +160,10 @@ def test_a_wrong_roster_has_a_sentence(tmp_path: Path, platform: str, roster: st
 
 def test_what_a_roster_must_be(tmp_path: Path) -> None:
     with pytest.raises(FakeGpuError, match=r"nowhere\.csv: there is no such file"):
-        platforms.Roster(tmp_path / "nowhere.csv")
+        platforms.Roster("canvas", tmp_path / "nowhere.csv")
     (tmp_path / "excel.csv").write_bytes(b"\xff\xfeS\x00t\x00")
     with pytest.raises(FakeGpuError, match="not UTF-8 text"):
-        platforms.Roster(tmp_path / "excel.csv")
+        platforms.Roster("moodle", tmp_path / "excel.csv")
 
 
 DUE = "2026-11-20 23:59:00 UTC"

@@ -211,6 +211,29 @@ def nbgrader_reads_the_gradebook(graded: Path) -> None:
     assert needs == ["ada"]
 
 
+def nbgrader_s_formgrader_finds_every_submission(graded: Path) -> None:
+    from nbgrader.apps import NbGraderAPI
+    from traitlets.config import Config
+
+    from fakegpu_lab.course.grade.outputs.gradebook import _nbgrader_at_ease
+
+    api = NbGraderAPI(config=Config(CourseDirectory={"root": str(graded), "course_id": "two"}))
+    with _nbgrader_at_ease():
+        assert api.get_autograded_students("two") == set(rows(graded))
+        assert len(api.get_notebook_submission_indices("two", "two")) == len(rows(graded)), "each opens in a page"
+    shown = {name: nbformat.read(graded / "autograded" / name / "two" / "two.ipynb", 4) for name in rows(graded)}
+    for name, notebook in shown.items():
+        nbformat.validate(notebook)
+        ids = [cell.metadata.nbgrader.grade_id for cell in notebook.cells if "nbgrader" in cell.metadata]
+        assert {"setup", "place-check", "move-check"} <= set(ids), name
+    ada = {cell.metadata.get("nbgrader", {}).get("grade_id"): cell for cell in shown["ada"].cells}
+    assert ada["why"].source == "It is where the weights are."
+    assert "torch.ones(5)" in ada["move-check"].source, "hidden tests are there for the person who grades"
+    assert "3 of 3 points" in ada["move-check"].outputs[0].data["text/plain"]
+    assert "the file is empty" in shown["nothing"].cells[0].source
+    assert (graded / "autograded" / "ada" / "two" / "timestamp.txt").read_text() == "2026-11-02 10:00:00 UTC"
+
+
 def test_a_class_is_graded(graded: Path, subtests: pytest.Subtests) -> None:
     """One class for all of these: workers of pytest-xdist would each grade their own."""
     for holds in (
@@ -221,6 +244,7 @@ def test_a_class_is_graded(graded: Path, subtests: pytest.Subtests) -> None:
         every_student_has_a_page_that_tells_all_but_the_hidden_tests,
         the_instructor_sees_what_failed_how_often_and_how,
         nbgrader_reads_the_gradebook,
+        nbgrader_s_formgrader_finds_every_submission,
     ):
         with subtests.test(holds.__name__):
             holds(graded)
@@ -446,3 +470,11 @@ def test_regrading_what_is_not_there_has_a_sentence(tmp_path: Path) -> None:
         grade(tmp_path, "submitted", "--regrade", "move")
     with pytest.raises(FakeGpuError, match="--format and --roster need each other"):
         grade(tmp_path, "submitted", "--format", "canvas")
+
+
+def test_a_roster_of_another_platform_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    write_class(tmp_path)
+    (tmp_path / "roster.csv").write_text("Student,ID\nAda,1\n", encoding="utf-8")
+    with pytest.raises(FakeGpuError, match="In Moodle, download the assignment's grading worksheet"):
+        grade(tmp_path, "submitted", "--format", "moodle", "--roster", "roster.csv")
+    assert not (tmp_path / "grades.csv.journal").exists()

@@ -26,6 +26,8 @@ class CheckOutcome(BaseModel):
         For each part that was not met, what was expected and found; or the error.
     record
         The check's own `fakegpu_lab.course.checks.record.CheckRecord`, as JSON, if it has one.
+    by_person, comment
+        Whether a person gave the points in nbgrader's formgrader, and what they wrote about the answer.
     """
 
     grade_id: str
@@ -36,6 +38,8 @@ class CheckOutcome(BaseModel):
     answer: bool | None = None
     wrong: list[str] = Field(default_factory=list)
     record: dict[str, Any] | None = None
+    by_person: bool = False
+    comment: str = ""
 
     @property
     def passed(self) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson, LessonCell
 
 
-_Placed: TypeAlias = "list[tuple[str | None, dict[str, Any]]]"
+Placed: TypeAlias = "list[tuple[str | None, dict[str, Any]]]"
 """Submitted cells in order, each with the grade_id of the lesson's cell that it is, or None."""
 
 
@@ -111,6 +111,17 @@ def _cell(cell: dict[str, Any]) -> dict[str, Any]:
         "type": str(cell.get("cell_type", "")),
         "source": encodable(source) if isinstance(source, str) else "",
         "id": grade_id if isinstance(grade_id, str) else None,
+        "attachments": _attachments(cell.get("attachments")),
+    }
+
+
+def _attachments(found: Any) -> dict[str, dict[str, str]]:
+    """The pictures that were dropped into a text, as far as they are in the notebook format."""
+    bundles = found.items() if isinstance(found, dict) else ()
+    return {
+        name: pictures
+        for name, pictures in bundles
+        if isinstance(pictures, dict) and all(isinstance(content, str) for content in pictures.values())
     }
 
 
@@ -124,23 +135,29 @@ def repair(lesson: GradedLesson, cells: list[dict[str, Any]]) -> Repaired:
     """
     known = {cell.grade_id: cell for cell in lesson.cells}
     notes: list[str] = []
-    placed = _identified(lesson, cells, notes)
-    _put_back_missing(lesson, placed, notes)
+    found = placed(lesson, cells, notes)
     runnable = [
-        _runnable(known[name] if name else None, cell, i, notes, lesson.shown) for i, (name, cell) in enumerate(placed)
+        _runnable(known[name] if name else None, cell, i, notes, lesson.shown) for i, (name, cell) in enumerate(found)
     ]
     texts = {
-        name: cell["source"] for name, cell in placed if name and known[name].manual and known[name].cell_type != "code"
+        name: cell["source"] for name, cell in found if name and known[name].manual and known[name].cell_type != "code"
     }
     return Repaired(cells=[cell for cell in runnable if cell is not None], texts=texts, notes=notes)
 
 
-def _identified(lesson: GradedLesson, cells: list[dict[str, Any]], notes: list[str]) -> _Placed:
+def placed(lesson: GradedLesson, cells: list[dict[str, Any]], notes: list[str]) -> Placed:
+    """Put every cell of a submission, and every locked cell of the lesson, where it belongs; `notes` says of what."""
+    found = _identified(lesson, cells, notes)
+    _put_back_missing(lesson, found, notes)
+    return found
+
+
+def _identified(lesson: GradedLesson, cells: list[dict[str, Any]], notes: list[str]) -> Placed:
     """Find the cell of the lesson that each submitted cell is; of copies, only the last one is."""
     known = {cell.grade_id: cell for cell in lesson.cells}
     by_source = {cell.visible.strip(): cell.grade_id for cell in lesson.cells if cell.locked}
     seen: set[str] = set()
-    placed: _Placed = []
+    found: Placed = []
     for cell in reversed(cells):
         name = cell["id"] if cell["id"] in known else by_source.get(cell["source"].strip())
         if name in seen and name is not None:
@@ -151,28 +168,28 @@ def _identified(lesson: GradedLesson, cells: list[dict[str, Any]], notes: list[s
             name = None
         if name is not None:
             seen.add(name)
-        placed.append((name, cell))
-    placed.reverse()
-    return placed
+        found.append((name, cell))
+    found.reverse()
+    return found
 
 
-def _put_back_missing(lesson: GradedLesson, placed: _Placed, notes: list[str]) -> None:
+def _put_back_missing(lesson: GradedLesson, found: Placed, notes: list[str]) -> None:
     """Insert the locked cells that are missing."""
-    seen = {name for name, _ in placed}
+    seen = {name for name, _ in found}
     for i, wanted in enumerate(lesson.cells):
         if wanted.grade_id in seen:
             continue
         if wanted.locked:
-            _insert(placed, wanted, {cell.grade_id for cell in lesson.cells[:i]})
+            _insert(found, wanted, {cell.grade_id for cell in lesson.cells[:i]})
             notes.append(f"the locked cell {wanted.grade_id} was missing: it was restored")
         else:
             notes.append(f"the answer cell {wanted.grade_id} is missing")
 
 
-def _insert(placed: _Placed, wanted: LessonCell, before: set[str]) -> None:
+def _insert(found: Placed, wanted: LessonCell, before: set[str]) -> None:
     """Insert a locked cell behind the last cell that precedes it in the lesson."""
-    at = max((i + 1 for i, (name, _) in enumerate(placed) if name in before), default=0)
-    placed.insert(at, (wanted.grade_id, {"type": wanted.cell_type, "source": wanted.visible, "id": wanted.grade_id}))
+    at = max((i + 1 for i, (name, _) in enumerate(found) if name in before), default=0)
+    found.insert(at, (wanted.grade_id, {"type": wanted.cell_type, "source": wanted.visible, "id": wanted.grade_id}))
 
 
 def _runnable(

@@ -29,12 +29,13 @@ FILE = "fakegpu-progress.json"
 VARIABLE = "FAKEGPU_LAB_PROGRESS"
 
 
-class _Kept(BaseModel):
-    # "ignore": files of later versions can be read.
-    model_config = ConfigDict(extra="ignore")
+class Kept(BaseModel):
+    """What is kept in a file; those of later versions can be read."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
-class ExerciseProgress(_Kept):
+class ExerciseProgress(Kept):
     """A student's progress in one exercise."""
 
     title: str = ""
@@ -45,7 +46,7 @@ class ExerciseProgress(_Kept):
     solved: bool = Field(default=False, description="whether every part of a check was met once")
 
 
-class LessonProgress(_Kept):
+class LessonProgress(Kept):
     """A student's progress in one lesson."""
 
     title: str = ""
@@ -64,7 +65,7 @@ class LessonProgress(_Kept):
         return sum(one.solved for one in self.exercises.values())
 
 
-class Progress(_Kept):
+class Progress(Kept):
     """A student's progress in all lessons."""
 
     version: int = Field(default=1, description="of this schema; grows when a field changes its meaning")

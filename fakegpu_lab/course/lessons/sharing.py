@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from fakegpu_lab.course.lessons import progress
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -35,23 +35,13 @@ LARGEST = 2**20
 """Bytes of what one student shares."""
 
 
-class _Kept(BaseModel):
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
-
-
-class SharedExercise(_Kept):
+class SharedExercise(progress.ExerciseProgress):
     """How a student is doing in one exercise."""
 
-    title: str = ""
-    points: float = 0
-    best: float = 0
-    attempts: int = 0
-    hints: int = 0
-    solved: bool = False
     unmet: dict[str, int] = Field(default_factory=dict, description="how often each sentence of the check was not met")
 
 
-class Shared(_Kept):
+class Shared(progress.Kept):
     """What is shared of one student.
 
     Attributes
@@ -69,7 +59,7 @@ class Shared(_Kept):
     lessons: dict[str, dict[str, SharedExercise]] = Field(default_factory=dict)
 
 
-class _Setting(_Kept):
+class _Setting(progress.Kept):
     file: str
 
 

@@ -17,6 +17,10 @@ _RESERVE_STRIDE = 1 << 44
 _ALIGNMENT = 2 * 1024 * 1024
 
 
+def _unlimited(nbytes: int) -> None:
+    """What is behind the memory of a device that has no values."""
+
+
 class DeviceMemory:
     """What cudaMalloc, cudaFree, cudaMemGetInfo and the virtual memory calls see.
 
@@ -33,9 +37,20 @@ class DeviceMemory:
     on_call
         Called as (name, bytes) after each driver call: "malloc", "free", "map", "unmap". These cost host time, and
         "free" and "unmap" wait for the device.
+    behind
+        Called with the bytes that are about to be taken; raises if whatever holds the values has no room for them.
     """
 
-    __slots__ = ("_holes", "_next_range", "context_bytes", "on_call", "other_bytes", "reserved_bytes", "total_bytes")
+    __slots__ = (
+        "_holes",
+        "_next_range",
+        "behind",
+        "context_bytes",
+        "on_call",
+        "other_bytes",
+        "reserved_bytes",
+        "total_bytes",
+    )
 
     def __init__(self, device: int, total_bytes: int, context_bytes: int) -> None:
         self.total_bytes = total_bytes
@@ -43,6 +58,7 @@ class DeviceMemory:
         self.other_bytes = 0
         self.reserved_bytes = 0
         self.on_call: Callable[[str, int], None] | None = None
+        self.behind: Callable[[int], None] = _unlimited
         base = _MALLOC_BASE - device * _DEVICE_STRIDE
         self._holes = [(base, base + _DEVICE_STRIDE)]
         self._next_range = _RESERVE_BASE + device * _RESERVE_STRIDE
@@ -61,6 +77,7 @@ class DeviceMemory:
         """Return the lowest address that fits, so that freed ones are used again; None if memory is short."""
         if nbytes > self.free_bytes:
             return None
+        self.behind(nbytes)
         span = -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         for i, (start, end) in enumerate(self._holes):
             if end - start >= span:
@@ -91,6 +108,7 @@ class DeviceMemory:
         """Memory for a part of a reserved range, if there is enough (cuMemCreate, cuMemMap)."""
         if nbytes > self.free_bytes:
             return False
+        self.behind(nbytes)
         self._change_reserved("map", nbytes)
         return True
 

@@ -1,4 +1,4 @@
-"""Writes outcomes to nbgrader's own database, for its formgrader, export and feedback."""
+"""Writes outcomes to nbgrader's own database, for its formgrader, export and feedback; reads what a person gave."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import warnings
 from datetime import timezone
 from typing import TYPE_CHECKING
 
+from fakegpu_lab.course.grade.outputs import autograded
 from fakegpu_lab.course.grade.outputs.lateness import NEVER
 from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -21,12 +22,21 @@ if TYPE_CHECKING:
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.outcome import Outcome
     from fakegpu_lab.course.grade.outputs.lateness import Deadline
+    from fakegpu_lab.course.grade.submissions import Submission
 
 
-def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline = NEVER) -> None:
+def write(
+    path: Path,
+    lesson: GradedLesson,
+    outcomes: list[Outcome],
+    submitted: list[Submission],
+    deadline: Deadline = NEVER,
+) -> list[Outcome]:
     """Write students, submissions and points to a ``gradebook.db``, as ``nbgrader autograde`` does (SaveAutoGrades).
 
-    Grades given by a person stay. Times of submissions are set if they are known.
+    The folder ``autograded/`` beside it gets the notebooks that the formgrader shows (`autograded`). Grades given by a
+    person stay, and count in the outcomes that are returned; if the answer has changed since, the formgrader asks for
+    another look, and until then the grade is not in them. Times of submissions are set if they are known.
 
     Raises
     ------
@@ -34,22 +44,33 @@ def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: D
         nbgrader is not installed, the database has the assignment with other cells, or it is locked.
     """
     try:
-        from nbgrader.api import Gradebook
+        from nbgrader.api import Gradebook, InvalidEntry
     except ImportError:
         raise FakeGpuError("nbgrader is not installed here: pip install 'fakegpu-lab[course]'") from None
     from sqlalchemy.exc import OperationalError
 
     try:
         with _nbgrader_at_ease(), Gradebook(f"sqlite:///{path.resolve().as_posix()}") as book:
-            _write(book, path, lesson, outcomes, deadline)
-    except OperationalError as error:
+            return _write(book, path, lesson, outcomes, submitted, deadline)
+    except (OperationalError, InvalidEntry) as error:
+        cause = error.__context__ if isinstance(error, InvalidEntry) else error  # nbgrader wraps some of the database's
+        if not isinstance(cause, OperationalError):
+            raise
+        first = "Make room" if "full" in str(cause.orig) else "Close what has it open, such as nbgrader's formgrader"
         raise FakeGpuError(
-            f"{path} cannot be written: {error.orig}. Close what has it open, such as nbgrader's formgrader, and give "
-            "the same command with --resume: nothing is graded twice."
+            f"{path} cannot be written: {cause.orig}. {first}, and give the same command with --resume: nothing is "
+            "graded twice."
         ) from None
 
 
-def _write(book: Gradebook, path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline) -> None:
+def _write(
+    book: Gradebook,
+    path: Path,
+    lesson: GradedLesson,
+    outcomes: list[Outcome],
+    submitted: list[Submission],
+    deadline: Deadline,
+) -> list[Outcome]:
     from nbgrader.api import MissingEntry
     from nbgrader.utils import parse_utc
 
@@ -68,7 +89,8 @@ def _write(book: Gradebook, path: Path, lesson: GradedLesson, outcomes: list[Out
             f"{path} has {lesson.name} with other graded cells: {', '.join(sorted(known ^ wanted))}. Give another "
             "file, or run nbgrader generate_assignment again."
         )
-    for outcome in outcomes:
+    read, folder = [], path.parent / autograded.FOLDER
+    for outcome, handed_in in zip(outcomes, submitted, strict=True):
         book.update_or_create_student(outcome.student)
         try:
             when = {"timestamp": parse_utc(outcome.timestamp)} if outcome.timestamp else {}
@@ -77,11 +99,40 @@ def _write(book: Gradebook, path: Path, lesson: GradedLesson, outcomes: list[Out
         submission = book.update_or_create_submission(lesson.name, outcome.student, **when)
         for notebook in submission.notebooks if deadline.due else ():
             notebook.late_submission_penalty = deadline.lateness(outcome.timestamp, outcome.score).penalty
-        for check in outcome.checks:
-            grade = book.find_grade(check.grade_id, lesson.notebook, lesson.name, outcome.student)
-            grade.auto_score = check.points
-            grade.needs_manual_grade = check.points is None or grade.manual_score is not None
+        changed = autograded.is_new(folder, lesson, outcome, handed_in)
+        read.append(_exchange_points(book, lesson, outcome, autograded.answers(lesson, handed_in), changed=changed))
     book.db.commit()
+    for outcome, handed_in in zip(outcomes, submitted, strict=True):
+        autograded.write(folder, lesson, outcome, handed_in)
+    return read
+
+
+def _exchange_points(
+    book: Gradebook, lesson: GradedLesson, outcome: Outcome, answers: dict[str, str], *, changed: bool
+) -> Outcome:
+    """Write a submission's points, and return the outcome with those that a person gave to it."""
+    read = outcome.model_copy(deep=True)
+    where = (lesson.notebook, lesson.name, outcome.student)
+    for check in read.checks:
+        grade = book.find_grade(check.grade_id, *where)
+        grade.auto_score = check.points
+        if grade.manual_score is None:
+            grade.needs_manual_grade = check.points is None
+        else:
+            grade.needs_manual_grade = grade.needs_manual_grade or changed
+            if not grade.needs_manual_grade:
+                check.points, check.by_person = grade.manual_score + (grade.extra_credit or 0.0), True
+    checks = iter(read.checks)
+    written = ""
+    for cell in lesson.cells:
+        if cell.solution:
+            comment = book.find_comment(cell.grade_id, *where)
+            untouched = answers.get(cell.grade_id, "").strip() in ("", cell.visible.strip())
+            comment.auto_comment = "No response." if untouched else None
+            written = comment.manual_comment or ""
+        if cell.grade:
+            next(checks).comment, written = written, ""
+    return read
 
 
 @contextlib.contextmanager

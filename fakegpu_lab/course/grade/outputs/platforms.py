@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from fakegpu_lab.course import whole_file
 from fakegpu_lab.course.grade.outputs.tables import cell
 from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -60,13 +60,20 @@ class Written(NamedTuple):
 class Roster:
     """A platform's CSV of students, read as it was downloaded.
 
+    Parameters
+    ----------
+    platform
+        ``canvas`` or ``moodle``.
+    path
+        The platform's own export: Canvas's gradebook, Moodle's grading worksheet, or a CSV of Moodle's participants.
+
     Raises
     ------
     FakeGpuError
-        There is no such file, or it is no table.
+        There is no such file, it is no table, or it has not the columns that the platform needs.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, platform: str, path: Path) -> None:
         try:
             text = path.read_text(encoding="utf-8-sig")
         except FileNotFoundError:
@@ -78,9 +85,34 @@ class Roster:
         table = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if any(map(str.strip, row))]
         if len(table) < 2:
             raise FakeGpuError(f"--roster {path}: it has no students.")
-        self.path = path
+        self.platform, self.path = platform, path
         self.columns = [name.strip() for name in table[0]]
         self.rows = [dict(zip(self.columns, row + [""] * len(self.columns), strict=False)) for row in table[1:]]
+        (self._check_canvas if platform == "canvas" else self._check_moodle)()
+
+    @property
+    def worksheet(self) -> bool:
+        """Whether it is Moodle's grading worksheet."""
+        return "Identifier" in self.columns and _GRADE in self.columns
+
+    def _check_canvas(self) -> None:
+        if not {"Student", "ID"} <= set(self.columns):
+            raise FakeGpuError(
+                f"--roster {self.path}: it has the columns {', '.join(self.columns[:6])}; Canvas's has "
+                f"{', '.join(CANVAS)}. In Canvas, it is Grades > Export > Export Entire Gradebook."
+            )
+
+    def _check_moodle(self) -> None:
+        if self.worksheet and WORKSHEET[2] not in self.columns:
+            raise FakeGpuError(
+                f"--roster {self.path}: Moodle takes no grading worksheet without the column “{WORKSHEET[2]}”. "
+                "Download it again from the assignment, and do not remove columns."
+            )
+        if not set(MOODLE_IDENTITIES) & set(self.columns):
+            raise FakeGpuError(
+                f"--roster {self.path}: it has the columns {', '.join(self.columns[:6])}; one of "
+                f"{', '.join(MOODLE_IDENTITIES)} must be there. In Moodle, download the assignment's grading worksheet."
+            )
 
     def find(self, student: str, columns: tuple[str, ...]) -> list[dict[str, str]]:
         """The rows of a student: those with exactly this name in one of the columns, else those whose number it has.
@@ -109,31 +141,12 @@ def _number(text: str) -> str:
     return match[1] if match else "-"
 
 
-def write(
-    platform: str, roster: Path, path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline
-) -> Written:
-    """Write the file that `platform` (``canvas`` or ``moodle``) imports. It is replaced whole, or not at all.
-
-    Parameters
-    ----------
-    roster
-        The platform's own export: Canvas's gradebook, Moodle's grading worksheet, or a CSV of Moodle's participants.
-
-    Raises
-    ------
-    FakeGpuError
-        The roster has not the columns that the platform needs.
-    """
-    students = Roster(roster)
-    return (_canvas if platform == "canvas" else _moodle)(students, path, lesson, outcomes, deadline)
+def write(roster: Roster, path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline) -> Written:
+    """Write the file that the roster's platform imports. It is replaced whole, or not at all."""
+    return (_canvas if roster.platform == "canvas" else _moodle)(roster, path, lesson, outcomes, deadline)
 
 
 def _canvas(roster: Roster, path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline) -> Written:
-    if not {"Student", "ID"} <= set(roster.columns):
-        raise FakeGpuError(
-            f"--roster {roster.path}: it has the columns {', '.join(roster.columns[:6])}; Canvas's has "
-            f"{', '.join(CANVAS)}. In Canvas, it is Grades > Export > Export Entire Gradebook."
-        )
     possible = [row for row in roster.rows if row["Student"].strip() == "Points Possible"]
     roster.rows = [row for row in roster.rows if row not in possible and row["ID"].strip()]
     column = _own_column(roster, lesson) or lesson.name
@@ -148,22 +161,11 @@ def _canvas(roster: Roster, path: Path, lesson: GradedLesson, outcomes: list[Out
 
 
 def _moodle(roster: Roster, path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline) -> Written:
-    worksheet = "Identifier" in roster.columns and _GRADE in roster.columns
-    if worksheet and WORKSHEET[2] not in roster.columns:
-        raise FakeGpuError(
-            f"--roster {roster.path}: Moodle takes no grading worksheet without the column “{WORKSHEET[2]}”. "
-            "Download it again from the assignment, and do not remove columns."
-        )
     known = tuple(name for name in MOODLE_IDENTITIES if name in roster.columns)
-    if not known:
-        raise FakeGpuError(
-            f"--roster {roster.path}: it has the columns {', '.join(roster.columns[:6])}; one of "
-            f"{', '.join(MOODLE_IDENTITIES)} must be there. In Moodle, download the assignment's grading worksheet."
-        )
     for row in roster.rows:
         row.setdefault("Full name", " ".join(row.get(name, "") for name in _FULL_NAME))
     names = (*known, "Full name")
-    if not worksheet:
+    if not roster.worksheet:
         matched, written = _match(roster, path, lesson, outcomes, deadline, names, None)
         identities = [name for name in roster.columns if name in (*known, *_FULL_NAME)]
         rows = [[cell(row[name]) for name in identities] + [score] for row, _, score in matched]
@@ -234,7 +236,5 @@ def _as_number(text: str) -> float | None:
 
 
 def _write(path: Path, rows: list[list[str]]) -> None:
-    beside = path.with_name(path.name + ".part")
-    with beside.open("w", encoding="utf-8", newline="") as file:
+    with whole_file.writing(path, newline="") as file:
         csv.writer(file).writerows(rows)
-    os.replace(beside, path)  # noqa: PTH105

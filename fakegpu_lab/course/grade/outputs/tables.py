@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import os
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from fakegpu_lab.course import whole_file
 from fakegpu_lab.course.grade.outputs.lateness import NEVER
 from fakegpu_lab.formatting.printable import printable
 
@@ -45,8 +45,7 @@ def cell(text: object) -> str:
 def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline = NEVER) -> None:
     """Write a row for every submission. The file is replaced whole, or not at all."""
     parts = [check.grade_id for check in lesson.checks]
-    beside = path.with_name(path.name + ".part")
-    with beside.open("w", encoding="utf-8", newline="") as file:
+    with whole_file.writing(path, newline="") as file:
         table = csv.writer(file)
         table.writerow([*NBGRADER, *OURS, *parts])
         for outcome in outcomes:
@@ -72,7 +71,6 @@ def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: D
             ]
             row = [*(common.get(name, "") for name in NBGRADER), *ours, *("" if p is None else p for p in points)]
             table.writerow([value if isinstance(value, float) else cell(value) for value in row])
-    os.replace(beside, path)  # noqa: PTH105
 
 
 class ExerciseSummary(NamedTuple):
