@@ -102,10 +102,10 @@ def test_close_forgives_rounding() -> None:
 @pytest.mark.parametrize(
     ("call", "found"),
     [
-        ("close(x, x * 1.00001)", "largest difference 8.96e-05 (tolerance: 0.01 % + 1e-06)"),
-        ("close([x, x], [x, x * 1.00001])", "largest difference 8.96e-05 (tolerance: 0.01 % + 1e-06)"),
-        ("close({'a': x}, {'a': x - 2e-5}, rtol=0, atol=1e-3)", "largest difference 2e-05 (tolerance: 0.001)"),
-        ("close(x, x * 2, rtol=1, atol=0)", "largest difference 9 (tolerance: 100 %)"),
+        ("close(x, x * 1.00001)", "the largest difference is 8.96e-05 (tolerance: 0.01 % + 1e-06)"),
+        ("close([x, x], [x, x * 1.00001])", "the largest difference is 8.96e-05 (tolerance: 0.01 % + 1e-06)"),
+        ("close({'a': x}, {'a': x - 2e-5}, rtol=0, atol=1e-3)", "the largest difference is 2e-05 (tolerance: 0.001)"),
+        ("close(x, x * 2, rtol=1, atol=0)", "the largest difference is 9 (tolerance: 100 %)"),
         ("close(x[:3], [0, 1.00001, 2])", "[0.0, 1.0, 2.0] (a tensor of shape (3,), float32, on cpu)"),
         ("close(0.5, 0.50001)", "0.5"),
         ("equal(x, x)", "0, 1, 2, 3, … (a tensor of shape (10,), float32, on cpu)"),
@@ -114,7 +114,7 @@ def test_close_forgives_rounding() -> None:
         ("equal(x, x + 1)", "10 of 10 numbers differ, by up to 1"),
         ("equal(x, (x - 3).relu())", "9 of 10 numbers differ, by up to 3"),
         ("close(x, x + 1)", "the largest difference is 1 (tolerance: 0.01 % + 1e-06)"),
-        ("close(z, z)", "largest difference 0 (tolerance: 0.01 % + 1e-06)"),
+        ("close(z, z)", "the largest difference is 0 (tolerance: 0.01 % + 1e-06)"),
         ("equal(e, e)", "[] (a tensor of shape (0,), float32, on cpu)"),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_part_says_the_numbers_that_it_found(call: str, found: str) -> None:
     names = {"x": torch.arange(10.0), "z": torch.ones(3, 3) * 1j, "e": torch.empty(0)}
     (part,) = checking.run(f"expect.{call}", names, "a").record.parts
     assert part.found == found
-    assert part.met == ("differ," not in found and "difference 1 " not in found)
+    assert part.met == ("differ," not in found and "difference is 1 " not in found)
 
 
 def test_a_choice_can_be_kept_from_readers() -> None:
