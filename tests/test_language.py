@@ -43,7 +43,7 @@ INSTEAD = {
     r"not .{0,30} any more": "no longer, not … anymore",
     r"(?<!there )is no (name|number|exercise|tensor|whole number)": "is not a …",
 }
-SCANNED = (".md", ".py", ".ipynb", ".yaml", ".html")
+SCANNED = (".md", ".py", ".ipynb", ".yaml", ".html", ".ts")
 PATTERN = re.compile("|".join(rf"\b(?:{words})\b" for words in INSTEAD), re.IGNORECASE)
 
 
@@ -58,6 +58,8 @@ def _texts(path: Path) -> Iterator[str]:
         yield from _of_python(path)
     elif path.suffix == ".ipynb":
         yield from ("".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
+    elif path.suffix == ".ts":  # what JupyterLab's extension says
+        yield from re.findall(r"_[_n]\(\s*'([^']*)'", path.read_text(encoding="utf-8"))
     else:
         yield path.read_text(encoding="utf-8")
 
@@ -73,7 +75,10 @@ def _found(paths: list[Path]) -> list[str]:
 
 @pytest.mark.parametrize(
     "where",
-    ["README.md", "CONTRIBUTING.md", "docs/*.md", "lessons/source/*/*", "fakegpu_lab/**/*.py", "fakegpu_lab/**/*.html"],
+    [
+        "README.md", "CONTRIBUTING.md", "docs/*.md", "lessons/source/*/*", "fakegpu_lab/**/*.py", "fakegpu_lab/**/*.html",
+        "labextension/src/**/*.ts",
+    ],  # fmt: skip
 )
 def test_words_that_read_as_translated_do_not_come_back(where: str) -> None:
     found = _found([path for path in sorted(ROOT.glob(where)) if path.suffix in SCANNED])
