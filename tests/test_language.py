@@ -76,9 +76,14 @@ def _found(paths: list[Path]) -> list[str]:
 @pytest.mark.parametrize(
     "where",
     [
-        "README.md", "CONTRIBUTING.md", "docs/*.md", "lessons/source/*/*", "fakegpu_lab/**/*.py", "fakegpu_lab/**/*.html",
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/*.md",
+        "lessons/source/*/*",
+        "fakegpu_lab/**/*.py",
+        "fakegpu_lab/**/*.html",
         "labextension/src/**/*.ts",
-    ],  # fmt: skip
+    ],
 )
 def test_words_that_read_as_translated_do_not_come_back(where: str) -> None:
     found = _found([path for path in sorted(ROOT.glob(where)) if path.suffix in SCANNED])
