@@ -8,6 +8,7 @@ photographed in a JupyterLab that is started for it, with the extension as it is
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import socket
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 TOKEN = "pictures"
-WAIT = 300_000
+WAIT = 120_000
 """Milliseconds; generous, for a machine that does other things meanwhile."""
 
 PAGES = {
@@ -68,13 +69,27 @@ def transpose(source, target):
 
 source = torch.rand(256, 256, device="cuda")
 transpose[(8, 8), (32, 32)](source, torch.empty_like(source))"""
-NOTEBOOKS = {
-    "panel": ([SETUP, "%fakegpu panel", TRAIN], ".fg-Panel"),
-    "kernel-card": ([SETUP, KERNEL], "section[aria-label^=transpose]"),
-    "extension-dashboard": ([SETUP, TRAIN], ""),
-    "extension-lesson": (["%load_ext fakegpu_lab\n%fakegpu a100:2\n%lesson 01-device-placement"], ""),
+LESSON = "01-device-placement"
+ANSWERS = {
+    "find-the-gpu": 'device = "cuda" if torch.cuda.is_available() else "cpu"\ncount = torch.cuda.device_count()',
+    "first-move": 'doubled = (2 * prices).to("cuda")',
 }
-"""By picture: the cells that are run, and what of JupyterLab is on it (all if empty)."""
+"""What a student wrote, by exercise: the second one is not quite right."""
+
+OPEN = "# YOUR CODE HERE\nraise NotImplementedError()"
+
+NOTEBOOKS = {
+    "panel": ([SETUP, "%fakegpu panel", TRAIN], ".fg-Panel", ()),
+    "kernel-card": ([SETUP, KERNEL], "section[aria-label^=transpose]", ()),
+    "extension-dashboard": ([SETUP, TRAIN], "", ("show-gpus", "show-dashboard")),
+    "extension-lesson": ([], "", ("show-lessons",)),
+}
+"""By picture: the cells that are run, what of the page is on it (all if empty), and the extension's commands before."""
+
+SETTINGS = {
+    "notebook-extension/tracker": {"windowingMode": "none"},  # else what is out of sight is not on the page
+    "apputils-extension/notification": {"fetchNews": "false"},
+}
 
 
 def photograph_pages(browser: Any, names: list[str]) -> None:
@@ -90,8 +105,10 @@ def photograph_pages(browser: Any, names: list[str]) -> None:
             page.goto((Path(folder) / written).as_uri())
             page.wait_for_selector(".js-plotly-plot .main-svg")
             page.wait_for_timeout(1500)
-            height = page.evaluate("Math.ceil(document.documentElement.scrollHeight)")
-            page.set_viewport_size({"width": width, "height": height + 16})
+            height = page.evaluate(
+                "Math.max(...[...document.body.children].map(one => one.getBoundingClientRect().bottom))"
+            )
+            page.set_viewport_size({"width": width, "height": round(height) + 16})
             page.screenshot(path=str(DOCS / "images" / f"{name}.png"))
             page.close()
 
@@ -108,9 +125,10 @@ def jupyterlab() -> Iterator[tuple[str, Path]]:
         environment = {**os.environ, **scratch, "PYTHONPATH": str(ROOT), "JUPYTER_PREFER_ENV_PATH": "0"}
         shutil.copytree(ROOT / "labextension" / "built", folder / "data/labextensions/fakegpu-lab")
         (folder / "notebooks").mkdir()
-        settings = folder / "config/lab/user-settings/@jupyterlab/apputils-extension"
-        settings.mkdir(parents=True)
-        (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
+        for plugin, options in SETTINGS.items():
+            path = folder / f"config/lab/user-settings/@jupyterlab/{plugin}.jupyterlab-settings"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(options), encoding="utf-8")
         command = [sys.executable, "-m", "jupyterlab", "--allow-root", "--no-browser", "--ip=127.0.0.1",
                    f"--port={port}", f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True",
                    f"--ServerApp.root_dir={folder / 'notebooks'}"]  # fmt: skip
@@ -140,39 +158,65 @@ READY = """() => {
 }"""
 
 
+def command(page: Any, name: str, **arguments: object) -> None:
+    """Give JupyterLab a command."""
+    page.evaluate(
+        "([name, given]) => window.jupyterapp.commands.execute(name, given).then(() => null)", [name, arguments]
+    )
+
+
+def run_cell(page: Any, place: int) -> None:
+    """Run a cell of the notebook that is shown, and wait for it."""
+    page.evaluate("place => void (window.jupyterapp.shell.currentWidget.content.activeCellIndex = place)", place)
+    command(page, "notebook:run-cell")
+
+
+def lesson(folder: Path) -> tuple[str, list[int], int]:
+    """A lesson with a student's answers: its path, the cells that are run, and the one that is shown."""
+    release = ROOT / "lessons" / "release" / LESSON
+    shutil.copytree(release, folder / LESSON)
+    path = folder / LESSON / f"{LESSON}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    run = [place for place, cell in enumerate(notebook.cells) if cell.source.startswith("%load_ext fakegpu_lab")]
+    for exercise, answer in ANSWERS.items():
+        for place, cell in enumerate(notebook.cells):
+            first = cell.source.partition("\n")[0]
+            if first in (f"%%exercise {exercise}", f"%%check {exercise}"):
+                cell.source = cell.source.replace(OPEN, answer)
+                run.append(place)
+    nbformat.write(notebook, path)
+    return f"{LESSON}/{path.name}", run, run[-1]
+
+
 def photograph_notebooks(browser: Any, names: list[str]) -> None:
     """Run the cells of these pictures in JupyterLab, and photograph it."""
     with jupyterlab() as (address, folder):
         for name in names:
-            cells, selector = NOTEBOOKS[name]
-            notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-            notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-            if name == "extension-lesson":
-                release = ROOT / "lessons" / "release" / "01-device-placement"
-                shutil.copytree(release, folder / release.name)
-                notebook = nbformat.read(release / f"{release.name}.ipynb", as_version=4)
-                where = f"{release.name}/{release.name}.ipynb"
-            else:
-                where = f"{name}.ipynb"
+            cells, shown, commands = NOTEBOOKS[name]
+            if cells:
+                notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+                notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+                where, run, last = f"{name}/train.ipynb", list(range(len(cells))), 0
+                (folder / name).mkdir()
                 nbformat.write(notebook, folder / where)
+            else:
+                where, run, last = lesson(folder)
             page = browser.new_page(viewport={"width": 1400, "height": 2000 if name == "kernel-card" else 900})
             page.set_default_timeout(WAIT)
             page.goto(f"{address}/lab/tree/{where}?token={TOKEN}&reset")
             page.wait_for_function(READY, timeout=180_000)
-            for number in range(len(cells)):
-                page.evaluate(
-                    """async place => {
-                        const panel = window.jupyterapp.shell.currentWidget;
-                        panel.content.activeCellIndex = place;
-                        await window.jupyterapp.commands.execute("notebook:run-cell");
-                    }""",
-                    number if name != "extension-lesson" else 1,
-                )
-            if name == "extension-dashboard":
-                page.locator(".fg-Card").first.click(timeout=60_000)
+            if page.locator(".jp-FileBrowser").is_visible():
+                command(page, "application:toggle-left-area")
+            for place in run:
+                run_cell(page, place)
+            for one in commands:
+                command(page, f"fakegpu-lab:{one}", **({"slot": 0} if one == "show-dashboard" else {}))
+            if not cells:
+                # The card offers hints; the sidebar's button takes the first.
+                page.locator(".fg-Lessons button", has_text="Hint 1").nth(len(ANSWERS) - 1).click()
             page.wait_for_timeout(4000)
-            shown = page.locator(selector) if selector else page
-            shown.screenshot(path=str(DOCS / "images" / f"{name}.png"))
+            page.locator(".jp-Notebook .jp-Cell").nth(last).scroll_into_view_if_needed()
+            (page.locator(shown) if shown else page).screenshot(path=str(DOCS / "images" / f"{name}.png"))
             page.close()
 
 

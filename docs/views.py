@@ -7,14 +7,13 @@ It prints what axe finds that is serious, and what is wider than its place. It n
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import nbformat
-from pictures import READY, TOKEN, WAIT, chromium, jupyterlab
+from pictures import READY, TOKEN, WAIT, chromium, command, jupyterlab, run_cell
 from playwright.sync_api import sync_playwright
 
 WIDTHS = {"1400": 1400, "600": 600, "200": 700}
@@ -111,13 +110,6 @@ def notebook() -> Any:
     return made
 
 
-def command(page: Any, name: str, **arguments: object) -> None:
-    """Give JupyterLab a command."""
-    page.evaluate(
-        "([name, given]) => window.jupyterapp.commands.execute(name, given).then(() => null)", [name, arguments]
-    )
-
-
 def photograph(page: Any, folder: Path, selector: str, name: str) -> None:
     """Photograph what a selector finds, and print what is wrong with it."""
     shown = page.locator(selector).last
@@ -188,14 +180,6 @@ def main(arguments: list[str]) -> None:
     themes = [name for name in ("light", "dark") if name in arguments] or ["light", "dark"]
     widths = [name for name in WIDTHS if name in arguments] or list(WIDTHS)
     with jupyterlab() as (address, notebooks), sync_playwright() as running:
-        settings = notebooks.parent / "config/lab/user-settings/@jupyterlab"
-        for plugin, options in (
-            ("notebook-extension/tracker", {"windowingMode": "none"}),  # else what is out of sight is not on the page
-            ("apputils-extension/notification", {"fetchNews": "false"}),
-        ):
-            path = settings / f"{plugin}.jupyterlab-settings"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(options), encoding="utf-8")
         nbformat.write(notebook(), notebooks / "views.ipynb")
         browser = running.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 1400, "height": HEIGHT})
@@ -205,10 +189,7 @@ def main(arguments: list[str]) -> None:
         if page.locator(".jp-FileBrowser").is_visible():
             command(page, "application:toggle-left-area")
         for place in range(len(CELLS) + 1):
-            page.evaluate(
-                "place => void (window.jupyterapp.shell.currentWidget.content.activeCellIndex = place)", place
-            )
-            command(page, "notebook:run-cell")
+            run_cell(page, place)
         page.wait_for_timeout(3000)
         for theme in themes:
             for width in widths:

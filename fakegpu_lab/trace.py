@@ -16,6 +16,7 @@ from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     from collections import Counter
+    from collections.abc import Mapping
     from pathlib import Path
 
     from typing_extensions import Self
@@ -271,14 +272,19 @@ class Trace:
 
         return chrome.write(self, path)
 
-    def described(self) -> str:
-        """One line: how long the recording took, how busy the devices were, how long the host waited."""
+    def described(self, earlier: Mapping[int, int] | None = None) -> str:
+        """One line: how long it took, how busy the devices were, how long the host waited.
+
+        `earlier` has the nanoseconds, by device, that work launched before the recording took of it.
+        """
         parts = [f"{duration(self.ended_ns - self.began_ns)} of simulated time"]
         used = sorted({device for device, _ in self.totals})
         for device in used:
-            busy = self.busy(device) * 1e9
+            before = (earlier or {}).get(device, 0)
+            busy = self.busy(device) * 1e9 + before
             least = "at least " if self.dropped["kernels"] else ""
             parts.append(f"cuda:{device} busy {least}{duration(busy)} ({percent(busy, self.ended_ns - self.began_ns)})")
+            parts[-1] += f", {duration(before)} of it with earlier work" if before else ""
         waited = sum(wait.end_ns - wait.start_ns for wait in self.waits)
         if waited:
             parts.append(f"the host waited {duration(waited)}")

@@ -38,6 +38,14 @@ def profile(shell: InteractiveShell, options: str = "", cell: str = CELL) -> Any
     return shell.run_cell_magic("gpuprofile", options, cell)
 
 
+def test_a_recording_around_it_shows_that_the_host_waits_for_earlier_cells(shell: InteractiveShell) -> None:
+    with lab.record() as around:  # as a panel's
+        shell.run_cell("for _ in range(100):\n    b = a @ a")
+        profile(shell, "--no-figure")
+    wait = around.waits[0]
+    assert (wait.name, wait.end_ns) == ("%%gpuprofile", around.kernels[99].end_ns)
+
+
 def test_the_lines_that_took_most_are_named(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
     assert profile(shell) == 1024.0
     said = capsys.readouterr()

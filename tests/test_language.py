@@ -47,7 +47,7 @@ INSTEAD = {
     r"the other way round": "the other way around",
     r"(takes?|taking) turns: (a|one) backward": "alternates",
 }
-SCANNED = (".md", ".py", ".ipynb", ".yaml", ".html")
+SCANNED = (".md", ".py", ".ipynb", ".yaml", ".html", ".ts")
 AMERICAN = {
     r"\w*(colour|behaviour|neighbour|favour|honour|labour)\w*": "American spelling: color, behavior, neighbor",
     r"(optim|organ|initial|recogn|real|summar|normal|serial|synchron|minim|maxim|util|parallel|vector|special|"
@@ -74,6 +74,8 @@ def _texts(path: Path, docstrings: bool) -> Iterator[str]:
         yield from _of_python(path, docstrings)
     elif path.suffix == ".ipynb":
         yield from ("".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
+    elif path.suffix == ".ts":  # what JupyterLab's extension says
+        yield from re.findall(r"_[_n]\(\s*'([^']*)'", path.read_text(encoding="utf-8"))
     else:
         yield path.read_text(encoding="utf-8")
 
@@ -94,6 +96,7 @@ WHERE = [
     "lessons/source/*/*",
     "fakegpu_lab/**/*.py",
     "fakegpu_lab/**/*.html",
+    "labextension/src/**/*.ts",
 ]
 
 

@@ -51,6 +51,9 @@ class GpuProfileMagics(Magics):
         parsed = cell_code.parse(self.shell, cell)
         names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
         for device in recording.machine.devices:  # what earlier cells launched is not this cell's
+            recorder = device.timeline.recorder
+            if recorder is not None:  # a panel's, which shows what the host does meanwhile
+                recorder.wait(here.host, device.index, device.end, "%%gpuprofile")
             here.host.wait(device.end)
         try:
             with recording:

@@ -13,16 +13,24 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.snapshot import DeviceSnapshot, Snapshot
 
 
-def table(snapshot: Snapshot, note: str = "") -> Table:
-    """One row for each device: what its memory is for, and what it did."""
+def table(snapshot: Snapshot, note: str = "", *, named: bool = True) -> Table:
+    """One row for each device: its name and size if `named`, what its memory is for, and what it did."""
     shown = [device for device in snapshot.devices if device.index >= 0]
     used = [name for name in NAMES if any(_bytes(device, name) for device in shown)]
-    headers = ["device", "name", "total", "allocated", *map(spoken, used), "reserved", "peak", "kernels", "busy"]
+    headers = [
+        "device",
+        *(["name", "total"] if named else []),
+        "allocated",
+        *map(spoken, used),
+        "reserved",
+        "peak",
+        "kernels",
+        "busy",
+    ]
     rows = [
         [
             f"cuda:{device.index}",
-            device.name,
-            capacity(device.memory.total),
+            *([device.name, capacity(device.memory.total)] if named else []),
             size(device.memory.allocated),
             *(size(_bytes(device, name)) for name in used),
             size(device.memory.reserved),
@@ -33,7 +41,7 @@ def table(snapshot: Snapshot, note: str = "") -> Table:
         for device in shown
     ]
     title = f"{snapshot.spec}: memory by what it is for, after {duration(snapshot.done_ns)} of simulated time"
-    return Table(headers, rows, title, frozenset(range(2, len(headers))), note)
+    return Table(headers, rows, title, frozenset(range(2 if named else 1, len(headers))), note)
 
 
 def _bytes(device: DeviceSnapshot, name: str) -> int:
@@ -42,24 +50,30 @@ def _bytes(device: DeviceSnapshot, name: str) -> int:
 
 
 def picture(snapshot: Snapshot, note: str = "") -> str:
-    """The same as HTML, with a bar for each device above the table."""
-    bars = "".join(_bar(device) for device in snapshot.devices if device.index >= 0)
+    """The same as HTML, with a bar for each device above the table, all of one scale.
+
+    If no device ever reserved a tenth of the largest card, the bars end at the peak of reserved memory.
+    """
+    shown = [device for device in snapshot.devices if device.index >= 0]
+    reserved, total = (
+        max((getattr(device.memory, name) for device in shown), default=1) for name in ("peak_reserved", "total")
+    )
+    scale = max(reserved, 1) if reserved * 10 < total else total
+    bars = "".join(_bar(device, scale) for device in shown)
     used = [name for name in NAMES if any(_bytes(device, name) for device in snapshot.devices)]
     key = " ".join(
         f'<span style="white-space: nowrap"><span style="display: inline-block; width: 11px; height: 11px; '
         f'background: {COLOURS[name]}"></span> {spoken(name)}</span>&nbsp;'
         for name in used
     )
-    return f"<div>{bars}<div>{key}</div>{table(snapshot, note)._repr_html_()}</div>"
+    if scale < total:
+        key += f"each bar ends at {size(scale)}"
+    return f"<div>{bars}<div>{key}</div>{table(snapshot, note, named=False)._repr_html_()}</div>"
 
 
-def _bar(device: DeviceSnapshot) -> str:
-    """A device's memory. If it never reserved a tenth of the card, the bar ends at the peak of reserved memory."""
+def _bar(device: DeviceSnapshot, scale: int) -> str:
     memory = device.memory
-    zoomed = memory.peak_reserved * 10 < memory.total
-    scale = max(memory.peak_reserved, 1) if zoomed else memory.total
     label = f"cuda:{device.index} {device.name}: {size(memory.allocated)} allocated of {capacity(memory.total)}"
-    label += f" (the bar ends at {size(scale)})" if zoomed else ""
     parts = [
         f'<div title="{spoken(name)}: {held:,} bytes" style="width: {100 * held / scale:.3f}%; '
         f'background: {COLOURS[name]}"></div>'

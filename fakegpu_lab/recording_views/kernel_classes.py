@@ -8,7 +8,7 @@ import re
 import torch
 
 CLASSES = (
-    "matmul", "convolution", "attention", "elementwise", "reduction", "normalisation", "optimizer", "copy",
+    "matmul", "convolution", "attention", "elementwise", "reduction", "normalization", "optimizer", "copy",
     "collective", "other",
 )  # fmt: skip
 """In the order in which a legend shows them."""
@@ -38,7 +38,7 @@ _BY_PATTERN = [
         (r"^_(fused|foreach)_", "optimizer"),
         (r"attention", "attention"),
         (r"conv", "convolution"),
-        (r"(batch|layer|group|instance|rms)_norm", "normalisation"),
+        (r"(batch|layer|group|instance|rms)_norm", "normalization"),
         (_MATMUL, "matmul"),
         (_ELEMENTWISE, "elementwise"),
         (_REDUCTION, "reduction"),
@@ -51,7 +51,7 @@ def class_of(name: str) -> str:
     """The class of a kernel, by its op's name: one of `CLASSES`.
 
     >>> class_of("aten::addmm"), class_of("aten::gelu_backward"), class_of("aten::native_layer_norm")
-    ('matmul', 'elementwise', 'normalisation')
+    ('matmul', 'elementwise', 'normalization')
     """
     namespace, _, short = name.rpartition("::")
     for pattern, kind in _BY_PATTERN:

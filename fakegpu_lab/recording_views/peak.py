@@ -54,7 +54,7 @@ def table(found: Allocations, top: int | None = 10) -> Table:
         held, count = sum(group.nbytes for group in rest), sum(group.tensors for group in rest)
         rows.append([size(held), percent(held, found.peak), f"{count:,}", "others", "", "", ""])
     return Table(
-        ["memory", "share", "tensors", "what for", "shape", "made by", "line"], rows, sentence(found),
+        ["memory", "share", "tensors", "category", "shape", "made by", "line"], rows, sentence(found),
         frozenset({0, 1, 2}), found.note,
     )  # fmt: skip
 

@@ -168,7 +168,7 @@ function activate(
   });
   commands.addCommand(CommandIds.reset, {
     label: trans.__('Reset the GPUs'),
-    caption: trans.__('The same GPUs anew: empty memory, counters at 0'),
+    caption: trans.__('Start again with the same GPUs: empty memory, counters at 0'),
     isEnabled: enabled,
     execute: () => runLine(follower.document, '%fakegpu reset', notebooks, consoles)
   });

@@ -36,8 +36,8 @@ export class StatusItem extends Widget {
       this._button,
       'title',
       warn
-        ? this._trans.__('A GPU of this notebook is nearly full; a click shows which')
-        : this._trans.__('What tensors hold on the GPUs of this notebook; a click shows each')
+        ? this._trans.__('A GPU of this notebook is nearly full; click to see which')
+        : this._trans.__('The memory that tensors hold on this notebook’s GPUs; click for details')
     );
   }
 

@@ -3,8 +3,16 @@
 // Made once: `toLocaleString` makes such a thing each time.
 const grouped = new Intl.NumberFormat('en');
 
+/** With so many decimals; halves go to the even digit, as in Python. */
+function fixed(value: number, digits: number): string {
+  const scaled = value * 10 ** digits;
+  const below = Math.floor(scaled);
+  const half = scaled - below === 0.5 && below % 2 === 0;
+  return (half ? below / 10 ** digits : value).toFixed(digits);
+}
+
 function figures(value: number): string {
-  return value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
+  return fixed(value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
 }
 
 /** Bytes with a binary unit: `3.10 GiB`, `512 B`, `0`. */
@@ -30,8 +38,7 @@ export function exact(bytes: number): string {
 /** The memory of a card, or of several: with two decimals, as torch's out-of-memory message has it. */
 export function capacity(bytes: number): string {
   const [unit, scale] = bytes >= 2 ** 30 ? ['GiB', 2 ** 30] : ['MiB', 2 ** 20];
-  // A little less: half of a hundredth goes to the even digit in Python, for the sizes of common cards.
-  return `${((bytes / scale) * (1 - 1e-12)).toFixed(2)} ${unit}`;
+  return `${fixed(bytes / scale, 2)} ${unit}`;
 }
 
 /** What is used of a capacity: `3.10 / 158.50 GiB`; in another unit, `23.3 MiB / 158.50 GiB`. */

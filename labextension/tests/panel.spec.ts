@@ -31,7 +31,7 @@ const TIMELINE = {
 test('before the kernel speaks it says what it waits for', async () => {
   await shown();
   expect(text('.fg-Panel-status')).toBe('waiting for the kernel');
-  expect(text('.fg-Section-why')).toContain('The kernel has not said anything yet');
+  expect(text('.fg-Section-why')).toContain('The kernel has not sent anything yet');
 });
 
 test('a card for each GPU, and the memory of the first as a figure that says its numbers', async () => {
@@ -43,7 +43,7 @@ test('a card for each GPU, and the memory of the first as a figure that says its
   expect(host.getAttribute('aria-label')).toContain(
     'tensors hold 2.00 GiB of the 79.00 GiB available to them'
   );
-  expect(drawn.texts).toContain('step 1');
+  expect(drawn.texts).toContain('end of step 1');
   expect(drawn.texts).toContain('peak 2.00 GiB');
   const parameters = document.querySelector('[data-line=parameters]')!;
   expect(parameters.textContent).toBe('parameters 1.00 GiB');
@@ -56,7 +56,7 @@ test('each part is a tab, with its figures or why there are none', async () => {
   expect(tabs.filter(tab => !tab.hidden).map(tab => tab.textContent)).toEqual([
     'Memory',
     'Allocations',
-    'Utilisation',
+    'Utilization',
     'Timeline',
     'Transfers',
     'Collectives'
@@ -69,7 +69,7 @@ test('each part is a tab, with its figures or why there are none', async () => {
   tabs[3]!.click();
   await soon();
   expect(visible()).toEqual(['timeline']);
-  expect(text('[data-part=timeline] .fg-Section-why')).toContain('No kernel was recorded yet');
+  expect(text('[data-part=timeline] .fg-Section-why')).toContain('No kernel has been recorded yet');
   panel.take(update(2, { timeline: TIMELINE }));
   await soon();
   expect(document.querySelector('.fg-Lanes')!.getAttribute('aria-label')).toContain(
@@ -93,7 +93,7 @@ test('every allocation is a band that says its size, shape, line and what called
   );
   const said = (): string[] =>
     [...document.querySelectorAll('.fg-Allocations-said > *')].map(one => one.textContent);
-  expect(said()[0]).toContain('Point at a band');
+  expect(said()[0]).toContain('Each band is a tensor');
   const press = (key: string): boolean =>
     figure.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
   press('ArrowRight');
@@ -108,7 +108,7 @@ test('every allocation is a band that says its size, shape, line and what called
   // The pointer is over the lowest band, at the left: what was there before.
   figure.dispatchEvent(new MouseEvent('pointermove', { clientX: 90, clientY: 270, bubbles: true }));
   expect(said()[0]).toBe('parameters: 1 tensor');
-  expect(said()[1]).toBe('There before the recording began.');
+  expect(said()[1]).toBe('Allocated before the recording began.');
   const frame = (): { across: number[] } =>
     JSON.parse(figure.dataset.frame!) as { across: number[] };
   expect(frame().across).toEqual([-0.5, 4.5]);

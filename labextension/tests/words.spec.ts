@@ -12,6 +12,11 @@ test('sizes, shares and times as %fakegpu prints them', () => {
   expect(size(512)).toBe('512 B');
   expect(size(3.1 * GIB)).toBe('3.10 GiB');
   expect(size(1000 * 1024)).toBe('0.98 MiB');
+  expect([8.125, 8.375, 10.25].map(mib => size(mib * 1024 ** 2))).toEqual([
+    '8.12 MiB',
+    '8.38 MiB',
+    '10.2 MiB'
+  ]);
   expect(duration(0)).toBe('0');
   expect(duration(999)).toBe('999 ns');
   expect(duration(1500)).toBe('1.50 µs');

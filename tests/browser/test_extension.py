@@ -118,7 +118,7 @@ def the_dashboard_opens_beside_the_notebook(lab: Lab) -> None:
     page.wait_for_function("document.querySelector('.fg-Dashboard').innerText.includes('1.56 GiB')")
     told = page.inner_text(".fg-Dashboard")
     assert re.match(r"6\.\d+ ms", page.inner_text(".fg-Dashboard .fg-Busy"))  # of the kernels: the host took 0.1 ms
-    assert "Nothing was copied yet" in told
+    assert "Nothing has been copied yet" in told
     assert "%%ranks 2 at the top of a cell" in told
     assert "aten::ones" in told or "aten::fill_" in told
     for part in ("memory", "busy"):
@@ -168,7 +168,7 @@ def a_paused_dashboard_stands_still(lab: Lab) -> None:
     lab.run(4)
     lab.shows("832 MiB / 2.00 GiB")
     assert "1.56 / 2.00 GiB" in lab.page.inner_text("[data-part=memory]")
-    lab.page.click(".fg-Dashboard button:has-text('Go on')")
+    lab.page.click(".fg-Dashboard button:has-text('Resume')")
     lab.page.wait_for_function("document.querySelector('[data-part=memory]').innerText.includes('832 MiB / 2.00 GiB')")
 
 

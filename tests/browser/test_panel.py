@@ -143,7 +143,7 @@ def test_the_memory_figure_grows_while_a_cell_is_busy(page: Any, server: tuple[s
     told = words(page)
     for category in ("parameters", "gradients", "optimizer state", "activations", "inputs"):
         assert category in told
-    assert page.get_attribute(".fg-Panel [data-part=memory] .fg-Chart-host", "data-steps").startswith("step 1 ")
+    assert page.get_attribute(".fg-Panel [data-part=memory] .fg-Chart-host", "data-steps").startswith("end of step 1 ")
     picture(page, "memory")
 
 
@@ -173,7 +173,7 @@ def test_every_allocation_of_a_step_can_be_pointed_at(page: Any) -> None:
     figure = page.locator(".fg-Panel .fg-Bands")
     assert "Peak of cuda:0" in figure.get_attribute("aria-label")
     said = page.locator(".fg-Panel .fg-Allocations-said")
-    assert "Point at a band" in said.inner_text()
+    assert "Each band is a tensor" in said.inner_text()
     frame = json.loads(figure.get_attribute("data-frame"))
     box = figure.bounding_box()
     peak = page.locator(".fg-mod-peak tbody tr").first.inner_text()
@@ -225,7 +225,7 @@ def test_freeze_clear_and_keys(page: Any) -> None:
     choose(page, "memory")
     page.click(".fg-Panel button:has-text('Freeze')")
     page.wait_for_selector(".fg-Panel-status:has-text('frozen')")  # it is drawn in the browser's next frame
-    page.click(".fg-Panel button:has-text('Go on')")
+    page.click(".fg-Panel button:has-text('Resume')")
     legend = ".fg-Panel [data-part=memory] .fg-Legend"
     before = page.inner_text(legend)
     page.focus(".fg-Panel [data-part=memory] .fg-Chart-host")

@@ -10,12 +10,24 @@ from pathlib import Path
 
 import pytest
 
+from fakegpu_lab.hardware.memory_categories import COLOURS
+from fakegpu_lab.recording_views.figures.theme import BARS, PHASES
+
 EXTENSION = Path(__file__).parents[2] / "labextension"
 PANEL = [EXTENSION.parent / "fakegpu_lab" / "notebook" / name for name in ("panel.js", "panel.css")]
 
 
 def test_what_is_built_is_of_these_sources() -> None:
     assert runpy.run_path(str(EXTENSION / "build.py"))["fresh"](), "make extension builds it anew"
+
+
+def test_panel_dashboard_and_figures_have_the_same_colors() -> None:
+    """What a student learned to read in one of them means the same in the others."""
+    style = (EXTENSION / "style" / "views.css").read_text()
+    light = dict(re.findall(r"--fg-([\w-]+): (#[0-9a-f]{6});", style.partition("[data-jp-theme-light")[0]))
+    for prefix, colors in (("kind-", BARS), ("phase-", PHASES), ("", COLOURS)):
+        for name, color in colors.items():
+            assert light[prefix + re.sub(r"\W+|_", "-", name)] == color.lower(), name
 
 
 def test_a_changed_source_is_told(tmp_path: Path) -> None:

@@ -43,6 +43,18 @@ def test_without_a_machine_it_says_what_to_do(shell: InteractiveShell) -> None:
     assert set(shown._repr_mimebundle_()) == {"text/plain"}
 
 
+def test_the_bars_of_a_picture_have_one_scale(shell: InteractiveShell) -> None:
+    """A GPU with much less memory in use must not look fuller than another one."""
+    lab.enable("a100:2", memory="1GiB")
+    large = torch.ones(2**26, device="cuda:0")
+    small = torch.ones(2**18, device="cuda:1")
+    page = lab.panel()._repr_mimebundle_()["text/html"]
+    widths = [float(width) for width in re.findall(r'title="other: [\d,]+ bytes" style="width: ([\d.]+)%', page)]
+    assert widths == pytest.approx([25, 100 / 1024], abs=1e-3)
+    assert page.count("NVIDIA A100-SXM4-80GB: ") == 4, "above its bar and as its description, and not in the table"
+    del large, small
+
+
 def test_in_a_terminal_it_is_a_table(shell: InteractiveShell) -> None:
     lab.enable("a100:2", memory="1GiB")
     layer = torch.nn.Linear(512, 512, device="cuda")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import re
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,7 @@ def test_a_gpu_that_is_behind_the_host_is_not_shown_as_idle(source: Source) -> N
     (begin, end, kind, _), (start, *_) = stream.bars
     assert (begin, kind) == (timeline.began_ns, "earlier work")
     assert end == start
+    assert re.search(r"cuda:0 busy .* \((9\d\.\d|100) %\), .* of it with earlier work$", timeline.title)
 
 
 def test_the_allocations_have_a_bounded_size(source: Source) -> None:

@@ -142,7 +142,7 @@ def test_the_table_says_what_made_the_peak() -> None:
     assert table.title.startswith("Peak of cuda:0: ")
     assert "in backward" in table.title
     first = dict(zip(table.headers, table.rows[0], strict=True))
-    assert first["what for"] == "activations"
+    assert first["category"] == "activations"
     assert first["tensors"] == "4"
     assert first["shape"] == "2048×1024 float32"
     assert "return x + self.down" in first["line"]
@@ -193,8 +193,8 @@ def test_two_recordings_are_drawn_to_one_scale() -> None:
     plain, frugal = train(), train(checkpointed=True)
     figure = plain.memory_figure(against=frugal, labels=("plain", "checkpointed"))
     assert figure.layout.yaxis.range == figure.layout.yaxis3.range
-    assert figure.layout.xaxis.title.text == "plain"
-    assert figure.layout.xaxis2.title.text == "checkpointed"
+    assert figure.layout.xaxis.title.text == "plain: allocations and frees, in order"
+    assert figure.layout.xaxis2.title.text == "checkpointed: allocations and frees, in order"
     peaks = [trace.text[1] for trace in figure.data if trace.name == "peak"]
     assert len(set(peaks)) == 2
 

@@ -165,7 +165,7 @@ def test_host_work_is_recorded(trace: lab.Trace) -> None:
         ("aten::sum", "reduction"),
         ("aten::_log_softmax_backward_data", "reduction"),
         ("aten::nll_loss_forward", "reduction"),
-        ("aten::native_layer_norm_backward", "normalisation"),
+        ("aten::native_layer_norm_backward", "normalization"),
         ("aten::_fused_adamw_", "optimizer"),
         ("aten::_foreach_addcdiv_", "optimizer"),
         ("aten::clone", "copy"),

@@ -60,7 +60,7 @@ def allocator(segments: Sequence[Mapping[str, Any]] | None = None, most: int = 1
             drawn.rect(x, y, width, 24, colour, opacity=opacity, hint=f"{name}: {held}")
             ink = ink_on(colour) if opacity > 0.5 else INK
             drawn.text(x + width / 2, y + 16, held, anchor="middle", colour=ink, within=width - 4)
-            used[name] = (name, colour)
+            used[name] = (name, f"{colour}{round(255 * opacity):02x}")
             blocks.append(f"{name} {held}")
             x += width
         where = f" on cuda:{segment['device']}" if "device" in segment else ""

@@ -103,7 +103,7 @@ def _width(states: Whole, most: int) -> int:
 
 
 def _extremes(states: Whole, wide: int) -> Whole:
-    """The places of the lowest, highest and last state of each stretch of `wide` ns; all places if it is 1."""
+    """The places of the lowest, highest and last state of each stretch that is `wide` ns long; if that is 1, of all."""
     if wide <= 1:
         return np.arange(len(states))
     stretch = (states[:, 0] - states[0, 0]) // wide

@@ -91,7 +91,7 @@ class PostMortem:
         ]
         free = max(0, self.facts.room - self.facts.allocated)
         rows.append(["free", size(free), percent(free, self.facts.room)])
-        return Table(["what used it", "memory", "of the available"], rows, numbers=frozenset({1, 2}))
+        return Table(["what used it", "memory", "share of available"], rows, numbers=frozenset({1, 2}))
 
     @property
     def _largest(self) -> Table:
@@ -109,7 +109,7 @@ class PostMortem:
             for holder, line in zip(facts.largest, lines, strict=True)
         ]
         note = "" if facts.recorded else _RECORDING_NOTE
-        headers = ["largest", "shape", "dtype", "what for", "which", *(["made at"] if any(lines) else [])]
+        headers = ["largest", "shape", "dtype", "category", "which", *(["made at"] if any(lines) else [])]
         return Table(headers, rows, numbers=frozenset({0}), note=note)
 
     @property
@@ -166,7 +166,7 @@ class PostMortem:
         held = facts.categories.model_dump()
         parts = [(spoken(name), held[name], COLOURS[name]) for name in NAMES if held[name]]
         parts.append(("the request", facts.asked, _REQUEST))
-        scale = 1.02 * max(facts.room, facts.allocated + facts.asked)
+        scale = max(facts.room, facts.allocated + facts.asked)
         drawn = "".join(
             f'<div title="{name}: {nbytes:,} bytes" style="width: {100 * nbytes / scale:.3f}%; '
             f'background: {colour}"></div>'

@@ -64,8 +64,8 @@ class Windows:
         self._allocate_after = 0.0
         self._title = ""
         self._open: Trace | None = None
-        self._ends: dict[str, int] = {}
-        self._queued: dict[str, int] = {}  # by lane: until when the window's stream does what was launched before it
+        self._ends: dict[int, int] = {}
+        self._queued: dict[int, int] = {}  # by device: until when its default stream does what was launched before
         self._step = 0
         self._number = 0
         self._not_before = 0.0
@@ -93,8 +93,7 @@ class Windows:
 
     def _try_open(self) -> None:
         if self._open is None and process_time() >= self._not_before and not recording.recorded():
-            streams = [(device, device.default_stream) for device in self.machine.devices]
-            self._ends = {f"cuda:{device.index} stream {stream.id}": stream.end for device, stream in streams}
+            self._ends = {device.index: device.default_stream.end for device in self.machine.devices}
             self._open = Trace(self.machine, RECORDS)
             self._open.__enter__()
 
@@ -129,16 +128,18 @@ class Windows:
         return self._allocated
 
 
-def _timeline(trace: Trace, title: str, number: int, queued: Mapping[str, int]) -> Timeline:
+def _timeline(trace: Trace, title: str, number: int, queued: Mapping[int, int]) -> Timeline:
     rows = lanes(trace, None, trace.began_ns, trace.ended_ns, hovers=False)
+    earlier = {device: end - trace.began_ns for device, end in queued.items() if end > trace.began_ns}
+    lanes_of = {f"cuda:{device} stream 0": ns for device, ns in earlier.items()}
     for row in rows:
-        if queued.get(row.label, 0) > trace.began_ns:  # else the GPU would seem to be idle until then
-            row.bars.insert(0, Bar(trace.began_ns, queued[row.label], EARLIER, "", ""))
+        if row.label in lanes_of:  # else the GPU would seem to be idle until then
+            row.bars.insert(0, Bar(trace.began_ns, trace.began_ns + lanes_of[row.label], EARLIER, "", ""))
     thinned(rows, BARS)
     top = sorted(trace.totals.items(), key=lambda item: -item[1].ns)[:8]
     return Timeline(
         number=number,
-        title=f"{title}: {trace.described()}",
+        title=f"{title}: {trace.described(earlier)}",
         began_ns=trace.began_ns,
         ended_ns=trace.ended_ns,
         lanes=tuple(

@@ -15,6 +15,7 @@ from fakegpu_lab.formatting.units import duration, several, size
 from fakegpu_lab.hardware.memory_categories import COLOURS, NAMES, spoken
 from fakegpu_lab.recording_views import peak
 from fakegpu_lab.recording_views.bands import bands, columns
+from fakegpu_lab.recording_views.figures.axis import byte_ticks
 from fakegpu_lab.recording_views.figures.theme import PHASES, faint, layout, theme
 from fakegpu_lab.recording_views.figures.timeline import need_plotly
 
@@ -212,13 +213,13 @@ def _regions(regions: Sequence[Region], row: int, axes: Axes) -> dict[str, Any]:
 def _lay_out_one(drawn: Any, found: Allocations, place: int, domain: list[float], most: int, name: str) -> None:
     """Set the axes of one recording."""
     x, y, above = (f"axis{number}" for number in (place + 1, 2 * place + 1, 2 * place + 2))
-    ticks = [0, most // 4, most // 2, most * 3 // 4, most]
+    ticks = byte_ticks(most, 4)
     shown = place == 0
     rows = [text for text, regions in (("modules ", found.modules), ("phases ", found.phases)) if regions]
     drawn.update_layout({
         f"x{x}": {"domain": domain, "anchor": f"y{2 * place + 1}", "range": [-0.5, found.steps + 0.5],
                   "zeroline": False, "showgrid": False,
-                  "title": {"text": name or "allocations and frees, in order",
+                  "title": {"text": f"{name}: " * bool(name) + "allocations and frees, in order",
                             "font": {"size": 13}}},
         f"y{y}": {"domain": [0, 1 - _REGIONS - 0.02], "anchor": f"x{place + 1}", "range": [0, most * 1.12],
                   "tickvals": ticks, "automargin": shown, "zeroline": False,

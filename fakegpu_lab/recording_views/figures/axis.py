@@ -47,3 +47,13 @@ def axis_of(recorded: Recorded, start: float | None, end: float | None) -> Axis:
     last = max(last, first + 1)
     unit_ns, unit = next((pair for pair in _UNITS if last - first >= pair[0]), _UNITS[-1])
     return Axis(began, first, last, unit_ns, unit)
+
+
+def byte_ticks(most: int, many: int) -> list[int]:
+    """Sizes for a scale from 0 to `most`, up to `many` apart from 0: multiples of a power of two.
+
+    >>> [tick // 2**20 for tick in byte_ticks(232 * 2**20, 4)]
+    [0, 64, 128, 192]
+    """
+    step = 1 << (max(1, -(-most // (many + 1))) - 1).bit_length()
+    return list(range(0, most + 1, step))

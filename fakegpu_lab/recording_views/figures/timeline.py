@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.formatting.units import size
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.recording_views.figures import words
-from fakegpu_lab.recording_views.figures.axis import axis_of
+from fakegpu_lab.recording_views.figures.axis import axis_of, byte_ticks
 from fakegpu_lab.recording_views.figures.theme import BARS as BAR_COLOURS
 from fakegpu_lab.recording_views.figures.theme import MEMORY, PHASES, faint, layout, theme
 from fakegpu_lab.recording_views.kernel_classes import CLASSES
@@ -301,7 +301,7 @@ def _lay_out(drawn: Any, rows: Sequence[Lane], lines: Sequence[str], axis: Axis,
                 "itemclick": False, "itemdoubleclick": False},
     )  # fmt: skip
     for number, index in enumerate(strips.devices):
-        ticks = [0, strips.most // 2, strips.most] if count == 1 else [0, strips.most]
+        ticks = byte_ticks(strips.most, 2 if count == 1 else 1)
         own = "memory held by tensors" if count == 1 else f"cuda:{index} memory"
         drawn.update_layout({
             f"yaxis{number + 2}": {

@@ -74,7 +74,7 @@ export class Dashboard extends Widget {
           {
             class: 'fg-Small',
             type: 'button',
-            title: trans.__('Save all that is shown as a picture'),
+            title: trans.__('Save everything shown as a picture'),
             onclick: () => this.savePicture()
           },
           'PNG'
@@ -187,7 +187,7 @@ export class Dashboard extends Widget {
           ? this._trans.__('%1 · running', duration(model.doneNs))
           : duration(model.doneNs)
     );
-    say(this._pause, this._kept ? this._trans.__('Go on') : this._trans.__('Pause'));
+    say(this._pause, this._kept ? this._trans.__('Resume') : this._trans.__('Pause'));
     mark(this._pause, 'aria-pressed', String(Boolean(this._kept)));
     this._fillDevices(model);
     this._figures.show(model, this._one(model), this.options);
@@ -198,7 +198,7 @@ export class Dashboard extends Widget {
     this._figures.retheme();
   }
 
-  /** Save all that is shown as a picture. */
+  /** Save everything shown as a picture. */
   savePicture(): void {
     const model = this._kept ?? this._live();
     if (!model || this._figures.node.hidden) {

@@ -22,7 +22,7 @@ export class Dashboards {
     const { commands } = _app;
     commands.addCommand(CommandIds.dashboard, {
       label: _trans.__('Show the GPU dashboard'),
-      caption: _trans.__('Memory, timeline, transfers and collectives, beside the notebook'),
+      caption: _trans.__('Memory, timeline, transfers and collectives, next to the notebook'),
       icon: gpuIcon,
       describedBy: {
         args: {
@@ -43,7 +43,7 @@ export class Dashboards {
     });
     const isEnabled = (): boolean => this.current !== null;
     commands.addCommand(CommandIds.pause, {
-      label: _trans.__('Pause the GPU dashboard, or go on'),
+      label: _trans.__('Pause or resume the GPU dashboard'),
       isEnabled,
       execute: () => this.current?.pause()
     });

@@ -54,7 +54,7 @@ class Body extends Widget implements Dialog.IBodyWidget<IChoice> {
     this._memory = h('input', {
       class: 'jp-mod-styled fg-Input',
       type: 'text',
-      placeholder: trans.__('all of it; or 2GiB'),
+      placeholder: trans.__('all of it, or 2GiB'),
       pattern: '\\s*(\\d+|\\d+(\\.\\d+)?\\s*([KkMmGgTt][Ii]?)?[Bb])?\\s*',
       oninput: () => this._preview()
     });
@@ -71,7 +71,7 @@ class Body extends Widget implements Dialog.IBodyWidget<IChoice> {
       h(
         'div',
         { class: 'fg-Hardware-says' },
-        trans.__('This cell is put into the notebook and run:')
+        trans.__('This cell will be added to the notebook and run:')
       ),
       this._line
     );
@@ -128,7 +128,7 @@ class Body extends Widget implements Dialog.IBodyWidget<IChoice> {
       this._line,
       valid
         ? line(this.getValue())
-        : this._trans.__('%1 is no amount of memory: write 2GiB or 512MiB.', this._memory.value)
+        : this._trans.__('%1 is not an amount of memory: write 2GiB or 512MiB.', this._memory.value)
     );
   }
 

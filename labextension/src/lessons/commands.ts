@@ -79,7 +79,7 @@ export function addCommands(
       const { button } = await showDialog({
         title: trans.__('Start over?'),
         body: trans.__(
-          'Your notebook of %1 is kept as a backup beside it, and you get a fresh one. Points that you have earned stay.',
+          'You get a fresh copy of %1. Your notebook is kept next to it as a backup, and you keep the points you earned.',
           name
         ),
         buttons: [Dialog.cancelButton(), Dialog.okButton({ label: trans.__('Start over') })]

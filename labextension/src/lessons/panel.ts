@@ -130,7 +130,9 @@ export class LessonsPanel extends Widget {
     const states: Record<State, string> = {
       passed: trans.__('passed'),
       failed: trans.__('not passed yet'),
-      untried: known?.solved ? trans.__('solved before, not tried now') : trans.__('not tried yet')
+      untried: known?.solved
+        ? trans.__('solved before, not run yet this time')
+        : trans.__('not tried yet')
     };
     const worth = known?.points ?? one.points;
     const seen = shown.hints.get(one.id) ?? [];
@@ -186,7 +188,10 @@ export class LessonsPanel extends Widget {
                       ),
                   () => this._actions.hint(one.id),
                   `hint ${one.id}`,
-                  trans.__('The next hint for “%1”; it is noted in your progress', title),
+                  trans.__(
+                    'Show the next hint for “%1”; your progress notes that you saw it',
+                    title
+                  ),
                   seen.length === known.hints
                 )
               ]
@@ -274,7 +279,10 @@ export class LessonsPanel extends Widget {
                 trans.__('New edition'),
                 () => this._actions.update(name),
                 `update ${name}`,
-                trans.__('Put the new edition of “%1” beside yours, which stays', lesson.title)
+                trans.__(
+                  'Put the new edition of “%1” next to yours, which stays as it is',
+                  lesson.title
+                )
               )
             ]
           : []),
@@ -284,7 +292,7 @@ export class LessonsPanel extends Widget {
                 trans.__('Start over …'),
                 () => this._actions.startOver(name),
                 `over ${name}`,
-                trans.__('A fresh “%1”; yours is kept as a backup', lesson.title)
+                trans.__('Start “%1” from scratch; yours is kept as a backup', lesson.title)
               )
             ]
           : [])

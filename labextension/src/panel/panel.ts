@@ -46,7 +46,7 @@ export class Panel {
           this._themed();
         }
       },
-      ...THEMES.map(name => h('option', { value: name }, name))
+      ...THEMES.map(name => h('option', { value: name }, `${name} theme`))
     );
     themes.value = this._theme;
     this._tabs = h('div', {
@@ -90,7 +90,7 @@ export class Panel {
           {
             class: 'fg-Small',
             type: 'button',
-            title: 'Forget what was before now',
+            title: 'Hide everything before now',
             onclick: () => this._clear()
           },
           'Clear'
@@ -145,7 +145,7 @@ export class Panel {
     const nothing =
       this._fault ||
       (!model.heard
-        ? 'The kernel has not said anything yet. It does when the cell that it runs gives it time.'
+        ? 'The kernel has not sent anything yet. It will when the running cell gives it time.'
         : devices.length === 0
           ? model.note
           : '');
@@ -165,7 +165,7 @@ export class Panel {
     for (const part of [this._cards, this._tabs, this._figures.node]) {
       part.hidden = nothing !== '';
     }
-    say(this._pause, this._kept ? 'Go on' : 'Freeze');
+    say(this._pause, this._kept ? 'Resume' : 'Freeze');
     mark(this._pause, 'aria-pressed', String(this._kept !== null));
     mark(this._pause, 'title', 'Stop drawing; the program goes on');
     const error = nothing || model.error?.kind === 'NotSolvedYet' ? null : model.error;

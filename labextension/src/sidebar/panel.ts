@@ -50,7 +50,7 @@ export class GpusPanel extends Widget {
       {
         class: 'jp-mod-styled fg-Button',
         type: 'button',
-        title: _trans.__('The same GPUs anew: empty memory, counters at 0'),
+        title: _trans.__('Start again with the same GPUs: empty memory, counters at 0'),
         onclick: () => actions.reset()
       },
       _trans.__('Reset')

@@ -23,10 +23,7 @@ export function empty(
     case 'live':
       return null;
     case null:
-      return only(
-        trans.__('No notebook is open.'),
-        trans.__('Open one, and its GPUs are shown here.')
-      );
+      return only(trans.__('No notebook is open.'), trans.__('Open one to see its GPUs here.'));
     case 'starting':
       return only(trans.__('Waiting for the kernel …'));
     case 'no kernel':
@@ -36,12 +33,12 @@ export function empty(
       );
     case 'not python':
       return only(
-        trans.__('This kernel is not Python.'),
+        trans.__('This kernel does not run Python.'),
         trans.__('Simulated GPUs need a Python kernel with PyTorch.')
       );
     case 'not installed':
       return only(
-        trans.__('The Python of this kernel does not have fakegpu_lab.'),
+        trans.__('This kernel’s Python does not have fakegpu_lab.'),
         trans.__('Run %pip install fakegpu-lab in a cell, or choose another kernel.')
       );
     case 'not loaded':
@@ -49,13 +46,13 @@ export function empty(
       return { why: trans.__('This kernel has no simulated GPU.'), remedy: '', enable: true };
     case 'lost':
       return only(
-        trans.__('The kernel does not answer.'),
+        trans.__('The kernel is not answering.'),
         trans.__('If it died, restart it from the Kernel menu; if the connection is lost, wait.')
       );
     case 'too new':
       return only(
         trans.__(
-          'The fakegpu_lab of this kernel is newer than this sidebar: it tells version %1, and %2 is known here.',
+          'This kernel’s fakegpu_lab is newer than this sidebar: it sends version %1, and the sidebar understands %2.',
           told.version ?? '?',
           VERSION
         ),
@@ -63,7 +60,7 @@ export function empty(
       );
     case 'not understood':
       return only(
-        trans.__('What the kernel tells cannot be read (%1).', told.where),
+        trans.__('The sidebar cannot read what the kernel sends (%1).', told.where),
         trans.__('Install the same version of fakegpu-lab in the kernel and where JupyterLab runs.')
       );
   }

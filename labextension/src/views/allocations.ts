@@ -1,12 +1,15 @@
 import { h, mark, watchWidth } from '../dom';
 import type { IAllocations, IBand, IRegion } from '../telemetry/schema';
 import { count, duration, size } from '../units';
+import { Colours } from './colours';
 import { Colour, opaque, parts, Pixels } from './curves';
+import { fillKey } from './legend';
 import { spoken } from './memory';
 import { CATEGORIES } from './series';
 import { bandAt, extent, IRun, runs, stack, Stack, whole } from './stack';
+import { apart } from './ticks';
 import type { ITrans } from './trans';
-import { Range, scaled } from './view';
+import { Range, zoomedBy } from './view';
 
 const HIGH = 240;
 const ROW = 18;
@@ -53,7 +56,7 @@ export class Allocations {
     const given = this._given;
     return CATEGORIES.filter(name => given?.bands.some(band => band.category === name)).map(
       name => ({
-        colour: this._colour(variable(name)),
+        colour: this._colours.of(variable(name)),
         text: `${spoken(name, this._trans)} ${size(this._atPeak(name))}`
       })
     );
@@ -71,7 +74,7 @@ export class Allocations {
       this._kept = -1;
     }
     this._kept = Math.min(this._kept, given.bands.length - 1);
-    this._fillLegend();
+    fillKey(this._legend, this.legend);
     this._choose(this._kept);
     this._draw();
     mark(
@@ -88,9 +91,9 @@ export class Allocations {
   }
 
   retheme(): void {
-    this._colours.clear();
+    this._colours.forget();
     this._pixels = null;
-    this._fillLegend();
+    fillKey(this._legend, this.legend);
     this._draw();
   }
 
@@ -160,7 +163,7 @@ export class Allocations {
     this._rows.forEach((row, place) => this._drawRegions(context, row, place));
     this._drawPeak(context);
     if (this._from !== null && this._to !== null) {
-      context.fillStyle = this._colour('--fg-accent');
+      context.fillStyle = this._colours.of('--fg-accent');
       context.globalAlpha = 0.25;
       const [left, right] = [this._right(this._from), this._right(this._to)];
       context.fillRect(Math.min(left, right), this._top, Math.abs(right - left), HIGH);
@@ -222,7 +225,7 @@ export class Allocations {
     }
     const scale = this._wide / Math.max(1, this._pixels!.wide);
     const down = (bytes: number): number => this._top + HIGH * (1 - bytes / this._most);
-    const ink = this._colour('--fg-ink');
+    const ink = this._colours.of('--fg-ink');
     context.fillStyle = ink;
     for (const { at, wide, column } of this._runs) {
       const held = this._height(this._chosen, column);
@@ -241,33 +244,32 @@ export class Allocations {
 
   private _drawAxes(context: CanvasRenderingContext2D): void {
     const bottom = this._top + HIGH;
-    const apart = 2 ** Math.ceil(Math.log2(this._most / 6));
+    const between = 2 ** Math.ceil(Math.log2(this._most / 6));
     context.textBaseline = 'middle';
     context.textAlign = 'right';
-    for (let bytes = 0; bytes <= this._most; bytes += apart) {
+    for (let bytes = 0; bytes <= this._most; bytes += between) {
       const down = Math.round(bottom - (HIGH * bytes) / this._most);
-      context.fillStyle = this._colour('--fg-grid');
+      context.fillStyle = this._colours.of('--fg-grid');
       context.fillRect(SIDE - 4, down, 4, 1);
-      context.fillStyle = this._colour('--fg-soft');
+      context.fillStyle = this._colours.of('--fg-soft');
       context.fillText(size(bytes), SIDE - 7, down);
     }
     const [low, high] = this._across();
     const raw = Math.max(1, (high - low) / Math.max(2, Math.floor(this._wide / 90)));
-    const power = 10 ** Math.floor(Math.log10(raw));
-    const step = [1, 2, 5, 10].map(digit => digit * power).find(one => one >= raw) ?? raw;
+    const step = apart(raw);
     context.textBaseline = 'top';
     context.textAlign = 'center';
     for (let at = Math.max(0, Math.ceil(low / step) * step); at <= high; at += step) {
       const right = this._right(at);
-      context.fillStyle = this._colour('--fg-grid');
+      context.fillStyle = this._colours.of('--fg-grid');
       context.fillRect(Math.round(right), bottom, 1, 4);
-      context.fillStyle = this._colour('--fg-soft');
+      context.fillStyle = this._colours.of('--fg-soft');
       context.fillText(count(at), right, bottom + 6);
     }
-    context.fillStyle = this._colour('--fg-grid');
+    context.fillStyle = this._colours.of('--fg-grid');
     context.fillRect(SIDE - 1, this._top, 1, HIGH + 1);
     context.fillRect(SIDE - 1, bottom, this._wide, 1);
-    context.fillStyle = this._colour('--fg-soft');
+    context.fillStyle = this._colours.of('--fg-soft');
     context.fillText(
       this._trans.__('allocations and frees, in order'),
       SIDE + this._wide / 2,
@@ -281,7 +283,7 @@ export class Allocations {
     const phases = row === this._given!.phases;
     context.textBaseline = 'middle';
     context.textAlign = 'right';
-    context.fillStyle = this._colour('--fg-soft');
+    context.fillStyle = this._colours.of('--fg-soft');
     context.fillText(
       phases ? this._trans.__('phase') : this._trans.__('module'),
       SIDE - 7,
@@ -294,7 +296,7 @@ export class Allocations {
       if (right - left < 1) {
         continue;
       }
-      const colour = this._colour(phases ? `--fg-kind-${name}` : '--fg-sunken');
+      const colour = this._colours.of(phases ? `--fg-phase-${name}` : '--fg-sunken');
       context.fillStyle = colour;
       context.fillRect(left, top, Math.max(1, right - left - 1), ROW - 3);
       const said = namings(name).find(one => context.measureText(one).width < right - left - 6);
@@ -312,7 +314,7 @@ export class Allocations {
       return;
     }
     const top = this._top + HIGH * (1 - peak / this._most);
-    context.fillStyle = this._colour('--fg-ink');
+    context.fillStyle = this._colours.of('--fg-ink');
     for (let down = top; down < this._top + HIGH; down += 6) {
       context.fillRect(at, down, 1.5, 3);
     }
@@ -399,14 +401,12 @@ export class Allocations {
       this._keep(this._kept < 0 ? Math.max(0, own) : Math.min(last, this._kept + 1));
     } else if (event.key === 'ArrowLeft') {
       this._keep(this._kept < 0 ? last : Math.max(0, this._kept - 1));
-    } else if (event.key === '+' || event.key === '=') {
-      this._zoom(scaled([low, high], middle, 0.5, whole(given)));
-    } else if (event.key === '-') {
-      this._zoom(scaled([low, high], middle, 2, whole(given)));
-    } else if (event.key === '0' || event.key === 'Escape') {
-      this._zoom(null);
     } else {
-      return;
+      const range = zoomedBy(event.key, [low, high], middle, whole(given));
+      if (range === undefined) {
+        return;
+      }
+      this._zoom(range);
     }
     event.preventDefault();
     event.stopPropagation();
@@ -438,13 +438,16 @@ export class Allocations {
     const given = this._given?.bands[band];
     const [first, ...others] = given
       ? this._words(given)
-      : [this._trans.__('Point at a band, or choose one with the arrow keys: each is a tensor.')];
+      : [
+          this._trans.__(
+            'Each band is a tensor. Point at one, or use the arrow keys, to see what it is.'
+          )
+        ];
     this._said.replaceChildren(
       h(given ? 'strong' : 'span', {}, first!),
-      ...(given
-        ? others
-        : [this._trans.__('Drag across the figure to zoom; a double click shows all.')]
-      ).map(line => h('span', {}, line))
+      ...(given ? others : [this._trans.__('Drag to zoom; double-click to show everything.')]).map(
+        line => h('span', {}, line)
+      )
     );
     this._draw();
   }
@@ -459,9 +462,9 @@ export class Allocations {
       return [
         `${category}: ${many}`,
         old
-          ? trans.__('There before the recording began.')
-          : trans.__('Each too small for a band of its own.'),
-        trans.__('The largest has %1.', size(band.nbytes))
+          ? trans.__('Allocated before the recording began.')
+          : trans.__('Each is too small for its own band.'),
+        trans.__('The largest is %1.', size(band.nbytes))
       ];
     }
     const [own, ...callers] = band.stack;
@@ -481,30 +484,11 @@ export class Allocations {
     ];
   }
 
-  private _fillLegend(): void {
-    this._legend.replaceChildren(
-      ...this.legend.map(({ colour, text }) => {
-        const swatch = h('span', { class: 'fg-Swatch' });
-        swatch.style.setProperty('--fg-swatch', colour);
-        return h('li', {}, swatch, text);
-      })
-    );
-  }
-
   /** A colour of CSS, in this part over the paper. */
   private _mixed(name: string, part: number): Colour {
-    const [mine, paper] = [parts(this._colour(name)), parts(this._colour('--fg-paper'))];
+    const [mine, paper] = [parts(this._colours.of(name)), parts(this._colours.of('--fg-paper'))];
     const [red, green, blue] = mine.map((one, at) => one * part + paper[at]! * (1 - part));
     return opaque(red!, green!, blue!);
-  }
-
-  private _colour(name: string): string {
-    let found = this._colours.get(name);
-    if (found === undefined) {
-      found = getComputedStyle(this.node).getPropertyValue(name).trim() || '#888888';
-      this._colours.set(name, found);
-    }
-    return found;
   }
 
   private _canvas: HTMLCanvasElement;
@@ -523,7 +507,7 @@ export class Allocations {
   private _kept = -1;
   private _from: number | null = null;
   private _to: number | null = null;
-  private _colours = new Map<string, string>();
+  private _colours = new Colours(() => this.node);
   private _width = 0;
   private _observer: ResizeObserver;
 }

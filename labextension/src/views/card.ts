@@ -82,7 +82,7 @@ export class Card {
       this._memory,
       'title',
       this._trans.__(
-        'Tensors hold %1, at most %2 so far; PyTorch keeps %3; the card has %4',
+        'Tensors hold %1 (at most %2 so far); PyTorch has reserved %3; the card has %4',
         exact(memory.allocated),
         size(memory.peakAllocated),
         size(memory.reserved),
@@ -112,7 +112,7 @@ export class Card {
           words:
             ns.length > 0
               ? {
-                  top: this._trans.__('upper edge: %1, 100 % busy', size(top)),
+                  top: this._trans.__('top of scale: %1, 100 % busy', size(top)),
                   begin: duration(ns[0]!),
                   end: duration(ns[ns.length - 1]!)
                 }
@@ -135,8 +135,8 @@ export class Card {
     const lines: [string, string][] = [[this._trans.__('Kernels'), count(counters.kernels)]];
     if (options.transfers) {
       lines.push(
-        [this._trans.__('Host to device'), `${size(counters.h2dBytes)} · ${counters.h2dCount}`],
-        [this._trans.__('Device to host'), `${size(counters.d2hBytes)} · ${counters.d2hCount}`]
+        [this._trans.__('Host to device'), this._copied(counters.h2dBytes, counters.h2dCount)],
+        [this._trans.__('Device to host'), this._copied(counters.d2hBytes, counters.d2hCount)]
       );
       if (counters.p2pSentBytes + counters.p2pReceivedBytes > 0) {
         lines.push([
@@ -153,12 +153,18 @@ export class Card {
       lines.push(
         [
           this._trans.__('Collectives'),
-          `${size(counters.collectiveBytes)} · ${counters.collectiveCount}`
+          `${size(counters.collectiveBytes)} ${this._trans._n('in %1 call', 'in %1 calls', counters.collectiveCount)}`
         ],
         [this._trans.__('Waited for others'), duration(counters.collectiveWaitNs)]
       );
     }
     return lines;
+  }
+
+  private _copied(nbytes: number, copies: number): string {
+    return copies > 0
+      ? `${size(nbytes)} ${this._trans._n('in %1 copy', 'in %1 copies', copies)}`
+      : this._trans.__('none');
   }
 
   private _tell(lines: [string, string][]): void {

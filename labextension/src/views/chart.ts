@@ -2,12 +2,13 @@ import uPlot from 'uplot';
 
 import { h, mark, say, watchSight, watchWidth } from '../dom';
 import { duration } from '../units';
+import { Colours } from './colours';
 import { Curves } from './curves';
 import { Legend } from './legend';
 import { labels, Step } from './marks';
 import { ticks } from './ticks';
 import type { ITrans } from './trans';
-import { Range, scaled, View } from './view';
+import { Range, View, zoomedBy } from './view';
 
 /** A curve of a chart. */
 export interface ILine {
@@ -82,7 +83,13 @@ export class Chart {
     private _options: IChartOptions,
     private _trans: ITrans
   ) {
-    this._legend = new Legend(_options.words, name => this._colour(name), _options.exact);
+    this._shaded = h(
+      'span',
+      { class: 'fg-Legend-shaded', hidden: true },
+      h('span', { class: 'fg-Swatch' }),
+      _trans.__('the stretch shown in Timeline')
+    );
+    this._legend = new Legend(_options.words, name => this._colours.of(name), _options.exact);
     this._host = h('div', {
       class: 'fg-Chart-host',
       tabindex: 0,
@@ -97,7 +104,7 @@ export class Chart {
       'div',
       { class: 'fg-Chart' },
       this._host,
-      h('div', { class: 'fg-Legend-line' }, this._legend.when, this._legend.node)
+      h('div', { class: 'fg-Legend-line' }, this._legend.when, this._legend.node, this._shaded)
     );
     this._observer = watchWidth(this._host, width => this._resize(width));
     this._sight = watchSight(this._host, seen => {
@@ -158,7 +165,7 @@ export class Chart {
 
   /** The colours may be others now. */
   retheme(): void {
-    this._colours.clear();
+    this._colours.forget();
     this._plot?.redraw(false);
     if (this._data) {
       this._legend.fill(this._data.lines);
@@ -177,7 +184,7 @@ export class Chart {
 
   private _described(data: IChartData, width: number): uPlot.Options {
     const axis = {
-      stroke: () => this._colour('--fg-soft'),
+      stroke: () => this._colours.of('--fg-soft'),
       grid: { show: false }, // `_under` draws it, below the curves
       ticks: { show: false },
       font: '11px system-ui, sans-serif'
@@ -206,7 +213,7 @@ export class Chart {
         {
           ...axis,
           size: 28,
-          space: 80,
+          space: (_, __, ___, ____, wide) => Math.min(80, wide / 3), // at least two moments
           incrs: TIMES,
           splits: (_, __, low, high, apart) => (this._lines.moments = multiples(apart, low, high)),
           values: (_, splits) => ticks(splits)
@@ -292,7 +299,7 @@ export class Chart {
         marked: this._marked,
         lines: this._lines
       },
-      name => this._colour(name)
+      name => this._colours.of(name)
     );
     // What the pixels mean: for who reads the picture.
     this._host.dataset.frame = JSON.stringify({
@@ -318,7 +325,7 @@ export class Chart {
       return;
     }
     const thin = Math.max(1, Math.round(ratio));
-    ctx.fillStyle = this._colour('--fg-soft');
+    ctx.fillStyle = this._colours.of('--fg-soft');
     for (const [ns] of steps) {
       const at = Math.round(plot.valToPos(ns, 'x', true));
       ctx.fillRect(at, bbox.top + bbox.height - 6 * ratio, thin, 6 * ratio);
@@ -330,7 +337,7 @@ export class Chart {
       ns => plot.valToPos(ns, 'x', true) - bbox.left,
       bbox.width,
       text => ctx.measureText(text).width,
-      step => this._trans.__('step %1', step),
+      step => this._trans.__('end of step %1', step),
       8 * ratio
     );
     for (const { at, left, text } of shown) {
@@ -344,14 +351,14 @@ export class Chart {
   private _drawLevels(plot: uPlot, ratio: number): void {
     const { ctx, bbox } = plot;
     ctx.textBaseline = 'bottom';
-    ctx.strokeStyle = this._colour('--fg-paper');
+    ctx.strokeStyle = this._colours.of('--fg-paper');
     ctx.lineWidth = 3 * ratio;
     ctx.lineJoin = 'round';
     const room = 14 * ratio;
     const levels = (this._data?.levels ?? []).filter(level => level.value <= this._most);
     levels.forEach(({ value, text, colour }, place) => {
       const down = Math.round(plot.valToPos(value, 'y', true));
-      ctx.fillStyle = this._colour(colour);
+      ctx.fillStyle = this._colours.of(colour);
       ctx.fillRect(bbox.left, down, bbox.width, Math.max(1, Math.round(ratio)));
       const right = place % 2 === 0;
       ctx.textAlign = right ? 'right' : 'left';
@@ -398,6 +405,7 @@ export class Chart {
   private _zoomed(): void {
     const [min, max] = this._across();
     this._plot?.setScale('x', { min, max });
+    this._tell();
   }
 
   private _resize(width: number): void {
@@ -419,14 +427,12 @@ export class Chart {
     if (event.key === 'ArrowLeft' || event.key === 'ArrowRight') {
       const to = at + (event.key === 'ArrowLeft' ? -step : step);
       this._view.cursor = Math.min(high, Math.max(low, to));
-    } else if (event.key === '+' || event.key === '=') {
-      this._view.range = scaled([low, high], at, 0.5, whole);
-    } else if (event.key === '-') {
-      this._view.range = scaled([low, high], at, 2, whole);
-    } else if (event.key === '0' || event.key === 'Escape') {
-      this._view.range = null;
     } else {
-      return;
+      const range = zoomedBy(event.key, [low, high], at, whole);
+      if (range === undefined) {
+        return;
+      }
+      this._view.range = range;
     }
     event.preventDefault();
     event.stopPropagation();
@@ -440,26 +446,20 @@ export class Chart {
         this._legend.when,
         cursor === null ? this._trans.__('now:') : this._trans.__('at %1:', duration(cursor))
       );
+      this._shaded.hidden = this._marked === null;
     }
-  }
-
-  private _colour(name: string): string {
-    let found = this._colours.get(name);
-    if (found === undefined) {
-      found = getComputedStyle(this.node).getPropertyValue(name).trim() || '#888';
-      this._colours.set(name, found);
-    }
-    return found;
   }
 
   private _legend: Legend;
+  /** Says what the marked stretch is. */
+  private _shaded: HTMLElement;
   private _host: HTMLElement;
   private _plot: uPlot | null = null;
   private _curves = new Curves();
   private _lines: { moments: number[]; values: number[] } = { moments: [], values: [] };
   private _names = '';
   private _data: IChartData | null = null;
-  private _colours = new Map<string, string>();
+  private _colours = new Colours(() => this.node);
   private _observer: ResizeObserver;
   private _sight: IntersectionObserver;
   private _seen = false;

@@ -52,7 +52,7 @@ export class Figures {
       view,
       {
         height: 130,
-        label: `${trans.__('Utilisation over simulated time.')} ${keys}`,
+        label: `${trans.__('Utilization over simulated time.')} ${keys}`,
         words: percent,
         increments: [0.25, 0.5, 1]
       },
@@ -66,7 +66,7 @@ export class Figures {
     this._copies = new Table(trans.__('Copies by direction'));
     this._groups = new Table(trans.__('Collectives by operation'), 'fg-mod-groups');
     this._ranks = new Table(trans.__('Collectives by rank'), 'fg-mod-ranks');
-    this._top = new Table(trans.__('Kernels that took most'));
+    this._top = new Table(trans.__('Kernels that took the most time'));
     const section = (id: PartId, heading: string, ...shown: { node: HTMLElement }[]): Section =>
       new Section(
         id,
@@ -87,7 +87,7 @@ export class Figures {
         { node: h('h4', { class: 'fg-Table-title' }, trans.__('What made the peak')) },
         this._peak
       ),
-      busy: section('busy', trans.__('Utilisation'), this._busy),
+      busy: section('busy', trans.__('Utilization'), this._busy),
       timeline: section('timeline', trans.__('Timeline'), this._lanes, this._top),
       transfers: section('transfers', trans.__('Transfers'), this._copies, this._matrix),
       collectives: section('collectives', trans.__('Collectives'), this._groups, this._ranks),
@@ -227,15 +227,15 @@ export class Figures {
     const devices = device ? [device] : model.ordered;
     memory.note = device
       ? `${deviceName(device)} ${shortName(device.name)} · ${share(device.memory.allocated, device.memory.total)}`
-      : `${model.summary} · ${this._trans.__('held by tensors, each GPU')}`;
+      : `${model.summary} · ${this._trans.__('memory held by tensors, by GPU')}`;
     const drawn = device
       ? byCategory(model, device, this._trans, this.since)
       : byDevice(model, devices, this._trans, this.since);
     memory.why = drawn.lines.some(line => line.drawn.some(value => Number(value) > 0))
       ? ''
       : this.since > 0
-        ? this._trans.__('Nothing was on the GPU since this was cleared.')
-        : this._trans.__('Nothing was on the GPU yet: x.to("cuda") puts a tensor there.');
+        ? this._trans.__('Nothing has been on the GPU since you cleared this.')
+        : this._trans.__('Nothing has been on the GPU yet: x.to("cuda") puts a tensor there.');
     const used = (this._used = series.after(series.utilisation(model, devices), this.since));
     const { timeline } = model;
     this._over = {
@@ -257,8 +257,8 @@ export class Figures {
     part.why = given
       ? ''
       : allocations.size > 0
-        ? this._trans.__('No tensor was on this GPU in the last step that was recorded.')
-        : this._trans.__('Nothing was recorded yet: run a cell that puts tensors on the GPU.');
+        ? this._trans.__('No tensor was on this GPU in the last recorded step.')
+        : this._trans.__('Nothing has been recorded yet: run a cell that puts tensors on the GPU.');
     part.note = given ? `${given.title}. ${given.said}` : '';
     if (given) {
       this._allocations.show(given);
@@ -273,7 +273,7 @@ export class Figures {
     busy.why =
       used.ns.length > 0
         ? ''
-        : this._trans.__('Nothing ran yet: run a cell that computes on the GPU.');
+        : this._trans.__('Nothing has run yet: run a cell that computes on the GPU.');
     this._busy.draw({
       ns: used.ns,
       lines: [...used.rows].map(([name, parts], place) => ({
@@ -305,7 +305,7 @@ export class Figures {
     part.node.hidden = !this._wanted(part.id, !options.timeline);
     part.why = timeline
       ? ''
-      : this._trans.__('No kernel was recorded yet: run a cell that computes on the GPU.');
+      : this._trans.__('No kernel has been recorded yet: run a cell that computes on the GPU.');
     part.note = timeline?.title ?? '';
     if (timeline && options.timeline) {
       this._lanes.show(timeline);
@@ -324,7 +324,7 @@ export class Figures {
     part.why = matrix.bytes.some(row => row.some(value => value > 0))
       ? ''
       : this._trans.__(
-          'Nothing was copied yet: x.to("cuda") copies a tensor to the GPU, y.cpu() back.'
+          'Nothing has been copied yet: x.to("cuda") copies a tensor to the GPU, y.cpu() back.'
         );
     this._copies.show(copyRows(device ? [device] : model.ordered, this._trans));
     this._matrix.show(matrixRows(matrix, this._trans));
@@ -338,7 +338,7 @@ export class Figures {
       ranks.rows.length + model.collectives.length > 0
         ? ''
         : this._trans.__(
-            'No collectives yet: %1 at the top of a cell runs it on two ranks, and torch.distributed lets them work together.',
+            'No collectives yet: %1 at the top of a cell runs it on two ranks, where torch.distributed lets them work together.',
             '%%ranks 2'
           );
     this._groups.show(collectiveRows(model, this._trans));
@@ -351,7 +351,7 @@ export class Figures {
     part.why =
       advice.length > 0
         ? ''
-        : this._trans.__('Nothing was found that would make the last cell that ran faster.');
+        : this._trans.__('Nothing was found that would make the last cell faster.');
     this._advice.show(advice);
   }
 

@@ -1,9 +1,11 @@
 import { h, mark, say, watchWidth } from '../dom';
 import type { IBar, ITimeline } from '../telemetry/schema';
 import { duration, percent } from '../units';
-import { ticks } from './ticks';
+import { Colours } from './colours';
+import { fillKey } from './legend';
+import { apart, ticks } from './ticks';
 import type { ITrans } from './trans';
-import { Range, scaled, View } from './view';
+import { Range, View, zoomedBy } from './view';
 
 const LANE = 20;
 const BAR = 14;
@@ -72,7 +74,7 @@ export class Lanes {
         this._most(timeline)
       )
     );
-    this._fillLegend();
+    fillKey(this._legend, this.legend);
     this._draw();
   }
 
@@ -85,8 +87,8 @@ export class Lanes {
   }
 
   retheme(): void {
-    this._colours.clear();
-    this._fillLegend();
+    this._colours.forget();
+    fillKey(this._legend, this.legend);
     this._draw();
   }
 
@@ -118,7 +120,7 @@ export class Lanes {
     context.textBaseline = 'middle';
     const [low, high] = this._across();
     const scale = (width - this._side) / (high - low);
-    const text = this._variable('--fg-ink');
+    const text = this._colours.of('--fg-ink');
     this._grid(context, width, height);
     timeline.lanes.forEach((lane, place) => {
       const top = AXIS + place * LANE + (LANE - BAR) / 2;
@@ -141,7 +143,7 @@ export class Lanes {
       context.fillRect(this._side + (cursor - low) * scale, AXIS, 1, height - AXIS);
     }
     if (this._from !== null && this._to !== null) {
-      context.fillStyle = this._variable('--fg-accent');
+      context.fillStyle = this._colours.of('--fg-accent');
       context.globalAlpha = 0.25;
       const [from, to] = [this._from, this._to].sort((one, other) => one - other) as [
         number,
@@ -157,20 +159,19 @@ export class Lanes {
     const [low, high] = this._across();
     const many = Math.max(2, Math.floor((width - this._side) / 110));
     const raw = (high - low) / many;
-    const power = 10 ** Math.floor(Math.log10(raw));
-    const apart = [1, 2, 5, 10].map(digit => digit * power).find(one => one >= raw) ?? raw;
+    const between = apart(raw);
     const moments: number[] = [];
-    for (let at = Math.ceil((low - began) / apart) * apart; at <= high - began; at += apart) {
+    for (let at = Math.ceil((low - began) / between) * between; at <= high - began; at += between) {
       moments.push(at);
     }
     const words = ticks(moments);
     context.textAlign = 'center';
     moments.forEach((at, place) => {
       const x = this._side + ((at + began - low) / (high - low)) * (width - this._side);
-      context.fillStyle = this._variable('--fg-grid');
+      context.fillStyle = this._colours.of('--fg-grid');
       context.fillRect(x, AXIS - 4, 1, height - AXIS + 4);
       if (x < width - 20) {
-        context.fillStyle = this._variable('--fg-soft');
+        context.fillStyle = this._colours.of('--fg-soft');
         context.fillText(`+${words[place]!}`, x, AXIS / 2 - 2);
       }
     });
@@ -250,7 +251,6 @@ export class Lanes {
     }
     const [low, high] = this._across();
     const whole: Range = [timeline.began, timeline.ended];
-    const middle = (low + high) / 2;
     const aside = (high - low) / 8;
     if (event.key === 'ArrowLeft' || event.key === 'ArrowRight') {
       const by =
@@ -258,27 +258,15 @@ export class Lanes {
           ? -Math.min(aside, low - whole[0])
           : Math.min(aside, whole[1] - high);
       this._zoom(this._range ? [low + by, high + by] : null);
-    } else if (event.key === '+' || event.key === '=') {
-      this._zoom(scaled([low, high], middle, 0.5, whole));
-    } else if (event.key === '-') {
-      this._zoom(scaled([low, high], middle, 2, whole));
-    } else if (event.key === '0' || event.key === 'Escape') {
-      this._zoom(null);
     } else {
-      return;
+      const range = zoomedBy(event.key, [low, high], (low + high) / 2, whole);
+      if (range === undefined) {
+        return;
+      }
+      this._zoom(range);
     }
     event.preventDefault();
     event.stopPropagation();
-  }
-
-  private _fillLegend(): void {
-    this._legend.replaceChildren(
-      ...this.legend.map(({ colour, text }) => {
-        const swatch = h('span', { class: 'fg-Swatch' });
-        swatch.style.setProperty('--fg-swatch', colour);
-        return h('li', {}, swatch, text);
-      })
-    );
   }
 
   private _name(kind: string): string {
@@ -294,17 +282,7 @@ export class Lanes {
   }
 
   private _colour(kind: string): string {
-    const name = `--fg-kind-${kind.replace(/\W+/g, '-')}`;
-    return this._variable(name) || this._variable('--fg-kind-other');
-  }
-
-  private _variable(name: string): string {
-    let found = this._colours.get(name);
-    if (found === undefined) {
-      found = getComputedStyle(this.node).getPropertyValue(name).trim();
-      this._colours.set(name, found);
-    }
-    return found;
+    return this._colours.of(`--fg-kind-${kind.replace(/\W+/g, '-')}`, '--fg-kind-other');
   }
 
   private _canvas: HTMLCanvasElement;
@@ -315,7 +293,7 @@ export class Lanes {
   private _kinds: string[] = [];
   private _from: number | null = null;
   private _to: number | null = null;
-  private _colours = new Map<string, string>();
+  private _colours = new Colours(() => this.node);
   private _width = 0;
 
   /** Pixels for the names of the lanes. */

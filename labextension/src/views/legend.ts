@@ -58,3 +58,14 @@ export class Legend {
 
   private _lines: ILine[] = [];
 }
+
+/** Show names with their colours in a list. */
+export function fillKey(list: HTMLElement, entries: { colour: string; text: string }[]): void {
+  list.replaceChildren(
+    ...entries.map(({ colour, text }) => {
+      const swatch = h('span', { class: 'fg-Swatch' });
+      swatch.style.setProperty('--fg-swatch', colour);
+      return h('li', {}, swatch, text);
+    })
+  );
+}

@@ -100,7 +100,7 @@ export function collectiveRows(model: Model, trans: ITrans): IRows {
       trans.__('bytes'),
       trans.__('time'),
       trans.__('bus bandwidth'),
-      trans.__('who waited')
+      trans.__('longest wait')
     ],
     rows: model.collectives.map(one => [
       one.operation,
@@ -121,7 +121,7 @@ function waited(one: ICollective, trans: ITrans): string {
   const [longest, last] = [waits[0], waits[waits.length - 1]];
   return longest && last && longest[1] > 0 && longest[0] !== last[0]
     ? trans.__('cuda:%1 waited %2, cuda:%3 came last', longest[0], duration(longest[1]), last[0])
-    : trans.__('nobody');
+    : trans.__('none');
 }
 
 /** The copies of each GPU, by direction. */
@@ -188,7 +188,7 @@ export function peakRows({ groups, peak }: IAllocations, trans: ITrans): IRows {
   const share = (nbytes: number): number => nbytes / Math.max(1, peak);
   return {
     heads: [
-      trans.__('what for'),
+      trans.__('category'),
       trans.__('memory'),
       trans.__('share'),
       trans.__('tensors'),
@@ -217,7 +217,7 @@ export function topRows(timeline: ITimeline, trans: ITrans): IRows {
       trans.__('device'),
       trans.__('calls'),
       trans.__('time'),
-      trans.__('of the window')
+      trans.__('share of time')
     ],
     rows: timeline.top.map(one => [
       one.kernel,

@@ -70,3 +70,24 @@ export function scaled(range: Range, about: number, by: number, whole: Range): R
   const high = Math.min(whole[1], about + (range[1] - about) * by);
   return low <= whole[0] && high >= whole[1] ? null : [low, Math.max(high, low + 1)];
 }
+
+/** What a key zooms to: plus and minus narrow and widen about a moment, 0 shows the whole (null); undefined: no such key. */
+export function zoomedBy(
+  key: string,
+  range: Range,
+  about: number,
+  whole: Range
+): Range | null | undefined {
+  switch (key) {
+    case '+':
+    case '=':
+      return scaled(range, about, 0.5, whole);
+    case '-':
+      return scaled(range, about, 2, whole);
+    case '0':
+    case 'Escape':
+      return null;
+    default:
+      return undefined;
+  }
+}
