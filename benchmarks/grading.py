@@ -147,7 +147,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--dask", action="store_true")
-    parser.add_argument("--parts", nargs="+", choices=["one", "many", "killed"], default=["one", "many", "killed"])
+    parser.add_argument("--parts", nargs="*", choices=["one", "many", "killed"], default=["one", "many", "killed"])
     parser.add_argument("--package", type=Path, default=ROOT, help="the checkout whose grader is measured")
     asked = parser.parse_args()
     global PACKAGE

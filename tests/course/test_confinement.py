@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from fakegpu_lab.course.grade.sandbox import confine
+from fakegpu_lab.course.grade.sandbox.limits import Limits
+from fakegpu_lab.course.grade.sandbox.process import Sandbox
 
 NOBODY, PR_SET_DUMPABLE = 65534, 4
+SETTINGS = {"namespaces": True, "hide": [], "homes": [], "needed": []}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
@@ -33,7 +36,7 @@ def test_an_ordinary_user_s_submissions_are_isolated_like_root_s() -> None:
                     os.setresgid(NOBODY, NOBODY, NOBODY)
                     os.setresuid(NOBODY, NOBODY, NOBODY)
                     confine._prctl(PR_SET_DUMPABLE, 1)  # as after a login
-                in_force = confine.isolate({"namespaces": True, "folder": str(folder), "hide": []}, io.BytesIO())
+                in_force = confine.isolate(SETTINGS | {"folder": str(folder)}, io.BytesIO())
                 os.write(told, json.dumps(in_force).encode())
             except OSError as error:
                 os.write(told, json.dumps(str(error)).encode())
@@ -46,3 +49,40 @@ def test_an_ordinary_user_s_submissions_are_isolated_like_root_s() -> None:
     if in_force == []:
         pytest.skip("this system lets ordinary users make no namespaces")
     assert in_force == ["processes of its own", "no network", "a file system of its own"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
+def test_keys_and_passwords_at_home_are_out_of_sight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell that prints them would have them on the page that the student gets."""
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "id_ed25519").write_text("a key")
+    (tmp_path / "work" / "lib").mkdir(parents=True)
+    (tmp_path / "work" / "lib" / "of_mine.py").write_text("value = 3")
+    (tmp_path / "work" / "lib.zip").touch()
+    (tmp_path / "work" / "grades.csv").write_text("ada,10")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "work" / "lib"), str(tmp_path / "work" / "lib.zip")])
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    look = f"""
+import os, of_mine
+print(of_mine.value, os.path.exists(of_mine.__file__))
+print(sorted(os.listdir({str(tmp_path)!r})), sorted(os.listdir({str(tmp_path / "work")!r})))
+open("mine.txt", "w").write("mine")
+print(open("mine.txt").read(), sorted(os.listdir(os.path.dirname(os.getcwd()))))
+try:
+    open(of_mine.__file__, "a")
+except OSError as error:
+    print(error.strerror)
+"""
+    with Sandbox({}, Limits(), []) as sandbox:
+        if "a file system of its own" not in sandbox.in_force:
+            pytest.skip("this system lets ordinary users make no namespaces")
+        told = sandbox.run({"id": "look", "kind": "student", "source": look, "visible": look})
+    lines = "".join(one.get("text", str(one)) for one in told["outputs"]).splitlines()
+    assert lines == [
+        "3 True",
+        "['tmp', 'work'] ['lib', 'lib.zip']",
+        "mine ['submission']",
+        "Read-only file system",
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import symtable
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.course.cell_text import bindings
@@ -96,7 +97,7 @@ def binding(tree: ast.Module | None) -> Iterator[tuple[str, str]]:
 
 
 def read_names(checks: Iterable[str], given: Iterable[str], answers: Iterable[str]) -> set[str]:
-    """Names that a lesson's own cells make and its checks read.
+    """Names that a lesson's own cells make and its checks read, also in the lesson's functions that they name.
 
     Parameters
     ----------
@@ -104,12 +105,46 @@ def read_names(checks: Iterable[str], given: Iterable[str], answers: Iterable[st
         The texts of checks, of the lesson's other cells, and of its exercises with their solutions.
     """
     made = {name for source in given for name in bound_names(source)}
-    read = set[str]()
-    for source in checks:
-        tree = tree_of(source)
-        own = bound_names(source)
-        inner = {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)} if tree is not None else set()
-        for node in ast.walk(tree) if tree is not None else ():
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in own | inner:
-                read.add(node.id)
-    return (read & made) - {name for source in answers for name in bound_names(source)}
+    functions = {one.get_name(): one for source in given for one in _scopes(source)}
+    read = {name for source in checks for name in _outer_names(_table(source)) - bound_names(source)}
+    waiting = list(read)
+    while waiting:
+        found = _outer_names(functions.get(waiting.pop())) - read
+        read |= found
+        waiting += found
+    return (read & made) - {name for source in answers for name in bound_names(source) | _changed(source)}
+
+
+def _table(source: str) -> symtable.SymbolTable | None:
+    try:
+        return symtable.symtable(python_of(source), "<cell>", "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _scopes(source: str) -> list[symtable.SymbolTable]:
+    """The functions and classes at the top level of a cell."""
+    table = _table(source)
+    return table.get_children() if table is not None else []
+
+
+def _outer_names(table: symtable.SymbolTable | None) -> set[str]:
+    """The names that a scope and those within it read of the notebook."""
+    if table is None:
+        return set()
+    top = table.get_type() == "module"
+    own = {one.get_name() for one in table.get_symbols() if one.is_referenced() and (top or one.is_global())}
+    return own.union(*map(_outer_names, table.get_children()))
+
+
+def _changed(source: str) -> set[str]:
+    """The names of what a cell changes by assigning to its attributes or items."""
+    found: set[str] = set()
+    tree = tree_of(source)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
+            root: ast.expr = node
+            while isinstance(root, (ast.Attribute, ast.Subscript)):
+                root = root.value
+            found |= {root.id} if isinstance(root, ast.Name) else set()
+    return found

@@ -122,6 +122,7 @@ class Surroundings:
 
         self._dtype, self._device = torch.get_default_dtype(), torch.get_default_device()
         self._modes, self._gpus = _modes(), _gpus()
+        self._autocast = {kind: torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")}
 
     def restore(self, *, any_gpus: bool) -> list[str]:
         """Set torch back, and say what was changed.
@@ -140,6 +141,10 @@ class Surroundings:
         if torch.get_default_device() != self._device:
             found.append(f"torch's default device was {torch.get_default_device()}")
             torch.set_default_device(self._device if self._device.type != "cpu" else None)
+        for kind, enabled in self._autocast.items():
+            if torch.is_autocast_enabled(kind) != enabled:
+                found.append(f"autocast on {kind} was left {'off' if enabled else 'on'}")
+                torch.set_autocast_enabled(kind, enabled)
         while _modes()[0] > self._modes[0]:
             torch._C._pop_torch_function_stack()
             found.append("a mode of torch's functions was left on")

@@ -210,11 +210,15 @@ _STDLIB = os.path.realpath(os.path.dirname(os.__file__)) + os.sep  # noqa: PTH12
 _SITE = os.sep + "site-packages" + os.sep
 
 
+_PASSES_ON = os.path.join(_PACKAGE, "driver", "environment", "host_threads.py")  # noqa: PTH118
+"""Where the driver stands in for a method of Python's own library, `threading.Thread.start`."""
+
+
 def _asked_by_cell(frame: types.FrameType | None) -> bool:
     """Whether a cell did something, by itself or through Python's own library; not through another library."""
     while frame is not None:
         name = frame.f_code.co_filename
-        if name != __file__ and not (name.startswith(("<frozen", _STDLIB)) and _SITE not in name):
+        if name not in (__file__, _PASSES_ON) and not (name.startswith(("<frozen", _STDLIB)) and _SITE not in name):
             return not trusted(frame.f_code)
         frame = frame.f_back
     return False

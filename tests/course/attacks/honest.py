@@ -206,6 +206,18 @@ class Material:
         made = handed_in(self.source, self.starter, answers, "ada")
         return self.with_cells(made, list(OWN_CELLS.values()))
 
+    def expected(self, student: str) -> tuple[float, float]:
+        """The fewest and the most points that a student's answers earn: later exercises may need earlier ones."""
+        style = int(student.rpartition("-")[2]) if student != "ada" else 0
+        if style % 3 == 0:
+            return self.yaml.points, self.yaml.points
+        if style % 3 == 1:
+            return 0, sum(one.points for number, one in enumerate(self.yaml.exercises) if not number % 2)
+        wrong = [
+            (one.points, one.wrong[style % len(one.wrong)].score if one.wrong else None) for one in self.yaml.exercises
+        ]
+        return 0, sum(points if score is None else score for points, score in wrong)
+
     def with_cells(self, submission: Submission, cells: list[str]) -> Submission:
         """A submission with cells of the student's own after the first code cell and at the end."""
         notebook = json.loads(submission.notebook)
@@ -233,8 +245,8 @@ def graded(lesson: str, submissions: list[Submission], folder: Path, jobs: int =
 
 
 def main(names: list[str]) -> int:
-    """Grade the honest notebooks of lessons, print a row for each lesson, and return how many are flagged."""
-    count = flagged = 0
+    """Grade the honest notebooks of lessons, and print a row for each; return how many are flagged, or earn less."""
+    count = flagged = other = 0
     for name in [one for one in LESSONS if not names or one[:2] in names]:
         material, began = Material(name), time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
@@ -245,11 +257,15 @@ def main(names: list[str]) -> int:
         print(f"{name}: {len(rows)} notebooks in {took:.0f} s, of {float(rows[0]['max_score']):g} points: {scores}")
         for row in rows:
             count, flagged = count + 1, flagged + bool(row["flags"])
+            least, most = material.expected(row["student_id"])
+            if not least - 1e-6 <= float(row["score"]) <= most + 1e-6:
+                other += 1
+                print(f"  {row['student_id']}: {row['score']} points instead of {least:g} to {most:g}")
             if row["flags"] or row["status"] != "graded":
                 print(f"  {row['student_id']}: {row['status']} {row['reason']} {row['flags']}")
         sys.stdout.flush()
-    print(f"{count} notebooks, {flagged} flagged")
-    return flagged
+    print(f"{count} notebooks, {flagged} flagged, {other} with other points than expected")
+    return flagged + other
 
 
 if __name__ == "__main__":

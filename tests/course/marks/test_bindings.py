@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from fakegpu_lab.course.cell_text.bindings import bindings, declared_global, names
-from fakegpu_lab.course.cell_text.source import binding, bound_names, class_names
+from fakegpu_lab.course.cell_text.source import binding, bound_names, class_names, read_names
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,21 @@ def test_classes_by_their_qualified_names() -> None:
     text = "%%exercise a\nclass A:\n    class B: pass\ndef f():\n    if x:\n        class C: pass"
     assert class_names(text) == {"A", "A.B", "f.<locals>.C"}
     assert class_names("this is no Python") == set()
+
+
+def test_a_check_reads_what_the_lesson_s_functions_read() -> None:
+    given = ["data = [1]\nsize = 2\nother = 3", "def total(size):\n    more = data\n    return helper(more)",
+             "def helper(x):\n    return x + other", "def unused():\n    return unread\nunread = 5"]  # fmt: skip
+    assert read_names(["%%check a\nexpect.equal(total(1), 2)"], given, []) == {"total", "helper", "data", "other"}
+    answers = ["data[0] = 3", "other = 4", "helper.name.x = 1"]
+    assert read_names(["%%check a\nexpect.equal(total(1), 2)"], given, answers) == {"total"}
+
+
+def test_names_of_a_check_s_own_scopes_are_not_the_lesson_s() -> None:
+    given = ["scale = before = rank = 1\nx = 2", "class Asking:\n    size = x"]
+    check = (
+        "%%check a\nexpect.equal([scale for scale in (1, 2)], [before])\ndef f(rank):\n    before = rank\n"
+        "    return Asking\nbefore = 2"
+    )
+    assert read_names([check], given, []) == {"Asking", "x"}
+    assert read_names(["this is no Python", "expect.equal(rank, 1)"], [*given, "nor is this"], []) == {"rank"}

@@ -30,7 +30,7 @@ class Process:
         self.sandbox = sandbox
 
     def cell(self, source: str, kind: str = "student", **job: Any) -> dict[str, Any]:
-        about = {"given_by_solution": [], "any_gpus": False}
+        about = {"given_by_solution": [], "classes": [], "any_gpus": False}
         return self.sandbox.run({"id": "a", "kind": kind, "source": source, "visible": source, **about, **job})
 
     def check(self, source: str, **job: Any) -> dict[str, Any]:
@@ -192,6 +192,23 @@ def test_torch_and_the_machine_are_as_the_lesson_left_them(process: Process) -> 
     process.cell("torch.set_default_dtype(torch.float32)", "given")
 
 
+def test_what_an_answer_sets_before_a_cell_of_the_lesson_is_not_the_lesson_s(process: Process) -> None:
+    process.cell("import torch\nimport fakegpu_lab as lab\nlab.enable('t4')", "given")
+    process.cell("torch.set_default_dtype(torch.float16)\ncast = torch.autocast('cuda')\ncast.__enter__()")
+    left = ["torch's default dtype was torch.float16", "autocast on cuda was left on"]
+    assert process.cell("kept = str(torch.ones(1).dtype)", "given")["armed"] == left
+    message = process.check("expect.equal([kept, torch.is_autocast_enabled('cuda')], 'mine')")
+    assert message["armed"] == []
+    assert saw(message) == [["list", ["torch.float32", False]]]
+
+
+def test_an_object_of_an_own_class_is_named_unless_the_lesson_has_the_class(process: Process) -> None:
+    process.cell("class Loader:\n    workers = 2\nloader = Loader()")
+    text = "expect.equal(loader.workers, 'mine')"
+    assert process.check(text)["armed"] == ["the check read .workers of an object of the answer's own class Loader"]
+    assert process.check(text, classes=["Loader"])["armed"] == []
+
+
 def test_what_exercises_did_is_reported_once(process: Process) -> None:
     process.cell("%load_ext fakegpu_lab", "given")
     message = process.cell("%%exercise first\ny = 3")
@@ -210,6 +227,16 @@ def test_threads_of_the_notebook_s_own_are_counted(process: Process) -> None:
     assert message["threads"] == 1
     assert process.cell("stop.set()")["threads"] <= 1
     assert "started a thread of its own" in process.sandbox.flags
+
+
+def test_threads_are_reported_also_where_the_driver_stands_in_for_python_s(tmp_path: Path) -> None:
+    with Sandbox({}, Limits(), []) as sandbox:
+        own = Process(sandbox)
+        own.cell("import threading, torch\nimport fakegpu_lab as lab\nlab.enable('t4')", "given")
+        own.cell("one = torch.ones(2, device='cuda').sum().item()")
+        assert not sandbox.flags
+        own.cell("threading.Thread(target=print).start()")
+        assert sandbox.flags == {"started a thread of its own"}
 
 
 def test_builtins_have_their_meaning_after_each_cell(process: Process) -> None:

@@ -71,11 +71,14 @@ class _Runner:
         self.magics: Any = None
         self.tried: dict[str, Any] = {}
         self.bound: dict[str, Any] = {}  # what locked cells imported or defined
+        self.began = False  # whether a cell of the lesson has run
 
     def cell(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run one cell of the notebook; report what exercises' cells in it did."""
         own = job["kind"] in ("locked", "given")
         changed = self.files.put_back() if own else []
+        armed = self.surroundings.restore(any_gpus=job["any_gpus"]) if own and self.began else []
+        self.began |= own
         self.shell.run_cell(job["source"], store_history=job["kind"] in ("student", "given"))
         registered = self.shell.magics_manager.registry.get("CourseMagics")
         if self.magics is None and type(registered) is self._magics_class:
@@ -88,7 +91,8 @@ class _Runner:
             self.values.keep(job["source"], self.shell.user_ns)
             names = bound_names(job["source"], definitions_only=True)
             self.bound |= {name: self.shell.user_ns[name] for name in names if name in self.shell.user_ns}
-        return {"tried": [self._observe_tried(one) for one in new], "gpus": self._gpus(), "restored": changed}
+        tried = [self._observe_tried(one) for one in new]
+        return {"tried": tried, "gpus": self._gpus(), "restored": changed, "armed": armed}
 
     def check(self, job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Run a check, with its hidden parts, on the notebook's names: with plain Python, not IPython's tools.

@@ -100,8 +100,29 @@ def _unshare() -> bool:
     return True
 
 
-def _restrict_files(folder: str, hide: list[str]) -> bool:
-    """Make everything except `folder` read-only and hide the paths in `hide`; return whether all of it worked."""
+def _hide(path: str, needed: list[str]) -> None:
+    """Put an empty folder in the place of a path, with only what is needed of it."""
+    if not Path(path).is_dir():
+        if Path(path).exists():
+            _mount("/dev/null", path, "none", MS_BIND)
+        return
+    kept = [(one, os.open(one, os.O_PATH)) for one in needed if Path(path) in Path(one).parents and Path(one).exists()]
+    _mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "size=256k" if kept else "size=4k")
+    for one, handle in kept:
+        if Path(f"/proc/self/fd/{handle}").is_dir():
+            Path(one).mkdir(parents=True, exist_ok=True)
+        else:
+            Path(one).parent.mkdir(parents=True, exist_ok=True)
+            Path(one).touch()
+        _mount(f"/proc/self/fd/{handle}", one, "none", MS_BIND | MS_REC)
+        os.close(handle)
+
+
+def _restrict_files(folder: str, hide: list[str], needed: list[str]) -> bool:
+    """Make everything except `folder` read-only and hide the paths in `hide`; return whether all of it worked.
+
+    What is `needed` inside of a hidden folder stays where it is.
+    """
     try:
         _mount("none", "/", "none", MS_REC | MS_PRIVATE)
         around = str(Path(folder).parent)  # the folder of all running submissions: the tmpfs hides the others
@@ -111,10 +132,7 @@ def _restrict_files(folder: str, hide: list[str]) -> bool:
         _mount(f"/proc/self/fd/{handle}", folder, "none", MS_BIND)
         os.close(handle)
         for path in hide:
-            if Path(path).is_dir():
-                _mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "size=4k")
-            elif Path(path).exists():
-                _mount("/dev/null", path, "none", MS_BIND)
+            _hide(path, [around, *needed])
         with contextlib.suppress(OSError):  # where a container hides parts of /proc, a new one is refused
             _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV)
         if Path("/dev/shm").is_dir():  # DataLoader workers need it
@@ -199,7 +217,7 @@ def isolate(settings: dict[str, Any], report: IO[bytes]) -> list[str]:
             _wait_for(child)
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         _enable_loopback()
-        if _restrict_files(settings["folder"], settings["hide"]):
+        if _restrict_files(settings["folder"], [*settings["homes"], *settings["hide"]], settings["needed"]):
             in_force.append("a file system of its own")
         _drop_capabilities()
     undumpable()  # not before: of a process that is, only root may write the files in /proc that isolate it

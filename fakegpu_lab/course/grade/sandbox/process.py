@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from fakegpu_lab.course.grade.sandbox import measures, sealed_channel
+from fakegpu_lab.course.grade.sandbox import hidden, measures, sealed_channel
 from fakegpu_lab.course.grade.sandbox.limits import MIB
 
 if TYPE_CHECKING:
@@ -115,7 +115,9 @@ class Sandbox:
         self.folder.mkdir(exist_ok=True)
         self._settings = {
             "folder": str(self.folder),
-            "hide": _hideable(hide, self.folder),
+            "hide": hidden.hideable(hide, self.folder),
+            "homes": hidden.homes(),
+            "needed": hidden.needed(),
             "namespaces": namespaces,
             "allow": list(allow),
             "given_files": list(given),
@@ -325,11 +327,3 @@ class Sandbox:
         assert self._process.stdin is not None
         self._process.stdin.write(line)
         self._process.stdin.flush()
-
-
-def _hideable(hide: list[str], folder: Path) -> list[str]:
-    """The paths in `hide` that exist and do not contain Python itself."""
-    needed = [folder, *(Path(path).resolve() for path in (sys.prefix, sys.base_prefix, sys.executable))]
-    needed += [Path(path).resolve() for path in sys.path if path and Path(path).is_absolute()]
-    found = {Path(path).resolve() for path in hide}
-    return sorted(str(p) for p in found if p.exists() and not any(n == p or p in n.parents for n in needed))
