@@ -69,6 +69,9 @@ class Configured:
             Launch(device, self, args).run()
 
 
+Configured.__call__.__qualname__ = "_LaunchConfiguration.__call__"  # numba's name, which a TypeError shows
+
+
 def call(dispatcher: Any, *args: Any) -> Any:
     """``function(...)``: within a kernel, a device function; else an error, as the launch configuration is missing."""
     __tracebackhide__ = True
