@@ -1,7 +1,8 @@
 """Kernels that the user writes: they run on the CPU, on device tensors, and what they do to the card is counted.
 
 Start with `launch`: one launch is one kernel of the simulated device. `pointers` finds the tensor that an address
-belongs to, `races` accesses of two blocks that nothing orders. The front ends are rooms of their own: `triton`.
+belongs to, `races` accesses of two blocks that nothing orders. The front ends are rooms of their own:
+`triton_programs` and `numba_cuda`.
 
 May import `driver` and `hardware`.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fakegpu_lab.kernels import races
 from fakegpu_lab.kernels.numba_cuda import install as numba_cuda
 from fakegpu_lab.kernels.triton_programs import install as triton_programs
 
@@ -13,5 +14,6 @@ if TYPE_CHECKING:
 
 def install(patches: Patches) -> None:
     """Let them see the simulated devices."""
+    patches.later(races.forget)
     numba_cuda.install(patches)
     triton_programs.install(patches)

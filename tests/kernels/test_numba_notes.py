@@ -104,3 +104,23 @@ def talks(x):
 def test_print_in_a_kernel_has_the_digits_of_printf(capsys):
     talks[1, 2](ones(1))
     assert capsys.readouterr().out.splitlines() == ["x 1.000000 0", "x 1.000000 1"]
+
+
+@cuda.jit
+def adds_up(x, out):
+    out[0] += x[cuda.threadIdx.x]
+
+
+def test_keyword_arguments_are_refused_as_by_numba():
+    with pytest.raises(TypeError, match=r"_LaunchConfiguration\.__call__\(\) got an unexpected keyword argument 'out'"):
+        copied[1, 4](ones(4), out=ones(4))
+
+
+def test_a_new_machine_prints_a_race_again_and_says_what_to_use(capsys):
+    adds_up[1, 64](ones(64), ones(1))
+    adds_up[1, 64](ones(64), ones(1))
+    lab.enable("t4")
+    adds_up[1, 64](ones(64), ones(1))
+    said = capsys.readouterr().out
+    assert said.count("Race on cuda:0 in adds_up") == 2
+    assert "Threads that all update one element need cuda.atomic." in said

@@ -69,6 +69,9 @@ class Configured:
             Launch(device, self, args).run()
 
 
+Configured.__call__.__qualname__ = "_LaunchConfiguration.__call__"  # numba's name, which a TypeError shows
+
+
 def call(dispatcher: Any, *args: Any) -> Any:
     """``function(...)``: within a kernel, a device function; else an error, as the launch configuration is missing."""
     __tracebackhide__ = True
@@ -181,9 +184,6 @@ class Launch:
                 self._run_blocks([self._value(*pair) for pair in zip(names, values, strict=False)], arrays, log)
         except OutOfBounds as error:
             raise IllegalAccess(messages.out_of_bounds(error, self.configured.griddim)) from None
-        except (ArithmeticError, AssertionError, ValueError) as error:
-            messages.raised(error)
-            raise
         finally:
             _active = None
             self._functions.clear()
@@ -235,6 +235,9 @@ class Launch:
                 threads.run_block(number, index, indices, program, self.notes, self.segments)
             except threads.StuckError as stuck:
                 raise messages.stuck(stuck) from None
+            except (ArithmeticError, AssertionError, ValueError) as error:
+                messages.raised(error)
+                raise
             if not place:
                 self._check_static(arrays.static_bytes)
             if len(self.notes.codes) > _MOST_NOTED:

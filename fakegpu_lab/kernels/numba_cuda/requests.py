@@ -26,7 +26,10 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Accesses:
-    """Columns of what was noted: a row for each access of a thread. `taken` empties the notes."""
+    """Columns of what was noted: a row for each access of a thread.
+
+    `barrier` numbers the stretches of a block between two barriers. Making the columns empties the notes.
+    """
 
     def __init__(self, notes: AccessNotes, segments: Segments) -> None:
         codes: Ints = np.array(notes.codes, np.int64)
@@ -36,6 +39,7 @@ class Accesses:
         self.position: Ints = codes & ((1 << POSITION_BITS) - 1)
         columns = np.repeat(rows[:, :4], rows[:, 4], axis=0)
         self.block, self.thread, self.epoch, self.warp_epoch = (columns[:, i] for i in range(4))
+        self.barrier: Ints = np.repeat(_dense(rows[:, 0], rows[:, 2]), rows[:, 4])
         address = np.array([site.memory.address for site in self.sites] or [0], np.int64)
         size = np.array([site.memory.elements.itemsize for site in self.sites] or [1], np.int64)
         self.address: Ints = address[self.site] + self.position * size[self.site]
@@ -62,11 +66,13 @@ class Accesses:
 
     def race(self) -> Race | None:
         """The first race between threads of a block: accesses with no barrier between them."""
-        left = np.flatnonzero(~self.harmless)
+        if not len(self.site):
+            return None
+        left = np.flatnonzero(~self.harmless & self._beside_a_write())
         if not len(left):
             return None
         kinds, thread, warp = self.kinds()[left], self.thread[left], self.thread[left] // WARP
-        together = self.shared()[left], self.block[left], self.epoch[left], self.address[left]
+        together = self.shared()[left], self.barrier[left], self.address[left]
         for keys, who in ((together, warp), ((*together, warp, self.warp_epoch[left]), thread)):
             found = racing(_dense_with_first(*keys), who, kinds)
             if found is not None:
@@ -74,6 +80,19 @@ class Accesses:
                 columns = self.position, self.site, self.block, self.thread
                 return Race.of(self.sites, *(column[rows].tolist() for column in columns))
         return None
+
+    def _beside_a_write(self) -> Any:
+        """Whether the block writes to the same array before the same barrier: where nothing is written, no race is.
+
+        It spares `race` to sort what a kernel only reads, most of what kernels do.
+        """
+        memories = {id(site.memory): site.memory for site in self.sites}
+        numbers = {key: number for number, key in enumerate(memories)}
+        array = np.array([numbers[id(site.memory)] for site in self.sites])[self.site]
+        place = self.barrier * len(numbers) + array
+        written = np.zeros(int(place.max()) + 1, np.bool_)
+        written[place[self.kinds() != _KINDS["load"]]] = True
+        return written[place]
 
     def kinds(self) -> Ints:
         """The kind of each access, as a number."""
@@ -96,9 +115,12 @@ class Between:
         if not len(accesses.site):
             return
         self._sites = accesses.sites
-        columns = accesses.shared(), accesses.address, accesses.block, accesses.kinds(), accesses.harmless
-        _, first = _dense_with_first(*(column.astype(np.int64) for column in columns))
-        first = np.sort(first[(accesses.shared()[first] == 0) & ~accesses.harmless[first]])
+        outside = np.flatnonzero((accesses.shared() == 0) & ~accesses.harmless)
+        if not len(outside):
+            return
+        columns = accesses.address, accesses.block, accesses.kinds()
+        _, first = _dense_with_first(*(column[outside] for column in columns))
+        first = outside[np.sort(first)]
         kept = (accesses.address, accesses.block, accesses.kinds(), accesses.site, accesses.thread, accesses.position)
         self._kept.append(np.stack([column[first] for column in kept]))
 
@@ -164,14 +186,20 @@ def racing(places: tuple[Ints, Ints], who: Ints, kinds: Ints) -> tuple[int, int]
 def _dense_with_first(*columns: Ints) -> tuple[Ints, Ints]:
     """A number for each different row, counted from 0, and the first row of each number."""
     number: Ints = np.zeros(len(columns[0]), np.int64)
-    first: Ints = number
+    span = 1
     for column in columns:
         low = int(column.min(initial=0))
         width = int(column.max(initial=0)) - low + 1
         if width > 1 << 31:
             column = np.unique(column, return_inverse=True)[1]  # noqa: PLW2901
             low, width = 0, int(column.max(initial=0)) + 1
-        _, first, number = np.unique(number * width + (column - low), return_index=True, return_inverse=True)
+        if span * width > 1 << 62:
+            number = np.unique(number, return_inverse=True)[1]
+            span = int(number.max(initial=0)) + 1
+        number = number * width + (column - low)
+        span *= width
+    first: Ints
+    _, first, number = np.unique(number, return_index=True, return_inverse=True)
     return number, first
 
 
