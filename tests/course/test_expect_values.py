@@ -90,6 +90,7 @@ def test_close_forgives_rounding() -> None:
     assert "not a tensor" not in said
     assert "at 0: 0.5, not 0.428571" in told(lambda: expect.close([0.5], [3 / 7]))
     assert "0.428571" in told(lambda: expect.close(3 / 7, 0.5))
+    assert "expected: [0.428571, 2]" in told(lambda: expect.close([0.5, 2], [3 / 7, 2]))
     told(lambda: expect.close(True, 1.0))
     told(lambda: expect.close(float("nan"), 1.0))
 

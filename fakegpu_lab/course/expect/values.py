@@ -56,7 +56,9 @@ def _report_value(
 
 
 def _brief(thing: Any, rtol: float) -> str:
-    """A value in words; of a number that may be rounded, the digits that matter."""
+    """A value in words; of numbers that may be rounded, the digits that matter."""
+    if type(thing) is list and len(thing) <= 8 and all(type(item) in (int, float) for item in thing):
+        return f"[{', '.join(_brief(item, rtol) for item in thing)}]"
     return f"{thing:.6g}" if type(thing) is float and rtol >= 1e-5 else value(thing)
 
 
