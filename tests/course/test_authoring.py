@@ -54,6 +54,10 @@ def test_a_new_lesson_is_whole_and_each_fault_is_told(tmp_path: Path, capsys: py
     nbformat.write(notebook, bad / "06-bad.ipynb")
     told = yaml.safe_load((bad / "lesson.yaml").read_text(encoding="utf-8"))
     told["budget"] = {"seconds": 60, "memory": "10MiB"}
+    told["exercises"][0]["right"] = [
+        {"why": "added to itself", "code": 'there = x.to("cuda")\ndoubled = there + there\n'},
+        {"why": "doubled on the CPU", "code": "doubled = x * 2\n"},
+    ]
     (bad / "lesson.yaml").write_text(yaml.safe_dump(told), encoding="utf-8")
     found = findings(bad)
     assert found["the solution passes every check"] == []
@@ -61,6 +65,9 @@ def test_a_new_lesson_is_whole_and_each_fault_is_told(tmp_path: Path, capsys: py
     assert "and may hold 10MiB" in found["time and memory stay within the budget"][0]
     assert found["each of 2 wrong solutions fails, as its author says"] == [
         "there-and-doubled (moved, and not doubled): it earns 2, and should earn 1."
+    ]
+    assert found["each of 2 other right solutions passes"] == [
+        "there-and-doubled (doubled on the CPU): it earns 1 of 2 points: `doubled` is on cuda:0: it is on cpu"
     ]
     assert capsys.readouterr().err == ""
 

@@ -198,6 +198,11 @@ def test_an_interrupt_is_no_wrong_answer() -> None:
     assert check("expect.equal(1, 1)") == 1.0
 
 
+def test_a_condition_that_raised_is_told_by_its_sentence() -> None:
+    (part,) = check("expect.true(1 / 0 > 3, 'it is more than three', found='less')").record.parts
+    assert (part.met, part.what) == (False, "it is more than three")
+
+
 def test_the_author_can_say_it_in_other_words() -> None:
     said = "what='Ten is ten', success='Well seen.', failure='Count again.', hint='Use your fingers.'"
     good, bad = check(f"expect.equal(10, 10, {said})\nexpect.equal(9, 10, {said})").record.parts

@@ -91,6 +91,9 @@ def test_close_forgives_rounding() -> None:
     said = told(lambda: expect.close([torch.zeros(9)], [torch.full((9,), 3e-6)]))
     assert "at 0: the largest difference is 3e-06 (tolerance: 0.01 % + 1e-06)" in said
     assert "not a tensor" not in said
+    assert "at 0: 0.5, not 0.428571" in told(lambda: expect.close([0.5], [3 / 7]))
+    assert "0.428571" in told(lambda: expect.close(3 / 7, 0.5))
+    assert "expected: [0.428571, 2]" in told(lambda: expect.close([0.5, 2], [3 / 7, 2]))
     told(lambda: expect.close(True, 1.0))
     assert expect.close(torch.ones(2), torch.full((2,), 1.01), rtol=0, atol=0.1)
     assert expect.close(3.05, 3, rtol=0, atol=0.1)

@@ -58,6 +58,36 @@ def test_every_exercise_is_tried_with_three_wrong_answers(written: Any) -> None:
     assert {one.id: len(one.wrong) for one in told.exercises if len(one.wrong) < 3} == {}
 
 
+@pytest.mark.parametrize(
+    ("name", "meets", "never"),
+    [
+        ("00-tour", ["**sidebar**", "*Transfers* tab", "**optimizer state**"], []),
+        ("01-device-placement", ["**no dimensions**", "torch.export.export("], ["torch.jit.trace("]),
+        ("02-transfers-and-time", ["**warm-up**", "**pin once, send many times**"], []),
+        (
+            "03-memory-and-oom",
+            ["memory_summary(", "_dump_snapshot(", "at_peak()", "memory_figure()", "TF32", "GradScaler"],
+            [],
+        ),
+        ("04-data-parallel", ["The **forward** pass must be inside", "NVLink between the two cards of a pair"], []),
+    ],
+)
+def test_a_lesson_shows_what_belongs_there(name: str, meets: list[str], never: list[str]) -> None:
+    cells = nbformat.read(SOURCE / name / f"{name}.ipynb", as_version=4).cells
+    text = "\n".join(cell.source for cell in cells)
+    assert [words for words in meets if words not in text] == []
+    assert [words for words in never if words in text] == []
+
+
+def test_every_lesson_says_where_its_statements_come_from(written: Any) -> None:
+    told, _ = written
+    text = nbformat.read(SOURCE / told.name / f"{told.name}.ipynb", as_version=4)
+    facts = (SOURCE.parents[1] / "docs" / "facts.md").read_text(encoding="utf-8")
+    if told.exercises:
+        assert f"docs/facts.md#{told.name})" in "\n".join(cell.source for cell in text.cells)
+        assert f"\n## {told.name}\n" in facts
+
+
 def test_no_check_shows_a_number_that_nobody_measured(written: Any) -> None:
     """``score(took if right else 99.0, …)`` would tell a student of 99 seconds."""
     _, cells = written
@@ -94,7 +124,7 @@ def test_a_release_has_no_wrong_solutions_and_reads_back(written: Any, tmp_path:
     (folder / lesson.FILE).write_text(told.released().dump(), encoding="utf-8")
     back = lesson.load(folder)
     assert back == told.released()
-    assert all(one.wrong == () for one in back.exercises)
+    assert all(one.wrong == one.right == () for one in back.exercises)
 
 
 def test_what_is_wrong_with_a_lesson_is_said(tmp_path: Path) -> None:
@@ -136,7 +166,7 @@ def test_what_students_install_has_no_solutions() -> None:
     assert not list((root / "fakegpu_lab").rglob("*.ipynb"))
     for path in (root / "lessons" / "release").rglob("*"):
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
-        assert not re.search(r"BEGIN SOLUTION|HIDDEN TESTS|^ *wrong:", text, re.MULTILINE), path
+        assert not re.search(r"BEGIN SOLUTION|HIDDEN TESTS|^ *(wrong|right):", text, re.MULTILINE), path
     assert re.search(
         r"BEGIN SOLUTION", "".join(p.read_text("utf-8") for p in (root / "lessons" / "source").rglob("*.ipynb"))
     )

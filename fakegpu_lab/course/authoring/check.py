@@ -18,6 +18,7 @@ from fakegpu_lab.course.grade.one_submission import grade
 from fakegpu_lab.course.grade.sandbox.limits import Limits
 from fakegpu_lab.course.grade.sandbox.process import CLOCK
 from fakegpu_lab.course.lessons import lesson as lessons
+from fakegpu_lab.course.lessons.lesson import WrongSolution
 from fakegpu_lab.course.lessons.release import released
 from fakegpu_lab.formatting.units import size
 from fakegpu_lab.hardware.catalogue.sizes import format_size, parse_size
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
-    from fakegpu_lab.course.lessons.lesson import Lesson, WrongSolution
+    from fakegpu_lab.course.lessons.lesson import Lesson, Solution
+
 
 LIMITS = Limits(cell_seconds=120, total_seconds=600, memory_bytes=4 * 2**30)
 FOR_MANY = LIMITS.model_copy(update={"total_seconds": 3600.0, "output_chars": 20_000_000})
@@ -97,7 +99,11 @@ def check(
         until = f"{only}-check" if only else None
         right = pool.submit(grade, handed_in(source, starter, {}, "solution"), loaded, LIMITS, [], until=until)
         untouched = pool.submit(grade, handed_in(source, starter, None, "starter"), loaded, LIMITS, [], until=until)
-        tries = [(one, _answer(source, exercise.id, one)) for exercise in exercises for one in exercise.wrong]
+        tries = [
+            (one, _answer(source, exercise.id, one.code))
+            for exercise in exercises
+            for one in (*exercise.wrong, *exercise.right)
+        ]
         solved = handed_in(source, starter, {}, "solution")
         runs = min(jobs, -(-len(tries) // LEAST))
         dealt = [[answer for _, answer in tries[run::runs]] for run in range(runs)]
@@ -113,19 +119,28 @@ def check(
         doubtful = [
             (one, answer, pool.submit(_alone, source, starter, loaded, answer))
             for one, answer in tries
-            if answer not in known or _accepted(one, known[answer])
+            if answer not in known or _surprise(one, known[answer])
         ]
-        said = [(one, answer, _accepted(one, alone.result())) for one, answer, alone in doubtful]
-        passed = [f"{answer.exercise} ({one.why}): {sentence}" for one, answer, sentence in said if sentence]
-        found(f"each of {len(tries)} wrong solutions fails, as its author says", passed)
+        said = [(one, answer, _surprise(one, alone.result())) for one, answer, alone in doubtful]
+        for wrong, expected in (
+            (True, "wrong solutions fails, as its author says"),
+            (False, "other right solutions passes"),
+        ):
+            if number := sum(isinstance(one, WrongSolution) == wrong for one, _ in tries):
+                surprises = [
+                    f"{answer.exercise} ({one.why}): {sentence}"
+                    for one, answer, sentence in said
+                    if sentence and isinstance(one, WrongSolution) == wrong
+                ]
+                found(f"each of {number} {expected}", surprises)
         if ran is not None:
             found("nbval passes", ran.result())
     return not any(finding.wrong for finding in findings)
 
 
-def _answer(source: Any, name: str, one: WrongSolution) -> Answer:
+def _answer(source: Any, name: str, code: str) -> Answer:
     cell = next((cell for cell in source.cells if grade_id(cell) == name), None)
-    return Answer(name, replaced(cell.source, one.code) if cell is not None else one.code)
+    return Answer(name, replaced(cell.source, code) if cell is not None else code)
 
 
 def _alone(source: Any, starter: Any, loaded: GradedLesson, answer: Answer) -> CheckOutcome | str:
@@ -193,11 +208,15 @@ def _starter(outcome: Outcome, loaded: GradedLesson) -> list[str]:
     ]
 
 
-def _accepted(one: WrongSolution, earned: CheckOutcome | str) -> str:
-    """A sentence if a wrong solution did not fail as its author says; otherwise empty."""
+def _surprise(one: Solution, earned: CheckOutcome | str) -> str:
+    """A sentence if a solution does not fail, or pass, as its author says; otherwise empty."""
     if isinstance(earned, str):
         return earned
     points = earned.points or 0.0
+    if not isinstance(one, WrongSolution):
+        return (
+            "" if earned.passed else f"it earns {points:g} of {earned.max_points:g} points: {'; '.join(earned.wrong)}"
+        )
     if one.score is not None and abs(points - one.score) > 1e-6:
         return f"it earns {points:g}, and should earn {one.score:g}."
     if one.score is None and earned.passed:

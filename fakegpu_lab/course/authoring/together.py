@@ -65,7 +65,8 @@ def grade_together(
     What each answer earned. Those are missing of which that is not certain: they must be graded separately.
     """
     known: dict[Answer, CheckOutcome] = {}
-    waiting = [answer for answer in answers if answer.source.lstrip().startswith(f"%%exercise {answer.exercise}\n")]
+    magic = "%%exercise {0.exercise}\n".format
+    waiting = list(dict.fromkeys(one for one in answers if one.source.lstrip().startswith(magic(one))))
     while waiting:
         tried: list[Answer] = []
         with contextlib.suppress(OSError, RuntimeError):  # no process could be started

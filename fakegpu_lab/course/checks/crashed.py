@@ -82,6 +82,9 @@ def _said(statement: ast.stmt, about: str) -> str:
             for keyword in node.keywords:
                 if keyword.arg == about and isinstance(keyword.value, ast.Constant):
                     return str(keyword.value.value)
+            if about == "what" and ast.unparse(node.func) == "expect.true" and len(node.args) == 2:
+                sentence = node.args[1]  # its second argument is `what`
+                return str(sentence.value) if isinstance(sentence, ast.Constant) else ""
             return ""
     return ""
 

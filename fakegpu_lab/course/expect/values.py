@@ -45,15 +45,24 @@ def close(found: Any, expected: Any, *, rtol: float = 1e-4, atol: float = 1e-6, 
     met, difference = _same(found, expected, rtol, atol)
     if met and _first_numbers(found) is not None:  # too many to be shown
         difference = _difference(_apart(found, expected), rtol, atol)
-    return _report_value(said, met, found, expected, difference, "is close to")
+    return _report_value(said, met, found, expected, difference, "is close to", rtol)
 
 
-def _report_value(said: Said, met: bool, found: Any, expected: Any, difference: str, verb: str) -> bool:
+def _report_value(
+    said: Said, met: bool, found: Any, expected: Any, difference: str, verb: str, rtol: float = 0.0
+) -> bool:
     name = subject("the value")
-    brief = value(expected)
+    brief = _brief(expected, rtol)
     what = f"{name} {verb} {brief}" if len(brief) < 40 else f"{name} has the right value"
     hint = _UNSET if found is Ellipsis else ""
-    return report(said, met=met, what=what, expected=brief, found=difference or value(found), hint=hint)
+    return report(said, met=met, what=what, expected=brief, found=difference or _brief(found, rtol), hint=hint)
+
+
+def _brief(thing: Any, rtol: float) -> str:
+    """A value in words; of numbers that may be rounded, the digits that matter."""
+    if type(thing) is list and len(thing) <= 8 and all(type(item) in (int, float) for item in thing):
+        return f"[{', '.join(_brief(item, rtol) for item in thing)}]"
+    return f"{thing:.6g}" if type(thing) is float and rtol >= 1e-5 else value(thing)
 
 
 def _same(found: Any, expected: Any, rtol: float, atol: float) -> tuple[bool, str]:
@@ -109,7 +118,7 @@ def _same_items(items: list[tuple[str, Any, Any]], rtol: float, atol: float) -> 
     for key, found, expected in items:
         met, difference = _same(found, expected, rtol, atol)
         if not met:
-            return False, f"at {key}: {difference or f'{value(found)}, not {value(expected)}'}"
+            return False, f"at {key}: {difference or f'{_brief(found, rtol)}, not {_brief(expected, rtol)}'}"
     return True, ""
 
 

@@ -20,13 +20,18 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class WrongSolution(_Strict):
-    """A solution that must not earn all points, such as a student is likely to write first."""
+class Solution(_Strict):
+    """An unusual solution, which must earn all points like the author's own."""
 
-    why: str = Field(description="the mistake, in a phrase")
+    why: str = Field(description="what is unusual about it, or the mistake, in a phrase")
     code: str = Field(
         description="takes the place of what stands between the solution markers; with its %% line, of all the cell"
     )
+
+
+class WrongSolution(Solution):
+    """A solution that must not earn all points, such as a student is likely to write first."""
+
     score: float | None = Field(default=None, ge=0, description="the points that it earns; by default any but all")
 
 
@@ -38,6 +43,7 @@ class Exercise(_Strict):
     points: float = Field(default=1, ge=0, description="of all parts of its check, hidden ones too")
     hints: tuple[str, ...] = Field(default=(), max_length=3, description="one at a time, the last nearly the answer")
     wrong: tuple[WrongSolution, ...] = Field(default=(), description="solutions that must fail; not in a release")
+    right: tuple[Solution, ...] = Field(default=(), description="others that must pass; not in a release")
 
     @property
     def check_id(self) -> str:
@@ -98,8 +104,8 @@ class Lesson(_Strict):
         raise FakeGpuError(f"The lesson {self.name} has no exercise {name!r}; it has {known}.")
 
     def released(self) -> Lesson:
-        """The lesson as students get it, without the wrong solutions."""
-        exercises = tuple(one.model_copy(update={"wrong": ()}) for one in self.exercises)
+        """The lesson as students get it, without the wrong solutions and other right ones."""
+        exercises = tuple(one.model_copy(update={"wrong": (), "right": ()}) for one in self.exercises)
         return self.model_copy(update={"exercises": exercises})
 
     def dump(self) -> str:
