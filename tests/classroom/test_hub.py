@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LESSON = "01-device-placement"
 USERS = ("teacher", "ada", "ben", "cy")
-WAIT = 60_000
+WAIT = 120_000
 TESTS_OWN = """
 load_subconfig("{hub}/jupyterhub_config.py")
 c.JupyterHub.authenticator_class = "dummy"

@@ -22,7 +22,7 @@ def need_plotly() -> None:
     """
     left_out = _GRAMMAR not in sys.modules
     if left_out:
-        sys.modules[_GRAMMAR] = None  # type: ignore[assignment] - importing it fails, as if it were not installed
+        sys.modules[_GRAMMAR] = None  # type: ignore[assignment]  # importing it fails, as if it were not there
     try:
         import plotly.graph_objects
 
