@@ -70,4 +70,4 @@ def test_a_check_of_torch_fails_as_before() -> None:
     with pytest.raises(TypeError, match="cond must be a bool"):
         torch._check(1)  # type: ignore[arg-type]
     lab.disable()
-    assert torch._check_with is not torch_internals.check_with  # type: ignore[attr-defined]
+    assert torch._check_with is not torch_internals.check_with

@@ -41,7 +41,7 @@ def _may_be_fast(caller: dict[str, Any]) -> bool:
     return source.__class__ is not FakeCudaTensor and _fastpath()
 
 
-_check_with: Callable[..., None] = torch._check_with  # type: ignore[attr-defined]
+_check_with: Callable[..., None] = torch._check_with
 
 
 def check_with(error_type: type[Exception], cond: Any, message: Any) -> None:
