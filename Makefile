@@ -92,6 +92,7 @@ kernels: $(VENV)/.test
 classroom: $(VENV)/.torch $(INPUTS)
 	@$(PIP) --editable ".[lab,test,browser,classroom]"
 	@command -v configurable-http-proxy >/dev/null || npm install --global --silent configurable-http-proxy
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib fakegpu_lab || true  # its users may not write here
 	FAKEGPU_LAB_CLASSROOM=1 $(BIN)/python -m pytest -q tests/classroom
 
 # What students install: the lessons in it are those of lessons/release, without solutions.

@@ -1,12 +1,16 @@
 """A class at work on one machine: what each student's kernel takes, and how long their cells do.
 
     python benchmarks/classroom.py [--students 1 10 40] [--pause SECONDS] [--lessons 01 02 03] [--json FILE]
+    python benchmarks/classroom.py --quick       # one student and two, the first cells of lesson 01: a minute
 
 Each student has a kernel of their own, as on a hub, and runs the cells of the lessons with the solutions written in.
 Between two cells they read and write: pauses are drawn from an exponential distribution with the mean `--pause`, the
-same for each run. Everyone begins within ten seconds, as in a room. Memory is the kernel's proportional set size with
-its children: pages that several kernels share, such as torch's code, count in parts. JupyterLab's own server is not in
-it.
+same for each run. Everyone begins within ten seconds, as in a room. The table is Markdown, for docs/hub.md.
+
+A student's memory is the most that was found after a cell, of the kernel and its children: what nobody else has (their
+unique set size), and with shared pages, such as torch's code, in parts (proportional set size). What the whole class
+takes is the drop of the computer's available memory, so nothing else should run. JupyterLab's own server is not in it,
+and is added below the table. First results are counted from the start of the kernel.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import json
 import os
 import random
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -31,6 +36,8 @@ from jupyter_client.manager import start_new_kernel
 LESSONS = Path(__file__).resolve().parents[1] / "lessons" / "source"
 START = 10.0
 """Seconds within which everyone opens the notebook."""
+SERVER = 110 / 1024
+"""GiB of one student's JupyterLab 4.6, with nbgrader's extensions, after it has shown its page."""
 
 
 @dataclass
@@ -39,7 +46,8 @@ class Student:
 
     first: float = 0.0
     seconds: list[float] = field(default_factory=list)
-    peak: int = 0
+    own: int = 0
+    part: int = 0
     failed: str = ""
 
 
@@ -55,13 +63,14 @@ def cells(names: list[str]) -> list[str]:
     return found
 
 
-def held(process: psutil.Process) -> int:
-    """Bytes of a kernel and its children, shared pages in parts."""
-    total = 0
+def held(process: psutil.Process) -> tuple[int, int]:
+    """Bytes of a kernel and its children: their own, and with shared pages in parts."""
+    own = part = 0
     for one in [process, *process.children(recursive=True)]:
         with contextlib.suppress(psutil.Error):
-            total += one.memory_full_info().pss
-    return total
+            found = one.memory_full_info()
+            own, part = own + found.uss, part + found.pss
+    return own, part
 
 
 def work(student: Student, todo: list[str], pause: float, seed: int) -> None:
@@ -70,7 +79,8 @@ def work(student: Student, todo: list[str], pause: float, seed: int) -> None:
     time.sleep(chance.uniform(0, START))
     began = time.perf_counter()
     environment = os.environ | {"FAKEGPU_LAB_PROGRESS": "off", "OMP_NUM_THREADS": "1"}
-    manager, client = start_new_kernel(kernel_name="python3", env=environment)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    manager, client = start_new_kernel(kernel_name="python3", env=environment, **quiet)
     try:
         process = psutil.Process(manager.provisioner.pid)
         for source in todo:
@@ -78,7 +88,8 @@ def work(student: Student, todo: list[str], pause: float, seed: int) -> None:
             reply = client.execute_interactive(source, timeout=600, output_hook=lambda message: None)
             student.seconds.append(time.perf_counter() - before)
             student.first = student.first or time.perf_counter() - began
-            student.peak = max(student.peak, held(process))
+            own, part = held(process)
+            student.own, student.part = max(student.own, own), max(student.part, part)
             if reply["content"]["status"] != "ok":
                 student.failed = f"{reply['content'].get('ename')}: {source[:60]!r}"
             time.sleep(chance.expovariate(1 / pause))
@@ -93,7 +104,7 @@ def classroom(number: int, todo: list[str], pause: float) -> dict[str, Any]:
     """Let `number` students work, and sum up."""
     students = [Student() for _ in range(number)]
     threads = [threading.Thread(target=work, args=(one, todo, pause, i)) for i, one in enumerate(students)]
-    least = psutil.virtual_memory().available
+    before = least = psutil.virtual_memory().available
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
@@ -102,13 +113,35 @@ def classroom(number: int, todo: list[str], pause: float) -> dict[str, Any]:
     seconds = sorted(second for one in students for second in one.seconds)
     return {
         "students": number,
-        "MiB each": statistics.mean(one.peak for one in students) / 2**20,
-        "first result, s": statistics.median(one.first for one in students),
-        "cell, median ms": statistics.median(seconds) * 1e3,
-        "cell, 95th ms": seconds[int(0.95 * (len(seconds) - 1))] * 1e3,
-        "least memory left, GiB": least / 2**30,
+        "own, MiB": statistics.mean(one.own for one in students) / 2**20,
+        "part, MiB": statistics.mean(one.part for one in students) / 2**20,
+        "all, GiB": (before - least) / 2**30,
+        "left, GiB": least / 2**30,
+        "first, s": statistics.median(one.first for one in students),
+        "half, ms": statistics.median(seconds) * 1e3,
+        "95 %, ms": seconds[int(0.95 * (len(seconds) - 1))] * 1e3,
         "failed": [one.failed for one in students if one.failed],
     }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The table of docs/hub.md."""
+    heads = ("Students", "Memory of their own, each", "All of them take", "First result after",
+             "Half of all cells within", "95 % within", "… of the first row's")  # fmt: skip
+    lines = [f"| {' | '.join(heads)} |", f"|{' ---: |' * len(heads)}"]
+    for row in rows:
+        cells = (f"{row['students']}", f"{row['own, MiB']:.0f} MiB", f"{row['all, GiB']:.1f} GiB",
+                 f"{row['first, s']:.1f} s", f"{row['half, ms']:.0f} ms", f"{row['95 %, ms'] / 1e3:.1f} s",
+                 f"{row['95 %, ms'] / rows[0]['95 %, ms']:.1f} ×")  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def worth(row: dict[str, Any]) -> str:
+    """What a GiB of a server is good for, by the memory that a class of that size took."""
+    each = row["all, GiB"] / row["students"] + SERVER
+    server = f"With {SERVER * 1024:.0f} MiB for each student's JupyterLab"
+    return f"{server}, a GiB is good for {1 / each:.1f} students at work."
 
 
 def main() -> int:
@@ -119,17 +152,19 @@ def main() -> int:
     parser.add_argument("--lessons", nargs="+", default=["01", "02", "03"])
     parser.add_argument("--cells", type=int, help="only so many of the cells")
     parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--quick", action="store_true", help="one student and two, 20 cells, short pauses")
     asked = parser.parse_args()
+    if asked.quick:
+        asked.students, asked.pause, asked.lessons, asked.cells = [1, 2], 0.5, ["01"], 20
     todo = cells(asked.lessons)[: asked.cells]
     print(f"{len(todo)} cells of {', '.join(asked.lessons)}; {os.cpu_count()} processors, pauses of {asked.pause:g} s")
     rows: list[dict[str, Any]] = []
     for number in asked.students:
         rows.append(classroom(number, todo, asked.pause))
-        if len(rows) == 1:
-            print("  ".join(f"{name:>22}" for name in rows[0] if name != "failed"))
-        print("  ".join(f"{value:22,.1f}" for name, value in rows[-1].items() if name != "failed"), flush=True)
+        print(", ".join(f"{name} {value:,.1f}" for name, value in rows[-1].items() if name != "failed"), flush=True)
         for failed in rows[-1]["failed"][:3]:
             print(f"    failed: {failed}")
+    print(f"\n{table(rows)}\n\n{worth(rows[-1])}")
     if asked.json:
         Path(asked.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
     return int(any(row["failed"] for row in rows))

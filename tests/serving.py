@@ -21,8 +21,8 @@ def free_port() -> int:
 
 
 def wait_until_it_answers(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait for a server's first answer; fail with its log if it ends, or says nothing for a minute."""
-    until = time.monotonic() + 60
+    """Wait for a server's first answer; fail with its log if it ends, or says nothing for two minutes."""
+    until = time.monotonic() + 120
     while True:
         try:
             with urlopen(address, timeout=5):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.formatting.units import duration, several, size
 from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.recording_views.figures.plotly_needed import need_plotly
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
@@ -41,10 +42,9 @@ def journey(trace: Trace) -> Any:
     FakeGpuError
         plotly is not installed, or nothing was copied.
     """
-    try:
-        import plotly.graph_objects as go
-    except ImportError:
-        raise FakeGpuError("The picture needs plotly: pip install plotly nbformat") from None
+    need_plotly()
+    import plotly.graph_objects as go
+
     copies = trace.transfers[:MOST]
     if not copies:
         raise FakeGpuError("Nothing was copied in this recording, so there is nothing to show.")

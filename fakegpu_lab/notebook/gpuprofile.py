@@ -13,6 +13,7 @@ from fakegpu_lab import trace
 from fakegpu_lab.formatting.units import duration
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time.clock import here
+from fakegpu_lab.recording_views.figures.plotly_needed import need_plotly
 from fakegpu_lab.recording_views.labels import place
 from fakegpu_lab.recording_views.tables import line_sums
 from fakegpu_lab.user_code import cell_code, magic_line
@@ -81,6 +82,7 @@ class GpuProfileMagics(Magics):
             print(recording.summary(top=10))
             return
         try:
+            need_plotly()
             import nbformat  # noqa: F401 - plotly shows nothing without it
 
             display(recording.figure().without_title())

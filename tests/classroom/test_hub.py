@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LESSON = "01-device-placement"
 USERS = ("teacher", "ada", "ben", "cy")
-WAIT = 60_000
+WAIT = 120_000
 TESTS_OWN = """
 load_subconfig("{hub}/jupyterhub_config.py")
 c.JupyterHub.authenticator_class = "dummy"
@@ -232,6 +232,8 @@ def test_the_formgrader_is_the_instructor_s_only(hub: str, browser: Any) -> None
     teacher.close()
     student = Person(browser, hub, "ben")
     assert not student.has("nbgrader:open-formgrader")
+    refused = student.page.goto(f"{hub}/user/teacher/formgrader/manage_students")
+    assert refused.status in (403, 404)
     student.close()
 
 
@@ -261,6 +263,8 @@ PRYING = (
     "ls $EXCHANGE/gpus/feedback",
     "ls $EXCHANGE/gpus/inbound",
     "ls ~teacher/gpus/source",
+    "ls ~teacher/gpus/autograded/ada",
+    f"cat ~teacher/gpus/feedback/ada/{LESSON}/{LESSON}.html",
     "cat ~teacher/gpus/gradebook.db",
 )
 """What a student must not be able to read."""

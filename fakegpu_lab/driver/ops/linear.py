@@ -45,6 +45,14 @@ _mm: Callable[..., torch.Tensor] = torch._C._VariableFunctions.mm
 _rounded_mm = rounding_once(_mm, SLOW_PRODUCTS)
 
 
+def _shape_of_linear(inner: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """`_linear` of meta tensors. torch's shape function decomposes it, and imports Dynamo for that: 36 MiB."""
+    fits = inner.dim() > 1 and matrix.dim() == 2 and inner.shape[-1] == matrix.shape[1] and inner.dtype is matrix.dtype
+    if not fits or (bias is not None and (bias.shape != matrix.shape[:1] or bias.dtype is not inner.dtype)):
+        return _linear(inner, matrix, bias)
+    return inner.new_empty((*inner.shape[:-1], matrix.shape[0]))
+
+
 def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``input @ weight.T + bias``."""
     source, weight = args[0], args[1]
@@ -85,7 +93,7 @@ def _first(key: Any, device: Device, inner: torch.Tensor, matrix: torch.Tensor, 
     features = max(inner.shape[-1], 1) if inner.dim() else 1
     produced = inner.numel() // features * matrix.numel() // features * size
     buffer = take_bytes(device, produced) if produced > HARMLESS else None
-    compute = _rounded_linear if dtype in SLOW_PRODUCTS else _linear
+    compute = _shape_of_linear if inner.is_meta else _rounded_linear if dtype in SLOW_PRODUCTS else _linear
     result = compute(inner, matrix, bias)
     dtypes.refuse_integers("linear", dtype)
     tensor = new(result, device) if buffer is None else wrap(result, device, buffer)

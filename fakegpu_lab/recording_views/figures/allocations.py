@@ -16,8 +16,8 @@ from fakegpu_lab.hardware.memory_categories import COLOURS, NAMES, spoken
 from fakegpu_lab.recording_views import peak
 from fakegpu_lab.recording_views.bands import bands, columns
 from fakegpu_lab.recording_views.figures.axis import byte_ticks
+from fakegpu_lab.recording_views.figures.plotly_needed import need_plotly
 from fakegpu_lab.recording_views.figures.theme import PHASES, faint, layout, theme
-from fakegpu_lab.recording_views.figures.timeline import need_plotly
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

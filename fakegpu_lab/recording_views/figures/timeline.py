@@ -7,9 +7,9 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.formatting.units import size
-from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.recording_views.figures import words
 from fakegpu_lab.recording_views.figures.axis import axis_of, byte_ticks
+from fakegpu_lab.recording_views.figures.plotly_needed import need_plotly
 from fakegpu_lab.recording_views.figures.theme import BARS as BAR_COLOURS
 from fakegpu_lab.recording_views.figures.theme import MEMORY, PHASES, faint, layout, theme
 from fakegpu_lab.recording_views.kernel_classes import CLASSES
@@ -167,18 +167,6 @@ def _title_lines(recorded: Recorded, title: str, merged: int) -> list[str]:
         )
     notes.append(note_of_dropped(recorded))
     return [line for note in notes for line in textwrap.wrap(re.sub(r"(\d) (\S)", "\\1\u00a0\\2", note), 84)]
-
-
-def need_plotly() -> None:
-    """Refuse in one sentence if plotly is not installed."""
-    try:
-        import plotly.graph_objects  # noqa: F401
-    except ImportError:
-        raise FakeGpuError(
-            "The figure is drawn with plotly, which is not installed: pip install plotly nbformat, and try again. "
-            "Without it, trace.summary() shows a table, and trace.to_chrome_trace('trace.json') writes a file that "
-            "https://ui.perfetto.dev draws."
-        ) from None
 
 
 def _across(across: Sequence[tuple[int, int]], rows: int, axis: Axis) -> dict[str, Any]:
