@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.errors import FakeGpuError
     from fakegpu_lab.kernels.sampling import sample_programs
     from fakegpu_lab.notebook.panel import panel
+    from fakegpu_lab.planning import Planned, plan
     from fakegpu_lab.session import disable, enable, machine, reset, run_ranks, snapshot
     from fakegpu_lab.trace import Trace, clock, host_work, record
 
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FakeGpuError",
+    "Planned",
     "Trace",
     "advise",
     "clock",
@@ -39,6 +41,7 @@ __all__ = [
     "host_work",
     "machine",
     "panel",
+    "plan",
     "record",
     "reset",
     "run_ranks",
@@ -70,6 +73,10 @@ def __getattr__(name: str) -> Any:
         from fakegpu_lab.kernels.sampling import sample_programs
 
         return sample_programs
+    if name in ("Planned", "plan"):
+        from fakegpu_lab import planning
+
+        return getattr(planning, name)
     if name == "panel":
         from fakegpu_lab.notebook.panel import panel
 

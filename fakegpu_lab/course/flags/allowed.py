@@ -44,12 +44,12 @@ PARTS = {
     ),
     "fakegpu_lab": _words(
         """
-    advise clock course disable draw enable expect host_work machine panel record reset run_ranks snapshot
-    FakeGpuError Trace __version__
+    advise clock course disable draw enable expect host_work machine panel plan record reset run_ranks
+    snapshot FakeGpuError Planned Trace __version__
     """
     ),
     "fakegpu_lab.course": _words("draw pictures"),
-    "fakegpu_lab.course.draw": (_DRAW := _words("Drawing allocator memory_bar pipeline ring shards streams")),
+    "fakegpu_lab.course.draw": (_DRAW := _words("Drawing allocator memory_bar pipeline ring roofline shards streams")),
     "fakegpu_lab.course.pictures": frozenset({"journey"}),
     "fakegpu_lab.draw": _DRAW,
     "fakegpu_lab.expect": _words(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.network.fabric import Cost
     from fakegpu_lab.ranks.collectives.operation import Operation
     from fakegpu_lab.ranks.planning.figures import World
@@ -194,13 +195,16 @@ class _Steps:
 
     def __init__(self, plan: figures.Plan) -> None:
         self.plan = plan
-        self.before = (0, 0, 0, 0)
+        assert current.machine is not None
+        self.before = self._now(current.machine.cards[plan.rank % plan.local_size])
 
-    def __call__(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        device = current.device()
+    def _now(self, device: Device) -> tuple[int, int, int, int]:
         work = sum(stream.busy for stream in device.streams.values())
         together = sum(one.ns for one in self.plan.operations if one.on_device)
-        now = (max(device.end, here.host.now), work, together, device.busy)
+        return max(device.end, here.host.now), work, together, device.busy
+
+    def __call__(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        now = self._now(current.device())
         ns, work, together, busy = (new - old for new, old in zip(now, self.before, strict=True))
         self.before = now
         self.plan.steps.append(figures.Step(ns=ns, kernels_ns=work - together, collectives_ns=together, busy_ns=busy))

@@ -1,7 +1,9 @@
-"""DTensor, adapted where the simulation differs from CUDA: its C++ device, and the op `linear_backward`.
+"""DTensor, adapted where the simulation differs from CUDA: its C++ device, and the ops `linear` and `linear_backward`.
 
-On a simulated device `aten::linear` is one op (`driver.ops.linear`), so its backward is one too. DTensor has no rule
-for it; here it is split into the products and the sum of CUDA's backward, for which DTensor has rules.
+On a simulated device `aten::linear` is one op (`driver.ops.linear`), so its backward is one too. DTensor has rules for
+neither; here they are split into the views, products and sums of CUDA, for which it has rules. (For `linear` it would
+find this out by itself, slowly and anew for each call, with an error whose traceback keeps the call's tensors in a
+cycle: `torch/distributed/tensor/_decompositions.py`, `propagate_strategy`.)
 """
 
 from __future__ import annotations
@@ -16,6 +18,11 @@ from fakegpu_lab.driver.tensor_api import wrapper_subclasses
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
+
+
+def linear(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The views and the product that `aten::linear` consists of on CUDA."""
+    return op.decompose(*args, **kwargs)
 
 
 def linear_backward(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -36,6 +43,7 @@ def linear_backward(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 def _patch_dtensor(patches: Patches, module: Any) -> None:
     handlers = module.DTensor._op_dispatcher._custom_op_handlers
+    patches.set_item(handlers, torch.ops.aten.linear.default, linear)
     patches.set_item(handlers, torch.ops.aten.linear_backward.default, linear_backward)
     # A DTensor is made by its own C++ function, not by `_make_wrapper_subclass`.
     patches.set(module.DTensor, "device", property(wrapper_subclasses.device))
