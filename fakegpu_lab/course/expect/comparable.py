@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.expect.seen import DEEPEST, is_known, is_known_tensor, is_public
+from fakegpu_lab.course.expect.seeing.seen import DEEPEST, is_known, is_known_tensor, is_public
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

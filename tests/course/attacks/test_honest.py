@@ -14,6 +14,7 @@ pytest.importorskip("nbgrader")
 
 from fakegpu_lab.course.grade import repair
 from fakegpu_lab.course.grade.one_submission import _suspicious
+from fakegpu_lab.course.lessons import extras
 from tests.course.attacks.honest import LESSONS, OWN_CELLS, Material, graded
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ def test_the_policy_finds_nothing_in_honest_notebooks(name: str) -> None:
 @pytest.mark.parametrize("name", LESSONS)
 def test_an_honest_notebook_has_its_points_and_no_flag(name: str, tmp_path: Path) -> None:
     material = Material(name)
+    absent = extras.missing(material.yaml.all_needs)
+    if absent:
+        pytest.skip(extras.sentence(absent))
     if material.yaml.budget.seconds > LONG:
         pytest.skip("it takes minutes: make honest")
     (row,) = graded(name, [material.mixed()], tmp_path)
