@@ -124,14 +124,27 @@ def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[
     if rtol == 0 and one.dtype != other.dtype:
         return False, f"the dtype {one.dtype}, not {other.dtype}"
     if rtol == 0:
-        return torch.equal(one, other), "" if one.numel() <= 8 else "other numbers"
+        met = torch.equal(one, other)
+        return met, "" if met or one.numel() <= 8 else _places(one != other, one, other)
     wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
     one, other = one.to(wide), other.to(wide)
     met = torch.allclose(one, other, rtol=rtol, atol=atol)
     if met or one.numel() <= 8:
         return met, ""
+    wrong = ~torch.isclose(one, other, rtol=rtol, atol=atol)
     most = (one - other).abs().max().item()
-    return False, f"numbers that differ by up to {most:.3g} ({rtol:g} of them and {atol:g} are allowed)"
+    if math.isnan(most):
+        return False, _places(wrong, one, other)
+    allowed = f"({rtol:g} of them and {atol:g} are allowed)"
+    return False, f"numbers that differ by up to {most:.3g} {allowed}: {_places(wrong, one, other)}"
+
+
+def _places(wrong: torch.Tensor, found: torch.Tensor, expected: torch.Tensor) -> str:
+    """How many numbers of a tensor are wrong, and the first of them."""
+    place = tuple(wrong.nonzero()[0].tolist())
+    where = f" at [{', '.join(map(str, place))}]" if place else ""
+    first = f"{found[place].item():.4g}, not {expected[place].item():.4g}"
+    return f"{int(wrong.sum()):,} of {wrong.numel():,} are wrong, the first{where}: {first}"
 
 
 @expectation()

@@ -41,7 +41,7 @@ def sectors(line: LineAccess) -> Drawing:
             within = (address % SECTOR + line.itemsize / 2) / SECTOR
             drawn.thin((x + step / 2 - 1, 28), (place[address // SECTOR] + width * within, 78))
     for sector in touched:
-        drawn.rect(place[sector], 78, width - 2, 20, _WASTED, opacity=0.25, hint=f"sector at {sector * SECTOR:#x}")
+        drawn.rect(place[sector], 78, width - 2, 20, _WASTED, opacity=0.6, hint=f"sector at {sector * SECTOR:#x}")
         for first, count in _runs(wanted[sector]):
             x = place[sector] + (width - 2) * (first % SECTOR) / SECTOR
             drawn.fill(x, 78, (width - 2) * count / SECTOR, 20, _USED)
@@ -127,7 +127,7 @@ def roofline(access: Access, profile: GpuProfile, ns: int) -> Drawing:
     drawn.dot(x, y, _LATE, f"{intensity:.3g} FLOPs a byte, {amount(rate, 'FLOP/s')}")
     limit = "memory" if intensity < ridge else "arithmetic"
     drawn.words = (
-        f"Roofline ({known}): at {intensity:.3g} FLOPs a byte {limit} allows {amount(roof, 'FLOP/s')}; the kernel gets "
+        f"{known}: at {intensity:.3g} FLOPs a byte {limit} allows {amount(roof, 'FLOP/s')}; the kernel gets "
         f"{amount(rate, 'FLOP/s')}, {round(100 * rate / roof)} % of it."
     )
     return drawn
@@ -156,7 +156,15 @@ def waves(access: Access, sm_count: int) -> Drawing:
             held = blocks // sm_count + (sm < blocks % sm_count)
             full = held / max(occupancy.blocks, 1)
             hint = f"multiprocessor {sm}: {several(held, 'block')} of {occupancy.blocks}"
-            drawn.rect(_MARGIN + 96 + step * sm, y, step - 0.6, 18, _USED, opacity=0.08 + 0.85 * full, hint=hint)
+            drawn.rect(
+                _MARGIN + 96 + step * sm,
+                y,
+                step - 0.6,
+                18,
+                _USED,
+                opacity=0.25 + 0.7 * full if held else 0.05,
+                hint=hint,
+            )
     more = time.waves - 3
     drawn.text(
         _MARGIN + 96, drawn.height - 8, f"{several(sm_count, 'multiprocessor')}, stronger where fuller"
@@ -166,7 +174,8 @@ def waves(access: Access, sm_count: int) -> Drawing:
     if time.tail:
         last = math.ceil(100 * time.tail / time.resident)
         which = "the last wave" if time.waves else "one wave"
-        parts.append(f"{several(time.tail, 'block')} in {which}, which fill {last} % of the card's places")
+        fill = "fills" if time.tail == 1 else "fill"
+        parts.append(f"{several(time.tail, 'block')} in {which}, which {fill} {last} % of the card's places")
     drawn.words = (
         f"{', and '.join(parts)}. A multiprocessor holds {several(occupancy.blocks, 'block')} ({occupancy.warps} of "
         f"{occupancy.max_warps} warps)."
