@@ -28,7 +28,7 @@ help:
 	@echo "make lab        open JupyterLab on the lessons, copied to fakegpu-lessons"
 	@echo "make test       check the code and run the tests"
 	@echo "make docs       make a website of docs/, in docs/_build"
-	@echo "make kernels    run the tests of kernels in Triton and numba, which make test skips (600 MB of packages)"
+	@echo "make kernels    run the tests of kernels in Triton and numba, and lesson 10, which make test skips (1.2 GB of packages)"
 	@echo "make classroom  execute docs/hub.md: a hub, an instructor, three students (as root, with npm)"
 	@echo "make wheel      make the package for students, in dist: its lessons have no solutions"
 	@echo "make extension  build JupyterLab's sidebar of GPUs anew, after changing it (npm fetches 260 MB, once)"
@@ -88,6 +88,8 @@ docs: $(VENV)/.torch $(INPUTS)
 kernels: $(VENV)/.test
 	@$(PIP) --editable ".[test,triton,numba]"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --ignore=tests/kernels/triton_kernels.py tests/kernels
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/course/attacks/test_honest.py -k 10-kernels
+	FAKEGPU_LAB_PROGRESS=off $(BIN)/python -m pytest -q --nbval-lax --nbval-current-env lessons/source/10-kernels
 
 classroom: $(VENV)/.torch $(INPUTS)
 	@$(PIP) --editable ".[lab,test,browser,classroom]"

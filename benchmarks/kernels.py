@@ -77,26 +77,19 @@ def transpose_naive(source, target):
     target[x, y] = source[y, x]
 
 
-@cuda.jit
-def transpose_tiled(source, target):
-    """Through shared memory; a column of the tile lies in one bank."""
-    tile = cuda.shared.array((TILE, TILE), float32)
-    x, y = cuda.grid(2)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    tile[ty, tx] = source[y, x]
-    cuda.syncthreads()
-    target[cuda.blockIdx.x * TILE + ty, cuda.blockIdx.y * TILE + tx] = tile[tx, ty]
+def transpose_through_tile(width: int) -> Any:
+    """Through shared memory, in a tile of `width` columns: with 32, a column of the tile lies in one bank."""
 
+    @cuda.jit
+    def transpose(source, target):
+        tile = cuda.shared.array((TILE, width), float32)
+        x, y = cuda.grid(2)
+        tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+        tile[ty, tx] = source[y, x]
+        cuda.syncthreads()
+        target[cuda.blockIdx.x * TILE + ty, cuda.blockIdx.y * TILE + tx] = tile[tx, ty]
 
-@cuda.jit
-def transpose_padded(source, target):
-    """The same with a column more in the tile."""
-    tile = cuda.shared.array((TILE, PADDED), float32)
-    x, y = cuda.grid(2)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    tile[ty, tx] = source[y, x]
-    cuda.syncthreads()
-    target[cuda.blockIdx.x * TILE + ty, cuda.blockIdx.y * TILE + tx] = tile[tx, ty]
+    return transpose
 
 
 @cuda.jit
@@ -116,36 +109,24 @@ def gram_naive(a, c):
     c[row, column] = total
 
 
-@cuda.jit
-def gram_tiled(a, c):
-    """The same through shared memory; the second tile is stored by columns."""
-    left = cuda.shared.array((TILE, TILE), float32)
-    right = cuda.shared.array((TILE, TILE), float32)
-    column, row = cuda.grid(2)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    left[ty, tx] = a[row, tx]
-    right[tx, ty] = a[cuda.blockIdx.x * TILE + ty, tx]
-    cuda.syncthreads()
-    total = float32(0)
-    for k in range(TILE):
-        total += left[ty, k] * right[k, tx]
-    c[row, column] = total
+def gram_through_tile(width: int) -> Any:
+    """The same through shared memory; the second tile has `width` columns, and is stored by columns."""
 
+    @cuda.jit
+    def gram(a, c):
+        left = cuda.shared.array((TILE, TILE), float32)
+        right = cuda.shared.array((TILE, width), float32)
+        column, row = cuda.grid(2)
+        tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+        left[ty, tx] = a[row, tx]
+        right[tx, ty] = a[cuda.blockIdx.x * TILE + ty, tx]
+        cuda.syncthreads()
+        total = float32(0)
+        for k in range(TILE):
+            total += left[ty, k] * right[k, tx]
+        c[row, column] = total
 
-@cuda.jit
-def gram_padded(a, c):
-    """The same with a column more in the second tile."""
-    left = cuda.shared.array((TILE, TILE), float32)
-    right = cuda.shared.array((TILE, PADDED), float32)
-    column, row = cuda.grid(2)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    left[ty, tx] = a[row, tx]
-    right[tx, ty] = a[cuda.blockIdx.x * TILE + ty, tx]
-    cuda.syncthreads()
-    total = float32(0)
-    for k in range(TILE):
-        total += left[ty, k] * right[k, tx]
-    c[row, column] = total
+    return gram
 
 
 @cuda.jit
@@ -216,8 +197,8 @@ TABLE = [
     Case("matmul 1024×128×1024, by columns", matmul_naive, (32, 32), (32, 32), _SMALL, 1),
     Case("matmul 1024×128×1024, tiled", matmul_tiled, (32, 32), (32, 32), _SMALL, 1),
     Case("transpose 4096, naive", transpose_naive, (128, 128), (32, 32), _square(M, 2), 32),
-    Case("transpose 4096, tiled", transpose_tiled, (128, 128), (32, 32), _square(M, 2), 32),
-    Case("transpose 4096, padded", transpose_padded, (128, 128), (32, 32), _square(M, 2), 32),
+    Case("transpose 4096, tiled", transpose_through_tile(TILE), (128, 128), (32, 32), _square(M, 2), 32),
+    Case("transpose 4096, padded", transpose_through_tile(PADDED), (128, 128), (32, 32), _square(M, 2), 32),
 ]
 
 _WORKLOG = "S. Boehm, github.com/siboehm/SGEMM_CUDA"
@@ -237,8 +218,8 @@ MEASURED = [
     ("v100-16gb", Case("A·B, a tile of A", outer_half_tiled, *_BIG, _FLAT, 4), 144.4, "GB/s", _GUIDE),
     ("v100-16gb", Case("A·B, tiled", matmul_tiled, *_BIG, _FLAT, 4), 195.5, "GB/s", _GUIDE),
     ("v100-16gb", Case("A·Aᵀ, naive", gram_naive, *_BIG, _NARROW, 4), 12.8, "GB/s", _GUIDE),
-    ("v100-16gb", Case("A·Aᵀ, tiled", gram_tiled, *_BIG, _NARROW, 4), 140.2, "GB/s", _GUIDE),
-    ("v100-16gb", Case("A·Aᵀ, padded", gram_padded, *_BIG, _NARROW, 4), 199.4, "GB/s", _GUIDE),
+    ("v100-16gb", Case("A·Aᵀ, tiled", gram_through_tile(TILE), *_BIG, _NARROW, 4), 140.2, "GB/s", _GUIDE),
+    ("v100-16gb", Case("A·Aᵀ, padded", gram_through_tile(PADDED), *_BIG, _NARROW, 4), 199.4, "GB/s", _GUIDE),
 ]
 """(card, kernel, figure, unit, source): GB/s are each matrix read or written once, by the time."""
 

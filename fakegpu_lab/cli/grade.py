@@ -15,6 +15,8 @@ from fakegpu_lab.course.grade import graded_lesson, submissions, whole_class
 from fakegpu_lab.course.grade.journal import Journal
 from fakegpu_lab.course.grade.outputs import autograded, gradebook, lateness, pages, platforms, tables
 from fakegpu_lab.course.grade.sandbox.limits import LEAST_MEMORY, Limits
+from fakegpu_lab.course.lessons import extras
+from fakegpu_lab.course.lessons import lesson as lessons
 from fakegpu_lab.formatting.units import several, size
 from fakegpu_lab.hardware.catalogue.sizes import parse_size
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -86,6 +88,8 @@ def _grade(request: Request) -> int:
     roots = [Path.cwd(), Path.cwd() / "lessons", submitted.absolute().parent, *_shipped()]
     folder = graded_lesson.find(request.lesson, roots)
     graded = graded_lesson.load(folder)
+    if (folder / lessons.FILE).is_file():
+        extras.require(lessons.load(folder))
     if not graded.checks:
         raise FakeGpuError(f"The lesson {graded.name} has no exercise worth points.")
     late = lateness.deadline(request.due, request.late_days, request.late_penalty)

@@ -35,14 +35,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
+from IPython.core.getipython import get_ipython
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import Markdown, display
 
 from fakegpu_lab import session, trace
 from fakegpu_lab.course.checks import checking
+from fakegpu_lab.course.checks.record import CheckRecord
+from fakegpu_lab.course.checks.result import Result
 from fakegpu_lab.course.expect.attempt import Attempt, placeholder, unwritten
-from fakegpu_lab.course.lessons import lesson, pages, progress, sharing
+from fakegpu_lab.course.lessons import extras, lesson, pages, progress, sharing
 from fakegpu_lab.course.lessons.classroom import Classroom, NotSolvedYet
 from fakegpu_lab.course.lessons.prediction import Prediction
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -53,7 +56,6 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
-    from fakegpu_lab.course.checks.result import Result
     from fakegpu_lab.course.lessons.lesson import Exercise
 
 RECORDS = 50_000
@@ -99,6 +101,9 @@ class CourseMagics(Magics):
         assert found is not None
         path = progress.path_for(found.name)
         display(pages.Welcome(found, progress.read(path) if path is not None else progress.Progress()))
+        absent = extras.missing(found.needs)
+        if absent:
+            raise NotSolvedYet(f"This lesson is skipped: {extras.sentence(absent)}")
 
     @magic_arguments()
     @argument("id", help="the exercise")
@@ -111,7 +116,11 @@ class CourseMagics(Magics):
         """
         __tracebackhide__ = True
         args = magic_line.parse(self.exercise, line)
-        self._exercise(args.id)
+        skipped = self._skipped(self._exercise(args.id))
+        if skipped:
+            _show_note(skipped)
+            return None
+        _new_gpus()
         names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
         earlier = self.room.attempts.get(args.id)
         for name in earlier.created if earlier is not None else ():
@@ -158,6 +167,12 @@ class CourseMagics(Magics):
         __tracebackhide__ = True
         args = magic_line.parse(self.check, line)
         about = self._exercise(args.id)
+        skipped = self._skipped(about)
+        if skipped:
+            record = CheckRecord(
+                exercise=args.id, title=about.title, points=about.points, score=0.0, unsolved=True, note=skipped
+            )
+            return Result(record)
         parsed = cell_code.parse(self.shell, cell)
         names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
         result = checking.run(
@@ -176,6 +191,32 @@ class CourseMagics(Magics):
             raise UsageError(
                 str(error) if isinstance(error, FakeGpuError) else f"{name!r} is not an exercise."
             ) from None
+
+    def _skipped(self, exercise: Exercise) -> str:
+        """Why an exercise cannot be done here; empty if it can."""
+        lesson = self.room.lesson
+        absent = extras.missing([*(lesson.needs if lesson is not None else ()), *exercise.needs])
+        if not absent:
+            return ""
+        where = "It counts when your notebook is graded on a computer that has it."
+        return f"“{exercise.title}” is skipped: {extras.sentence(absent)} {where}"
+
+    @magic_arguments()
+    @argument("names", nargs="+", choices=list(extras.NAMES), help="libraries: numba, triton")
+    @cell_magic
+    def needs(self, line: str, cell: str) -> Any:
+        """Run a cell only where a library is installed; elsewhere, say that it is skipped.
+
+        %%needs triton
+        """
+        __tracebackhide__ = True
+        absent = extras.missing(magic_line.parse(self.needs, line).names)
+        if absent:
+            _show_note(f"This cell is skipped: {extras.sentence(absent)}")
+            return None
+        parsed = cell_code.parse(self.shell, cell)
+        names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
+        return cell_code.run(self.shell, parsed, names)
 
     @line_magic
     def hint(self, line: str) -> None:
@@ -247,14 +288,28 @@ def _request(title: str, where: str = "") -> str:
 
 def _show_error(shell: Any, kind: type, error: Exception, traceback: TracebackType, tb_offset: Any = None) -> None:
     """Show the error that ended a cell; for a cell that is not solved yet, show a note instead."""
-    if not isinstance(error, NotSolvedYet):
-        tracebacks.show(shell, error)
-        return
-    note = _Note(str(error))
-    if getattr(shell, "kernel", None) is None:
-        print(note)
+    if isinstance(error, NotSolvedYet):
+        _show_note(str(error))
     else:
-        display(note)
+        tracebacks.show(shell, error)
+
+
+def _show_note(text: str) -> None:
+    """Show a sentence as a note where the shell displays HTML, else print it."""
+    if getattr(get_ipython(), "kernel", None) is None:
+        print(text)
+    else:
+        display(_Note(text))
+
+
+def _new_gpus() -> None:
+    """Start the GPUs again if a kernel of an earlier cell has made one unusable.
+
+    On a real GPU only a new process helps; in a lesson, one exercise must not decide on all that follow.
+    """
+    if session.enabled() and any(device.fault is not None for device in session.machine().devices):
+        session.reset()
+        print("A kernel of an earlier cell failed, and its GPU could not be used anymore: it was reset, and is empty.")
 
 
 def load(shell: InteractiveShell) -> None:
@@ -267,6 +322,6 @@ def unload(shell: InteractiveShell) -> None:
     """Remove the magics."""
     for name in ("lesson", "predict", "hint", "progress", "share"):
         shell.magics_manager.magics["line"].pop(name, None)
-    for name in ("exercise", "check"):
+    for name in ("exercise", "check", "needs"):
         shell.magics_manager.magics["cell"].pop(name, None)
     shell.set_custom_exc((), None)

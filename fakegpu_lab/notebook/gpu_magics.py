@@ -40,7 +40,7 @@ def _reset(_: list[str]) -> Table:
     had_fault = session.enabled() and any(device.fault is not None for device in session.machine().devices)
     session.reset()
     if had_fault:
-        print("The device-side assert is gone: these GPUs are new. Create your tensors again, too.")
+        print("The error of the failed kernel is gone: these GPUs are new. Create your tensors again, too.")
     return run_tables.status(session.snapshot())
 
 

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 
 import fakegpu_lab as lab
 from fakegpu_lab.course.checks import checking
-from fakegpu_lab.course.expect import codec
-from fakegpu_lab.course.expect.codec import decode, encode
 from fakegpu_lab.course.expect.comparable import asked, comparable, genuine
 from fakegpu_lab.course.expect.describe import value as described
 from fakegpu_lab.course.expect.outcome import RunningCheck, begin, end
-from fakegpu_lab.course.expect.seen import Opaque, SeenGroup, SeenTensor, named, places, seen
+from fakegpu_lab.course.expect.seeing import codec
+from fakegpu_lab.course.expect.seeing.codec import decode, encode
+from fakegpu_lab.course.expect.seeing.seen import Opaque, SeenGroup, SeenTensor, named, places, seen
 
 
 def sent(thing: Any) -> Any:

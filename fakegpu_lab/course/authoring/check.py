@@ -17,6 +17,7 @@ from fakegpu_lab.course.grade import graded_lesson as graded
 from fakegpu_lab.course.grade.one_submission import grade
 from fakegpu_lab.course.grade.sandbox.limits import Limits
 from fakegpu_lab.course.grade.sandbox.process import CLOCK
+from fakegpu_lab.course.lessons import extras
 from fakegpu_lab.course.lessons import lesson as lessons
 from fakegpu_lab.course.lessons.lesson import WrongSolution
 from fakegpu_lab.course.lessons.release import released
@@ -75,9 +76,10 @@ def check(
     Raises
     ------
     FakeGpuError
-        There is no lesson or no such exercise, or it cannot be read.
+        There is no lesson or no such exercise, it cannot be read, or what it needs is not installed.
     """
     lesson = lessons.load(folder)
+    extras.require(lesson)
     exercises = [lesson.exercise(only)] if only else list(lesson.exercises)
     loaded = graded.load(folder)
     source = nbformat.read(folder / f"{loaded.notebook}.ipynb", as_version=4)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fakegpu_lab.course.expect.seen import SeenTrace
+from fakegpu_lab.course.expect.seeing.seen import SeenTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

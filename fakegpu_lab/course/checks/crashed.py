@@ -37,6 +37,10 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
     if _HANG in str(error):
         return _hang(str(error), what, line)
     found = f"{type(error).__name__}: {short(str(error))}" if str(error) else type(error).__name__
+    notes: list[str] = getattr(error, "__notes__", [])
+    if notes:  # what the simulation knows beyond CUDA's words, such as the thread and the index
+        first = str(error).partition("\n")[0].rstrip(".")
+        found = f"{type(error).__name__}: {short(first)}. {short(notes[0], 400)}"
     raised = (
         "Your code raised this error when it was called: call it yourself in a new cell, and read all of the message."
     )

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.course.checks import canaries, checking, statements
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.attempt import Attempt, placeholder
-from fakegpu_lab.course.expect.codec import decode
 from fakegpu_lab.course.expect.expectation import JUDGES, RUNS, SIGNATURES
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
-from fakegpu_lab.course.expect.seen import Attempted, seen
+from fakegpu_lab.course.expect.seeing.codec import decode
+from fakegpu_lab.course.expect.seeing.seen import Attempted, seen
 
 if TYPE_CHECKING:
     from fakegpu_lab.course.checks.canaries import Canary

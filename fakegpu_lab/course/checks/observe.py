@@ -6,9 +6,9 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.checks import checking, statements
-from fakegpu_lab.course.expect.codec import encode
 from fakegpu_lab.course.expect.outcome import RunningCheck
-from fakegpu_lab.course.expect.seen import RECORDS, SeenTrace, seen, trace
+from fakegpu_lab.course.expect.seeing.codec import encode
+from fakegpu_lab.course.expect.seeing.seen import RECORDS, SeenTrace, seen, trace
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
@@ -88,6 +88,12 @@ def _lines(one: Any) -> Iterable[str]:
         for record in getattr(one, kind)
         for line in (getattr(record, "line", ""), getattr(record, "first_line", ""), getattr(record, "second_line", ""))
         if line
+    }
+    found |= {
+        f"{line.line[0]}:{line.line[1]}": None
+        for kernel in one.kernels
+        if kernel.access is not None
+        for line in kernel.access.lines
     }
     return itertools.islice(found, MOST_LINES)
 

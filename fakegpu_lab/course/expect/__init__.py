@@ -1,9 +1,9 @@
 """Everything that a check can expect; an expectation that is not met explains why. Start with `outcome`.
 
-Each file has the expectations of one subject: `values`, `devices`, `runs` (copies, kernels, memory), `time`, `ranks`,
-`code`, `errors`. `outcome` is what they all return, `attempt` the student's cell, `describe` puts values into words.
-`expectation` makes each of them of a judge, which knows of its arguments only what `seen` makes of them: plain data,
-which `codec` writes as JSON.
+Each file has the expectations of one subject: `values`, `devices`, `runs` (copies, kernels, memory), `accesses` (of
+kernels that the student wrote), `time`, `ranks`, `code`, `errors`. `outcome` is what they all return, `attempt` the
+student's cell, `describe` puts values into words. `expectation` makes each of them of a judge, which knows of its
+arguments only what `seeing` makes of them: plain data.
 A ``%%check`` cell has ``expect`` already; elsewhere, use ``from fakegpu_lab import expect``.
 
 May import `course.flags` and `course.cell_text`.
@@ -11,6 +11,7 @@ May import `course.flags` and `course.cell_text`.
 
 from __future__ import annotations
 
+from fakegpu_lab.course.expect.accesses import coalesced, moves, no_bank_conflicts
 from fakegpu_lab.course.expect.code import calls, does_not_call
 from fakegpu_lab.course.expect.devices import grad_on_device, on_device, same_device
 from fakegpu_lab.course.expect.errors import raises, raises_oom
@@ -29,6 +30,7 @@ __all__ = [
     "calls",
     "choice",
     "close",
+    "coalesced",
     "collectives",
     "does_not_call",
     "dtype",
@@ -38,6 +40,8 @@ __all__ = [
     "grad_on_device",
     "instance",
     "kernels",
+    "moves",
+    "no_bank_conflicts",
     "no_races",
     "no_sync_in",
     "on_device",

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from fakegpu_lab import trace as traces
 from fakegpu_lab.course.expect.expectation import expectation
 from fakegpu_lab.course.expect.outcome import report, running_check, student_line, subject
-from fakegpu_lab.course.expect.seen import SeenTrace
-from fakegpu_lab.course.expect.seen import trace as seen_trace
+from fakegpu_lab.course.expect.seeing.seen import SeenTrace
+from fakegpu_lab.course.expect.seeing.seen import trace as seen_trace
 from fakegpu_lab.formatting.units import duration, several, size
 from fakegpu_lab.hardware.catalogue.sizes import parse_size
 from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.kernels.races import KernelRace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -311,10 +312,18 @@ def no_sync_in(loop: Run = None, *, at_most: int = 0, **said: Unpack[Said]) -> b
 
 @expectation("trace", trace=recording_of)
 def no_races(trace: Run = None, **said: Unpack[Said]) -> bool:
-    """Expect that streams which use the same memory are ordered by a wait or an event."""
-    races = seen_run(trace).races
+    """Expect that streams which use the same memory are ordered by a wait or an event.
+
+    And that the threads of a kernel are, by a barrier or by atomic operations.
+    """
+    recording = seen_run(trace)
+    races = recording.races
     first = races[0] if races else None
     line = (first.second_line or first.first_line) if first else ""
+    what = "streams that share memory are in order"
     hint = "Let the stream that reads wait for the one that writes: wait_stream, or an event."
+    if type(first) is KernelRace or any(kernel.access is not None for kernel in recording.kernels):
+        what = "what threads share is in order"
+        hint = "Order them by a barrier or an atomic operation, or let each of them write an element of its own."
     found = f"{several(len(races), 'race')}: {first}" if first else ""
-    return report(said, met=not races, what="streams that share memory are in order", found=found, line=line, hint=hint)
+    return report(said, met=not races, what=what, found=found, line=line, hint=hint)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.course.expect.describe import SHOWN, tensors, value
 from fakegpu_lab.course.expect.expectation import expectation
 from fakegpu_lab.course.expect.outcome import report, subject
-from fakegpu_lab.course.expect.seen import Opaque, SeenTensor, SeenType, named, places, type_of
+from fakegpu_lab.course.expect.seeing.seen import Opaque, SeenTensor, SeenType, named, places, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,15 +137,16 @@ def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[
     if exact and one.dtype != other.dtype:
         return False, f"the dtype {one.dtype}, not {other.dtype}"
     if exact:
-        if torch.equal(one, other) or one.numel() <= SHOWN:
-            return torch.equal(one, other), ""
-        count = int((one != other).sum())
-        return False, f"{count:,} of {one.numel():,} numbers differ, by up to {_apart(found, expected):.3g}"
+        met = torch.equal(one, other)
+        if met or one.numel() <= SHOWN:
+            return met, ""
+        return False, f"{_places(one != other, one, other)}; they differ by up to {_apart(found, expected):.3g}"
     wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
     met = torch.allclose(one.to(wide), other.to(wide), rtol=rtol, atol=atol)
     if met or one.numel() <= SHOWN:
         return met, ""
-    return False, _difference(_apart(found, expected), rtol, atol)
+    wrong = _places(~torch.isclose(one.to(wide), other.to(wide), rtol=rtol, atol=atol), one, other)
+    return False, f"{_difference(_apart(found, expected), rtol, atol)}; {wrong}"
 
 
 def _difference(apart: float, rtol: float, atol: float) -> str:
@@ -181,6 +182,14 @@ def _first_numbers(found: Any, most: int = 4) -> str | None:
     first = found.values.flatten()[:most].tolist()
     numbers = ", ".join(f"{one:.4g}" if isinstance(one, float) else str(one) for one in first)
     return f"{numbers}, … ({value(found)})"
+
+
+def _places(wrong: torch.Tensor, found: torch.Tensor, expected: torch.Tensor) -> str:
+    """How many numbers of a tensor are wrong, and the first of them."""
+    place = tuple(wrong.nonzero()[0].tolist())
+    where = f" at [{', '.join(map(str, place))}]" if place else ""
+    first = f"{found[place].item():.4g}, not {expected[place].item():.4g}"
+    return f"{int(wrong.sum()):,} of {wrong.numel():,} are wrong, the first{where}: {first}"
 
 
 @expectation()

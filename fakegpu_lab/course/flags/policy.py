@@ -90,7 +90,7 @@ class Policy:
         tree = without_getattr(tree)
         self._names.learn(tree)
         self._kept = self._read - set(later)
-        parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        self._inside = parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         found = {
             f"line {getattr(node, 'lineno', 0)} {what}"
             for node in ast.walk(tree)
@@ -196,9 +196,18 @@ class Policy:
         """Changing, in place, what the lesson made and the check reads."""
         while isinstance(node, (ast.Attribute, ast.Subscript)):
             node = node.value
-        return (
-            f"changes {node.id}, which the check reads" if isinstance(node, ast.Name) and node.id in self._kept else ""
-        )
+        if not isinstance(node, ast.Name) or node.id not in self._kept or self._is_parameter(node):
+            return ""
+        return f"changes {node.id}, which the check reads"
+
+    def _is_parameter(self, node: ast.Name) -> bool:
+        """Whether a name is a parameter of a function around it, and so no name of the lesson's."""
+        around: ast.AST | None = node
+        while around is not None:
+            around = self._inside.get(around)
+            if isinstance(around, ast.FunctionDef) and node.id in [one.arg for one in around.args.args]:
+                return True
+        return False
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom):

@@ -15,6 +15,9 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 
 FILE = "lesson.yaml"
 
+Extra = Literal["numba", "triton"]
+"""Libraries that lessons may need beyond torch (`extras`)."""
+
 
 class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,6 +44,7 @@ class Exercise(_Strict):
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", description="unique in the lesson")
     title: str
     points: float = Field(default=1, ge=0, description="of all parts of its check, hidden ones too")
+    needs: tuple[Extra, ...] = Field(default=(), description="libraries beyond those of the lesson: numba, triton")
     hints: tuple[str, ...] = Field(default=(), max_length=3, description="one at a time, the last nearly the answer")
     wrong: tuple[WrongSolution, ...] = Field(default=(), description="solutions that must fail; not in a release")
     right: tuple[Solution, ...] = Field(default=(), description="others that must pass; not in a release")
@@ -69,6 +73,7 @@ class Lesson(_Strict):
     )
     minutes: int = Field(gt=0, description="that a student needs", examples=[40])
     hardware: str = Field(default="a100", description="what %fakegpu is given in its first cell")
+    needs: tuple[Extra, ...] = Field(default=(), description="libraries without which it is skipped: numba, triton")
     prerequisites: tuple[str, ...] = Field(default=(), description="names of lessons")
     points: float = Field(default=0, ge=0, description="of all exercises")
     exercises: tuple[Exercise, ...] = ()
@@ -102,6 +107,11 @@ class Lesson(_Strict):
                 return one
         known = ", ".join(one.id for one in self.exercises) or "none"
         raise FakeGpuError(f"The lesson {self.name} has no exercise {name!r}; it has {known}.")
+
+    @property
+    def all_needs(self) -> list[Extra]:
+        """What the lesson and its exercises need together."""
+        return list(dict.fromkeys([*self.needs, *(need for one in self.exercises for need in one.needs)]))
 
     def released(self) -> Lesson:
         """The lesson as students get it, without the wrong solutions and other right ones."""

@@ -19,6 +19,7 @@ import nbformat
 
 from fakegpu_lab.course.authoring.answers import grade_id, handed_in, is_solution, replaced
 from fakegpu_lab.course.grade import graded_lesson as lessons
+from fakegpu_lab.course.lessons import extras
 from fakegpu_lab.course.lessons import lesson as yaml
 from fakegpu_lab.course.lessons.release import released
 
@@ -249,6 +250,10 @@ def main(names: list[str]) -> int:
     count = flagged = other = 0
     for name in [one for one in LESSONS if not names or one[:2] in names]:
         material, began = Material(name), time.perf_counter()
+        absent = extras.missing(material.yaml.all_needs)
+        if absent:
+            print(f"{name} is skipped: {extras.sentence(absent)}")
+            continue
         with tempfile.TemporaryDirectory() as folder:
             submissions = [material.mixed(), *map(material.notebook, range(len(OWN_CELLS)))]
             rows = graded(name, submissions, Path(folder), jobs=2)

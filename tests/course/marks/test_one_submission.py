@@ -211,15 +211,17 @@ def test_a_name_that_the_lesson_makes_again_may_be_changed_before(answers: dict[
     lesson = LESSON.model_copy(update={"cells": cells})
     notebook = json.loads(handed_in().notebook)
 
-    def flags(where: int) -> list[str]:
+    def flags(where: int, source: str = "x.append(2)") -> list[str]:
         made = json.loads(json.dumps(notebook))
         made["cells"][0]["source"] = cells[0].source
-        made["cells"].insert(where, {"cell_type": "code", "source": "x.append(2)", "metadata": {}, "outputs": []})
+        made["cells"].insert(where, {"cell_type": "code", "source": source, "metadata": {}, "outputs": []})
         handed = Submission(student="ada", notebook=json.dumps(made).encode())
         return [flag for flag in grade(handed, lesson, Limits(), []).flags if "append" in flag or "changes" in flag]
 
     assert flags(0) == []
     assert flags(1) == ["cell 2: line 1 changes x, which the check reads"]
+    assert flags(1, "x[0] = 2") == ["cell 2: line 1 changes x, which the check reads"]
+    assert flags(1, "def kernel(x):\n    x[0] = 2") == []  # a parameter is another x
 
 
 def test_files_that_hide_modules_or_cannot_be_read() -> None:

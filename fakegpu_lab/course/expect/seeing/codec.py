@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import math
 from typing import Any
 
-from fakegpu_lab.course.expect.seen import (
+from fakegpu_lab.course.expect.seeing import records
+from fakegpu_lab.course.expect.seeing.seen import (
     RECORDS,
     Attempted,
     Opaque,
@@ -17,12 +17,9 @@ from fakegpu_lab.course.expect.seen import (
     SeenTrace,
     SeenType,
 )
-from fakegpu_lab.hardware.time.happens_before import Race
-from fakegpu_lab.hardware.time.records import Allocation, Collective, HostWork, Kernel, Transfer, Wait
 
 LARGEST = 24 * 2**20
 """Bytes of a tensor; the values of a larger one are not sent."""
-_RECORDS = dict(zip(RECORDS, (Kernel, Transfer, Collective, Allocation, Wait, HostWork, Race), strict=True))
 _DTYPES = frozenset(
     [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
     + ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "complex128", "complex64", "bool"]
@@ -56,10 +53,7 @@ def _encode_tensor(one: SeenTensor) -> list[Any]:
 def _encode_trace(one: SeenTrace) -> list[Any]:
     if one.of_attempt:
         return ["attempt"]
-    lists = {}
-    for name, kind in _RECORDS.items():
-        fields = [field.name for field in dataclasses.fields(kind)]
-        lists[name] = [[getattr(record, field) for field in fields] for record in getattr(one, name)]
+    lists = {name: records.rows(name, getattr(one, name)) for name in RECORDS}
     return ["trace", lists, list(one.peaks.items()), one.elapsed]
 
 
@@ -126,14 +120,8 @@ def _tensor(
 
 
 def _decode_trace(lists: dict[str, list[list[Any]]], peaks: list[list[int]], elapsed: float) -> SeenTrace:
-    made: dict[str, Any] = {
-        name: [kind(*map(_frozen, record)) for record in lists[name]] for name, kind in _RECORDS.items()
-    }
+    made: dict[str, Any] = {name: records.records(name, lists[name]) for name in RECORDS}
     return SeenTrace(**made, peaks={int(device): int(peak) for device, peak in peaks}, elapsed=float(elapsed))
-
-
-def _frozen(field: Any) -> Any:
-    return tuple(map(_frozen, field)) if isinstance(field, list) else field
 
 
 _DECODERS: dict[str, Any] = {

@@ -1,0 +1,32 @@
+"""The programs of docs/kernels.md run: those in Triton are marked ``py``, those in numba ``python3``."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fakegpu_lab as lab
+
+PAGE = Path(__file__).parents[2] / "docs" / "kernels.md"
+
+
+@pytest.mark.parametrize(
+    ("mark", "libraries", "last"), [("py", ["triton"], "by_columns"), ("python3", ["numba", "greenlet"], "transpose")]
+)
+def test_the_programs_of_the_page_run(mark: str, libraries: list[str], last: str) -> None:
+    for library in libraries:
+        pytest.importorskip(library, reason=f"the extra `{libraries[0]}` is not installed")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    programs = re.findall(rf"```{mark}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    try:
+        for number, code in enumerate(programs):
+            name = f"<kernels.md, {mark} {number}>"
+            linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
+            exec(compile(code, name, "exec"), names)
+    finally:
+        lab.disable()
+    assert last in names
