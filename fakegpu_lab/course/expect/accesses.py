@@ -40,7 +40,7 @@ def moves(
     trace: Run = None,
     **said: Unpack[Said],
 ) -> bool:
-    """Expect the kernels of a run to move so many bytes together.
+    """Expect that the kernels of a run move this number of bytes together.
 
     Parameters
     ----------

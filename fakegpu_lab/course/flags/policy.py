@@ -196,18 +196,16 @@ class Policy:
         """Changing, in place, what the lesson made and the check reads."""
         while isinstance(node, (ast.Attribute, ast.Subscript)):
             node = node.value
-        if not isinstance(node, ast.Name) or node.id not in self._kept or self._is_parameter(node):
+        if not isinstance(node, ast.Name) or node.id not in self._kept or self._is_parameter(node.id, node):
             return ""
         return f"changes {node.id}, which the check reads"
 
-    def _is_parameter(self, node: ast.Name) -> bool:
-        """Whether a name is a parameter of a function around it, and so no name of the lesson's."""
-        around: ast.AST | None = node
-        while around is not None:
-            around = self._inside.get(around)
-            if isinstance(around, ast.FunctionDef) and node.id in [one.arg for one in around.args.args]:
-                return True
-        return False
+    def _is_parameter(self, name: str, node: ast.AST) -> bool:
+        """Whether a name is a parameter of a function around a node, and so not the lesson's."""
+        around = self._inside.get(node)
+        if isinstance(around, ast.FunctionDef) and name in [one.arg for one in around.args.args]:
+            return True
+        return around is not None and self._is_parameter(name, around)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom):
