@@ -40,7 +40,7 @@ def moves(
     trace: Run = None,
     **said: Unpack[Said],
 ) -> bool:
-    """Expect that the kernels of a run move this number of bytes together.
+    """Expect that all kernels of a run together move at most, or at least, a number of bytes.
 
     Parameters
     ----------
