@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,11 +58,12 @@ def test_a_plan_does_not_depend_on_what_ran_before(machine: None) -> None:
 
 
 def test_afterwards_the_process_is_no_rank(machine: None) -> None:
-    environment, device = dict(os.environ), torch.cuda.current_device()
+    environment, device, hook = dict(os.environ), torch.cuda.current_device(), sys.excepthook
     with pytest.raises(ZeroDivisionError):
         lab.plan(lambda: (ddp(1), 1 / 0), 16, rank=3)
     lab.plan(ddp, 16, rank=3)
     assert (dict(os.environ), torch.cuda.current_device(), dist.is_initialized()) == (environment, device, False)
+    assert sys.excepthook is hook
     torch._C._cuda_clearCublasWorkspaces()
     assert torch.cuda.memory_allocated(3) == 0
     assert lab.run_ranks(ddp, 2)[1] == (1, 2, "1")
@@ -101,3 +103,15 @@ def tensor_parallel() -> list[int]:
 def test_a_step_of_tensor_parallel_leaves_nothing_to_the_garbage_collector(machine: None) -> None:
     """As on CUDA, where each product of a DTensor has a rule; the peak would depend on when Python collects."""
     assert len(set(lab.plan(tensor_parallel, 8).result)) == 1
+
+
+def test_a_plan_that_does_not_fit_leaves_nothing_behind(machine: None) -> None:
+    def too_large() -> None:
+        ddp(1)
+        kept = [torch.empty(2**34, device="cuda") for _ in range(5)]
+        assert not kept
+
+    with pytest.raises(torch.OutOfMemoryError) as error:
+        lab.plan(too_large, 16)
+    assert torch.cuda.memory_allocated() < 2**26  # though the error is still here
+    assert "out of memory" in str(error.value)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,18 +42,29 @@ def run(world: World, program: Callable[..., Any], *args: Any) -> tuple[Any, Pla
     for card in current.machine.cards:
         card.allocator.empty_cache()
         card.allocator.reset_peak()
-    outside, device = ProcessState(), torch.cuda.current_device()
+    outside, device, hook = ProcessState(), torch.cuda.current_device(), sys.excepthook
     implied_ranks.enter(world)
     try:
         result = program(*args)
         plan = figures.current
         assert plan is not None
+    except BaseException as error:
+        _forget(error)
+        raise
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
         implied_ranks.leave()
         figures.current = None
         outside.enter()
+        sys.excepthook = hook  # init_process_group's names the rank
         torch.cuda.set_device(device)
         gc.collect()  # FSDP's states are cycles
     return result, plan
+
+
+def _forget(error: BaseException | None) -> None:
+    """Empty the frames of an error and of what caused it: a process that fails gives its memory back, too."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

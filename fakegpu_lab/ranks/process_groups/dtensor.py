@@ -2,7 +2,7 @@
 
 On a simulated device `aten::linear` is one op (`driver.ops.linear`), so its backward is one too. DTensor has rules for
 neither; here they are split into the views, products and sums of CUDA, for which it has rules. (For `linear` it would
-find this out by itself, slowly, and again for each call, with an error whose traceback keeps the call's tensors in a
+find this out by itself, slowly and again for each call, with an error whose traceback keeps the call's tensors in a
 cycle: `torch/distributed/tensor/_decompositions.py`, `propagate_strategy`.)
 """
 
