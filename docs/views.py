@@ -190,6 +190,10 @@ def main(arguments: list[str]) -> None:
             command(page, "application:toggle-left-area")
         for place in range(len(CELLS) + 1):
             run_cell(page, place)
+        figures = sum("figure" in name or name == "gpuprofile" for name in CELLS)
+        page.wait_for_function(  # plotly is fetched with the first one
+            "many => document.querySelectorAll('.js-plotly-plot .main-svg').length >= many", arg=figures
+        )
         page.wait_for_timeout(3000)
         for theme in themes:
             for width in widths:

@@ -52,9 +52,6 @@ LEAST_SECONDS = 0.005
 PENDING = 2 * 4096
 """Numbers of events (two each) that may wait to be taken into the curves."""
 
-FRESH = 2 * 4096
-"""Numbers of entries (two each) of results that may wait to be sorted: most live only for a moment."""
-
 _become = conversion.become
 _current_node: Any = torch._C._current_autograd_node
 _grad_enabled: Any = torch.is_grad_enabled
@@ -83,7 +80,6 @@ class Watch:
         self._leader: int | None = None
         self.curves = {device.slot: Curve() for device in machine.cards}
         self._stateful: dict[int, int] = {}  # by the optimizer's id: how many parameters had a state
-        self._fresh: list[Any] = []  # of each result since the last look: a weak reference, whether backward made it
         self._made: dict[int, Any] = {}  # by id, a weak reference; in the others, the same one if it has that claim
         self._passing: dict[int, Any] = {}
         self._kept: dict[int, Any] = {}
@@ -121,7 +117,7 @@ class Watch:
             device.allocator.device_memory.on_call = before
         while self._hooks:
             self._hooks.pop().remove()
-        for noted in (self._made, self._passing, self._kept, self._fresh):
+        for noted in (self._made, self._passing, self._kept):
             noted.clear()
 
     def take(self) -> list[tuple[int, int]]:
@@ -200,7 +196,7 @@ class Watch:
 
     def _around(self, way: Any) -> Any:
         """Wrap the dispatch path. A look comes before an op, when the results of earlier ops have their grad_fn."""
-        see, reference, thread = self._fresh.extend, weakref.ref, here
+        made, passing, reference, thread = self._made, self._passing, weakref.ref, here
         current_node, grad_enabled = _current_node, _grad_enabled
 
         def watched(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
@@ -226,12 +222,19 @@ class Watch:
                 result = way(func, types, args, kwargs)
             finally:
                 op.args, op.known = (), OTHER
+            # A tensor has one weak reference, however often it is made: it shows whether the tensor was there before.
             if result.__class__ is FakeCudaTensor:
-                see((reference(result), backward))
+                key, seen = id(result), reference(result)
+                if backward and made.get(key) is not seen:
+                    passing[key] = seen
+                made[key] = seen
             elif result.__class__ in (tuple, list):
                 for item in result:
                     if item.__class__ is FakeCudaTensor:
-                        see((reference(item), backward))
+                        key, seen = id(item), reference(item)
+                        if backward and made.get(key) is not seen:
+                            passing[key] = seen
+                        made[key] = seen
             return result
 
         return watched
@@ -246,23 +249,8 @@ class Watch:
                 self.look()
             else:
                 self._next = now + max(early, LEAST_SECONDS)
-        elif len(self._fresh) > FRESH:
-            self._sort()
-
-    def _sort(self) -> None:
-        """Keep the references to fresh results that still exist."""
-        fresh = self._fresh[:]  # both steps are C's: what other threads add meanwhile is behind these
-        del self._fresh[: len(fresh)]
-        tensor: Any = None
-        for seen, passing in zip(fresh[::2], fresh[1::2], strict=True):
-            tensor = seen()
-            if tensor is not None and self._made.get(id(tensor)) is not seen:  # else it was known before
-                self._made[id(tensor)] = seen
-                if passing:
-                    self._passing[id(tensor)] = seen
 
     def _claims(self) -> Claims:
-        self._sort()
         claims = Claims(self.machine)
         claims.add_roots(self._modules, self._optimizers)
         tensors: list[Any] = []
