@@ -254,5 +254,7 @@ def test_calls_of_a_function_are_those_that_it_can_make() -> None:
     for function in (disguised, dead):
         with pytest.raises(expect.Unmet, match="no such call"):
             expect.calls("synchronize", function=function)
+    with pytest.raises(FakeGpuError, match="has not run"):
+        expect.calls("synchronize")
     with pytest.raises(expect.Unmet, match="it calls it"):
         expect.does_not_call("synchronize", function=dead)

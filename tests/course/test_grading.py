@@ -17,6 +17,7 @@ pytest.importorskip("nbgrader")
 
 from fakegpu_lab.cli import grade as grading
 from fakegpu_lab.cli.commands import cli
+from fakegpu_lab.cli.plain_console import PlainConsole
 from fakegpu_lab.course.grade import graded_lesson as graded_lessons
 from fakegpu_lab.course.grade.one_submission import _no_python, score
 from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
@@ -419,7 +420,7 @@ def test_what_students_wrote_is_shown_as_it_is(tmp_path: Path, capsys: pytest.Ca
     outcome = Outcome(student="ada", lesson="two", digest="", checks=checks)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "200")
-        grading._print_summary(grading._console(), lesson, [outcome], Path("grades.csv"), Path("grades.html"))
+        grading._print_summary(PlainConsole(), lesson, [outcome], Path("grades.csv"), Path("grades.html"))
     assert told in capsys.readouterr().out
 
 

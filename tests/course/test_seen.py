@@ -282,6 +282,17 @@ def test_what_an_own_object_says_is_noted(gpus: None) -> None:
             asked(net, name)
         for one in (torch.ones(1), [1], "a", lab.machine(), np.ones(1)):
             asked(one, "shape")
+        stream, sparse = torch.cuda.Stream(), torch.eye(2, device="cuda").to_sparse()
+        for one in (
+            torch.ones(1).cuda(),
+            net.layer.cuda().weight,
+            sparse,
+            stream,
+            torch.cuda.Event(),
+            torch.device("cuda"),
+        ):
+            for name in dir(one):
+                asked(one, name)
         asked(mock_, "a")
     finally:
         end(check)

@@ -40,6 +40,8 @@ def reached(text: str, elsewhere: set[str] | None = None) -> bool:
         "def f():\n    sync()\n    f()",
         "def f(): g()\ndef g(): sync()\ndef h(): f()",
         "async def f(): sync()",
+        "def __f(): sync()",
+        "def f__(): sync()",
         "f = lambda: sync()",
         "class C:\n    def m(self): sync()",
         "def f():\n    def g(): sync()\nf()",
