@@ -78,7 +78,8 @@ def work(student: Student, todo: list[str], pause: float, seed: int) -> None:
     chance = random.Random(seed)
     time.sleep(chance.uniform(0, START))
     began = time.perf_counter()
-    environment = os.environ | {"FAKEGPU_LAB_PROGRESS": "off", "OMP_NUM_THREADS": "1"}
+    hub = {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": str(4 * 2**20)}  # as docs/hub/jupyterhub_config.py
+    environment = os.environ | hub | {"FAKEGPU_LAB_PROGRESS": "off"}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     manager, client = start_new_kernel(kernel_name="python3", env=environment, **quiet)
     try:
@@ -138,8 +139,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def worth(row: dict[str, Any]) -> str:
-    """What a GiB of a server is good for, by the memory that a class of that size took."""
-    each = row["all, GiB"] / row["students"] + SERVER
+    """What a GiB of a server is good for: as if everyone held at once the most that they ever hold."""
+    each = row["own, MiB"] / 1024 + SERVER
     server = f"With {SERVER * 1024:.0f} MiB for each student's JupyterLab"
     return f"{server}, a GiB is good for {1 / each:.1f} students at work."
 

@@ -23,6 +23,7 @@ c.JupyterHub.spawner_class = "jupyterhub.spawner.LocalProcessSpawner"
 c.Spawner.default_url = "/lab"
 c.Spawner.environment = {
     "OMP_NUM_THREADS": "1",  # forty students on a few processors: threads would only wait for each other
+    "MALLOC_MMAP_THRESHOLD_": str(4 * 2**20),  # glibc gives larger tensors back when they are freed
 }
 
 

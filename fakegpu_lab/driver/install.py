@@ -106,8 +106,9 @@ def install(machine: Machine) -> None:
         if current.meta():
             assumed_values.install(patches)
         else:
+            host = host_memory.HostMemory()
             for card in machine.cards:
-                card.allocator.device_memory.behind = host_memory.require
+                card.allocator.device_memory.behind = host.require
     except BaseException:
         uninstall()
         raise

@@ -46,13 +46,14 @@ def test_a_person_sees_what_was_handed_in_and_what_it_did(course: Course) -> Non
     assert "it contains no notebook" in course.autograded("ben").cells[0].source
 
 
-def test_html_of_a_submission_is_text_in_the_formgrader(course: Course) -> None:
+@pytest.mark.parametrize("folder", ["lessons", "docs/hub/jupyter"])
+def test_html_of_a_submission_is_text_in_the_formgrader(course: Course, folder: str) -> None:
     """The formgrader's pages act with the instructor's rights; it draws them with nbconvert and this setting."""
     from nbconvert import HTMLExporter
 
     course.grade()
     config = Config()
-    text = (made.ROOT / "lessons" / "nbgrader_config.py").read_text(encoding="utf-8")
+    text = (made.ROOT / folder / "nbgrader_config.py").read_text(encoding="utf-8")
     exec(compile(text, "nbgrader_config.py", "exec"), {"get_config": lambda: config})
     page, _ = HTMLExporter(config=config, template_name="basic").from_notebook_node(course.autograded("ada"))
     assert "It is where the weights are." in page

@@ -2,7 +2,7 @@
 
 A tensor's values are in the computer's memory, and a simulated GPU may have more than the computer, or than the
 container or the server of a hub that this is. Linux gives a program memory that it does not have, and kills the program
-that uses it. So, whenever the caching allocator takes a large segment from the card, `require` looks at what is left.
+that uses it. So, whenever the caching allocator takes a large segment, `HostMemory` looks at how much memory is left.
 Only growth is looked at: a program that allocates as much as it frees never gets here. A ``torch.empty`` in the
 program's own code is let through, because pages that nobody writes take no memory; that a later ``fill_`` has no room
 is not noticed.
@@ -11,6 +11,7 @@ is not noticed.
 from __future__ import annotations
 
 import sys
+import time
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.environment.host_limits import MemoryLimit
 
 LARGE = 16 * 2**20
-"""Smaller segments (2 MiB, of the pool of small blocks) are taken without looking, which takes 0.3 ms."""
+"""Smaller segments (2 MiB, of the pool of small blocks) are taken without looking, which takes about a millisecond."""
+FRESH = 1.0
 RESERVE = 32 * 2**20
 """What must be left for everything else."""
 
@@ -38,16 +40,29 @@ _WHOSE = {
 }
 
 
-def require(nbytes: int) -> None:
-    """Raise FakeGpuError if the host has no room for `nbytes` bytes of a device's memory."""
-    if nbytes < LARGE:
-        return
-    limits = host_limits.memory()
-    if not limits or nbytes + RESERVE <= limits[0].left:
-        return
-    frames = _stack()
-    if not _only_empty(frames):
-        raise FakeGpuError(_sentence(nbytes, limits[0], frames))
+class HostMemory:
+    """The host's memory behind one machine.
+
+    What was read less than `FRESH` seconds ago still counts, less what was taken since, while it is ample.
+    """
+
+    def __init__(self) -> None:
+        self._read, self._left = -FRESH, 0
+
+    def require(self, nbytes: int) -> None:
+        """Raise FakeGpuError if the host has no room for `nbytes` bytes of a device's memory."""
+        if nbytes < LARGE:
+            return
+        now = time.monotonic()
+        if now - self._read < FRESH and 2 * (nbytes + RESERVE) <= self._left:
+            self._left -= nbytes
+            return
+        limits = host_limits.memory()
+        if not limits:
+            return
+        self._read, self._left = now, limits[0].left - nbytes
+        if nbytes + RESERVE > limits[0].left and not _only_empty(frames := _stack()):
+            raise FakeGpuError(_sentence(nbytes, limits[0], frames))
 
 
 def _only_empty(frames: list[FrameType]) -> bool:
