@@ -79,8 +79,8 @@ def test_digits_in_a_student_s_own_name_find_nobody_else(tmp_path: Path, name: s
     table, told = written(tmp_path, "canvas", CANVAS, outcome(name, 7.5))
     assert told.unknown == []
     assert [row[0] for row in table[2:]] == ["Lovelace, Ada"]
-    assert platforms.Roster(tmp_path / "roster.csv").find("ada 102", ("ID",)) == []
-    assert platforms.Roster(tmp_path / "roster.csv").find("test_555_102", ("ID",)) == []
+    assert platforms.Roster("canvas", tmp_path / "roster.csv").find("ada 102", ("ID",)) == []
+    assert platforms.Roster("canvas", tmp_path / "roster.csv").find("test_555_102", ("ID",)) == []
 
 
 @pytest.mark.parametrize("timestamp", ["0001-01-01", "0001-01-01 00:00 Pacific/Auckland", "9999-12-31 23:59", "\x00"])
