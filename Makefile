@@ -14,7 +14,7 @@ WORKERS ?= 2
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compile --constraint constraints.txt
-INPUTS := pyproject.toml constraints.txt Makefile $(wildcard labextension/built/made-of)
+INPUTS := pyproject.toml constraints.txt Makefile $(wildcard labextension/made-of)
 
 # pip leaves compiling to the first import, which must be allowed to keep what it compiled: else every process of the
 # tests, and every notebook, compiles torch anew, for seconds.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -52,6 +53,7 @@ def sources(root: Path = ROOT) -> list[Path]:
 
 def write(*, execute: bool, says: Callable[[str], None] = print) -> None:
     """Write the pages; without `execute`, they have no outputs."""
+    logging.getLogger("traitlets").setLevel(logging.WARNING)  # else nbclient reports each lesson
     found = sources()
     PAGES.mkdir(exist_ok=True)
     for old in PAGES.iterdir():

@@ -18,6 +18,10 @@ def test_what_is_built_is_of_these_sources() -> None:
     assert runpy.run_path(str(EXTENSION / "build.py"))["fresh"](), "make extension builds it anew"
 
 
+def test_wheels_take_only_what_jupyterlab_reads() -> None:
+    assert sorted(path.name for path in (EXTENSION / "built").iterdir()) == ["package.json", "schemas", "static"]
+
+
 def test_a_changed_source_is_told(tmp_path: Path) -> None:
     copy = tmp_path / "labextension"
     left_out = shutil.ignore_patterns("node_modules", "lib", "*.tsbuildinfo")
