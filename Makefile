@@ -1,7 +1,8 @@
 # Two commands: `make lab` to learn, `make test` to work on it. Both begin by making .venv, once.
 #   make lab PYTHON=python3.12 LAB_ARGS="--no-browser --port=8899"
 #   make test WORKERS=4
-# `make docs` makes a website of docs/, in docs/_build/index.html.
+# `make docs` makes a website of docs/, in docs/_build/index.html; it executes the lessons, and keeps the outputs.
+# `make address REPOSITORY=https://github.com/…` writes where the repository is into the files that link to it.
 # `make classroom` executes docs/hub.md: as root, on a machine whose users may come and go.
 # `make extension` builds JupyterLab's sidebar of GPUs anew, for who changes it: npm fetches 260 MB for that.
 
@@ -13,7 +14,7 @@ WORKERS ?= 2
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compile --constraint constraints.txt
-INPUTS := pyproject.toml constraints.txt Makefile $(wildcard labextension/built/made-of)
+INPUTS := pyproject.toml constraints.txt Makefile $(wildcard labextension/made-of)
 
 # pip leaves compiling to the first import, which must be allowed to keep what it compiled: else every process of the
 # tests, and every notebook, compiles torch anew, for seconds.
@@ -22,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What pip is to do about JupyterLab's extension (hatch_build.py): take what is built.
 export FAKEGPU_LAB_EXTENSION := built
 
-.PHONY: help lab test lint types units notebooks honest kernels docs wheel classroom extension clean
+.PHONY: help lab test lint types units notebooks honest kernels docs address wheel classroom extension clean
 
 help:
 	@echo "make lab        open JupyterLab on the lessons, copied to fakegpu-lessons"
@@ -83,7 +84,11 @@ $(VENV)/.test: $(VENV)/.torch $(INPUTS)
 docs: $(VENV)/.torch $(INPUTS)
 	@$(PIP) --editable ".[docs]"
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
+	PYTHONPATH=docs $(BIN)/python -m website.audit docs/_build
 	@echo "docs/_build/index.html"
+
+address:
+	$(PYTHON) docs/website/address.py "$(REPOSITORY)"
 
 kernels: $(VENV)/.test
 	@$(PIP) --editable ".[test,triton,numba]"
@@ -110,4 +115,4 @@ extension: $(VENV)/.lab
 
 clean:
 	rm -rf labextension/node_modules labextension/lib labextension/tsconfig.tsbuildinfo
-	rm -rf $(VENV) build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist docs/_build docs/.executed docs/lessons .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

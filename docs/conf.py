@@ -1,43 +1,45 @@
-"""How Sphinx builds these pages: ``make docs``."""
+"""How Sphinx builds these pages: ``make docs``. What is made while it builds is in website/."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from pathlib import Path
 
 import fakegpu_lab
 
-if TYPE_CHECKING:
-    from sphinx.application import Sphinx
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-REPOSITORY = "https://github.com/OWNER/fakegpu_lab/blob/HEAD/"
+from website import address
 
 project = "fakegpu_lab"
 author = "the authors of fakegpu_lab"
 release = version = fakegpu_lab.__version__
 html_title = project
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-source_suffix = {".md": "markdown"}
-exclude_patterns = ["images"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "website.extension"]
+exclude_patterns = ["_build", "images", "website", ".executed"]
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
+
+nb_execution_mode = "off"  # website/executed.py does it
+nb_merge_streams = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 napoleon_google_docstring = False
+suppress_warnings = ["misc.highlighting_failure"]  # lessons leave things out: f(…)
 default_role = "code"  # `name` in a docstring
 
 html_theme = "furo"
 html_static_path: list[str] = []
-
-
-def _link_to_the_repository(app: Sphinx, page: str, source: list[str]) -> None:
-    """A file beside docs/ is no page of these: the link to it becomes one to the repository."""
-    source[0] = source[0].replace("](../", f"]({REPOSITORY}")
-
-
-def setup(app: Sphinx) -> None:
-    """What Sphinx calls first."""
-    app.connect("source-read", _link_to_the_repository)
+html_copy_source = False
+html_show_copyright = False
+html_theme_options = {}
+if address.repository():  # furo's link to a page's source
+    html_theme_options = {
+        "source_repository": address.repository(),
+        "source_branch": "HEAD",
+        "source_directory": "docs/",
+    }

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 BUILT = HERE / "built"
-MADE_OF = BUILT / "made-of"
+MADE_OF = HERE / "made-of"
 """Holds the digest of the sources that it was built of, and that of the panel."""
 
 SOURCES = ("src", "style", "schema", "package.json", "package-lock.json", "panel.cjs", "tsconfig.json")

@@ -30,6 +30,10 @@ def test_panel_dashboard_and_figures_have_the_same_colors() -> None:
             assert light[prefix + re.sub(r"\W+|_", "-", name)] == color.lower(), name
 
 
+def test_wheels_take_only_what_jupyterlab_reads() -> None:
+    assert sorted(path.name for path in (EXTENSION / "built").iterdir()) == ["package.json", "schemas", "static"]
+
+
 def test_a_changed_source_is_told(tmp_path: Path) -> None:
     copy = tmp_path / "labextension"
     left_out = shutil.ignore_patterns("node_modules", "lib", "*.tsbuildinfo")

@@ -1,0 +1,55 @@
+// Makes the tables of the catalogue sortable by their headings, and adds a field that finds rows.
+"use strict";
+
+const value = (row, column) => {
+  const cell = row.cells[column];
+  return cell.dataset.order === undefined ? cell.textContent : Number(cell.dataset.order);
+};
+
+const compare = (one, other) => {
+  if (one === "" || other === "") return (one === "") - (other === ""); // no figure: last
+  return typeof one === "number" ? other - one : one.localeCompare(other, "en", { numeric: true });
+};
+
+const sort = (table, column, heading) => {
+  const again = heading.hasAttribute("aria-sort") && heading.dataset.turned !== "yes";
+  table.querySelectorAll("th").forEach((one) => one.removeAttribute("aria-sort"));
+  const body = table.tBodies[0];
+  const rows = [...body.rows].sort((one, other) => {
+    const order = compare(value(one, column), value(other, column));
+    const empty = value(one, column) === "" || value(other, column) === "";
+    return again && !empty ? -order : order;
+  });
+  body.append(...rows);
+  const falls = (typeof value(rows[0], column) === "number") !== again;
+  heading.setAttribute("aria-sort", falls ? "descending" : "ascending");
+  heading.dataset.turned = again ? "yes" : "";
+};
+
+const search = (table) => {
+  const field = document.createElement("input");
+  field.type = "search";
+  field.placeholder = "Find: a100, laptop, 8.9 …";
+  field.setAttribute("aria-label", "Show the rows that contain");
+  field.className = "fg-search";
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\s+/);
+    for (const row of table.tBodies[0].rows) {
+      const text = row.textContent.toLowerCase();
+      row.hidden = !words.every((word) => text.includes(word));
+    }
+  });
+  table.parentElement.before(field);
+};
+
+document.addEventListener("DOMContentLoaded", () => {
+  for (const table of document.querySelectorAll(".fg-sortable")) {
+    table.querySelectorAll("th").forEach((heading, column) => {
+      const button = document.createElement("button");
+      button.append(...heading.childNodes);
+      button.addEventListener("click", () => sort(table, column, heading));
+      heading.append(button);
+    });
+    if (table.tBodies[0].rows.length > 20) search(table);
+  }
+});
