@@ -68,7 +68,7 @@ def gpus_are_chosen_in_the_dialog(lab: Lab) -> None:
     lab.page.fill(".fg-Hardware input[type=search]", "t4")
     lab.page.fill(".fg-Hardware input[type=number]", "2")
     lab.page.fill(".fg-Hardware input[type=text]", "2 gigs")
-    assert lab.page.inner_text(".fg-Hardware-line") == "2 gigs is no amount of memory: write 2GiB or 512MiB."
+    assert lab.page.inner_text(".fg-Hardware-line") == "2 gigs is not an amount of memory: write 2GiB or 512MiB."
     assert lab.page.locator(".jp-Dialog button.jp-mod-accept").is_disabled()
     lab.page.fill(".fg-Hardware input[type=text]", "2 GiB")
     nothing_is_seriously_inaccessible(lab, ".fg-Hardware")
