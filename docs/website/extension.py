@@ -49,5 +49,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("html-page-context", _add_plotly)
     app.config.html_static_path += [str(STATIC), str(figures.library())]
     app.add_css_file("site.css")
-    app.add_js_file("tables.js")
+    app.add_js_file("page.js")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

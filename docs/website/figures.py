@@ -30,7 +30,7 @@ def figure_html(figure: dict[str, Any], above: str = "") -> str:
     data = json.dumps(figure, separators=(",", ":")).replace("</", "<\\/")
     return (
         f'<div class="jp-OutputArea fg-figure">{above}'
-        f'<div class="fg-plot" style="min-height: {height:.0f}px" role="img" aria-label="{_words(figure)}"></div>'
+        f'<div class="fg-plot" style="min-height: {height:.0f}px" role="group" aria-label="{_words(figure)}"></div>'
         f'<script type="application/json">{data}</script></div>'
     )
 

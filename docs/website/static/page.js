@@ -1,4 +1,5 @@
-// Makes the tables of the catalogue sortable by their headings, and adds a field that finds rows.
+// Makes the tables of the catalogue sortable by their headings, adds a field that finds rows, and lets the keyboard
+// reach what scrolls.
 "use strict";
 
 const value = (row, column) => {
@@ -43,6 +44,10 @@ const search = (table) => {
 };
 
 document.addEventListener("DOMContentLoaded", () => {
+  document.querySelectorAll("p.caption[role=heading]").forEach((one) => one.setAttribute("aria-level", "2"));
+  for (const one of document.querySelectorAll("pre, .table-wrapper, .fg-scrolls")) {
+    if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
+  }
   for (const table of document.querySelectorAll(".fg-sortable")) {
     table.querySelectorAll("th").forEach((heading, column) => {
       const button = document.createElement("button");
