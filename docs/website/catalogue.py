@@ -93,5 +93,6 @@ class Catalogue(Directive):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Put the table on the page."""
+        """Put the table on the page, in every build: profiles may have changed."""
+        self.state.document.settings.env.note_reread()
         return [nodes.raw("", table(self.arguments[0]), format="html")]

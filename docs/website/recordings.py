@@ -74,8 +74,10 @@ class Recording(Directive):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Put the figure on the page."""
-        if not self.state.document.settings.env.config.fakegpu_lab_execute:
+        """Put the figure on the page, in every build: it may be drawn differently."""
+        env = self.state.document.settings.env
+        env.note_reread()
+        if not env.config.fakegpu_lab_execute:
             return []
         return [nodes.raw("", made()[self.arguments[0]], format="html")]
 
