@@ -53,7 +53,7 @@ def figures_of_programs() -> Iterator[tuple[str, str]]:
 
 def made() -> dict[str, str]:
     """HTML of each figure by its name, from the cache if nothing has changed."""
-    cached = executed.CACHE / f"figures-{executed.digest(*PROGRAMS, Path(__file__))}.json"
+    cached = executed.CACHE / f"figures-{executed.digest(*PROGRAMS, Path(__file__), Path(figures.__file__))}.json"
     if not cached.is_file():
         cached.parent.mkdir(exist_ok=True)
         paths = os.pathsep.join([str(DOCS), str(executed.PACKAGE.parent), os.environ.get("PYTHONPATH", "")])
