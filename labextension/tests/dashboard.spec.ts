@@ -4,6 +4,7 @@ import {
   before,
   categories,
   held,
+  spark,
   stacked,
   steps,
   transfers,
@@ -133,6 +134,22 @@ test('utilisation has its time', () => {
   const { ns, rows } = utilisation(model, model.ordered);
   expect(ns).toEqual([0, 30, 90]); // a stretch begins where the one before ended
   expect(rows.get('cuda:0')).toEqual([0.5, 0.75, 0.75]);
+});
+
+test('a card draws memory and utilisation over the same time', () => {
+  const model = heard(state(), update(2, { now_ns: 90, utilisation: { '0': 0.75, '1': 0.25 } }));
+  const { begin, end, x, y, at, parts } = spark(model, model.ordered[0]!);
+  expect([begin, end]).toEqual([10, 90]); // memory was told until 20, and is held until now
+  expect([x, y]).toEqual([
+    [10, 20],
+    [GIB, 2 * GIB]
+  ]);
+  expect([at, parts]).toEqual([
+    [0, 30, 90],
+    [0.5, 0.75, 0.75]
+  ]);
+  const without = spark(model, model.ordered[1]!);
+  expect([without.begin, without.end, without.x]).toEqual([0, 90, []]);
 });
 
 test('copies are told from row to column, the host first', () => {

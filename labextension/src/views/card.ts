@@ -3,6 +3,7 @@ import { deviceName, Model, nearlyFull, shortName } from '../telemetry/model';
 import type { IDevice } from '../telemetry/schema';
 import { capacity, count, duration, exact, percent, share, size } from '../units';
 import { Meter } from './meter';
+import { spark } from './series';
 import { IColours, Sparkline } from './sparkline';
 import type { ITrans } from './trans';
 
@@ -102,21 +103,16 @@ export class Card {
     this._meter.show(device, model);
     this._spark.draw(
       () => {
-        const { ns, bytes } = model.held(device.slot);
-        const top = Math.max(1, memory.allocated, ...bytes);
+        // The bar above says how full the card is; the curve, how it came to that.
+        const curves = spark(model, device);
+        const known = curves.x.length + curves.at.length > 0;
         return {
-          x: ns,
-          y: bytes,
-          top, // the bar above says how full the card is; the curve, how it came to that
-          parts: model.samples.get(device.slot)?.column(0) ?? [],
-          words:
-            ns.length > 0
-              ? {
-                  top: this._trans.__('top of scale: %1, 100 % busy', size(top)),
-                  begin: duration(ns[0]!),
-                  end: duration(ns[ns.length - 1]!)
-                }
-              : { top: '', begin: '', end: '' }
+          ...curves,
+          words: {
+            top: known ? this._trans.__('top of scale: %1, 100 % busy', size(curves.top)) : '',
+            begin: known ? duration(curves.begin) : '',
+            end: known ? duration(curves.end) : ''
+          }
         };
       },
       colours,

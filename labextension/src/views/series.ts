@@ -2,6 +2,7 @@
 
 import { deviceName, Model } from '../telemetry/model';
 import type { IDevice } from '../telemetry/schema';
+import type { ICurves as ISparkline } from './sparkline';
 
 /** From what stays to what comes and goes, so that the figure is calm below. */
 export const CATEGORIES = [
@@ -167,6 +168,17 @@ export function utilisation(model: Model, devices: IDevice[]): ICurves {
   // Of the oldest sample that is kept the beginning is known only if it is the first one.
   const begin = longest && longest.length < longest.capacity ? 0 : (ns[0] ?? 0);
   return { ns: ns.length > 0 ? [Math.min(begin, ns[0]!), ...ns] : [], rows };
+}
+
+/** A device's memory and utilisation for its card: over the same time, to the last moment that is known of either. */
+export function spark(model: Model, device: IDevice): Omit<ISparkline, 'words'> {
+  const { ns, bytes } = model.held(device.slot);
+  const busy = utilisation(model, [device]);
+  const parts = (busy.rows.get(deviceName(device)) ?? []).map(part => part ?? 0);
+  const begin = ns[0] ?? busy.ns[0] ?? 0;
+  const end = Math.max(begin + 1, ns[ns.length - 1] ?? 0, busy.ns[busy.ns.length - 1] ?? 0);
+  const top = Math.max(1, device.memory.allocated, ...bytes);
+  return { begin, end, x: ns, y: bytes, top, at: busy.ns, parts };
 }
 
 /** The place of the last moment that is not after this one; -1 if all are. */

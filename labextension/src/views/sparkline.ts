@@ -1,11 +1,15 @@
 import { h, mark, say, watchWidth } from '../dom';
 import { columns } from './columns';
 
-/** What a sparkline shows: a filled curve over x, from 0 to `top`, and a line of equally spaced parts of 1. */
+/** What a sparkline shows, from `begin` to `end`: a filled curve from 0 to `top`, and a line of parts of 1. */
 export interface ICurves {
+  begin: number;
+  end: number;
   x: number[];
   y: number[];
   top: number;
+  /** The moments of `parts`, each of which holds until the next. */
+  at: number[];
   parts: number[];
   /** What stands at the ends of its axes. */
   words: { top: string; begin: string; end: string };
@@ -63,7 +67,7 @@ export class Sparkline {
     const curves = asked();
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
     this._area(context, curves, colours.memory, ratio);
-    this._line(context, curves.parts, colours.utilisation, ratio);
+    this._line(context, curves, colours.utilisation, ratio);
     const [, scale, time] = this.node.children;
     say(scale!, curves.words.top);
     say(time!.children[0]!, curves.words.begin);
@@ -72,20 +76,17 @@ export class Sparkline {
 
   private _area(
     context: CanvasRenderingContext2D,
-    { x, y, top }: ICurves,
+    { begin, end, x, y, top }: ICurves,
     colour: string,
     ratio: number
   ): void {
-    const first = x[0];
-    const last = x[x.length - 1];
-    if (first === undefined || last === undefined || top <= 0) {
+    if (x.length === 0 || top <= 0) {
       return;
     }
-    const end = Math.max(last, first + 1);
     context.fillStyle = colour;
     context.globalAlpha = 0.35;
     // What is held now goes on to the end of the picture.
-    columns([...x, end], [...y, null], first, end, this.canvas.width, (at, wide, _, high) => {
+    columns([...x, end], [...y, null], begin, end, this.canvas.width, (at, wide, _, high) => {
       const upper = ratio * (HEIGHT - 1 - (high / top) * (HEIGHT - 2));
       context.fillRect(at, upper, wide, this.canvas.height - upper);
     });
@@ -94,17 +95,13 @@ export class Sparkline {
 
   private _line(
     context: CanvasRenderingContext2D,
-    parts: number[],
+    { begin, end, at: moments, parts }: ICurves,
     colour: string,
     ratio: number
   ): void {
-    if (parts.length < 2) {
-      return;
-    }
     const down = (part: number): number => ratio * (HEIGHT - 1.5 - part * (HEIGHT - 2));
     context.fillStyle = colour;
-    const places = [...parts.keys()];
-    columns(places, parts, 0, parts.length - 1, this.canvas.width, (at, wide, low, high) =>
+    columns(moments, parts, begin, end, this.canvas.width, (at, wide, low, high) =>
       context.fillRect(at, down(high), wide, down(low) - down(high) + 1.25 * ratio)
     );
   }
