@@ -35,8 +35,9 @@ def calls(tree: ast.Module, elsewhere: Collection[str] | None = None) -> list[as
         for node in _live(todo, waiting):
             found.append(node)
             names.update(_read(node))
-        todo = [node for name, body in waiting if elsewhere is None or not name or name in names for node in body]
-        waiting = [one for one in waiting if not (elsewhere is None or not one[0] or one[0] in names)]
+        called = [one for one in waiting if elsewhere is None or not one[0] or one[0] in names]
+        waiting = [one for one in waiting if one not in called]
+        todo = [node for _, body in called for node in body]
     return [node for node in found if isinstance(node, ast.Call)]
 
 

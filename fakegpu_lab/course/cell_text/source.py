@@ -137,14 +137,19 @@ def _outer_names(table: symtable.SymbolTable | None) -> set[str]:
     return own.union(*map(_outer_names, table.get_children()))
 
 
+def root_of(node: ast.AST) -> ast.AST:
+    """Return what an attribute or an item is reached from: ``a`` of ``a.b[0].c``."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node
+
+
 def _changed(source: str) -> set[str]:
     """The names of what a cell changes by assigning to its attributes or items."""
-    found: set[str] = set()
     tree = tree_of(source)
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
-            root: ast.expr = node
-            while isinstance(root, (ast.Attribute, ast.Subscript)):
-                root = root.value
-            found |= {root.id} if isinstance(root, ast.Name) else set()
-    return found
+    roots = [
+        root_of(node)
+        for node in (ast.walk(tree) if tree is not None else ())
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store)
+    ]
+    return {root.id for root in roots if isinstance(root, ast.Name)}

@@ -137,16 +137,17 @@ def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[
     if exact and one.dtype != other.dtype:
         return False, f"the dtype {one.dtype}, not {other.dtype}"
     if exact:
-        met = torch.equal(one, other)
-        if met or one.numel() <= SHOWN:
-            return met, ""
-        return False, f"{_places(one != other, one, other)}; they differ by up to {_apart(found, expected):.3g}"
-    wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
-    met = torch.allclose(one.to(wide), other.to(wide), rtol=rtol, atol=atol)
+        wrong = one != other
+    else:
+        wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
+        wrong = ~torch.isclose(one.to(wide), other.to(wide), rtol=rtol, atol=atol)
+    met = not wrong.any()
     if met or one.numel() <= SHOWN:
         return met, ""
-    wrong = _places(~torch.isclose(one.to(wide), other.to(wide), rtol=rtol, atol=atol), one, other)
-    return False, f"{_difference(_apart(found, expected), rtol, atol)}; {wrong}"
+    places, apart = _places(wrong, one, other), _apart(found, expected)
+    if exact:
+        return False, f"{places}; they differ by up to {apart:.3g}"
+    return False, f"{_difference(apart, rtol, atol)}; {places}"
 
 
 def _difference(apart: float, rtol: float, atol: float) -> str:

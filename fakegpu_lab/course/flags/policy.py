@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.course.cell_text.bindings import declared_global
-from fakegpu_lab.course.cell_text.source import binding, bound_names, tree_of
+from fakegpu_lab.course.cell_text.source import binding, bound_names, root_of, tree_of
 from fakegpu_lab.course.flags import allowed, commands
 from fakegpu_lab.course.flags.meaning import Meanings, without_getattr
 
@@ -97,9 +97,9 @@ class Policy:
             for what in self._about(node, parents.get(node))
             if what
         }
-        bound = bound_names(source) | declared_global(tree)
-        own = {name for name, statement in binding(tree) if statement not in self._statements.get(name, ())}
-        own |= declared_global(tree)
+        outer = declared_global(tree)
+        bound = bound_names(source) | outer
+        own = outer | {name for name, statement in binding(tree) if statement not in self._statements.get(name, ())}
         found |= {f"gives {name}, which the check reads, another value" for name in bound & self._kept & own}
         other = [
             name for name, path in self._given.items() if self._names.paths[name] != path or name in _assigned(tree)
@@ -194,11 +194,10 @@ class Policy:
 
     def _change(self, node: ast.expr) -> str:
         """Changing, in place, what the lesson made and the check reads."""
-        while isinstance(node, (ast.Attribute, ast.Subscript)):
-            node = node.value
-        if not isinstance(node, ast.Name) or node.id not in self._kept or self._is_parameter(node.id, node):
+        root = root_of(node)
+        if not isinstance(root, ast.Name) or root.id not in self._kept or self._is_parameter(root.id, root):
             return ""
-        return f"changes {node.id}, which the check reads"
+        return f"changes {root.id}, which the check reads"
 
     def _is_parameter(self, name: str, node: ast.AST) -> bool:
         """Whether a name is a parameter of a function around a node, and so not the lesson's."""

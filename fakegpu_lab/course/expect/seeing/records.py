@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 from typing import Any
 
 from fakegpu_lab.course.expect.seeing.seen import RECORDS
@@ -37,12 +38,17 @@ def records(name: str, rows: list[list[Any]]) -> list[Any]:
     return [kind(*map(_frozen, row)) for row in rows]
 
 
+@cache
 def _fields(kind: type) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]
 
 
+def _values(record: Any, kind: type) -> list[Any]:
+    return [getattr(record, field) for field in _fields(kind)]
+
+
 def _row(record: Any, kind: type) -> list[Any]:
-    values = [getattr(record, field) for field in _fields(kind)]
+    values = _values(record, kind)
     if kind is Kernel:
         values[-1] = _access_row(record.access)
     return values
@@ -52,12 +58,12 @@ def _access_row(access: Access | None) -> list[Any] | None:
     """What a kernel did to the card."""
     if access is None:
         return None
-    plain: dict[str, Any] = {field: getattr(access, field) for field in _fields(Access)}
-    plain["lines"] = [[getattr(line, field) for field in _fields(LineAccess)] for line in access.lines]
+    plain: dict[str, Any] = dict(zip(_fields(Access), _values(access, Access), strict=True))
+    plain["lines"] = [_values(line, LineAccess) for line in access.lines]
     plain["flops_by_format"] = [[*key, flops] for key, flops in (access.flops_by_format or {}).items()]
     for name, kind in (("occupancy", Occupancy), ("time", LaunchTime)):
         part = getattr(access, name)
-        plain[name] = part and [getattr(part, field) for field in _fields(kind)]
+        plain[name] = part and _values(part, kind)
     return list(plain.values())
 
 
