@@ -286,3 +286,47 @@ def test_the_score_of_an_outcome() -> None:
     outcome = Outcome(student="a", lesson="l", digest="", checks=checks)
     assert (outcome.score, outcome.max_score, outcome.manual) == (2.3, 8.0, ["a"])
     assert [check.passed for check in checks] == [False, False, False, True]
+
+
+ERROR = {"output_type": "error", "ename": "ValueError", "evalue": "no", "traceback": []}
+STDERR = {"output_type": "stream", "name": "stderr", "text": "oh"}
+NO_RESULT = "the check gave no result"
+RECORD: dict[str, Any] = {"title": "Move it", "parts": []}
+
+
+@pytest.mark.parametrize(
+    ("source", "message", "points", "flag"),
+    [
+        ("assert x", {}, 2, ""),
+        ("assert x", {"has_value": True, "score": None}, 2, ""),
+        ("assert x", {"has_value": True, "score": 2}, 2, ""),
+        ("assert x", {"has_value": True, "score": 0}, 0, ""),
+        ("assert x", {"has_value": True, "score": -1}, 0, "the check gave -1 of 2 points"),
+        ("assert x", {"has_value": True, "score": 2.5}, 0, "the check gave 2.5 of 2 points"),
+        ("assert x", {"has_value": True, "score": float("nan")}, 0, "the check gave nan of 2 points"),
+        ("assert x", {"outputs": [ERROR]}, 0, ""),
+        ("assert x", {"outputs": [ERROR], "ended": False}, 0, ""),
+        ("assert x", {"outputs": [STDERR], "has_value": True, "score": 2}, 0, ""),
+        ("assert x", {"interrupted": True, "ended": False}, 0, ""),
+        ("assert x", {"ended": False}, 0, NO_RESULT),
+        ("%%check move", {"has_value": True, "score": 1.5, "record": RECORD}, 1.5, ""),
+        ("%%check move", {"has_value": True, "score": 2}, 0, NO_RESULT),
+        ("%%check move", {"has_value": True, "score": 2, "record": RECORD, "ended": False}, 0, NO_RESULT),
+        ("%%check move", {"outputs": [ERROR], "ended": False}, 0, NO_RESULT),
+        ("%%check move", {"outputs": [ERROR], "record": RECORD}, 0, ""),
+        ("%%check move", {"interrupted": True, "ended": False}, 0, ""),
+    ],
+)  # fmt: skip
+def test_the_points_of_a_check(source: str, message: dict[str, Any], points: float, flag: str) -> None:
+    check, flags = CheckOutcome(grade_id="a", max_points=2), set[str]()
+    one_submission.score(check, source, {"interrupted": False, "ended": True, "outputs": []} | message, flags)
+    assert check.points == points
+    assert flags == ({f"a: {flag}"} if flag else set())
+    assert bool(check.wrong) == (points < 2)
+
+
+def test_a_report_that_cannot_be_believed_earns_nothing() -> None:
+    check, flags = CheckOutcome(grade_id="a", max_points=2), set[str]()
+    message = {"interrupted": False, "ended": True, "outputs": [], "has_value": True, "score": 2, "record": RECORD}
+    one_submission.score(check, "%%check move", message, flags, "the report is out of order")
+    assert (check.points, check.wrong, flags) == (0, ["it had no result"], {"a: the report is out of order"})
