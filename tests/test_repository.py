@@ -155,7 +155,7 @@ def test_the_guide_tells_every_lesson_s_size_on_binder() -> None:
         counted[path.stem] = str(sum(cell["cell_type"] == "code" for cell in cells))
     assert told == counted
     assert told["00-tour"] == "14", "in words, too"
-    assert "shows the way in fourteen cells" in guide
+    assert "shows you around in fourteen cells" in guide
 
 
 def test_what_binder_sets_is_there_to_be_set() -> None:

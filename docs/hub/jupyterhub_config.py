@@ -14,7 +14,7 @@ c.JupyterHub.db_url = f"sqlite:///{HERE}/jupyterhub.sqlite"
 c.JupyterHub.cookie_secret_file = str(HERE / "jupyterhub_cookie_secret")
 c.ConfigurableHTTPProxy.pid_file = str(HERE / "jupyterhub-proxy.pid")
 
-# Who may log in: users of this system who are in the group `students` or `instructors`, with their password.
+# Users of this system who are in the group `students` or `instructors` may log in, with their password.
 c.JupyterHub.authenticator_class = "pam"
 c.LocalAuthenticator.allowed_groups = {"students", "instructors"}
 c.PAMAuthenticator.open_sessions = False

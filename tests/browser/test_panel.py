@@ -280,9 +280,9 @@ def test_it_fits_every_width(page: Any, name: str, width: int) -> None:
 
 def test_an_out_of_memory_cell_shows_its_post_mortem(page: Any) -> None:
     run(page, 3)
-    page.wait_for_function("() => document.body.innerText.includes('What would have fitted')")
-    page.locator("text=What would have fitted").last.scroll_into_view_if_needed()
-    picture(page, "postmortem", ".jp-OutputArea-output:has-text('What would have fitted')")
+    page.wait_for_function("() => document.body.innerText.includes('What would have fit')")
+    page.locator("text=What would have fit").last.scroll_into_view_if_needed()
+    picture(page, "postmortem", ".jp-OutputArea-output:has-text('What would have fit')")
     page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(0)")  # what is out of sight is detached
     assert "OutOfMemoryError" in page.inner_text(".fg-Panel .fg-Error")
     picture(page, "memory-full")

@@ -235,7 +235,7 @@ def test_as_html_it_is_escaped_and_has_all() -> None:
     found.facts.module = "<script>"
     page = found._repr_html_()
     assert "<script>" not in page
-    assert "What would have fitted" in page
+    assert "What would have fit" in page
     assert "The 10 largest tensors" in page
 
 

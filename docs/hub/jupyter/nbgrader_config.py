@@ -1,4 +1,4 @@
-"""What nbgrader knows in everyone's server: the course, and where assignments change hands."""
+"""nbgrader's settings in everyone's server: the course, and where assignments are exchanged."""
 
 import os
 
@@ -6,4 +6,4 @@ c = get_config()  # noqa: F821 - nbgrader defines it
 
 c.CourseDirectory.course_id = "gpus"
 c.Exchange.root = os.environ.get("EXCHANGE", "/srv/nbgrader/exchange")
-c.HTMLExporter.sanitize_html = True  # what a submission has of HTML is shown as text in the formgrader
+c.HTMLExporter.sanitize_html = True  # the formgrader shows HTML in a submission as text

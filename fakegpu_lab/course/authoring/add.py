@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _TASK = "### Exercise: {title}\n\nSay what to make, in one sentence.\n\n*1 point*"
 _ANSWER = '%%exercise {id}\n### BEGIN SOLUTION\nanswer = torch.ones(3, device="cuda")\n### END SOLUTION'
 _CHECK = '%%check {id}\nexpect.on_device(answer, "cuda:0")'
-_HINT = "# Stuck? Take the # away from the next line and run this cell: each run gives one more hint.\n# %hint {id}"
+_HINT = "# Stuck? Remove the # from the next line and run this cell: each run gives one more hint.\n# %hint {id}"
 
 
 def add(folder: Path, name: str) -> Path:

@@ -46,7 +46,7 @@ expect.on_device(doubled, "cuda:0", hint="x.to(...) returns a copy on the GPU.")
 ### BEGIN HIDDEN TESTS
 expect.equal(doubled, torch.tensor([0.0, 2.0, 4.0, 6.0]))
 ### END HIDDEN TESTS"""
-_HINT = """# Stuck? Take the # away from the next line and run this cell: each run gives one more hint.
+_HINT = """# Stuck? Remove the # from the next line and run this cell: each run gives one more hint.
 # %hint there-and-doubled"""
 
 

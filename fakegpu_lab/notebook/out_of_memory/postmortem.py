@@ -1,4 +1,4 @@
-"""The post-mortem of an out-of-memory error: what filled the device, what was requested, what would have fitted."""
+"""The post-mortem of an out-of-memory error: what filled the device, what was requested, what would have fit."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class PostMortem:
 
     @property
     def remedies(self) -> list[Remedy]:
-        """What would have fitted."""
+        """What would have fit."""
         return remedies(self.facts)
 
     @property
@@ -140,7 +140,7 @@ class PostMortem:
             lines += ["", str(self._largest)]
         lines += ["", self._fragmentation] if self._fragmentation else []
         if self.remedies:
-            lines += ["", "What would have fitted:"]
+            lines += ["", "What would have fit:"]
             lines += [f"  {n}. {remedy.what}:\n     {remedy.why}" for n, remedy in enumerate(self.remedies, 1)]
         return "\n".join(lines)
 
@@ -151,13 +151,13 @@ class PostMortem:
         steps = "".join(
             f"<li><b>{html.escape(remedy.what)}</b>: {html.escape(remedy.why)}</li>" for remedy in self.remedies
         )
-        fitted = f"<div><b>What would have fitted</b></div><ol>{steps}</ol>" if steps else ""
+        fits = f"<div><b>What would have fit</b></div><ol>{steps}</ol>" if steps else ""
         summary = f"<summary>The {len(facts.largest)} largest tensors</summary>"
         largest = f"<details>{summary}{self._largest._repr_html_()}</details>" if facts.largest else ""
         pieces = f"<p>{html.escape(self._fragmentation)}</p>" if self._fragmentation else ""
         return (
             f"<div><b>{html.escape(self._title)}</b></div><p>{html.escape(self._request)}</p>{self._bar()}"
-            f"{self._by_category._repr_html_()}{largest}{pieces}{fitted}"
+            f"{self._by_category._repr_html_()}{largest}{pieces}{fits}"
         )
 
     def _bar(self) -> str:
