@@ -1,7 +1,9 @@
 """What convolutions cost: their time, and the workspace that cuDNN takes for copies of its operands.
 
 Tensor cores need channels last (cuDNN's developer guide, "Tensor Core operations"). If the channels of an operand come
-first, cuDNN copies it (``nchwToNhwcKernel``) to its workspace before its own kernel, and the result back after it.
+first, cuDNN copies it (``nchwToNhwcKernel``) to its workspace before its own kernel, and the result back after it. A
+bias is added by a kernel of PyTorch's own afterwards (ATen/native/Convolution.cpp, ``output.add_(reshape_bias(…))``),
+unless the convolution is depthwise.
 """
 
 from __future__ import annotations
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
 
 _ALIGNMENT = 512
 """Bytes to which cuDNN rounds each copy up; its workspace has as many more."""
+
+_LAYOUT_FACTOR = 1.5
+"""How much longer a byte takes in kernels that change the layout than in those that stream: they read one way and write
+another. (Chosen on the networks in published.csv with channels first: from VGG, whose convolutions are all copied, to
+ResNets, where most are pointwise and are not.)"""
 
 
 def _convolved(
@@ -64,6 +71,14 @@ def _winograd(weight: Any, stride: Sequence[int], dilation: Sequence[int], group
     return weight.shape[2:] == (3, 3) and groups == 1 and all(n == 1 for n in (*stride, *dilation))
 
 
+def _pointwise(weight: Any, stride: Sequence[int], groups: int) -> bool:
+    """Whether a convolution is a product of matrices in either layout: a window of one position, which moves by one.
+
+    With channels first, cuDNN takes cuBLAS's kernels for it (``ampere_fp16_s16816gemm_*``) and copies nothing.
+    """
+    return groups == 1 and prod(weight.shape[2:]) == 1 and all(n == 1 for n in stride)
+
+
 def _copied(device: Device, operands: Sequence[Any], result: Any) -> list[int]:
     """The bytes of each operand, and of the result, that cuDNN copies because its channels come first.
 
@@ -86,10 +101,10 @@ def _rearranged(device: Device, copied: Sequence[int]) -> tuple[int, int]:
     """Nanoseconds and bytes of kernels that change layouts.
 
     With channels first, a step in mixed precision is a quarter slower on a V100 (PaddlePaddle's pull request 20597
-    measured 0.195 s against 0.16 s for ResNet-50).
+    measured 0.195 s against 0.16 s for ResNet-50), and one of VGG, where every convolution needs them, by 70 %.
     """
     moved = 2 * sum(copied)
-    return sum(device.roofline.streaming(2 * nbytes) for nbytes in copied), moved
+    return sum(device.roofline.streaming(round(2 * _LAYOUT_FACTOR * nbytes)) for nbytes in copied), moved
 
 
 def convolution(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
@@ -99,7 +114,7 @@ def convolution(device: Device, args: Sequence[Any], result: Any, nbytes: int) -
     nbytes += result.nbytes
     key = (
         source.shape, weight.shape, result.shape, source.stride(), source.dtype, fp32_precision("cuda", "conv"),
-        transposed, groups, nbytes, tuple(args[5]),
+        transposed, groups, nbytes, args[2] is None, *args[3], *args[5],
     )  # fmt: skip
     work: Work | None = device.roofline.known.get(key)
     if work is None:
@@ -107,10 +122,19 @@ def convolution(device: Device, args: Sequence[Any], result: Any, nbytes: int) -
         one = _convolved(
             device, source, weight, source if transposed else result, groups, nbytes, winograd=winograd
         )  # fmt: skip
-        copied = [] if _depthwise(weight, groups) else _copied(device, (source, weight), result)
-        ns, moved = _rearranged(device, copied)
+        ns, moved = _rearranged(device, _forward_copies(device, args, result))
+        if args[2] is not None and not _depthwise(weight, groups):
+            ns, moved = ns + device.roofline.streaming(2 * result.nbytes), moved + 2 * result.nbytes
         work = device.roofline.remember(key, Work(one.ns + ns, one.flops, one.nbytes + moved, one.share))
     return work
+
+
+def _forward_copies(device: Device, args: Sequence[Any], result: Any) -> list[int]:
+    """What cuDNN copies for the forward pass."""
+    source, weight, groups = args[0], args[1], args[8]
+    if _depthwise(weight, groups) or _pointwise(weight, args[3], groups):
+        return []
+    return _copied(device, (source, weight), result)
 
 
 def convolution_backward(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
@@ -119,7 +143,7 @@ def convolution_backward(device: Device, args: Sequence[Any], result: Any, nbyte
     transposed, groups, mask = args[7], args[9], args[10]
     key = (
         grad.shape, source.shape, weight.shape, grad.stride(), source.stride(), source.dtype,
-        fp32_precision("cuda", "conv"), transposed, groups, *mask, nbytes, tuple(args[6]),
+        fp32_precision("cuda", "conv"), transposed, groups, *mask, nbytes, *args[4], *args[6],
     )  # fmt: skip
     work: Work | None = device.roofline.known.get(key)
     if work is None:
@@ -143,11 +167,15 @@ def _backward(device: Device, args: Sequence[Any], nbytes: int) -> Work:
 
 
 def _backward_copies(device: Device, args: Sequence[Any]) -> list[list[int]]:
-    """What cuDNN copies for each gradient that the mask requests: of the input, of the weight."""
+    """What cuDNN copies for each gradient that the mask requests: of the input, of the weight.
+
+    The gradient of a pointwise convolution's weight is a sum over the images: no single product with channels first.
+    """
     grad, source, weight, mask = args[0], args[1], args[2], args[10]
     if _depthwise(weight, args[9]):
         return []
-    of_input = [_copied(device, (grad, weight), source)] if mask[0] else []
+    pointwise = _pointwise(weight, args[4], args[9])
+    of_input = [_copied(device, (grad, weight), source)] if mask[0] and not pointwise else []
     return of_input + ([_copied(device, (source, grad), weight)] if mask[1] else [])
 
 
@@ -156,5 +184,5 @@ def workspaces(name: str, device: Device, args: Sequence[Any], result: Any) -> l
     if name == "convolution_backward":
         found = _backward_copies(device, args)
     else:
-        found = [] if _depthwise(args[1], args[8]) else [_copied(device, args[:2], result)]
+        found = [_forward_copies(device, args, result)]
     return [sum(-(-n // _ALIGNMENT) * _ALIGNMENT for n in copied) + _ALIGNMENT for copied in found if copied]

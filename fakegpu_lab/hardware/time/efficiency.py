@@ -37,6 +37,11 @@ PICOJOULES = {
 limit of an L4 (72 W: 54 to 59 of 121 TFLOP/s), an A10, an RTX A6000 (300 W: 95 of 155) and an H100 PCIe (350 W: 493 of
 756)."""
 
+PICOJOULES_FP32 = {"turing": 16.0, "ampere": 12.0, "ada": 7.6}
+"""The same of a float32 operation without tensor cores, on the architectures whose economical cards are limited by it
+(github.com/zzc0721/torch-performance-test-data, database.md): 4.2 to 4.4 TFLOP/s on a T4 (70 W), 23.9 on an RTX A6000
+(300 W), 11.9 on an RTX A4000 (140 W), 36 to 37 on an L20 (275 W), 46.9 on an L40S (350 W)."""
+
 _ENERGY = {"fp16": 1.0, "bf16": 1.0, "tf32": 2.0, "fp8": 0.5, "int8": 0.5, "fp4": 0.25, "int4": 0.25}
 
 CONVOLUTION = 0.50
@@ -59,14 +64,14 @@ def products(profile: GpuProfile, fmt: str) -> float:
     capability = profile.compute_capability
     if fmt == "fp64":
         return VECTOR
-    if fmt == "fp32" or capability < (7, 0) or fmt not in profile.peak_flops.given():
-        return VECTOR if capability < (8, 6) else SHARED_VECTOR
-    most = TENSOR_HALF_RATE if profile.segment in ("consumer", "laptop") else TENSOR
-    if fmt not in _ENERGY:
-        return most
     family = "a100" if capability == (8, 0) else profile.architecture
-    energy = PICOJOULES.get(family, PICOJOULES["blackwell"]) * 1e-12 * _ENERGY[fmt]
-    return min(most, profile.power_limit_w / energy / profile.peak(fmt))
+    if fmt == "fp32" or capability < (7, 0) or fmt not in profile.peak_flops.given():
+        most = VECTOR if capability < (8, 6) else SHARED_VECTOR
+        energy = PICOJOULES_FP32.get(family, 0.0)
+    else:
+        most = TENSOR_HALF_RATE if profile.segment in ("consumer", "laptop") else TENSOR
+        energy = PICOJOULES.get(family, PICOJOULES["blackwell"]) * _ENERGY.get(fmt, 0.0)
+    return min(most, profile.power_limit_w / (energy * 1e-12) / profile.peak(fmt)) if energy else most
 
 
 def convolutions(profile: GpuProfile, fmt: str) -> float:

@@ -66,8 +66,13 @@ UNALIGNED = 0.5
 SOLVER_EFFICIENCY = 0.05
 """The fraction of peak that factorisations get: their panels are sequential."""
 
-TILES = ((256, 128, 1.0), (128, 128, 0.95), (128, 64, 0.80), (64, 64, 0.60), (64, 32, 0.40))
-"""Tiles (rows, columns), and their efficiency relative to the largest: smaller tiles load more bytes for each FLOP."""
+TILES = (
+    (256, 128, 1.0), (128, 128, 0.95), (128, 64, 0.80), (64, 64, 0.60), (64, 32, 0.40),
+    (256, 32, 0.53), (256, 16, 0.28), (256, 8, 0.14),
+)  # fmt: skip
+"""Tiles (rows, columns), and their efficiency relative to the largest: smaller tiles load more bytes for each FLOP. The
+narrow ones serve results of few columns, such as the groups of a ResNeXt's convolutions: the last ones go down with
+rows · columns / (rows + columns), to the 8 columns of ``mma.m16n8k16`` (PTX ISA)."""
 
 TILE_NS = 1_000
 """A tile's cost on top of its FLOPs: the first loads, and writing the result."""

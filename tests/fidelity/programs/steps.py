@@ -126,6 +126,33 @@ class Masters:
             p.grad = None
 
 
+class BertAdam:
+    """The optimizer of DeepLearningExamples for float32 (optimization.py): a dozen kernels for each parameter.
+
+    Gradients are clipped together first, for which the host waits (``GradientClipper`` of run_squad.py).
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for _, p in self.named]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        torch.nn.utils.clip_grad_norm_([p for _, p in self.named], 1.0, foreach=True)
+        torch.cuda.synchronize()  # total_norm.item()
+        for (name, p), (m, v) in zip(self.named, self.moments, strict=True):
+            if p.grad is None:
+                continue
+            torch.nn.utils.clip_grad_norm_(p, 1.0, foreach=False)
+            m.mul_(0.9).add_(p.grad, alpha=0.1)
+            v.mul_(0.999).addcmul_(p.grad, p.grad, value=0.001)
+            update = m / (v.sqrt() + 1e-6)
+            if "norm" not in name and not name.endswith("bias"):
+                update += 0.01 * p
+            p.add_(-(1e-5 * update))
+        torch._foreach_zero_([p.grad for _, p in self.named if p.grad is not None])
+
+
 def text_step(how: set[str], batch: int, wrap: Callable[[nn.Module], nn.Module] | None = None) -> Callable[[], None]:
     """A step of BERT-large: SQuAD (384 words), pretraining (128, no optimizer), or Hugging Face's Trainer (512)."""
     length = 384 if "squad" in how else 512 if "trainer" in how else 128
@@ -137,13 +164,8 @@ def text_step(how: set[str], batch: int, wrap: Callable[[nn.Module], nn.Module] 
     if half:
         model.half()
     masters = Masters(model) if half else None
-    adam = (
-        None
-        if half
-        else torch.optim.AdamW(
-            model.parameters(), 1e-5, fused="squad" in how, foreach=False if "trainer" in how else None
-        )
-    )
+    plain = BertAdam(model) if "squad" in how and not half else None
+    adam = None if masters or plain else torch.optim.AdamW(model.parameters(), 1e-5, foreach=False)
     parallel = model if wrap is None else wrap(model)
     scaler = torch.amp.GradScaler("cuda", enabled="amp" in how)
     targets = torch.zeros(batch, 2, dtype=torch.long, device="cuda")
@@ -156,10 +178,14 @@ def text_step(how: set[str], batch: int, wrap: Callable[[nn.Module], nn.Module] 
             return
         if masters is not None:
             masters.step()
+        elif plain is not None:
+            plain.step()
         elif adam is not None:
             scaler.step(adam)
             scaler.update()
             adam.zero_grad()
+        if "squad" in how:
+            torch.cuda.synchronize()  # loss.item()
 
     return step
 
