@@ -91,6 +91,12 @@ def linear(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Wor
     return product(device, source.dtype, source.numel() // (k or 1), weight.numel() // (k or 1), k)
 
 
+def _int4(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """A bfloat16 matrix by a packed weight of 4 bits, whose few bytes are all that is read of it."""
+    (m, k), n = args[0].shape, result.shape[1]
+    return product(device, args[0].dtype, m, n, k, nbytes=nbytes + nbytes_of(result))
+
+
 def attention(
     device: Device,
     query: Any,
@@ -152,6 +158,7 @@ PRODUCTS: dict[str, Estimator] = {
     "bmm": _bmm(0),
     **dict.fromkeys(("baddbmm", "baddbmm_", "addbmm", "addbmm_"), _bmm(1)),
     "linear": linear,
+    "_weight_int4pack_mm": _int4,
     **dict.fromkeys(("convolution", "_convolution", "cudnn_convolution"), convolution),
     "convolution_backward": convolution_backward,
     "_scaled_dot_product_flash_attention_for_cpu": _attention(False, 0, 4),

@@ -1,4 +1,4 @@
-"""Kernels that only CUDA has: ops in dtypes that the CPU lacks, products with results of another dtype.
+"""Kernels that only CUDA has: ops and dtypes that the CPU lacks, products with results of another dtype.
 
 The list comes from torch's operator database (`dtypesIfCUDA` without `dtypes`). CUDA computes half precision in
 `acc_type` (float32) and rounds once; this file does the same with the CPU's float32 kernel.
@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
 from fakegpu_lab.driver.base.half_precision import HALVES
-from fakegpu_lab.driver.ops import sync_batch_norm
+from fakegpu_lab.driver.ops import int4_weights, sync_batch_norm
 from fakegpu_lab.driver.ops.rounded_once import into, rounding_once
 
 if TYPE_CHECKING:
@@ -53,8 +54,10 @@ def kernel(op: Op, call: Kernel) -> Kernel:
     overload = op.schema.overload_name
     if overload.startswith("dtype") and op.name in _PRODUCTS:
         return _PRODUCTS[op.name]
-    if op.name in sync_batch_norm.KERNELS and overload == "":
-        return sync_batch_norm.KERNELS[op.name]
+    if op.name in _CUDA_ONLY and overload == "":
+        return _CUDA_ONLY[op.name]
+    if op.name == "_addmm_activation":
+        return _with_tanh(call)
     if op.name == "nansum":
         return _nansum(call)
     if op.name == "new_empty_strided":
@@ -108,6 +111,40 @@ def _nansum(call: Kernel) -> Kernel:
         return torch.sum(numbers, *(args or (None,)), **kwargs)
 
     return nansum
+
+
+def _with_tanh(call: Kernel) -> Kernel:
+    """`_addmm_activation`, whose GELU is the tanh approximation on CUDA (cuda/Blas.cpp, addmm_out_cuda_impl)."""
+
+    def addmm_activation(*args: Any, use_gelu: bool = False, out: torch.Tensor | None = None, **kwargs: Any) -> Any:
+        if not use_gelu:
+            return call(*args, **kwargs) if out is None else call(*args, **kwargs, out=out)
+        result = F.gelu(torch.addmm(*args, **kwargs), approximate="tanh")
+        return result if out is None else into(out, result)
+
+    return addmm_activation
+
+
+def _grid_sampler(source: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+    """`cudnn_grid_sampler` (cudnn/GridSampler.cpp): bilinear, zeros outside, corners aligned."""
+    sample = torch.ops.aten.grid_sampler_3d if source.dim() == 5 else torch.ops.aten.grid_sampler_2d
+    result: torch.Tensor = sample(source, grid, 0, 0, True)  # with the checks of check_grid_sampler_common
+    _check_cudnn_samples("forward", source, grid)
+    return result
+
+
+def _grid_sampler_backward(source: torch.Tensor, grid: torch.Tensor, grad: torch.Tensor) -> Any:
+    """`cudnn_grid_sampler_backward`."""
+    _check_cudnn_samples("backward", source, grid)
+    return torch.ops.aten.grid_sampler_2d_backward(grad, source, grid, 0, 0, True, [True, True])
+
+
+def _check_cudnn_samples(direction: str, source: torch.Tensor, grid: torch.Tensor) -> None:
+    """cond_cudnn_grid_sampler; its condition on 32-bit indices is left out."""
+    dtypes = (torch.float16, torch.float32, torch.float64)
+    acceptable = all(tensor.dtype in dtypes and tensor.numel() for tensor in (source, grid))
+    if not (torch._C._get_cudnn_enabled() and acceptable and source.dim() == 4 and source.shape[1] <= 1024):
+        raise RuntimeError(f"Invalid arguments to cudnn_grid_sampler_{direction}")
 
 
 # Products of half-precision matrices with a float32 result: _mm_dtype_out_cuda, _addmm_dtype_out_cuda and
@@ -198,3 +235,12 @@ def _check_result(dtype: torch.dtype, out_dtype: torch.dtype, out: torch.Tensor 
 
 
 _PRODUCTS: dict[str, Kernel] = {"mm": _mm, "addmm": _addmm, "bmm": _bmm, "baddbmm": _baddbmm}
+
+_CUDA_ONLY: dict[str, Kernel] = {
+    **sync_batch_norm.KERNELS,
+    "_convert_weight_to_int4pack": int4_weights.pack,
+    "_weight_int4pack_mm": int4_weights.product,
+    "cudnn_grid_sampler": _grid_sampler,
+    "cudnn_grid_sampler_backward": _grid_sampler_backward,
+}
+"""Ops that the CPU does not have."""

@@ -68,6 +68,8 @@ def with_dtype_checks(op: Op, plan: Plan) -> Plan:
     """`plan`, after a check that refuses what only the CPU could compute; unchanged for most ops."""
     if op.name in _NO_INTEGERS and not op.outs and not by_shape(op):
         return _without_integers(plan, op.name)
+    if op.name in _SCATTERS:
+        return _multiplying_real_numbers(op, plan)
     check = _CHECKS.get(op.name)
     return _checked(plan, check) if check is not None else plan
 
@@ -92,6 +94,26 @@ def _without_integers(plan: Plan, name: str) -> Plan:
         return result
 
     return floating
+
+
+_SCATTERS = frozenset(("scatter", "scatter_", "scatter_reduce", "scatter_reduce_"))
+
+
+def _multiplying_real_numbers(op: Op, plan: Plan) -> Plan:
+    """`plan` of a scatter, which on CUDA multiplies neither complex numbers nor booleans (cuda/ScatterGatherKernel.cu)."""
+    kernel = "cuda_scatter_gather_base_kernel_func"
+    if op.schema.overload_name.startswith("value"):
+        kernel = "cuda_scatter_fill_base_kernel_reduce_multiply"
+    at = op.position.get("reduce")
+
+    def scatter(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        reduce = kwargs.get("reduce") or (args[at] if at is not None and at < len(args) else None)
+        dtype = args[0].dtype
+        if reduce in ("multiply", "prod") and (dtype.is_complex or dtype is torch.bool) and args[2].numel():
+            raise NotImplementedError(f"\"{kernel}\" not implemented for '{_SCALAR_TYPES[dtype]}'")
+        return plan(args, kwargs)
+
+    return scatter
 
 
 def _checked(plan: Plan, check: Callable[..., None]) -> Plan:
