@@ -290,6 +290,7 @@ def test_what_an_own_object_says_is_noted(gpus: None) -> None:
             stream,
             torch.cuda.Event(),
             torch.device("cuda"),
+            torch.distributed.ReduceOp,  # a class, of a metaclass that no module has under its name
         ):
             for name in dir(one):
                 asked(one, name)

@@ -89,6 +89,8 @@ def _answers(thing: Any, kind: type, name: str) -> bool:
     """Whether an object of a class of the notebook's own, or one that is filled by hand, says what an attribute is."""
     if _is_filled_by_hand(kind):
         return True
+    if issubclass(kind, type) and is_known(thing):
+        return False  # a library's class, whatever made it: torch's ReduceOp has a metaclass that no module shows
     for one in type.mro(kind):
         if name in vars(one):
             return not (is_known(one) or is_public(one) or _is_of_package(one))
