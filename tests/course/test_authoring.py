@@ -20,6 +20,7 @@ from fakegpu_lab.course.grade import graded_lesson as graded
 from fakegpu_lab.course.grade.outcome import Outcome
 from fakegpu_lab.course.lessons import lesson as lessons
 from fakegpu_lab.course.lessons import progress
+from fakegpu_lab.course.lessons.lesson import WrongSolution
 from fakegpu_lab.course.lessons.release import release, released
 from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -62,7 +63,7 @@ def test_a_new_lesson_is_whole_and_each_fault_is_told(tmp_path: Path, capsys: py
     found = findings(bad)
     assert found["the solution passes every check"] == []
     assert found["nothing is printed to stderr, and no cell fails"] == ["there-and-doubled prints to stderr: !"]
-    assert "and may hold 10MiB" in found["time and memory stay within the budget"][0]
+    assert "and may hold 10.00 MiB" in found["time and memory stay within the budget"][0]
     assert found["each of 2 wrong solutions fails, as its author says"] == [
         "there-and-doubled (moved, and not doubled): it earns 2, and should earn 1."
     ]
@@ -140,6 +141,41 @@ def test_what_does_not_fit_together_is_told_without_running_anything(tmp_path: P
         assert part in said
     notebook.cells.remove(cells["there-and-doubled-check"])
     assert "there is no grade cell there-and-doubled-check" in "\n".join(rules.problems(lesson, notebook))
+
+
+def test_a_listed_answer_is_python(tmp_path: Path) -> None:
+    folder = new.write("05-odd", tmp_path)
+    lesson, notebook = lessons.load(folder), nbformat.read(folder / "05-odd.ipynb", as_version=4)
+    exercise = lesson.exercises[0]
+    cell = next(cell for cell in notebook.cells if grade_id(cell) == exercise.id)
+    part = "    ### BEGIN SOLUTION\n    return 1\n    ### END SOLUTION\n"
+    cell.source = f"%%exercise {exercise.id}\ndef one():\n{part}\n\ndef two():\n{part}"
+    lesson = lesson.model_copy(
+        update={
+            "exercises": [
+                exercise.model_copy(
+                    update={
+                        "wrong": [
+                            WrongSolution(why="only one of the two functions", code="return 2"),
+                            WrongSolution(
+                                why="both", code=f"%%exercise {exercise.id}\ndef one():\n    return 2\n\n\ntwo = one"
+                            ),
+                        ]
+                    }
+                )
+            ]
+        }
+    )
+    (said,) = [one for one in rules.problems(lesson, notebook) if "Python" in one]
+    assert said.startswith(f"{exercise.id} (only one of the two functions): with this answer, the cell is not valid")
+    assert f"the answer is the whole cell, from %%exercise {exercise.id} on." in said
+
+
+def test_the_budget_of_memory_is_in_the_unit_of_what_was_held(tmp_path: Path) -> None:
+    lesson = lessons.load(new.write("05-good", tmp_path))
+    assert lesson.budget.memory == "800MB"
+    outcome = Outcome(student="", lesson="", digest="", peak_bytes=800_500_000)
+    assert check._budget(outcome, lesson)[1] == ["It held 763.42 MiB, and may hold 762.94 MiB."]
 
 
 def test_a_released_notebook_has_no_solutions_and_no_hidden_parts(tmp_path: Path) -> None:

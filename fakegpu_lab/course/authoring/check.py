@@ -195,7 +195,7 @@ def _budget(outcome: Outcome, lesson: Lesson) -> tuple[str, list[str]]:
     elif took > CLOCK * may:
         over.append(f"It took {took:.0f} s by the clock, though a processor only {used:.0f} s: what does it wait for?")
     if outcome.peak_bytes > allowed:
-        over.append(f"It held {format_size(outcome.peak_bytes)}, and may hold {lesson.budget.memory}.")
+        over.append(f"It held {format_size(outcome.peak_bytes)}, and may hold {format_size(allowed)}.")
     spent = f"{used:.0f} s of a processor, {size(outcome.peak_bytes)}"
     return f"time and memory stay within the budget ({spent})", over
 

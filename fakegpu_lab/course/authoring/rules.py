@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.authoring.answers import grade_id, is_solution
+from fakegpu_lab.course.authoring.answers import grade_id, is_solution, replaced
+from fakegpu_lab.course.cell_text import source
 from fakegpu_lab.course.checks import statements
 from fakegpu_lab.course.lessons.classroom import Classroom
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -93,7 +94,19 @@ def _exercise(exercise: Exercise, cells: dict[str, Any], notebook: Any) -> list[
     found += _points(exercise, parts, points, notebook)
     if not exercise.wrong and exercise.points:
         found.append(f"{exercise.id}: list at least one wrong solution that a student might write (wrong:).")
+    if answer is not None and answer.cell_type == "code":
+        found += _no_python(exercise, answer.source)
     return found + _hint_line(exercise, notebook)
+
+
+def _no_python(exercise: Exercise, cell: str) -> list[str]:
+    """One sentence for each listed answer that leaves no Python in its cell: it would fail whatever the check says."""
+    whole = f"If the cell has several solutions, the answer is the whole cell, from %%exercise {exercise.id} on."
+    return [
+        f"{exercise.id} ({one.why}): with this answer, the cell is not valid Python: {error}. {whole}"
+        for one in (*exercise.wrong, *exercise.right)
+        if (error := source.syntax_error(replaced(cell, one.code)))
+    ]
 
 
 def _points(exercise: Exercise, parts: float, metadata: float, notebook: Any) -> list[str]:

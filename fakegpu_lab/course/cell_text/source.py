@@ -33,6 +33,15 @@ def python_of(source: str) -> str:
     return "\n" * blank + str(TransformerManager().transform_cell(text))
 
 
+def syntax_error(source: str) -> str:
+    """Return what Python says of a cell that it cannot parse; empty if it can."""
+    try:
+        ast.parse(python_of(source))
+    except SyntaxError as error:
+        return error.msg
+    return ""
+
+
 def _body(source: str) -> str:
     """The cell without the magics that it begins with; their lines are empty."""
     lines = source.split("\n")
