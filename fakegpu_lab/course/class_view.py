@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 STUCK = 3
 """Attempts on an unsolved exercise from which on a student may be waiting for help."""
 
-STUDENT_HEADS = ("Student", "Lesson", "Exercise", "Solved", "Attempts", "Last check", "Not met most often")
-EXERCISE_HEADS = ("Lesson", "Exercise", "Began", "Solved", "May need help", "Not met most often")
+STUDENT_HEADS = ("Student", "Lesson", "Exercise", "Solved", "Attempts", "Last check", "Failed most often")
+EXERCISE_HEADS = ("Lesson", "Exercise", "Began", "Solved", "May need help", "Failed most often")
 
 
 class StudentRow(NamedTuple):

@@ -251,7 +251,7 @@ class CourseMagics(Magics):
         folder = magic_line.parse(self.share, line).folder
         path = progress.path_for(self.room.lesson.name if self.room.lesson else "")
         if path is None:
-            raise UsageError("Progress is not saved here, so that there is nothing to share.")
+            raise UsageError("Progress is not saved here, so there is nothing to share.")
         try:
             if folder == "off":
                 print(sharing.stop(path.parent))
@@ -261,7 +261,7 @@ class CourseMagics(Magics):
             raise UsageError(str(error)) from None
 
     @magic_arguments()
-    @argument("--save", metavar="PATH", help="write it as a page of its own: my-progress.html")
+    @argument("--save", metavar="PATH", help="write it to a separate page: my-progress.html")
     @line_magic
     def progress(self, line: str) -> Any:
         """Show what you have done so far, in all lessons.
@@ -309,7 +309,7 @@ def _new_gpus() -> None:
     """
     if session.enabled() and any(device.fault is not None for device in session.machine().devices):
         session.reset()
-        print("A kernel of an earlier cell failed, and its GPU could not be used anymore: it was reset, and is empty.")
+        print("A kernel in an earlier cell failed, and its GPU could not be used anymore. It was reset, and is empty.")
 
 
 def load(shell: InteractiveShell) -> None:

@@ -24,7 +24,7 @@ class KernelMagics(Magics):
 
     @magic_arguments()
     @argument("name", nargs="?", help="show only the kernel of this name")
-    @argument("--text", action="store_true", help="words instead of drawings")
+    @argument("--text", action="store_true", help="text instead of drawings")
     @output_can_be_silenced
     @cell_magic
     def kernel(self, line: str, cell: str) -> Any:

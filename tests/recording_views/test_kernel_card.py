@@ -44,7 +44,7 @@ def test_the_drawing_of_banks_shows_a_conflict():
     log.add("load", "shared", 4 * 32 * LANES[None], 4, ("kernel.py", 4))
     shown = card(log)
     assert words(shown, "Banks") == (
-        "A request to shared memory uses 1 bank of 32; the busiest has 32 words to give, one in a cycle: 32 cycles."
+        "A request to shared memory uses 1 bank of 32; the busiest has to deliver 32 words, one per cycle: 32 cycles."
     )
     assert "31 cycles lost in bank conflicts" in str(shown)
 

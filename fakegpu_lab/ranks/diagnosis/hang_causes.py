@@ -118,9 +118,9 @@ def _of_send(ranks: list[Rank], send: Operation) -> str:
     if not _waits_for_send(other):
         return f"{text}rank {peer} waits in {other} ({described(other.line)})."
     return (
-        f"{text}rank {peer} first waits for what it sends itself: let one of the two receive before it sends, or give "
-        "both calls to batch_isend_irecv. (Gloo's send waits in the call; NCCL's lets the GPU wait, and with it what "
-        "comes after it.)"
+        f"{text}rank {peer} first waits for its own send: let one of the two receive before it sends, or give "
+        "both calls to batch_isend_irecv. (Gloo's send waits in the call; with NCCL, the GPU waits, and so does "
+        "everything that is launched after it.)"
     )
 
 

@@ -34,7 +34,7 @@ def stuck(scheduler: Scheduler) -> tuple[Rank, BaseException]:
 def report(ranks: list[Rank], first: Rank) -> str:
     """The whole message: NCCL's words, then every rank, then the likely cause."""
     lines = [_timeout_message(first), ""]
-    lines.append("No rank can go on. On real GPUs this program hangs until that timeout; here it stops at once:")
+    lines.append("No rank can continue. On real GPUs this program hangs until that timeout; here it stops at once:")
     lines += [f"  rank {rank.number} {_state(rank, first)}" for rank in ranks]
     cause = likely_cause(ranks, first)
     if cause:
