@@ -297,7 +297,7 @@ class Trace:
         return f"<Trace of {self.elapsed * 1e3:.3f} ms: {tables.counted(self)}{races}>"
 
     def _repr_html_(self) -> str:
-        hint = "<code>.figure()</code> draws it, <code>.summary()</code> and <code>.by_line()</code> show what took longest"
+        hint = "<code>.figure()</code> draws it; <code>.summary()</code>, <code>.by_line()</code> name the slowest"
         return f"{html.escape(repr(self)[1:-1])}<br><small>{hint}</small>"
 
 
