@@ -207,7 +207,7 @@ class Trace:
         start, end
             Draw only this part: seconds since the recording began, as the figure's axis shows.
         theme
-            ``"light"`` or ``"dark"``; by default JupyterLab's own colours, and elsewhere plotly's default template.
+            ``"light"`` or ``"dark"``; by default JupyterLab's own colors, and elsewhere plotly's default template.
 
         Returns
         -------
@@ -237,7 +237,7 @@ class Trace:
         labels
             What the two are called.
         theme
-            ``"light"`` or ``"dark"``; by default JupyterLab's own colours, and elsewhere plotly's default template.
+            ``"light"`` or ``"dark"``; by default JupyterLab's own colors, and elsewhere plotly's default template.
 
         Returns
         -------

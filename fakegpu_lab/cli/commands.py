@@ -161,7 +161,7 @@ def lab(folder: str, args: tuple[str, ...]) -> int:
 @cli.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
 @click.argument("args", nargs=-1, metavar="[NVIDIA-SMI ARGS]...", type=click.UNPROCESSED)
 def smi(args: tuple[str, ...]) -> int:
-    """Show the GPUs of running notebooks and programs, as nvidia-smi does; --loop goes on until Ctrl-C."""
+    """Show the GPUs of running notebooks and programs, as nvidia-smi does; --loop continues until Ctrl-C."""
     from fakegpu_lab.nvml.smi import main as nvidia_smi
 
     return nvidia_smi(list(args))

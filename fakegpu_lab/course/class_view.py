@@ -151,7 +151,7 @@ tr.stuck td:first-child::before { content: "● "; color: #d83b01 } .soft { opac
 
 
 def page(view: ClassView, folder: str, seconds: float) -> str:
-    """Return the page, which loads itself again after some seconds."""
+    """Return the page, which reloads itself after some seconds."""
     stuck = sum(row.stuck for row in view.students)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>The class</title>'

@@ -162,7 +162,7 @@ class CourseMagics(Magics):
     def check(self, line: str, cell: str) -> Result:
         """Check your solution of an exercise.
 
-        Every statement with ``expect`` in it is a part, and all of them are looked at.
+        Every statement with ``expect`` in it is a part, and all of them are checked.
         """
         __tracebackhide__ = True
         args = magic_line.parse(self.check, line)
@@ -220,7 +220,7 @@ class CourseMagics(Magics):
 
     @line_magic
     def hint(self, line: str) -> None:
-        """Show the next hint of an exercise: %hint first-move. Each time it is run, one more."""
+        """Show the next hint of an exercise: %hint first-move. Each run shows one more."""
         try:
             text = self.room.hint(line.strip())
         except FakeGpuError as error:
@@ -234,7 +234,7 @@ class CourseMagics(Magics):
     @argument("name", help="a name for the question: any word, once in a lesson")
     @line_magic
     def predict(self, line: str) -> Prediction:
-        """Show a place to write down what you expect of the next cell; it is kept with your progress.
+        """Show a place to write down what you expect from the next cell; it is kept with your progress.
 
         %predict two-devices
         """

@@ -32,7 +32,7 @@ class KernelMagics(Magics):
 
         %%kernel            a card for each kernel: traffic, conflicts, occupancy, time, and drawings
         %%kernel matmul     only for the kernel matmul
-        %%kernel --text     in words
+        %%kernel --text     as text
         """
         __tracebackhide__ = True
         args = magic_line.parse(self.kernel, line)

@@ -46,7 +46,7 @@ def moves(
     ----------
     where
         ``"DRAM"`` counts all kernels, also torch's own; ``"L2"`` (between L1 and L2) and ``"threads"`` (what threads
-        ask for) know only kernels that the student wrote.
+        request) know only kernels that the student wrote.
     named
         Only kernels with this in their name.
     """
@@ -83,7 +83,7 @@ def coalesced(
     Parameters
     ----------
     at_most
-        How many times the sectors that its bytes fill a request may touch: 1.25 allows 32 floats to begin within a
+        How many times as many sectors as its bytes fill a request may touch: 1.25 allows 32 floats to begin within a
         sector. Lanes that read the same bytes need fewer.
     sectors
         In place of that, the most sectors for each request: 4 for 32 floats side by side.

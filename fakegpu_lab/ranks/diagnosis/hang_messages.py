@@ -1,4 +1,4 @@
-"""The error when no rank can go on: which rank waits where, what the others did instead, and the likely cause.
+"""The error when no rank can continue: which rank waits where, what the others did instead, and the likely cause.
 
 Also the notes at the end of a run: on the exception of a rank that failed, and on sends that no rank received.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def stuck(scheduler: Scheduler) -> tuple[Rank, BaseException]:
-    """The rank whose call raises the error when no rank can go on, and the error."""
+    """The rank whose call raises the error when no rank can continue, and the error."""
     waiting = [rank for rank in scheduler.ranks if not rank.done]
     first = next((rank for rank in waiting if isinstance(awaited(rank), Operation)), waiting[0])
     like_nccl = bool(scheduler.shared.get("timeout_like_nccl"))
