@@ -64,7 +64,7 @@ def test_a_new_lesson_is_whole_and_each_fault_is_told(tmp_path: Path, capsys: py
     assert found["nothing is printed to stderr, and no cell fails"] == ["there-and-doubled prints to stderr: !"]
     assert "the budget is 10MiB" in found["time and memory stay within the budget"][0]
     assert found["each of 2 wrong solutions fails, as lesson.yaml says"] == [
-        "there-and-doubled (moved, and not doubled): it earns 2, and should earn 1."
+        "there-and-doubled (moved, but not doubled): it earns 2, and should earn 1."
     ]
     assert found["each of 2 other right solutions passes"] == [
         "there-and-doubled (doubled on the CPU): it earns 1 of 2 points: `doubled` is on cuda:0: it is on cpu"

@@ -52,7 +52,7 @@ def test_the_drawing_of_banks_shows_a_conflict():
 def test_a_word_that_all_lanes_read_is_no_conflict():
     log = AccessLog()
     log.add("load", "shared", np.zeros((1, 32), np.int64), 4, ("kernel.py", 4))
-    assert "the busiest has 1 word to give" in words(card(log), "Banks")
+    assert "the busiest has to deliver 1 word" in words(card(log), "Banks")
 
 
 def test_the_roofline_says_what_limits_the_kernel():
