@@ -71,8 +71,8 @@ def test_a_collective_that_only_some_ranks_call() -> None:
         "No rank can continue.",
         "rank 0 waits in all_reduce of [8] float32, operation 2 of the default group (test_broken.py, line",
         "dist.all_reduce(ones(8)))",
-        "rank 1 has ended; its last one was all_reduce of [4] float32, operation 1 of the default group",
-        "Likely cause: rank 1 has ended without the second all_reduce",
+        "rank 1 has ended; its last call was all_reduce of [4] float32, operation 1 of the default group",
+        "Likely cause: rank 1 has ended without calling all_reduce, operation 2",
         "is inside `if rank == 0`",
     )
 
@@ -96,7 +96,7 @@ def test_batches_that_are_not_equally_many() -> None:
 
     contains(
         message(program),
-        "rank 0 has ended; its last one was all_reduce of [4] float32, operation 3",
+        "rank 0 has ended; its last call was all_reduce of [4] float32, operation 3",
         "rank 1 waits in all_reduce of [4] float32, operation 4",
         "fewer times than rank 1",
         "DistributedSampler",

@@ -52,7 +52,7 @@ def _calls(rank: Rank, channel: Communicator) -> int:
 def _of_ended_rank(absentee: Rank, first: Rank, operation: Operation) -> str:
     """`first` waits in a collective, and `absentee` has ended without calling it."""
     channel = operation.channel
-    text = f"rank {absentee.number} has ended without {_ordinal(operation.number)} {_function(operation)}"
+    text = f"rank {absentee.number} has ended without calling {_function(operation)}, operation {operation.number}"
     condition = rank_condition(operation.line)
     if condition is not None:
         return (
@@ -65,7 +65,7 @@ def _of_ended_rank(absentee: Rank, first: Rank, operation: Operation) -> str:
             "have the same number of batches? DistributedSampler makes sure of it; DDP's join() helps where it cannot."
         )
     return (
-        f"{text} (it called {_calls(absentee, channel)}, rank {first.number} {operation.number}): is it inside "
+        f"{text} (it called {_calls(absentee, channel)} of them, rank {first.number} {operation.number}): is it inside "
         "`if rank == …`?"
     )
 
@@ -126,7 +126,3 @@ def _of_send(ranks: list[Rank], send: Operation) -> str:
 
 def _function(operation: Operation) -> str:
     return str(operation).split(" of ")[0]
-
-
-def _ordinal(number: int) -> str:
-    return "the " + {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth"}.get(number, f"{number}th")

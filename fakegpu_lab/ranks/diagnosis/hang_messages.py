@@ -72,7 +72,7 @@ def _state(rank: Rank, first: Rank) -> str:
         last = _last(rank, channel)
         if last is None:
             return f"has ended, without any operation of {channel.known_as if channel else 'a group'}"
-        return f"has ended; its last one was {_numbered(last)} ({described(last.line)})"
+        return f"has ended; its last call was {_numbered(last)} ({described(last.line)})"
     if isinstance(what, Operation):
         blocker = start_conditions.blocker(what)
         after = f", behind its {blocker} ({described(blocker.line)})" if blocker is not None else ""
