@@ -7,7 +7,7 @@
 2
 >>> lab.disable()
 
-Reading the code? Start with `session`, where enable and disable are; `docs/developers.md` goes on from there.
+Reading the code? Start with `session`, where enable and disable are; `docs/developers.md` continues from there.
 """
 
 from __future__ import annotations

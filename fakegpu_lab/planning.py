@@ -82,13 +82,13 @@ def plan(fn: Callable[..., Any], world_size: int, *args: Any, rank: int = 0) -> 
     """Run ``fn(*args)`` as one rank of `world_size`; the others do not run, and are assumed to do the same.
 
     The function finds ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE`` and so on, as under torchrun, and calls
-    ``init_process_group("nccl")`` itself. The enabled machine is one node of as many as the ranks need; each node has
-    as many ranks as GPUs. What this process holds on the rank's card already counts as its memory, too.
+    ``init_process_group("nccl")`` itself. The enabled machine is one node; as many of them are assumed as the ranks
+    need, each with as many ranks as GPUs. What this process holds on the rank's card already counts as its memory, too.
 
     Raises
     ------
     FakeGpuError
-        No machine is enabled, that many ranks cannot be planned, or this process already is a rank of something.
+        No machine is enabled, that many ranks cannot be planned, or this process is already a rank of something.
     """
     __tracebackhide__ = True
     spec = session.machine().spec

@@ -157,7 +157,7 @@ def run_ranks(
     """Run ``fn(*args)`` on `world_size` ranks of this process, and return the results by rank.
 
     Each rank has its own ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT``, its own current
-    device, random states and process groups; its output is labelled. One rank runs at a time, in an order that is the
+    device, random states and process groups; its output is labeled. One rank runs at a time, in an order that is the
     same in every run.
 
     Parameters
@@ -216,7 +216,7 @@ def snapshot(*, categories: bool = False) -> Snapshot:
 
 
 def reset() -> Machine:
-    """Replace the machine by a new one of the same kind, with empty memory and counters at 0.
+    """Replace the machine with a new one of the same kind, with empty memory and counters at 0.
 
     This also helps after a device-side assert, which makes a real GPU unusable until the process ends.
     """

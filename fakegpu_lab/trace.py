@@ -207,7 +207,7 @@ class Trace:
         start, end
             Draw only this part: seconds since the recording began, as the figure's axis shows.
         theme
-            ``"light"`` or ``"dark"``; by default JupyterLab's own colours, and elsewhere plotly's default template.
+            ``"light"`` or ``"dark"``; by default JupyterLab's own colors, and elsewhere plotly's default template.
 
         Returns
         -------
@@ -237,7 +237,7 @@ class Trace:
         labels
             What the two are called.
         theme
-            ``"light"`` or ``"dark"``; by default JupyterLab's own colours, and elsewhere plotly's default template.
+            ``"light"`` or ``"dark"``; by default JupyterLab's own colors, and elsewhere plotly's default template.
 
         Returns
         -------
@@ -297,9 +297,7 @@ class Trace:
         return f"<Trace of {self.elapsed * 1e3:.3f} ms: {tables.counted(self)}{races}>"
 
     def _repr_html_(self) -> str:
-        hint = (
-            "<code>.figure()</code> draws it, <code>.summary()</code> and <code>.by_line()</code> tell what took most"
-        )
+        hint = "<code>.figure()</code> draws it; <code>.summary()</code>, <code>.by_line()</code> name the slowest"
         return f"{html.escape(repr(self)[1:-1])}<br><small>{hint}</small>"
 
 

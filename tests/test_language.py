@@ -41,11 +41,21 @@ INSTEAD = {
     r"\w+s of (its|one's|their) own(?= each)": "its own",
     r"is to be (seen|done|made|said)": "can be seen, to do",
     r"not .{0,30} any more": "no longer, not … anymore",
-    r"(?<!there )is no (name|number|exercise|tensor|whole number|dtype|gap)": "is not a …",
+    r"(?<!there )is no (name|number|exercise|tensor|whole number|dtype|gap|power|call|time zone)": "is not a …",
     r"none from [\d.,]+( \w+)? on": "none at 90 ms or more",
     r"(a|the|each|whole) training (that|is|was|holds|takes)": "a training run",
     r"the other way round": "the other way around",
     r"(takes?|taking) turns: (a|one) backward": "alternates",
+    r"(of|plans?|during) a training(?! (run|step|loop|program|script))": "a training run",
+    r"(can|cannot) go on|goes on (from|with|until|by)": "continues",
+    r"half as much again": "1.5 times as much",
+    r"would have fitted": "would have fit",
+    r"by what it is for": "by category",
+    r"(above|below) are met": "pass",
+    r"needs? (it|them) no more": "no longer needs",
+    r"in every turn|turns? of the loop": "iteration",
+    r"for ever": "forever",
+    r"loads itself": "reloads itself",
 }
 SCANNED = (".md", ".py", ".ipynb", ".yaml", ".html", ".ts")
 AMERICAN = {

@@ -38,7 +38,7 @@ RULES = (
 
 
 def advise(trace: Recorded) -> Advice:
-    """Find common reasons in a recording why a program is slow or needs much memory.
+    """Find common reasons why a recorded program is slow or needs a lot of memory.
 
     Parameters
     ----------

@@ -101,7 +101,7 @@ def same_again(recorded: Recorded) -> list[Finding]:
         what = f"The same {size(nbytes)}" if len(sent) == 1 else f"{len(sent)} tensors, {size(nbytes)} together,"
         found.append(Finding(
             "same_again", "The same tensor is copied repeatedly",
-            f"{what} went to the device in {times:,} copies, unchanged; after the first they took "
+            f"{what} went to the device in {times:,} copies, unchanged; the copies after the first took "
             f"{duration(_ns(again))}.",
             "Copy it once, before the loop, and keep the copy on the device.",
             line, _ns(again),

@@ -92,7 +92,9 @@ def run(
 
 @cli.command(context_settings=_BEFORE_SCRIPT)
 @_devices("dgx-h100", "One node of the job: dgx-h100, a100:8")
-@click.option("-n", "--world-size", type=click.IntRange(1, 1 << 17), required=True, help="Ranks of the whole job")
+@click.option(
+    "-n", "--world-size", type=click.IntRange(1, 1 << 17), required=True, help="The number of ranks in the whole job"
+)
 @click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="The rank that runs")
 @_memory
 @_compute("meta", "real: also compute values, as if they were equal on all ranks")
@@ -145,7 +147,9 @@ def doctor() -> int:
 
 
 @cli.command(context_settings={"ignore_unknown_options": True})
-@click.option("--into", "folder", metavar="FOLDER", default="fakegpu-lessons", show_default=True, help="Of your copy")
+@click.option(
+    "--into", "folder", metavar="FOLDER", default="fakegpu-lessons", show_default=True, help="Where your copy goes"
+)
 @click.argument("args", nargs=-1, metavar="[JUPYTERLAB ARGS]...", type=click.UNPROCESSED)
 def lab(folder: str, args: tuple[str, ...]) -> int:
     """Copy the lessons that are not in your folder yet, and open JupyterLab on it."""
@@ -157,7 +161,7 @@ def lab(folder: str, args: tuple[str, ...]) -> int:
 @cli.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
 @click.argument("args", nargs=-1, metavar="[NVIDIA-SMI ARGS]...", type=click.UNPROCESSED)
 def smi(args: tuple[str, ...]) -> int:
-    """Show the GPUs of running notebooks and programs, as nvidia-smi does; --loop goes on until Ctrl-C."""
+    """Show the GPUs of running notebooks and programs, as nvidia-smi does; --loop continues until Ctrl-C."""
     from fakegpu_lab.nvml.smi import main as nvidia_smi
 
     return nvidia_smi(list(args))
@@ -169,22 +173,32 @@ def smi(args: tuple[str, ...]) -> int:
 @click.option("--feedback", metavar="FOLDER", help="Also write a page for every student")
 @click.option("--summary", metavar="FILE", help="The instructor's page; by default next to the grades")
 @click.option("--gradebook", metavar="FILE", help="Also write nbgrader's gradebook.db")
-@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 256), help="Submissions at once")
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 256), help="Submissions graded at once")
 @click.option("--dask", metavar="ADDRESS", help="Grade on a Dask cluster: the scheduler's address, tcp://…")
 @click.option("--resume", is_flag=True, help="Continue an interrupted run")
 @click.option("--student", metavar="REGEX", help="A pattern whose first group is the student's name in a file's path")
-@click.option("--cell-seconds", default=30.0, show_default=True, type=click.FloatRange(0.1), help="For one cell")
-@click.option("--total-seconds", default=180.0, show_default=True, type=click.FloatRange(0.1), help="For a notebook")
-@click.option("--memory", default="2GiB", show_default=True, metavar="SIZE", help="For all of a notebook's processes")
-@click.option("--processes", default=64, show_default=True, type=click.IntRange(1), help="That a notebook may start")
+@click.option("--cell-seconds", default=30.0, show_default=True, type=click.FloatRange(0.1), help="Limit for a cell")
+@click.option(
+    "--total-seconds", default=180.0, show_default=True, type=click.FloatRange(0.1), help="Limit for a notebook"
+)
+@click.option(
+    "--memory", default="2GiB", show_default=True, metavar="SIZE", help="Limit for all of a notebook's processes"
+)
+@click.option(
+    "--processes", default=64, show_default=True, type=click.IntRange(1), help="Processes that a notebook may start"
+)
 @click.option("--format", type=click.Choice(["canvas", "moodle"]), help="Also write what this platform imports")
 @click.option("--roster", metavar="FILE", help="The platform's own export: its students, for --format")
-@click.option("--due", metavar="TIME", help="From when on a submission is late: '2026-11-20 23:59'")
-@click.option("--late-days", default=0, show_default=True, type=click.IntRange(0), help="Days late that cost nothing")
+@click.option("--due", metavar="TIME", help="The deadline: '2026-11-20 23:59'")
+@click.option("--late-days", default=0, show_default=True, type=click.IntRange(0), help="Late days that cost nothing")
 @click.option(
-    "--late-penalty", default=0.0, metavar="PERCENT", type=click.FloatRange(0, 100), help="For each day after these"
+    "--late-penalty",
+    default=0.0,
+    metavar="PERCENT",
+    type=click.FloatRange(0, 100),
+    help="Percent of the points lost for each further day",
 )
-@click.option("--regrade", metavar="EXERCISE", help="Only this exercise again; the others keep their points")
+@click.option("--regrade", metavar="EXERCISE", help="Grade only this exercise again; the others keep their points")
 @click.argument("submitted")
 def grade(submitted: str, **asked: object) -> int:
     """Grade the notebooks in SUBMITTED: nbgrader's folders, loose notebooks, or a learning platform's zip."""
@@ -194,12 +208,14 @@ def grade(submitted: str, **asked: object) -> int:
 
 
 @cli.command(name="class")
-@click.option("--page", metavar="FILE", help="Also write a page, which loads itself again: class.html")
-@click.option("--every", default=5.0, show_default=True, metavar="SECONDS", type=click.FloatRange(0.5))
-@click.option("--once", is_flag=True, help="Look once, and end")
+@click.option("--page", metavar="FILE", help="Also write a page, which reloads itself: class.html")
+@click.option(
+    "--every", default=5.0, show_default=True, metavar="SECONDS", type=click.FloatRange(0.5), help="Look this often"
+)
+@click.option("--once", is_flag=True, help="Look once, and exit")
 @click.argument("folder")
 def class_(folder: str, page: str | None, every: float, once: bool) -> int:
-    """Show who is at which exercise, and what fails, from what students share in FOLDER (%share)."""
+    """Show who is working on which exercise, and what fails, from what students share in FOLDER (%share)."""
     from fakegpu_lab.cli import class_view
 
     return class_view.show(folder, page, every, once=once)
@@ -264,7 +280,7 @@ def points(path: tuple[str, ...]) -> None:
 @lesson.command()
 @click.argument("path", nargs=-1)
 def clean(path: tuple[str, ...]) -> None:
-    """Take outputs and widget state out of the lessons in PATH (by default all)."""
+    """Remove outputs and widget state from the lessons in PATH (by default all)."""
     from fakegpu_lab.cli import lesson as lesson_command
 
     lesson_command.clean(path)
@@ -274,7 +290,7 @@ def clean(path: tuple[str, ...]) -> None:
 @click.option("--into", metavar="FOLDER", help="By default release/ next to source/")
 @click.argument("path", nargs=-1)
 def release(path: tuple[str, ...], into: str | None) -> None:
-    """Make the lessons in PATH (by default all) as students get them, without solutions and hidden parts."""
+    """Write the version for students of the lessons in PATH (by default all), without solutions and hidden parts."""
     from fakegpu_lab.cli import lesson as lesson_command
 
     lesson_command.release(path, into)

@@ -176,9 +176,9 @@ def _self_test() -> Iterator[Finding]:
     finally:
         fakegpu_lab.disable()
     if (torch.cuda.is_available(), torch.cuda.device_count()) == before:
-        yield Finding("ok", "disabling puts torch back")
+        yield Finding("ok", "disabling restores torch")
     else:
-        yield Finding("no", "disabling does not put torch back", _REPORT)
+        yield Finding("no", "disabling does not restore torch", _REPORT)
 
 
 def _run_test(name: str, test: Callable[[], None]) -> Finding:
@@ -225,7 +225,7 @@ def _out_of_memory() -> None:
 
 
 _TESTS = {
-    "a matrix product on cuda:1 is the CPU's": _matmul,
+    "a matrix product on cuda:1 equals the CPU's": _matmul,
     "a backward pass leaves gradients on cuda:0": _backward,
-    "2 GiB on a GPU of 1 GiB is out of memory": _out_of_memory,
+    "2 GiB on a GPU of 1 GiB runs out of memory": _out_of_memory,
 }

@@ -70,8 +70,8 @@ def grade(request: Request) -> int:
             raise
         where = f" for {error.filename}" if error.filename else ""
         raise FakeGpuError(
-            f"The disk has no space left{where}. Every grade that was reached is in {_journal(Path(request.out))}: "
-            "make room, and give the same command with --resume. Nothing is graded twice."
+            f"The disk has no space left{where}. Every grade given so far is in {_journal(Path(request.out))}: "
+            "make room, and run the same command with --resume. Nothing is graded twice."
         ) from None
 
 
@@ -153,7 +153,7 @@ def _grade(request: Request) -> int:
                 done=done,
             )
     except KeyboardInterrupt:
-        console.print(f"Interrupted. The same command with --resume goes on from {journal.path}.")
+        console.print(f"Interrupted. The same command with --resume continues from {journal.path}.")
         return 130
     outcomes = _write_files(request, graded, outcomes, found, summary, late)
     _print_summary(console, graded, outcomes, out, summary)

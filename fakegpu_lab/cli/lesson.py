@@ -57,14 +57,14 @@ def _folders(paths: tuple[str, ...]) -> list[Path]:
 def new(name: str) -> None:
     """Make a lesson, and print what to do next."""
     folder = begin.write(name, _course_root() / "source")
-    print(f"Made {folder}: open {folder / f'{name}.ipynb'} in JupyterLab, and write.")
+    print(f"Created {folder}. Open {folder / f'{name}.ipynb'} in JupyterLab to write it.")
     print(f"Then: fakegpu-lab lesson check {name}, and fakegpu-lab lesson release {name}.")
 
 
 def exercise(path: str, name: str) -> None:
     """Add an exercise, and print what to do next."""
     notebook = add.add(_folder(path), name)
-    print(f"Added {name} to {notebook} and to the {FILE} beside it: if the notebook is open, reload it. Then write.")
+    print(f"Added {name} to {notebook} and to the {FILE} next to it. If the notebook is open, reload it.")
 
 
 def rename(path: str, old: str, new: str) -> None:
@@ -108,7 +108,7 @@ def clean(paths: tuple[str, ...]) -> None:
                 print(f"Cleaned {notebook}")
         kept = folder.resolve().parent / progress.FILE
         if progress.forget(kept, folder.resolve().name):
-            print(f"Took {folder.resolve().name} out of {kept.name}")
+            print(f"Removed {folder.resolve().name} from {kept.name}")
 
 
 def release(paths: tuple[str, ...], into: str | None) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 STUCK = 3
 """Attempts on an unsolved exercise from which on a student may be waiting for help."""
 
-STUDENT_HEADS = ("Student", "Lesson", "Exercise", "Solved", "Attempts", "Last check", "Not met most often")
-EXERCISE_HEADS = ("Lesson", "Exercise", "Began", "Solved", "May need help", "Not met most often")
+STUDENT_HEADS = ("Student", "Lesson", "Exercise", "Solved", "Attempts", "Last check", "Failed most often")
+EXERCISE_HEADS = ("Lesson", "Exercise", "Began", "Solved", "May need help", "Failed most often")
 
 
 class StudentRow(NamedTuple):
@@ -151,7 +151,7 @@ tr.stuck td:first-child::before { content: "● "; color: #d83b01 } .soft { opac
 
 
 def page(view: ClassView, folder: str, seconds: float) -> str:
-    """Return the page, which loads itself again after some seconds."""
+    """Return the page, which reloads itself after some seconds."""
     stuck = sum(row.stuck for row in view.students)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>The class</title>'

@@ -162,7 +162,7 @@ class CourseMagics(Magics):
     def check(self, line: str, cell: str) -> Result:
         """Check your solution of an exercise.
 
-        Every statement with ``expect`` in it is a part, and all of them are looked at.
+        Every statement with ``expect`` in it is a part, and all of them are checked.
         """
         __tracebackhide__ = True
         args = magic_line.parse(self.check, line)
@@ -220,7 +220,7 @@ class CourseMagics(Magics):
 
     @line_magic
     def hint(self, line: str) -> None:
-        """Show the next hint of an exercise: %hint first-move. Each time it is run, one more."""
+        """Show the next hint of an exercise: %hint first-move. Each run shows one more."""
         try:
             text = self.room.hint(line.strip())
         except FakeGpuError as error:
@@ -234,7 +234,7 @@ class CourseMagics(Magics):
     @argument("name", help="a name for the question: any word, once in a lesson")
     @line_magic
     def predict(self, line: str) -> Prediction:
-        """Show a place to write down what you expect of the next cell; it is kept with your progress.
+        """Show a place to write down what you expect from the next cell; it is kept with your progress.
 
         %predict two-devices
         """
@@ -251,7 +251,7 @@ class CourseMagics(Magics):
         folder = magic_line.parse(self.share, line).folder
         path = progress.path_for(self.room.lesson.name if self.room.lesson else "")
         if path is None:
-            raise UsageError("Progress is not saved here, so that there is nothing to share.")
+            raise UsageError("Progress is not saved here, so there is nothing to share.")
         try:
             if folder == "off":
                 print(sharing.stop(path.parent))
@@ -261,7 +261,7 @@ class CourseMagics(Magics):
             raise UsageError(str(error)) from None
 
     @magic_arguments()
-    @argument("--save", metavar="PATH", help="write it as a page of its own: my-progress.html")
+    @argument("--save", metavar="PATH", help="write it to a separate page: my-progress.html")
     @line_magic
     def progress(self, line: str) -> Any:
         """Show what you have done so far, in all lessons.
@@ -309,7 +309,7 @@ def _new_gpus() -> None:
     """
     if session.enabled() and any(device.fault is not None for device in session.machine().devices):
         session.reset()
-        print("A kernel of an earlier cell failed, and its GPU could not be used anymore: it was reset, and is empty.")
+        print("A kernel in an earlier cell failed, and its GPU could not be used anymore. It was reset, and is empty.")
 
 
 def load(shell: InteractiveShell) -> None:

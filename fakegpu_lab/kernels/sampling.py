@@ -1,4 +1,4 @@
-"""`sample_programs`: run only some of a kernel's blocks, where its traffic and time are wanted and not its results."""
+"""`sample_programs`: run only some of a kernel's blocks, if you want its traffic and time but not its results."""
 
 from __future__ import annotations
 

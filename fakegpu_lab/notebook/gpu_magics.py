@@ -94,9 +94,9 @@ class FakeGpuMagics(Magics):
         %fakegpu                        the GPUs, their memory, what they did
         %fakegpu reset                  the same GPUs from scratch: empty memory, counters at 0
         %fakegpu off                    no simulated GPUs: torch as it was
-        %fakegpu profiles h100          the GPUs there are with h100 in their name
+        %fakegpu profiles h100          the available GPUs with h100 in their name
         %fakegpu panel                  a panel that shows them while they work
-        %fakegpu footer on              after each cell, a line of what it did; footer off ends that
+        %fakegpu footer on              after each cell, a line about what it did; footer off stops it
         """
         args = magic_line.parse(self.fakegpu, line)
         verb, *rest = args.spec or [""]

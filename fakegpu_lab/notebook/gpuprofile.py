@@ -35,9 +35,9 @@ class GpuProfileMagics(Magics):
     @output_can_be_silenced
     @cell_magic
     def gpuprofile(self, line: str, cell: str) -> Any:
-        """Run this cell and show what the simulated GPUs did, and which lines took most.
+        """Run this cell and show what the simulated GPUs did, and which lines took the most time.
 
-        %%gpuprofile                        one line, the timeline, the three lines that took most
+        %%gpuprofile                        a summary, the timeline, the three slowest lines
         %%gpuprofile --no-figure --top 5    without the timeline, with five lines
         %%gpuprofile --chrome step.json     also as a file for https://ui.perfetto.dev
         """

@@ -24,7 +24,7 @@ class KernelMagics(Magics):
 
     @magic_arguments()
     @argument("name", nargs="?", help="show only the kernel of this name")
-    @argument("--text", action="store_true", help="words instead of drawings")
+    @argument("--text", action="store_true", help="text instead of drawings")
     @output_can_be_silenced
     @cell_magic
     def kernel(self, line: str, cell: str) -> Any:
@@ -32,7 +32,7 @@ class KernelMagics(Magics):
 
         %%kernel            a card for each kernel: traffic, conflicts, occupancy, time, and drawings
         %%kernel matmul     only for the kernel matmul
-        %%kernel --text     in words
+        %%kernel --text     as text
         """
         __tracebackhide__ = True
         args = magic_line.parse(self.kernel, line)

@@ -30,7 +30,7 @@ _open: Panel | None = None
 
 
 def panel(*, live: bool | None = None, theme: str = "auto") -> Panel:
-    """Show the simulated GPUs: memory by what it is for, transfers, collectives, the last step as a timeline.
+    """Show the simulated GPUs: memory by category, transfers, collectives, the last step as a timeline.
 
     In a notebook the panel is updated while cells run; to show it, make it the last line of a cell. Elsewhere it is a
     table or a picture of the current state.

@@ -34,7 +34,7 @@ class RanksMagics(Magics):
         %%ranks 4                           four ranks, each with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, …
         %%ranks 4 --backend nccl            init_process_group("nccl") and torch.cuda.set_device are done
         %%ranks 4 --show 0                  only what rank 0 prints
-        %%ranks 4 --keep                    rank 0's names are the notebook's afterwards
+        %%ranks 4 --keep                    afterwards, the notebook has rank 0's names
 
         Every rank has its own copy of the notebook's names; one rank runs at a time, in an order that is the same in
         every run. A hang is reported at once, with where each rank waits.

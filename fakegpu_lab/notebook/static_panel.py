@@ -40,7 +40,7 @@ def table(snapshot: Snapshot, note: str = "", *, named: bool = True) -> Table:
         ]
         for device in shown
     ]
-    title = f"{snapshot.spec}: memory by what it is for, after {duration(snapshot.done_ns)} of simulated time"
+    title = f"{snapshot.spec}: memory by category, after {duration(snapshot.done_ns)} of simulated time"
     return Table(headers, rows, title, frozenset(range(2 if named else 1, len(headers))), note)
 
 

@@ -3,7 +3,7 @@
 Everything that shows the allocations reads this one model: `Trace.memory_figure`, the table of the peak, and the views
 in JupyterLab, which get it as JSON (``allocations(trace, 0).model_dump_json()``; ``Allocations.model_json_schema()`` is
 its schema). A *step* is one allocation or one free: the sequence of steps is the x axis that PyTorch's memory
-visualiser has, and every tensor is there from `Tensor.first` until `Tensor.last`.
+visualizer has, and every tensor is there from `Tensor.first` until `Tensor.last`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Tensor(_Model):
 
 
 class Region(_Model):
-    """Neighbouring steps of one phase or one module."""
+    """Neighboring steps of one phase or one module."""
 
     name: str
     first: int
@@ -90,8 +90,8 @@ class Allocations(_Model):
 def allocations(recorded: Recorded, device: int = 0) -> Allocations:
     """The allocations of a device, as its program made them.
 
-    Simplified: what a tensor is for is known of those that a model or an optimizer holds when the recording ends; of
-    the others it is taken from where they were made. A gradient on its way through backward counts as a gradient, as in
+    Simplified: what a tensor is for is known if a model or an optimizer holds it when the recording ends; otherwise it
+    is inferred from where the tensor was made. A gradient on its way through backward counts as a gradient, as in
     the live panel.
     """
     found = changes(recorded, device)

@@ -67,6 +67,4 @@ def note_of_dropped(recorded: Recorded) -> str:
     if not missing:
         return ""
     several = f"{', '.join(missing[:-1])} and {missing[-1]}" if len(missing) > 1 else missing[0]
-    return (
-        f"The recording was full: no details were kept of {several}. The totals and summary() count them all the same."
-    )
+    return f"The recording was full: no details were kept of {several}. The totals and summary() include them."

@@ -29,7 +29,7 @@ def summary(snapshot: Snapshot, plan: Plan) -> Table:
         step = plan.steps[-1]
         title.append(
             f"step:   {duration(step.ns)} (the last of {len(plan.steps)}): kernels {duration(step.kernels_ns)}, "
-            f"collectives {duration(step.collectives_ns)}, {duration(step.exposed_ns)} of them not behind kernels"
+            f"collectives {duration(step.collectives_ns)}, {duration(step.exposed_ns)} of them not hidden by kernels"
         )
     else:
         title.append("step:   no optimizer took one")

@@ -75,7 +75,7 @@ def _of_processes(main: Snapshot, processes: tuple[ProcessReport, ...], rank: in
     what = several(ranks, "rank") if ranks else several(len(used_devices), "process", "processes")
     title = f"fakegpu-lab {_machine(main)}: {what}, each one's peak memory in {elapsed} of simulated time"
     killed = [report.name for report in processes if not report.ended]
-    note = f"Killed, and told of as at one of the last collectives: {', '.join(killed)}." if killed else ""
+    note = f"Killed, so shown as of one of the last collectives: {', '.join(killed)}." if killed else ""
     return Table(headers, rows, title, frozenset(range(2, len(headers))), note)
 
 

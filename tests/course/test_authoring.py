@@ -63,9 +63,9 @@ def test_a_new_lesson_is_whole_and_each_fault_is_told(tmp_path: Path, capsys: py
     found = findings(bad)
     assert found["the solution passes every check"] == []
     assert found["nothing is printed to stderr, and no cell fails"] == ["there-and-doubled prints to stderr: !"]
-    assert "and may hold 10.00 MiB" in found["time and memory stay within the budget"][0]
-    assert found["each of 2 wrong solutions fails, as its author says"] == [
-        "there-and-doubled (moved, and not doubled): it earns 2, and should earn 1."
+    assert "the budget is 10.00 MiB" in found["time and memory stay within the budget"][0]
+    assert found["each of 2 wrong solutions fails, as lesson.yaml says"] == [
+        "there-and-doubled (moved, but not doubled): it earns 2, and should earn 1."
     ]
     assert found["each of 2 other right solutions passes"] == [
         "there-and-doubled (doubled on the CPU): it earns 1 of 2 points: `doubled` is on cuda:0: it is on cpu"
@@ -102,8 +102,8 @@ def test_wrong_answers_of_one_run_get_what_each_gets_in_a_run_of_its_own(tmp_pat
     ("processor", "clock", "told"),
     [
         (50.0, 170.0, []),  # a busy computer is not the lesson's fault
-        (61.0, 61.0, ["It took a processor 61 s, and may take 60 s."]),
-        (1.0, 181.0, ["It took 181 s by the clock, though a processor only 1 s: what does it wait for?"]),
+        (61.0, 61.0, ["It took 61 s of processor time; the budget is 60 s."]),
+        (1.0, 181.0, ["It took 181 s by the clock, but only 1 s of processor time: what does it wait for?"]),
     ],
 )
 def test_the_budget_of_time(tmp_path: Path, processor: float, clock: float, told: list[str]) -> None:

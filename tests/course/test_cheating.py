@@ -171,7 +171,7 @@ FLAGGED = [
     ("comparison patched", "torch.equal had been replaced"),
     ("names rebound", "the name close had been given another meaning"),
     ("names rebound", "the name abs had been given another meaning"),
-    ("ledger edited", "reaches into the simulated machine's books (.ledger)"),
+    ("ledger edited", "reaches into the simulated machine's internal records (.ledger)"),
     ("the grader's memory", "reads f_locals"),
 ]
 FLAGGED_WHILE_RUNNING = [

@@ -250,7 +250,7 @@ def test_what_could_not_be_made_is_not_what_another_check_left() -> None:
     check_cell = "results, held = broken()\nexpect.equal(results[0], 1)\ntop = held['peak']\nexpect.equal(top, 3)"
     result = check(f"{check_cell}\nresults = [4]\nexpect.equal(results, [4])", names)
     assert result == 1.0
-    assert [part.found for part in result.record.parts[1:4]] == ["what it needs could not be made: see above"] * 3
+    assert [part.found for part in result.record.parts[1:4]] == ["what it needs could not be computed: see above"] * 3
 
 
 def test_a_value_from_an_earlier_run_does_not_stand_for_one_that_could_not_be_made() -> None:
@@ -264,7 +264,7 @@ def test_a_value_from_an_earlier_run_does_not_stand_for_one_that_could_not_be_ma
     names["answer"] = broken
     result = check(source, names)
     assert result == 0.0
-    assert result.record.parts[1].found == "what it needs could not be made: see above"
+    assert result.record.parts[1].found == "what it needs could not be computed: see above"
     assert names["batch"] == "the student's"
 
 
@@ -273,7 +273,7 @@ def test_what_follows_from_an_error_is_not_told_as_another() -> None:
     result = check("half = x / 2\nexpect.equal(half, 1)\nexpect.equal(x, 2)", attempt=attempt)
     first, second, third = result.record.parts
     assert first.found == "`x` is not defined"
-    assert second.found == "what it needs could not be made: see above"
+    assert second.found == "what it needs could not be computed: see above"
     assert "fix that first" in third.hint
     assert "ZeroDivisionError" in result.record.note
 

@@ -119,4 +119,4 @@ def test_a_kernel_that_failed_does_not_cost_the_next_exercise(
     capsys.readouterr()
     assert shell.run_cell("%%exercise with-threads\ny = torch.ones(2, device='cuda').sum().item()").success
     assert shell.user_ns["y"] == 2.0
-    assert "its GPU could not be used anymore: it was reset, and is empty." in capsys.readouterr().out
+    assert "its GPU could not be used anymore. It was reset, and is empty." in capsys.readouterr().out

@@ -366,7 +366,7 @@ def test_what_was_wrong_is_said() -> None:
     message = {"outputs": [], "interrupted": False, "ended": True, "has_value": True, "score": 1.0, "record": RECORD}
     score(check, "%%check a", message, set())
     assert (check.title, check.wrong) == ("A", ["it is 3: 4"])
-    follows = [{"met": False, "what": "`y` is 3", "found": "what it needs could not be made: see above"}]
+    follows = [{"met": False, "what": "`y` is 3", "found": "what it needs could not be computed: see above"}]
     message |= {"record": {"parts": RECORD["parts"] + follows}}  # type: ignore[operator]
     score(check, "%%check a", message, set())
     assert check.wrong == ["it is 3: 4"], "one cause, once"

@@ -122,7 +122,7 @@ def test_only_nbgrader_s_own_time_of_a_submission_is_believed(tmp_path: Path) ->
         assert {name: bool(one.timestamp) for name, one in found.items()} == {
             "ada": True, "ben": False, "cyd": False, "Dan_7": False,
         }  # fmt: skip
-        assert any("is believed" in note for note in found["ben"].notes)
+        assert any("is trusted" in note for note in found["ben"].notes)
         assert all(one.notebook == NOTEBOOK and "timestamp.txt" not in one.files for one in found.values())
 
 

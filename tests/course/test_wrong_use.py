@@ -68,7 +68,7 @@ def test_a_full_disk_under_the_gradebook_is_named(course: Course) -> None:
         patch.setattr(sqlite3.dbapi2, "connect", small)
         for student in range(60):
             (course.folder / "submitted" / f"{student:03}" / "two").mkdir(parents=True)
-        with pytest.raises(FakeGpuError, match=r"database or disk is full. Make room, and give the same command"):
+        with pytest.raises(FakeGpuError, match=r"database or disk is full. Make room, and run the same command"):
             course.grade("--resume")
     assert course.row()["score"] == "6.0", "the table is written nevertheless"
 

@@ -205,7 +205,9 @@ def test_a_barrier_that_some_threads_never_reach():
     with pytest.raises(lab.FakeGpuError) as caught:
         divergent[1, 64](ones(64))
     assert "Threads 0–31 of block (0, 0, 0) wait in cuda.syncthreads() at " in str(caught.value)
-    assert "threads 32–63 have ended without it. A card hangs here, or goes on with wrong values." in str(caught.value)
+    assert "threads 32–63 have ended without it. A card hangs here, or continues with wrong values." in str(
+        caught.value
+    )
 
 
 def test_two_barriers_are_not_one():
@@ -225,7 +227,7 @@ def lock_never_released(lock):
 
 
 def test_a_lock_that_nobody_releases():
-    with pytest.raises(lab.FakeGpuError, match="take a lock for ever"):
+    with pytest.raises(lab.FakeGpuError, match="take a lock forever"):
         lock_never_released[1, 2](torch.zeros(1, dtype=torch.int32, device="cuda"))
 
 

@@ -84,7 +84,7 @@ def test_an_exception_in_a_kernel_says_which_thread_and_what_a_card_does():
     assert "Thread (0, 0, 0) of block (0, 0, 0) divides an integer by 0. A card raises nothing" in text(caught.value)
     with pytest.raises(ValueError, match="zero") as failed:
         insists[1, 1](ones(2) * 0)
-    assert "A card says so only with @cuda.jit(debug=True, opt=False)" in text(failed.value)
+    assert "A card reports this only with @cuda.jit(debug=True, opt=False)" in text(failed.value)
 
 
 @notes

@@ -175,7 +175,7 @@ def test_variables_that_could_go_are_named() -> None:
     found = autopsy(program)
     what = remedy(found, "del ")
     assert what is not None
-    assert what.what.startswith("del large, if the program needs it no more")
+    assert what.what.startswith("del large, if the program no longer needs it")
     assert "320 MiB" in what.why
     assert "300 MiB" in what.why
     assert what.needs == (80 + 1 + 75 - 80) * 2**22
@@ -254,7 +254,7 @@ def test_in_a_notebook_it_stands_under_the_traceback_and_only_there() -> None:
     assert "fakegpu_lab" not in "".join(notebook.cells[4].outputs[0].traceback)
     data = notebook.cells[4].outputs[1].data
     assert "In[5] line 1 requested 320 MiB. Tensors" in data["text/plain"]
-    assert "del x, if the program needs it no more" in data["text/html"]
+    assert "del x, if the program no longer needs it" in data["text/html"]
     assert "all of this card's 79.25 GiB: %fakegpu a100, without --memory:" in data["text/plain"]
 
 

@@ -68,11 +68,11 @@ def test_a_collective_that_only_some_ranks_call() -> None:
         message(program, kind=dist.DistBackendError),
         "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, OpType=ALLREDUCE, NumelIn=8, "
         "NumelOut=8, Timeout(ms)=600000) ran for 600000 milliseconds before timing out.",
-        "No rank can go on.",
+        "No rank can continue.",
         "rank 0 waits in all_reduce of [8] float32, operation 2 of the default group (test_broken.py, line",
         "dist.all_reduce(ones(8)))",
-        "rank 1 has ended; its last one was all_reduce of [4] float32, operation 1 of the default group",
-        "Likely cause: rank 1 has ended without the second all_reduce",
+        "rank 1 has ended; its last call was all_reduce of [4] float32, operation 1 of the default group",
+        "Likely cause: rank 1 has ended without calling all_reduce, operation 2",
         "is inside `if rank == 0`",
     )
 
@@ -86,7 +86,7 @@ def test_a_hang_can_be_told_as_nccl_tells_it() -> None:
     with pytest.raises(dist.DistBackendError, match="we are taking the entire process down") as caught:
         lab.run_ranks(program, 2, timeout_like_nccl=True)
     assert "OpType=RECV, NumelIn=4, NumelOut=4" in str(caught.value)
-    assert "No rank can go on" not in str(caught.value)
+    assert "No rank can continue" not in str(caught.value)
 
 
 def test_batches_that_are_not_equally_many() -> None:
@@ -96,7 +96,7 @@ def test_batches_that_are_not_equally_many() -> None:
 
     contains(
         message(program),
-        "rank 0 has ended; its last one was all_reduce of [4] float32, operation 3",
+        "rank 0 has ended; its last call was all_reduce of [4] float32, operation 3",
         "rank 1 waits in all_reduce of [4] float32, operation 4",
         "fewer times than rank 1",
         "DistributedSampler",

@@ -61,7 +61,7 @@ def test_ranks_that_can_never_go_on_are_known_at_once() -> None:
         assert me is not None
         me.wait(Waiting(lambda: me.number == 1))
 
-    with pytest.raises(RuntimeError, match="No rank can go on"):
+    with pytest.raises(RuntimeError, match="No rank can continue"):
         Scheduler(2).run([program] * 2)
 
 

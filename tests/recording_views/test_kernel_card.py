@@ -44,7 +44,7 @@ def test_the_drawing_of_banks_shows_a_conflict():
     log.add("load", "shared", 4 * 32 * LANES[None], 4, ("kernel.py", 4))
     shown = card(log)
     assert words(shown, "Banks") == (
-        "A request to shared memory uses 1 bank of 32; the busiest has 32 words to give, one in a cycle: 32 cycles."
+        "A request to shared memory uses 1 bank of 32; the busiest has to deliver 32 words, one per cycle: 32 cycles."
     )
     assert "31 cycles lost in bank conflicts" in str(shown)
 
@@ -52,7 +52,7 @@ def test_the_drawing_of_banks_shows_a_conflict():
 def test_a_word_that_all_lanes_read_is_no_conflict():
     log = AccessLog()
     log.add("load", "shared", np.zeros((1, 32), np.int64), 4, ("kernel.py", 4))
-    assert "the busiest has 1 word to give" in words(card(log), "Banks")
+    assert "the busiest has to deliver 1 word" in words(card(log), "Banks")
 
 
 def test_the_roofline_says_what_limits_the_kernel():

@@ -16,7 +16,7 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 if TYPE_CHECKING:
     from pathlib import Path
 
-_TASK = "### Exercise: {title}\n\nSay what to make, in one sentence.\n\n*1 point*"
+_TASK = "### Exercise: {title}\n\nSay in one sentence what to do.\n\n*1 point*"
 _ANSWER = '%%exercise {id}\n### BEGIN SOLUTION\nanswer = torch.ones(3, device="cuda")\n### END SOLUTION'
 _CHECK = '%%check {id}\nexpect.on_device(answer, "cuda:0")'
 _HINT = "# Stuck? Remove the # from the next line and run this cell: each run gives one more hint.\n# %hint {id}"
@@ -40,7 +40,7 @@ def add(folder: Path, name: str) -> Path:
     lesson = lessons.load(folder)
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         raise FakeGpuError(
-            f"{name!r} is not a name for an exercise: use lowercase letters, digits and hyphens, as one-copy."
+            f"{name!r} is not a name for an exercise: use lowercase letters, digits and hyphens, such as one-copy."
         )
     if any(one.id == name for one in lesson.exercises):
         raise FakeGpuError(f"The lesson {lesson.name} has an exercise {name} already.")

@@ -125,7 +125,7 @@ def check(
         ]
         said = [(one, answer, _surprise(one, alone.result())) for one, answer, alone in doubtful]
         for wrong, expected in (
-            (True, "wrong solutions fails, as its author says"),
+            (True, "wrong solutions fails, as lesson.yaml says"),
             (False, "other right solutions passes"),
         ):
             if number := sum(isinstance(one, WrongSolution) == wrong for one, _ in tries):
@@ -191,12 +191,14 @@ def _budget(outcome: Outcome, lesson: Lesson) -> tuple[str, list[str]]:
     over = []
     used, took, may = outcome.processor_seconds, outcome.seconds, lesson.budget.seconds
     if used > may:
-        over.append(f"It took a processor {used:.0f} s, and may take {may:g} s.")
+        over.append(f"It took {used:.0f} s of processor time; the budget is {may:g} s.")
     elif took > CLOCK * may:
-        over.append(f"It took {took:.0f} s by the clock, though a processor only {used:.0f} s: what does it wait for?")
+        over.append(
+            f"It took {took:.0f} s by the clock, but only {used:.0f} s of processor time: what does it wait for?"
+        )
     if outcome.peak_bytes > allowed:
-        over.append(f"It held {format_size(outcome.peak_bytes)}, and may hold {format_size(allowed)}.")
-    spent = f"{used:.0f} s of a processor, {size(outcome.peak_bytes)}"
+        over.append(f"It used {format_size(outcome.peak_bytes)} of memory; the budget is {format_size(allowed)}.")
+    spent = f"{used:.0f} s of processor time, {size(outcome.peak_bytes)}"
     return f"time and memory stay within the budget ({spent})", over
 
 

@@ -57,13 +57,13 @@ def lesson(name: str, title: str) -> Lesson:
         title="there and doubled",
         points=2,
         hints=(
-            "There are two steps: a copy to the GPU, and a product.",
+            "There are two steps: a copy to the GPU, and a multiplication.",
             '`x.to("cuda")` is a tensor like any other.',
             'Write `doubled = x.to("cuda") * 2`.',
         ),
         wrong=(
-            WrongSolution(why="doubled on the CPU, and not moved", code="doubled = x * 2\n", score=1.0),
-            WrongSolution(why="moved, and not doubled", code='doubled = x.to("cuda")\n', score=1.0),
+            WrongSolution(why="doubled on the CPU, but not moved", code="doubled = x * 2\n", score=1.0),
+            WrongSolution(why="moved, but not doubled", code='doubled = x.to("cuda")\n', score=1.0),
         ),
     )
     return Lesson(
@@ -120,7 +120,7 @@ def write(name: str, into: Path) -> Path:
     """
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         raise FakeGpuError(
-            f"{name!r} is not a name for a lesson: use lowercase letters, digits and hyphens, as 05-my-lesson."
+            f"{name!r} is not a name for a lesson: use lowercase letters, digits and hyphens, such as 05-my-lesson."
         )
     folder = into / name
     if folder.exists():

@@ -33,7 +33,7 @@ def rename(folder: Path, old: str, new: str) -> int:
         raise FakeGpuError(f"The lesson {lesson.name} has no exercise {old}: it has {', '.join(known) or 'none'}.")
     if not NAME.fullmatch(new):
         raise FakeGpuError(
-            f"{new!r} is not a name for an exercise: use lowercase letters, digits and hyphens, as one-copy."
+            f"{new!r} is not a name for an exercise: use lowercase letters, digits and hyphens, such as one-copy."
         )
     if new in known:
         raise FakeGpuError(f"The lesson {lesson.name} has an exercise {new} already.")

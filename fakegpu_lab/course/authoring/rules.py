@@ -62,9 +62,9 @@ def _leftovers(notebook: Any) -> list[str]:
     """Outputs, widget state and metadata that do not belong into a source notebook."""
     found = []
     if "widgets" in notebook.metadata:
-        found.append("The notebook has widget state: fakegpu-lab lesson clean takes it out.")
+        found.append("The notebook has widget state: fakegpu-lab lesson clean removes it.")
     if any(cell.get("outputs") for cell in notebook.cells):
-        found.append("The notebook has outputs: fakegpu-lab lesson clean takes them out.")
+        found.append("The notebook has outputs: fakegpu-lab lesson clean removes them.")
     names = [grade_id(cell) for cell in notebook.cells if grade_id(cell)]
     found += [f"Two cells have the grade_id {name}." for name in sorted({n for n in names if names.count(n) > 1})]
     for cell in notebook.cells:

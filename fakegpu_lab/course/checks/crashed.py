@@ -14,7 +14,7 @@ from fakegpu_lab.recording_views.labels import place
 if TYPE_CHECKING:
     from types import TracebackType
 
-FOLLOWS = "what it needs could not be made: see above"
+FOLLOWS = "what it needs could not be computed: see above"
 UNWRITTEN = "this is not written yet (NotImplementedError)"
 
 
@@ -30,7 +30,7 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
     if isinstance(error, NameError) and not line:
         hint = "Run the cells above from the top; if it is still missing, give your result this name."
         if check.attempt is not None and check.attempt.error:
-            hint = "The cell above ended with an error before it was made: fix that first."
+            hint = "The cell above ended with an error before it was defined: fix that first."
         return Outcome(met=False, what=what, found=f"`{name}` is not defined", hint=hint)
     if isinstance(error, FakeGpuError) and not line:
         return Outcome(met=False, what=what, found=short(str(error)))
@@ -48,7 +48,7 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
     return Outcome(met=False, what=what, found=found, line=line, hint=hint)
 
 
-_HANG, _CAUSE = "No rank can go on", "Likely cause: "
+_HANG, _CAUSE = "No rank can continue", "Likely cause: "
 """What `ranks.diagnosis.hang_messages` writes of a hang, after NCCL's own words."""
 
 

@@ -46,7 +46,7 @@ def moves(
     ----------
     where
         ``"DRAM"`` counts all kernels, also torch's own; ``"L2"`` (between L1 and L2) and ``"threads"`` (what threads
-        ask for) know only kernels that the student wrote.
+        request) know only kernels that the student wrote.
     named
         Only kernels with this in their name.
     """
@@ -83,7 +83,7 @@ def coalesced(
     Parameters
     ----------
     at_most
-        How many times the sectors that its bytes fill a request may touch: 1.25 allows 32 floats to begin within a
+        How many times as many sectors as its bytes fill a request may touch: 1.25 allows 32 floats to begin within a
         sector. Lanes that read the same bytes need fewer.
     sectors
         In place of that, the most sectors for each request: 4 for 32 floats side by side.
@@ -103,7 +103,7 @@ def coalesced(
     each = worst.nbytes / worst.requests
     found = (
         f"a {worst.kind} touches {_several(worst.sectors_per_request, 'sector')} for each request; the "
-        f"{each:.3g} bytes that it asks for fill {_several(-(-each // SECTOR), 'sector')}"
+        f"{each:.3g} bytes that it requests fill {_several(-(-each // SECTOR), 'sector')}"
     )
     hint = "Neighboring threads (threadIdx.x, or tl.arange) should access neighboring elements: the last dimension."
     return report(said, met=met, what=what, found=found, line=_line(worst) if not met else "", hint=hint)
@@ -141,7 +141,7 @@ def no_bank_conflicts(*, at_most: int = 0, named: str = "", trace: Run = None, *
     found = f"{several(lost, 'cycle')} lost"
     if lost:
         found += f", most by a {worst.kind}: each of its requests takes {_several(worst.ways, 'cycle')}"
-    hint = "Threads that access different words of one bank wait for each other: give the tile a column more."
+    hint = "Threads that access different words of one bank wait for each other: give the tile one more column."
     met = lost <= at_most
     return report(said, met=met, what=what, found=found, line=_line(worst) if not met else "", hint=hint)
 

@@ -71,7 +71,7 @@ def same_on_every_rank(per_rank: Sequence[Any], **said: Unpack[Said]) -> bool:
             differ.append(f"rank {number} ({listed(sorted(names)) or 'its tensor'})")
     empty = not ranks or not ranks[0]
     differences = "no tensors to compare" if empty else f"values different from rank 0's on {', '.join(differ[:3])}"
-    hint = "Ranks stay equal if they start equal (broadcast) and step with the same gradients (all_reduce)."
+    hint = "Ranks stay identical if they start identical (broadcast) and step with the same gradients (all_reduce)."
     name = subject("the result")
     what = f"{name} is the same on all {len(ranks)} ranks"
     met = not differ and not empty

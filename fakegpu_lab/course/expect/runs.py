@@ -324,6 +324,6 @@ def no_races(trace: Run = None, **said: Unpack[Said]) -> bool:
     hint = "Let the stream that reads wait for the one that writes: wait_stream, or an event."
     if type(first) is KernelRace or any(kernel.access is not None for kernel in recording.kernels):
         what = "what threads share is in order"
-        hint = "Order them by a barrier or an atomic operation, or let each of them write an element of its own."
+        hint = "Order them with a barrier or an atomic operation, or let each of them write its own element."
     found = f"{several(len(races), 'race')}: {first}" if first else ""
     return report(said, met=not races, what=what, found=found, line=line, hint=hint)

@@ -205,7 +205,7 @@ def values(found: Sequence[Any], expected: Sequence[Any], *, rtol: float = 1e-4,
 
 @expectation()
 def true(condition: Any, sentence: str, *, found: str = "", **said: Unpack[Said]) -> bool:
-    """Expect that a condition is true; `sentence` says what should be, and `found` what is instead."""
+    """Expect that a condition is true; `sentence` says what should be true, and `found` what was found instead."""
     if isinstance(condition, Opaque):
         found = f"{value(condition)}, which is neither true nor false"
     met = _truth(condition)

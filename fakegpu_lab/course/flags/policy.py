@@ -158,7 +158,7 @@ class Policy:
             and "snapshot" not in text
             and (_of_machine(text) or "()" in path or name in allowed.ONLY_BOOKS)
         ):
-            yield f"reaches into the simulated machine's books (.{name})"
+            yield f"reaches into the simulated machine's internal records (.{name})"
         elif name in allowed.MODULE_NAMES or name == "get_ipython":
             yield f"reaches {text}.{name}"
         elif name.startswith("_") and not name.startswith("__") and not self._is_own(node):

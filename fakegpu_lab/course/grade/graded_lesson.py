@@ -141,9 +141,9 @@ def find(name: str, roots: list[Path]) -> Path:
         if len(near) == 1:
             return near[0]
         if near:
-            raise FakeGpuError(f"{name} begins the names of {', '.join(folder.name for folder in near)}: name one.")
+            raise FakeGpuError(f"{name} stands for {', '.join(folder.name for folder in near)}: name one.")
     which = ", ".join(sorted({one for lessons in known for one in lessons})) or "none"
-    raise FakeGpuError(f"There is no lesson {name}: there are {which}. The path of a source folder works, too.")
+    raise FakeGpuError(f"There is no lesson {name}. Available: {which}. The path of a source folder works, too.")
 
 
 def _lessons_of(root: Path) -> dict[str, Path]:
@@ -168,7 +168,7 @@ def load(folder: Path) -> GradedLesson:
     folder = folder.resolve()
     notebooks = sorted(path for path in folder.glob("*.ipynb"))
     if len(notebooks) != 1:
-        raise FakeGpuError(f"{folder} has {len(notebooks)} notebooks, and a lesson has one.")
+        raise FakeGpuError(f"{folder} has {len(notebooks)} notebooks, but a lesson has one.")
     raw = notebooks[0].read_bytes()
     source = nbformat.reads(raw.decode("utf-8"), as_version=4)
     cells = _lesson_cells(source, released(source))

@@ -210,7 +210,7 @@ def _failed(outputs: list[dict[str, Any]]) -> str:
     return ""
 
 
-_FOLLOWS = "what it needs could not be made: see above"
+_FOLLOWS = "what it needs could not be computed: see above"
 _ENDED = "The cell above ended with an error: "
 
 

@@ -218,7 +218,7 @@ def _submission(entry: _Entry, assignment: str, notebook: str, pattern: str | No
     if collected and not _PLATFORM.search(entry.name):
         made.timestamp, made.secret = timestamp, secret
     elif timestamp:
-        made.notes.append(f"it came with a {TIMESTAMP}: only nbgrader's, in its own folders, is believed")
+        made.notes.append(f"it came with a {TIMESTAMP}: only nbgrader's, in its own folders, is trusted")
     notebooks = [path for path in files if path.endswith(".ipynb")]
     if not notebooks:
         made.problem = "it contains no notebook"
@@ -255,7 +255,7 @@ def _add_other_files(submission: Submission, files: dict[str, bytes]) -> None:
         if path.endswith(".ipynb"):
             continue
         if total > LARGEST:
-            submission.notes.append("it has more files than 50 MiB: some were left behind")
+            submission.notes.append("it has more than 50 MiB of files: some were left out")
             break
         submission.files[path] = content
 

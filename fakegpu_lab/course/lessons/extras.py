@@ -36,7 +36,8 @@ def sentence(needs: list[str]) -> str:
             "in WSL, or on a computer with Linux" if platform.system() == "Windows" else "on a computer with Linux"
         )
         return (
-            f"{are}: Triton exists for Linux only. You can do this part {elsewhere}, such as your course's JupyterHub."
+            f"{are}: Triton is available only for Linux. You can do this part {elsewhere}, "
+            "such as your course's JupyterHub."
         )
     return f"{are}: pip install 'fakegpu-lab[{','.join(needs)}]', then restart the kernel."
 

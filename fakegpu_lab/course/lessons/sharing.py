@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FILE = "fakegpu-sharing.json"
 """Beside the progress: where it is shared. Without it, nothing is."""
 
-NOTHING = "Nothing is shared. %share FOLDER begins it; your instructor knows the folder."
+NOTHING = "Nothing is shared. Run %share FOLDER to start; your instructor knows the folder."
 SUFFIX = ".class.json"
 LARGEST = 2**20
 """Bytes of what one student shares."""
@@ -79,8 +79,8 @@ def begin(folder: str, home: Path) -> str:
     except OSError as error:
         raise FakeGpuError(f"Nothing is shared: {error.filename} cannot be written ({error.strerror}).") from None
     return (
-        f"From now on, {folder} shows which exercise you are at, how many attempts you made, and which of the check's "
-        "sentences were not met. Your code is not shared. %share off ends it and deletes what was shared."
+        f"From now on, {folder} shows which exercise you are on, how many attempts you made, and which of the check's "
+        "sentences were not met. Your code is not shared. %share off stops sharing and deletes what was shared."
     )
 
 

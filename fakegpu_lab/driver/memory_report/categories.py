@@ -1,4 +1,4 @@
-"""Sorts device memory by what it is for, from the objects alive at the moment; a running program records nothing.
+"""Sorts device memory into categories, from the objects alive at the moment; a running program records nothing.
 
 The live tensors, modules and optimizers of the process come from Python's garbage collector. Each tensor *claims* a
 category for its block: the parameter of a module, the ``.grad`` of a leaf, an entry of an optimizer's state, the result

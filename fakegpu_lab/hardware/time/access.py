@@ -73,13 +73,13 @@ class LineAccess:
     requests
         Instructions of warps.
     nbytes
-        Bytes that the lanes asked for.
+        Bytes that the lanes requested.
     sectors
         32-byte sectors that the requests touch (global memory).
     wavefronts
         Cycles that the requests take in L1 or shared memory, one after another.
     conflicts
-        Wavefronts more than without bank conflicts (shared memory).
+        Additional wavefronts because of bank conflicts (shared memory).
     example
         The addresses of one of the requests, by lane, to draw it; −1 for a lane that is masked off.
     itemsize
@@ -99,7 +99,7 @@ class LineAccess:
 
     @property
     def sectors_per_request(self) -> float:
-        """4 where 32 lanes access neighbouring 4-byte words; 32 where each is in a sector of its own."""
+        """4 if 32 lanes access neighboring 4-byte words; 32 if each is in its own sector."""
         return self.sectors / self.requests if self.requests else 0.0
 
     @property
@@ -168,7 +168,7 @@ class Access:
 
     @property
     def bytes_loaded(self) -> int:
-        """Bytes that lanes asked for from global memory."""
+        """Bytes that lanes requested from global memory."""
         return self._sum("nbytes", "global", "load")
 
     @property

@@ -51,8 +51,9 @@ class Record:
     module
         The path of the `nn.Module` whose forward or backward pass it belongs to; empty outside modules.
     phase
-        ``"backward"`` if autograd runs it, ``"recompute"`` if autograd runs it and goes through it itself (a forward of
-        checkpointing), ``"optimizer"`` in an optimizer's step, ``"move"`` while a module moves to a device; else empty.
+        ``"backward"`` if autograd runs it, ``"recompute"`` if autograd runs it to go backward through it
+        (checkpointing's second forward), ``"optimizer"`` in an optimizer's step, ``"move"`` while a module moves to a
+        device; else empty.
     """
 
     name: str

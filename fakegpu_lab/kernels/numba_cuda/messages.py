@@ -124,7 +124,8 @@ def raised(error: Exception) -> None:
     else:
         with_notes(
             error,
-            f"{who} raised this. A card says so only with @cuda.jit(debug=True, opt=False); otherwise the thread ends.",
+            f"{who} raised this. A card reports this only with @cuda.jit(debug=True, opt=False); otherwise "
+            "the thread ends.",
         )
 
 
@@ -140,7 +141,8 @@ def not_compiled(error: Exception) -> None:
     elif isinstance(error, AttributeError):
         with_notes(
             error,
-            "numba's compiler failed. It has no exceptions (try) in kernels, and no functions that call themselves.",
+            "numba's compiler failed. It supports neither exceptions (try) in kernels nor functions "
+            "that call themselves.",
         )
 
 
@@ -150,8 +152,7 @@ def stuck(error: StuckError) -> BarrierError:
     block = _place(error.block)
     if request is None:
         return BarrierError(
-            f"Threads of block {block} try to take a lock for ever: the thread that has it has ended, or waits for "
-            "them."
+            f"Threads of block {block} try to take a lock forever: the thread that has it has ended, or waits for them."
         )
     others = error.others
     ended = [thread for thread in others if thread.ended]
@@ -167,7 +168,7 @@ def stuck(error: StuckError) -> BarrierError:
     )
     return BarrierError(
         f"{_threads(error.waiting)} of block {block} wait in {error.name} at {_at(request.line)}; "
-        f"{_threads(ended or others).lower()} {did}. A card hangs here, or goes on with wrong values. {advice}"
+        f"{_threads(ended or others).lower()} {did}. A card hangs here, or continues with wrong values. {advice}"
     )
 
 

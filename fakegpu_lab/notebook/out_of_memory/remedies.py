@@ -106,7 +106,7 @@ def _variables(facts: Facts) -> Remedy | None:
         freed += nbytes
         remedy = _if_it_fits(
             facts,
-            f"del {', '.join(names)}, if the program needs {'it' if len(names) == 1 else 'them'} no more",
+            f"del {', '.join(names)}, if the program no longer needs {'it' if len(names) == 1 else 'them'}",
             f"{size(facts.allocated)} − {size(freed)} + the {size(facts.asked)} requested =",
             facts.allocated - freed + facts.asked,
         )
@@ -122,7 +122,7 @@ def _no_grad(facts: Facts) -> Remedy | None:
         return None
     return _if_it_fits(
         facts,
-        "with torch.no_grad(): around it, for the model is in eval mode and yet keeps activations for a backward",
+        "with torch.no_grad(): around it: the model is in eval mode, but keeps activations for a backward pass",
         f"{size(facts.allocated)} − {size(c.activations)} of activations + {size(2 * facts.asked)} for this op's input "
         "and result =",
         facts.allocated - c.activations + 2 * facts.asked,

@@ -29,12 +29,12 @@ nvidia-smi of fakegpu_lab: the simulated GPUs, in the layout of NVIDIA's tool.
   --query-compute-apps=FIELD,…
                               a table of processes; --help-query-compute-apps lists the fields
   --format=csv[,noheader][,nounits]
-                              with the two above
-  dmon, pmon                  load of cards, of processes, line by line (-s METRICS, -c COUNT, -d SECONDS)
+                              the format of the two above
+  dmon, pmon                  the load of cards, or of processes, line by line (-s METRICS, -c COUNT, -d SECONDS)
   topo -m                     how the cards are connected
   -i, --id=ID,…               only these cards: index, UUID or bus id
   -l, --loop[=SECONDS]        repeatedly, every 5 seconds by default; -lms for milliseconds
-  -f, --filename=FILE         write there
+  -f, --filename=FILE         write to this file
   --version, -h, --help
 """
 

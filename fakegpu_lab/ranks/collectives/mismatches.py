@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _ROOTED = frozenset(("BROADCAST", "REDUCE", "GATHER", "SCATTER"))
 _ADVICE = (
     "All ranks of a group must call the same operations in the same order, with tensors of the same size and dtype. "
-    "On real GPUs this program hangs, or goes on with wrong numbers."
+    "On real GPUs this program hangs, or continues with wrong numbers."
 )
 
 

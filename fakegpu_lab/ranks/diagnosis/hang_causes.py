@@ -52,7 +52,7 @@ def _calls(rank: Rank, channel: Communicator) -> int:
 def _of_ended_rank(absentee: Rank, first: Rank, operation: Operation) -> str:
     """`first` waits in a collective, and `absentee` has ended without calling it."""
     channel = operation.channel
-    text = f"rank {absentee.number} has ended without {_ordinal(operation.number)} {_function(operation)}"
+    text = f"rank {absentee.number} has ended without calling {_function(operation)}, operation {operation.number}"
     condition = rank_condition(operation.line)
     if condition is not None:
         return (
@@ -65,7 +65,7 @@ def _of_ended_rank(absentee: Rank, first: Rank, operation: Operation) -> str:
             "have the same number of batches? DistributedSampler makes sure of it; DDP's join() helps where it cannot."
         )
     return (
-        f"{text} (it called {_calls(absentee, channel)}, rank {first.number} {operation.number}): is it inside "
+        f"{text} (it called {_calls(absentee, channel)} of them, rank {first.number} {operation.number}): is it inside "
         "`if rank == …`?"
     )
 
@@ -118,15 +118,11 @@ def _of_send(ranks: list[Rank], send: Operation) -> str:
     if not _waits_for_send(other):
         return f"{text}rank {peer} waits in {other} ({described(other.line)})."
     return (
-        f"{text}rank {peer} first waits for what it sends itself: let one of the two receive before it sends, or give "
-        "both calls to batch_isend_irecv. (Gloo's send waits in the call; NCCL's lets the GPU wait, and with it what "
-        "comes after it.)"
+        f"{text}rank {peer} first waits for its own send: let one of the two receive before it sends, or give "
+        "both calls to batch_isend_irecv. (Gloo's send waits in the call; with NCCL, the GPU waits, and so does "
+        "everything that is launched after it.)"
     )
 
 
 def _function(operation: Operation) -> str:
     return str(operation).split(" of ")[0]
-
-
-def _ordinal(number: int) -> str:
-    return "the " + {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth"}.get(number, f"{number}th")

@@ -1,4 +1,4 @@
-"""The error when no rank can go on: which rank waits where, what the others did instead, and the likely cause.
+"""The error when no rank can continue: which rank waits where, what the others did instead, and the likely cause.
 
 Also the notes at the end of a run: on the exception of a rank that failed, and on sends that no rank received.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def stuck(scheduler: Scheduler) -> tuple[Rank, BaseException]:
-    """The rank whose call raises the error when no rank can go on, and the error."""
+    """The rank whose call raises the error when no rank can continue, and the error."""
     waiting = [rank for rank in scheduler.ranks if not rank.done]
     first = next((rank for rank in waiting if isinstance(awaited(rank), Operation)), waiting[0])
     like_nccl = bool(scheduler.shared.get("timeout_like_nccl"))
@@ -34,7 +34,7 @@ def stuck(scheduler: Scheduler) -> tuple[Rank, BaseException]:
 def report(ranks: list[Rank], first: Rank) -> str:
     """The whole message: NCCL's words, then every rank, then the likely cause."""
     lines = [_timeout_message(first), ""]
-    lines.append("No rank can go on. On real GPUs this program hangs until that timeout; here it stops at once:")
+    lines.append("No rank can continue. On real GPUs this program hangs until that timeout; here it stops at once:")
     lines += [f"  rank {rank.number} {_state(rank, first)}" for rank in ranks]
     cause = likely_cause(ranks, first)
     if cause:
@@ -72,7 +72,7 @@ def _state(rank: Rank, first: Rank) -> str:
         last = _last(rank, channel)
         if last is None:
             return f"has ended, without any operation of {channel.known_as if channel else 'a group'}"
-        return f"has ended; its last one was {_numbered(last)} ({described(last.line)})"
+        return f"has ended; its last call was {_numbered(last)} ({described(last.line)})"
     if isinstance(what, Operation):
         blocker = start_conditions.blocker(what)
         after = f", behind its {blocker} ({described(blocker.line)})" if blocker is not None else ""

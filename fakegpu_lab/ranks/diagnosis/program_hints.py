@@ -56,7 +56,7 @@ def _prepare_for_backward(self: Any, outputs: Any) -> None:
         if _NO_UNUSED in line:
             _search_hint_given = True
             print(
-                "hint: find_unused_parameters=True, and every parameter was used: leave it out: it makes DDP walk "
+                "hint: find_unused_parameters=True, and every parameter was used. Leave it out: it makes DDP walk "
                 "through the graph in every iteration."
             )
         else:

@@ -341,7 +341,7 @@ class Scheduler:
 
 def _deadlock(scheduler: Scheduler) -> tuple[Rank, BaseException]:
     waiting = [rank for rank in scheduler.ranks if not rank.done]
-    return waiting[0], RuntimeError("No rank can go on.")
+    return waiting[0], RuntimeError("No rank can continue.")
 
 
 def _set_stack_size(nbytes: int) -> int:

@@ -90,8 +90,8 @@ def banks(line: LineAccess) -> Drawing:
     legend(drawn, _MARGIN, base + 40, [("first cycle", _USED), *([("one after another", _LATE)] if ways > 1 else [])])
     used = len(words)
     drawn.words = (
-        f"A request to shared memory uses {several(used, 'bank')} of 32; the busiest has {several(ways, 'word')} to "
-        f"give, one in a cycle: {several(ways, 'cycle')}."
+        f"A request to shared memory uses {several(used, 'bank')} of 32; the busiest has to "
+        f"deliver {several(ways, 'word')}, one per cycle: {several(ways, 'cycle')}."
     )
     return drawn
 
@@ -171,7 +171,7 @@ def waves(access: Access, sm_count: int) -> Drawing:
             )
     more = time.waves - 3
     drawn.text(
-        _MARGIN + 96, drawn.height - 8, f"{several(sm_count, 'multiprocessor')}, stronger where fuller"
+        _MARGIN + 96, drawn.height - 8, f"{several(sm_count, 'multiprocessor')}, the fuller, the stronger the color"
         + (f"; {several(more, 'full wave')} more" if more > 0 else ""), colour=MUTED, px=11,
     )  # fmt: skip
     parts = [f"{several(time.waves, 'full wave')} of {time.resident:,} blocks"] if time.waves else []

@@ -58,7 +58,7 @@ def write(
             raise
         first = "Make room" if "full" in str(cause.orig) else "Close what has it open, such as nbgrader's formgrader"
         raise FakeGpuError(
-            f"{path} cannot be written: {cause.orig}. {first}, and give the same command with --resume: nothing is "
+            f"{path} cannot be written: {cause.orig}. {first}, and run the same command with --resume: nothing is "
             "graded twice."
         ) from None
 

@@ -28,7 +28,7 @@ def parse_time(text: str) -> dt.datetime:
         try:
             zone = dt.timezone.utc if named[1] == "UTC" else ZoneInfo(named[1])
         except (KeyError, OSError):
-            raise ValueError(f"{named[1]} is no time zone") from None
+            raise ValueError(f"{named[1]} is not a time zone") from None
         return found.replace(tzinfo=zone)
     return found.astimezone() if found.tzinfo is None else found
 

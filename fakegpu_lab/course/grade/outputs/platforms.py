@@ -105,7 +105,7 @@ class Roster:
     def _check_moodle(self) -> None:
         if self.worksheet and WORKSHEET[2] not in self.columns:
             raise FakeGpuError(
-                f"--roster {self.path}: Moodle takes no grading worksheet without the column “{WORKSHEET[2]}”. "
+                f"--roster {self.path}: Moodle accepts no grading worksheet without the column “{WORKSHEET[2]}”. "
                 "Download it again from the assignment, and do not remove columns."
             )
         if not set(MOODLE_IDENTITIES) & set(self.columns):

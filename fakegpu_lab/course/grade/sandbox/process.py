@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 START_SECONDS = 120.0
 """How long Python, torch and this package may take to start; a submission is not charged for it."""
 GRACE_SECONDS = 3.0
-"""How long a cell may go on after Ctrl-C."""
+"""How long a cell may continue after Ctrl-C."""
 CLOCK = 3.0
 """Seconds of wall-clock time allowed for each second of processor time."""
 TOLD_BYTES = 256 * MIB
