@@ -47,6 +47,29 @@ def test_a_cards_power_bounds_its_products() -> None:
     assert products(l4, "fp64") == products(gpu("h100"), "fp64")
 
 
+def test_so_does_it_bound_those_without_tensor_cores() -> None:
+    """TFLOP/s that the economical cards of an architecture reach in float32, and those that are not short of power."""
+    for card, reached in (("t4", 4.3), ("rtx-a6000", 23.9), ("rtx-a4000", 11.9), ("l40s", 46.9), ("rtx3080ti", 24.4)):
+        assert tflops(card, "fp32", 8192) == pytest.approx(reached, rel=0.07)
+    for card, share in (("rtx2080ti", 0.93), ("v100", 0.90), ("a100", 0.90), ("h100", 0.74), ("rtx5090", 0.74)):
+        assert products(gpu(card), "fp32") == pytest.approx(share, abs=0.04)
+
+
+def test_a_result_of_few_columns_has_tiles_for_it() -> None:
+    """As wide as the smallest ``mma``, and tall: 8 columns take a fifth of the time that the tile of 64×32 would need."""
+    card = Roofline(gpu("a100"))
+    rate = 312e12 / 1e9 / 108 * 0.5
+    rows = 256 * 108
+    tall = FLOOR_NS + 1_000 + 2 * 256 * 8 * 36 / (rate * 0.14)
+    assert card.gemm("fp16", rows, 8, 36, efficiency=0.5) == pytest.approx(tall, rel=1e-3)
+    assert card.gemm("fp16", rows, 16, 36, efficiency=0.5) == pytest.approx(
+        FLOOR_NS + 1_000 + 2 * 256 * 16 * 36 / (rate * 0.28), rel=1e-3
+    )
+    assert card.gemm("fp16", rows, 32, 36, efficiency=0.5) == pytest.approx(
+        FLOOR_NS + 1_000 + 2 * 256 * 32 * 36 / (rate * 0.53), rel=1e-3
+    )
+
+
 def test_memory_is_reached_by_enough_multiprocessors() -> None:
     """What a kernel reads that is in L2 already comes quicker; what no L2 holds, at the memory's rate or the card's."""
     card = Roofline(gpu("rtx4090"))
