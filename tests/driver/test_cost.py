@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -236,10 +237,10 @@ def test_a_bias_is_added_by_a_kernel_of_its_own(card: None) -> None:
     """It reads and writes the result. A depthwise convolution adds it itself."""
     x = torch.empty(32, 64, 56, 56, device="cuda")
     for groups, passes in ((1, 2), (64, 0)):
-        plain, biased = (
-            one(lambda conv=nn.Conv2d(64, 64, 3, padding=1, groups=groups, bias=bias, device="cuda"): conv(x))
-            for bias in (False, True)
+        without, having = (
+            nn.Conv2d(64, 64, 3, padding=1, groups=groups, bias=bias, device="cuda") for bias in (False, True)
         )
+        plain, biased = one(partial(without, x)), one(partial(having, x))
         assert biased.nbytes - plain.nbytes == passes * x.nbytes + 64 * 4
         assert biased.duration - plain.duration == pytest.approx(
             lab.machine().devices[0].roofline.streaming(2 * x.nbytes) / 1e9 if passes else 0.0, rel=0.05, abs=1e-7

@@ -56,7 +56,7 @@ def test_so_does_it_bound_those_without_tensor_cores() -> None:
 
 
 def test_a_result_of_few_columns_has_tiles_for_it() -> None:
-    """As wide as the smallest ``mma``, and tall: 8 columns take a fifth of the time that the tile of 64×32 would need."""
+    """Down to 8 columns, the width of ``mma``; and they are tall."""
     card = Roofline(gpu("a100"))
     rate = 312e12 / 1e9 / 108 * 0.5
     rows = 256 * 108

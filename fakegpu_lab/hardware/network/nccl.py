@@ -78,8 +78,8 @@ _MAX_CHANNELS = 16
 """Channels in a search; NCCL doubles them later, without changing the sum."""
 
 NVLS_START = (0.0, 0.0, 60.0, 115.0)
-"""Microseconds until NVLS runs at its bandwidth, by generation. NCCL's table says 25, which is enough for choosing; 8 H100
-need this long at 4 to 256 MiB and 8 B200 at 64 MiB to 1 GiB, while the switches' pipeline fills."""
+"""Microseconds until NVLS runs at its bandwidth, by generation. NCCL's table says 25, which is enough for choosing; 8
+H100 need this long at 4 to 256 MiB and 8 B200 at 64 MiB to 1 GiB, while the switches' pipeline fills."""
 
 NETWORK_GROWTH = 0.03
 """By this LL's latency between nodes grows with each doubling from 8 bytes on (published.csv, two DGX A100)."""

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from fakegpu_lab.ranks.collectives.operation import Operation
 
 CALL_NS = 12_000
-"""What torch.distributed adds to a launch before NCCL gets it: Python, checks, a work object, events. (Timed from Python,
-all-reduces on 8 H200 take 9 to 19 µs longer than nccl-tests' on 8 H100, whose links are the same:
+"""What torch.distributed adds to a launch before NCCL gets it: Python, checks, a work object, events. (Timed from
+Python, all-reduces on 8 H200 take 10 to 19 µs longer than those of nccl-tests on 8 H100, whose links are the same:
 tests/fidelity/published.csv and all_reduce_8xH100.csv.)"""
 
 GLOO_STEP_NS = 25_000
