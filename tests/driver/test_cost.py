@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -200,6 +201,50 @@ def test_an_evaluated_batch_norm_is_one_pass(card: None) -> None:
     training = max(kernels(lambda: norm(x)), key=lambda kernel: kernel.nbytes)
     evaluated = max(kernels(lambda: norm.eval()(x)), key=lambda kernel: kernel.nbytes)
     assert evaluated.nbytes < 0.75 * training.nbytes
+
+
+def test_a_pointwise_convolution_is_a_product_in_either_layout(card: None) -> None:
+    """Nothing is copied, neither forward nor for the input's gradient; for a larger window or step, everything is."""
+    x = torch.empty(32, 64, 56, 56, device="cuda", dtype=torch.float16)
+
+    def moved(window: int, stride: int = 1, groups: int = 1) -> int:
+        def forward(layout: torch.memory_format) -> int:
+            conv = nn.Conv2d(64, 64, window, stride, groups=groups, bias=False, device="cuda", dtype=torch.float16)
+            source = x.to(memory_format=layout)
+            conv.to(memory_format=layout)
+            return one(lambda: conv(source)).nbytes
+
+        return forward(torch.contiguous_format) - forward(torch.channels_last)
+
+    assert moved(1) == 0
+    assert moved(3) > 2 * x.nbytes
+    assert moved(1, stride=2) > 2 * x.nbytes
+    assert moved(1, groups=2) > 2 * x.nbytes
+
+    def backward(window: int, layout: torch.memory_format) -> int:
+        conv = nn.Conv2d(64, 64, window, padding=window // 2, bias=False, device="cuda", dtype=torch.float16)
+        conv.to(memory_format=layout).weight.requires_grad_(False)
+        y = conv(x.to(memory_format=layout).detach().requires_grad_())
+        gradient = torch.empty_like(y)
+        return sum(k.nbytes for k in kernels(lambda: y.backward(gradient)) if "convolution" in k.name)
+
+    first, last = (backward(1, layout) for layout in (torch.contiguous_format, torch.channels_last))
+    assert first == last
+    assert backward(3, torch.contiguous_format) > backward(3, torch.channels_last) + 4 * x.nbytes
+
+
+def test_a_bias_is_added_by_a_kernel_of_its_own(card: None) -> None:
+    """It reads and writes the result. A depthwise convolution adds it itself."""
+    x = torch.empty(32, 64, 56, 56, device="cuda")
+    for groups, passes in ((1, 2), (64, 0)):
+        without, having = (
+            nn.Conv2d(64, 64, 3, padding=1, groups=groups, bias=bias, device="cuda") for bias in (False, True)
+        )
+        plain, biased = one(partial(without, x)), one(partial(having, x))
+        assert biased.nbytes - plain.nbytes == passes * x.nbytes + 64 * 4
+        assert biased.duration - plain.duration == pytest.approx(
+            lab.machine().devices[0].roofline.streaming(2 * x.nbytes) / 1e9 if passes else 0.0, rel=0.05, abs=1e-7
+        )
 
 
 def test_depthwise_convolutions_are_no_products(card: None) -> None:

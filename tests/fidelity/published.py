@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware.catalogue.lookup import gpu
 from fakegpu_lab.hardware.catalogue.spec import parse_spec
+from fakegpu_lab.hardware.network import nccl
 from fakegpu_lab.hardware.network.fabric import Fabric
 from fakegpu_lab.hardware.network.links import Links
 from fakegpu_lab.hardware.time.roofline import Roofline
@@ -55,9 +56,13 @@ def peer_copy(machine: str, nbytes: str, target: str = "1") -> float:
     return int(nbytes) / Links(parse_spec(machine)).peer_ns(0, int(target), int(nbytes))
 
 
-def collective(machine: str, operation: str, gpus: str, nbytes: str) -> float:
-    """Microseconds of a collective."""
-    return Fabric(parse_spec(machine)).cost(operation, range(int(gpus)), int(nbytes)).ns / 1e3  # type: ignore[arg-type]
+def collective(machine: str, operation: str, gpus: str, nbytes: str, algorithm: str = "") -> float:
+    """Microseconds of a collective: with NCCL's choice, or as with NCCL_ALGO."""
+    fabric = Fabric(parse_spec(machine))
+    if not algorithm:
+        return fabric.cost(operation, range(int(gpus)), int(nbytes)).ns / 1e3  # type: ignore[arg-type]
+    lines = nccl.lines(operation, fabric.paths(range(int(gpus))), int(nbytes))  # type: ignore[arg-type]
+    return min(line.us(int(nbytes)) for line in lines if line.algorithm == algorithm)
 
 
 MEASURES: dict[str, Callable[..., float]] = {

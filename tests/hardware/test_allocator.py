@@ -325,6 +325,37 @@ def test_oversize_blocks_go_first_when_memory_is_short() -> None:
     assert stat(gpu, "num_alloc_retries") == 1
 
 
+@pytest.mark.parametrize(("request_mib", "kept_mib"), [(110, 40), (100, 40), (112, 0), (150, 0)])
+def test_of_oversize_blocks_the_largest_go_until_there_is_enough(request_mib: int, kept_mib: int) -> None:
+    """release_available_cached_blocks: none of the three is large enough by itself; 60 and 50 are 110."""
+    gpu = make(150 * MIB, "max_split_size_mb:32")
+    for block in [gpu.malloc(n * MIB) for n in (40, 50, 60)]:
+        gpu.free(block)
+    assert stat(gpu, "oversize_segments.current") == stat(gpu, "oversize_segments.peak") == 3
+    gpu.malloc(request_mib * MIB)
+    assert gpu.reserved_bytes == (request_mib + kept_mib) * MIB
+    assert stat(gpu, "oversize_segments.current") == (2 if kept_mib else 1)
+    assert stat(gpu, "oversize_segments.freed") == (2 if kept_mib else 3)
+    assert stat(gpu, "num_alloc_retries") == 0
+    assert stat(gpu, "segment.all.current") == (2 if kept_mib else 1)
+    assert (stat(gpu, "num_device_alloc"), stat(gpu, "num_device_free")) == (4, 2 if kept_mib else 3)
+
+
+def test_blocks_that_may_be_split_do_not_go_with_the_oversize_ones() -> None:
+    """They go with everything else that is cached, if the oversize ones were not enough."""
+    gpu = make(100 * MIB, "max_split_size_mb:32")
+    for block in [gpu.malloc(n * MIB) for n in (30, 30, 40)]:
+        gpu.free(block)
+    gpu.malloc(38 * MIB + 512)  # fits into the block of 40
+    gpu.malloc(60 * MIB)
+    assert (gpu.reserved_bytes, stat(gpu, "num_alloc_retries")) == (100 * MIB, 1)
+    gpu = make(100 * MIB, "max_split_size_mb:32")
+    for block in [gpu.malloc(n * MIB) for n in (30, 30, 40)]:
+        gpu.free(block)
+    gpu.malloc(41 * MIB)  # 40 is too little, and the next one may be split: all goes
+    assert (gpu.reserved_bytes, stat(gpu, "num_alloc_retries")) == (42 * MIB, 1)
+
+
 def test_unlimited_split_size_reads_minus_one() -> None:
     assert stat(make(), "max_split_size") == -1  # SIZE_MAX as an int64
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fakegpu_lab.hardware.catalogue.lookup import gpu
 from fakegpu_lab.hardware.catalogue.spec import parse_spec
 from fakegpu_lab.hardware.network.links import Links
-from fakegpu_lab.hardware.time.efficiency import products
+from fakegpu_lab.hardware.time.efficiency import WINOGRAD, convolutions, products
 from fakegpu_lab.hardware.time.roofline import ATTENTION_EFFICIENCY, FLOOR_NS, Roofline
 
 sizes = st.integers(1, 8192)
@@ -45,6 +45,75 @@ def test_a_cards_power_bounds_its_products() -> None:
     assert products(l40, "fp16") > 1.5 * products(l4, "fp16")
     assert products(gpu("h100-pcie"), "bf16") < products(gpu("h100"), "bf16")
     assert products(l4, "fp64") == products(gpu("h100"), "fp64")
+
+
+@pytest.mark.parametrize(
+    ("card", "fmt", "reached"),
+    [
+        # The card's power over the energy of an operation: 72 W over 1.35 pJ, twice that for TF32, half for 8 bits, ….
+        ("l4", "fp16", 53.3), ("l4", "tf32", 26.7), ("l4", "fp8", 106.7), ("l4", "int8", 106.7),
+        ("t4", "fp16", 25.9), ("a10", "fp16", 53.6), ("rtx-a6000", "bf16", 107.1), ("h100-pcie", "bf16", 466.7),
+        # Or a share of their peak, if that is less.
+        ("v100", "fp16", 92.5), ("a100", "bf16", 230.9), ("h100", "bf16", 732.2), ("b200", "bf16", 1665.0),
+        ("b200", "fp4", 6660.0), ("rtx3090ti", "fp16", 84.0),
+        # Without tensor cores for the format, and where lanes are shared with integer work.
+        ("p100", "fp16", 16.8), ("p100", "fp32", 8.4), ("a100", "fp32", 17.6), ("h100", "fp32", 49.6),
+        ("t4", "bf16", 4.4), ("rtx3070", "fp32", 15.1), ("rtx3070", "fp64", 0.2865),
+    ],
+)  # fmt: skip
+def test_what_large_products_reach(card: str, fmt: str, reached: float) -> None:
+    assert products(gpu(card), fmt) * gpu(card).peak(fmt) / 1e12 == pytest.approx(reached, rel=0.01)
+
+
+def test_economical_formats_reach_more_on_the_same_power() -> None:
+    short = gpu("b200").model_copy(update={"power_limit_w": 100.0})
+    rates = {fmt: products(short, fmt) * short.peak(fmt) / 1e12 for fmt in ("tf32", "fp16", "fp8", "int8", "fp4")}
+    assert rates == pytest.approx({"tf32": 83.3, "fp16": 166.7, "fp8": 333.3, "int8": 333.3, "fp4": 666.7}, rel=0.01)
+    for card, energy in (("v100", 2.7), ("a100", 1.2), ("h100", 0.75)):
+        frugal = gpu(card).model_copy(update={"power_limit_w": 10.0})
+        assert products(frugal, "fp16") * frugal.peak("fp16") == pytest.approx(10 / (energy * 1e-12))
+
+
+@pytest.mark.parametrize(
+    ("card", "fmt", "reached"),
+    [
+        # Half of what all multiprocessors multiply and add: in a clock 1,024 halves on A100, 2,048 on Hopper, else 512.
+        ("a100", "fp16", 0.5 * 2 * 1024 * 108 * 1.41e-3), ("v100", "fp16", 0.5 * 2 * 512 * 80 * 1.53e-3),
+        ("h100", "bf16", 0.5 * 2 * 2048 * 132 * 1.98e-3), ("b200", "bf16", 0.5 * 2 * 1024 * 148 * 1.965e-3),
+        ("b300", "bf16", 0.5 * 2 * 1024 * 148 * 1.98e-3), ("a100", "tf32", 0.5 * 1024 * 108 * 1.41e-3),
+        # But never more than products; and the same without tensor cores.
+        ("l4", "fp16", 53.3), ("v100", "fp32", 14.1), ("p100", "fp16", 16.8), ("a100", "fp64", 8.73),
+    ],
+)  # fmt: skip
+def test_what_convolutions_reach(card: str, fmt: str, reached: float) -> None:
+    assert convolutions(gpu(card), fmt) * gpu(card).peak(fmt) / 1e12 == pytest.approx(reached, rel=0.01)
+
+
+def test_winograd_saves_less_than_its_multiplications() -> None:
+    assert 1.4 < WINOGRAD < 2.25
+
+
+def test_so_does_it_bound_those_without_tensor_cores() -> None:
+    """TFLOP/s that the economical cards of an architecture reach in float32, and those that are not short of power."""
+    for card, reached in (("t4", 4.3), ("rtx-a6000", 23.9), ("rtx-a4000", 11.9), ("l40s", 46.9), ("rtx3080ti", 24.4)):
+        assert tflops(card, "fp32", 8192) == pytest.approx(reached, rel=0.07)
+    for card, share in (("rtx2080ti", 0.93), ("v100", 0.90), ("a100", 0.90), ("h100", 0.74), ("rtx5090", 0.74)):
+        assert products(gpu(card), "fp32") == pytest.approx(share, abs=0.04)
+
+
+def test_a_result_of_few_columns_has_tiles_for_it() -> None:
+    """Down to 8 columns, the width of ``mma``; and they are tall."""
+    card = Roofline(gpu("a100"))
+    rate = 312e12 / 1e9 / 108 * 0.5
+    rows = 256 * 108
+    tall = FLOOR_NS + 1_000 + 2 * 256 * 8 * 36 / (rate * 0.14)
+    assert card.gemm("fp16", rows, 8, 36, efficiency=0.5) == pytest.approx(tall, rel=1e-3)
+    assert card.gemm("fp16", rows, 16, 36, efficiency=0.5) == pytest.approx(
+        FLOOR_NS + 1_000 + 2 * 256 * 16 * 36 / (rate * 0.28), rel=1e-3
+    )
+    assert card.gemm("fp16", rows, 32, 36, efficiency=0.5) == pytest.approx(
+        FLOOR_NS + 1_000 + 2 * 256 * 32 * 36 / (rate * 0.53), rel=1e-3
+    )
 
 
 def test_memory_is_reached_by_enough_multiprocessors() -> None:

@@ -94,6 +94,24 @@ def test_an_operation_takes_what_the_fabric_says(shapes_alone: None, operation: 
         assert device.counters.collective_bytes == 2 * nbytes + 3 * 4
 
 
+def test_a_call_from_python_takes_longer_than_nccl(shapes_alone: None) -> None:
+    """Timed between two events, as programs do: torch.distributed prepares the call while the card waits."""
+
+    def program() -> float:
+        tensor = torch.ones(MIB // 4, device="cuda")
+        for _ in range(2):
+            dist.barrier(device_ids=[dist.get_rank()])
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            dist.all_reduce(tensor)
+            end.record()
+            torch.cuda.synchronize()
+        return start.elapsed_time(end) * 1e3
+
+    nccl = lab.machine().fabric.cost("all_reduce", range(8), MIB).ns / 1e3
+    assert nccl + 10 < on_ranks(8, program)[0] < nccl + 25
+
+
 def test_all_wait_for_the_slowest_rank(shapes_alone: None) -> None:
     def program() -> None:
         if dist.get_rank() == 2:

@@ -76,7 +76,7 @@ def test_an_operation_takes_as_long_as_the_fabric_of_all_nodes_says(inside: figu
         dist.all_reduce(tensor, group=group)
         end.record()
         torch.cuda.synchronize()
-        assert start.elapsed_time(end) * 1e6 == pytest.approx(far.cost("all_reduce", slots, 4 << 20).ns, abs=7_000)
+        assert start.elapsed_time(end) * 1e6 == pytest.approx(far.cost("all_reduce", slots, 4 << 20).ns, abs=20_000)
     assert figures.current is not None
     assert [(one.name, one.ranks, one.calls, one.nbytes) for one in figures.current.operations] == [
         ("all_reduce", 1024, 1, 4 << 20),

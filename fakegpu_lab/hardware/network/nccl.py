@@ -1,9 +1,9 @@
 """NCCL's model of a collective's time: latency and bandwidth of each algorithm and protocol; it takes the fastest.
 
 After ncclTopoTuneModel and ncclTopoGetAlgoTime (src/graph/tuning.cc) and the search for channels (src/graph/search.cc)
-of NCCL 2.27; the tables are from tuning.cc. NCCL uses them to choose, and chooses well. To serve as times they need
-changes: `latency_factor`, `NVLS_START` (both fitted to two tables, tests/fidelity/all_reduce_8x*.csv) and
-`NETWORK_GROWTH`. CollNet and PAT are left out: they need switches that add up values, or one GPU for each node.
+of NCCL 2.27; the tables are from tuning.cc. NCCL uses them to choose, and chooses well. As times they need changes:
+`latency_factor`, `NVLS_START` and `NETWORK_GROWTH`, chosen on published measurements (tests/fidelity). CollNet and PAT
+are left out: they need switches that add up values, or one GPU for each node.
 
 As in NCCL, latencies are in microseconds and bandwidths in GB/s.
 """
@@ -77,9 +77,9 @@ _SPEEDS_INTER: tuple[tuple[float, ...], ...] = (
 _MAX_CHANNELS = 16
 """Channels in a search; NCCL doubles them later, without changing the sum."""
 
-NVLS_START = 60.0
-"""Microseconds until NVLS runs at its bandwidth. NCCL's table says 25, which is enough for choosing; 8 H100 need this
-long at 4 to 256 MiB, while the switches' pipeline fills."""
+NVLS_START = (0.0, 0.0, 60.0, 115.0)
+"""Microseconds until NVLS runs at its bandwidth, by generation. NCCL's table says 25, which is enough for choosing; 8
+H100 need this long at 4 to 256 MiB and 8 B200 at 64 MiB to 1 GiB, while the switches' pipeline fills."""
 
 NETWORK_GROWTH = 0.03
 """By this LL's latency between nodes grows with each doubling from 8 bytes on (published.csv, two DGX A100)."""
@@ -240,16 +240,19 @@ def _ring_bus(paths: Paths, protocol: Protocol, nbytes: int) -> tuple[float, int
         count = max(paths.nics, 1)
         bus = min(bus, _network(paths))
     if protocol == "LL":
-        bus = min(_max_ll(paths), bus * 0.5)
         used = max(nbytes / (RING_LL_BYTES * paths.ranks), 1.0)
-        bus *= min(used / (2 * count), 1.0)
+        bus = min(_max_ll(paths), bus * 0.5 * min(used / (2 * count), 1.0))
     elif protocol == "LL128":
         bus = min(bus * 0.92, count * _MAX_RING_LL128[paths.generation][paths.scale])
     return bus, count
 
 
 def _ring_hops(operation: Operation, paths: Paths, protocol: Protocol) -> float:
-    """The latency of a ring's hops."""
+    """The latency of a ring's hops.
+
+    NCCL counts 1 µs or more for each, for posting to the network (getNetOverhead), where there are several nodes. Rings
+    that were forced on two nodes do not take that long: github.com/NVIDIA/deepops, nvidia-network-operator.md.
+    """
     number = steps(operation, paths.ranks)
     if operation in ("broadcast", "reduce"):
         where = "network" if paths.nodes > 1 else paths.hardware
@@ -258,8 +261,6 @@ def _ring_hops(operation: Operation, paths: Paths, protocol: Protocol) -> float:
         return number * _HOP[where]["tree" if protocol == "Simple" else "ring"][protocol]
     inter = (2 if operation in _TWO_PASSES else 1) * (paths.nodes - 1)
     hop = _HOP[paths.hardware]["ring"][protocol]
-    if paths.nodes > 1:
-        hop = max(hop, (2.0 if paths.amd else 1.0) * (3 if protocol == "Simple" else 1))  # posting to the network
     network = _HOP["network"]["tree" if paths.local == 1 else "ring"][protocol]
     return (number - inter) * hop + inter * network
 
@@ -309,7 +310,7 @@ def _nvls(operation: Operation, paths: Paths) -> Line | None:
     speed = _fitting(_SPEEDS_INTRA, paths.generation, paths.intra / (heads + 1))
     channel = speed * efficiency * (heads - 1) / heads
     channel *= 2 if operation == "all_reduce" else (heads - 1) / heads
-    latency = NVLS_START
+    latency = NVLS_START[paths.generation]
     if several:
         between = _fitting(_SPEEDS_INTER, paths.generation, paths.nic) * paths.nics / heads
         most = _MAX_NVLS_TREE[paths.generation][paths.scale]
