@@ -20,6 +20,8 @@ STATIC = Path(__file__).with_name("static")
 _LOG = logging.getLogger(__name__)
 _BESIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)\s]*)\)")
 """A link from a page in docs/ to a file that is not in docs/."""
+_FACTS = re.compile(r"\]\(\.\./lessons/source/([\w-]+)/facts\.md\)")
+"""A link to a lesson's facts, which have a page."""
 
 
 def _make_lessons(app: Sphinx) -> None:
@@ -30,6 +32,7 @@ def _link_to_the_repository(app: Sphinx, page: str, source: list[str]) -> None:
     """A file that is not in docs/ has no page: link to it in the repository, if that has an address."""
     if not page.startswith("lessons/"):
         where = address.repository()
+        source[0] = _FACTS.sub(r"](lessons/\1-facts.md)", source[0])
         source[0] = _BESIDE.sub(rf"[\1]({where}/blob/HEAD/\2)" if where else r"\1", source[0])
 
 

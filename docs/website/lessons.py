@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "lessons"
+FACTS = "facts.md"
+"""In a lesson's folder: where its statements about real hardware come from."""
 
 _TO_LESSON = re.compile(r"\]\(\.\./[\w-]+/([\w-]+\.ipynb)\)")
 """A link from one lesson's folder to another's."""
@@ -57,7 +59,7 @@ def write(*, execute: bool, says: Callable[[str], None] = print) -> None:
     found = sources()
     PAGES.mkdir(exist_ok=True)
     for old in PAGES.iterdir():
-        if old.stem not in {path.stem for path in found}:
+        if old.stem.removesuffix("-facts") not in {path.stem for path in found}:
             old.unlink()
 
     def make(source: Path) -> Lesson:
@@ -66,6 +68,8 @@ def write(*, execute: bool, says: Callable[[str], None] = print) -> None:
             says(f"{source.stem}: {missing}")
         about = lesson.load(source.parent)
         _write(PAGES / source.name, nbformat.writes(page(notebook, about, missing)))
+        if (facts := source.with_name(FACTS)).is_file():
+            _write(PAGES / f"{about.name}-{FACTS}", f"---\norphan: true\n---\n\n{facts.read_text(encoding='utf-8')}")
         return about
 
     with ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, 4)) as several:
@@ -91,7 +95,7 @@ def page(notebook: Any, about: Lesson, missing: str = "") -> Any:
                 cell.metadata["mystnb"] = {"code_prompt_show": "Show the check", "code_prompt_hide": "Hide the check"}
             cell.outputs = _shown(cell.outputs)
         else:
-            cell.source = _TO_LESSON.sub(r"](\1)", text).replace("](../../../docs/", "](../")
+            cell.source = _TO_LESSON.sub(r"](\1)", text).replace(f"]({FACTS})", f"]({about.name}-{FACTS})")
         cells.append(cell)
     head = nbformat.v4.new_markdown_cell(_head(about, missing), id="about-this-lesson")
     notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}

@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 from fakegpu_lab.course.checks import statements
-from fakegpu_lab.course.lessons import lesson
+from fakegpu_lab.course.lessons import lesson, lesson_library
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 SOURCE = Path(__file__).parents[2] / "lessons" / "source"
@@ -82,10 +82,29 @@ def test_a_lesson_shows_what_belongs_there(name: str, meets: list[str], never: l
 def test_every_lesson_says_where_its_statements_come_from(written: Any) -> None:
     told, _ = written
     text = nbformat.read(SOURCE / told.name / f"{told.name}.ipynb", as_version=4)
-    facts = (SOURCE.parents[1] / "docs" / "facts.md").read_text(encoding="utf-8")
+    every = (SOURCE.parents[1] / "docs" / "facts.md").read_text(encoding="utf-8")
     if told.exercises:
-        assert f"docs/facts.md#{told.name})" in "\n".join(cell.source for cell in text.cells)
-        assert f"\n## {told.name}\n" in facts
+        assert "](facts.md)" in "\n".join(cell.source for cell in text.cells)
+        assert f"(../lessons/source/{told.name}/facts.md)" in every
+
+
+def test_every_link_to_a_file_leads_there_in_a_clone_in_the_release_and_in_a_student_s_copy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    release = SOURCE.parent / "release"
+    monkeypatch.setattr(lesson, "shipped", lambda: release)
+    lesson_library.fetch_all(tmp_path)
+    for root in (SOURCE, release, tmp_path):
+        pages = sorted(path for path in root.glob("*/*") if path.suffix in (".ipynb", ".md"))
+        assert len(pages) == 21
+        for page in pages:
+            text = page.read_text(encoding="utf-8")
+            if page.suffix == ".ipynb":
+                cells = nbformat.reads(text, as_version=4).cells
+                text = "\n".join(re.sub(r"`[^`]*`", "", one.source) for one in cells if one.cell_type == "markdown")
+            links = re.findall(r"\]\((?!https?:)([^)#\s]+)", text)
+            assert links or page.stem == "00-tour", page
+            assert [link for link in links if not (page.parent / link).is_file()] == [], page
 
 
 def test_no_check_shows_a_number_that_nobody_measured(written: Any) -> None:

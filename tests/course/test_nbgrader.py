@@ -76,10 +76,11 @@ def test_nbgrader_and_grade_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     source = new.write(NAME, tmp_path / "source")
     config = (ROOT / "lessons" / "nbgrader_config.py").read_text(encoding="utf-8")
     (tmp_path / "nbgrader_config.py").write_text(config, encoding="utf-8")
+    (source / "facts.md").write_text("A file that the notebook links to.\n", encoding="utf-8")
     nbgrader(tmp_path, "generate_assignment", NAME)
 
     release(source, tmp_path / "ours")
-    for name in (f"{NAME}.ipynb", "lesson.yaml"):
+    for name in (f"{NAME}.ipynb", "lesson.yaml", "facts.md"):
         theirs = (tmp_path / "release" / NAME / name).read_text(encoding="utf-8")
         assert (tmp_path / "ours" / name).read_text(encoding="utf-8").strip() == theirs.strip()
     assert "wrong" not in (tmp_path / "ours" / "lesson.yaml").read_text(encoding="utf-8")
@@ -95,7 +96,7 @@ def test_nbgrader_and_grade_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     nbgrader(tmp_path, "autograde", NAME)
     nbgrader(tmp_path, "generate_feedback", NAME)
     given = sorted(path.name for path in (tmp_path / "feedback" / "right" / NAME).iterdir())
-    assert given == [f"{NAME}.html"], "the author's wrong solutions stay with the author"
+    assert given == [f"{NAME}.html", "facts.md"], "the author's wrong solutions stay with the author"
 
     monkeypatch.chdir(tmp_path)
     asked = ["grade", "--lesson", "05", "submitted", "--out", "ours.csv", "--gradebook", "ours.db", "--jobs", "2"]
