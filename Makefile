@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compile
 INPUTS := pyproject.toml constraints.txt Makefile $(wildcard labextension/made-of)
 
 # pip leaves compiling to the first import, which must be allowed to keep what it compiled: else every process of the
-# tests, and every notebook, compiles torch anew, for seconds.
+# tests, and every notebook, compiles torch again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
 # What pip is to do about JupyterLab's extension (hatch_build.py): take what is built.
@@ -32,7 +32,7 @@ help:
 	@echo "make kernels    run the tests of kernels in Triton and numba, and lesson 10, which make test skips (1.2 GB of packages)"
 	@echo "make classroom  execute docs/hub.md: a hub, an instructor, three students (as root, with npm)"
 	@echo "make wheel      make the package for students, in dist: its lessons have no solutions"
-	@echo "make extension  build JupyterLab's sidebar of GPUs anew, after changing it (npm fetches 260 MB, once)"
+	@echo "make extension  build JupyterLab's sidebar of GPUs again, after changing it (npm fetches 260 MB, once)"
 	@echo "make clean      remove .venv and everything that was generated"
 
 lab: $(VENV)/.lab
