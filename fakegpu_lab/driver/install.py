@@ -20,8 +20,9 @@ from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher, registered_k
 from fakegpu_lab.driver.environment import host_threads, loader_workers, program_clock, torch_internals
 from fakegpu_lab.driver.memory_report import host_memory
 from fakegpu_lab.driver.meta import assumed_values
-from fakegpu_lab.driver.ops import convolution, linear, nested
+from fakegpu_lab.driver.ops import convolution, linear
 from fakegpu_lab.driver.ops.attention import choice
+from fakegpu_lab.driver.ops.nested import making
 from fakegpu_lab.driver.profiler import benchmark_timer, torch_profiler
 from fakegpu_lab.driver.random import generator_checks, generators
 from fakegpu_lab.driver.tensor_api import (
@@ -85,7 +86,7 @@ def install(machine: Machine) -> None:
         interprocess.install(patches)
         lazy_parameters.install(patches)
         nvml_functions.install(patches)
-        nested.install(patches)
+        making.install(patches)
         optimizers.install(patches)
         pinned_memory.install(patches)
         torch_profiler.install(patches)

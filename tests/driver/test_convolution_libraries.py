@@ -49,3 +49,15 @@ def test_fused_convolutions() -> None:
     torch.testing.assert_close(torch.cudnn_convolution_relu(source, weight, bias, *arguments), plain.relu())
     added = torch.cudnn_convolution_add_relu(source, weight, other, 0.5, bias, *arguments)
     torch.testing.assert_close(added, (plain + 0.5 * other).relu())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_cudnn_writes_volumes_in_the_format_of_input_or_weight(dtype: torch.dtype) -> None:
+    last = torch.channels_last_3d
+    x, weight = torch.randn(1, 2, 4, 4, 4, dtype=dtype).cuda(), torch.randn(3, 2, 2, 2, 2, dtype=dtype).cuda()
+    plain = F.conv3d(x, weight)
+    assert plain.is_contiguous()
+    for source, kernel in ((x.contiguous(memory_format=last), weight), (x, weight.contiguous(memory_format=last))):
+        out = F.conv3d(source, kernel)
+        assert out.is_contiguous(memory_format=last)
+        torch.testing.assert_close(out, plain)

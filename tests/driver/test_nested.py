@@ -1,86 +1,201 @@
-"""Nested tensors: attention over jagged ones, without a square matrix; strided ones are refused."""
+"""Strided nested tensors on a device compute, differentiate and print as they do on the host."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 import torch
+from torch import nn
+from torch.nested import as_nested_tensor, nested_tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention as attention
+from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
 
-LENGTHS = (3, 5, 2)
-FLASH, EFFICIENT = SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION
+import fakegpu_lab as lab
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.hardware.machine import Machine
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
+    pytest.mark.filterwarnings("ignore:enable_nested_tensor is True"),
+]
 
 
-def _sequences(width=16, dtype=torch.float16):
-    torch.manual_seed(0)
-    return [torch.randn(length, 2 * width).to(dtype) for length in LENGTHS]
+def rows(width: int = 4) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(length, width, generator=generator) for length in (2, 5, 3)]
 
 
-def _heads(jagged):
-    return jagged.unflatten(-1, [2, -1]).transpose(1, 2)
+def assert_same(there: torch.Tensor, host: torch.Tensor) -> None:
+    assert there.is_cuda
+    assert there.is_nested is host.is_nested
+    pairs = zip(there.unbind(), host.unbind(), strict=True) if host.is_nested else [(there, host)]
+    for one, other in pairs:
+        torch.testing.assert_close(one.cpu(), other)
 
 
-@pytest.mark.parametrize(("backend", "dtype"), [(FLASH, torch.float16), (EFFICIENT, torch.float32)])
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention_over_jagged_tensors(machine, backend, dtype, causal):
-    rows = _sequences(dtype=dtype)
-    jagged = torch.nested.nested_tensor(rows, layout=torch.jagged, device="cuda", requires_grad=True)
-    with sdpa_kernel(backend):
-        out = attention(_heads(jagged), _heads(jagged), _heads(jagged), is_causal=causal)
-    out.values().float().pow(2).sum().backward()
-    for row, got, grad in zip(rows, out.transpose(1, 2).unbind(), jagged.grad.unbind(), strict=True):
-        x = row.float().requires_grad_()
-        heads = x.unflatten(-1, [2, -1]).transpose(0, 1)[None]
-        expected = attention(heads, heads, heads, is_causal=causal)
-        expected.pow(2).sum().backward()
-        torch.testing.assert_close(got.cpu().float(), expected[0].transpose(0, 1), rtol=2e-3, atol=2e-3)
+def test_made_and_moved(machine: Machine) -> None:
+    data, host = rows(), nested_tensor(rows())
+    for there in (
+        nested_tensor(data, device="cuda:1"),
+        nested_tensor([row.cuda(1) for row in data]),
+        as_nested_tensor([row.cuda(1) for row in data]),
+        as_nested_tensor(data, device="cuda:1"),
+        host.cuda(1),
+        host.to("cuda:1"),
+        host.cuda(0).to("cuda:1"),
+    ):
+        assert there.device == torch.device("cuda:1")
+        assert_same(there, host)
+        assert there._nested_tensor_size().device.type == "cpu"
+        assert (there.size(0), there.size(2), there.numel()) == (3, 4, 40)
+        with pytest.raises(RuntimeError, match="dimension 1 is irregular and does not have a size"):
+            there.size(1)
+    assert_same(as_nested_tensor(torch.ones(2, 3, 4, device="cuda")), as_nested_tensor(torch.ones(2, 3, 4)))
+    assert host.cuda().half().cpu().dtype is torch.float16
+
+
+def test_its_memory_is_on_the_device(machine: Machine) -> None:
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    there = nested_tensor([torch.zeros(100, 128), torch.zeros(28, 128)], device="cuda")
+    view = there.transpose(1, 2)
+    assert torch.cuda.memory_allocated() - before == 128 * 128 * 4
+    del there
+    assert torch.cuda.memory_allocated() - before == 128 * 128 * 4
+    del view
+    assert torch.cuda.memory_allocated() == before
+
+
+OPS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "add": lambda n: n + n,
+    "mul": lambda n: n * 2,
+    "gelu": gelu,
+    "softmax": lambda n: n.softmax(-1),
+    "padded": lambda n: n.to_padded_tensor(0.5),
+    "transposed": lambda n: n.transpose(1, 2).contiguous(),
+    "matmul": lambda n: n @ n.transpose(1, 2),
+    "reshape": lambda n: n.reshape(3, -1, 2, 2),
+    "reshape of a view": lambda n: n.reshape(3, -1, 2, 2).transpose(1, 2).reshape(3, 2, -1, 2),
+    "chunk": lambda n: n.chunk(2, -1)[1].contiguous(),
+    "ones": torch.ones_like,
+    "sum": lambda n: n.sum(-1, keepdim=True),
+    "item": lambda n: n[1],
+    "in place": lambda n: n.clone().mul_(3),
+    "norm": lambda n: layer_norm(n, (4,), *torch.ones(2, 4, device=n.device)),
+}
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_computes_as_on_the_host(machine: Machine, name: str) -> None:
+    host = nested_tensor(rows())
+    assert_same(OPS[name](host.cuda()), OPS[name](host))
+
+
+GRADIENTS: dict[str, Callable[[torch.Tensor, nn.Module], torch.Tensor]] = {
+    "padded": lambda n, linear: linear(n).relu().to_padded_tensor(0.0).square().sum(),
+    "one item": lambda n, linear: linear(n).unbind()[1].square().sum(),
+    "split": lambda n, linear: n.split_with_sizes([1, 3], -1)[1].contiguous().to_padded_tensor(0.0).square().sum(),
+    "reshape": lambda n, linear: linear(n).reshape(3, -1, 3, 2).to_padded_tensor(0.0).square().sum(),
+    "matmul": lambda n, linear: (n @ n.transpose(1, 2)).to_padded_tensor(0.0).square().sum(),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_as_on_the_host(machine: Machine, name: str) -> None:
+    host = nested_tensor(rows(), requires_grad=True)
+    there = nested_tensor(rows(), device="cuda", requires_grad=True)
+    linear = nn.Linear(4, 6)
+    GRADIENTS[name](host, linear).backward()
+    expected = None if linear.weight.grad is None else linear.weight.grad.clone()
+    linear.weight.grad = None
+    linear.cuda()
+    GRADIENTS[name](there, linear).backward()
+    assert_same(there.grad, host.grad)
+    if expected is not None:
+        torch.testing.assert_close(linear.weight.grad.cpu(), expected)
+
+
+def test_gradients_reach_the_tensors_that_it_was_made_of(machine: Machine) -> None:
+    data = [row.cuda().requires_grad_() for row in rows()]
+    as_nested_tensor(data).mul(2).to_padded_tensor(0.0).sum().backward()
+    for row in data:
+        assert torch.equal(row.grad, torch.full_like(row, 2.0))
+
+
+@pytest.mark.parametrize("backend", [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+def test_attention(machine: Machine, backend: SDPBackend) -> None:
+    dtype = torch.float16 if backend is SDPBackend.FLASH_ATTENTION else torch.float32
+    there = nested_tensor(rows(32), device="cuda", dtype=dtype, requires_grad=True)
+    heads = there.reshape(3, -1, 2, 16).transpose(1, 2)
+    if backend is SDPBackend.MATH:
+        with (
+            pytest.raises(RuntimeError, match="If inputs are nested tensors they must be contiguous"),
+            sdpa_kernel(backend),
+        ):
+            scaled_dot_product_attention(heads, heads, heads)
+        heads = heads.contiguous()
+    with sdpa_kernel(backend), lab.record() as trace:
+        out = scaled_dot_product_attention(heads, heads, heads)
+    kernels = {kernel.name for kernel in trace.kernels}
+    assert ("aten::_flash_attention_forward" in kernels) is (backend is SDPBackend.FLASH_ATTENTION)
+    assert ("aten::_efficient_attention_forward" in kernels) is (backend is SDPBackend.EFFICIENT_ATTENTION)
+    out.transpose(1, 2).contiguous().to_padded_tensor(0.0).float().square().sum().backward()
+    for row, got, grad in zip(rows(32), out.unbind(), there.grad.unbind(), strict=True):
+        x = row.requires_grad_()
+        split = x.view(1, -1, 2, 16).transpose(1, 2)
+        expected = scaled_dot_product_attention(split, split, split)
+        expected.square().sum().backward()
+        torch.testing.assert_close(got.cpu().float(), expected[0], rtol=2e-3, atol=2e-3)
         torch.testing.assert_close(grad.cpu().float(), x.grad, rtol=1e-2, atol=1e-2)
 
 
-def test_attention_over_jagged_tensors_makes_no_square_matrix(machine):
-    packed = torch.randn(4096, 2, 16, device="cuda", dtype=torch.float16)
-    ends = torch.tensor([0, 1024, 4096], dtype=torch.int32, device="cuda")
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    out, sums, *_ = torch.ops.aten._flash_attention_forward(
-        packed, packed, packed, ends, ends, 3072, 3072, 0.0, False, False
+def test_printed_as_torch_prints_it(machine: Machine) -> None:
+    text = repr(nested_tensor([torch.ones(1, 2), torch.zeros(2, 2)], device="cuda"))
+    assert text == (
+        "nested_tensor([\n  tensor([[1., 1.]], device='cuda:0'),\n"
+        "  tensor([[0., 0.],\n          [0., 0.]], device='cuda:0')\n], device='cuda:0')"
     )
-    assert (out.shape, sums.shape, sums.dtype) == (packed.shape, (2, 4096), torch.float32)
-    assert torch.cuda.max_memory_allocated() - before <= packed.nbytes + sums.nbytes + 4 * 512
 
 
-def test_queries_that_end_with_their_keys(machine):
-    """Flash aligns a causal mask with the last key; the memory-efficient kernel as it is told."""
-    q, k = torch.randn(2, 2, 16, dtype=torch.float16), torch.randn(5, 2, 16, dtype=torch.float16)
-    of_q, of_k = (torch.tensor([0, n], dtype=torch.int32, device="cuda") for n in (2, 5))
-    mask = torch.ones(2, 5, dtype=torch.bool)
-    heads = [t.float().transpose(0, 1)[None] for t in (q, k, k)]
-    aten = torch.ops.aten
-    out = aten._flash_attention_forward(q.cuda(), k.cuda(), k.cuda(), of_q, of_k, 2, 5, 0.0, True, False)[0]
-    expected = attention(*heads, attn_mask=mask.tril(3))[0].transpose(0, 1)
-    torch.testing.assert_close(out.cpu().float(), expected, rtol=2e-3, atol=2e-3)
-    for kind, offset in ((1, 0), (2, 3)):
-        args = [t.cuda()[None] for t in (q, k, k)]
-        out = aten._efficient_attention_forward(*args, None, of_q, of_k, 2, 5, 0.0, kind)[0]
-        expected = attention(*heads, attn_mask=mask.tril(offset))[0].transpose(0, 1)
-        torch.testing.assert_close(out[0].cpu().float(), expected, rtol=2e-3, atol=2e-3)
+def test_other_nested_tensors_take_torch_s_own_way(machine: Machine) -> None:
+    for layout in (torch.strided, torch.jagged):
+        host = nested_tensor(rows(), layout=layout, requires_grad=True)
+        assert "UnbindBackwardAutogradNestedTensor0" in type(host.unbind()[0].grad_fn).__name__
+        host.reshape(3, -1, 2, 2).unbind()[0].sum().backward()
+        assert torch.equal(host.grad.unbind()[0], torch.ones(2, 4))
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_strided_nested_tensors_are_refused_in_one_sentence(machine):
-    rows = [torch.ones(2, 3), torch.ones(4, 3)]
-    host = torch.nested.nested_tensor(rows)
-    device = [row.cuda() for row in rows]
-    for make in (
-        lambda: torch.nested.nested_tensor(rows, device="cuda"),
-        lambda: torch.nested.nested_tensor(device),
-        lambda: torch.nested.as_nested_tensor(device),
-        lambda: torch.nested.as_nested_tensor(torch.ones(2, 3, 4, device="cuda:1")),
-        lambda: host.cuda(),
-        lambda: host.to("cuda"),
-        lambda: attention(*[_heads(torch.nested.nested_tensor(_sequences(4), layout=torch.jagged, device="cuda"))] * 3),
-    ):
-        with pytest.raises(RuntimeError, match=r"^A nested tensor of the strided layout .* layout=torch\.jagged"):
-            make()
-    assert host.to_padded_tensor(0.0).shape == (2, 4, 3)
-    assert torch.nested.as_nested_tensor(rows).is_nested
+def encoder(heads: int = 4, **options: Any) -> nn.TransformerEncoder:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(32, heads, 64, batch_first=True, **options)
+    return nn.TransformerEncoder(layer, 2).eval()
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("heads", [4, 16])
+def test_an_encoder_in_eval_mode(machine: Machine, heads: int, norm_first: bool) -> None:
+    model = encoder(heads, norm_first=norm_first)
+    x, padding = torch.randn(2, 5, 32), torch.tensor([[False] * 3 + [True] * 2, [False] * 5])
+    causal = nn.Transformer.generate_square_subsequent_mask(5)
+    with torch.no_grad():
+        expected = [model(x), model(x, src_key_padding_mask=padding), model(x, mask=causal)]
+        model.cuda()
+        x, padding, causal = x.cuda(), padding.cuda(), causal.cuda()
+        found = [model(x), model(x, src_key_padding_mask=padding), model(x, mask=causal)]
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.cpu(), other)
+    if not norm_first:
+        assert not found[1][0, 3:].any()  # the nested tensor has no such tokens
+
+
+def test_an_encoder_in_eval_mode_launches_the_kernels_of_the_fast_path(machine: Machine) -> None:
+    model = encoder().cuda()
+    with torch.no_grad(), lab.record() as trace:
+        model(torch.randn(2, 5, 32).cuda())
+    names = [kernel.name.removeprefix("aten::") for kernel in trace.kernels]
+    one = ["linear", "_scaled_dot_product_efficient_attention", "linear", "add_", "native_layer_norm"]
+    assert names == [*one, "_addmm_activation", "addmm", "add_", "native_layer_norm"] * 2

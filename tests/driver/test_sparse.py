@@ -231,6 +231,10 @@ def test_half_precision_adds_and_multiplies(dtype: torch.dtype) -> None:
     torch.testing.assert_close(source.to_dense(), -dense)
     with pytest.raises(RuntimeError, match=r"^Can't convert result type"):
         source.int().add_(source)
+    with pytest.raises(RuntimeError, match=r"is not supported\. Use add"):
+        source + 1
+    twice = torch.sparse_coo_tensor([[0, 0]], dense[:2], (4, 4), check_invariants=False)
+    assert (twice + twice)._nnz() == 4  # nothing is added up before coalesce()
 
 
 @pytest.mark.usefixtures("machine")

@@ -1,7 +1,9 @@
 """Every operation of torch.distributed on the ranks there are: `main` returns what this rank has after each."""
 
+import gc
 import os
 import sys
+import threading
 from typing import Any
 
 import torch
@@ -125,5 +127,16 @@ def main() -> list[Any]:
     return found
 
 
+def threads_of_groups() -> list[str]:
+    """The threads that still carry collectives, ten seconds after the groups were destroyed."""
+    gc.collect()
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("group ")]
+    for thread in threads:
+        thread.join(10)
+    return [thread.name for thread in threads if thread.is_alive()]
+
+
 if __name__ == "__main__":
     torch.save(main(), os.path.join(sys.argv[1], f"{os.environ['RANK']}.pt"))  # noqa: PTH118
+    if left := threads_of_groups():  # if they are in C++ when Python ends, the process aborts
+        sys.exit(f"still running: {left}")

@@ -46,7 +46,10 @@ def new(inner: torch.Tensor, device: Device) -> FakeCudaTensor:
 
     ``wrap(inner, device, take(device, inner))``, written out for the common case: almost every op calls this.
     """
-    shape = inner.shape
+    try:
+        shape = inner.shape
+    except RuntimeError:  # nested
+        return wrap(inner, device, take_bytes(device, inner.numel() * inner.element_size()))
     if inner.layout is not _strided or not inner.is_contiguous() or 1 in shape or 0 in shape:
         return wrap(inner, device, take(device, inner))
     try:

@@ -22,6 +22,7 @@ from fakegpu_lab.driver.cost.workspace import ensure_workspace
 from fakegpu_lab.driver.dispatch import custom_ops
 from fakegpu_lab.driver.ops import convolution, linear
 from fakegpu_lab.driver.ops.attention import attention
+from fakegpu_lab.driver.ops.nested import encoder_layer
 from fakegpu_lab.driver.ops.recurrent import cells
 from fakegpu_lab.driver.placement import device_check, refusals
 from fakegpu_lab.driver.placement.memory_preflight import SMALL, reserve, reserve_outs, reserve_resized
@@ -58,7 +59,7 @@ def special(op: Op) -> Plan | None:
     return None
 
 
-_HANDLED: tuple[Any, ...] = (transfer, linear, cells, attention, convolution, scripted_regions)
+_HANDLED: tuple[Any, ...] = (transfer, linear, cells, attention, convolution, encoder_layer, scripted_regions)
 
 
 def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -20,8 +20,9 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor, inner_of, wrap
 from fakegpu_lab.driver.copies import transfer
 from fakegpu_lab.driver.cost.launching import kernel
 from fakegpu_lab.driver.cost.work import Work
-from fakegpu_lab.driver.ops import fused_kernels, nested, quantized
+from fakegpu_lab.driver.ops import fused_kernels, quantized
 from fakegpu_lab.driver.ops.attention.attention import scaled_dot_product_attention
+from fakegpu_lab.driver.ops.nested import above_autograd
 from fakegpu_lab.driver.ops.recurrent import cudnn_rnn
 from fakegpu_lab.driver.placement import dtypes
 
@@ -218,7 +219,7 @@ def _register() -> list[torch.library.Library]:
     library.impl("record_stream", record_stream, "PrivateUse1")
     library.impl("scaled_dot_product_attention", scaled_dot_product_attention, "AutogradPrivateUse1")
     cudnn_rnn.register(library)
-    nested.register(library)
+    above_autograd.register(library)
     quantized.register(library)
     fused_kernels.register(library)
     library.impl("_local_scalar_dense", local_scalar_dense, "PrivateUse1")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.meta import no_values
 from fakegpu_lab.driver.ops import cuda_only_kernels, half_norms, histogram, rounded_once
@@ -61,7 +63,23 @@ def _no_maxima(call: Kernel) -> Kernel:
     return embedding_bag
 
 
+def _in_cudnn_s_format(call: Kernel) -> Kernel:
+    """3D convolutions in channels-last format if input or weight is (cudnn_conv_suggest_memory_format)."""
+    last = torch.channels_last_3d
+
+    def convolution(source: torch.Tensor, weight: torch.Tensor, *rest: Any, **kwargs: Any) -> Any:
+        result = call(source, weight, *rest, **kwargs)
+        if weight.dim() == 5 and any(
+            tensor.is_contiguous(memory_format=last) and not tensor.is_contiguous() for tensor in (source, weight)
+        ):
+            return result.contiguous(memory_format=last)
+        return result
+
+    return convolution
+
+
 _FIXES: dict[str, Callable[[Kernel], Kernel]] = {
+    "convolution": _in_cudnn_s_format,
     "_embedding_bag": _no_maxima,
     "_embedding_bag_forward_only": _no_maxima,
 }

@@ -70,27 +70,49 @@ def adopting_new_parts(op: Op, plan: Plan) -> Plan:
     return writing
 
 
-_NARROW_ON_THE_HOST = {"add", "add_", "sub", "sub_", "_sparse_sparse_matmul"}
-"""Ops that the CPU does not have for sparse tensors in half precision."""
+_SUMS = {"add": 1, "add_": 1, "sub": -1, "sub_": -1}
 
 
-def computing_wider(op: Op, plan: Plan) -> Plan:
-    """`plan`, or for sparse tensors in half precision the op in float32, rounded once."""
-    if not _any_sparse or op.name not in _NARROW_ON_THE_HOST:
+def as_cuda_computes(op: Op, plan: Plan) -> Plan:
+    """`plan`, or CUDA's way to add sparse tensors, and to multiply those in half precision."""
+    if not _any_sparse or not (op.name in _SUMS or op.name == "_sparse_sparse_matmul"):
         return plan
-    wider = copy.copy(op)
-    wider.call = partial(_in_float32, op)
-    wide = general_path.plan(wider)
+    sums, wider = copy.copy(op), copy.copy(op)
+    sums.call, wider.call = partial(_sum, op), partial(_in_float32, op)
+    add, widen = general_path.plan(sums), general_path.plan(wider)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         first, second = args[:2]
-        if SparseCudaTensor in (type(first), type(second)):
-            dtype = torch.result_type(first, second)
-            if dtype in HALVES and (not op.written or torch.can_cast(dtype, first.dtype)):
-                return wide(args, kwargs)
-        return plan(args, kwargs)
+        if not isinstance(second, torch.Tensor) or SparseCudaTensor not in (type(first), type(second)):
+            return plan(args, kwargs)
+        if op.name in _SUMS and first.layout is torch.sparse_coo and second.layout is torch.sparse_coo:
+            return add(args, kwargs)
+        dtype = torch.result_type(first, second)
+        narrow = dtype in HALVES and (not op.written or torch.can_cast(dtype, first.dtype))
+        return (widen if narrow else plan)(args, kwargs)
 
     return run
+
+
+def _sum(op: Op, first: torch.Tensor, second: torch.Tensor, alpha: complex = 1, out: Any = None) -> torch.Tensor:
+    """add_out_sparse_cuda: the entries of both, one after the other; nothing is added up before ``coalesce()``."""
+    target = out if out is not None else first if op.written else None
+    dtype = torch.result_type(first, second)
+    known = (first.sparse_dim(), first.shape) == (second.sparse_dim(), second.shape)
+    if not known or (target is not None and not torch.can_cast(dtype, target.dtype)):
+        return op.func._op(first, second, alpha=alpha, **({} if out is None else {"out": out}))  # type: ignore[no-any-return]
+    factor = alpha * _SUMS[op.name]
+    added = second._values().to(dtype)
+    indices = torch.cat([first._indices(), second._indices()], 1)
+    values = torch.cat([first._values().to(dtype), added if factor == 1 else added * factor])
+    result = torch.sparse_coo_tensor(indices, values, first.shape, is_coalesced=False, check_invariants=False)
+    if target is not None and target.dtype is not dtype:
+        result = result.coalesce().to(target.dtype)
+    if result._nnz() > result.numel():
+        result = result.coalesce()
+    if not second._nnz() and first.is_coalesced():
+        result._coalesced_(True)
+    return result if target is None else target.copy_(result)
 
 
 def _in_float32(op: Op, first: torch.Tensor, second: torch.Tensor, *rest: Any, **kwargs: Any) -> torch.Tensor:

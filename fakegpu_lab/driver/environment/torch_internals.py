@@ -1,44 +1,23 @@
 """Patches parts of torch that would bypass the simulation, and fail or flood stderr.
 
 `emit_nvtx` waits for the device, as on CUDA, and emits nothing.
-`nn.TransformerEncoder` in eval mode would turn masked batches into nested tensors, which cannot live on a simulated
-device. Here it takes the normal path, with the same results except at padded positions, where a real GPU gives zeros.
 The weights of LSTMs are flattened for cuDNN, as in a CUDA build.
 torch's shape functions check plain truth values with the machinery for symbolic shapes, and import sympy for that.
 """
 
 from __future__ import annotations
 
-import sys
 import types
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.backends.mha
 from torch.autograd import profiler
-
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fakegpu_lab.driver.base.patches import Patches
-
-
-_fastpath = torch.backends.mha.get_fastpath_enabled
-
-
-def get_fastpath_enabled() -> bool:
-    """`torch.backends.mha.get_fastpath_enabled`; False for a layer on a device and in TorchScript."""
-    if not torch.jit.is_scripting():  # type: ignore[attr-defined]
-        return _may_be_fast(sys._getframe(1).f_locals)
-    return False
-
-
-def _may_be_fast(caller: dict[str, Any]) -> bool:
-    source = caller.get("src", caller.get("query"))
-    return source.__class__ is not FakeCudaTensor and _fastpath()
 
 
 _check_with: Callable[..., None] = torch._check_with
@@ -73,11 +52,10 @@ def _exit_nvtx(self: Any, *exception: Any) -> bool | None:
 
 
 def install(patches: Patches) -> None:
-    """Patch `emit_nvtx`, the fast path's switch and cuDNN's flattening."""
+    """Patch `emit_nvtx` and cuDNN's flattening."""
     patches.set(torch, "_check_with", check_with)
     patches.set(profiler.emit_nvtx, "__enter__", _enter_nvtx)
     patches.set(profiler.emit_nvtx, "__exit__", _exit_nvtx)
-    patches.set(torch.backends.mha, "get_fastpath_enabled", get_fastpath_enabled)
     patches.set(torch, "_use_cudnn_rnn_flatten_weight", lambda: True)
     modes = types.SimpleNamespace(rnn_relu=0, rnn_tanh=1, lstm=2, gru=3)  # cudnnRNNMode_t
     # sys.modules has an object with properties, which wraps the module with the functions.

@@ -22,7 +22,7 @@ import torch
 
 from fakegpu_lab.driver.autograd import gradient_lock
 from fakegpu_lab.driver.base import live_objects
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor
+from fakegpu_lab.driver.base.tensor import DEVICE_TENSORS, FakeCudaTensor
 from fakegpu_lab.hardware import memory_categories
 from fakegpu_lab.hardware.memory_categories import NAMES, Categories
 
@@ -68,7 +68,7 @@ def live() -> Live:
     """All live device tensors, modules and optimizers; none while other threads use the devices."""
     if not gradient_lock.alone():
         return Live([], [], [])
-    tensors, modules = {FakeCudaTensor, SparseCudaTensor}, live_objects.subclasses(torch.nn.Module)
+    tensors, modules = set(DEVICE_TENSORS), live_objects.subclasses(torch.nn.Module)
     optimizers = live_objects.subclasses(torch.optim.Optimizer)
     found = Live([], [], [])
     for thing in live_objects.live(tensors | modules | optimizers):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn import functional as F
+from torch.nn.functional import gelu
 from torch.utils._pytree import tree_map
 
 from fakegpu_lab.driver.base.half_precision import HALVES
@@ -119,7 +119,7 @@ def _with_tanh(call: Kernel) -> Kernel:
     def addmm_activation(*args: Any, use_gelu: bool = False, out: torch.Tensor | None = None, **kwargs: Any) -> Any:
         if not use_gelu:
             return call(*args, **kwargs) if out is None else call(*args, **kwargs, out=out)
-        result = F.gelu(torch.addmm(*args, **kwargs), approximate="tanh")
+        result = gelu(torch.addmm(*args, **kwargs), approximate="tanh")
         return result if out is None else into(out, result)
 
     return addmm_activation

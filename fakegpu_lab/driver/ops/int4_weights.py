@@ -52,7 +52,7 @@ def product(
     matrix: torch.Tensor, packed: torch.Tensor, group_size: int, scales_and_zeros: torch.Tensor
 ) -> torch.Tensor:
     """``aten::_weight_int4pack_mm``: the weight becomes bfloat16, as in the kernel; the sums are float32."""
-    m, k = matrix.shape if matrix.dim() == 2 else (0, 0)
+    k = matrix.shape[1] if matrix.dim() == 2 else 0
     inner = packed.shape[3] * 2 if packed.dim() == 4 else 0
     _expect(inner in (2, 4, 8), "B_innerKTiles == 2 || B_innerKTiles == 4 || B_innerKTiles == 8")
     _expect(matrix.dtype is torch.bfloat16, "A.dtype() == at::kBFloat16")

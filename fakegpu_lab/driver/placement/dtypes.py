@@ -100,7 +100,7 @@ _SCATTERS = frozenset(("scatter", "scatter_", "scatter_reduce", "scatter_reduce_
 
 
 def _multiplying_real_numbers(op: Op, plan: Plan) -> Plan:
-    """`plan` of a scatter, which on CUDA multiplies neither complex numbers nor booleans (cuda/ScatterGatherKernel.cu)."""
+    """`plan` of a scatter, which multiplies no complex numbers and no booleans (cuda/ScatterGatherKernel.cu)."""
     kernel = "cuda_scatter_gather_base_kernel_func"
     if op.schema.overload_name.startswith("value"):
         kernel = "cuda_scatter_fill_base_kernel_reduce_multiply"

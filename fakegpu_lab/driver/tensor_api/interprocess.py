@@ -21,7 +21,7 @@ import torch
 from torch.multiprocessing import reductions
 
 from fakegpu_lab.driver.base import current
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor
+from fakegpu_lab.driver.base.tensor import DEVICE_TENSORS, FakeCudaTensor
 from fakegpu_lab.driver.tensor_api import storage as storages
 from fakegpu_lab.driver.tensor_api.storage import DeviceStorage
 from fakegpu_lab.hardware.buffer import ReceivedBuffer
@@ -139,5 +139,5 @@ def install(patches: Patches) -> None:
     patches.set(multiprocessing.queues.Queue, "put", put)
     patches.set_code(reductions.reduce_tensor, _reduce)  # programs import it before there is a machine
     reducers: dict[Any, Any] = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
-    for cls in (FakeCudaTensor, SparseCudaTensor):
+    for cls in DEVICE_TENSORS:
         patches.set_item(reducers, cls, reductions.reduce_tensor)

@@ -98,11 +98,11 @@ class MemoryRecorder:
         self._live[address] = (number, stream, now, note)
         self._raw_allocations += (number, device, stream, host.name, now, address, nbytes, block, held, note)
 
-    def made(self, address: int, tensor: Any) -> None:
+    def made(self, address: int, shape: Any, dtype: Any) -> None:
         """Note the tensor that an op returned in this block; views made later change nothing."""
         taken = self._live.get(address)
         if taken is not None and taken[0] not in self._tensors:
-            self._tensors[taken[0]] = tensor.shape, tensor.dtype
+            self._tensors[taken[0]] = shape, dtype
 
     def freed(self, host: Host, address: int, uses: Uses | None = None, category: str = "") -> None:
         """Record that a block was freed, after these uses by streams; what it was for, if that is known."""

@@ -175,6 +175,9 @@ class Communicator(ABC):
         self.history: list[deque[Operation]] = [deque(maxlen=64) for _ in ranks]
         self.streams: dict[Any, Stream] = {}
 
+    def close(self) -> None:
+        """The group was destroyed: end what carries its operations."""
+
     @property
     def known_as(self) -> str:
         """What messages call the group."""

@@ -138,6 +138,7 @@ class RankBackend:
     def abort(self) -> None:
         """End the communicator: later calls fail."""
         self.ended = True
+        self.channel.close()
 
     shutdown = abort
 

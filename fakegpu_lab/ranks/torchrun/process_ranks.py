@@ -17,6 +17,7 @@ import atexit
 import json
 import queue
 import threading
+import time
 import weakref
 from collections import defaultdict, deque
 from dataclasses import replace
@@ -48,11 +49,12 @@ def across(spec: MachineSpec, nodes: int) -> Fabric:
 
 
 class _Worker:
-    """A thread that runs jobs in order."""
+    """A thread that runs jobs in order. The process does not end before it: see `_leave`."""
 
     def __init__(self, name: str) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        _workers.add(self)
         self._thread.start()
 
     def put(self, job: Callable[[], None]) -> None:
@@ -65,10 +67,17 @@ class _Worker:
         self._thread.join(seconds)
 
     def _work(self) -> None:
-        with torch.inference_mode():  # values may be written, wherever they were made
-            while (job := self._jobs.get()) is not None:
-                job()
-                del job
+        try:
+            with torch.inference_mode():  # values may be written, wherever they were made
+                while (job := self._jobs.get()) is not None:
+                    job()
+                    del job  # often the last reference to a group that the program has destroyed
+        finally:
+            _workers.discard(self)
+
+
+_workers: set[_Worker] = set()
+"""The workers whose threads run."""
 
 
 class _Pending:
@@ -230,29 +239,38 @@ class ProcessChannel(Communicator):
     # ------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """End the threads."""
+        """Let the threads end after their last jobs."""
         for worker in self._workers.values():
             worker.close()
         self._workers.clear()
 
     def leave(self) -> None:
-        """The process ends: no thread may be in C++ when Python shuts down."""
-        workers = list(self._workers.values())
+        """The process ends: give up what is under way."""
         busy = any(not pending.done.is_set() for waiting in self._pending.values() for pending in waiting)
-        self.close()
         if busy and hasattr(self._wire.gloo, "abort"):
             self._wire.gloo.abort()
-        for worker in workers:
-            worker.join(1.0)
 
 
 _channels: weakref.WeakSet[ProcessChannel] = weakref.WeakSet()
+_PATIENCE = 20.0
+"""Seconds for all threads to end: on a busy computer, closing gloo's connections takes a while."""
 
 
 @atexit.register
 def _leave() -> None:
+    """End the threads before Python does.
+
+    A thread that comes out of C++ afterwards is ended in the middle of it (PyEval_RestoreThread), and if that is a
+    destructor, such as gloo's, the process aborts: "terminate called without an active exception". The thread may be
+    that of a group which the program has destroyed, and which it is the last to hold.
+    """
     for channel in list(_channels):
         channel.leave()
+    workers, until = list(_workers), time.monotonic() + _PATIENCE
+    for worker in workers:
+        worker.close()
+    for worker in workers:
+        worker.join(max(until - time.monotonic(), 0.0))
 
 
 def _key(operation: Operation) -> Any:

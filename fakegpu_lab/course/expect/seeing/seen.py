@@ -245,7 +245,7 @@ def is_known_tensor(kind: type) -> bool:
     import torch
 
     driver: Any = sys.modules.get("fakegpu_lab.driver.base.tensor")
-    ours = (driver.FakeCudaTensor, driver.SparseCudaTensor) if driver is not None else ()
+    ours = driver.DEVICE_TENSORS if driver is not None else ()
     return any(kind is one for one in (torch.Tensor, torch.nn.Parameter, *ours))
 
 
