@@ -341,6 +341,14 @@ def test_of_oversize_blocks_the_largest_go_until_there_is_enough(request_mib: in
     assert (stat(gpu, "num_device_alloc"), stat(gpu, "num_device_free")) == (4, 2 if kept_mib else 3)
 
 
+def test_of_oversize_blocks_that_are_large_enough_the_smallest_goes() -> None:
+    gpu = make(72 * MIB, "max_split_size_mb:32")
+    for block in [gpu.malloc(n * MIB) for n in (40, 32)]:
+        gpu.free(block)
+    gpu.malloc(30 * MIB)  # less than the limit: never out of an oversize block; but 32 MiB less of those are enough
+    assert (gpu.reserved_bytes, stat(gpu, "num_alloc_retries")) == (70 * MIB, 0)
+
+
 def test_blocks_that_may_be_split_do_not_go_with_the_oversize_ones() -> None:
     """They go with everything else that is cached, if the oversize ones were not enough."""
     gpu = make(100 * MIB, "max_split_size_mb:32")

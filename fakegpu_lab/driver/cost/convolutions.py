@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 _ALIGNMENT = 512
 """Bytes to which cuDNN rounds each copy up; its workspace has as many more."""
 
-_LAYOUT_FACTOR = 1.5
-"""How much longer a byte takes in kernels that change the layout than in those that stream: they read one way and write
-another. (Chosen on the networks in published.csv with channels first: from VGG, whose convolutions are all copied, to
-ResNets, where most are pointwise and are not.)"""
+_TURNED = 4e9
+"""Elements per second that a multiprocessor turns around in its shared memory, in kernels that change the layout: this
+comes on top of reading and writing them. (Chosen on the networks in published.csv with channels first: from VGG, whose
+convolutions are all copied, to ResNets, where most are pointwise and are not.)"""
 
 
 def _convolved(
@@ -97,14 +97,15 @@ def _copied(device: Device, operands: Sequence[Any], result: Any) -> list[int]:
     return found
 
 
-def _rearranged(device: Device, copied: Sequence[int]) -> tuple[int, int]:
+def _rearranged(device: Device, copied: Sequence[int], itemsize: int) -> tuple[int, int]:
     """Nanoseconds and bytes of kernels that change layouts.
 
     With channels first, a step in mixed precision is a quarter slower on a V100 (PaddlePaddle's pull request 20597
     measured 0.195 s against 0.16 s for ResNet-50), and one of VGG, where every convolution needs them, by 70 %.
     """
     moved = 2 * sum(copied)
-    return sum(device.roofline.streaming(round(2 * _LAYOUT_FACTOR * nbytes)) for nbytes in copied), moved
+    turned = round(sum(copied) / itemsize / (device.profile.sm_count * _TURNED) * 1e9)
+    return sum(device.roofline.streaming(2 * nbytes) for nbytes in copied) + turned, moved
 
 
 def convolution(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
@@ -122,7 +123,7 @@ def convolution(device: Device, args: Sequence[Any], result: Any, nbytes: int) -
         one = _convolved(
             device, source, weight, source if transposed else result, groups, nbytes, winograd=winograd
         )  # fmt: skip
-        ns, moved = _rearranged(device, _forward_copies(device, args, result))
+        ns, moved = _rearranged(device, _forward_copies(device, args, result), source.dtype.itemsize)
         if args[2] is not None and not _depthwise(weight, groups):
             ns, moved = ns + device.roofline.streaming(2 * result.nbytes), moved + 2 * result.nbytes
         work = device.roofline.remember(key, Work(one.ns + ns, one.flops, one.nbytes + moved, one.share))
@@ -160,7 +161,7 @@ def _backward(device: Device, args: Sequence[Any], nbytes: int) -> Work:
     ns = device.roofline.streaming(grad.nbytes) if mask[2] else 0
     moved = 0
     for copied in _backward_copies(device, args):
-        more = _rearranged(device, copied)
+        more = _rearranged(device, copied, source.dtype.itemsize)
         ns, moved = ns + more[0], moved + more[1]
     ns = max(one.ns * count + ns, device.roofline.floor)
     return Work(ns, one.flops * count, nbytes * count + moved, one.share)
