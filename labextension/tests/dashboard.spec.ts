@@ -150,6 +150,8 @@ test('a card draws memory and utilisation over the same time', () => {
   ]);
   const without = spark(model, model.ordered[1]!);
   expect([without.begin, without.end, without.x]).toEqual([0, 90, []]);
+  const later = heard(state(), update(2, { now_ns: 90, utilisation: { '0': 0.75 } }));
+  expect(later.ordered.map(each => spark(later, each).end)).toEqual([90, 90]); // also of one that was not told of
 });
 
 test('copies are told from row to column, the host first', () => {

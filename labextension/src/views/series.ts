@@ -170,13 +170,13 @@ export function utilisation(model: Model, devices: IDevice[]): ICurves {
   return { ns: ns.length > 0 ? [Math.min(begin, ns[0]!), ...ns] : [], rows };
 }
 
-/** A device's memory and utilisation for its card: over the same time, to the last moment that is known of either. */
+/** A device's memory and utilisation for its card: over the same time, until now. */
 export function spark(model: Model, device: IDevice): Omit<ISparkline, 'words'> {
   const { ns, bytes } = model.held(device.slot);
   const busy = utilisation(model, [device]);
   const parts = (busy.rows.get(deviceName(device)) ?? []).map(part => part ?? 0);
   const begin = ns[0] ?? busy.ns[0] ?? 0;
-  const end = Math.max(begin + 1, ns[ns.length - 1] ?? 0, busy.ns[busy.ns.length - 1] ?? 0);
+  const end = Math.max(begin + 1, model.doneNs, ns[ns.length - 1] ?? 0);
   const top = Math.max(1, device.memory.allocated, ...bytes);
   return { begin, end, x: ns, y: bytes, top, at: busy.ns, parts };
 }
