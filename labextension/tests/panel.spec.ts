@@ -174,7 +174,7 @@ test('a card names what is in its bar, of what the bar is the whole, and over wh
     [...document.querySelectorAll('.fg-Card .fg-Meter-key li')]
       .slice(0, 3)
       .map(one => one.textContent)
-  ).toEqual(['peak 5.00 GiB', 'reserved, not in use 4.00 GiB', 'CUDA itself 1.00 GiB']);
+  ).toEqual(['peak 5.00 GiB', 'reserved, unused 4.00 GiB', 'CUDA 1.00 GiB']);
   const drawnAs = (part: string): string =>
     document.querySelector<HTMLElement>(`.fg-Meter > .fg-Meter-${part}`)!.getAttribute('style')!;
   expect(drawnAs('peak')).toContain('left: 6.25%'); // of the 80 GiB that the words beside it say

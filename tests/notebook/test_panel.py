@@ -61,7 +61,8 @@ def test_a_picture_has_no_table_that_a_narrow_page_would_cut(shell: InteractiveS
     layer = torch.nn.Linear(512, 512, device="cuda")
     page = lab.panel()._repr_mimebundle_()["text/html"]
     assert "<table" not in page
-    figures = re.findall(r"<dt[^>]*>(?:<span[^>]*></span>)?([\w ]+)</dt><dd[^>]*>([^<]*)</dd>", page)
+    listed = r'role="listitem"><div[^>]*>(?:<span[^>]*></span>)?([\w ]+)</div><div>([^<]*)</div>'
+    figures = re.findall(listed, page)
     assert figures[:2] == [("allocated", "1.00 MiB"), ("parameters", "1.00 MiB")]
     assert [name for name, _ in figures] == 2 * ["allocated", "parameters", "reserved", "peak", "kernels", "busy"]
     assert page.count("grid-template-columns: repeat(auto-fill, minmax(") == 2

@@ -82,7 +82,7 @@ def _panel(
     spots = [(x0 + _RADIUS * 1.12 * math.cos(a), y0 + _RADIUS * math.sin(a)) for a in angles]
     for rank, chunk in enumerate(sent):
         (xa, ya), (xb, yb) = spots[rank], spots[(rank + 1) % ranks]
-        bend = 0.30 if ranks > 2 else 0.36
+        bend = {2: 0.36, 3: 0.38, 4: 0.38}.get(ranks, 0.30)  # beside the names of the ranks
         drawn.arrow((xa + (xb - xa) * bend, ya + (yb - ya) * bend), (xb - (xb - xa) * bend, yb - (yb - ya) * bend))
         middle = ((xa + xb) / 2, (ya + yb) / 2)
         away = 0.24 if ranks > 2 else 0

@@ -137,19 +137,6 @@ export class Model {
     return { ns: ring?.column(now) ?? [], bytes: ring?.column(this.columns.length) ?? [] };
   }
 
-  /** How long the stretch of simulated time is that a device's last figure of utilisation is about, ns. */
-  stretch(slot: number): number {
-    const ring = this.samples.get(slot);
-    const end = ring?.at(-1, 1) ?? NaN;
-    for (let row = -2; ring && -row <= ring.length; row--) {
-      const before = ring.at(row, 1);
-      if (before < end) {
-        return end - before;
-      }
-    }
-    return ring && ring.length < ring.capacity ? end : 0; // the first one began with the run
-  }
-
   /** All as it is now; it stays so, whatever this model takes in. */
   frozen(): Model {
     const made = Object.assign(new Model(), this);

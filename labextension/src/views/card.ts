@@ -3,7 +3,7 @@ import { deviceName, Model, nearlyFull, shortName } from '../telemetry/model';
 import type { IDevice } from '../telemetry/schema';
 import { capacity, count, duration, exact, percent, share, size } from '../units';
 import { Meter } from './meter';
-import { spark } from './series';
+import { lately, spark } from './series';
 import { IColours, Sparkline } from './sparkline';
 import type { ITrans } from './trans';
 
@@ -73,12 +73,11 @@ export class Card {
   private _show(device: IDevice, model: Model, options: ICardOptions, colours: IColours): void {
     this._late = null;
     const { memory } = device;
-    const part = model.utilisation.get(device.slot) ?? 0;
+    const { part, ns: stretch } = lately(model, device);
     const place = deviceName(device);
     say(this._name, `${place}  ${shortName(device.name)}`);
     mark(this._name, 'title', this._click.replace('%1', device.name));
     this._slot = device.slot;
-    const stretch = model.stretch(device.slot);
     const busy =
       stretch > 0
         ? this._trans.__('%1 busy in the last %2', percent(part), duration(stretch))
