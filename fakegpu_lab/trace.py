@@ -275,16 +275,18 @@ class Trace:
     def described(self, earlier: Mapping[int, int] | None = None) -> str:
         """One line: how long it took, how busy the devices were, how long the host waited.
 
-        `earlier` has the nanoseconds, by device, that work launched before the recording took of it.
+        `earlier` has, by device, ns of work launched before; the described time begins when a device is done with it.
         """
-        parts = [f"{duration(self.ended_ns - self.began_ns)} of simulated time"]
-        used = sorted({device for device, _ in self.totals})
-        for device in used:
-            before = (earlier or {}).get(device, 0)
-            busy = self.busy(device) * 1e9 + before
+        before = {device: (earlier or {}).get(device, 0) for device, _ in sorted(self.totals)}
+        ahead = min(before.values(), default=0)
+        whole = self.ended_ns - self.began_ns - ahead
+        parts = [f"{duration(whole)} of simulated time"]
+        for device, took in before.items():
+            busy = self.busy(device) * 1e9 + took - ahead
             least = "at least " if self.dropped["kernels"] else ""
-            parts.append(f"cuda:{device} busy {least}{duration(busy)} ({percent(busy, self.ended_ns - self.began_ns)})")
-            parts[-1] += f", {duration(before)} of it with earlier work" if before else ""
+            parts.append(f"cuda:{device} busy {least}{duration(busy)} ({percent(busy, whole)})")
+        if ahead:
+            parts.append(f"the host began {duration(ahead)} before that, while the GPU still did earlier work")
         waited = sum(wait.end_ns - wait.start_ns for wait in self.waits)
         if waited:
             parts.append(f"the host waited {duration(waited)}")

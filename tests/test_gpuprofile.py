@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import nbformat
@@ -54,20 +55,59 @@ def test_the_lines_that_took_most_are_named(shell: InteractiveShell, capsys: pyt
     assert "of simulated time; cuda:0 busy" in first
     assert any(row.startswith("aten::mm ") for row in table), "a prompt has no room for a figure"
     assert one.startswith("line 2  GPU 1")
-    assert one.endswith("µs                       b = a @ a")
-    assert two.startswith("line 4  ")
+    assert one.endswith("µs                          b = a @ a")
+    assert two.startswith("line 4  copies ")
     assert "host waited" in two
     assert three.endswith("c = b.relu()")
     assert shell.user_ns["b"][0, 0] == 1024
+
+
+TRAIN = """\
+model = torch.nn.Linear(1024, 1024).cuda()
+optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
+x = torch.ones(1024, 1024).to("cuda")
+loss = model(x).square().mean()
+optimizer.zero_grad()
+loss.backward()
+optimizer.step()"""
+
+
+def _ns(text: str) -> float:
+    units = {"ns": 1, "µs": 1e3, "ms": 1e6}
+    return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+) (ns|µs|ms)", text))
+
+
+@pytest.mark.parametrize("top", [1, 2, 5])
+def test_the_lines_add_up_to_the_time_in_which_the_gpu_was_busy(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], top: int
+) -> None:
+    profile(shell, f"--no-figure --top {top}", TRAIN)
+    first, *lines = capsys.readouterr().out.splitlines()
+    busy = re.search(r"cuda:0 busy ([\d.]+ \w+)", first)
+    assert busy is not None
+    on_gpu = [found for line in lines if (found := re.search(r"GPU ([\d.]+ [nµm]s)", line))]
+    assert sum(_ns(found[1]) for found in on_gpu) == pytest.approx(_ns(busy[1]), rel=0.02)
+    assert any(re.search(r"copies [\d.]+ [nµm]s", line) for line in lines), "no kernel runs during these"
+    if top == 5:
+        assert any(line.endswith("optimizer.step()") for line in lines)
+
+
+def test_that_kernels_overlap_is_said(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    both = "b = p @ p.T\nwith torch.cuda.stream(s):\n    c = p @ p.T\n"
+    shell.run_cell(f"p, s = torch.ones(32, 2**16, device='cuda'), torch.cuda.Stream()\n{both}")  # take the workspaces
+    profile(shell, "--no-figure", both)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(r"\(Kernels of several streams ran at the same time, for [\d.]+ .s in all\.\)", last)
 
 
 def test_options(shell: InteractiveShell, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     profile(shell, f"--no-figure --top 1 --chrome {path}")
     out = capsys.readouterr().out.splitlines()
-    assert len(out) == 3
+    assert len(out) == 4
     assert "b = a @ a" in out[1]
-    assert out[2] == f"Written for https://ui.perfetto.dev: {path}"
+    assert out[2].startswith("2 more lines  GPU ")
+    assert out[3] == f"Written for https://ui.perfetto.dev: {path}"
     assert json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
     profile(shell, f"--no-figure --top 0 --chrome {tmp_path / 'nowhere' / 'x.json'}")
     assert "could not be written: No such file or directory." in capsys.readouterr().out
@@ -119,7 +159,7 @@ def test_in_a_notebook_the_figure_is_shown() -> None:
     texts = [text for trace in figure["data"] for text in trace.get("hovertext", ())]
     assert any("In[1] line 6" in text and "return x @ x" in text for text in texts)
     assert "In[1] line 6  GPU" in shown.outputs[3].text
-    assert "line 3        GPU" in shown.outputs[3].text
+    assert "line 3        copies" in shown.outputs[3].text
     assert "line 2  GPU" in failed.outputs[0].text
     assert failed.outputs[-1].ename == "ValueError"
     frames = "".join(failed.outputs[-1].traceback)

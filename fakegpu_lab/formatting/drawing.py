@@ -131,8 +131,13 @@ class Drawing:
 
 
 def legend(drawing: Drawing, x: float, y: float, entries: list[tuple[str, str]]) -> None:
-    """Write the key of colours in a row: (text, colour)."""
+    """Write the key of colours: (text, colour). Where a row is full, the drawing grows by another one."""
+    left = x
     for text, colour in entries:
+        width = 15 + len(text) * _LETTER_PX
+        if x > left and x + width > drawing.width:
+            x, y = left, y + 18
+            drawing.height = max(drawing.height, y + 6)
         drawing.rect(x, y - 9, 10, 10, colour)
         drawing.text(x + 15, y, text)
-        x += 15 + len(text) * _LETTER_PX + 14
+        x += width + 14

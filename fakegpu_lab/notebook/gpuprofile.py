@@ -10,7 +10,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from fakegpu_lab import trace
-from fakegpu_lab.formatting.units import duration
+from fakegpu_lab.formatting.units import duration, several
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.recording_views.figures.plotly_needed import need_plotly
@@ -19,8 +19,10 @@ from fakegpu_lab.recording_views.tables import line_sums
 from fakegpu_lab.user_code import cell_code, magic_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import SimpleNamespace
 
+    from fakegpu_lab.recording_views.tables import LineSum
     from fakegpu_lab.trace import Trace
 
 
@@ -30,15 +32,15 @@ class GpuProfileMagics(Magics):
 
     @magic_arguments()
     @argument("--no-figure", action="store_true", help="draw no timeline")
-    @argument("--top", type=int, default=3, metavar="N", help="how many source lines to name (default: 3)")
+    @argument("--top", type=int, default=5, metavar="N", help="how many source lines to name (default: 5)")
     @argument("--chrome", metavar="PATH", help="write a file that Perfetto and chrome://tracing open, too")
     @output_can_be_silenced
     @cell_magic
     def gpuprofile(self, line: str, cell: str) -> Any:
         """Run this cell and show what the simulated GPUs did, and which lines took the most time.
 
-        %%gpuprofile                        a summary, the timeline, the three slowest lines
-        %%gpuprofile --no-figure --top 5    without the timeline, with five lines
+        %%gpuprofile                        one line, the timeline, the five lines that took the most time
+        %%gpuprofile --no-figure --top 9    without the timeline, with nine lines
         %%gpuprofile --chrome step.json     also as a file for https://ui.perfetto.dev
         """
         __tracebackhide__ = True
@@ -92,16 +94,32 @@ class GpuProfileMagics(Magics):
 
 
 def _lines(recording: Trace, name: str, top: int) -> list[str]:
-    """The source lines that took the most time of a device or of the host: place, times, text."""
-    sums = [(line, entry) for line, entry in line_sums(recording).items() if line]
-    sums.sort(key=lambda item: -max(item[1].ns, item[1].waited_ns))
+    """The source lines that took the most time of a device or of the host, and the others together.
+
+    Kernels and copies apart: the time in which a device is busy is that of kernels and collectives, as in `Trace.busy`.
+    """
+    sums = line_sums(recording)
+    named = [line for line in sums if line]
+    named.sort(key=lambda line: -max(sums[line].ns, sums[line].waited_ns))
     rows = []
-    for line, entry in sums[:top]:
+    for line in named[:top]:
         file, _, number = line.rpartition(":")
         found = place(line)
-        where = f"line {number}" if file == name else found.label
-        times = [f"GPU {duration(entry.ns)}"] if entry.ns else []
-        times += [f"host waited {duration(entry.waited_ns)}"] if entry.waited_ns else []
-        rows.append((where, ", ".join(times), found.text))
+        rows.append((f"line {number}" if file == name else found.label, _times([sums[line]]), found.text))
+    rest = [entry for line, entry in sums.items() if line not in named[:top]]
+    if rows and rest:
+        rows.append((several(len(rest), "more line"), _times(rest), ""))
+    busy = sum(recording.busy(device) for device in {device for device, _ in recording.totals}) * 1e9
+    overlap = sum(entry.ns - entry.copies_ns for entry in sums.values()) - busy
+    if overlap > 1:
+        rows.append((f"(Kernels of several streams ran at the same time, for {duration(overlap)} in all.)", "", ""))
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
     return [f"{where:{widths[0]}}  {times:{widths[1]}}  {text}".rstrip() for where, times, text in rows]
+
+
+def _times(entries: Sequence[LineSum]) -> str:
+    kernels = sum(entry.ns - entry.copies_ns for entry in entries)
+    copies = sum(entry.copies_ns for entry in entries)
+    waited = sum(entry.waited_ns for entry in entries)
+    parts = (("GPU", kernels), ("copies", copies), ("host waited", waited))
+    return ", ".join(f"{name} {duration(ns)}" for name, ns in parts if ns)

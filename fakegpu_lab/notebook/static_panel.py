@@ -10,38 +10,41 @@ from fakegpu_lab.formatting.units import capacity, duration, size
 from fakegpu_lab.hardware.memory_categories import COLOURS, NAMES, spoken
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from fakegpu_lab.hardware.snapshot import DeviceSnapshot, Snapshot
 
 
-def table(snapshot: Snapshot, note: str = "", *, named: bool = True) -> Table:
-    """One row for each device: its name and size if `named`, what its memory is for, and what it did."""
+def table(snapshot: Snapshot, note: str = "") -> Table:
+    """One row for each device: its name and size, what its memory is for, and what it did."""
     shown = [device for device in snapshot.devices if device.index >= 0]
     used = [name for name in NAMES if any(_bytes(device, name) for device in shown)]
-    headers = [
-        "device",
-        *(["name", "total"] if named else []),
-        "allocated",
-        *map(spoken, used),
-        "reserved",
-        "peak",
-        "kernels",
-        "busy",
-    ]
+    headers = ["device", "name", "total", *(name for name, _ in _figures(used))]
     rows = [
-        [
-            f"cuda:{device.index}",
-            *([device.name, capacity(device.memory.total)] if named else []),
-            size(device.memory.allocated),
-            *(size(_bytes(device, name)) for name in used),
-            size(device.memory.reserved),
-            size(device.memory.peak_allocated),
-            f"{device.counters.kernels:,}",
-            duration(device.time.busy_ns),
-        ]
+        [f"cuda:{device.index}", device.name, capacity(device.memory.total), *(of(device) for _, of in _figures(used))]
         for device in shown
     ]
-    title = f"{snapshot.spec}: memory by category, after {duration(snapshot.done_ns)} of simulated time"
-    return Table(headers, rows, title, frozenset(range(2 if named else 1, len(headers))), note)
+    return Table(headers, rows, _title(snapshot), frozenset(range(2, len(headers))), note)
+
+
+def _title(snapshot: Snapshot) -> str:
+    return f"{snapshot.spec}: memory by category, after {duration(snapshot.done_ns)} of simulated time"
+
+
+def _figures(used: Sequence[str]) -> list[tuple[str, Callable[[DeviceSnapshot], str]]]:
+    """By name, each figure of a device, in words."""
+
+    def held(name: str) -> Callable[[DeviceSnapshot], str]:
+        return lambda device: size(_bytes(device, name))
+
+    return [
+        ("allocated", lambda device: size(device.memory.allocated)),
+        *((spoken(name), held(name)) for name in used),
+        ("reserved", lambda device: size(device.memory.reserved)),
+        ("peak", lambda device: size(device.memory.peak_allocated)),
+        ("kernels", lambda device: f"{device.counters.kernels:,}"),
+        ("busy", lambda device: duration(device.time.busy_ns)),
+    ]
 
 
 def _bytes(device: DeviceSnapshot, name: str) -> int:
@@ -50,25 +53,40 @@ def _bytes(device: DeviceSnapshot, name: str) -> int:
 
 
 def picture(snapshot: Snapshot, note: str = "") -> str:
-    """The same as HTML, with a bar for each device above the table, all of one scale.
+    """The same as HTML: for each device a bar, and below it its figures, in as many columns as there is room for.
 
-    If no device ever reserved a tenth of the largest card, the bars end at the peak of reserved memory.
+    All bars are of one scale. If no device ever reserved a tenth of the largest card, they end at the peak of reserved
+    memory.
     """
     shown = [device for device in snapshot.devices if device.index >= 0]
     reserved, total = (
         max((getattr(device.memory, name) for device in shown), default=1) for name in ("peak_reserved", "total")
     )
     scale = max(reserved, 1) if reserved * 10 < total else total
-    bars = "".join(_bar(device, scale) for device in shown)
-    used = [name for name in NAMES if any(_bytes(device, name) for device in snapshot.devices)]
-    key = " ".join(
-        f'<span style="white-space: nowrap"><span style="display: inline-block; width: 11px; height: 11px; '
-        f'background: {COLOURS[name]}"></span> {spoken(name)}</span>&nbsp;'
-        for name in used
+    used = [name for name in NAMES if any(_bytes(device, name) for device in shown)]
+    devices = "".join(f"{_bar(device, scale)}{_listed(device, used)}" for device in shown)
+    end = f"<div>Each bar ends at {size(scale)}.</div>" if scale < total else ""
+    said = f"<p>{html.escape(note)}</p>" if note else ""
+    return f"<div><div>{html.escape(_title(snapshot))}</div>{end}{devices}{said}</div>"
+
+
+def _listed(device: DeviceSnapshot, used: Sequence[str]) -> str:
+    """A device's figures, each below its name; those of memory with the colour that they have in the bar."""
+    colours = {spoken(name): COLOURS[name] for name in used}
+    cells = "".join(
+        f'<div role="listitem"><div style="font-size: 90%; white-space: nowrap">{_swatch(colours.get(name))}{name}</div>'
+        f"<div>{of(device)}</div></div>"
+        for name, of in _figures(used)
     )
-    if scale < total:
-        key += f"each bar ends at {size(scale)}"
-    return f"<div>{bars}<div>{key}</div>{table(snapshot, note, named=False)._repr_html_()}</div>"
+    return (
+        '<div role="list" style="display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5em, 1fr)); gap: 2px 10px; '
+        f'max-width: 900px; margin: 0 0 14px">{cells}</div>'
+    )
+
+
+def _swatch(colour: str | None) -> str:
+    style = "display: inline-block; width: 11px; height: 11px; margin-right: 5px"
+    return f'<span style="{style}; background: {colour}"></span>' if colour else ""
 
 
 def _bar(device: DeviceSnapshot, scale: int) -> str:

@@ -56,7 +56,7 @@ class Tensor(_Model):
     category: str = Field(description="one of hardware.memory_categories.NAMES")
     phase: str = Field(description="'forward', 'backward', 'optimizer' or empty")
     module: str = Field(description="the module's path; empty outside modules")
-    op: str = Field(description="the op that allocated it, such as 'aten::linear'")
+    op: str = Field(description="what allocated it: an op such as 'aten::linear', or 'copy from the host'")
     stack: tuple[Frame, ...] = Field(description="the user's line first, then what called it")
     freed: bool = Field(description="False: it is still held when the recording ends")
     at_peak: bool = Field(description="whether it is held at the peak")
@@ -123,7 +123,7 @@ def allocations(recorded: Recorded, device: int = 0) -> Allocations:
             category=_category(block, phase, times, start, end, sent),
             phase=phase,
             module=block.module,
-            op=block.name,
+            op="copy from the host" if block.name == "allocation" and block.line in sent else block.name,
             stack=frames.of(block),
             freed=block.freed,
             at_peak=first <= peak_step < last,

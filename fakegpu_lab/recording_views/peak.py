@@ -59,13 +59,14 @@ def table(found: Allocations, top: int | None = 10) -> Table:
     )  # fmt: skip
 
 
-def sentence(found: Allocations) -> str:
-    """How high the peak was, and when."""
+def sentence(found: Allocations, began_ns: int | None = None) -> str:
+    """How high the peak was, and when: since the recording began, or in simulated time if that is `began_ns`."""
     if not found.peak_step:
         return f"cuda:{found.device} held most at the beginning: {size(found.peak)}"
     during = next((f", in {r.name}" for r in found.phases if r.first <= found.peak_step < r.last), "")
-    after = duration(found.times_ns[found.peak_step - 1])
+    when = found.times_ns[found.peak_step - 1]
+    after = f"after {duration(when)}" if began_ns is None else f"at {duration(began_ns + when)}"
     return (
-        f"Peak of cuda:{found.device}: {size(found.peak)}, after {after}{during} "
+        f"Peak of cuda:{found.device}: {size(found.peak)}, {after}{during} "
         f"({several(sum(tensor.at_peak for tensor in found.tensors), 'tensor')})"
     )

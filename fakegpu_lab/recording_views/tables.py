@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fakegpu_lab.formatting.table import Table
 from fakegpu_lab.formatting.units import amount, duration, percent, rate, several, size
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.hardware.time.records import Kernel, Total
+from fakegpu_lab.hardware.time.records import Kernel, Total, Transfer
 from fakegpu_lab.recording_views.labels import place
 from fakegpu_lab.recording_views.recorded import device_records, note_of_dropped
 from fakegpu_lab.recording_views.uncertainty import typical
@@ -82,11 +82,12 @@ def _row(device: int, name: str, total: Total, whole: int) -> list[str]:
 
 
 @dataclass
-class _Sum:
-    """The sums for one line or module."""
+class LineSum:
+    """The sums for one line or module; `copies_ns` is the part of `ns` in which memory was copied."""
 
     calls: int = 0
     ns: int = 0
+    copies_ns: int = 0
     backward_ns: int = 0
     flops: int = 0
     waited_ns: int = 0
@@ -108,15 +109,17 @@ def by_line(recorded: Recorded, top: int | None = 20) -> Table:
     return Table(headers, rows, _shortened(title, sums, top), frozenset({1, 2, 3, 4}), note_of_dropped(recorded))
 
 
-def line_sums(recorded: Recorded) -> dict[str, _Sum]:
+def line_sums(recorded: Recorded) -> dict[str, LineSum]:
     """The sums for each line: the longest device time first, then the longest wait of the host."""
-    sums: dict[str, _Sum] = {}
+    sums: dict[str, LineSum] = {}
     for record in device_records(recorded):
-        entry = sums.setdefault(record.line, _Sum())
+        entry = sums.setdefault(record.line, LineSum())
         entry.calls += 1
-        entry.ns += record.end_ns - record.start_ns
+        ns = record.end_ns - record.start_ns
+        entry.ns += ns
+        entry.copies_ns += ns if isinstance(record, Transfer) else 0
     for wait in recorded.waits:
-        sums.setdefault(wait.line, _Sum()).waited_ns += wait.end_ns - wait.start_ns
+        sums.setdefault(wait.line, LineSum()).waited_ns += wait.end_ns - wait.start_ns
     return dict(sorted(sums.items(), key=lambda item: (-item[1].ns, -item[1].waited_ns, item[0])))
 
 
@@ -124,10 +127,10 @@ def by_module(recorded: Recorded, depth: int | None = None, top: int | None = 20
     """One row for each `nn.Module`, by the path of the innermost one; by its first `depth` components, if given."""
     if depth is not None and depth < 1:
         raise FakeGpuError(f"by_module(depth={depth}): the depth must be 1 (the outermost modules) or more.")
-    sums: dict[str, _Sum] = {}
+    sums: dict[str, LineSum] = {}
     for record in device_records(recorded):
         path = record.module if depth is None else ".".join(record.module.split(".")[:depth])
-        entry = sums.setdefault(path, _Sum())
+        entry = sums.setdefault(path, LineSum())
         entry.calls += 1
         ns = record.end_ns - record.start_ns
         entry.ns += ns
@@ -148,12 +151,12 @@ def by_module(recorded: Recorded, depth: int | None = None, top: int | None = 20
     return Table(headers, rows, title, frozenset(range(1, len(headers))), note_of_dropped(recorded))
 
 
-def _first(sums: dict[str, _Sum], top: int | None) -> Sequence[tuple[str, _Sum]]:
+def _first(sums: dict[str, LineSum], top: int | None) -> Sequence[tuple[str, LineSum]]:
     _check_top(top)
     return list(sums.items())[:top]
 
 
-def _shortened(title: str, sums: dict[str, _Sum], top: int | None) -> str:
+def _shortened(title: str, sums: dict[str, LineSum], top: int | None) -> str:
     return f"{title}: the first {top} of {len(sums)}" if top is not None and len(sums) > top else title
 
 

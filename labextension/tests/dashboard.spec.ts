@@ -4,6 +4,7 @@ import {
   before,
   categories,
   held,
+  lately,
   spark,
   stacked,
   steps,
@@ -136,6 +137,21 @@ test('utilisation has its time', () => {
   expect(rows.get('cuda:0')).toEqual([0.5, 0.75, 0.75]);
 });
 
+test('what was measured over very little is put together with what was before', () => {
+  const model = heard(state({ now_ns: 500, utilisation: { '0': 0.5, '1': 0 } }));
+  const told = (seq: number, now: number, part: number): object =>
+    update(seq, { now_ns: now, utilisation: { '0': part, '1': 0 } });
+  for (const message of [told(2, 1000, 0.9), told(3, 1010, 0)]) {
+    const read = parse(message);
+    model.take(read as Exclude<typeof read, Fault>);
+  }
+  const { ns, rows } = utilisation(model, model.ordered);
+  expect(ns).toEqual([0, 500, 1010]);
+  const part = (0.9 * 500) / 510;
+  expect(rows.get('cuda:0')).toEqual([0.5, part, part]);
+  expect(lately(model, model.ordered[0]!)).toEqual({ part, ns: 510 });
+});
+
 test('a card draws memory and utilisation over the same time', () => {
   const model = heard(state(), update(2, { now_ns: 90, utilisation: { '0': 0.75, '1': 0.25 } }));
   const { begin, end, x, y, at, parts } = spark(model, model.ordered[0]!);
@@ -150,6 +166,8 @@ test('a card draws memory and utilisation over the same time', () => {
   ]);
   const without = spark(model, model.ordered[1]!);
   expect([without.begin, without.end, without.x]).toEqual([0, 90, []]);
+  const later = heard(state(), update(2, { now_ns: 90, utilisation: { '0': 0.75 } }));
+  expect(later.ordered.map(each => spark(later, each).end)).toEqual([90, 90]); // also of one that was not told of
 });
 
 test('copies are told from row to column, the host first', () => {

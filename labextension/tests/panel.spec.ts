@@ -43,7 +43,7 @@ test('a card for each GPU, and the memory of the first as a figure that says its
   expect(host.getAttribute('aria-label')).toContain(
     'tensors hold 2.00 GiB of the 79.00 GiB available to them'
   );
-  expect(drawn.texts).toContain('end of step 1');
+  expect(drawn.texts).toEqual(expect.arrayContaining(['end of step', '1']));
   expect(drawn.texts).toContain('peak 2.00 GiB');
   const parameters = document.querySelector('[data-line=parameters]')!;
   expect(parameters.textContent).toBe('parameters 1.00 GiB');
@@ -136,17 +136,15 @@ test('what made the peak is a table', async () => {
   ]);
 });
 
-test('what is frozen stands still', async () => {
+test('what is paused stands still', async () => {
   const panel = await shown(state());
-  const freeze = [...document.querySelectorAll('button')].find(
-    one => one.textContent === 'Freeze'
-  )!;
-  freeze.click();
+  const pause = [...document.querySelectorAll('button')].find(one => one.textContent === 'Pause')!;
+  pause.click();
   panel.take(update(2, { devices: [device(0, 7 * GIB)] }));
   await soon();
-  expect(text('.fg-Panel-status')).toBe('frozen');
+  expect(text('.fg-Panel-status')).toBe('paused');
   expect(text('.fg-Card-memory')).toBe('2.00 / 80.00 GiB');
-  freeze.click();
+  pause.click();
   await soon();
   expect(text('.fg-Card-memory')).toBe('7.00 / 80.00 GiB');
 });
@@ -161,6 +159,133 @@ test('of several GPUs each has a strip with its name', async () => {
   choice.dispatchEvent(new Event('change'));
   await soon();
   expect(drawn.texts).toEqual(expect.arrayContaining(['cuda:0', 'cuda:1']));
+});
+
+test('a card names what is in its bar, of what the bar is the whole, and over which time a GPU was busy', async () => {
+  const one = device(0, 2 * GIB) as { memory: Record<string, number> };
+  one.memory.peak_allocated = 5 * GIB;
+  one.memory.reserved = 6 * GIB;
+  await shown(
+    state({ devices: [one, device(1, 0)] }),
+    update(2, { now_ns: 90, utilisation: { '0': 0.62, '1': 0 } })
+  );
+  expect(text('.fg-Card-used')).toBe('62 % busy in the last 60 ns');
+  expect(
+    [...document.querySelectorAll('.fg-Card .fg-Meter-key li')]
+      .slice(0, 3)
+      .map(one => one.textContent)
+  ).toEqual(['peak 5.00 GiB', 'reserved, unused 4.00 GiB', 'CUDA 1.00 GiB']);
+  const drawnAs = (part: string): string =>
+    document.querySelector<HTMLElement>(`.fg-Meter > .fg-Meter-${part}`)!.getAttribute('style')!;
+  expect(drawnAs('peak')).toContain('left: 6.25%'); // of the 80 GiB that the words beside it say
+  expect(drawnAs('kept')).toContain('width: 5%');
+  expect(drawnAs('context')).toContain('width: 1.25%');
+  expect(document.querySelector('.fg-Meter')!.parentElement!.title).toBe(
+    'activations 1.00 GiB, parameters 1.00 GiB'.split(', ').reverse().join(', ')
+  );
+});
+
+test('where nothing was ever on a GPU, its card has no scale of memory', async () => {
+  await shown(state({ devices: [device(1, 0)], history: {} }));
+  expect(text('.fg-Spark-scale')).toBe('top of scale: 100 % busy');
+});
+
+test('utilization says of which time its figures are', async () => {
+  await shown(state(), update(2, { now_ns: 90, utilisation: { '0': 0.62, '1': 0 } }));
+  document.querySelector<HTMLElement>('[data-tab=busy]')!.click();
+  await soon();
+  const when = (): string => text('[data-part=busy] .fg-Legend-when');
+  expect(when()).toBe('in the last 60 ns:');
+  const host = document.querySelector('[data-part=busy] .fg-Chart-host')!;
+  expect(host.getAttribute('aria-label')).toContain('cuda:0: 62 % busy in the last 60 ns.');
+  expect(text('[data-part=busy] .fg-Section-note')).toBe(
+    'the share of time in which a kernel ran: in the whole run 10 ns of 90 ns, 11 %'
+  );
+  for (let presses = 0; presses < 98; presses++) {
+    host.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowLeft', bubbles: true }));
+  }
+  expect(when()).toBe('from 0 to 30 ns:');
+});
+
+test('a timeline has the time and the ends of steps that the memory has, and shares of its own time', async () => {
+  const earlier = [0, 40, 'earlier work', ''];
+  const lanes = [
+    { label: 'host main', bars: [[0, 50, 'host waits', 'waits']] },
+    { label: 'cuda:0 stream 0', bars: [earlier, [50, 100, 'matmul', 'aten::mm']] }
+  ];
+  const timeline = { ...TIMELINE, title: 'Step 2', began_ns: 1000, ended_ns: 1100, free_ns: 1040 };
+  const moved = lanes.map(({ label, bars }) => ({
+    label,
+    bars: bars.map(([start, end, ...more]) => [Number(start) + 1000, Number(end) + 1000, ...more])
+  }));
+  drawn.texts.length = 0;
+  await shown(
+    state({
+      timeline: { ...timeline, lanes: moved },
+      now_ns: 1100,
+      steps: [
+        [1040, 13],
+        [1100, 14]
+      ]
+    })
+  );
+  document.querySelector<HTMLElement>('[data-tab=timeline]')!.click();
+  await soon();
+  const figure = document.querySelector<HTMLElement>('.fg-Lanes')!;
+  expect(figure.dataset.steps).toBe('end of step 13 14');
+  expect(drawn.texts).toContain('1.04 µs'); // as on the axis of the memory, not since the step began
+  expect(figure.getAttribute('aria-label')).toContain('Most time went to aten::mm 83 %.');
+  expect(text('[data-part=timeline] tbody td:last-child')).toBe('83.3 %');
+});
+
+test('each cell of the matrix of copies says from where to where, also where its heads are not shown', async () => {
+  await shown(state());
+  const matrix = document.querySelector('.fg-mod-matrix')!;
+  expect([...matrix.querySelectorAll('tbody th')].map(one => one.textContent)).toEqual([
+    'from host',
+    'from cuda:0',
+    'from cuda:1'
+  ]);
+  const cells = [...matrix.querySelectorAll<HTMLElement>('tbody tr:nth-child(2) td')];
+  expect(cells.map(one => `${one.dataset.head} ${one.textContent}`)).toEqual([
+    'to host 0',
+    'to cuda:0 ',
+    'to cuda:1 512 B'
+  ]);
+});
+
+test('only where a band begins it has an edge at its side, not where one of many tensors goes', async () => {
+  const group = [
+    'gradients',
+    3,
+    GIB,
+    '',
+    '',
+    '',
+    '',
+    -1,
+    [],
+    [
+      [0, 4 * GIB],
+      [2, -GIB / 64]
+    ]
+  ];
+  await shown(
+    state({ allocations: [{ ...ALLOCATIONS, bands: [group], peak: 4 * GIB, peak_step: 0 }] })
+  );
+  const { data, width, height } = drawn.pictures[drawn.pictures.length - 1]!;
+  const row = Math.round(height * 0.5);
+  const colours = new Set<string>();
+  for (let at = 0; at < width; at++) {
+    colours.add([...data.slice(4 * (row * width + at), 4 * (row * width + at) + 4)].join(' '));
+  }
+  expect(colours.size).toBe(1);
+});
+
+test('an error that is cut can be read whole, with the keyboard, too', async () => {
+  await shown(state({ error: { kind: 'ValueError', message: 'x'.repeat(290), device: null } }));
+  const error = document.querySelector<HTMLElement>('.fg-Error')!;
+  expect([error.title, error.tabIndex]).toEqual([`ValueError: ${'x'.repeat(290)}`, 0]);
 });
 
 test('text of the kernel stays text', async () => {

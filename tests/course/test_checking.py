@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -82,6 +83,13 @@ def test_the_authors_hint_is_shown_also_when_the_part_raised() -> None:
     assert only.found == "ZeroDivisionError: division by zero"
     assert only.hint == "Divide by something else."
     assert part("expect.equal(1 / 0, 1, hint=str(2))").hint == "", "one that would have to be computed"
+
+
+def test_the_points_of_a_part_do_not_run_into_its_sentence() -> None:
+    card = check("expect.equal(total, 3.0)\nexpect.equal(1, 1, points=2)", {"total": 4.0})._repr_html_()
+    text = re.sub(r"<[^>]*>", "", card)
+    assert "total is 3.0 · 0 of 1 point" in text
+    assert "1 is 1 · 2 of 2 points" in text
 
 
 def test_points_must_be_plain_numbers() -> None:

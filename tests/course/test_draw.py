@@ -56,6 +56,35 @@ def test_a_drawing_is_svg_with_its_words_in_colours_of_the_page(name: str, tmp_p
     ET.fromstring(page)
 
 
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_text_can_be_read_on_a_narrow_page(name: str) -> None:
+    """A page of 600 pixels leaves 484 for a drawing; what is smaller than 9 of them is hard to read."""
+    root = ET.fromstring(ALL[name]()._repr_html_())
+    width = float(root.get("viewBox", "").split()[2])
+    assert min(float(text.get("font-size", "nan")) for text in root.iter(f"{SVG}text")) * min(1, 484 / width) >= 9
+
+
+def test_a_key_that_is_wider_than_the_drawing_goes_on_below() -> None:
+    drawn = lab.draw.memory_bar(dict.fromkeys(memory_categories.NAMES, 2**30), 80 * 2**30)
+    root = ET.fromstring(drawn._repr_html_())
+    _, _, width, height = map(float, root.get("viewBox", "").split())
+    texts = list(root.iter(f"{SVG}text"))
+    assert len(texts) == 1 + len(memory_categories.NAMES)
+    for text in texts:
+        x, y, words = float(text.get("x", "nan")), float(text.get("y", "nan")), text.text or ""
+        assert (x if text.get("text-anchor") == "end" else x + 6 * len(words)) <= width, words
+        assert y < height
+
+
+def test_times_on_the_axis_are_round_and_reach_the_end() -> None:
+    root = ET.fromstring(lab.draw.streams({"copies": [("batch", 0, 2)], "compute": [("step", 2, 5)]})._repr_html_())
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert texts[-7:-1] == ["0", "1", "2", "3", "4", "5"]
+
+
 def test_the_parts_of_a_memory_bar_have_colours_of_their_own() -> None:
     drawn = lab.draw.memory_bar({"parameters": 1, "optimizer state": 1, "gradients": 1, "mine": 1, "yours": 1})
     boxes = ET.fromstring(drawn._repr_html_()).iter("{http://www.w3.org/2000/svg}rect")

@@ -55,6 +55,20 @@ def test_the_bars_of_a_picture_have_one_scale(shell: InteractiveShell) -> None:
     del large, small
 
 
+def test_a_picture_has_no_table_that_a_narrow_page_would_cut(shell: InteractiveShell) -> None:
+    """Each figure stands below its name, as many beside each other as have room."""
+    lab.enable("a100:2", memory="1GiB")
+    layer = torch.nn.Linear(512, 512, device="cuda")
+    page = lab.panel()._repr_mimebundle_()["text/html"]
+    assert "<table" not in page
+    listed = r'role="listitem"><div[^>]*>(?:<span[^>]*></span>)?([\w ]+)</div><div>([^<]*)</div>'
+    figures = re.findall(listed, page)
+    assert figures[:2] == [("allocated", "1.00 MiB"), ("parameters", "1.00 MiB")]
+    assert [name for name, _ in figures] == 2 * ["allocated", "parameters", "reserved", "peak", "kernels", "busy"]
+    assert page.count("grid-template-columns: repeat(auto-fill, minmax(") == 2
+    del layer
+
+
 def test_in_a_terminal_it_is_a_table(shell: InteractiveShell) -> None:
     lab.enable("a100:2", memory="1GiB")
     layer = torch.nn.Linear(512, 512, device="cuda")

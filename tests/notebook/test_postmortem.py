@@ -229,6 +229,44 @@ def test_looking_holds_nothing_and_changes_no_word() -> None:
     session.on_change.append(postmortem.watch)
 
 
+def test_what_is_free_is_what_cuda_s_message_says() -> None:
+    lab.enable("a100", memory="2GiB", compute="meta")
+    held, gone = (torch.ones(2**20, device="cuda") for _ in range(2))
+    del gone  # its block stays in the segment of the other one
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        torch.empty(2**31, dtype=torch.uint8, device="cuda")
+    del held
+    found = postmortem.take()
+    assert found is not None
+    said = re.search(r"of which ([\d.]+ GiB) is free", str(caught.value))
+    row = re.search(r"^free +([\d.]+ GiB) ", str(found), re.MULTILINE)
+    assert said is not None
+    assert row is not None
+    assert row[1] == said[1]
+    assert re.search(r"^reserved by PyTorch, not in use +[\d.]+ MiB ", str(found), re.MULTILINE)
+
+
+def test_outside_a_step_only_this_request_is_said_to_fit() -> None:
+    lab.enable("a100", memory="2GiB", compute="meta")
+    found = autopsy(torch.empty, 2**34, device="cuda")
+    assert "What would have fit this request (what comes after it needs memory, too):" in str(found)
+    assert "What would have fit this request" in found._repr_html_()
+    lab.enable("a100", memory="1GiB", compute="meta")
+    assert "What would have fit:" in str(autopsy(train, 256)), "a whole step was reckoned with"
+
+
+def test_of_a_request_larger_than_the_card_the_other_tensors_are_one_part() -> None:
+    lab.enable("a100", memory="2GiB", compute="meta")
+    weights = nn.Linear(1024, 1024).cuda()
+    found = autopsy(torch.empty, 2**36, device="cuda")
+    page = found._repr_html_()
+    del weights
+    assert "all tensors 4.00 MiB" in page, "each of its own colour would be too thin to see"
+    assert "parameters 4" not in page.partition("<table")[0]
+    assert "largest tensors" not in page
+    assert "largest  " not in str(found)
+
+
 def test_as_html_it_is_escaped_and_has_all() -> None:
     lab.enable("a100", memory="1GiB", compute="meta")
     found = autopsy(train, 256)

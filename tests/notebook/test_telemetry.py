@@ -17,6 +17,7 @@ from torch import nn
 import fakegpu_lab as lab
 from fakegpu_lab.driver.memory_report import live_categories
 from fakegpu_lab.driver.memory_report.memory_curve import ROWS, Curve, kept
+from fakegpu_lab.formatting import units
 from fakegpu_lab.hardware.memory_categories import NAMES
 from fakegpu_lab.notebook.telemetry import comms
 from fakegpu_lab.notebook.telemetry import messages as telemetry
@@ -115,7 +116,12 @@ def test_a_gpu_that_is_behind_the_host_is_not_shown_as_idle(source: Source) -> N
     (begin, end, kind, _), (start, *_) = stream.bars
     assert (begin, kind) == (timeline.began_ns, "earlier work")
     assert end == start
-    assert re.search(r"cuda:0 busy .* \((9\d\.\d|100) %\), .* of it with earlier work$", timeline.title)
+    assert timeline.free_ns == end, "from then on the time is that of what is shown"
+    assert re.search(
+        r"cuda:0 busy .* \((9\d\.\d|100) %\); the host began .* before that, while the GPU still did earlier work$",
+        timeline.title,
+    )
+    assert timeline.title.startswith(f"The last cell: {units.duration(timeline.ended_ns - end)} of simulated time")
 
 
 def test_the_allocations_have_a_bounded_size(source: Source) -> None:

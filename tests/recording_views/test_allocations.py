@@ -71,6 +71,12 @@ def test_the_peak_is_the_allocator_s_and_its_tensors_add_up_to_it() -> None:
     assert sums["inputs"] == 2048 * 256 * 4
 
 
+def test_what_came_from_the_host_has_a_shape_and_says_whence() -> None:
+    found = allocations(train(steps=1))
+    (batch,) = [tensor for tensor in found.tensors if tensor.category == "inputs"]
+    assert (batch.shape, batch.dtype, batch.op) == ((2048, 256), "float32", "copy from the host")
+
+
 def test_what_is_left_has_the_categories_of_the_panel() -> None:
     with lab.record() as trace:
         model = nn.Sequential(Block(), Block()).cuda()

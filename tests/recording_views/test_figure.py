@@ -12,6 +12,7 @@ import torch
 
 import fakegpu_lab as lab
 from fakegpu_lab.formatting.units import size
+from fakegpu_lab.hardware.memory_categories import COLOURS
 from fakegpu_lab.recording_views.figures.timeline import BARS
 from tests.recording_views.conftest import some_work
 
@@ -175,6 +176,31 @@ def test_the_theme_follows_plotly_s(trace: lab.Trace, monkeypatch: pytest.Monkey
     monkeypatch.setattr(plotly.io.templates, "default", "plotly_dark")
     assert trace.figure().to_dict() == trace.figure(theme="dark").to_dict() != light
     assert trace.figure(theme="light").to_dict() == light
+
+
+def _luminance(colour: str) -> float:
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_names_in_bars_can_be_read_in_both_themes(trace: lab.Trace, theme: str) -> None:
+    """WCAG asks for a contrast of 4.5; plotly would take a gray of its own."""
+    for figure in (trace.figure(theme=theme), trace.memory_figure(theme=theme)):
+        for bars in figure.data:
+            if bars.type == "bar" and bars.text is not None and bars.hovertext is not None:
+                fills, inks = bars.marker.color, bars.insidetextfont.color
+                fills, inks = ([one] if isinstance(one, str) else one for one in (fills, inks))
+                for fill, ink in zip(fills, inks, strict=True):
+                    pair = sorted((_luminance(fill), _luminance(ink)))
+                    assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, (bars.name, fill, ink)
+
+
+def test_bands_have_the_colours_of_the_key(trace: lab.Trace) -> None:
+    bands = [band for band in trace.memory_figure(theme="dark").data if band.type == "scatter" and band.fill]
+    assert bands
+    assert {band.fillcolor for band in bands} <= set(COLOURS.values()), "none that lets the page show through"
 
 
 def test_the_same_program_gives_the_same_figure(machine: Machine) -> None:

@@ -104,7 +104,9 @@ def _part(part: PartRecord) -> str:
     rows = _table(_rows(part)) if _rows(part) else ""
     message = f'<div style="color: {MUTED}">{_code(part.message)}</div>' if part.message else ""
     worth = (
-        "" if not part.points else f'<span style="color: {MUTED}"> {number(part.earned)}/{number(part.points)}</span>'
+        ""
+        if not part.points
+        else f'<span style="color: {MUTED}"> · {escape(of_points(part.earned, part.points))}</span>'
     )
     hidden = f'<span style="color: {MUTED}"> · hidden part</span>' if part.hidden else ""
     return (

@@ -20,7 +20,7 @@ _STATES = {
 }
 """The states of blocks in ``torch.cuda.memory_snapshot()``."""
 
-_WIDTH, _LEFT = 760.0, 96.0
+_WIDTH, _LEFT = 600.0, 84.0
 
 
 def allocator(segments: Sequence[Mapping[str, Any]] | None = None, most: int = 12) -> Drawing:

@@ -56,13 +56,14 @@ def ring(ranks: int = 4, step: int | None = None) -> Drawing:
     if step is not None and not 0 <= step < len(steps):
         raise FakeGpuError(f"ring({ranks}, step={step}): the steps are 0 to {len(steps) - 1}.")
     shown = range(len(steps)) if step is None else [step]
-    wide = min(len(shown), 4)
-    drawn = Drawing(max(_PANEL * wide + 8, 480), (_PANEL + 14) * math.ceil(len(shown) / wide) + 26)
+    wide = min(len(shown), 3)
+    drawn = Drawing(max(_PANEL * wide + 8, 480), (_PANEL + 14) * math.ceil(len(shown) / wide) + 42)
     for place, number in enumerate(shown):
         centre = ((place % wide + 0.5) * _PANEL + 4, place // wide * (_PANEL + 14) + _PANEL / 2 + 18)
         _panel(drawn, centre, number, ranks, *steps[number])
-    key = f"Chunks a to {chr(ord('a') + ranks - 1)}; an arrow names the one that was sent. Green: the sum of all ranks."
-    drawn.text(8, drawn.height - 8, key, px=11)
+    last = chr(ord("a") + ranks - 1)
+    drawn.text(8, drawn.height - 24, f"Chunks a to {last}, from left to right; an arrow names the one that was sent.")
+    drawn.text(8, drawn.height - 8, "A chunk is as full as ranks were summed up in it: green, it is the sum of all.")
     drawn.words = (
         f"A ring all-reduce of {ranks} ranks: {several(ranks - 1, 'step')} of reduce-scatter, then {ranks - 1} of "
         f"all-gather. In each, a rank sends 1/{ranks}."
@@ -81,12 +82,12 @@ def _panel(
     spots = [(x0 + _RADIUS * 1.12 * math.cos(a), y0 + _RADIUS * math.sin(a)) for a in angles]
     for rank, chunk in enumerate(sent):
         (xa, ya), (xb, yb) = spots[rank], spots[(rank + 1) % ranks]
-        bend = 0.30 if ranks > 2 else 0.36
+        bend = {2: 0.36, 3: 0.38, 4: 0.38}.get(ranks, 0.30)  # beside the names of the ranks
         drawn.arrow((xa + (xb - xa) * bend, ya + (yb - ya) * bend), (xb - (xb - xa) * bend, yb - (yb - ya) * bend))
         middle = ((xa + xb) / 2, (ya + yb) / 2)
         away = 0.24 if ranks > 2 else 0
         text = (middle[0] + (x0 - middle[0]) * away, middle[1] + (y0 - middle[1]) * away + 4 - (8 if ranks == 2 else 0))
-        drawn.text(*text, chr(ord("a") + chunk), anchor="middle", px=11)
+        drawn.text(*text, chr(ord("a") + chunk), anchor="middle")
     width = ranks * _CHUNK
     for rank, (x, y) in enumerate(spots):
         for chunk, count in enumerate(held[rank]):
@@ -95,7 +96,7 @@ def _panel(
             drawn.rect(left, y - 12, _CHUNK, 24, "#9a9a9a", opacity=0.12, hint=hint)
             drawn.rect(left, y + 12 - 24 * count / ranks, _CHUNK, 24 * count / ranks,
                        "#009e73" if count == ranks else "#0072b2", opacity=0.85, hint=hint)  # fmt: skip
-        drawn.text(x, y + 24, f"rank {rank}", anchor="middle", px=10)
+        drawn.text(x, y + 24, f"rank {rank}", anchor="middle")
 
 
 def shards(shape: Sequence[int], ranks: int, dim: int = 0) -> Drawing:

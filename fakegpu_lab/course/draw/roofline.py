@@ -55,19 +55,19 @@ roof); matmul does 162 FLOP/byte at 13.2 TFLOP/s (68 % of the roof).
     drawn.line(at(10.0**left, floor), at(10.0**left, 10**top))
     for power in range(left, right + 1):
         x, y = at(10.0**power, floor)
-        drawn.text(x, y + 15, f"{10.0**power:g}", anchor="middle", px=11)
+        drawn.text(x, y + 15, f"{10.0**power:g}", anchor="middle")
     for power in range(bottom, math.floor(top) + 1):
         x, y = at(10.0**left, 10.0**power)
-        drawn.text(x - 6, y + 4, f"{10.0**power / 1e12:g}", anchor="end", px=11)
-    drawn.text(_LEFT, _HEIGHT - 10, "FLOP for each byte", px=11)
-    drawn.text(_LEFT + 6, _TOP + 6, "TFLOP/s", px=11)
+        drawn.text(x - 6, y + 4, f"{10.0**power / 1e12:g}", anchor="end")
+    drawn.text(_LEFT, _HEIGHT - 10, "FLOP for each byte")
+    drawn.text(_LEFT + 6, _TOP + 6, "TFLOP/s")
     foot = max(10.0**left, floor / bandwidth)
     drawn.line(at(foot, foot * bandwidth), at(ridge, peak))
     drawn.line(at(ridge, peak), at(10.0**right, peak))
     drawn.line(at(ridge, floor), at(ridge, peak), dashed=True)
     x, y = at(ridge, peak)
-    drawn.text(x - 12, y - 5, "limited by memory", anchor="end", px=11)
-    drawn.text(x + 6, y - 5, "limited by computing", px=11)
+    drawn.text(x - 12, y - 5, "limited by memory", anchor="end")
+    drawn.text(x + 6, y - 5, "limited by computing")
     said = []
     for number, (name, (intensity, speed)) in enumerate(places.items()):
         share = speed / min(peak, intensity * bandwidth)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.formatting.drawing import PALETTE, Drawing, ink_on, legend
@@ -11,7 +12,7 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_WIDTH, _LEFT, _ROW = 760.0, 96.0, 40.0
+_WIDTH, _LEFT, _ROW = 600.0, 84.0, 40.0
 _FORWARD, _BACKWARD = "#0072b2", "#e69f00"
 
 
@@ -63,9 +64,9 @@ def streams(
         drawn.arrow(tail, (at(waited), rows[other] + (0 if down else 26)))
     base = drawn.height - 22
     drawn.line((_LEFT, base), (_WIDTH - 12, base))
-    for place in range(5):
-        drawn.text(at(whole * place / 4), base + 15, f"{whole * place / 4:g}", anchor="middle", px=11)
-    drawn.text(_LEFT - 8, base + 15, unit, anchor="end", px=11)
+    for time in _ticks(whole):
+        drawn.text(at(time), base + 15, f"{time:g}", anchor="middle")
+    drawn.text(_LEFT - 8, base + 15, unit, anchor="end")
     said = [
         f"{name}: " + ", ".join(f"{what} from {start:g} to {end:g} {unit}" for what, start, end in pieces) + "."
         for name, pieces in work.items()
@@ -76,6 +77,17 @@ def streams(
     ]
     drawn.words = " ".join(said)
     return drawn
+
+
+def _ticks(whole: float) -> list[float]:
+    """Times from 0 to the end, as many as have room, 1, 2 or 5 (times a power of ten) apart.
+
+    >>> _ticks(5), _ticks(0.7)
+    ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
+    """
+    power = 10 ** math.floor(math.log10(whole / 8))
+    step = next(digit * power for digit in (1, 2, 5, 10) if digit * power * 8 >= whole * (1 - 1e-9))
+    return [round(number * step, 12) for number in range(math.floor(whole / step * (1 + 1e-9)) + 1)]
 
 
 def schedule(stages: int, microbatches: int, kind: str, backward: float) -> list[list[tuple[str, int, float, float]]]:
@@ -153,6 +165,7 @@ def pipeline(stages: int = 4, microbatches: int = 8, kind: str = "1f1b", backwar
     busy = sum(end - start for *_, start, end in placed[0])
     idle = round(100 * (1 - busy / whole))
     legend(drawn, _LEFT, drawn.height - 6, [("forward", _FORWARD), ("backward", _BACKWARD), ("idle", "#9a9a9a44")])
+    drawn.text(_WIDTH - 12, drawn.height - 6, "the numbers are microbatches", anchor="end")
     drawn.words = (
         f"A {kind} pipeline of {several(stages, 'stage')} and {several(microbatches, 'microbatch', 'microbatches')}: "
         f"every stage is idle {idle} % of the time."

@@ -99,6 +99,7 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     target_inner.copy_(source_inner)
     if crosses and origin is None:
         target._buffer.kind = "input"
+        _record_shape(target)
     if target.numel():
         on_host = source if origin is None else target
         pinned = crosses and pinned_memory.is_pinned_tensor(on_host)
@@ -106,6 +107,14 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if pinned and non_blocking:
             pinned_memory.copies_until(on_host, here.host.streams[origin or destination].end)
     return target
+
+
+def _record_shape(target: FakeCudaTensor) -> None:
+    """Tell a recording what came into a block that `.to` has allocated, which is no op's result."""
+    recorder, block = target._device.timeline.recorder, target._buffer.block
+    while recorder is not None and block is not None:
+        recorder.made(block.address, target._inner)
+        recorder = recorder.outer
 
 
 _NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}

@@ -26,6 +26,9 @@ _RECORDING_NOTE = (
     "torch.cuda.memory._record_memory_history()."
 )
 
+_THIN, _ALL = 0.02, "var(--jp-ui-font-color2, #5f6672)"
+"""The share of the bar below which all tensors are one part of it, and that part's colour."""
+
 _REQUEST = "repeating-linear-gradient(45deg, #b3261e 0 5px, #e07a74 5px 10px)"
 """The request's colour: striped, unlike what tensors hold."""
 
@@ -89,8 +92,11 @@ class PostMortem:
             for name in sorted(NAMES, key=lambda name: -held[name])
             if held[name]
         ]
-        free = max(0, self.facts.room - self.facts.allocated)
-        rows.append(["free", size(free), percent(free, self.facts.room)])
+        # As CUDA's own message counts: what PyTorch has reserved is not free, although no tensor is in it.
+        facts = self.facts
+        kept = ("reserved by PyTorch, not in use", facts.reserved - facts.allocated)
+        for name, nbytes in (kept, ("free", facts.room - facts.reserved)):
+            rows.append([name, size(nbytes), percent(nbytes, facts.room)])
         return Table(["what used it", "memory", "share of available"], rows, numbers=frozenset({1, 2}))
 
     @property
@@ -131,16 +137,23 @@ class PostMortem:
         return remedies(self.facts)
 
     @property
+    def _what_would_fit(self) -> str:
+        """The heading of the remedies. Outside a model's step, nothing is known of what would have come next."""
+        if self.facts.phase in ("forward", "backward", "optimizer"):
+            return "What would have fit"
+        return "What would have fit this request (what comes after it needs memory, too)"
+
+    @property
     def _title(self) -> str:
         return f"Why cuda:{self.facts.device} ({self.facts.name}, {capacity(self.facts.total)}) was out of memory"
 
     def __str__(self) -> str:
         lines = [self._title, self._request, "", str(self._by_category)]
-        if self.facts.largest:
+        if self.facts.largest and not self.facts.too_large:
             lines += ["", str(self._largest)]
         lines += ["", self._fragmentation] if self._fragmentation else []
         if self.remedies:
-            lines += ["", "What would have fit:"]
+            lines += ["", f"{self._what_would_fit}:"]
             lines += [f"  {n}. {remedy.what}:\n     {remedy.why}" for n, remedy in enumerate(self.remedies, 1)]
         return "\n".join(lines)
 
@@ -151,22 +164,29 @@ class PostMortem:
         steps = "".join(
             f"<li><b>{html.escape(remedy.what)}</b>: {html.escape(remedy.why)}</li>" for remedy in self.remedies
         )
-        fits = f"<div><b>What would have fit</b></div><ol>{steps}</ol>" if steps else ""
+        fitted = f"<div><b>{html.escape(self._what_would_fit)}</b></div><ol>{steps}</ol>" if steps else ""
         summary = f"<summary>The {len(facts.largest)} largest tensors</summary>"
-        largest = f"<details>{summary}{self._largest._repr_html_()}</details>" if facts.largest else ""
+        largest = (
+            f"<details>{summary}{self._largest._repr_html_()}</details>"
+            if facts.largest and not facts.too_large
+            else ""
+        )
         pieces = f"<p>{html.escape(self._fragmentation)}</p>" if self._fragmentation else ""
         return (
-            f"<div><b>{html.escape(self._title)}</b></div><p>{html.escape(self._request)}</p>{self._bar()}"
-            f"{self._by_category._repr_html_()}{largest}{pieces}{fits}"
+            f'<div style="margin-top: 10px"><b>{html.escape(self._title)}</b></div>'
+            f"<p>{html.escape(self._request)}</p>{self._bar()}"
+            f"{self._by_category._repr_html_()}{largest}{pieces}{fitted}"
         )
 
     def _bar(self) -> str:
         """What tensors held, the request on top of it, a line where the available memory ends; and the colours' key."""
         facts = self.facts
         held = facts.categories.model_dump()
-        parts = [(spoken(name), held[name], COLOURS[name]) for name in NAMES if held[name]]
-        parts.append(("the request", facts.asked, _REQUEST))
         scale = max(facts.room, facts.allocated + facts.asked)
+        parts = [(spoken(name), held[name], COLOURS[name]) for name in NAMES if held[name]]
+        if facts.allocated < _THIN * scale:  # too thin to see their colours
+            parts = [("all tensors", facts.allocated, _ALL)] if facts.allocated else []
+        parts.append(("the request", facts.asked, _REQUEST))
         drawn = "".join(
             f'<div title="{name}: {nbytes:,} bytes" style="width: {100 * nbytes / scale:.3f}%; '
             f'background: {colour}"></div>'

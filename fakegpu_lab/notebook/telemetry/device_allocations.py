@@ -32,10 +32,12 @@ def device_allocations(trace: Trace, title: str) -> tuple[DeviceAllocations, ...
     found = [(device.slot, trace.memory(device.index)) for device in trace.machine.devices]
     used = [(slot, memory) for slot, memory in found if memory.tensors]
     part = min(6, max(1, len(used)))
-    return tuple(_of_device(slot, memory, title, BANDS // part, COLUMNS // part) for slot, memory in used)
+    return tuple(
+        _of_device(slot, memory, title, trace.began_ns, BANDS // part, COLUMNS // part) for slot, memory in used
+    )
 
 
-def _of_device(slot: int, found: Allocations, title: str, most: int, wide: int) -> DeviceAllocations:
+def _of_device(slot: int, found: Allocations, title: str, began_ns: int, most: int, wide: int) -> DeviceAllocations:
     drawn = np.array(columns(found, wide))
     lines: dict[str, int] = {}
     groups = peak.groups(found)
@@ -46,7 +48,7 @@ def _of_device(slot: int, found: Allocations, title: str, most: int, wide: int) 
     return DeviceAllocations(
         slot=slot,
         title=title,
-        said=peak.sentence(found),
+        said=peak.sentence(found, began_ns),
         peak=found.peak,
         peak_step=found.peak_step,
         steps=found.steps,

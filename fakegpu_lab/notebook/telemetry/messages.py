@@ -42,6 +42,7 @@ class Timeline(_Frozen):
     title: str
     began_ns: int
     ended_ns: int
+    free_ns: int = Field(description="when the first device was done with what was launched before")
     lanes: tuple[Lane, ...]
     top: tuple[tuple[int, str, int, int], ...] = Field(description="device, kernel, calls, ns: those that took most")
 

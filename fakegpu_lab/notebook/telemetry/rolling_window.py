@@ -141,6 +141,7 @@ def _timeline(trace: Trace, title: str, number: int, queued: Mapping[int, int]) 
         number=number,
         title=f"{title}: {trace.described(earlier)}",
         began_ns=trace.began_ns,
+        free_ns=trace.began_ns + min((earlier.get(device, 0) for device, _ in trace.totals), default=0),
         ended_ns=trace.ended_ns,
         lanes=tuple(
             Lane(label=row.label, bars=tuple((bar.start_ns, bar.end_ns, bar.kind, bar.label) for bar in row.bars))

@@ -17,7 +17,7 @@ from fakegpu_lab.recording_views import peak
 from fakegpu_lab.recording_views.bands import bands, columns
 from fakegpu_lab.recording_views.figures.axis import byte_ticks
 from fakegpu_lab.recording_views.figures.plotly_needed import need_plotly
-from fakegpu_lab.recording_views.figures.theme import PHASES, faint, layout, theme
+from fakegpu_lab.recording_views.figures.theme import PHASES, ink_on, layout, theme
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -149,7 +149,6 @@ class _Stack:
 
 
 def _polygon(band: Band, outline: tuple[list[float], list[int]], axes: Axes) -> dict[str, Any]:
-    colour = COLOURS[band.category]
     return {
         "name": spoken(band.category),
         "x": outline[0],
@@ -159,7 +158,7 @@ def _polygon(band: Band, outline: tuple[list[float], list[int]], axes: Axes) -> 
         "mode": "lines",
         "line": {"width": 0.5, "color": "rgba(0, 0, 0, 0.2)"},
         "fill": "toself",
-        "fillcolor": faint(colour, 0.85),
+        "fillcolor": COLOURS[band.category],
         "hoveron": "fills",
         "hoverinfo": "text",
         "text": _said(band),
@@ -190,6 +189,7 @@ def _peak(found: Allocations, axes: Axes) -> dict[str, Any]:
 def _regions(regions: Sequence[Region], row: int, axes: Axes) -> dict[str, Any]:
     """Phases or modules, as bars above the bands."""
     names = [region.name for region in regions]
+    colours = [PHASES.get(name, "#A7ADB8") for name in names]
     return {
         "orientation": "h",
         "y": [row] * len(names),
@@ -198,11 +198,11 @@ def _regions(regions: Sequence[Region], row: int, axes: Axes) -> dict[str, Any]:
         "xaxis": axes[0],
         "yaxis": axes[2],
         "width": 0.86,
-        "marker": {"color": [PHASES.get(name, "#A7ADB8") for name in names],
-                   "line": {"width": 1, "color": "rgba(0, 0, 0, 0.4)"}},
+        "marker": {"color": colours, "line": {"width": 1, "color": "rgba(0, 0, 0, 0.4)"}},
         "text": [name if name in PHASES else name.partition(".")[2] or name for name in names],
         "textposition": "inside",
         "insidetextanchor": "middle",
+        "insidetextfont": {"color": [ink_on(colour) for colour in colours]},
         "textangle": 0,
         "hovertext": [html.escape(name) for name in names],
         "hovertemplate": "%{hovertext}<extra></extra>",

@@ -50,10 +50,12 @@ def axis_of(recorded: Recorded, start: float | None, end: float | None) -> Axis:
 
 
 def byte_ticks(most: int, many: int) -> list[int]:
-    """Sizes for a scale from 0 to `most`, up to `many` apart from 0: multiples of a power of two.
+    """Sizes for a scale from 0 to `most` or a little more, up to `many` apart from 0: multiples of a power of two.
 
     >>> [tick // 2**20 for tick in byte_ticks(232 * 2**20, 4)]
     [0, 64, 128, 192]
+    >>> [tick // 2**20 for tick in byte_ticks(248 * 2**20, 2)]
+    [0, 128, 256]
     """
     step = 1 << (max(1, -(-most // (many + 1))) - 1).bit_length()
-    return list(range(0, most + 1, step))
+    return list(range(0, most + step // 8 + 1, step))

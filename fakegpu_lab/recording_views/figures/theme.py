@@ -45,6 +45,17 @@ def theme(name: str | None) -> Theme:
     return THEMES[name]
 
 
+def ink_on(colour: str) -> str:
+    """Black or white, whichever can be read on a colour (WCAG 2's relative luminance).
+
+    >>> ink_on("#0072B2"), ink_on("#7FA8C9")
+    ('#ffffff', '#000000')
+    """
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return "#000000" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 else "#ffffff"
+
+
 def faint(colour: str, opacity: float) -> str:
     """A colour that lets through what is behind it.
 

@@ -11,7 +11,7 @@ from fakegpu_lab.recording_views.figures import words
 from fakegpu_lab.recording_views.figures.axis import axis_of, byte_ticks
 from fakegpu_lab.recording_views.figures.plotly_needed import need_plotly
 from fakegpu_lab.recording_views.figures.theme import BARS as BAR_COLOURS
-from fakegpu_lab.recording_views.figures.theme import MEMORY, PHASES, faint, layout, theme
+from fakegpu_lab.recording_views.figures.theme import MEMORY, PHASES, faint, ink_on, layout, theme
 from fakegpu_lab.recording_views.kernel_classes import CLASSES
 from fakegpu_lab.recording_views.lanes import bands, lanes, thinned
 from fakegpu_lab.recording_views.memory import memory_curve
@@ -201,6 +201,7 @@ def _bars(kind: str, bars: Sequence[tuple[int, Bar]], axis: Axis) -> dict[str, A
         "text": [bar.label for _, bar in bars],
         "textposition": "inside",
         "insidetextanchor": "middle",
+        "insidetextfont": {"color": ink_on(BAR_COLOURS[kind])},
         "textangle": 0,
         "hovertext": [bar.hover for _, bar in bars],
         "hovertemplate": "%{hovertext}<extra></extra>",

@@ -150,7 +150,7 @@ export class Panel {
           ? model.note
           : '');
     const state = this._kept
-      ? 'frozen'
+      ? 'paused'
       : !model.heard
         ? 'waiting for the kernel'
         : !model.enabled
@@ -165,11 +165,13 @@ export class Panel {
     for (const part of [this._cards, this._tabs, this._figures.node]) {
       part.hidden = nothing !== '';
     }
-    say(this._pause, this._kept ? 'Resume' : 'Freeze');
+    say(this._pause, this._kept ? 'Resume' : 'Pause');
     mark(this._pause, 'aria-pressed', String(this._kept !== null));
     mark(this._pause, 'title', 'Stop drawing; the program goes on');
     const error = nothing || model.error?.kind === 'NotSolvedYet' ? null : model.error;
-    say(this._error, error ? `${error.kind}: ${error.message}` : '');
+    const said = error ? `${error.kind}: ${error.message}` : '';
+    say(this._error, said);
+    mark(this._error, 'title', said);
     if (nothing) {
       say(this._clock, '');
       this._device.hidden = true;
@@ -315,7 +317,7 @@ export class Panel {
     title: 'simulated time since the GPUs were enabled'
   });
   private _why = h('p', { class: 'fg-Section-why' });
-  private _error = h('div', { class: 'fg-Error', role: 'status' });
+  private _error = h('div', { class: 'fg-Error', role: 'status', tabindex: 0 });
   private _cards = h('div', { class: 'fg-Cards' });
   private _tabs: HTMLElement;
   private _device: HTMLSelectElement;

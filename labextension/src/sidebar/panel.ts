@@ -182,7 +182,7 @@ export class GpusPanel extends Widget {
   private _spec = h('div', { class: 'fg-Spec' });
   private _why = h('p', { class: 'fg-Why' });
   private _remedy = h('p', { class: 'fg-Remedy' });
-  private _error = h('div', { class: 'fg-Error', role: 'status' });
+  private _error = h('div', { class: 'fg-Error', role: 'status', tabindex: 0 });
   private _cards = h('div', { class: 'fg-Cards' });
   private _ranks = h('section', { class: 'fg-Section' });
   private _advice = h('section', { class: 'fg-Section' });

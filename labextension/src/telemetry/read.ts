@@ -119,6 +119,7 @@ function timeline(value: unknown): ITimeline {
     title: textOr(found.title, 'timeline.title'),
     began: number(found.began_ns, 'timeline.began_ns'),
     ended: number(found.ended_ns, 'timeline.ended_ns'),
+    free: number(found.free_ns ?? found.began_ns, 'timeline.free_ns'),
     lanes: list(found.lanes, 'timeline.lanes').map(one => {
       const lane = fields(one, 'timeline.lanes');
       return {

@@ -75,6 +75,8 @@ export interface ITimeline {
   title: string;
   began: number;
   ended: number;
+  /** When the first GPU was done with what was launched before it. */
+  free: number;
   lanes: ILane[];
   /** The kernels that took most. */
   top: ITop[];

@@ -208,7 +208,7 @@ export class Allocations {
         pixels.fill(run.at, top, run.wide, tall, colours[place]!);
         if (tall > 2) {
           pixels.fill(run.at, top, run.wide, 1, borders[place]!);
-          if (before && this._height(place, before.column) !== held) {
+          if (before && this._height(place, before.column) <= 0) {
             pixels.fill(run.at, top, 1, tall, borders[place]!);
           }
         }

@@ -3,7 +3,7 @@ import { deviceName, Model, nearlyFull, shortName } from '../telemetry/model';
 import type { IDevice } from '../telemetry/schema';
 import { capacity, count, duration, exact, percent, share, size } from '../units';
 import { Meter } from './meter';
-import { spark } from './series';
+import { lately, spark } from './series';
 import { IColours, Sparkline } from './sparkline';
 import type { ITrans } from './trans';
 
@@ -26,6 +26,7 @@ export class Card {
   ) {
     // The whole card can be clicked; the keyboard and screen readers have the button in it.
     this._name = h('button', { class: 'fg-Card-name', type: 'button' });
+    this._meter = new Meter(_trans);
     this.node = h(
       'section',
       { class: 'fg-Card', onclick: () => open(this._slot) },
@@ -72,12 +73,25 @@ export class Card {
   private _show(device: IDevice, model: Model, options: ICardOptions, colours: IColours): void {
     this._late = null;
     const { memory } = device;
-    const part = model.utilisation.get(device.slot) ?? 0;
+    const { part, ns: stretch } = lately(model, device);
     const place = deviceName(device);
     say(this._name, `${place}  ${shortName(device.name)}`);
     mark(this._name, 'title', this._click.replace('%1', device.name));
     this._slot = device.slot;
-    say(this._used, this._trans.__('%1 busy', percent(part)));
+    const busy =
+      stretch > 0
+        ? this._trans.__('%1 busy in the last %2', percent(part), duration(stretch))
+        : this._trans.__('%1 busy', percent(part));
+    say(this._used, busy);
+    mark(
+      this._used,
+      'title',
+      this._trans.__(
+        'The share of simulated time in which a kernel ran; in the whole run, %1 of %2',
+        duration(device.busyNs),
+        duration(model.doneNs)
+      )
+    );
     say(this._memory, share(memory.allocated, memory.total));
     mark(
       this._memory,
@@ -109,7 +123,11 @@ export class Card {
         return {
           ...curves,
           words: {
-            top: known ? this._trans.__('top of scale: %1, 100 % busy', size(curves.top)) : '',
+            top: !known
+              ? ''
+              : curves.top > 1
+                ? this._trans.__('top of scale: %1, 100 % busy', size(curves.top))
+                : this._trans.__('top of scale: 100 % busy'),
             begin: known ? duration(curves.begin) : '',
             end: known ? duration(curves.end) : ''
           }
@@ -117,11 +135,11 @@ export class Card {
       },
       colours,
       this._trans.__(
-        '%1: memory %2, at most %3; %4 busy',
+        '%1: memory %2, at most %3; %4',
         place,
         share(memory.allocated, memory.total),
         size(memory.peakAllocated),
-        percent(part)
+        busy
       )
     );
     this._tell(this._lines(device, options));
@@ -187,7 +205,7 @@ export class Card {
   private _state = h('span', { class: 'fg-Card-state' });
   private _memory = h('span', { class: 'fg-Card-memory' });
   private _used = h('span', { class: 'fg-Card-used' });
-  private _meter = new Meter();
+  private _meter: Meter;
   private _spark = new Sparkline();
   private _facts = h('dl', { class: 'fg-Facts' });
 }

@@ -6,6 +6,7 @@ import { Colours } from './colours';
 import { Curves } from './curves';
 import { Legend } from './legend';
 import { labels, Step } from './marks';
+import { before } from './series';
 import { ticks } from './ticks';
 import type { ITrans } from './trans';
 import { Range, View, zoomedBy } from './view';
@@ -60,6 +61,8 @@ export interface IChartOptions {
   words: (value: number) => string;
   /** The same to the last digit, for the hover. */
   exact?: (value: number) => string;
+  /** Whether a figure is about the stretch from its moment to the next one, and not about the moment. */
+  stretches?: boolean;
   /** Distances between two lines of the scale that read well. */
   increments: number[];
 }
@@ -337,23 +340,22 @@ export class Chart {
       ns => plot.valToPos(ns, 'x', true) - bbox.left,
       bbox.width,
       text => ctx.measureText(text).width,
-      step => this._trans.__('end of step %1', step),
       8 * ratio
     );
     for (const { at, left, text } of shown) {
       ctx.fillRect(Math.round(bbox.left + at), bbox.top - 4 * ratio, thin, 4 * ratio);
       ctx.fillText(text, bbox.left + left, bbox.top - 5 * ratio);
     }
-    this._host.dataset.steps = shown.map(label => label.text).join(' ');
+    const what = this._trans.__('end of step');
+    ctx.textAlign = 'right';
+    ctx.fillText(what, bbox.left - 7 * ratio, bbox.top - 5 * ratio);
+    this._host.dataset.steps = [what, ...shown.map(label => label.text)].join(' ');
   }
 
-  /** Lines at a value, each with its name at an end: one at the right, the next one at the left. */
+  /** Lines at a value, each with its name at an end, on a ground of its own: one at the right, the next one at the left. */
   private _drawLevels(plot: uPlot, ratio: number): void {
     const { ctx, bbox } = plot;
     ctx.textBaseline = 'bottom';
-    ctx.strokeStyle = this._colours.of('--fg-paper');
-    ctx.lineWidth = 3 * ratio;
-    ctx.lineJoin = 'round';
     const room = 14 * ratio;
     const levels = (this._data?.levels ?? []).filter(level => level.value <= this._most);
     levels.forEach(({ value, text, colour }, place) => {
@@ -364,7 +366,11 @@ export class Chart {
       ctx.textAlign = right ? 'right' : 'left';
       const at = right ? bbox.left + bbox.width - 4 * ratio : bbox.left + 4 * ratio;
       const line = down - bbox.top >= room ? down - 1 : down + room;
-      ctx.strokeText(text, at, line);
+      const wide = ctx.measureText(text).width + 6 * ratio;
+      const left = right ? at - wide + 3 * ratio : at - 3 * ratio;
+      ctx.fillStyle = this._colours.of('--fg-paper'); // else a curve behind it would strike it through
+      ctx.fillRect(left, line - 12 * ratio, wide, 12 * ratio);
+      ctx.fillStyle = this._colours.of(colour);
       ctx.fillText(text, at, line);
     });
   }
@@ -442,12 +448,23 @@ export class Chart {
     if (this._data) {
       const { cursor } = this._view;
       this._legend.tell(this._data, cursor);
-      say(
-        this._legend.when,
-        cursor === null ? this._trans.__('now:') : this._trans.__('at %1:', duration(cursor))
-      );
+      say(this._legend.when, this._when(this._data.ns, cursor));
       this._shaded.hidden = this._marked === null;
     }
+  }
+
+  /** Of which time the figures in the legend are. */
+  private _when(ns: number[], cursor: number | null): string {
+    if (this._options.stretches && ns.length > 1) {
+      const place = cursor === null ? ns.length - 2 : Math.min(ns.length - 2, before(ns, cursor));
+      if (place >= 0) {
+        const [from, to] = [ns[place]!, ns[place + 1]!];
+        return cursor === null
+          ? this._trans.__('in the last %1:', duration(to - from))
+          : this._trans.__('from %1 to %2:', duration(from), duration(to));
+      }
+    }
+    return cursor === null ? this._trans.__('now:') : this._trans.__('at %1:', duration(cursor));
   }
 
   private _legend: Legend;

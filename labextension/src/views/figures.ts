@@ -54,6 +54,7 @@ export class Figures {
         height: 130,
         label: `${trans.__('Utilization over simulated time.')} ${keys}`,
         words: percent,
+        stretches: true,
         increments: [0.25, 0.5, 1]
       },
       trans
@@ -62,7 +63,7 @@ export class Figures {
     this._peak = new Table(trans.__('What made the peak'), 'fg-mod-peak');
     this._lanes = new Lanes(view, trans);
     this._advice = new Advice(trans);
-    this._matrix = new Table(trans.__('Bytes copied, from row to column'), 'fg-mod-matrix');
+    this._matrix = new Table(trans.__('Bytes from each place to each other'), 'fg-mod-matrix');
     this._copies = new Table(trans.__('Copies by direction'));
     this._groups = new Table(trans.__('Collectives by operation'), 'fg-mod-groups');
     this._ranks = new Table(trans.__('Collectives by rank'), 'fg-mod-ranks');
@@ -89,7 +90,19 @@ export class Figures {
       ),
       busy: section('busy', trans.__('Utilization'), this._busy),
       timeline: section('timeline', trans.__('Timeline'), this._lanes, this._top),
-      transfers: section('transfers', trans.__('Transfers'), this._copies, this._matrix),
+      transfers: section(
+        'transfers',
+        trans.__('Transfers'),
+        this._copies,
+        {
+          node: h(
+            'h4',
+            { class: 'fg-Table-title' },
+            trans.__('Bytes from each place to each other')
+          )
+        },
+        this._matrix
+      ),
       collectives: section('collectives', trans.__('Collectives'), this._groups, this._ranks),
       advice: section('advice', trans.__('Advice'), this._advice)
     };
@@ -267,7 +280,7 @@ export class Figures {
   }
 
   /** Utilisation, over the time of the memory that was drawn before it. */
-  private _showBusy(_: Model, device: IDevice | undefined): void {
+  private _showBusy(model: Model, device: IDevice | undefined): void {
     const { busy } = this._parts;
     const used = this._used;
     busy.why =
@@ -286,18 +299,28 @@ export class Figures {
       top: 1,
       said: [...used.rows]
         .map(([name, parts]) =>
-          this._trans.__('%1: %2 busy now.', name, percent(Number(parts[parts.length - 1] ?? 0)))
+          this._trans.__(
+            '%1: %2 busy in the last %3.',
+            name,
+            percent(Number(parts[parts.length - 1] ?? 0)),
+            duration((used.ns[used.ns.length - 1] ?? 0) - (used.ns[used.ns.length - 2] ?? 0))
+          )
         )
         .join(' ')
     });
     const one = device ?? null;
     busy.note = one
-      ? this._trans.__('kernels ran for %1 of %2', duration(one.busyNs), duration(one.doneNs))
+      ? this._trans.__(
+          'the share of time in which a kernel ran: in the whole run %1 of %2, %3',
+          duration(one.busyNs),
+          duration(model.doneNs),
+          percent(one.busyNs / Math.max(1, model.doneNs))
+        )
       : this._trans.__('the share of time in which a kernel ran');
   }
 
   private _showTimeline(
-    { timeline }: Model,
+    { timeline, steps }: Model,
     _: IDevice | undefined,
     options: IFiguresOptions
   ): void {
@@ -308,7 +331,7 @@ export class Figures {
       : this._trans.__('No kernel has been recorded yet: run a cell that computes on the GPU.');
     part.note = timeline?.title ?? '';
     if (timeline && options.timeline) {
-      this._lanes.show(timeline);
+      this._lanes.show(timeline, steps);
       this._top.show(topRows(timeline, this._trans));
     }
   }

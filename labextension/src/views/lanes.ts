@@ -3,6 +3,7 @@ import type { IBar, ITimeline } from '../telemetry/schema';
 import { duration, percent } from '../units';
 import { Colours } from './colours';
 import { fillKey } from './legend';
+import { labels, Step } from './marks';
 import { apart, ticks } from './ticks';
 import type { ITrans } from './trans';
 import { Range, View, zoomedBy } from './view';
@@ -10,6 +11,9 @@ import { Range, View, zoomedBy } from './view';
 const LANE = 20;
 const BAR = 14;
 const AXIS = 22;
+
+/** The row with the numbers of the steps that end in it. */
+const STEPS = 16;
 const SIDE = 118;
 
 /** The same where the figure is narrow. */
@@ -56,12 +60,14 @@ export class Lanes {
     return this._kinds.map(kind => ({ colour: this._colour(kind), text: this._name(kind) }));
   }
 
-  show(timeline: ITimeline): void {
-    if (timeline === this._timeline) {
+  show(timeline: ITimeline, steps: Step[] = []): void {
+    const ended = steps.filter(([ns]) => ns > timeline.began && ns <= timeline.ended);
+    if (timeline === this._timeline && ended.length === this._steps.length) {
       return;
     }
+    this._range = timeline === this._timeline ? this._range : null;
     this._timeline = timeline;
-    this._range = null;
+    this._steps = ended;
     this._kinds = [...new Set(timeline.lanes.flatMap(lane => lane.bars.map(bar => bar.kind)))];
     mark(
       this._canvas,
@@ -79,10 +85,10 @@ export class Lanes {
   }
 
   /** What took most, in words. */
-  private _most({ top, began, ended }: ITimeline): string {
+  private _most({ top, free, ended }: ITimeline): string {
     const shares = top
       .slice(0, 3)
-      .map(({ kernel, ns }) => `${kernel} ${percent(ns / Math.max(1, ended - began))}`);
+      .map(({ kernel, ns }) => `${kernel} ${percent(ns / Math.max(1, ended - free))}`);
     return shares.length > 0 ? this._trans.__('Most time went to %1.', shares.join(', ')) : '';
   }
 
@@ -104,7 +110,8 @@ export class Lanes {
     if (!timeline || width < NARROW + 20 || !context) {
       return;
     }
-    const height = timeline.lanes.length * LANE + AXIS;
+    const head = this._head;
+    const height = timeline.lanes.length * LANE + head;
     const ratio = window.devicePixelRatio || 1;
     if (
       this._canvas.width !== Math.round(width * ratio) ||
@@ -123,10 +130,10 @@ export class Lanes {
     const text = this._colours.of('--fg-ink');
     this._grid(context, width, height);
     timeline.lanes.forEach((lane, place) => {
-      const top = AXIS + place * LANE + (LANE - BAR) / 2;
+      const top = head + place * LANE + (LANE - BAR) / 2;
       context.fillStyle = text;
       context.textAlign = 'left';
-      context.fillText(lane.label, 4, AXIS + place * LANE + LANE / 2, this._side - 8);
+      context.fillText(lane.label, 4, head + place * LANE + LANE / 2, this._side - 8);
       for (const bar of lane.bars) {
         if (bar.end < low || bar.start > high) {
           continue;
@@ -137,10 +144,11 @@ export class Lanes {
         context.fillRect(left, top, Math.max(1, right - left - (right - left > 3 ? 0.5 : 0)), BAR);
       }
     });
+    this._drawSteps(context, width, height);
     const { cursor } = this._view;
     if (cursor !== null && cursor >= low && cursor <= high) {
       context.fillStyle = text;
-      context.fillRect(this._side + (cursor - low) * scale, AXIS, 1, height - AXIS);
+      context.fillRect(this._side + (cursor - low) * scale, head, 1, height - head);
     }
     if (this._from !== null && this._to !== null) {
       context.fillStyle = this._colours.of('--fg-accent');
@@ -149,30 +157,55 @@ export class Lanes {
         number,
         number
       ];
-      context.fillRect(this._side + (from - low) * scale, AXIS, (to - from) * scale, height - AXIS);
+      context.fillRect(this._side + (from - low) * scale, head, (to - from) * scale, height - head);
       context.globalAlpha = 1;
     }
   }
 
+  /** Where the GPUs came to the ends of steps: as in the figure of memory, a line each, and the step's number. */
+  private _drawSteps(context: CanvasRenderingContext2D, width: number, height: number): void {
+    const [low, high] = this._across();
+    const wide = width - this._side;
+    const place = (ns: number): number => ((ns - low) / (high - low)) * wide;
+    const steps = this._steps.filter(([ns]) => ns >= low && ns <= high);
+    context.fillStyle = this._colours.of('--fg-ink');
+    for (const [ns] of steps) {
+      const at = Math.min(width - 1, this._side + place(ns));
+      for (let down = AXIS + STEPS - 4; down < height; down += 6) {
+        context.fillRect(at, down, 1, 3);
+      }
+    }
+    if (steps.length === 0) {
+      return;
+    }
+    context.textAlign = 'left';
+    const shown = labels(steps, place, wide, text => context.measureText(text).width);
+    for (const { left, text } of shown) {
+      context.fillText(text, this._side + left, AXIS + STEPS / 2 - 4);
+    }
+    const what = this._trans.__('end of step');
+    context.fillText(what, 4, AXIS + STEPS / 2 - 4, this._side - 8);
+    this._canvas.dataset.steps = [what, ...shown.map(label => label.text)].join(' ');
+  }
+
   private _grid(context: CanvasRenderingContext2D, width: number, height: number): void {
-    const began = this._timeline!.began;
     const [low, high] = this._across();
     const many = Math.max(2, Math.floor((width - this._side) / 110));
     const raw = (high - low) / many;
     const between = apart(raw);
     const moments: number[] = [];
-    for (let at = Math.ceil((low - began) / between) * between; at <= high - began; at += between) {
+    for (let at = Math.ceil(low / between) * between; at <= high; at += between) {
       moments.push(at);
     }
     const words = ticks(moments);
     context.textAlign = 'center';
     moments.forEach((at, place) => {
-      const x = this._side + ((at + began - low) / (high - low)) * (width - this._side);
+      const x = this._side + ((at - low) / (high - low)) * (width - this._side);
       context.fillStyle = this._colours.of('--fg-grid');
       context.fillRect(x, AXIS - 4, 1, height - AXIS + 4);
-      if (x < width - 20) {
+      if (x + context.measureText(words[place]!).width / 2 < width) {
         context.fillStyle = this._colours.of('--fg-soft');
-        context.fillText(`+${words[place]!}`, x, AXIS / 2 - 2);
+        context.fillText(words[place]!, x, AXIS / 2 - 2);
       }
     });
   }
@@ -198,7 +231,7 @@ export class Lanes {
     this._to = this._from === null ? null : at;
     this._view.cursor = Math.round(at);
     const box = this._canvas.getBoundingClientRect();
-    const lane = this._timeline?.lanes[Math.floor((event.clientY - box.top - AXIS) / LANE)];
+    const lane = this._timeline?.lanes[Math.floor((event.clientY - box.top - this._head) / LANE)];
     const [low, high] = this._across();
     const near = ((high - low) / Math.max(1, box.width - this._side)) * 2;
     const bar = lane && under(lane.bars, at, near);
@@ -289,12 +322,18 @@ export class Lanes {
   private _tip = h('div', { class: 'fg-Tip', hidden: true });
   private _legend = h('ul', { class: 'fg-Legend' });
   private _timeline: ITimeline | null = null;
+  private _steps: Step[] = [];
   private _range: Range | null = null;
   private _kinds: string[] = [];
   private _from: number | null = null;
   private _to: number | null = null;
   private _colours = new Colours(() => this.node);
   private _width = 0;
+
+  /** Pixels above the lanes. */
+  private get _head(): number {
+    return AXIS + (this._steps.length > 0 ? STEPS : 0);
+  }
 
   /** Pixels for the names of the lanes. */
   private get _side(): number {

@@ -12,20 +12,19 @@ export interface ILabel {
 
 /**
  * Of marks along an axis from left to right, those whose texts fit beside each other: every first, second, fifth, tenth
- * … by the step's number, so that the numbers that are left read like a scale; the first mark says what is counted.
+ * … by the step's number, so that the numbers that are left read like a scale.
  */
 export function labels(
   steps: readonly Step[],
   place: (ns: number) => number,
   width: number,
   measure: (text: string) => number,
-  word: (step: number) => string,
   gap = 8
 ): ILabel[] {
   for (let power = 1; ; power *= 10) {
     for (const digit of [1, 2, 5]) {
       const every = digit * power;
-      const found = fitting(steps, every, place, width, measure, word, gap);
+      const found = fitting(steps, every, place, width, measure, gap);
       if (found) {
         return found;
       }
@@ -39,14 +38,13 @@ function fitting(
   place: (ns: number) => number,
   width: number,
   measure: (text: string) => number,
-  word: (step: number) => string,
   gap: number
 ): ILabel[] | null {
   const chosen = steps.filter(([, step], order) => order === 0 || step % every === 0);
   const found: ILabel[] = [];
   let free = -Infinity;
   for (const [ns, step] of chosen) {
-    const text = found.length === 0 ? word(step) : String(step);
+    const text = String(step);
     const at = place(ns);
     const wide = measure(text);
     const left = Math.min(Math.max(0, at - wide / 2), width - wide);

@@ -18,7 +18,7 @@ export function lineColour(place: number): string {
   return `--fg-line-${place % COLOURS}`;
 }
 
-/** One GPU: its memory by what it is for, since a moment. */
+/** One GPU: its memory by category, since a moment. */
 export function byCategory(
   model: Model,
   device: IDevice,

@@ -137,9 +137,12 @@ export function steps(ns: number[], values: number[], at: number[]): (number | n
   });
 }
 
+/** Stretches of utilisation in a run, at most: what is measured over less says little. */
+export const STRETCHES = 60;
+
 /**
  * Utilisation of devices over simulated time: of each, the part of a stretch in which a kernel ran. A sample has the time
- * at its end; here its stretch begins where the one before ended.
+ * at its end; here its stretch begins where the one before ended, and short stretches are put together.
  */
 export function utilisation(model: Model, devices: IDevice[]): ICurves {
   const rows = new Map<string, (number | null)[]>();
@@ -159,24 +162,79 @@ export function utilisation(model: Model, devices: IDevice[]): ICurves {
       places.push(place);
     }
   });
+  // Of the oldest sample that is kept the beginning is known only if it is the first one.
+  const begin = Math.min(longest && longest.length < longest.capacity ? 0 : Infinity, ns[0] ?? 0);
+  const kept = ends(ns, begin);
   devices.forEach((device, index) => {
     const ring = rings[index];
     const lag = (longest?.length ?? 0) - (ring?.length ?? 0);
     const parts = places.map(place => (ring && place >= lag ? ring.at(place - lag, 0) : null));
-    rows.set(deviceName(device), [...parts, ...parts.slice(-1)]);
+    const means = kept.map((last, order) =>
+      mean(ns, parts, (kept[order - 1] ?? -1) + 1, last, begin)
+    );
+    rows.set(deviceName(device), [...means, ...means.slice(-1)]);
   });
-  // Of the oldest sample that is kept the beginning is known only if it is the first one.
-  const begin = longest && longest.length < longest.capacity ? 0 : (ns[0] ?? 0);
-  return { ns: ns.length > 0 ? [Math.min(begin, ns[0]!), ...ns] : [], rows };
+  return { ns: ns.length > 0 ? [begin, ...kept.map(place => ns[place]!)] : [], rows };
 }
 
-/** A device's memory and utilisation for its card: over the same time, to the last moment that is known of either. */
+/** The places of moments at which stretches end that are long enough; the last moment is one of them. */
+function ends(ns: number[], begin: number): number[] {
+  const least = ((ns[ns.length - 1] ?? 0) - begin) / STRETCHES;
+  const found: number[] = [];
+  let from = begin;
+  ns.forEach((moment, place) => {
+    const last = place === ns.length - 1;
+    if (moment - from >= least || last) {
+      if (last && moment - from < least) {
+        found.pop(); // too short to stand alone
+      }
+      found.push(place);
+      from = moment;
+    }
+  });
+  return found;
+}
+
+/** The mean of a part over the stretches from one place to another, by their length; null if it is known of none. */
+function mean(
+  ns: number[],
+  parts: (number | null)[],
+  first: number,
+  last: number,
+  begin: number
+): number | null {
+  if (first === last) {
+    return parts[first] ?? null;
+  }
+  let [sum, length] = [0, 0];
+  for (let place = first; place <= last; place++) {
+    const part = parts[place];
+    if (part !== null && part !== undefined) {
+      const stretch = ns[place]! - (ns[place - 1] ?? begin);
+      sum += part * stretch;
+      length += stretch;
+    }
+  }
+  return length > 0 ? sum / length : null;
+}
+
+/** How busy a device was at last, and over which stretch of simulated time, ns. */
+export function lately(model: Model, device: IDevice): { part: number; ns: number } {
+  const { ns, rows } = utilisation(model, [device]);
+  const parts = rows.get(deviceName(device)) ?? [];
+  return {
+    part: parts[parts.length - 1] ?? model.utilisation.get(device.slot) ?? 0,
+    ns: (ns[ns.length - 1] ?? 0) - (ns[ns.length - 2] ?? 0)
+  };
+}
+
+/** A device's memory and utilisation for its card: over the same time, until now. */
 export function spark(model: Model, device: IDevice): Omit<ISparkline, 'words'> {
   const { ns, bytes } = model.held(device.slot);
   const busy = utilisation(model, [device]);
   const parts = (busy.rows.get(deviceName(device)) ?? []).map(part => part ?? 0);
   const begin = ns[0] ?? busy.ns[0] ?? 0;
-  const end = Math.max(begin + 1, ns[ns.length - 1] ?? 0, busy.ns[busy.ns.length - 1] ?? 0);
+  const end = Math.max(begin + 1, model.doneNs, ns[ns.length - 1] ?? 0);
   const top = Math.max(1, device.memory.allocated, ...bytes);
   return { begin, end, x: ns, y: bytes, top, at: busy.ns, parts };
 }

@@ -75,10 +75,10 @@ export function matrixRows({ names, bytes }: IMatrix, trans: ITrans): IRows {
   // A root makes small flows visible beside large ones.
   const shade = (value: number): number => (value > 0 ? 0.08 + 0.55 * Math.sqrt(value / most) : 0);
   return {
-    heads: [trans.__('from \\ to'), ...names],
+    heads: ['', ...names.map(name => trans.__('to %1', name))],
     rows: bytes.map((row, from) => [
-      names[from]!,
-      ...row.map((value, to) => (from === to || value === 0 ? '' : size(value)))
+      trans.__('from %1', names[from]),
+      ...row.map((value, to) => (from === to ? '' : size(value)))
     ]),
     shades: bytes.map(row => [0, ...row.map(shade)]),
     hovers: bytes.map((row, from) => [
@@ -208,9 +208,9 @@ export function peakRows({ groups, peak }: IAllocations, trans: ITrans): IRows {
   };
 }
 
-/** The kernels that took most of a timeline. */
+/** The kernels that took most of a timeline, and their share of the time in which the GPUs were free for it. */
 export function topRows(timeline: ITimeline, trans: ITrans): IRows {
-  const whole = Math.max(1, timeline.ended - timeline.began);
+  const whole = Math.max(1, timeline.ended - timeline.free);
   return {
     heads: [
       trans.__('kernel'),
