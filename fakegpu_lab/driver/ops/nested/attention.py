@@ -1,7 +1,8 @@
 """`scaled_dot_product_attention` of strided nested tensors: the fused kernels over packed sequences, or the math path.
 
 Follows sdpa_nested_preprocessing (aten/src/ATen/native/nested/cuda/NestedTensorTransformerUtils.cpp), except that the
-heads are copied to be packed; on CUDA they usually are. Which kernel can be used is asked for the first sequence.
+heads are copied to be packed; on CUDA they usually are. The first sequence stands for all in
+the choice of a kernel.
 """
 
 from __future__ import annotations
@@ -96,8 +97,7 @@ def _fused(backend: int, split: list[list[Tensor]], dropout: float, causal: bool
     if backend == FLASH:
         mixed = _aten._flash_attention_forward(*packed, *ends, *longest, dropout, causal, False, scale=scale)[0]
     else:
-        trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in packed)
-        batch = [tensor[None] for tensor in packed]
+        batches = [tensor[None] for tensor in packed]  # never for training: see `_refusal`
         kernel = _aten._efficient_attention_forward
-        mixed = kernel(*batch, None, *ends, *longest, dropout, int(causal), trains, scale=scale)[0][0]
+        mixed = kernel(*batches, None, *ends, *longest, dropout, int(causal), False, scale=scale)[0][0]
     return torch._nested_tensor_from_tensor_list(list(mixed.split(lengths[0]))).transpose(1, 2)
