@@ -234,6 +234,16 @@ def let_children_use_cuda() -> None:
         lifecycle._poisoned = False
 
 
+def let_nvml_answer() -> None:
+    """Let NVML know this process, which has a machine although it was forked."""
+    if "fakegpu_lab" in sys.modules:
+        from fakegpu_lab.driver.base import current
+        from fakegpu_lab.nvml import publish
+
+        if current.machine is not None:
+            publish.begin(current.machine)
+
+
 def forked(work: Callable[[], None], output: int | None = None) -> int:
     """Start a process that does some work in a session of its own. Returns its id."""
     let_children_use_cuda()
@@ -244,6 +254,7 @@ def forked(work: Callable[[], None], output: int | None = None) -> int:
     code = 1
     try:
         os.setsid()
+        let_nvml_answer()
         if output is not None:
             os.dup2(output, 1)
             os.dup2(output, 2)

@@ -175,7 +175,7 @@ class Communicator(ABC):
         self.history: list[deque[Operation]] = [deque(maxlen=64) for _ in ranks]
         self.streams: dict[Any, Stream] = {}
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most have nothing to end
         """The group was destroyed: end what carries its operations."""
 
     @property

@@ -32,8 +32,13 @@ _USUAL_ORDER = (FLASH, EFFICIENT, MATH, CUDNN, OVERRIDEABLE)
 _state = {"order": list(_USUAL_ORDER)}
 
 
-def choose(params: Any) -> int:
+def choose(params: Any, also: Callable[[int, bool], bool] = lambda backend, debug: True) -> int:
     """Choose the kernel (``select_sdp_backend``).
+
+    Parameters
+    ----------
+    also
+        More conditions of a fused kernel, called with it, and with True if those that fail should warn.
 
     Raises
     ------
@@ -50,7 +55,7 @@ def choose(params: Any) -> int:
         )
     for backend in _state["order"]:
         if backend in CHECKS:
-            if can_use(backend, params):
+            if can_use(backend, params) and also(backend, False):
                 return backend
         elif enabled[backend]:
             if backend == OVERRIDEABLE:
@@ -58,7 +63,8 @@ def choose(params: Any) -> int:
             return backend
     for backend, name in ((EFFICIENT, "Memory efficient"), (FLASH, "Flash attention"), (CUDNN, "cuDNN attention")):
         warnings.warn(f"{name} kernel not used because:", UserWarning, stacklevel=2)
-        can_use(backend, params, debug=True)
+        if can_use(backend, params, debug=True):
+            also(backend, True)
     raise RuntimeError("No available kernel. Aborting execution.")
 
 

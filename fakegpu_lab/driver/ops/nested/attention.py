@@ -1,12 +1,14 @@
 """`scaled_dot_product_attention` of strided nested tensors: the fused kernels over packed sequences, or the math path.
 
 Follows sdpa_nested_preprocessing (aten/src/ATen/native/nested/cuda/NestedTensorTransformerUtils.cpp), except that the
-heads are copied to be packed; on CUDA they usually are. Which kernel can be used is asked for the first sequence.
+heads are copied to be packed; on CUDA they usually are. The first sequence stands for all in
+the choice of a kernel.
 """
 
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -36,35 +38,56 @@ def scaled_dot_product_attention(
     inputs = (query, key, value)
     ours = [type(tensor) is NestedCudaTensor for tensor in inputs]
     if any(ours) and attn_mask is None:
-        batch = next(tensor.size(0) for tensor, is_ours in zip(inputs, ours, strict=True) if is_ours)
-        split = [_sequences(tensor, batch) for tensor in inputs]
-        backend = _choose(split, dropout_p, is_causal)
+        split = [list(tensor.unbind()) for tensor in inputs]
+        trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+        first = (sequences[0][None] for sequences in split)
+        heads = max(sequences[0].shape[0] for sequences in split)
+        q, k, v = (tensor.expand(-1, heads, -1, -1) if tensor.shape[1] == 1 else tensor for tensor in first)
+        backend = choice.choose(Params(q, k, v, None, dropout_p, is_causal, False), partial(_takes, split, trains))
         if backend != MATH:
             return _fused(backend, split, dropout_p, is_causal, options.get("scale"))
     return torchs(keys, query, key, value, attn_mask, dropout_p, is_causal, **options)  # type: ignore[no-any-return]
 
 
-def _sequences(tensor: Tensor, batch: int) -> list[Tensor]:
-    """The sequences of a batch, each (heads, length, width); one stands for all."""
-    sequences = list(tensor.unbind())
-    return sequences * batch if len(sequences) == 1 else sequences
+def _takes(split: list[list[Tensor]], trains: bool, backend: int, debug: bool) -> bool:
+    """The conditions for nested tensors of cuda/sdp_utils.cpp and sdp_utils_cpp.h."""
+    reason = _refusal(split, trains, backend)
+    if reason and debug:
+        warnings.warn(reason, UserWarning, stacklevel=2)
+    return not reason
 
 
-def _choose(split: list[list[Tensor]], dropout: float, causal: bool) -> int:
-    first = [sequences[0][None] for sequences in split]
-    lengths = [[sequence.shape[1] for sequence in sequences] for sequences in split]
-    if len(set(map(len, lengths))) > 1 or not all(map(all, lengths)):
-        return MATH  # check_batch_size_nested, check_for_seq_len_0_nested_tensor
-    heads = max(tensor.shape[1] for tensor in first)
-    query, key, value = (tensor.expand(-1, heads, -1, -1) for tensor in first)
-    backend = choice.choose(Params(query, key, value, None, dropout, causal, False))
-    if backend == FLASH and query.shape[-1] % 8:
-        warnings.warn("For NestedTensor inputs, Flash attention requires", UserWarning, stacklevel=2)
-        backend = MATH
-    return backend if backend in (FLASH, EFFICIENT) else MATH
+def _refusal(split: list[list[Tensor]], trains: bool, backend: int) -> str:
+    batches, heads = {len(sequences) for sequences in split}, {one.shape[0] for sequences in split for one in sequences}
+    widths = [sequences[0].shape[-1] for sequences in split]
+    if backend not in (FLASH, EFFICIENT):
+        return "cuDNN attention does not support nested tensors of the strided layout."
+    if trains and backend == EFFICIENT:
+        return "Memory efficient attention currently doesn't support training with NT inputs."
+    if trains and (len(batches) > 1 or len(heads) > 1):
+        return "Both fused kernels do not support training with broadcasted NT inputs."
+    if len(batches - {1}) > 1 or len(heads - {1}) > 1:
+        return "Both fused kernels require query, key and value to have broadcastable batch sizes and num_heads."
+    for one, other in (split[1:], split[:0:-1]):
+        if len(one) == 1 < len(other) and len({sequence.shape[1] for sequence in other}) > 1:
+            return (
+                "For both fused kernels, if one of key/value batch_size requires broadcasting and the other does not, "
+                "then the other must have a consistent seq_len dim."
+            )
+    if not all(one.shape[1] for sequences in split for one in sequences):
+        return "Both fused kernels do not support seq_len == 0."
+    if backend == FLASH and (len(set(widths)) > 1 or widths[0] % 8 or widths[0] > 256):
+        return (
+            "For NestedTensor inputs, Flash attention requires q,k,v to have the same last dimension and to be a "
+            f"multiple of 8 and less than or equal to 256. Got Query.size(-1): {widths[0]}, Key.size(-1): {widths[1]}, "
+            f"Value.size(-1): {widths[2]} instead."
+        )
+    return ""
 
 
 def _fused(backend: int, split: list[list[Tensor]], dropout: float, causal: bool, scale: float | None) -> Tensor:
+    batch = max(map(len, split))
+    split = [sequences * batch if len(sequences) == 1 else sequences for sequences in split]
     heads = max(sequences[0].shape[0] for sequences in split)
     lengths = [[sequence.shape[1] for sequence in sequences] for sequences in split[:2]]
     packed = [torch.cat([part.expand(heads, -1, -1).transpose(0, 1) for part in sequences]) for sequences in split]
@@ -74,8 +97,7 @@ def _fused(backend: int, split: list[list[Tensor]], dropout: float, causal: bool
     if backend == FLASH:
         mixed = _aten._flash_attention_forward(*packed, *ends, *longest, dropout, causal, False, scale=scale)[0]
     else:
-        trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in packed)
-        batch = [tensor[None] for tensor in packed]
+        batches = [tensor[None] for tensor in packed]  # never for training: see `_refusal`
         kernel = _aten._efficient_attention_forward
-        mixed = kernel(*batch, None, *ends, *longest, dropout, int(causal), trains, scale=scale)[0][0]
+        mixed = kernel(*batches, None, *ends, *longest, dropout, int(causal), False, scale=scale)[0][0]
     return torch._nested_tensor_from_tensor_list(list(mixed.split(lengths[0]))).transpose(1, 2)
