@@ -105,8 +105,9 @@ def test_the_oldest_card_decides_the_generation(machine: str, generation: int) -
 @pytest.mark.parametrize(
     ("hardware", "operation", "protocol", "base", "hop"),
     [
-        ("nvlink", "ring", "LL", 6.6, 0.6), ("nvlink", "ring", "LL128", 14.0, 1.9), ("nvlink", "ring", "Simple", 8.4, 3.4),
-        ("nvlink", "tree", "LL", 6.8, 0.6), ("nvlink", "tree", "LL128", 14.0, 1.25), ("nvlink", "tree", "Simple", 8.4, 4.0),
+        ("nvlink", "ring", "LL", 6.6, 0.6), ("nvlink", "ring", "LL128", 14.0, 1.9),
+        ("nvlink", "ring", "Simple", 8.4, 3.4), ("nvlink", "tree", "LL", 6.8, 0.6),
+        ("nvlink", "tree", "LL128", 14.0, 1.25), ("nvlink", "tree", "Simple", 8.4, 4.0),
         ("pcie", "ring", "LL", 6.6, 1.0), ("pcie", "ring", "Simple", 8.4, 5.7),
         ("pcie", "tree", "LL", 6.8, 1.0), ("pcie", "tree", "Simple", 8.4, 4.0),
     ],
