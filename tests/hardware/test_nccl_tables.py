@@ -100,3 +100,65 @@ def test_of_equal_sums_the_fewest_channels() -> None:
 )  # fmt: skip
 def test_the_oldest_card_decides_the_generation(machine: str, generation: int) -> None:
     assert fabric(machine).paths((0, 1)).generation == generation
+
+
+@pytest.mark.parametrize(
+    ("hardware", "operation", "protocol", "base", "hop"),
+    [
+        ("nvlink", "ring", "LL", 6.6, 0.6), ("nvlink", "ring", "LL128", 14.0, 1.9),
+        ("nvlink", "ring", "Simple", 8.4, 3.4), ("nvlink", "tree", "LL", 6.8, 0.6),
+        ("nvlink", "tree", "LL128", 14.0, 1.25), ("nvlink", "tree", "Simple", 8.4, 4.0),
+        ("pcie", "ring", "LL", 6.6, 1.0), ("pcie", "ring", "Simple", 8.4, 5.7),
+        ("pcie", "tree", "LL", 6.8, 1.0), ("pcie", "tree", "Simple", 8.4, 4.0),
+    ],
+)  # fmt: skip
+def test_a_hop_takes_what_nccl_says(hardware: str, operation: str, protocol: str, base: float, hop: float) -> None:
+    """hwLatencies: six hops of four ranks on one node, and what they take on four nodes of one rank each."""
+    four = Paths(4, 1, hardware, AMPERE, 24.0)  # type: ignore[arg-type]
+    assert line("all_reduce", four, operation, protocol, 8).latency == pytest.approx(base + 6 * hop)
+    slow = replace(four, latency_factor=1.3)
+    assert line("all_reduce", slow, operation, protocol, 8).latency == pytest.approx(1.3 * (base + 6 * hop))
+    apart = replace(four, nodes=4, nic=12.0, nics=1)
+    network = {"LL": 5.0, "LL128": 8.5, "Simple": 14.0}[protocol]
+    hops = 6 if operation == "ring" else 4
+    found = line("all_reduce", apart, operation, protocol, 8).latency
+    assert found == pytest.approx(base + hops * network)
+
+
+def test_on_pci_express_nobody_packs_120_of_128_bytes() -> None:
+    assert {found.protocol for found in nccl.lines("all_reduce", Paths(4, 1, "pcie", AMPERE, 24.0), 8)} == {
+        "LL", "Simple",
+    }  # fmt: skip
+
+
+def test_a_broadcast_waits_for_its_chunks_where_rings_differ() -> None:
+    mesh = Paths(4, 1, "nvlink", VOLTA, 24.0, switched=False)
+    for protocol, base, hop in (("LL", 6.6, 0.6), ("LL128", 14.0, 1.9), ("Simple", 8.4, 4.0)):
+        assert line("broadcast", mesh, "ring", protocol).latency == pytest.approx(base + 4 * hop)
+        even = replace(mesh, switched=True)
+        assert line("broadcast", even, "ring", protocol).latency == pytest.approx(
+            base + {"LL": 0.6, "LL128": 1.9, "Simple": 3.4}[protocol]
+        )
+        network = {"LL": 2.7, "LL128": 4.0, "Simple": 14.0}[protocol]
+        between = replace(even, ranks=8, nodes=2, nic=12.0, nics=1)
+        assert line("broadcast", between, "ring", protocol, 8).latency == pytest.approx(base + network)
+
+
+def test_switches_add_for_three_ranks_or_more_and_trees_of_them_grow_with_nodes() -> None:
+    for generation, start, efficiency in ((HOPPER, 60.0, 0.85), (BLACKWELL, 115.0, 0.74)):
+        for ranks in (2, 3, 8):
+            paths = Paths(ranks, 1, "nvlink", generation, PLENTY, nvls=True)
+            nvls = [found for found in nccl.lines("all_reduce", paths, 1 << 30) if found.algorithm == "nvls"]
+            assert len(nvls) == (ranks > 2)
+            for found in nvls:
+                speed = SPEEDS[generation][0] * efficiency * (ranks - 1) / ranks * 2
+                assert found.bandwidth == pytest.approx(ranks * speed * ranks / (2 * (ranks - 1)))
+                assert found.latency == start
+        for nodes, column in ((2, 0), (4, 1), (8, 1)):
+            paths = Paths(8 * nodes, nodes, "nvlink", generation, PLENTY, nic=PLENTY, nics=8, nvls=True)
+            tree = line("all_reduce", paths, "nvls_tree", "Simple")
+            assert tree.latency == pytest.approx(start + 2 * {2: 1, 4: 2, 8: 3}[nodes] * 20.9)
+            most = {HOPPER: (57.7, 45.5), BLACKWELL: (96.0, 80.0)}[generation][column]
+            assert tree.bandwidth * nccl.bus_factor("all_reduce", 8 * nodes) == pytest.approx(8 * most)
+        paths = Paths(8, 1, "nvlink", AMPERE, PLENTY, nvls=True)
+        assert not any("nvls" in found.algorithm for found in nccl.lines("all_reduce", paths, 1 << 30))

@@ -10,7 +10,16 @@ from fakegpu_lab.hardware.catalogue.lookup import gpu
 from fakegpu_lab.hardware.catalogue.spec import parse_spec
 from fakegpu_lab.hardware.network.links import Links
 from fakegpu_lab.hardware.time.efficiency import WINOGRAD, convolutions, products
-from fakegpu_lab.hardware.time.roofline import ATTENTION_EFFICIENCY, FLOOR_NS, Roofline
+from fakegpu_lab.hardware.time.roofline import (
+    ATTENTION_EFFICIENCY,
+    ATTENTION_TILE,
+    DIRECT_EFFICIENCY,
+    FLOOR_NS,
+    MIN_SPLIT,
+    REMEMBERED,
+    SOLVER_EFFICIENCY,
+    Roofline,
+)
 
 sizes = st.integers(1, 8192)
 
@@ -160,9 +169,23 @@ def test_a_product_of_one_tile_is_split_along_its_sum() -> None:
     rate = 312e12 / 1e9 / 108 * 0.5
     split = 1_000 + 2 * 64 * 32 * 256 / (rate * 0.40) + 8 * 64 * 32 * 16 * card.ns_per_byte
     assert card.gemm("fp16", 64, 32, 4096, efficiency=0.5) == pytest.approx(FLOOR_NS + split, rel=1e-3)
+    halves = 1_000 + 2 * 64 * 32 * 256 / (rate * 0.40) + 8 * 64 * 32 * 2 * card.ns_per_byte
+    assert card.gemm("fp16", 64, 32, 512, efficiency=0.5) == pytest.approx(FLOOR_NS + halves, abs=1)
     assert card.gemm("fp16", 64, 32, 511, efficiency=0.5) == pytest.approx(
         FLOOR_NS + 1_000 + 2 * 64 * 32 * 511 / (rate * 0.40), rel=1e-3
     )
+
+
+def test_what_is_estimated_stays_where_its_sources_put_it() -> None:
+    assert 1_500 <= FLOOR_NS <= 2_500  # what profilers show for an add of a few numbers
+    assert 0.1 <= DIRECT_EFFICIENCY <= 0.2  # a thread for each output, and loads for each multiply-add
+    assert 0.03 <= SOLVER_EFFICIENCY <= 0.08  # panels are sequential
+    assert MIN_SPLIT == ATTENTION_TILE[0] * 2 == ATTENTION_TILE[1] * 4 == 256
+    card = Roofline(gpu("a100"))
+    for number in range(REMEMBERED):
+        card.remember(number, number)
+    assert len(card.known) == REMEMBERED == 4096
+    assert (card.remember("one more", 1), len(card.known)) == (1, 1)
 
 
 def test_how_much_of_the_card_a_kernel_fills() -> None:
