@@ -1,4 +1,5 @@
 """Puts JupyterLab's extension into wheels: as it is built, which is committed; built anew if its sources have changed.
+
 The description of the package is README.md, with links that also work outside the repository.
 
 An editable install takes what is built, also if the sources have changed: it needs neither Node nor npm's packages.
