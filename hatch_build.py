@@ -1,5 +1,7 @@
 """Puts JupyterLab's extension into wheels: as it is built, which is committed; built anew if its sources have changed.
 
+The description of the package is README.md, with links that also work outside the repository.
+
 An editable install takes what is built, also if the sources have changed: it needs neither Node nor npm's packages.
 The environment variable ``FAKEGPU_LAB_EXTENSION`` can be ``built``: build nothing, take what there is; or ``off``:
 leave the extension out.
@@ -14,8 +16,22 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 VARIABLE = "FAKEGPU_LAB_EXTENSION"
+
+
+class ReadmeHook(MetadataHookInterface):
+    """Gives package indexes README.md: they have none of the files to which it links."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set the description of the package."""
+        root = Path(self.root)
+        address = runpy.run_path(str(root / "docs" / "website" / "address.py"))
+        text = address["standalone"]((root / "README.md").read_text(encoding="utf-8"), address["repository"](root))
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
 
 class ExtensionHook(BuildHookInterface[Any]):

@@ -18,6 +18,7 @@ TOUR = "lab/tree/lessons/release/00-tour/00-tour.ipynb"
 
 _TABLE = re.compile(r"(?m)^\[project\.urls\]\n(?:.+\n)*\n")
 _BADGE = re.compile(r"(?m)^\[!\[Binder\].*\n\n")
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
 _CITED = re.compile(r"(?m)^repository-code: .*\n")
 
 
@@ -31,6 +32,21 @@ def binder(address: str, urlpath: str = TOUR) -> str:
     """The link that opens a path on Binder; empty if the repository is not on GitHub."""
     found = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+)", address)
     return f"https://mybinder.org/v2/gh/{found[1]}/HEAD?urlpath={quote(urlpath, safe='/')}" if found else ""
+
+
+def standalone(text: str, address: str) -> str:
+    """Markdown of the repository's folder, for a page elsewhere: its links lead into the repository.
+
+    Without an address, pictures are left out, and links are only their words.
+    """
+
+    def absolute(found: re.Match[str]) -> str:
+        mark, words, path = found.groups()
+        if address:
+            return f"{mark}[{words}]({address}/{'raw' if mark else 'blob'}/HEAD/{path})"
+        return "" if mark else words
+
+    return _LINK.sub(absolute, text)
 
 
 def write(address: str, root: Path = ROOT) -> None:
