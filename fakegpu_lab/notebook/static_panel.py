@@ -74,13 +74,13 @@ def _listed(device: DeviceSnapshot, used: Sequence[str]) -> str:
     """A device's figures, each below its name; those of memory with the colour that they have in the bar."""
     colours = {spoken(name): COLOURS[name] for name in used}
     cells = "".join(
-        f'<div role="listitem"><div style="font-size: 90%; white-space: nowrap">{_swatch(colours.get(name))}{name}</div>'
-        f"<div>{of(device)}</div></div>"
+        f'<div role="listitem"><div style="font-size: 90%; white-space: nowrap">{_swatch(colours.get(name))}'
+        f"{name}</div><div>{of(device)}</div></div>"
         for name, of in _figures(used)
     )
     return (
-        '<div role="list" style="display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5em, 1fr)); gap: 2px 10px; '
-        f'max-width: 900px; margin: 0 0 14px">{cells}</div>'
+        '<div role="list" style="display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5em, 1fr)); '
+        f'gap: 2px 10px; max-width: 900px; margin: 0 0 14px">{cells}</div>'
     )
 
 
