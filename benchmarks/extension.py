@@ -54,6 +54,7 @@ def told(seq, kind="update"):
     busy = {{at: (seq + at) % 10 / 10 for at in range({devices})}}
     timeline = Timeline(
         number=seq, title=f"Step {{seq}}", began_ns=now - 90_000_000, ended_ns=now,
+        free_ns=now - 90_000_000,
         lanes=tuple(Lane(label=f"cuda:{{rank}} stream 0", bars=tuple(
             (now - 90_000_000 + n * 1_400_000, now - 90_000_000 + n * 1_400_000 + 900_000, "matmul", "aten::mm")
             for n in range(62))) for rank in range({ranks})),

@@ -221,10 +221,10 @@ def test_the_time_is_that_of_all_that_was_launched(page: Any) -> None:
     page.wait_for_selector(f".fg-Panel-clock:has-text('a100:2 · {said} simulated')")
 
 
-def test_freeze_clear_and_keys(page: Any) -> None:
+def test_pause_clear_and_keys(page: Any) -> None:
     choose(page, "memory")
-    page.click(".fg-Panel button:has-text('Freeze')")
-    page.wait_for_selector(".fg-Panel-status:has-text('frozen')")  # it is drawn in the browser's next frame
+    page.click(".fg-Panel button:has-text('Pause')")
+    page.wait_for_selector(".fg-Panel-status:has-text('paused')")  # it is drawn in the browser's next frame
     page.click(".fg-Panel button:has-text('Resume')")
     legend = ".fg-Panel [data-part=memory] .fg-Legend"
     before = page.inner_text(legend)
