@@ -248,11 +248,9 @@ def _ring_bus(paths: Paths, protocol: Protocol, nbytes: int) -> tuple[float, int
 
 
 def _ring_hops(operation: Operation, paths: Paths, protocol: Protocol) -> float:
-    """The latency of a ring's hops.
-
-    NCCL counts 1 µs or more for each, for posting to the network (getNetOverhead), where there are several nodes. Rings
-    that were forced on two nodes do not take that long: github.com/NVIDIA/deepops, nvidia-network-operator.md.
-    """
+    """The latency of a ring's hops."""
+    # Without getNetOverhead, for posting to the network: rings forced on two nodes do not take it
+    # (github.com/NVIDIA/deepops, docs/k8s-cluster/nvidia-network-operator.md).
     number = steps(operation, paths.ranks)
     if operation in ("broadcast", "reduce"):
         where = "network" if paths.nodes > 1 else paths.hardware
