@@ -4,7 +4,6 @@
 `nn.TransformerEncoder` in eval mode would turn masked batches into nested tensors, which cannot live on a simulated
 device. Here it takes the normal path, with the same results except at padded positions, where a real GPU gives zeros.
 The weights of LSTMs are flattened for cuDNN, as in a CUDA build.
-torch's shape functions check plain truth values with the machinery for symbolic shapes, and import sympy for that.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from torch.autograd import profiler
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fakegpu_lab.driver.base.patches import Patches
 
 
@@ -39,18 +36,6 @@ def get_fastpath_enabled() -> bool:
 def _may_be_fast(caller: dict[str, Any]) -> bool:
     source = caller.get("src", caller.get("query"))
     return source.__class__ is not FakeCudaTensor and _fastpath()
-
-
-_check_with: Callable[..., None] = torch._check_with
-
-
-def check_with(error_type: type[Exception], cond: Any, message: Any) -> None:
-    """`torch._check_with`, which raises `error_type` if `cond` is false.
-
-    It asks ``torch.fx.experimental.symbolic_shapes`` what is true: 31 MiB and two seconds in the first large product.
-    """
-    if cond is not True:
-        _check_with(error_type, cond, message)
 
 
 def _enter_nvtx(self: Any) -> Any:
@@ -74,7 +59,6 @@ def _exit_nvtx(self: Any, *exception: Any) -> bool | None:
 
 def install(patches: Patches) -> None:
     """Patch `emit_nvtx`, the fast path's switch and cuDNN's flattening."""
-    patches.set(torch, "_check_with", check_with)
     patches.set(profiler.emit_nvtx, "__enter__", _enter_nvtx)
     patches.set(profiler.emit_nvtx, "__exit__", _exit_nvtx)
     patches.set(torch.backends.mha, "get_fastpath_enabled", get_fastpath_enabled)
