@@ -24,11 +24,6 @@ _REPORT = "report this, with all of this output"
 
 NEEDED = 512 * 2**20
 """A notebook with torch holds 350 MiB before it has tensors of a size worth speaking of."""
-_LIMITS = {
-    "computer": "this computer has",
-    "container": "the container or server that this runs in may use",
-    "ulimit": "this process may use (ulimit)",
-}
 _SPARE_MEMORY = 'stop other notebooks, use smaller sizes, or enable GPUs with compute="meta" (no values)'
 
 
@@ -85,10 +80,10 @@ def _memory() -> Iterator[Finding]:
     """A line for the computer, and one for the tightest limit of whatever this runs in."""
     known = host_limits.memory()
     tightest = {limit.whose: limit for limit in reversed(known)}
-    for whose, name in _LIMITS.items():
+    for whose, verb in (("computer", "has"), ("container", "may use"), ("ulimit", "may use")):
         if whose in tightest:
             limit = tightest[whose]
-            text = f"{name} {size(limit.total)} of memory; {size(limit.left)} are left"
+            text = f"{limit.owner} {verb} {size(limit.total)} of memory; {size(limit.left)} are left"
             yield Finding("ok", text) if limit.left >= NEEDED else Finding("note", text, _SPARE_MEMORY)
 
 

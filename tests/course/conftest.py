@@ -8,10 +8,13 @@ import pytest
 
 import fakegpu_lab as lab
 from fakegpu_lab import expect
+from fakegpu_lab.course.lessons import progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from IPython.core.interactiveshell import InteractiveShell
 
     from tests.course.quick_course import Course
 
@@ -20,6 +23,26 @@ if TYPE_CHECKING:
 def gpus() -> Iterator[None]:
     lab.enable("a100:2")
     yield
+    lab.disable()
+
+
+@pytest.fixture
+def shell(
+    request: pytest.FixtureRequest, ipython: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[InteractiveShell]:
+    """IPython with a GPU, in the folder of the lesson that the test's module has as `LESSON`."""
+    folder = tmp_path / "01-one"
+    folder.mkdir()
+    (folder / "lesson.yaml").write_text(request.module.LESSON)
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv(progress.VARIABLE, raising=False)
+    before = set(ipython.user_ns)
+    ipython.run_line_magic("load_ext", "fakegpu_lab")
+    ipython.run_cell("import torch\n%fakegpu a100\n%lesson 01-one")
+    yield ipython
+    ipython.run_line_magic("unload_ext", "fakegpu_lab")
+    for name in set(ipython.user_ns) - before:
+        del ipython.user_ns[name]
     lab.disable()
 
 

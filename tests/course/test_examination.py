@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import json
+import secrets
 import sys
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -140,7 +141,8 @@ def test_a_statement_that_reports_twice_must_be_met_twice() -> None:
 
 def test_constants_are_taken_from_the_graders_text() -> None:
     """A process that reports other limits, or another expected value, gains nothing."""
-    source = "expect.equal(value, torch.tensor([1, 2]))\nexpect.at_most(seven, limit=3)\nexpect.shape(value, (5, 5))"
+    source = "expect.equal(value, torch.tensor([1, 2], dtype=torch.int64))\n"
+    source += "expect.at_most(seven, limit=3)\nexpect.shape(value, (5, 5))"
     check = Check(source, {"value": torch.tensor([8, 9]), "seven": 7, "torch": torch})
     (equal,), (most,), (shape,) = (check.events(name) for name in ("equal", "at_most", "shape"))
     equal["data"]["expected"] = equal["data"]["found"]
@@ -258,7 +260,8 @@ def test_a_canary_that_comes_to_something_else_is_no_result(monkeypatch: pytest.
     for name, value in (("equal", True), ("allclose", True)):
         monkeypatch.setattr(torch, name, lambda *a, value=value, **k: value)
     found = 0
-    for _ in range(30):
+    for seed in range(30):
+        monkeypatch.setattr(secrets, "token_bytes", lambda count, seed=seed: bytes([seed]) * count)
         check = Check("expect.equal(1, 1)", {})
         try:
             check.judged()

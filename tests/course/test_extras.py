@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-import fakegpu_lab as lab
 from fakegpu_lab.course.authoring import check
 from fakegpu_lab.course.checks.result import Result
-from fakegpu_lab.course.lessons import extras, lesson, progress
+from fakegpu_lab.course.lessons import extras, lesson
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from IPython.core.interactiveshell import InteractiveShell
@@ -33,22 +31,10 @@ exercises:
 """
 
 
-@pytest.fixture
-def shell(ipython: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
-    """IPython in a lesson's folder, on a computer with neither numba nor Triton."""
-    folder = tmp_path / "01-one"
-    folder.mkdir()
-    (folder / "lesson.yaml").write_text(LESSON)
-    monkeypatch.chdir(folder)
-    monkeypatch.delenv(progress.VARIABLE, raising=False)
+@pytest.fixture(autouse=True)
+def bare_computer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither numba nor Triton is there."""
     monkeypatch.setattr(extras, "_MODULES", {"numba": ("not_installed_a",), "triton": ("not_installed_b",)})
-    ipython.run_line_magic("load_ext", "fakegpu_lab")
-    ipython.run_cell("import torch\n%fakegpu a100\n%lesson 01-one")
-    ipython.user_ns.pop("y", None)
-    yield ipython
-    ipython.run_line_magic("unload_ext", "fakegpu_lab")
-    ipython.user_ns.pop("y", None)
-    lab.disable()
 
 
 def test_an_exercise_that_cannot_run_here_is_skipped(

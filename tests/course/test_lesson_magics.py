@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import fakegpu_lab as lab
 from fakegpu_lab.course.checks.result import Result
 from fakegpu_lab.course.lessons import progress
 from fakegpu_lab.hardware.catalogue.spec import parse_spec
@@ -16,7 +15,6 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.user_code import tracebacks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from IPython.core.interactiveshell import InteractiveShell
@@ -28,23 +26,6 @@ points: 3
 exercises:
 - {id: first-move, title: First move, points: 3, hints: [go, further]}
 """
-
-
-@pytest.fixture
-def shell(ipython: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
-    """IPython in a lesson's folder, with two GPUs."""
-    folder = tmp_path / "01-one"
-    folder.mkdir()
-    (folder / "lesson.yaml").write_text(LESSON)
-    monkeypatch.chdir(folder)
-    monkeypatch.delenv(progress.VARIABLE, raising=False)
-    ipython.run_line_magic("load_ext", "fakegpu_lab")
-    ipython.run_cell("import torch\n%fakegpu a100\n%lesson 01-one")
-    yield ipython
-    ipython.run_line_magic("unload_ext", "fakegpu_lab")
-    for name in ("x", "y", "f"):
-        ipython.user_ns.pop(name, None)
-    lab.disable()
 
 
 CHECK = '%%check first-move\nexpect.on_device(y, "cuda:0")\nexpect.transfers(h2d=1, points=2)'

@@ -274,6 +274,9 @@ def test_what_an_own_object_says_is_noted(gpus: None) -> None:
         def size(self) -> int:
             return 3
 
+    class Deep(torch.nn.Linear):
+        depth = 3
+
     check = RunningCheck(None, "")
     begin(check)
     try:
@@ -294,7 +297,12 @@ def test_what_an_own_object_says_is_noted(gpus: None) -> None:
             for name in dir(one):
                 asked(one, name)
         asked(mock_, "a")
+        for one, name in ((torch.distributed.ReduceOp, "AVG"), (torch.Tensor, "shape"), (torch.nn.Linear, "forward")):
+            asked(one, name)
+        for name in ("depth", "forward", "__name__"):
+            asked(Deep, name)
     finally:
         end(check)
     own = Net.__qualname__
-    assert check.answered == {(own, "width"), (own, "size"), (own, "seen"), (own, "training"), ("Mock", "a")}
+    of_objects = {(own, "width"), (own, "size"), (own, "seen"), (own, "training"), ("Mock", "a")}
+    assert check.answered == of_objects | {(Deep.__qualname__, "depth")}

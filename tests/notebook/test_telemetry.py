@@ -21,7 +21,7 @@ from fakegpu_lab.hardware.memory_categories import NAMES
 from fakegpu_lab.notebook.telemetry import comms
 from fakegpu_lab.notebook.telemetry import messages as telemetry
 from fakegpu_lab.notebook.telemetry.publisher import UNSEEN, Outlet, Publisher
-from fakegpu_lab.notebook.telemetry.source import STEPS, Reader, Source
+from fakegpu_lab.notebook.telemetry.source import NEW_ROWS, STEPS, Reader, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -331,6 +331,23 @@ def test_a_curve_is_bounded_and_keeps_each_step_s_extremes() -> None:
     assert len(few) <= 150
     assert [max(held(few, step)) for step in range(40)] == peaks
     assert len(curve.since(curve.number - 5)) <= 5
+
+
+def test_an_update_has_few_rows_however_much_ran_since_the_last_one(source: Source) -> None:
+    lab.enable("a100")
+    source.open()
+    reader = Reader(source)
+    source.poll()
+    assert reader.message() is not None
+    source.curves[0], peaks, lows = teeth(40)
+    update = reader.message()
+    assert update is not None
+    assert update.kind == "update"
+    rows = update.history[0]
+    assert len(source.curves[0].rows) > NEW_ROWS >= len(rows)
+    assert [max(held(rows, step)) for step in range(40)] == peaks
+    assert [min(held(rows, step)) for step in range(40)] == lows
+    assert reader.message() is None
 
 
 def test_every_step_is_told_with_its_true_peak(source: Source) -> None:

@@ -81,7 +81,7 @@ def asked(thing: Any, name: str) -> Any:
         raise TypeError(f"A check reads `{name}` of a recording (lab.record()), and this is a {kind.__name__}.")
     check = running_check()
     if check is not None and _answers(thing, kind, name):
-        check.answered.add((kind.__qualname__, name))
+        check.answered.add(((thing if issubclass(kind, type) else kind).__qualname__, name))
     return thing
 
 
@@ -89,7 +89,10 @@ def _answers(thing: Any, kind: type, name: str) -> bool:
     """Whether an object of a class of the notebook's own, or one that is filled by hand, says what an attribute is."""
     if _is_filled_by_hand(kind):
         return True
-    for one in type.mro(kind):
+    is_class = issubclass(kind, type)
+    if is_class and is_known(thing):  # a library's: its own class, in turn, may have no public name
+        return False
+    for one in (*(type.mro(thing) if is_class else ()), *type.mro(kind)):
         if name in vars(one):
             return not (is_known(one) or is_public(one) or _is_of_package(one))
     if is_known(kind) or is_public(kind) or _is_of_package(kind):

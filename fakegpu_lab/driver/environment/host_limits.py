@@ -35,6 +35,15 @@ class MemoryLimit(NamedTuple):
     total: int
     left: int
 
+    @property
+    def owner(self) -> str:
+        """Whose the limit is, in words: something may use so much memory."""
+        return {
+            "computer": "this computer",
+            "container": "the container or server that this runs in",
+            "ulimit": "this process (ulimit)",
+        }[self.whose]
+
 
 def memory() -> list[MemoryLimit]:
     """The limits that are known, the tightest first."""

@@ -33,12 +33,6 @@ FRESH = 1.0
 RESERVE = 32 * 2**20
 """What must be left for everything else."""
 
-_WHOSE = {
-    "computer": "this computer",
-    "container": "the container or server that this runs in",
-    "ulimit": "this process (ulimit)",
-}
-
 
 class HostMemory:
     """The host's memory behind one machine.
@@ -82,7 +76,7 @@ def _sentence(nbytes: int, limit: MemoryLimit, frames: list[FrameType]) -> str:
     line = place(f"{users[0].f_code.co_filename}:{users[0].f_lineno}").label if users else ""
     return (
         f"{line or 'The program'} needs {size(nbytes)} for values on the simulated GPU. The GPU has room, but its "
-        f"values are kept in this computer's memory, and of the {size(limit.total)} that {_WHOSE[limit.whose]} may "
+        f"values are kept in this computer's memory, and of the {size(limit.total)} that {limit.owner} may "
         f"use, {size(limit.left)} are left. Use smaller sizes, delete what you no longer need, or enable the GPUs with "
         'compute="meta" (%fakegpu a100 --compute meta): it keeps shapes, memory and times, but no values.'
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fakegpu_lab import session
 from fakegpu_lab.advice import advise as trace_advice
 from fakegpu_lab.driver.memory_report.live_categories import Watch
+from fakegpu_lab.driver.memory_report.memory_curve import kept
 from fakegpu_lab.hardware.time.clock import latest
 from fakegpu_lab.notebook.telemetry.messages import Advice, LastError, Telemetry
 from fakegpu_lab.notebook.telemetry.rolling_window import Windows, totals
@@ -26,6 +27,9 @@ ADVICE = 6
 
 STEPS = 400
 """How many of the last steps are kept."""
+
+NEW_ROWS = 240
+"""The most new rows of a card that an update has; of more, the lowest, highest and last of each stretch of time."""
 
 NO_MACHINE = "There is no simulated GPU in this notebook. %fakegpu a100:2 enables two."
 
@@ -206,7 +210,7 @@ class Reader:
             whole = self._epoch != source.epoch or self.seq == 0
             if whole:
                 self._sent = _Sent()
-            history = self._new_rows()
+            history = self._new_rows(whole=whole)
             steps = self._new_steps()
             devices = self._changed_devices()
             timeline = self._newer_timeline()
@@ -239,12 +243,12 @@ class Reader:
                 advice=status.advice if before is None or status.advice != before.advice else None,
             )
 
-    def _new_rows(self) -> dict[int, tuple[Row, ...]]:
+    def _new_rows(self, *, whole: bool) -> dict[int, tuple[Row, ...]]:
         history = {}
         for slot, curve in self.source.curves.items():
             new = curve.since(self._sent.rows.get(slot, 0))
             if new:
-                history[slot] = new
+                history[slot] = new if whole else tuple(kept(new, NEW_ROWS))
             self._sent.rows[slot] = curve.number
         return history
 
