@@ -3,9 +3,13 @@
     python benchmarks/classroom.py [--students 1 10 40] [--pause SECONDS] [--lessons 01 02 03] [--json FILE]
     python benchmarks/classroom.py --quick       # one student and two, the first cells of lesson 01: a minute
 
-Each student has a kernel of their own, as on a hub, and runs the cells of the lessons with the solutions written in.
-Between two cells they read and write: pauses are drawn from an exponential distribution with the mean `--pause`, the
-same for each run. Everyone begins within ten seconds, as in a room. The table is Markdown, for docs/hub.md.
+Each student has a kernel of their own, as on a hub, and runs the cells of one lesson with the solutions written in: the
+first student of the first lesson, the second of the second, and so on, again and again. Between two cells they read and
+write: pauses are drawn from an exponential distribution with the mean `--pause`, the same for each run. Everyone begins
+within ten seconds, as in a room. The table is Markdown, for docs/hub.md.
+
+One student is the measure for the others: they work alone, through one lesson after the other, each in a new kernel.
+Their pauses are a second at most, because there is nobody whom they could wait for.
 
 A student's memory is the most that was found after a cell, of the kernel and its children: what nobody else has (their
 unique set size), and with shared pages, such as torch's code, in parts (proportional set size). What the whole class
@@ -23,8 +27,8 @@ import random
 import statistics
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,16 +55,15 @@ class Student:
     failed: str = ""
 
 
-def cells(names: list[str]) -> list[str]:
-    """The code cells of the lessons, with the solutions, and without those that are meant to fail."""
-    found = []
-    for name in names:
-        (path,) = LESSONS.glob(f"{name}*/*.ipynb")
-        for cell in nbformat.read(path, 4).cells:
-            expected = "raises-exception" in cell.metadata.get("tags", [])
-            if cell.cell_type == "code" and not expected and cell.source.strip():
-                found.append(cell.source)
-    return found
+def cells(name: str) -> list[str]:
+    """The code cells of a lesson, with the solutions, and without those that are meant to fail."""
+    (path,) = LESSONS.glob(f"{name}*/*.ipynb")
+    return [
+        cell.source
+        for cell in nbformat.read(path, 4).cells
+        if cell.cell_type == "code" and cell.source.strip()
+        if "raises-exception" not in cell.metadata.get("tags", [])
+    ]
 
 
 def held(process: psutil.Process) -> tuple[int, int]:
@@ -101,26 +104,34 @@ def work(student: Student, todo: list[str], pause: float, seed: int) -> None:
         manager.shutdown_kernel(now=True)
 
 
-def classroom(number: int, todo: list[str], pause: float) -> dict[str, Any]:
+def classroom(number: int, lessons: list[list[str]], pause: float) -> dict[str, Any]:
     """Let `number` students work, and sum up."""
-    students = [Student() for _ in range(number)]
-    threads = [threading.Thread(target=work, args=(one, todo, pause, i)) for i, one in enumerate(students)]
+    alone = number == 1
+    students = [Student() for _ in (lessons if alone else range(number))]
     before = least = psutil.virtual_memory().available
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        least = min(least, psutil.virtual_memory().available)
-        time.sleep(0.5)
+    with ThreadPoolExecutor(number) as room:
+        working = [
+            room.submit(work, one, lessons[i % len(lessons)], min(pause, 1) if alone else pause, i)
+            for i, one in enumerate(students)
+        ]
+        while wait(working, 0.5).not_done:
+            least = min(least, psutil.virtual_memory().available)
     seconds = sorted(second for one in students for second in one.seconds)
     return {
         "students": number,
-        "own, MiB": statistics.mean(one.own for one in students) / 2**20,
-        "part, MiB": statistics.mean(one.part for one in students) / 2**20,
-        "all, GiB": (before - least) / 2**30,
-        "left, GiB": least / 2**30,
-        "first, s": statistics.median(one.first for one in students),
-        "half, ms": statistics.median(seconds) * 1e3,
-        "95 %, ms": seconds[int(0.95 * (len(seconds) - 1))] * 1e3,
+        "own, MiB": round(statistics.mean(one.own for one in students) / 2**20),
+        "own by lesson, MiB": [
+            round(statistics.mean(one.own for one in students[i :: len(lessons)]) / 2**20)
+            for i in range(min(len(lessons), len(students)))
+        ],
+        "part, MiB": round(statistics.mean(one.part for one in students) / 2**20),
+        "all, GiB": round((before - least) / 2**30, 2),
+        "left, GiB": round(least / 2**30, 2),
+        "first, s": round(statistics.median(one.first for one in students), 2),
+        "half, ms": round(statistics.median(seconds) * 1e3, 1),
+        "95 %, ms": round(seconds[int(0.95 * (len(seconds) - 1))] * 1e3),
+        "longest, s": round(seconds[-1], 1),
+        "cells, s": round(sum(seconds) / len(students), 1),
         "failed": [one.failed for one in students if one.failed],
     }
 
@@ -152,22 +163,25 @@ def main() -> int:
     parser.add_argument("--pause", type=float, default=10.0, help="the mean pause between two cells, in seconds")
     parser.add_argument("--lessons", nargs="+", default=["01", "02", "03"])
     parser.add_argument("--cells", type=int, help="only so many of the cells")
-    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--json", metavar="FILE", help="where rows are kept: the table has those of earlier runs, too")
     parser.add_argument("--quick", action="store_true", help="one student and two, 20 cells, short pauses")
     asked = parser.parse_args()
     if asked.quick:
         asked.students, asked.pause, asked.lessons, asked.cells = [1, 2], 0.5, ["01"], 20
-    todo = cells(asked.lessons)[: asked.cells]
-    print(f"{len(todo)} cells of {', '.join(asked.lessons)}; {os.cpu_count()} processors, pauses of {asked.pause:g} s")
-    rows: list[dict[str, Any]] = []
+    lessons = [cells(name)[: asked.cells] for name in asked.lessons]
+    each = ", ".join(f"{len(todo)} of {name}" for name, todo in zip(asked.lessons, lessons, strict=True))
+    print(f"Cells: {each}; {os.cpu_count()} processors, pauses of {asked.pause:g} s", flush=True)
+    kept = Path(asked.json) if asked.json else None
+    rows: list[dict[str, Any]] = json.loads(kept.read_text("utf-8")) if kept and kept.exists() else []
     for number in asked.students:
-        rows.append(classroom(number, todo, asked.pause))
-        print(", ".join(f"{name} {value:,.1f}" for name, value in rows[-1].items() if name != "failed"), flush=True)
-        for failed in rows[-1]["failed"][:3]:
+        row = classroom(number, lessons, asked.pause)
+        rows = sorted([*(old for old in rows if old["students"] != number), row], key=lambda one: one["students"])
+        print(", ".join(f"{name} {value}" for name, value in row.items() if name != "failed"), flush=True)
+        for failed in row["failed"][:3]:
             print(f"    failed: {failed}")
+        if kept:
+            kept.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     print(f"\n{table(rows)}\n\n{worth(rows[-1])}")
-    if asked.json:
-        Path(asked.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
     return int(any(row["failed"] for row in rows))
 
 

@@ -2,7 +2,6 @@
 
 `emit_nvtx` waits for the device, as on CUDA, and emits nothing.
 The weights of LSTMs are flattened for cuDNN, as in a CUDA build.
-torch's shape functions check plain truth values with the machinery for symbolic shapes, and import sympy for that.
 """
 
 from __future__ import annotations
@@ -15,21 +14,7 @@ import torch
 from torch.autograd import profiler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fakegpu_lab.driver.base.patches import Patches
-
-
-_check_with: Callable[..., None] = torch._check_with
-
-
-def check_with(error_type: type[Exception], cond: Any, message: Any) -> None:
-    """`torch._check_with`, which raises `error_type` if `cond` is false.
-
-    It asks ``torch.fx.experimental.symbolic_shapes`` what is true: 31 MiB and two seconds in the first large product.
-    """
-    if cond is not True:
-        _check_with(error_type, cond, message)
 
 
 def _enter_nvtx(self: Any) -> Any:
@@ -52,8 +37,6 @@ def _exit_nvtx(self: Any, *exception: Any) -> bool | None:
 
 
 def install(patches: Patches) -> None:
-    """Patch `emit_nvtx` and cuDNN's flattening."""
-    patches.set(torch, "_check_with", check_with)
     patches.set(profiler.emit_nvtx, "__enter__", _enter_nvtx)
     patches.set(profiler.emit_nvtx, "__exit__", _exit_nvtx)
     patches.set(torch, "_use_cudnn_rnn_flatten_weight", lambda: True)
