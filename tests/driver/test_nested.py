@@ -56,6 +56,9 @@ def test_made_and_moved(machine: Machine) -> None:
             there.size(1)
     assert_same(as_nested_tensor(torch.ones(2, 3, 4, device="cuda")), as_nested_tensor(torch.ones(2, 3, 4)))
     assert host.cuda().half().cpu().dtype is torch.float16
+    for empty in (nested_tensor([], device="cuda"), nested_tensor([torch.zeros(0, 4)], device="cuda")):
+        assert empty.is_nested
+        assert empty.numel() == 0
 
 
 def test_its_memory_is_on_the_device(machine: Machine) -> None:

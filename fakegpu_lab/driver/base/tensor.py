@@ -252,7 +252,8 @@ def wrap_nested(inner: torch.Tensor, device: Device, buffer: Buffer) -> NestedCu
     while NestedCudaTensor.on_first:
         NestedCudaTensor.on_first.pop()()
     sizes = inner._nested_tensor_size()
-    padded = [inner.size(0), *(sizes.amax(0).tolist() if sizes.numel() else [0] * (inner.dim() - 1))]
+    rest = inner.dim() - 1
+    padded = [inner.size(0), *(sizes.amax(0).tolist() if rest and sizes.numel() else [0] * rest)]
     tensor = _make_wrapper(
         NestedCudaTensor,
         padded,

@@ -1,8 +1,7 @@
 """`scaled_dot_product_attention` of strided nested tensors: the fused kernels over packed sequences, or the math path.
 
 Follows sdpa_nested_preprocessing (aten/src/ATen/native/nested/cuda/NestedTensorTransformerUtils.cpp), except that the
-heads are copied to be packed; on CUDA they usually are. The first sequence stands for all in
-the choice of a kernel.
+heads are copied to be packed; on CUDA they usually are. In the choice of a kernel, the first sequence stands for all.
 """
 
 from __future__ import annotations
