@@ -99,7 +99,8 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     target_inner.copy_(source_inner)
     if crosses and origin is None:
         target._buffer.kind = "input"
-        _record_shape(target)
+        if target._device.timeline.recorder is not None:
+            _record_shape(target)
     if target.numel():
         on_host = source if origin is None else target
         pinned = crosses and pinned_memory.is_pinned_tensor(on_host)
