@@ -53,6 +53,20 @@ def calls_itself(x):
 
 
 @notes
+def test_a_tensor_of_the_cpu() -> None:
+    """numba has no type for it; numba-cuda takes its address, which the card cannot read."""
+
+    def launch() -> None:
+        copied[1, 8](ones(8), torch.empty(8))
+        torch.cuda.synchronize()
+
+    with pytest.raises((ValueError, torch.AcceleratorError)) as caught:
+        launch()
+    assert "on the CPU" in text(caught.value)
+    assert ".cuda()" in text(caught.value)
+
+
+@notes
 @pytest.mark.parametrize(
     ("kernel", "more", "said"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
@@ -14,8 +16,10 @@ from triton.runtime.errors import OutOfResources
 from triton_kernels import add_kernel, matmul_kernel
 
 import fakegpu_lab as lab
+from fakegpu_lab.course.checks import checking
 
 pytestmark = pytest.mark.usefixtures("machine")
+notes = pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have notes from Python 3.11 on")
 
 
 @triton.jit
@@ -95,6 +99,39 @@ def test_a_pointer_to_other_memory(where):
     x = torch.rand(100, device="cuda:0")
     with pytest.raises(ValueError, match=r"Pointer argument.* cannot be accessed from Triton \(cpu tensor\?\)"):
         add_kernel[(1,)](x, torch.rand(100, device=where), x, 100, BLOCK=128)
+
+
+@notes
+def test_a_pointer_to_other_memory_is_named():
+    x = torch.rand(100, device="cuda:0")
+    with pytest.raises(ValueError, match="Pointer argument") as caught:
+        add_kernel[(1,)](x, torch.rand(100), x, 100, BLOCK=128)
+    assert caught.value.__notes__ == ["The argument y_ptr is on cpu, but the kernel was launched on cuda:0."]
+
+
+@notes
+def test_a_kernel_that_is_called_without_a_grid():
+    x = torch.rand(100, device="cuda:0")
+    with pytest.raises(RuntimeError, match="outside of the scope of a kernel") as caught:
+        without_mask(x, x, B=64)
+    (note,) = caught.value.__notes__
+    assert note.startswith("To launch a kernel, give it a grid: without_mask[(programs,)](…)")
+
+
+def test_a_check_s_card_shows_the_line_and_the_reason_of_a_compiler_s_error():
+    """Triton's text begins with the kernel, and may leave its reason to an inner error."""
+
+    @triton.jit
+    def sizes_that_differ(x_ptr, B: tl.constexpr):
+        i = tl.arange(0, B)
+        tl.store(x_ptr + i, tl.load(x_ptr + i) + tl.arange(0, 2 * B))
+
+    x = torch.rand(64, device="cuda:0")
+    cell = "expect.run(launch)"
+    outcome = checking.run(cell, {"launch": lambda: sizes_that_differ[(1,)](x, B=64)}, "kernel").record.parts[0]
+    assert (
+        "`tl.store(x_ptr + i, tl.load(x_ptr + i) + tl.arange(0, 2 * B))`: Cannot make_shape_compatible" in outcome.found
+    )
 
 
 def test_too_much_shared_memory():

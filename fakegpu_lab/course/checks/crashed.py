@@ -36,7 +36,7 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
         return Outcome(met=False, what=what, found=short(str(error)))
     if _HANG in str(error):
         return _hang(str(error), what, line)
-    found = f"{type(error).__name__}: {short(str(error))}" if str(error) else type(error).__name__
+    found = f"{type(error).__name__}: {short(_reason(error))}" if str(error) else type(error).__name__
     notes: list[str] = getattr(error, "__notes__", [])
     if notes:  # what the simulation knows beyond CUDA's words, such as the thread and the index
         first = str(error).partition("\n")[0].rstrip(".")
@@ -46,6 +46,25 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
     )
     hint = " ".join(text for text in (_said(statement, "hint"), raised if line else "") if text)
     return Outcome(met=False, what=what, found=found, line=line, hint=hint)
+
+
+def _reason(error: BaseException) -> str:
+    """An error's text. Of Triton's compiler's: the kernel's line, and the reason, which may be that of an inner error.
+
+    Triton's own text shows the whole kernel first (triton/compiler/errors.py, ``CompilationError``).
+    """
+    node, source = getattr(error, "node", None), getattr(error, "src", None)
+    if not (isinstance(node, ast.AST) and isinstance(source, str) and hasattr(error, "error_message")):
+        return str(error)
+    number = getattr(node, "lineno", 0)
+    lines = source.split("\n")
+    where = f"line {number} of the kernel, `{lines[number - 1].strip()}`" if 0 < number <= len(lines) else "the kernel"
+    inner: BaseException | None = error
+    reason = ""
+    while inner is not None and not reason:
+        reason = inner.error_message or "" if hasattr(inner, "error_message") else str(inner)
+        inner = inner.__cause__
+    return f"{where}: {reason}" if reason else where
 
 
 _HANG, _CAUSE = "No rank can continue", "Likely cause: "

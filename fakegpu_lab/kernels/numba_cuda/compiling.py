@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.tensor_api import dlpack
 from fakegpu_lab.kernels.numba_cuda import messages, scalars
@@ -106,7 +108,12 @@ def type_of(dispatcher: Any, value: Any) -> Any:
     """Numba's type of an argument; raises what numba raises for one that it cannot pass."""
     if isinstance(value, FakeCudaTensor):
         return array_type(value)
-    return dispatcher.typeof_pyval(value) if hasattr(dispatcher, "typeof_pyval") else None
+    try:
+        return dispatcher.typeof_pyval(value) if hasattr(dispatcher, "typeof_pyval") else None
+    except ValueError as error:
+        if isinstance(value, torch.Tensor):  # numba-cuda passes its address on, and numba knows no such type
+            messages.with_notes(error, messages.host_tensor_has_no_type(tuple(value.shape)))
+        raise
 
 
 def array_type(tensor: FakeCudaTensor) -> Any:

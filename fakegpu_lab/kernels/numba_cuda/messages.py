@@ -106,6 +106,13 @@ def host_tensor(name: str) -> str:
     )
 
 
+def host_tensor_has_no_type(shape: tuple[int, ...]) -> str:
+    """A tensor of the CPU among the arguments: numba, unlike numba-cuda, has no type for it."""
+    return (
+        f"An argument is a tensor of shape {shape} on the CPU. A kernel reads and writes tensors on the GPU: .cuda()."
+    )
+
+
 def other_device(name: str, there: int, here: int) -> str:
     """A tensor of another GPU among the arguments."""
     return (

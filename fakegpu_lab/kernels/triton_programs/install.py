@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base.deferred_patches import when_imported
@@ -40,9 +40,29 @@ def _install(patches: Patches, triton: Any) -> None:
     testing = import_module("triton.testing")
     patches.set(testing, "do_bench", benchmarking.do_bench)
     patches.set(testing, "do_bench_cudagraph", benchmarking.do_bench_cudagraph)
+    kernels = import_module("triton.runtime.jit").JITFunction
+    patches.set(kernels, "__call__", _without_grid(kernels.__call__))
     knobs = import_module("triton.knobs")
     if hasattr(knobs, "warn_once"):
         patches.set(knobs, "warn_once", partial(_warn_once, knobs.warn_once))
+
+
+def _without_grid(call: Any) -> Any:
+    """What ``kernel(…)`` does: Triton's error, with a sentence below it that shows a launch."""
+
+    @wraps(call)
+    def called(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return call(kernel, *args, **kwargs)
+        except RuntimeError as error:
+            if hasattr(error, "add_note"):  # Python 3.11 and later
+                name = kernel.__name__
+                error.add_note(
+                    f"To launch a kernel, give it a grid: {name}[(programs,)](…), or {name}[(rows, columns)](…)."
+                )
+            raise
+
+    return called
 
 
 def _warn_once(warn: Any, message: str) -> None:

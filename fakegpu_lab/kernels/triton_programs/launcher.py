@@ -150,7 +150,7 @@ class _Arguments:
         elif isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu" and tensor.is_pinned():
             self.stretches.append(Stretch(name, address, address + tensor.nbytes, address, tensor.element_size()))
         else:
-            raise ValueError(_inaccessible(len(self.stretches)))
+            raise _inaccessible(len(self.stretches), name, str(tensor.device), self.device.index)
         return int(address)
 
     def _descriptor(self, value: Any, name: str) -> Any:
@@ -183,5 +183,9 @@ def _sentence() -> str:
     return found[1] + found[2] if found else "Pointer argument cannot be accessed from Triton (cpu tensor?)"
 
 
-def _inaccessible(place: int) -> str:
-    return _sentence().replace("%d", str(place))
+def _inaccessible(place: int, name: str, where: str, here: int) -> ValueError:
+    """Triton's error, with a sentence below it that says which argument it is, and where."""
+    error = ValueError(_sentence().replace("%d", str(place)))
+    if hasattr(error, "add_note"):  # Python 3.11 and later
+        error.add_note(f"The argument {name} is on {where}, but the kernel was launched on cuda:{here}.")
+    return error
