@@ -356,7 +356,7 @@ def hints_come_one_by_one_and_are_noted(lab: Lab) -> None:
 def progress_survives_a_restart(lab: Lab) -> None:
     lab.page.evaluate("void window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
     lab.command("notebook:clear-all-cell-outputs")
-    lab.page.wait_for_selector(".fg-Exercise :text('solved before, not run yet this time')")
+    lab.page.wait_for_selector(".fg-Exercise :text('solved before, not run yet in this session')")
     assert "1 of " in lab.page.inner_text("[data-lesson='01-device-placement']")
 
 

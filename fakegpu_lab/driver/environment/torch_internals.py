@@ -37,6 +37,7 @@ def _exit_nvtx(self: Any, *exception: Any) -> bool | None:
 
 
 def install(patches: Patches) -> None:
+    """Install the patches."""
     patches.set(profiler.emit_nvtx, "__enter__", _enter_nvtx)
     patches.set(profiler.emit_nvtx, "__exit__", _exit_nvtx)
     patches.set(torch, "_use_cudnn_rnn_flatten_weight", lambda: True)

@@ -74,7 +74,7 @@ export class Dashboard extends Widget {
           {
             class: 'fg-Small',
             type: 'button',
-            title: trans.__('Save everything shown as a picture'),
+            title: trans.__('Save everything that is shown, as a picture'),
             onclick: () => this.savePicture()
           },
           'PNG'
@@ -198,7 +198,7 @@ export class Dashboard extends Widget {
     this._figures.retheme();
   }
 
-  /** Save everything shown as a picture. */
+  /** Save everything that is shown, as a picture. */
   savePicture(): void {
     const model = this._kept ?? this._live();
     if (!model || this._figures.node.hidden) {

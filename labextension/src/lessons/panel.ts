@@ -131,7 +131,7 @@ export class LessonsPanel extends Widget {
       passed: trans.__('passed'),
       failed: trans.__('not passed yet'),
       untried: known?.solved
-        ? trans.__('solved before, not run yet this time')
+        ? trans.__('solved before, not run yet in this session')
         : trans.__('not tried yet')
     };
     const worth = known?.points ?? one.points;

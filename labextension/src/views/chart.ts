@@ -90,7 +90,7 @@ export class Chart {
       'span',
       { class: 'fg-Legend-shaded', hidden: true },
       h('span', { class: 'fg-Swatch' }),
-      _trans.__('the stretch shown in Timeline')
+      _trans.__('the part shown in Timeline')
     );
     this._legend = new Legend(_options.words, name => this._colours.of(name), _options.exact);
     this._host = h('div', {

@@ -361,7 +361,7 @@ export class Figures {
       ranks.rows.length + model.collectives.length > 0
         ? ''
         : this._trans.__(
-            'No collectives yet: %1 at the top of a cell runs it on two ranks, where torch.distributed lets them work together.',
+            'No collectives yet: %1 at the top of a cell runs it on two ranks, which can work together through torch.distributed.',
             '%%ranks 2'
           );
     this._groups.show(collectiveRows(model, this._trans));
