@@ -73,7 +73,7 @@ def test_neighbors_must_access_neighbors(stride: int, met: bool) -> None:
         sectors = min(32, stride)
         said = told(lambda: expect.coalesced(trace=trace))
         assert (
-            f"a load touches {sectors} sectors for each request; the 128 bytes that it asks for fill 4 sectors" in said
+            f"a load touches {sectors} sectors for each request; the 128 bytes that it requests fill 4 sectors" in said
         )
         assert "test_expect_accesses.py:7" in said
         assert "at most 4 sectors of 32 bytes" in told(lambda: expect.coalesced(sectors=4, trace=trace))

@@ -143,7 +143,7 @@ def answer(k):
     "hidden tests in memory": """
 import gc
 def answer(k):
-    found = [one for one in gc.get_objects() if isinstance(one, dict) and "check" in one]
+    found = [one for one in gc.get_objects() if isinstance(one, dict) and "check" in one and "__name__" not in one]
     print(found)
     return 0
 """,
