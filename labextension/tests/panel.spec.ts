@@ -86,8 +86,15 @@ test('every allocation is a band that says its size, shape, line and what called
   const figure = document.querySelector<HTMLCanvasElement>('.fg-Bands')!;
   expect(figure.getAttribute('aria-label')).toContain('Step 3. Peak of cuda:0: 7.00 GiB');
   expect(figure.getAttribute('aria-label')).toContain(
-    'parameters 1.00 GiB, gradients 2.00 GiB, activations 4.00 GiB'
+    'At the peak: parameters 1.00 GiB, gradients 2.00 GiB, activations 4.00 GiB'
   );
+  const key = [...document.querySelectorAll('.fg-Allocations .fg-Legend > li')];
+  expect(key.map(one => one.textContent)).toEqual([
+    'at the peak:',
+    'parameters 1.00 GiB',
+    'gradients 2.00 GiB',
+    'activations 4.00 GiB'
+  ]);
   expect(drawn.texts).toEqual(
     expect.arrayContaining(['peak 7.00 GiB', 'forward', 'backward', 'Net.mlp'])
   );

@@ -97,7 +97,7 @@ class PostMortem:
         kept = ("reserved by PyTorch, not in use", facts.reserved - facts.allocated)
         for name, nbytes in (kept, ("free", facts.room - facts.reserved)):
             rows.append([name, size(nbytes), percent(nbytes, facts.room)])
-        return Table(["what used it", "memory", "share of available"], rows, numbers=frozenset({1, 2}))
+        return Table(["part of its memory", "size", "share of available"], rows, numbers=frozenset({1, 2}))
 
     @property
     def _largest(self) -> Table:

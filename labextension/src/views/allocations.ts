@@ -74,14 +74,14 @@ export class Allocations {
       this._kept = -1;
     }
     this._kept = Math.min(this._kept, given.bands.length - 1);
-    fillKey(this._legend, this.legend);
+    fillKey(this._legend, this.legend, this._trans.__('at the peak:'));
     this._choose(this._kept);
     this._draw();
     mark(
       this._canvas,
       'aria-label',
       this._trans.__(
-        'Allocations, %1. %2. Of these: %3. %4',
+        'Allocations, %1. %2. At the peak: %3. %4',
         given.title,
         given.said,
         this.legend.map(({ text }) => text).join(', '),
@@ -93,7 +93,7 @@ export class Allocations {
   retheme(): void {
     this._colours.forget();
     this._pixels = null;
-    fillKey(this._legend, this.legend);
+    fillKey(this._legend, this.legend, this._trans.__('at the peak:'));
     this._draw();
   }
 

@@ -59,9 +59,14 @@ export class Legend {
   private _lines: ILine[] = [];
 }
 
-/** Show names with their colours in a list. */
-export function fillKey(list: HTMLElement, entries: { colour: string; text: string }[]): void {
+/** Show names with their colours in a list, and before them, of which moment their figures are. */
+export function fillKey(
+  list: HTMLElement,
+  entries: { colour: string; text: string }[],
+  when = ''
+): void {
   list.replaceChildren(
+    ...(when ? [h('li', { class: 'fg-Legend-when' }, when)] : []),
     ...entries.map(({ colour, text }) => {
       const swatch = h('span', { class: 'fg-Swatch' });
       swatch.style.setProperty('--fg-swatch', colour);
