@@ -288,3 +288,15 @@ def test_the_release_is_in_step_with_its_source(lesson: str, tmp_path: Path) -> 
     made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     given_out = {path.name: path.read_bytes() for path in (LESSONS / "release" / lesson).iterdir()}
     assert made == given_out, "run: fakegpu-lab lesson release"
+
+
+def test_what_a_lesson_s_notebook_writes_is_not_released(tmp_path: Path) -> None:
+    folder = new.write("05-good", tmp_path / "source")
+    notebook = nbformat.read(folder / "05-good.ipynb", as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell("%%writefile photos.py\nx = 1"))
+    nbformat.write(notebook, folder / "05-good.ipynb")
+    for name in ("photos.py", "data.csv"):
+        (folder / name).write_text("x = 1")
+    written = {path.name for path in release(folder, tmp_path / "out")}
+    assert "data.csv" in written
+    assert "photos.py" not in written, "it is there once the lesson has been run"

@@ -76,16 +76,26 @@ def text(notebook: Any) -> str:
     return str(nbformat.writes(notebook)) + "\n"
 
 
+def _written_by(notebook: Any) -> set[str]:
+    """The files that a notebook's cells write by ``%%writefile``."""
+    first = [cell.source.partition("\n")[0].split() for cell in notebook.cells if cell.cell_type == "code"]
+    return {words[-1] for words in first if len(words) > 1 and words[0] == "%%writefile"}
+
+
 def release(folder: Path, into: Path) -> list[Path]:
     """Write a lesson's released notebook and its other files to `into`; return what was written.
 
-    Notebooks in `into` that no longer have a source are deleted.
+    What the notebook writes itself when it runs (``%%writefile``) is left out. Notebooks in `into` that no longer
+    have a source are deleted.
     """
     written = []
     into.mkdir(parents=True, exist_ok=True)
+    made = {name for path in folder.glob("*.ipynb") for name in _written_by(nbformat.read(path, as_version=4))}
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
         if path.is_dir() or any(part.startswith(".") or part == "__pycache__" for part in inside.parts):
+            continue
+        if inside.as_posix() in made:
             continue
         target = into / inside
         target.parent.mkdir(parents=True, exist_ok=True)
