@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import re
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.cell_text.bindings import names as names_bound_by
@@ -134,7 +135,9 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     loaded, stored = _loaded(part.statement), names_bound_by(part.statement)
     if (loaded - stored) & check.not_made and not isinstance(part.statement, ast.FunctionDef):
         check.not_made |= stored  # nor does it take what another check left under that name
-        check.outcomes.append(Outcome(met=False, what=describe(part.statement), found=FOLLOWS))
+        if part.expects:
+            check.crashed.append(Outcome(met=False, what=describe(part.statement), found=FOLLOWS))
+            check.outcomes.append(check.crashed[-1])
         return check.outcomes
     last_run = check.trace
     try:
@@ -164,8 +167,16 @@ def _note(attempt: Attempt | None, stderr: str) -> str:
     """What the card says in addition to its parts."""
     notes = [f"The cell above ended with an error: {attempt.error}"] if attempt is not None and attempt.error else []
     if stderr.strip():
-        notes.append(f"While it was checked, your code wrote to stderr: {short(stderr)}")
+        notes.append(f"While it was checked, your code wrote to stderr: {short(_PLACE.sub(_named, stderr))}")
     return " ".join(notes)
+
+
+_PLACE = re.compile(r"(?m)^(\S+:\d+)(?=: \w*Warning: )")
+"""Where a warning comes from (`warnings.formatwarning`)."""
+
+
+def _named(found: re.Match[str]) -> str:
+    return place(found[1]).label
 
 
 def _loaded(statement: ast.stmt) -> set[str]:
