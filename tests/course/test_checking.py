@@ -282,7 +282,7 @@ def test_a_value_from_an_earlier_run_does_not_stand_for_one_that_could_not_be_ma
 
 def test_what_follows_from_an_error_is_not_told_as_another() -> None:
     attempt = Attempt("first-move", tree=ast.parse("x = 1 / 0"), error="ZeroDivisionError: division by zero")
-    result = check("half = x / 2\nexpect.equal(half, 1)\nexpect.equal(x, 2)", attempt=attempt)
+    result = check("half = x / 2\nexpect.equal(half, 1)\nexpect.equal(x, 2)\ndel half", attempt=attempt)
     first, second, third = result.record.parts
     assert first.found == "`x` is not defined"
     assert second.found == "what it needs could not be computed: see above"

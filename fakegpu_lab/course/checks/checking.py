@@ -146,8 +146,10 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a student's sys.exit() is an outcome, too
-        check.crashed.append(crashed(error, part.statement, check))
-        check.outcomes.append(check.crashed[-1])
+        made = crashed(error, part.statement, check)
+        if part.expects or made.found != FOLLOWS:
+            check.crashed.append(made)
+            check.outcomes.append(made)
         check.not_made |= stored
         if check.trace is last_run and any(map(statements.is_run, ast.walk(part.statement))):
             check.run_error = error  # later parts are about this run, and none before it
