@@ -19,6 +19,8 @@ from fakegpu_lab.course.checks.record import MIME, CheckRecord
 from fakegpu_lab.course.expect.attempt import Attempt, placeholder
 
 if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
     from fakegpu_lab.course.checks.record import PartRecord
     from fakegpu_lab.course.checks.result import Result
 
@@ -258,7 +260,9 @@ def test_what_could_not_be_made_is_not_what_another_check_left() -> None:
     check_cell = "results, held = broken()\nexpect.equal(results[0], 1)\ntop = held['peak']\nexpect.equal(top, 3)"
     result = check(f"{check_cell}\nresults = [4]\nexpect.equal(results, [4])", names)
     assert result == 1.0
-    assert [part.found for part in result.record.parts[1:4]] == ["what it needs could not be computed: see above"] * 3
+    first, *rest, last = result.record.parts
+    assert [part.found for part in rest] == ["what it needs could not be computed: see above"] * 2
+    assert (first.what, last.met) == ("`results, held = broken()`", True)
 
 
 def test_a_value_from_an_earlier_run_does_not_stand_for_one_that_could_not_be_made() -> None:
@@ -278,12 +282,65 @@ def test_a_value_from_an_earlier_run_does_not_stand_for_one_that_could_not_be_ma
 
 def test_what_follows_from_an_error_is_not_told_as_another() -> None:
     attempt = Attempt("first-move", tree=ast.parse("x = 1 / 0"), error="ZeroDivisionError: division by zero")
-    result = check("half = x / 2\nexpect.equal(half, 1)\nexpect.equal(x, 2)", attempt=attempt)
+    result = check("half = x / 2\nexpect.equal(half, 1)\nexpect.equal(x, 2)\ndel half", attempt=attempt)
     first, second, third = result.record.parts
     assert first.found == "`x` is not defined"
     assert second.found == "what it needs could not be computed: see above"
     assert "fix that first" in third.hint
     assert "ZeroDivisionError" in result.record.note
+
+
+def _solution(source: str) -> tuple[dict[str, Any], Attempt]:
+    names: dict[str, Any] = {}
+    exec(compile(source, "solution.py", "exec"), names)
+    return names, Attempt("first-move", name="solution.py", tree=ast.parse(source))
+
+
+def test_one_error_is_told_once() -> None:
+    names, attempt = _solution("def solution():\n    return int('x')\n")
+    result = check("one = solution()\nexpect.equal(solution(), 1)\nexpect.equal(one, 1)", names, attempt=attempt)
+    first, second, third = result.record.parts
+    assert (first.what, first.found[:10]) == ("`one = solution()`", "ValueError")
+    assert (second.found, second.hint) == ("the same error as above", "")
+    assert third.found == "what it needs could not be computed: see above"
+
+
+def test_of_a_block_that_only_prepares_the_card_shows_the_call_that_raised() -> None:
+    names, attempt = _solution("def solution():\n    return int('x')\n")
+    result = check("for _ in range(2):\n    solution()\nexpect.equal(1, 1)", names, attempt=attempt)
+    assert result.record.parts[0].what == "`solution()`"
+
+
+def test_the_students_line_is_in_the_exercise_and_not_in_a_cell_that_calls_or_is_called(
+    ipython: InteractiveShell,
+) -> None:
+    source = "def called(function):\n    return function()\ndef helper(x):\n    return 1 / x"
+    ipython.run_cell(source, store_history=True)
+    names, attempt = _solution("def solution():\n    return helper(0)\n")
+    names |= ipython.user_ns
+    assert part("expect.equal(solution(), 3)", names, attempt=attempt).line == "solution.py:2"
+    assert part("expect.equal(helper(0), 3)", names, attempt=attempt).line.endswith("line 4"), "an earlier solution"
+    only = part("expect.equal(called(lambda: print().sum()), 3)", names, attempt=attempt)
+    assert only.line == "", "the check's own expression raised"
+    assert only.hint == "A value is None here: is a `return` missing in your code?"
+    ipython.user_ns.pop("helper"), ipython.user_ns.pop("called")
+
+
+def test_a_warning_on_the_card_names_the_cell(ipython: InteractiveShell) -> None:
+    ipython.run_cell("def warned():\n    return 1", store_history=True)
+    names = {"file": ipython.user_ns["warned"].__code__.co_filename}
+    warned = "import sys, warnings\nsys.stderr.write(warnings.formatwarning('slow', UserWarning, file, 3))"
+    result = check(f"{warned}\nexpect.equal(1, 1)", names)
+    assert re.search(r"your code wrote to stderr: In\[\d+\] line 3: UserWarning: slow", result.record.note)
+    ipython.user_ns.pop("warned")
+
+
+def test_a_name_that_the_students_code_lacks_needs_no_hint_about_results() -> None:
+    names, attempt = _solution("def solution():\n    return relu(0)\n")
+    only = part("expect.equal(solution(), 3, hint='Divide by n.')", names, attempt=attempt)
+    assert only.found == "NameError: name 'relu' is not defined"
+    assert only.hint.startswith("Is `relu` spelled correctly?")
+    assert "Divide" not in only.hint
 
 
 def test_of_a_hang_the_card_has_where_each_rank_waits_and_the_whole_cause() -> None:

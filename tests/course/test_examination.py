@@ -69,6 +69,15 @@ def test_the_grader_judges_as_the_notebook_does() -> None:
     assert result.record.parts[1].what == "it is more"
 
 
+def test_the_grader_says_of_an_error_what_the_notebook_says() -> None:
+    result = Check(SOURCE, {"half": 0.5}).judged(points=5)
+    assert [part.found for part in result.record.parts[:3]] == [
+        "`add` is not defined",
+        "what it needs could not be computed: see above",
+        "what it needs could not be computed: see above",
+    ]
+
+
 @pytest.mark.parametrize("value", [2, "3", None, [3], 3.5, True, ..., torch.tensor(4)])
 def test_a_wrong_value_is_wrong(value: Any) -> None:
     result = Check("expect.equal(value, 3)", {"value": value}).judged()

@@ -158,6 +158,8 @@ def test_shape_dtype_instance_true_at_most_values(gpus: None) -> None:
     assert "bias torch.float16" in told(lambda: expect.dtype(layer, torch.float32))
     assert "a Linear" in told(lambda: expect.instance(layer, torch.Tensor))
     assert "4 ms" in told(lambda: expect.at_most(4, 3, unit="ms"))
+    assert "expected: at most 3 ms" in told(lambda: expect.at_most(4, 3, unit="ms", what="it is fast"))
+    assert "expected" not in told(lambda: expect.at_most(4, 3, unit="ms", what="it takes at most 3 ms"))
     assert "1 of 2 right" in told(lambda: expect.values([1.0, 3.0], [1.0, 2.0]))
 
 

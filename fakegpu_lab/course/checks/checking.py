@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import re
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.cell_text.bindings import names as names_bound_by
@@ -134,7 +135,9 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     loaded, stored = _loaded(part.statement), names_bound_by(part.statement)
     if (loaded - stored) & check.not_made and not isinstance(part.statement, ast.FunctionDef):
         check.not_made |= stored  # nor does it take what another check left under that name
-        check.outcomes.append(Outcome(met=False, what=describe(part.statement), found=FOLLOWS))
+        if part.expects:
+            check.crashed.append(Outcome(met=False, what=describe(part.statement), found=FOLLOWS))
+            check.outcomes.append(check.crashed[-1])
         return check.outcomes
     last_run = check.trace
     try:
@@ -143,8 +146,10 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a student's sys.exit() is an outcome, too
-        check.crashed.append(crashed(error, part.statement, check))
-        check.outcomes.append(check.crashed[-1])
+        made = crashed(error, part.statement, check)
+        if part.expects or made.found != FOLLOWS:
+            check.crashed.append(made)
+            check.outcomes.append(made)
         check.not_made |= stored
         if check.trace is last_run and any(map(statements.is_run, ast.walk(part.statement))):
             check.run_error = error  # later parts are about this run, and none before it
@@ -164,8 +169,16 @@ def _note(attempt: Attempt | None, stderr: str) -> str:
     """What the card says in addition to its parts."""
     notes = [f"The cell above ended with an error: {attempt.error}"] if attempt is not None and attempt.error else []
     if stderr.strip():
-        notes.append(f"While it was checked, your code wrote to stderr: {short(stderr)}")
+        notes.append(f"While it was checked, your code wrote to stderr: {short(_PLACE.sub(_named, stderr))}")
     return " ".join(notes)
+
+
+_PLACE = re.compile(r"(?m)^(\S+:\d+)(?=: \w*Warning: )")
+"""Where a warning comes from (`warnings.formatwarning`)."""
+
+
+def _named(found: re.Match[str]) -> str:
+    return place(found[1]).label
 
 
 def _loaded(statement: ast.stmt) -> set[str]:

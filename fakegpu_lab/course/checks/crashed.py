@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 FOLLOWS = "what it needs could not be computed: see above"
+AGAIN = "the same error as above"
 UNWRITTEN = "this is not written yet (NotImplementedError)"
 
 
 def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> Outcome:
     """The outcome of a statement that raised an error."""
-    what = describe(statement)
+    what = describe(_raising(statement, error.__traceback__, check))
     line = _student_line(error.__traceback__, check)
     if isinstance(error, NotImplementedError) and not str(error):
         return Outcome(met=False, what=what, found=UNWRITTEN, line=line)
@@ -41,11 +42,23 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
     if notes:  # what the simulation knows beyond CUDA's words, such as the thread and the index
         first = str(error).partition("\n")[0].rstrip(".")
         found = f"{type(error).__name__}: {short(first)}. {short(notes[0], 400)}"
-    raised = (
-        "Your code raised this error when it was called: call it yourself in a new cell, and read all of the message."
-    )
-    hint = " ".join(text for text in (_said(statement, "hint"), raised if line else "") if text)
-    return Outcome(met=False, what=what, found=found, line=line, hint=hint)
+    said = _said(statement, "hint")
+    if any((one.found, one.line) == (found, line) for one in check.crashed):
+        return Outcome(met=False, what=what, found=AGAIN, line=line, hint=said)
+    if isinstance(error, NameError):  # what the author says is about results
+        hint = (
+            f"Is `{name}` spelled correctly? What comes from a library must be imported, or follow its module's name."
+        )
+        return Outcome(met=False, what=what, found=found, line=line, hint=hint)
+    raised = ""
+    if line:
+        raised = (
+            "Your code raised this error when it was called: call it yourself in a new cell, and read all of the "
+            "message."
+        )
+    elif "NoneType" in str(error):
+        raised = "A value is None here: is a `return` missing in your code?"
+    return Outcome(met=False, what=what, found=found, line=line, hint=" ".join(text for text in (said, raised) if text))
 
 
 def _reason(error: BaseException) -> str:
@@ -98,6 +111,17 @@ def describe(statement: ast.stmt) -> str:
     return f"`{short(ast.unparse(statement), 100)}`"
 
 
+def _raising(statement: ast.stmt, traceback: TracebackType | None, check: RunningCheck) -> ast.stmt:
+    """The innermost statement that was running: of a part that expects nothing, a reader needs only the call."""
+    while traceback is not None and traceback.tb_frame.f_code.co_filename != check.file:
+        traceback = traceback.tb_next
+    if traceback is None or any(is_expectation(node) for node in ast.walk(statement)):
+        return statement
+    at = traceback.tb_lineno
+    inside = [n for n in ast.walk(statement) if isinstance(n, ast.stmt) and n.lineno <= at <= (n.end_lineno or at)]
+    return inside[-1] if inside else statement
+
+
 def _said(statement: ast.stmt, about: str) -> str:
     """What the author says in a keyword of a part's first expectation; empty if that would have to be computed."""
     for node in ast.walk(statement):
@@ -113,14 +137,21 @@ def _said(statement: ast.stmt, about: str) -> str:
 
 
 def _student_line(traceback: TracebackType | None, check: RunningCheck) -> str:
-    """The student's line in a traceback: the innermost one in a cell of the notebook, but not in the check itself."""
-    line = ""
+    """The student's line in a traceback: the innermost one in the exercise's cell, or else in another cell.
+
+    If that other cell only called back what the check itself computes, it is none: the error is about the result.
+    """
+    line = own = ""
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
-        if file != check.file and (place(f"{file}:1").label.startswith(("In[", "Cell")) or _is_attempt(file, check)):
+        if file == check.file:
+            line = ""
+        elif _is_attempt(file, check):
+            own = f"{file}:{traceback.tb_lineno}"
+        elif place(f"{file}:1").label.startswith(("In[", "Cell")):
             line = f"{file}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
-    return line
+    return own or line
 
 
 def _is_attempt(file: str, check: RunningCheck) -> bool:

@@ -233,9 +233,9 @@ def at_most(found: float, limit: float, *, unit: str = "", **said: Unpack[Said])
     if not isinstance(found, (int, float)):
         return report(said, met=False, what=f"{subject('it')} is a number", found=value(found), hint=_UNSET)
     text = f"{limit:g} {unit}".strip()
-    return report(
-        said, met=found <= limit, what=f"{subject('it')} is at most {text}", found=f"{found:g} {unit}".strip()
-    )
+    what = f"{subject('it')} is at most {text}"
+    expected = "" if text in said.get("what", what) else f"at most {text}"
+    return report(said, met=found <= limit, what=what, expected=expected, found=f"{found:g} {unit}".strip())
 
 
 @expectation()

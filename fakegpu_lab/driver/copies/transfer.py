@@ -38,8 +38,9 @@ class NoValuesError(RuntimeError):
 def no_values(what: str) -> NoValuesError:
     """The error for reading `what` under ``compute="meta"``."""
     return NoValuesError(
-        f'{what} needs values, and this machine was enabled with compute="meta", which keeps shapes and memory but no '
-        'numbers. Enable it with compute="real" (on the command line, --compute real) to read values.'
+        f'{what} needs values, and this machine was enabled with compute="meta", which keeps shapes, memory and times '
+        "but no numbers. Do without the value here, or, in a program of your own, enable the machine with "
+        'compute="real" (on the command line, --compute real).'
     )
 
 
