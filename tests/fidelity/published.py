@@ -84,7 +84,13 @@ QUICK = ("product", "elementwise", "device_copy", "host_copy", "peer_copy", "col
 
 @dataclass(frozen=True)
 class Row:
-    """One published figure."""
+    """One published figure.
+
+    Attributes
+    ----------
+    apart
+        Why it is not comparable: a condition of the measurement, published with it, that the model does not have.
+    """
 
     category: str
     what: str
@@ -95,6 +101,7 @@ class Row:
     unit: str
     held_out: bool
     source: str
+    apart: str = ""
 
     @property
     def quick(self) -> bool:

@@ -49,16 +49,16 @@ def kind(row: Row) -> str:
 
 
 def errors(found: dict[tuple[str, str], float], *, held_out: bool) -> dict[str, list[float]]:
-    """How far off each row is, by category."""
+    """How far off each comparable row is, by category."""
     by = defaultdict(list)
     for row in rows():
-        if row.held_out == held_out:
+        if row.held_out == held_out and not row.apart:
             by[kind(row)].append(error(found[row.what, row.machine], row.real))
     return by
 
 
 def summary(found: dict[tuple[str, str], float]) -> str:
-    """The errors by category, in Markdown."""
+    """The errors by category, and the rows that are not comparable, in Markdown."""
     known, aside = errors(found, held_out=False), errors(found, held_out=True)
     lines = [
         "| Category | Rows | Half within | Worst | Set aside | Half within | Worst |",
@@ -67,6 +67,16 @@ def summary(found: dict[tuple[str, str], float]) -> str:
     for category in known:
         cells = [category, *_told(known[category]), *_told(aside.get(category, []))]
         lines.append(f"| {' | '.join(cells)} |")
+    lines += [
+        "",
+        "| Not comparable | Machine | Real | Ours | Ratio | Why |",
+        "| --- | --- | ---: | ---: | ---: | --- |",
+    ]
+    for row in rows():
+        if row.apart:
+            ours = found[row.what, row.machine]
+            figures = f"{row.real:g} {row.unit} | {ours:.4g} {row.unit} | {ours / row.real:.2f}"
+            lines.append(f"| {row.what} | {row.machine} | {figures} | {row.apart} |")
     return "\n".join(lines)
 
 

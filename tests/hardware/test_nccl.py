@@ -176,6 +176,19 @@ def test_loose_cards_without_nvlink_meet_in_host_memory() -> None:
     assert bridged.cost("all_reduce", range(8), nbytes).ns < took / 1.5
 
 
+@pytest.mark.parametrize("machine", ["rtx3090:2", "dgx-a100", "cloud-4xt4"])
+def test_with_peer_to_peer_disabled_gpus_meet_in_host_memory(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    nbytes = 1 << 28
+    usual = fabric(machine).cost("all_reduce", range(2), nbytes)
+    monkeypatch.setenv("NCCL_P2P_DISABLE", "0")
+    assert fabric(machine).cost("all_reduce", range(2), nbytes) == usual
+    monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
+    paths = fabric(machine).paths(range(2))
+    assert paths.hardware == "pcie"
+    assert not paths.nvls
+    assert paths.intra < 13  # GB/s, of 24 that a slot of PCIe 4 has
+
+
 def test_pci_express_has_its_own_latencies_and_no_ll128() -> None:
     paths = Paths(4, 1, "pcie", VOLTA, 12.0)
     assert line("all_reduce", paths, "ring", "Simple").latency == pytest.approx(8.4 + 6 * 5.7)

@@ -11,6 +11,7 @@ come from the node's profile, so your own YAML file can change them:
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -61,8 +62,16 @@ class Cost:
     bus_bandwidth: float
 
 
+def peer_to_peer() -> bool:
+    """Whether NCCL may let GPUs access each other directly: ``NCCL_P2P_DISABLE=1`` forbids it, NVLink included."""
+    return os.environ.get("NCCL_P2P_DISABLE", "").strip() != "1"
+
+
 class Fabric:
     """The links of a machine as NCCL sees them.
+
+    NCCL reads ``NCCL_P2P_DISABLE`` once, when the first group of GPUs meets; here, when each group first does. Of its
+    other variables, none changes a time.
 
     Parameters
     ----------
@@ -127,7 +136,8 @@ class Fabric:
         most = max(places.values(), key=len)
         oldest = min(card.compute_capability for card in cards)
         generation = _generation(oldest)
-        nvlink = self._nvlink(most, cards) * _NVLINK_DATA.get(oldest, _NVLINK_DATA_ELSE)
+        direct = peer_to_peer()
+        nvlink = self._nvlink(most, cards) * _NVLINK_DATA.get(oldest, _NVLINK_DATA_ELSE) if direct else 0.0
         nic, nics = self._nics(len(most)) if nodes > 1 else (0.0, 0)
         factor = node.fabric.latency_factor if node is not None else None
         return nccl.Paths(
@@ -135,7 +145,7 @@ class Fabric:
             nodes=nodes,
             hardware="nvlink" if nvlink else "pcie",
             generation=generation,
-            intra=(nvlink or self._pcie(most)) / 1e9,
+            intra=(nvlink or self._pcie(most, direct=direct)) / 1e9,
             nic=nic,
             nics=nics,
             switched=node is None or node.fabric.kind != "nvlink-mesh",
@@ -167,7 +177,7 @@ class Fabric:
             return 0.0
         return min(link.bandwidth for link in links if link is not None) / 2
 
-    def _pcie(self, slots: Sequence[int]) -> float:
+    def _pcie(self, slots: Sequence[int], *, direct: bool) -> float:
         """PCI Express's bytes per second one way, of the slowest GPU of a group on one node.
 
         Where GPUs cannot copy to each other directly, everything goes through host memory, and GPUs behind one switch
@@ -177,10 +187,11 @@ class Fabric:
         slot = node.pcie if node is not None else None
         rate = min(slower(self.spec.gpus[index].pcie, slot) for index in slots) * PCIE_DATA
         if node is None:
-            return rate if all(peers(self.spec.gpus[index]) for index in slots) else rate * HOST_MEMORY
+            direct = direct and all(peers(self.spec.gpus[index]) for index in slots)
+            return rate if direct else rate * HOST_MEMORY
         if node.fabric.kind == "pcie":
             rate = min(rate, node.fabric.bandwidth / 2 * PCIE_DATA)
-        if not node.pcie.peer_to_peer:
+        if not (direct and node.pcie.peer_to_peer):
             rate /= max(Counter(index // node.pcie.gpus_per_switch for index in slots).values())
         return rate
 

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def ranks(machine: str, gpus: int, *, tf32: bool = False) -> Iterator[None]:
+def ranks(machine: str, gpus: int, *, tf32: bool = False, peers: bool = True) -> Iterator[None]:
     """The first of several ranks, each with its card; the others are implied."""
     before = dict(os.environ)
+    if not peers:
+        os.environ["NCCL_P2P_DISABLE"] = "1"
     with card(machine, tf32=tf32):
         implied_ranks.enter(figures.checked(gpus, 0, min(gpus, parse_spec(machine).gpus_per_node)))
         try:
@@ -44,9 +46,12 @@ def timed_collective(machine: str, operation: str, gpus: str, nbytes: str) -> fl
 
 
 def ddp(machine: str, name: str, how: str, batch: str, gpus: str) -> float:
-    """Images or sequences a second of all ranks under DistributedDataParallel; the others are implied."""
+    """Images or sequences a second of all ranks under DistributedDataParallel; the others are implied.
+
+    From October 2022 to February 2023, Lambda's benchmark_pytorch.sh disabled NCCL's direct access ("nop2p").
+    """
     words = set(how.split("-"))
-    with ranks(machine, int(gpus), tf32="tf32" in words):
+    with ranks(machine, int(gpus), tf32="tf32" in words, peers="nop2p" not in words):
 
         def wrap(model: nn.Module) -> nn.Module:
             return nn.parallel.DistributedDataParallel(model)

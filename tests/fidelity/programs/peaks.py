@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fakegpu_lab as lab
 from tests.fidelity.fact import enabled
-from tests.fidelity.programs.steps import Squad, card
+from tests.fidelity.programs.steps import Squad, card, trainer_update
 
 MIB = 2**20
 
@@ -74,11 +74,7 @@ def trainer_memory(machine: str, how: str, batch: str, accumulate: str) -> float
                     logits = model(words, mask)[:, 0]
                     loss = F.cross_entropy(logits, words[:, 0])
                 scaler.scale(loss).backward()
-            scaler.unscale_(adam)
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=False)
-            scaler.step(adam)
-            scaler.update()
-            adam.zero_grad(set_to_none=False)
+            trainer_update(model, adam, scaler)
         return torch.cuda.memory_reserved() / MIB
 
 

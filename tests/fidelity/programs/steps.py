@@ -122,7 +122,7 @@ class Masters:
         torch.nn.utils.clip_grad_norm_(self.masters, 1.0, foreach=True)
         self.adam.step()
         torch._foreach_copy_(self.halves, self.masters)
-        for p in self.halves:
+        for p in (*self.halves, *self.masters):  # apex/amp/_process_optimizer.py: zero_grad frees those of the masters
             p.grad = None
 
 
@@ -153,6 +153,18 @@ class BertAdam:
         torch._foreach_zero_([p.grad for _, p in self.named if p.grad is not None])
 
 
+def trainer_update(model: nn.Module, adam: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
+    """What Hugging Face's Trainer of 2022 did after the backward pass (transformers 4.20, trainer.py).
+
+    It clipped gradients to a norm of 1 by default, parameter by parameter, as its AdamW updated them.
+    """
+    scaler.unscale_(adam)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=False)
+    scaler.step(adam)
+    scaler.update()
+    adam.zero_grad(set_to_none=False)
+
+
 def text_step(how: set[str], batch: int, wrap: Callable[[nn.Module], nn.Module] | None = None) -> Callable[[], None]:
     """A step of BERT-large: SQuAD (384 words), pretraining (128, no optimizer), or Hugging Face's Trainer (512)."""
     length = 384 if "squad" in how else 512 if "trainer" in how else 128
@@ -165,7 +177,7 @@ def text_step(how: set[str], batch: int, wrap: Callable[[nn.Module], nn.Module] 
         model.half()
     masters = Masters(model) if half else None
     plain = BertAdam(model) if "squad" in how and not half else None
-    adam = None if masters or plain else torch.optim.AdamW(model.parameters(), 1e-5, foreach=False)
+    adam = torch.optim.AdamW(model.parameters(), 1e-5, foreach=False) if "trainer" in how else None
     parallel = model if wrap is None else wrap(model)
     scaler = torch.amp.GradScaler("cuda", enabled="amp" in how)
     targets = torch.zeros(batch, 2, dtype=torch.long, device="cuda")
@@ -176,16 +188,13 @@ def text_step(how: set[str], batch: int, wrap: Callable[[nn.Module], nn.Module] 
         scaler.scale(loss).backward()
         if "128" in how:  # one step of the optimizer in 64 of these is left out
             return
-        if masters is not None:
+        if adam is not None:
+            trainer_update(model, adam, scaler)
+        elif masters is not None:
             masters.step()
         elif plain is not None:
             plain.step()
-        elif adam is not None:
-            scaler.step(adam)
-            scaler.update()
-            adam.zero_grad()
-        if "squad" in how:
-            torch.cuda.synchronize()  # loss.item()
+        torch.cuda.synchronize()  # loss.item(); Trainer asks whether the loss is a number
 
     return step
 
