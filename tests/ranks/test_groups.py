@@ -11,6 +11,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.debug import CommDebugMode
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fakegpu_lab as lab
@@ -245,6 +246,16 @@ def test_dispatch_modes_see_the_operations() -> None:
         assert seen.ops == [ops.allreduce_.default, ops._allgather_base_.default, ops.allreduce_.default]
 
     on_ranks(2, program, backend="cpu:gloo,cuda:nccl")
+
+
+def test_a_tensor_that_wraps_another_passes_it_on() -> None:
+    def program() -> None:
+        one, other = value(1), value(2)
+        dist.all_reduce(TwoTensor(one, other))
+        assert one.tolist() == [2.0] * 2
+        assert other.tolist() == [4.0] * 2
+
+    on_ranks(2, program)
 
 
 def test_wait_tensor_waits_for_other_collectives_where_they_are_allowed_in_flight() -> None:

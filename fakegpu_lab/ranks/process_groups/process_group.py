@@ -13,7 +13,13 @@ import torch
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.ranks.collectives.operation import Operation
 from fakegpu_lab.ranks.dist import c10d, dist
-from fakegpu_lab.ranks.process_groups import argument_checks, completion_hooks, dispatch_modes, functional_collectives, options
+from fakegpu_lab.ranks.process_groups import (
+    argument_checks,
+    completion_hooks,
+    dispatch_modes,
+    functional_collectives,
+    options,
+)
 from fakegpu_lab.ranks.process_groups.work_handles import RankWork
 from fakegpu_lab.ranks.source_lines import user_line
 

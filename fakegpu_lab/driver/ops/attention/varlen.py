@@ -18,7 +18,14 @@ from fakegpu_lab.driver.base.tensor import wrap
 from fakegpu_lab.driver.cost.matrix_products import attention
 from fakegpu_lab.driver.ops.attention import values
 from fakegpu_lab.driver.ops.attention.backward import efficient_workspace, flash_workspace
-from fakegpu_lab.driver.ops.attention.kernels import FLOAT, check_debug_mask, check_flash, forward_settings, one_kernel, rounded
+from fakegpu_lab.driver.ops.attention.kernels import (
+    FLOAT,
+    check_debug_mask,
+    check_flash,
+    forward_settings,
+    one_kernel,
+    rounded,
+)
 from fakegpu_lab.driver.ops.attention.values import BOTTOM_RIGHT, Settings
 
 if TYPE_CHECKING:
