@@ -167,7 +167,7 @@ def validate_sparse(indices: torch.Tensor, values: torch.Tensor, *rest: Any) -> 
 
 
 def sparse_of_parts(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """``aten::_sparse_compressed_tensor_unsafe``, called by C++ (`values_backward`): its own kernel cannot be wrapped."""
+    """``aten::_sparse_compressed_tensor_unsafe``, called by C++ (`values_backward`), whose result has no wrapper."""
     with torch._C._AutoDispatchBelowAutograd():
         return torch.ops.aten._sparse_compressed_tensor_unsafe.default(*args, **kwargs)  # type: ignore[no-any-return]
 

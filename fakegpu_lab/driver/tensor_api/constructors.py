@@ -132,7 +132,7 @@ def _coalesced(function: Callable[..., Any]) -> Callable[..., Any]:
         __tracebackhide__ = True
         checks = kwargs.get("check_invariants")
         if checks is None:
-            checks = torch.sparse.check_sparse_tensor_invariants.is_enabled()
+            checks = torch.sparse.check_sparse_tensor_invariants.is_enabled()  # type: ignore[no-untyped-call]
         if checks and kwargs.get("is_coalesced"):
             made = function(*args, **{**kwargs, "is_coalesced": None})
             if made.__class__ is FakeCudaTensor:

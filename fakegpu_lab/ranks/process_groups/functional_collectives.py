@@ -56,7 +56,7 @@ def issued(outputs: Sequence[Tensor], work: Any) -> None:
 _allowed: Any = cpp._allow_inflight_collective_as_graph_input
 
 
-def _forget(tensors: list[Tensor], work: Any) -> None:
+def _forget(tensors: Sequence[Tensor], work: Any) -> None:
     for tensor in tensors:
         kept = [entry for entry in _pending().pop(_key(tensor), ()) if entry[1] is not work]
         if kept:

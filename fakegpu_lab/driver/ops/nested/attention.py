@@ -86,7 +86,7 @@ def _refusal(split: list[list[Tensor]], trains: bool, backend: int) -> str:
 
 def _fused(backend: int, split: list[list[Tensor]], dropout: float, causal: bool, scale: float | None) -> Tensor:
     if backend == FLASH:
-        return _flash(split, dropout, causal, False, scale)[0]
+        return _flash(split, dropout, causal, False, scale)[0]  # type: ignore[no-any-return]
     packed, ends, longest, lengths = _packed(split)
     batches = [tensor[None] for tensor in packed]  # never for training: see `_refusal`
     kernel = _aten._efficient_attention_forward
@@ -114,7 +114,7 @@ def scaled_dot_product_flash_attention(
 
 
 def _flash(split: list[list[Tensor]], dropout: float, causal: bool, debug: bool, scale: float | None) -> Any:
-    """The op's results: the attention, its logsumexp, where sequences end, the longest, the generator's state, a mask."""
+    """The op's results: attention, logsumexp, where sequences end, the longest, the generator's state, a mask."""
     packed, ends, longest, lengths = _packed(split)
     mixed, sums, *state_and_mask = _aten._flash_attention_forward(
         *packed, *ends, *longest, dropout, causal, debug, scale=scale
@@ -134,4 +134,4 @@ def _packed(split: list[list[Tensor]]) -> tuple[list[Tensor], list[Tensor], list
 
 
 def _unpacked(mixed: Tensor, lengths: list[int]) -> Tensor:
-    return torch._nested_tensor_from_tensor_list(list(mixed.split(lengths))).transpose(1, 2)
+    return torch._nested_tensor_from_tensor_list(list(torch.split_with_sizes(mixed, lengths))).transpose(1, 2)
