@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _python_dispatch
 
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.base.tensor import dispatches_itself
 from fakegpu_lab.ranks.process_groups.work_handles import RankWork
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def shown(issue: Callable[..., Any]) -> Callable[..., Any]:
         mode: Any = _python_dispatch._get_current_dispatch_mode()
         if getattr(mode, "_mode_key", None) is not None:  # one of torch.compile's own
             mode = None
-        wrapper = next((type(tensor) for tensor in (*inputs, *outputs) if _wraps(tensor)), None)
+        wrapper = next((type(tensor) for tensor in (*inputs, *outputs) if dispatches_itself(tensor)), None)
         if mode is wrapper is None:
             return issue(group, kind, inputs, outputs, *args, **more)
         in_place = kind in _IN_PLACE
@@ -94,10 +94,3 @@ def shown(issue: Callable[..., Any]) -> Callable[..., Any]:
         return works[-1] if works else RankWork([], outputs)
 
     return dispatched
-
-
-def _wraps(tensor: Any) -> bool:
-    """Whether a tensor dispatches ops itself: a subclass of the user's, not a device tensor."""
-    if tensor.__class__ is FakeCudaTensor:
-        return False
-    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
