@@ -159,6 +159,29 @@ def test_attention(machine: Machine, backend: SDPBackend) -> None:
             torch.testing.assert_close(grad.cpu().float(), x.grad, rtol=1e-2, atol=1e-2)
 
 
+def test_flash_attention_returns_the_mask_of_its_dropout(machine: Machine) -> None:
+    sequences = [row.view(-1, 2, 16).transpose(0, 1) for row in rows(32)]
+    there = nested_tensor(sequences, device="cuda", dtype=torch.float16, requires_grad=True)
+    out, *_, debug = torch.ops.aten._scaled_dot_product_flash_attention(
+        there, there, there, dropout_p=0.5, return_debug_mask=True
+    )
+    out.backward(out.detach())
+    assert debug.shape == (3, 2, 128, 128)
+    assert not debug[0, :, 2:].any()
+    for host, got, signed, grad in zip(sequences, out.unbind(), debug, there.grad.unbind(), strict=True):
+        x = host.half().float().requires_grad_()
+        length = x.shape[1]
+        kept = (signed[:, :length, :length] > 0).cpu()
+        assert 0 < kept.sum() < kept.numel()
+        weights = torch.softmax(x @ x.transpose(1, 2) / 4, -1)
+        expected = (weights * kept * 2) @ x
+        expected.backward(got.detach().cpu().float())
+        torch.testing.assert_close(got.cpu().float(), expected, rtol=2e-3, atol=2e-3)
+        torch.testing.assert_close(grad.cpu().float(), x.grad, rtol=1e-2, atol=1e-2)
+    with pytest.raises(RuntimeError, match=r"return_softmax is only supported when p_dropout > 0\.0"):
+        torch.ops.aten._scaled_dot_product_flash_attention(there, there, there, return_debug_mask=True)
+
+
 def test_attention_of_one_sequence_to_each_of_a_batch(machine: Machine) -> None:
     one = torch.randn(1, 2, 4, 16, device="cuda")
     keys = nested_tensor(rows(32), device="cuda").reshape(3, -1, 2, 16).transpose(1, 2)

@@ -194,6 +194,29 @@ def test_memory_columns_are_the_devices_allocations() -> None:
     del z, host
 
 
+def test_device_memory_without_cuda_among_the_activities(tmp_path: Path) -> None:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        with record_function("taken"):
+            x = torch.rand(10, 10).cuda()
+        with record_function("given back"):
+            del x
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(1 << 40, device="cuda")
+    rows = _rows(profiler)
+    assert (rows["taken"].device_memory_usage, rows["given back"].device_memory_usage) == (512, -512)
+    assert rows["aten::empty_strided"].self_device_memory_usage == 512
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    names = [event["name"] for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]]
+    assert "[OutOfMemory]" in names
+    assert not any("cuda" in name or "fakegpu" in name for name in names)
+
+
+def test_a_profile_of_the_host_alone_keeps_its_own_times() -> None:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        torch.randn(300, 300) @ torch.randn(300, 300)
+    assert _rows(profiler)["aten::mm"].cpu_time_total > 0
+
+
 def test_shapes_flops_and_lines() -> None:
     x, y = torch.randn(64, 32, device="cuda"), torch.randn(16, 32, device="cuda")
     layer = nn.Linear(32, 8).cuda()

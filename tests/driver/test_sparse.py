@@ -128,6 +128,28 @@ def test_gradients(machine):
     assert dense.grad.is_cuda
 
 
+@pytest.mark.parametrize("to_sparse", [lambda x: x.to_sparse_csr(), lambda x: x.to_sparse_bsr((1, 3))])
+def test_gradients_of_the_values_of_a_compressed_tensor(machine, to_sparse):
+    dense = torch.tensor(DENSE).float()
+    there, host = to_sparse(dense.cuda()).requires_grad_(), to_sparse(dense).requires_grad_()
+    (grad,) = torch.autograd.grad(there.values().square().sum(), there)
+    (expected,) = torch.autograd.grad(host.values().square().sum(), host)
+    assert (grad.device, grad.layout) == (there.device, there.layout)
+    assert grad.to_dense().tolist() == expected.to_dense().tolist()
+
+
+def test_what_is_said_to_be_coalesced_is_checked(machine):
+    def coo(indices):
+        return torch.sparse_coo_tensor(
+            indices.cuda(), VALUES.cuda().requires_grad_(), (2, 3), is_coalesced=True, check_invariants=True
+        )
+
+    assert coo(INDICES).is_coalesced()
+    assert coo(INDICES).requires_grad
+    with pytest.raises(RuntimeError, match="cannot set is_coalesced to true if indices correspond to uncoalesced COO"):
+        coo(INDICES.flip(1))
+
+
 @pytest.mark.parametrize("optimizer", [torch.optim.SparseAdam, torch.optim.SGD, torch.optim.Adagrad])
 def test_a_sparse_embedding_trains_as_on_the_cpu(machine, optimizer):
     torch.manual_seed(0)

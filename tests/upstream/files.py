@@ -88,16 +88,17 @@ def concerns_cuda(test_class: type, name: str) -> bool:
     return bool(CUDA.search(source(getattr(test_class, name))))
 
 
-def sample(tests: dict[str, unittest.TestCase], size: int) -> list[str]:
-    """Some of the tests, always the same: one of each function first, then a second of each, and so on."""
+def sample(tests: dict[str, unittest.TestCase], size: int, seed: int = 0) -> list[str]:
+    """Some of the tests, for a seed always the same: one of each function first, then a second of each, and so on."""
     functions: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, test in tests.items():
         cls, method = name.split("::")
         functions[cls, getattr(function(getattr(test, method)), "__qualname__", method)].append(name)
+    place = {name: zlib.crc32(f"{seed or ''}{name}".encode()) for name in tests}
     order = []
     for members in functions.values():
-        members.sort(key=lambda name: zlib.crc32(name.encode()))
-        order += [(depth, zlib.crc32(name.encode()), name) for depth, name in enumerate(members)]
+        members.sort(key=place.__getitem__)
+        order += [(depth, place[name], name) for depth, name in enumerate(members)]
     return [name for _, _, name in sorted(order)[:size]]
 
 

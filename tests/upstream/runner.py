@@ -25,6 +25,7 @@ def run(
     *,
     again: bool = False,
     twins: bool = True,
+    seed: int = 0,
 ) -> None:
     """Run the chosen files; what a log already has is not run again."""
     (results / "cpu").mkdir(parents=True, exist_ok=True)
@@ -35,6 +36,7 @@ def run(
             forget_failures(log.path_of(results, name))
     for machine, names in by_machine.items():
         limits = ["--sample", str(sample), "--minutes", str(minutes), "--timeout", str(timeout)]
+        limits += ["--seed", str(seed)]
         work(tree, results, names, "--machine", machine, *limits, *["--again"] * again)
         if twins:
             run_twins(tree, results, names)

@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("files", nargs="+")
     parser.add_argument("--machine", default="", help="no machine: the CPU variants")
     parser.add_argument("--sample", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=0)
     parser.add_argument("--timeout", type=float, default=0)
     parser.add_argument("--again", action="store_true", help="only tests whose outcome was taken back")
@@ -133,7 +134,7 @@ def file_process(options: argparse.Namespace, name: str, group: files.Group, pat
             forgotten = log.read(path).forgotten
             chosen = [test for test in chosen if test in forgotten]
         elif options.sample:
-            chosen = files.sample({test: tests[test] for test in chosen}, options.sample)
+            chosen = files.sample({test: tests[test] for test in chosen}, options.sample, options.seed)
         while time.monotonic() < until:
             left = [test for test in chosen if test not in log.read(path).outcomes]
             if not left:

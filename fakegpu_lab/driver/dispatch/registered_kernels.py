@@ -166,6 +166,12 @@ def validate_sparse(indices: torch.Tensor, values: torch.Tensor, *rest: Any) -> 
     torch._validate_sparse_coo_tensor_args(inner_of(indices), inner_of(values), *rest)
 
 
+def sparse_of_parts(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """``aten::_sparse_compressed_tensor_unsafe``, called by C++ (`values_backward`), whose result has no wrapper."""
+    with torch._C._AutoDispatchBelowAutograd():
+        return torch.ops.aten._sparse_compressed_tensor_unsafe.default(*args, **kwargs)  # type: ignore[no-any-return]
+
+
 FACTORIES: dict[str, Callable[..., Any]] = {
     "empty.memory_format": empty,
     "empty_strided": empty_strided,
@@ -215,6 +221,7 @@ def _register() -> list[torch.library.Library]:
     for key in ("SparseCUDA", "SparsePrivateUse1"):
         library.impl("_sparse_coo_tensor_with_dims", sparse_with_dims, key)
     library.impl("_validate_sparse_coo_tensor_args", validate_sparse, "PrivateUse1")
+    library.impl("_sparse_compressed_tensor_unsafe", sparse_of_parts, "AutogradPrivateUse1")
     library.impl("_copy_from", copy_from, "PrivateUse1")
     library.impl("record_stream", record_stream, "PrivateUse1")
     library.impl("scaled_dot_product_attention", scaled_dot_product_attention, "AutogradPrivateUse1")

@@ -31,6 +31,8 @@ class Session(Recorder):
         By host thread, tuples that begin with their kind: ``"begin"``, ``"end"`` and ``"mark"`` with a number that
         Kineto's record has too, and a time; ``"kernel"``, ``"copy"``, ``"wait"``, ``"memory"`` with what the results
         show.
+    cuda
+        Whether CUDA is among the activities; without it, only the memory of ``profile_memory=True`` is noted.
     collecting
         False while ``toggle_collection_dynamic`` has CUDA's part switched off.
     metadata
@@ -38,13 +40,13 @@ class Session(Recorder):
         export.
     """
 
-    def __init__(self, *, memory: bool, legacy: bool, host_ops: bool) -> None:
+    def __init__(self, *, memory: bool, legacy: bool, host_ops: bool, cuda: bool = True) -> None:
         super().__init__(recording.note, recording.notes, here.host.now, _UNLIMITED)
         self.machine = current.machine
         self.memory = memory
         self.legacy = legacy
         self.host_ops = host_ops
-        self.collecting = True
+        self.cuda = self.collecting = cuda
         self.metadata: dict[str, str] = {}
         self.lanes: dict[Host, list[tuple[Any, ...]]] = {}
         self.numbers = itertools.count(1)

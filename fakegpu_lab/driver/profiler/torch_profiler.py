@@ -69,7 +69,8 @@ def _begin(session: Session) -> None:
     recording.record_through(run)
     _session = session
     cuda_messages.oom_observers.append(session.out_of_memory)
-    session.mark()
+    if session.cuda:
+        session.mark()
 
 
 def _end() -> Session | None:
@@ -137,15 +138,15 @@ def install(patches: Patches) -> None:
     def enable_(config: Any, activities: Any) -> None:
         with _quiet():
             enable(config, _host_activities(activities))
-        if _CUDA in activities:
-            memory = bool(starting and starting[-1].profile_memory)
+        cuda, memory = _CUDA in activities, bool(starting and starting[-1].profile_memory)
+        if cuda or memory:  # a device's memory is reported whatever the activities are
             legacy = isinstance(activities, _Legacy)
-            _begin(Session(memory=memory, legacy=legacy, host_ops=ProfilerActivity.CPU in activities))
+            _begin(Session(memory=memory, legacy=legacy, host_ops=ProfilerActivity.CPU in activities, cuda=cuda))
 
     def disable_() -> Any:
         session = _end()
         results = disable()
-        return results if session is None else assemble(session, results)
+        return assemble(session, results) if session is not None and session.lanes else results
 
     def add_metadata_(key: str, text: str) -> None:
         if _session is not None:
@@ -177,13 +178,13 @@ def install(patches: Patches) -> None:
 
     @functools.wraps(enter)
     def enter_(self: Any) -> Any:
-        if _session is not None and not _scripting():
+        if _session is not None and _session.cuda and not _scripting():
             _session.mark()
         return enter(self)
 
     @functools.wraps(leave)
     def leave_(self: Any, *exception: Any) -> Any:
-        if _session is not None and not _scripting():
+        if _session is not None and _session.cuda and not _scripting():
             _session.mark()
         return leave(self, *exception)
 

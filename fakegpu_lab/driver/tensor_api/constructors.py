@@ -124,6 +124,25 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     return constructor
 
 
+def _coalesced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`sparse_coo_tensor`: C++ checks that indices are coalesced by a kernel that only the CPU and CUDA have."""
+
+    @functools.wraps(function)
+    def constructor(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        checks = kwargs.get("check_invariants")
+        if checks is None:
+            checks = torch.sparse.check_sparse_tensor_invariants.is_enabled()  # type: ignore[no-untyped-call]
+        if checks and kwargs.get("is_coalesced"):
+            made = function(*args, **{**kwargs, "is_coalesced": None})
+            if made.__class__ is FakeCudaTensor:
+                torch._validate_sparse_coo_tensor_args(made._indices(), made._values(), made.shape, True)
+                kwargs["check_invariants"] = False
+        return function(*args, **kwargs)
+
+    return constructor
+
+
 def _new(original: Callable[..., Any]) -> Callable[..., Any]:
     """`Tensor.new`, which C++ runs under a device guard for the tensor's device (THPVariable_new)."""
 
@@ -175,6 +194,7 @@ def install(patches: Patches) -> None:
         patches.wrap_function(name, _indexed)
     for name in _GUARDED:
         patches.wrap_function(name, _guarded)
+    patches.wrap_function("sparse_coo_tensor", _coalesced)
     for name in _WITH_OUT:
         patches.wrap_function(name, _with_out)
     for name in _FREQUENCIES:

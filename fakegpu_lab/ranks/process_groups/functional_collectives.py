@@ -6,10 +6,12 @@ operation; `wait_tensor` waits for it. CPU tensors use C++'s own kernels, which 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.ranks.dist import c10d, cpp, dist
 from fakegpu_lab.ranks.scheduling.scheduler import current_rank
 
@@ -36,6 +38,29 @@ def _key(tensor: Any) -> int:
 def _under_way(tensor: Tensor, work: Any) -> Tensor:
     _pending().setdefault(_key(tensor), []).append((tensor, work))
     return tensor
+
+
+def issued(outputs: Sequence[Tensor], work: Any) -> None:
+    """Register the work of other collectives, too, where the program allows it (ProcessGroup.hpp).
+
+    `wait_tensor` of their tensors then waits for them (`allow_inflight_collective_as_graph_input_ctx`).
+    """
+    if not _allowed():
+        return
+    tensors = [tensor for tensor in outputs if tensor.__class__ is FakeCudaTensor]
+    for tensor in tensors:
+        _under_way(tensor, work)
+    work.registered = partial(_forget, tensors, work)
+
+
+_allowed: Any = cpp._allow_inflight_collective_as_graph_input
+
+
+def _forget(tensors: Sequence[Tensor], work: Any) -> None:
+    for tensor in tensors:
+        kept = [entry for entry in _pending().pop(_key(tensor), ()) if entry[1] is not work]
+        if kept:
+            _pending()[_key(tensor)] = kept
 
 
 def _group(name: Any) -> Any:

@@ -13,7 +13,13 @@ import torch
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.ranks.collectives.operation import Operation
 from fakegpu_lab.ranks.dist import c10d, dist
-from fakegpu_lab.ranks.process_groups import argument_checks, completion_hooks, options
+from fakegpu_lab.ranks.process_groups import (
+    argument_checks,
+    completion_hooks,
+    dispatch_modes,
+    functional_collectives,
+    options,
+)
 from fakegpu_lab.ranks.process_groups.work_handles import RankWork
 from fakegpu_lab.ranks.source_lines import user_line
 
@@ -143,6 +149,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     # -------------------------------------------------------------- issuing
 
+    @dispatch_modes.shown
     def _issue(
         self,
         kind: str,
@@ -185,6 +192,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         backend.channel.issue(operation)
         if self._hooks is not None:
             self._hooks.issued(operation)
+        functional_collectives.issued(outputs, work)
         return work
 
     def _start_coalescing(self, device: torch.device) -> None:

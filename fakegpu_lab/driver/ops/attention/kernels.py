@@ -109,6 +109,12 @@ def check_flash(device: Device, query: Tensor) -> None:
         raise RuntimeError("FlashAttention only support fp16 and bf16 data type")
 
 
+def check_debug_mask(wanted: bool, dropout: float) -> None:
+    """Raise if flash attention is to return its dropout mask, but there is no dropout."""
+    if wanted and not dropout:
+        raise RuntimeError("return_softmax is only supported when p_dropout > 0.0")
+
+
 def _splits(blocks: int, multiprocessors: int, key_blocks: int) -> int:
     """num_splits_heuristic: over how many blocks to split the keys so that the card is busy."""
     if blocks >= 0.8 * multiprocessors:
@@ -150,8 +156,7 @@ def flash(
         raise RuntimeError("FlashAttention forward only supports head dimension at most 256")
     if heads % key.shape[1]:
         raise RuntimeError("Number of heads in key/value must divide number of heads in query")
-    if return_debug_mask and not dropout_p:
-        raise RuntimeError("return_softmax is only supported when p_dropout > 0.0")
+    check_debug_mask(return_debug_mask, dropout_p)
     settings = forward_settings(device, BOTTOM_RIGHT * is_causal, scale, dropout_p, batch * heads)
     like = empty_alike(query.transpose(1, 2)).transpose(1, 2)
     taken = [take_bytes(device, storage_bytes(like)), take_bytes(device, batch * heads * rows * FLOAT)]

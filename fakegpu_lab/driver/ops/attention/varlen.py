@@ -18,7 +18,14 @@ from fakegpu_lab.driver.base.tensor import wrap
 from fakegpu_lab.driver.cost.matrix_products import attention
 from fakegpu_lab.driver.ops.attention import values
 from fakegpu_lab.driver.ops.attention.backward import efficient_workspace, flash_workspace
-from fakegpu_lab.driver.ops.attention.kernels import FLOAT, check_flash, forward_settings, one_kernel, rounded
+from fakegpu_lab.driver.ops.attention.kernels import (
+    FLOAT,
+    check_debug_mask,
+    check_flash,
+    forward_settings,
+    one_kernel,
+    rounded,
+)
 from fakegpu_lab.driver.ops.attention.values import BOTTOM_RIGHT, Settings
 
 if TYPE_CHECKING:
@@ -96,6 +103,17 @@ def _forward(packed: _Packed, query: Tensor, key: Tensor, value: Tensor, causal:
     return out, sums
 
 
+def _signed_weights(packed: _Packed, query: Tensor, key: Tensor, causal: int, settings: Settings) -> Tensor:
+    """The debug mask (`values.signed_weights`) of each sequence; 0 where a sequence is shorter than the longest."""
+    longest = [rounded(max(end - start for start, end in each), 128) for each in (packed.queries, packed.keys)]
+    masks = query.new_zeros((len(packed.queries), query.shape[-2], *longest))
+    if not query.is_meta:
+        for number, _, _, q, k, _, own in _each(packed, query, key, key, causal, settings):
+            mask = values.signed_weights(q, k, own)[0]
+            masks[number, :, : mask.shape[1], : mask.shape[2]] = mask
+    return masks
+
+
 def _backward(
     packed: _Packed,
     grad: Tensor,
@@ -142,9 +160,10 @@ def flash(
     """``_flash_attention_forward``: logsumexp is (heads, rows) if sequences are packed, else (batch, heads, length)."""
     _refuse(
         window_size_left=window_size_left, window_size_right=window_size_right, seqused_k=seqused_k,
-        alibi_slopes=alibi_slopes, block_table=block_table, return_debug_mask=return_debug_mask or None,
+        alibi_slopes=alibi_slopes, block_table=block_table,
     )  # fmt: skip
     check_flash(device, query)
+    check_debug_mask(return_debug_mask, dropout_p)
     packed = _packed(query, key, cum_seq_q, cum_seq_k)
     heads = query.shape[-2]
     taken = take_bytes(device, query.nbytes), take_bytes(device, query.numel() // query.shape[-1] * FLOAT)
@@ -157,7 +176,10 @@ def flash(
         rows = rows.view(heads, *query.shape[:2]).transpose(0, 1).contiguous()
     state = torch.tensor([settings.seed, 0], dtype=torch.uint64, device=query.device)
     unused = torch.zeros((), dtype=torch.uint64, device=query.device)
-    small = [new(t, device) for t in (state, unused, query.new_empty(0))]
+    mask = query.new_empty(0)
+    if return_debug_mask:
+        mask = _signed_weights(packed, query, key, BOTTOM_RIGHT * is_causal, settings)
+    small = [new(t, device) for t in (state, unused, mask)]
     return wrap(out, device, taken[0]), wrap(rows, device, taken[1]), *small
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.base.tensor import NestedCudaTensor
-from fakegpu_lab.driver.ops.nested.attention import scaled_dot_product_attention
+from fakegpu_lab.driver.ops.nested.attention import scaled_dot_product_attention, scaled_dot_product_flash_attention
 from fakegpu_lab.driver.ops.nested.making import to_copy
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ _ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {
     "reshape": _reshape,
     "reshape_as": _reshape_as,
     "scaled_dot_product_attention": scaled_dot_product_attention,
+    "_scaled_dot_product_flash_attention": scaled_dot_product_flash_attention,
 }
 """Attention, whose kernel C++ does not choose for us, and where C++ uses the NestedTensorImpl itself, which the wrapper
 is not (tools/autograd/derivatives.yaml, native_functions.yaml). Other nested tensors take torch's own kernels."""

@@ -85,18 +85,53 @@ def _refusal(split: list[list[Tensor]], trains: bool, backend: int) -> str:
 
 
 def _fused(backend: int, split: list[list[Tensor]], dropout: float, causal: bool, scale: float | None) -> Tensor:
+    if backend == FLASH:
+        return _flash(split, dropout, causal, False, scale)[0]  # type: ignore[no-any-return]
+    packed, ends, longest, lengths = _packed(split)
+    batches = [tensor[None] for tensor in packed]  # never for training: see `_refusal`
+    kernel = _aten._efficient_attention_forward
+    mixed = kernel(*batches, None, *ends, *longest, dropout, int(causal), False, scale=scale)[0][0]
+    return _unpacked(mixed, lengths)
+
+
+def scaled_dot_product_flash_attention(
+    torchs: Any,
+    keys: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> Any:
+    """``aten::_scaled_dot_product_flash_attention`` (_scaled_dot_product_flash_attention_nestedtensor_cuda)."""
+    inputs = (query, key, value)
+    if not all(type(tensor) is NestedCudaTensor for tensor in inputs):
+        return torchs(keys, query, key, value, dropout_p, is_causal, return_debug_mask, scale=scale)
+    return _flash([list(tensor.unbind()) for tensor in inputs], dropout_p, is_causal, return_debug_mask, scale)
+
+
+def _flash(split: list[list[Tensor]], dropout: float, causal: bool, debug: bool, scale: float | None) -> Any:
+    """The op's results: attention, logsumexp, where sequences end, the longest, the generator's state, a mask."""
+    packed, ends, longest, lengths = _packed(split)
+    mixed, sums, *state_and_mask = _aten._flash_attention_forward(
+        *packed, *ends, *longest, dropout, causal, debug, scale=scale
+    )
+    return _unpacked(mixed, lengths), sums, *ends, *longest, *state_and_mask
+
+
+def _packed(split: list[list[Tensor]]) -> tuple[list[Tensor], list[Tensor], list[int], list[int]]:
+    """sdpa_nested_preprocessing: the packed operands, where queries and keys end, the longest, the queries' lengths."""
     batch = max(map(len, split))
     split = [sequences * batch if len(sequences) == 1 else sequences for sequences in split]
     heads = max(sequences[0].shape[0] for sequences in split)
     lengths = [[sequence.shape[1] for sequence in sequences] for sequences in split[:2]]
     packed = [torch.cat([part.expand(heads, -1, -1).transpose(0, 1) for part in sequences]) for sequences in split]
-    device = packed[0].device
-    ends = [torch.tensor([0, *accumulate(each)], dtype=torch.int32).to(device) for each in lengths]
-    longest = [max(each) for each in lengths]
-    if backend == FLASH:
-        mixed = _aten._flash_attention_forward(*packed, *ends, *longest, dropout, causal, False, scale=scale)[0]
-    else:
-        batches = [tensor[None] for tensor in packed]  # never for training: see `_refusal`
-        kernel = _aten._efficient_attention_forward
-        mixed = kernel(*batches, None, *ends, *longest, dropout, int(causal), False, scale=scale)[0][0]
-    return torch._nested_tensor_from_tensor_list(list(mixed.split(lengths[0]))).transpose(1, 2)
+    ends = [torch.tensor([0, *accumulate(each)], dtype=torch.int32).to(packed[0].device) for each in lengths]
+    return packed, ends, [max(each) for each in lengths], lengths[0]
+
+
+def _unpacked(mixed: Tensor, lengths: list[int]) -> Tensor:
+    return torch._nested_tensor_from_tensor_list(list(torch.split_with_sizes(mixed, lengths))).transpose(1, 2)
