@@ -11,7 +11,6 @@ from torch import nn
 
 import fakegpu_lab as lab
 from fakegpu_lab.driver.autograd import gradient_lock
-from fakegpu_lab.driver.base import live_objects
 from fakegpu_lab.driver.memory_report import categories
 
 if TYPE_CHECKING:
@@ -72,10 +71,10 @@ def test_a_snapshot_of_another_thread_leaves_its_tensors_alone(
     assert before.categories is not None
     assert before.categories.gradients > 0
 
-    def never(types: Any) -> Any:
+    def never() -> Any:
         raise AssertionError
 
-    monkeypatch.setattr(live_objects, "live", never)
+    monkeypatch.setattr(categories, "_FINDER", never)
     memory = elsewhere(lambda: lab.snapshot(categories=True)).devices[0].memory
     assert memory.categories == before.categories
     more = torch.ones(1 << 20, device="cuda")

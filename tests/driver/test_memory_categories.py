@@ -105,6 +105,16 @@ def test_module_buffers_frozen_weights_and_shared_weights_are_parameters() -> No
     assert not norm.training
 
 
+def test_a_tensor_that_was_on_the_host_when_one_last_looked() -> None:
+    mean = torch.ones(256)
+    gc.collect()
+    assert held().inputs == 0
+    mean.data = mean.data.cuda()
+    assert held().inputs == rounded(256)
+    mean.data = mean.data.cpu()
+    assert held().inputs == 0
+
+
 def test_devices_are_told_apart_and_a_machine_that_is_gone_is_not_counted() -> None:
     left = torch.ones(1000).cuda()
     right = torch.ones(5000).to("cuda:1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,53 @@ def test_the_objects_of_these_types_and_no_others() -> None:
     assert {id(one) for one in live_objects.live([Child])} == {id(made[1]), id(made[3])}
     assert len(live_objects.live(live_objects.subclasses(Base))) == 4
     assert live_objects.live([]) == []
+
+
+def test_a_finder_finds_what_is_alive_at_the_moment() -> None:
+    finder = live_objects.Finder(Base)
+    old = [Base(), Child()]
+    gc.collect()  # which moves them to the oldest generation
+    for _ in range(3):
+        new = [Base(), Grandchild()]
+        assert {id(one) for one in finder()} == {id(one) for one in old + new}
+        gc.collect(0)
+        assert {id(one) for one in finder()} == {id(one) for one in old + new}
+        gc.collect(1)
+        assert {id(one) for one in finder()} == {id(one) for one in old + new}
+        old.pop(0)
+        old += new
+        del new
+        assert {id(one) for one in finder()} == {id(one) for one in old}
+        old[-1].__class__ = Child
+
+
+def test_a_finder_goes_through_all_objects_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = 0
+
+    def get_objects(*generation: int) -> list[Any]:
+        nonlocal looked_at
+        found = collector_objects(*generation)
+        looked_at += len(found)
+        return found
+
+    old: list[list[int]] = [[] for _ in range(10_000)]
+    collector_objects = gc.get_objects
+    monkeypatch.setattr(gc, "get_objects", get_objects)
+    gc.disable()
+    try:
+        gc.collect()
+        finder = live_objects.Finder(Base)
+        made = [Base()]
+        assert finder() == made
+        everything, looked_at = looked_at, 0
+        made.append(Child())
+        assert {id(one) for one in finder()} == {id(one) for one in made}
+        assert 0 < looked_at < everything / 10
+        gc.collect()
+        finder()
+        assert looked_at > len(old)
+    finally:
+        gc.enable()
 
 
 def test_nothing_else_is_held_afterwards() -> None:
@@ -71,9 +119,13 @@ def test_another_thread_may_make_tuples_meanwhile() -> None:
     sys.setswitchinterval(1e-5)
     beside = threading.Thread(target=makes)
     beside.start()
+    finder = live_objects.Finder(Base)
     try:
         for _ in range(10):
             live_objects.live([Base])
+            finder()
+            gc.collect(1)
+            finder()
     finally:
         done.set()
         beside.join()

@@ -56,6 +56,10 @@ _last_claims: dict[Device, dict[int, tuple[int, int]]] = {}
 """The claims when the tensors could last be examined: by device, by address, (claim, bytes)."""
 
 
+_FINDER = live_objects.Finder(torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
+"""It finds tensors on the host as well, because a tensor's class may change when it moves (`conversion.become`)."""
+
+
 class Live(NamedTuple):
     """Live device tensors, modules and optimizers."""
 
@@ -71,9 +75,14 @@ def live() -> Live:
     tensors, modules = set(DEVICE_TENSORS), live_objects.subclasses(torch.nn.Module)
     optimizers = live_objects.subclasses(torch.optim.Optimizer)
     found = Live([], [], [])
-    for thing in live_objects.live(tensors | modules | optimizers):
+    for thing in _FINDER():
         cls = type(thing)
-        (found.tensors if cls in tensors else found.modules if cls in modules else found.optimizers).append(thing)
+        if cls in tensors:
+            found.tensors.append(thing)
+        elif cls in modules:
+            found.modules.append(thing)
+        elif cls in optimizers:
+            found.optimizers.append(thing)
     return found
 
 
