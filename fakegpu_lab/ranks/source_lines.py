@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from fakegpu_lab.driver.recorder.user_frames import is_users
+
+_MAGIC = re.compile(r"^([ \t]*)(?:%%?[a-z]|![^=]).*$", re.MULTILINE)
+"""A line of a notebook's cell that is not Python, such as ``%%exercise zero1``."""
 
 
 def user_line() -> str:
@@ -37,9 +41,10 @@ def rank_condition(line: str) -> tuple[int, str] | None:
     file, _, number = line.rpartition(":")
     if not file:
         return None
+    source = "".join(linecache.getlines(file))
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:  # a notebook's cell with magics, a file that has changed
+        tree = ast.parse(_MAGIC.sub(r"\1pass", source))
+    except SyntaxError:  # a file that has changed
         return None
     found = [
         node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import linecache
 import re
 import sys
 import textwrap
@@ -263,6 +264,54 @@ def test_what_could_not_be_made_is_not_what_another_check_left() -> None:
     first, *rest, last = result.record.parts
     assert [part.found for part in rest] == ["what it needs could not be computed: see above"] * 2
     assert (first.what, last.met) == ("`results, held = broken()`", True)
+
+
+def test_a_run_that_failed_is_told_once_as_a_call_that_the_student_can_repeat() -> None:
+    def broken(size: int) -> Any:
+        raise ValueError(f"not {size}")
+
+    source = (
+        "made = expect.run(broken, 4, hint='Return the mean.')\nexpect.equal(made, 1)\nexpect.transfers(h2d=0)\n"
+        "again = broken(4)\nexpect.equal(again, 1)"
+    )
+    lab.enable("a100")
+    try:
+        first, *others = check(source, {"broken": broken}).record.parts
+    finally:
+        lab.disable()
+    assert (first.what, first.found) == ("`broken(4)` runs without an error", "ValueError: not 4")
+    assert first.hint == "Return the mean."
+    assert [part.found for part in others] == ["what it needs could not be computed: see above"] * 3
+
+
+def test_of_an_error_that_is_other_ranks_tracebacks_the_card_has_the_reason() -> None:
+    def load() -> None:
+        raise RuntimeError("ranks:[1]\nTraceback (most recent call last): (RANK 1)\n  File x\nKeyError: 'optimizer'\n")
+
+    assert part("expect.equal(load(), 1)", {"load": load}).found == "RuntimeError: KeyError: 'optimizer'"
+
+
+def test_ranks_that_call_different_operations_are_told_in_words() -> None:
+    source = """
+    def program():
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(dist.get_rank())
+        if dist.get_rank() == 1:
+            dist.barrier()
+        dist.all_reduce(torch.ones(4, device="cuda"))
+    """
+    names: dict[str, Any] = {"dist": torch.distributed, "torch": torch}
+    linecache.cache["<cell>"] = (len(source), None, source.splitlines(keepends=True), "<cell>")
+    exec(compile(textwrap.dedent(source), "<cell>", "exec"), names)
+    lab.enable("a100:2")
+    try:
+        only = part("expect.run(lab.run_ranks, program, 2)", names | {"lab": lab})
+    finally:
+        lab.disable()
+    assert "operation 1 of the default group" in only.found
+    assert "all_reduce of [4] float32" in only.found
+    assert "CollectiveFingerPrint" not in only.found
+    assert "must call the same operations in the same order" in only.hint
 
 
 def test_a_value_from_an_earlier_run_does_not_stand_for_one_that_could_not_be_made() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import sys
+import textwrap
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +126,47 @@ def test_operations_in_another_order() -> None:
         "rank 1 broadcast of [4] float32",
         "same order",
     )
+
+
+def test_an_operation_that_only_some_ranks_call_before_another() -> None:
+    cell = textwrap.dedent("""\
+        %%exercise first
+        def program():
+            if dist.get_rank() != 0:
+                dist.barrier()
+            dist.all_reduce(ones())
+    """)
+    names: dict[str, Any] = {"dist": dist, "ones": ones}
+    linecache.cache["<cell>"] = (len(cell), None, cell.splitlines(keepends=True), "<cell>")
+    exec(compile(cell.replace("%%exercise first", ""), "<cell>", "exec"), names)
+    contains(
+        message(names["program"]),
+        "Detected mismatch between collectives",
+        "Line 4 is inside `if dist.get_rank() != 0` (line 3): does every rank enter it?",
+        "same order",
+    )
+
+
+def test_ranks_that_failed_leave_no_memory_to_the_next_run() -> None:
+    def program(*, broken: bool) -> int:
+        held = torch.ones(2**20, device="cuda")
+        if broken:
+            raise ValueError(held.shape)
+        return lab.snapshot().devices[0].memory.allocated
+
+    def after(failed: BaseException | None) -> int:
+        sys.last_value = failed  # IPython keeps the error that it showed here, for %debug
+        (found,) = lab.run_ranks(lambda: program(broken=False), 1)
+        return int(found)
+
+    try:
+        clean = after(None)
+        with pytest.raises(ValueError, match="1048576") as shown:
+            lab.run_ranks(lambda: program(broken=True), 1)
+        assert lab.snapshot().devices[0].memory.allocated >= 2**22, "as long as a debugger may look at it"
+        assert after(shown.value) == clean
+    finally:
+        del sys.last_value
 
 
 def test_two_groups_in_another_order() -> None:

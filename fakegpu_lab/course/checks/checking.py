@@ -106,7 +106,10 @@ def result(
     total = sum(part.points for part in todo)
     more = max(points - total, 0.0) if points is not None else 0.0
     about: dict[str, Any] = {"exercise": exercise, "title": title, "points": total, "more_points": more, "hints": hints}
-    records = [_record(part, outcomes, show) for part, outcomes in told if part.expects or outcomes]
+    shown = (
+        (part, outcomes) for part, outcomes in told if part.expects or any(one.found != FOLLOWS for one in outcomes)
+    )
+    records = [_record(part, outcomes, show) for part, outcomes in shown]
     if (attempt is not None and attempt.unsolved) or _is_unwritten(records, attempt):
         return Result(CheckRecord(score=0.0, unsolved=True, note=_TO_DO, **about))
     score = round(sum(record.earned for record in records), 6)
@@ -135,10 +138,7 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     loaded, stored = _loaded(part.statement), names_bound_by(part.statement)
     if (loaded - stored) & check.not_made and not isinstance(part.statement, ast.FunctionDef):
         check.not_made |= stored  # nor does it take what another check left under that name
-        if part.expects:
-            check.crashed.append(Outcome(met=False, what=describe(part.statement), found=FOLLOWS))
-            check.outcomes.append(check.crashed[-1])
-        return check.outcomes
+        return _failed(Outcome(met=False, what=describe(part.statement), found=FOLLOWS), check)
     last_run = check.trace
     try:
         guarded = guard.guarded(part.statement)
@@ -146,15 +146,19 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a student's sys.exit() is an outcome, too
-        made = crashed(error, part.statement, check)
-        if part.expects or made.found != FOLLOWS:
-            check.crashed.append(made)
-            check.outcomes.append(made)
+        _failed(crashed(error, part.statement, check), check)
         check.not_made |= stored
         if check.trace is last_run and any(map(statements.is_run, ast.walk(part.statement))):
             check.run_error = error  # later parts are about this run, and none before it
     else:
         check.not_made -= stored
+    return check.outcomes
+
+
+def _failed(one: Outcome, check: RunningCheck) -> list[Outcome]:
+    """The outcomes of the running statement, which did not finish."""
+    check.crashed.append(one)
+    check.outcomes.append(one)
     return check.outcomes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.course.checks.statements import is_expectation
+from fakegpu_lab.course.checks.statements import is_expectation, is_run
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -25,6 +25,8 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
     line = _student_line(error.__traceback__, check)
     if isinstance(error, NotImplementedError) and not str(error):
         return Outcome(met=False, what=what, found=UNWRITTEN, line=line)
+    if error is check.run_error and not any(map(is_run, ast.walk(statement))):  # the run's own part says it all
+        return Outcome(met=False, what=what, found=FOLLOWS)
     name = getattr(error, "name", None) or str(error)
     if isinstance(error, NameError) and name in check.not_made:
         return Outcome(met=False, what=what, found=FOLLOWS)
@@ -37,14 +39,18 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
         return Outcome(met=False, what=what, found=short(str(error)))
     if _HANG in str(error):
         return _hang(str(error), what, line)
+    if _MISMATCH in str(error):
+        return _mismatch(str(error), what, line)
     found = f"{type(error).__name__}: {short(_reason(error))}" if str(error) else type(error).__name__
     notes: list[str] = getattr(error, "__notes__", [])
     if notes:  # what the simulation knows beyond CUDA's words, such as the thread and the index
-        first = str(error).partition("\n")[0].rstrip(".")
-        found = f"{type(error).__name__}: {short(first)}. {short(notes[0], 400)}"
+        first = _reason(error).partition("\n")[0].rstrip(".")
+        more = notes[0].partition("\n")[0] if _STOPPED in notes[0] else notes[0]  # else where each rank was comes first
+        found = f"{type(error).__name__}: {short(first)}. {short(more, 400)}"
     said = _said(statement, "hint")
     if any((one.found, one.line) == (found, line) for one in check.crashed):
-        return Outcome(met=False, what=what, found=AGAIN, line=line, hint=said)
+        again = AGAIN if any(map(is_expectation, ast.walk(statement))) else FOLLOWS
+        return Outcome(met=False, what=what, found=again, line=line, hint=said)
     if isinstance(error, NameError):  # what the author says is about results
         hint = (
             f"Is `{name}` spelled correctly? What comes from a library must be imported, or follow its module's name."
@@ -64,8 +70,11 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
 def _reason(error: BaseException) -> str:
     """An error's text. Of Triton's compiler's: the kernel's line, and the reason, which may be that of an inner error.
 
-    Triton's own text shows the whole kernel first (triton/compiler/errors.py, ``CompilationError``).
+    Triton's own text shows the whole kernel first (triton/compiler/errors.py, ``CompilationError``). An error whose
+    text is the tracebacks of ranks (torch/distributed/checkpoint/api.py, ``CheckpointException``) ends with the reason.
     """
+    if _TRACEBACK in str(error):
+        return str(error).rstrip().rpartition("\n")[2].strip()
     node, source = getattr(error, "node", None), getattr(error, "src", None)
     if not (isinstance(node, ast.AST) and isinstance(source, str) and hasattr(error, "error_message")):
         return str(error)
@@ -79,6 +88,8 @@ def _reason(error: BaseException) -> str:
         inner = inner.__cause__
     return f"{where}: {reason}" if reason else where
 
+
+_TRACEBACK = "Traceback (most recent call last)"
 
 _HANG, _CAUSE = "No rank can continue", "Likely cause: "
 """What `ranks.diagnosis.hang_messages` writes of a hang, after NCCL's own words."""
@@ -97,12 +108,27 @@ def _hang(text: str, what: str, line: str) -> Outcome:
     )
 
 
+_MISMATCH = "Detected mismatch between collectives on ranks"
+"""How `ranks.collectives.mismatches` begins: torch's words. After an empty line come the two calls, then advice."""
+
+_STOPPED = "the other ranks were stopped."
+
+
+def _mismatch(text: str, what: str, line: str) -> Outcome:
+    """Ranks that call different operations: which rank called what, and what to look for."""
+    calls, _, advice = text.partition("\n\n")[2].partition("\n")
+    return Outcome(met=False, what=what, found=short(calls, 600), line=line, hint=short(advice, 600))
+
+
 def describe(statement: ast.stmt) -> str:
     """What a part that did not finish expects: in the author's words (``what=``), or as its source."""
     what = _said(statement, "what")
     if what:
         return what
     for node in ast.walk(statement):
+        if is_run(node) and node.args:
+            call = ast.Call(node.args[0], node.args[1:], [named for named in node.keywords if named.arg != "hint"])
+            return f"`{short(ast.unparse(call), 100)}` runs without an error"
         if is_expectation(node):
             call = ast.Call(
                 node.func, node.args, [k for k in node.keywords if k.arg not in outcome.Said.__annotations__]
@@ -123,9 +149,9 @@ def _raising(statement: ast.stmt, traceback: TracebackType | None, check: Runnin
 
 
 def _said(statement: ast.stmt, about: str) -> str:
-    """What the author says in a keyword of a part's first expectation; empty if that would have to be computed."""
+    """What the author says in a keyword of a part's first expectation or run; empty if it must be computed."""
     for node in ast.walk(statement):
-        if is_expectation(node):
+        if is_expectation(node) or (about == "hint" and is_run(node)):
             for keyword in node.keywords:
                 if keyword.arg == about and isinstance(keyword.value, ast.Constant):
                     return str(keyword.value.value)

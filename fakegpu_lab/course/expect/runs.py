@@ -32,10 +32,15 @@ T = TypeVar("T")
 _COPIES = {"h2d": "host to device", "d2h": "device to host", "p2p": "between devices"}
 
 
-def run(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+def run(function: Callable[..., T], *arguments: Any, hint: str = "", **named: Any) -> T:
     """Run a function and record it, for later parts of the check. Returns what the function returns.
 
     Before it runs, the host waits until all devices are done, as in ``torch.cuda.synchronize()``.
+
+    Parameters
+    ----------
+    hint
+        The author's own advice, shown if the function raises an error.
     """
     check = running_check()
     try:

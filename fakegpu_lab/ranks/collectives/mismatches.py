@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.driver.placement.dtypes import scalar_type
 from fakegpu_lab.ranks.collectives.kinds import P2P
 from fakegpu_lab.ranks.dist import dist
-from fakegpu_lab.ranks.source_lines import described
+from fakegpu_lab.ranks.source_lines import described, rank_condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,5 +165,15 @@ def _mismatch(one: Operation, other: Operation, differs: list[tuple[str, str, st
         f"{fingerprint(one)}, but Rank {other.global_rank} is running collective: {fingerprint(other)}."
         f"Collectives differ in the following aspects: {aspects}\n\n"
         f"In {where}, rank {other.global_rank} calls {other} ({described(other.line)}), "
-        f"rank {one.global_rank} {one} ({described(one.line)}). {_ADVICE}"
+        f"rank {one.global_rank} {one} ({described(one.line)}).\n{_condition(one, other)}{_ADVICE}"
     )
+
+
+def _condition(*calls: Operation) -> str:
+    """A question about an ``if`` around the line of one of the calls that mentions a rank; or empty."""
+    for call in calls:
+        condition = rank_condition(call.line)
+        if condition is not None:
+            line = call.line.rpartition(":")[2]
+            return f"Line {line} is inside `if {condition[1]}` (line {condition[0]}): does every rank enter it? "
+    return ""

@@ -1,7 +1,8 @@
-"""Tracebacks of errors that this package raises in a rank: they end at the user's own line."""
+"""Tracebacks of errors in a rank: they end at the user's own line, and give the rank's memory back."""
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.driver.recorder.user_frames import is_users
@@ -27,3 +28,10 @@ def end_at_users_line(error: BaseException) -> None:
         step = step.tb_next
     if last is not None and users is not None and last.tb_frame.f_code.co_filename.startswith(_HERE):
         users.tb_next = None
+
+
+def forget(error: BaseException | None) -> None:
+    """Empty the frames of an error and of what caused it: a process that fails gives its memory back, too."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

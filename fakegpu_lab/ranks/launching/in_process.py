@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 from functools import partial
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.autograd import gradient_lock
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from fakegpu_lab.hardware.machine import Machine
+
+_ended_early: list[bool] = []
+"""Not empty if the last run ended with an error or was interrupted."""
 
 MOST = 64
 """Ranks that one process can run: each has a thread and takes memory."""
@@ -69,6 +73,7 @@ def run_programs(
     def process(rank: int) -> ProcessState:
         return ProcessState(environment(rank, world_size), RankOutput(console, rank))
 
+    _give_back()
     held = _held(current.machine)
     threads = {threading.get_ident()}  # the caller's, which only waits for the ranks meanwhile
     gradient_lock.in_turn.update(threads)
@@ -77,6 +82,7 @@ def run_programs(
     scheduler.shared["timeout_like_nccl"] = timeout_like_nccl
     patches = Patches()
     hook = sys.excepthook
+    results = None
     try:
         _install(patches)
         results = scheduler.run([partial(_as_rank, threads, program) for program in programs])
@@ -87,6 +93,7 @@ def run_programs(
         user_tracebacks.end_at_users_line(error)
         raise
     finally:
+        _ended_early[:] = [True] if results is None else []
         gradient_lock.in_turn.difference_update(threads)
         _leave(patches, outside, hook)
     if _held(current.machine) > held:
@@ -94,6 +101,20 @@ def run_programs(
     for line in hang_messages.unreceived(list(scheduler.shared.get("channels", {}).values())):
         print(line)
     return results
+
+
+def _give_back() -> None:
+    """Free what the ranks of a run that did not finish still hold in its error's frames: their processes have ended.
+
+    Not as soon as they end, so that ``%debug`` can look at it.
+    """
+    if not _ended_early:
+        return
+    _ended_early.clear()
+    error: BaseException | None = getattr(sys, "last_value", None)
+    if error is not None and any(frame.f_code is run_programs.__code__ for frame, _ in walk_tb(error.__traceback__)):
+        user_tracebacks.forget(error)
+    gc.collect()
 
 
 def _held(machine: Machine | None) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import sys
-import traceback
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.ranks.diagnosis import user_tracebacks
 from fakegpu_lab.ranks.dist import dist
 from fakegpu_lab.ranks.planning import figures, implied_ranks
 from fakegpu_lab.ranks.scheduling.process_state import ProcessState
@@ -49,7 +49,7 @@ def run(world: World, program: Callable[..., Any], *args: Any) -> tuple[Any, Pla
         plan = figures.current
         assert plan is not None
     except BaseException as error:
-        _forget(error)
+        user_tracebacks.forget(error)
         raise
     finally:
         if dist.is_initialized():
@@ -61,10 +61,3 @@ def run(world: World, program: Callable[..., Any], *args: Any) -> tuple[Any, Pla
         torch.cuda.set_device(device)
         gc.collect()  # FSDP's states are cycles
     return result, plan
-
-
-def _forget(error: BaseException | None) -> None:
-    """Empty the frames of an error and of what caused it: a process that fails gives its memory back, too."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
