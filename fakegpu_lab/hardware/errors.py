@@ -1,6 +1,10 @@
-"""The one exception class of the package."""
+"""The one exception class of the package, and sentences below the messages of others."""
 
 from __future__ import annotations
+
+from typing import TypeVar
+
+_Error = TypeVar("_Error", bound=BaseException)
 
 
 class FakeGpuError(ValueError):
@@ -14,3 +18,11 @@ class FakeGpuError(ValueError):
     def _render_traceback_(self) -> list[str]:
         """The lines that IPython shows instead of a traceback."""
         return [f"{type(self).__name__}: {self}"]
+
+
+def with_notes(error: _Error, *notes: str) -> _Error:
+    """Put sentences below an error's own message, where Python shows them (3.11 and later); returns the error."""
+    if hasattr(error, "add_note"):
+        for note in notes:
+            error.add_note(note)
+    return error

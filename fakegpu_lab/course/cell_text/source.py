@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _TIMED = re.compile(r"^([ \t]*)%(?:time|timeit|memit)\b(?:\s+-\S+(?:\s+\d+)?)*[ \t]*", re.MULTILINE)
 
 
+_WRITE = "%%writefile "
 _TIMED_CELL = re.compile(r"%%timeit\b(?:\s+-[a-z]+\s*\d*\b)*[ \t]*")
 
 
@@ -31,6 +32,15 @@ def python_of(source: str) -> str:
     text = _TIMED.sub(r"\1", _body(source))
     blank = len(text) - len(text.lstrip("\n"))  # IPython leaves them out, and lines would have other numbers
     return "\n" * blank + str(TransformerManager().transform_cell(text))
+
+
+def written_file(source: str) -> tuple[str, str] | None:
+    """Return the name and the text of the file that a cell writes with ``%%writefile``; None if it writes none."""
+    first, _, text = source.lstrip().partition("\n")
+    name = first.removeprefix(_WRITE).strip()
+    if not first.startswith(_WRITE) or not name or name.startswith("-"):
+        return None
+    return name, text
 
 
 def syntax_error(source: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import nbformat
 from pydantic import BaseModel
 
-from fakegpu_lab.course.cell_text.source import bound_names, class_names, read_names
+from fakegpu_lab.course.cell_text.source import bound_names, class_names, read_names, written_file
 from fakegpu_lab.course.flags.policy import Policy
 from fakegpu_lab.course.lessons import lesson as yaml
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -197,19 +197,15 @@ def load(folder: Path) -> GradedLesson:
 def _written_files(source: Any) -> dict[str, bytes]:
     """The files that cells of the lesson write with ``%%writefile``: importing them is not a student's idea."""
     given = [cell for cell in source.cells if cell.cell_type == "code" and not _is_answer(cell)]
-    lines = [cell.source.lstrip().partition("\n") for cell in given if cell.source.lstrip().startswith(_WRITE)]
     return {
         name: (text if text.endswith("\n") else text + "\n").encode()
-        for first, _, text in lines
-        if (name := first.removeprefix(_WRITE).strip()) and not name.startswith("-") and ".." not in Path(name).parts
+        for name, text in filter(None, (written_file(cell.source) for cell in given))
+        if ".." not in Path(name).parts
     }
 
 
 def _is_answer(cell: Any) -> bool:
     return _is_marked(cell) and bool(cell.metadata.nbgrader.solution)
-
-
-_WRITE = "%%writefile "
 
 
 def _lesson_cells(source: Any, starter: Any) -> list[LessonCell]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import nbformat
 
+from fakegpu_lab.course.cell_text.source import written_file
 from fakegpu_lab.course.lessons import lesson
 from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -76,10 +77,9 @@ def text(notebook: Any) -> str:
     return str(nbformat.writes(notebook)) + "\n"
 
 
-def _written_by(notebook: Any) -> set[str]:
-    """The files that a notebook's cells write by ``%%writefile``."""
-    first = [cell.source.partition("\n")[0].split() for cell in notebook.cells if cell.cell_type == "code"]
-    return {words[-1] for words in first if len(words) > 1 and words[0] == "%%writefile"}
+def _is_lessons(inside: Path) -> bool:
+    """Whether a file belongs to a lesson: neither hidden nor what Python leaves behind."""
+    return not any(part.startswith(".") or part == "__pycache__" for part in inside.parts)
 
 
 def release(folder: Path, into: Path) -> list[Path]:
@@ -90,17 +90,21 @@ def release(folder: Path, into: Path) -> list[Path]:
     """
     written = []
     into.mkdir(parents=True, exist_ok=True)
-    made = {name for path in folder.glob("*.ipynb") for name in _written_by(nbformat.read(path, as_version=4))}
-    for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder)
-        if path.is_dir() or any(part.startswith(".") or part == "__pycache__" for part in inside.parts):
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and _is_lessons(path.relative_to(folder))]
+    notebooks = {path: nbformat.read(path, as_version=4) for path in paths if path.suffix == ".ipynb"}
+    made = {
+        path.parent / found[0]
+        for path, notebook in notebooks.items()
+        for cell in notebook.cells
+        if cell.cell_type == "code" and (found := written_file(cell.source))
+    }
+    for path in paths:
+        if path in made:
             continue
-        if inside.as_posix() in made:
-            continue
-        target = into / inside
+        target = into / path.relative_to(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".ipynb":
-            target.write_text(text(released(nbformat.read(path, as_version=4))), encoding="utf-8", newline="\n")
+        if path in notebooks:
+            target.write_text(text(released(notebooks[path])), encoding="utf-8", newline="\n")
         elif path.name == lesson.FILE:
             target.write_text(lesson.load(folder).released().dump(), encoding="utf-8", newline="\n")
         else:

@@ -28,6 +28,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.cost import launching
 from fakegpu_lab.driver.cost.op import Op
 from fakegpu_lab.driver.placement.memory_preflight import on_meta
+from fakegpu_lab.hardware.errors import with_notes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,10 +82,7 @@ def _report(device: Device) -> Exception:
             print(*lines, sep="\n", file=sys.stderr, flush=True)
         error, notes = cuda_messages.device_assert(blocking), [_ADVICE]
     device.retired = str(error)
-    if hasattr(error, "add_note"):  # Python 3.11: shown below the message
-        for note in notes:
-            error.add_note(note)
-    return error
+    return with_notes(error, *notes)
 
 
 def illegal_access(device: Device, sentence: str) -> None:

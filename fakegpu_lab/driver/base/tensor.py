@@ -93,6 +93,8 @@ FakeCudaTensor.__module__ = "torch"
 class SparseCudaTensor(FakeCudaTensor):
     """A device tensor of a sparse layout. Its ``__class__`` is FakeCudaTensor, which the dispatch path looks for."""
 
+    on_first: ClassVar[list[Callable[[], None]]] = []
+    """Called when the first one is made: earlier plans ignore sparse tensors (`dispatch.sparse`)."""
     _adopt_parts: Callable[[torch.Tensor, Device], Buffer]  # set by `dispatch.sparse`
     _unusual = True
     _subclass_on_the_host = FakeCudaTensor  # none: `user_subclasses.on_host`
@@ -223,12 +225,19 @@ def set_conj_neg_bits(tensor: FakeCudaTensor) -> None:
     tensor._unusual = True
 
 
+def _tell_of_first(kind: type[SparseCudaTensor | NestedCudaTensor]) -> None:
+    """Call whoever waits for the first tensor of a kind, in order."""
+    while kind.on_first:
+        kind.on_first.pop(0)()
+
+
 def _wrap_sparse(inner: torch.Tensor, device: Device) -> SparseCudaTensor:
     """Wrap a tensor of a sparse layout, whose parts have the memory.
 
     Its C++ half is not a SparseTensorImpl, but has the dispatch keys of one and calls us for its layout. So C++ takes
     the paths for sparse tensors, and all of them go through the dispatcher.
     """
+    _tell_of_first(SparseCudaTensor)
     keys = DispatchKey.SparsePrivateUse1 if inner.layout is torch.sparse_coo else DispatchKey.SparseCsrPrivateUse1
     tensor = _make_wrapper(
         SparseCudaTensor,
@@ -249,8 +258,7 @@ _NESTED_KEYS = DispatchKeySet(DispatchKey.NestedTensor) | DispatchKeySet(Dispatc
 
 def wrap_nested(inner: torch.Tensor, device: Device, buffer: Buffer) -> NestedCudaTensor:
     """Wrap a nested tensor of the strided layout, whose values are in the storage `buffer`."""
-    while NestedCudaTensor.on_first:
-        NestedCudaTensor.on_first.pop()()
+    _tell_of_first(NestedCudaTensor)
     sizes = inner._nested_tensor_size()
     rest = inner.dim() - 1
     padded = [inner.size(0), *(sizes.amax(0).tolist() if rest and sizes.numel() else [0] * rest)]

@@ -16,7 +16,7 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import cuda_messages
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, NestedCudaTensor, share, wrap
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, NestedCudaTensor, SparseCudaTensor, share, wrap
 from fakegpu_lab.driver.copies import hidden_waits
 from fakegpu_lab.driver.cost.kernel_call import KernelCall
 from fakegpu_lab.driver.cost.launching import launched
@@ -73,8 +73,8 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
 
 
 FakeCudaTensor.__torch_dispatch__ = staticmethod(run)
-sparse.on_first_sparse.append(_plans.clear)
-NestedCudaTensor.on_first.append(_plans.clear)
+for kind in (SparseCudaTensor, NestedCudaTensor):
+    kind.on_first.append(_plans.clear)
 
 
 def _make_plan(func: Any) -> Plan:

@@ -24,23 +24,15 @@ from fakegpu_lab.driver.tensor_api import storage
 from fakegpu_lab.hardware.buffer import Buffer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fakegpu_lab.driver.cost.op import Op, Plan
     from fakegpu_lab.hardware.device import Device
 
-on_first_sparse: list[Callable[[], None]] = []
-"""Called when the first sparse tensor is made: earlier plans ignore sparse tensors (`adopting_new_parts`)."""
-
 _any_sparse: list[bool] = []
+SparseCudaTensor.on_first.append(partial(_any_sparse.append, True))
 
 
 def adopt_parts(inner: torch.Tensor, device: Device) -> Buffer:
     """Give the parts of a sparse inner tensor device memory, unless they have it; returns the tensor's empty buffer."""
-    if not _any_sparse:
-        _any_sparse.append(True)
-        for forget in on_first_sparse:
-            forget()
     for part in sparse_parts(inner):
         _buffer(part, device)
     return Buffer(device, 0)

@@ -14,6 +14,7 @@ import torch
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.tensor_api import dlpack
+from fakegpu_lab.hardware.errors import with_notes
 from fakegpu_lab.kernels.numba_cuda import messages, scalars
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def type_of(dispatcher: Any, value: Any) -> Any:
         return dispatcher.typeof_pyval(value) if hasattr(dispatcher, "typeof_pyval") else None
     except ValueError as error:
         if isinstance(value, torch.Tensor):  # numba-cuda passes its address on, and numba knows no such type
-            messages.with_notes(error, messages.host_tensor_has_no_type(tuple(value.shape)))
+            with_notes(error, messages.host_tensor_has_no_type(tuple(value.shape)))
         raise
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.formatting.units import size
-from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.hardware.errors import FakeGpuError, with_notes
 from fakegpu_lab.user_code.lines import place
 
 if TYPE_CHECKING:
@@ -26,14 +26,6 @@ def driver_error(code: int, call: str, name: str, *notes: str) -> Exception:
 
     error: Exception = driver.CudaAPIError(code, f"Call to {call} results in {name}")
     return with_notes(error, *notes)
-
-
-def with_notes(error: Exception, *notes: str) -> Exception:
-    """The error with sentences below its own (Python 3.11 and later)."""
-    for note in notes:
-        if hasattr(error, "add_note"):
-            error.add_note(note)
-    return error
 
 
 def _invalid(note: str) -> Exception:
@@ -79,7 +71,8 @@ def too_much_static(name: str, asked: int, most: int) -> Exception:
         f"ptxas error   : Entry function '{name}' uses too much shared data ({asked:#x} bytes, {most:#x} max)"
     )
     note = f"Its shared arrays have {size(asked)}; a block can have {size(most)}. Use smaller tiles."
-    return with_notes(driver.LinkerError(text), note)
+    error: Exception = driver.LinkerError(text)
+    return with_notes(error, note)
 
 
 def out_of_bounds(error: OutOfBounds, grid: Sequence[int]) -> str:

@@ -7,6 +7,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base.deferred_patches import when_imported
+from fakegpu_lab.hardware.errors import with_notes
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
@@ -55,11 +56,10 @@ def _without_grid(call: Any) -> Any:
         try:
             return call(kernel, *args, **kwargs)
         except RuntimeError as error:
-            if hasattr(error, "add_note"):  # Python 3.11 and later
-                name = kernel.__name__
-                error.add_note(
-                    f"To launch a kernel, give it a grid: {name}[(programs,)](…), or {name}[(rows, columns)](…)."
-                )
+            name = kernel.__name__
+            with_notes(
+                error, f"To launch a kernel, give it a grid: {name}[(programs,)](…), or {name}[(rows, columns)](…)."
+            )
             raise
 
     return called

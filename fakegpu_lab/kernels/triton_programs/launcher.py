@@ -16,6 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.hardware.errors import with_notes
 from fakegpu_lab.kernels import sampling
 from fakegpu_lab.kernels.launch import Ran, launch
 from fakegpu_lab.kernels.pointers import Memory, Stretch, stretch
@@ -186,6 +187,4 @@ def _sentence() -> str:
 def _inaccessible(place: int, name: str, where: str, here: int) -> ValueError:
     """Triton's error, with a sentence below it that says which argument it is, and where."""
     error = ValueError(_sentence().replace("%d", str(place)))
-    if hasattr(error, "add_note"):  # Python 3.11 and later
-        error.add_note(f"The argument {name} is on {where}, but the kernel was launched on cuda:{here}.")
-    return error
+    return with_notes(error, f"The argument {name} is on {where}, but the kernel was launched on cuda:{here}.")

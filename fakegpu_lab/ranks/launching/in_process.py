@@ -14,7 +14,7 @@ from fakegpu_lab.driver.base.patches import Patches
 from fakegpu_lab.driver.dispatch import dispatcher
 from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.driver.torch_cuda.devices import current_device, lifecycle
-from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.hardware.errors import FakeGpuError, with_notes
 from fakegpu_lab.ranks.diagnosis import hang_messages, program_hints, user_tracebacks
 from fakegpu_lab.ranks.dist import c10d, cpp, dist
 from fakegpu_lab.ranks.scheduling import malloc_trim
@@ -82,8 +82,8 @@ def run_programs(
         results = scheduler.run([partial(_as_rank, threads, program) for program in programs])
     except Exception as error:
         note = hang_messages.note(scheduler)
-        if note and hasattr(error, "add_note"):  # since Python 3.11
-            error.add_note(note)
+        if note:
+            with_notes(error, note)
         user_tracebacks.end_at_users_line(error)
         raise
     finally:

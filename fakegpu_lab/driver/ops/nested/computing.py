@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
 
 _any_nested: list[bool] = []
+NestedCudaTensor.on_first.append(partial(_any_nested.append, True))
 
 _ON_THE_HOST = frozenset(("_nested_tensor_size", "_nested_tensor_strides", "_nested_tensor_storage_offsets"))
 """Ops whose results are on the host, for nested tensors on a device, too."""
@@ -143,10 +145,3 @@ def by_rows(source: torch.Tensor, compute: Callable[[torch.Tensor], torch.Tensor
     parts = torch.split_with_sizes(values, [len(item) for item in items])
     inner = torch._nested_tensor_from_tensor_list(list(parts))
     return wrap_nested(inner, result._device, result._buffer)  # type: ignore[attr-defined]
-
-
-def _on_first() -> None:
-    _any_nested.append(True)
-
-
-NestedCudaTensor.on_first.append(_on_first)
