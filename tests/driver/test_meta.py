@@ -392,6 +392,24 @@ def test_grouped_products_have_the_shapes_and_strides_of_real_ones(dtype: torch.
     assert products() == real
 
 
+@pytest.mark.usefixtures("off")
+def test_a_foreach_op_in_place_writes_what_it_writes_on_a_machine_that_computes() -> None:
+    def sgd() -> list[tuple[str, int, float]]:
+        weights = [torch.zeros(1000, 128, **GPU) for _ in range(2)]
+        gradients = [torch.zeros(1000, 128, **GPU) for _ in range(2)]
+        with lab.record() as trace:
+            torch._foreach_add_(weights, gradients, alpha=-0.1)
+            torch._foreach_addcdiv_(weights, gradients, gradients, value=0.5)
+            torch._foreach_lerp_(weights, gradients, weight=0.5)
+        return [(kernel.name, kernel.nbytes, kernel.duration) for kernel in trace.kernels]
+
+    lab.enable("a100")
+    real = sgd()
+    assert real[0][1] == 3 * 2 * 4 * 128_000  # weights and gradients are read, weights are written
+    lab.enable("a100", compute="meta")
+    assert sgd() == real
+
+
 def test_values_are_back_on_a_machine_that_computes() -> None:
     for compute in ("meta", "real", "meta", "real"):
         lab.enable("a100", compute=compute)

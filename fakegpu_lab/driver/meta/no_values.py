@@ -149,7 +149,7 @@ def _foreach(call: Callable[..., Any], *, in_place: bool) -> Callable[..., Any]:
         for tensors in zip(first, *lists, strict=True):
             if not _alike(tensors[0], tensors[1:]):
                 return call(first, *rest, **kwargs)
-        return None if in_place else [shape_cache.like(tensor) for tensor in first]
+        return first if in_place else [shape_cache.like(tensor) for tensor in first]
 
     return foreach
 
