@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import fakegpu_lab as lab
+from fakegpu_lab.user_code import tracebacks
 from tests.ranks.conftest import on_ranks
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def test_ranks_that_failed_leave_no_memory_to_the_next_run() -> None:
         with pytest.raises(ValueError, match="1048576") as shown:
             lab.run_ranks(lambda: program(broken=True), 1)
         assert lab.snapshot().devices[0].memory.allocated >= 2**22, "as long as a debugger may look at it"
+        tracebacks.trim(shown.value)  # as notebooks show it: without this package's frames
         assert after(shown.value) == clean
     finally:
         del sys.last_value

@@ -35,3 +35,15 @@ def forget(error: BaseException | None) -> None:
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
+
+
+def forget_rank(error: BaseException) -> None:
+    """The same for the error of a rank, whose thread has ended: also the frames that a traceback no longer shows."""
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    frame = step.tb_frame if step is not None else None
+    forget(error)
+    while frame is not None:
+        frame.clear()
+        frame = frame.f_back

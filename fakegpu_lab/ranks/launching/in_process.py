@@ -6,7 +6,6 @@ import gc
 import sys
 import threading
 from functools import partial
-from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.autograd import gradient_lock
@@ -34,6 +33,9 @@ if TYPE_CHECKING:
 
 _ended_early: list[bool] = []
 """Not empty if the last run ended with an error or was interrupted."""
+
+_OF_A_RANK = "of_a_rank"
+"""An attribute of the errors that ranks raised."""
 
 MOST = 64
 """Ranks that one process can run: each has a thread and takes memory."""
@@ -91,6 +93,7 @@ def run_programs(
         if note:
             with_notes(error, note)
         user_tracebacks.end_at_users_line(error)
+        error.__dict__[_OF_A_RANK] = True
         raise
     finally:
         _ended_early[:] = [True] if results is None else []
@@ -111,9 +114,9 @@ def _give_back() -> None:
     if not _ended_early:
         return
     _ended_early.clear()
-    error: BaseException | None = getattr(sys, "last_value", None)
-    if error is not None and any(frame.f_code is run_programs.__code__ for frame, _ in walk_tb(error.__traceback__)):
-        user_tracebacks.forget(error)
+    shown: BaseException | None = getattr(sys, "last_value", None)
+    if _OF_A_RANK in getattr(shown, "__dict__", ()):
+        user_tracebacks.forget_rank(shown)
     gc.collect()
 
 
