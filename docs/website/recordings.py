@@ -34,7 +34,7 @@ def figures_of_programs() -> Iterator[tuple[str, str]]:
 
     import fakegpu_lab as lab
 
-    lab.enable("a100", compute="meta")  # without values, where the program reads none: the times are the same
+    lab.enable("a100", compute="meta")  # without values, which only gpt_step reads: the same time passes
     timeline.copies(pinned=False)  # the first product takes cuBLAS's workspace
     slow, fast = timeline.copies(pinned=False), timeline.copies(pinned=True)
     yield "copies", figures.recorded_html(slow.figure(end=slow.elapsed))
