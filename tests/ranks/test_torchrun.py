@@ -80,7 +80,9 @@ def test_every_operation_gives_the_digits_and_the_times_of_ranks_in_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = PROGRAMS / "conversation.py"
-    ran = torchrun("--nproc-per-node", "2", str(program), str(tmp_path), cwd=tmp_path, PYTHONWARNINGS="ignore")
+    watched = tmp_path / "watched.py"
+    watched.write_text(WATCHED.format(program=str(program)))
+    ran = torchrun("--nproc-per-node", "2", str(watched), str(tmp_path), cwd=tmp_path, PYTHONWARNINGS="ignore")
     assert ran.returncode == 0, ran.stderr
     lab.enable("a100:2")
     try:
@@ -96,6 +98,20 @@ def test_every_operation_gives_the_digits_and_the_times_of_ranks_in_one_process(
         assert mine["counters"]["collective_count"] > 60
         assert mine["memory"]["peak_allocated"] > 4 << 20
         assert not any(other["counters"].values())
+
+
+WATCHED = """
+import atexit, os, pathlib, runpy, sys
+
+def no_thread_of_gloo_is_left():  # it may need Python when Python has ended, and then the process aborts
+    comms = pathlib.Path("/proc/self/task").glob("*/comm")
+    if left := [name for comm in comms if "gloo_run" in (name := comm.read_text())]:
+        print("still running:", *left, file=sys.stderr, flush=True)
+        os._exit(1)
+
+atexit.register(no_thread_of_gloo_is_left)  # first, so that it is called last
+runpy.run_path({program!r}, run_name="__main__")
+"""
 
 
 def test_fsdp2_tensor_parallel_and_checkpoints(tmp_path: Path) -> None:

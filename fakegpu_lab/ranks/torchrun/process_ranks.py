@@ -246,9 +246,16 @@ class ProcessChannel(Communicator):
 
     def leave(self) -> None:
         """The process ends: give up what is under way."""
-        busy = any(not pending.done.is_set() for waiting in self._pending.values() for pending in waiting)
-        if busy and hasattr(self._wire.gloo, "abort"):
+        if self._busy() and hasattr(self._wire.gloo, "abort"):
             self._wire.gloo.abort()
+
+    def hang_up(self) -> None:
+        """Close the connections, which ends gloo's own threads, unless one still waits for another rank."""
+        if not self._busy():
+            self._wire.gloo = None
+
+    def _busy(self) -> bool:
+        return any(not pending.done.is_set() for waiting in self._pending.values() for pending in waiting)
 
 
 _channels: weakref.WeakSet[ProcessChannel] = weakref.WeakSet()
@@ -262,7 +269,8 @@ def _leave() -> None:
 
     A thread that comes out of C++ afterwards is ended in the middle of it (PyEval_RestoreThread), and if that is a
     destructor, such as gloo's, the process aborts: "terminate called without an active exception". The thread may be
-    that of a group which the program has destroyed, and which it is the last to hold.
+    that of a group which the program has destroyed, and which it is the last to hold. It may also be one of gloo's own,
+    which lets go of an operation's tensors a moment after the program has their values, and needs Python for that.
     """
     for channel in list(_channels):
         channel.leave()
@@ -271,6 +279,8 @@ def _leave() -> None:
         worker.close()
     for worker in workers:
         worker.join(max(until - time.monotonic(), 0.0))
+    for channel in list(_channels):
+        channel.hang_up()
 
 
 def _key(operation: Operation) -> Any:
