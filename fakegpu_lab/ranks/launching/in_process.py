@@ -115,7 +115,7 @@ def _give_back() -> None:
         return
     _ended_early.clear()
     shown: BaseException | None = getattr(sys, "last_value", None)
-    if _OF_A_RANK in getattr(shown, "__dict__", ()):
+    if shown is not None and _OF_A_RANK in shown.__dict__:
         user_tracebacks.forget_rank(shown)
     gc.collect()
 
