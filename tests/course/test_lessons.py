@@ -86,6 +86,10 @@ def test_every_lesson_says_where_its_statements_come_from(written: Any) -> None:
     if told.exercises:
         assert "](facts.md)" in "\n".join(cell.source for cell in text.cells)
         assert f"(../lessons/source/{told.name}/facts.md)" in every
+        rows = (SOURCE / told.name / "facts.md").read_text(encoding="utf-8").partition("| --- ")[2].splitlines()[1:]
+        cells = [row.strip("| ").split(" | ") for row in rows if row.startswith("| ")]
+        assert len(cells) > 3
+        assert [row for row in cells if len(row) != 3 or row[2] in ("", "no")] == [], "its source was not opened"
 
 
 def test_every_link_to_a_file_leads_there_in_a_clone_in_the_release_and_in_a_student_s_copy(
