@@ -415,8 +415,11 @@ def test_of_a_hang_the_card_has_where_each_rank_waits_and_the_whole_cause() -> N
             dist.barrier()
 
     lab.enable("a100:2")
-    only = part("expect.run(lambda: lab.run_ranks(program, 2))", {"lab": lab, "program": program})
+    again = "expect.equal(lab.run_ranks(program, 2), 1, hint='Divide by n.')"
+    runs = f"expect.run(lambda: lab.run_ranks(program, 2))\n{again}"
+    only, second = check(runs, {"lab": lab, "program": program}).record.parts
     lab.disable()
+    assert (second.found, second.hint) == ("the same error as above", "")
     assert not only.met
     assert "rank 0 waits in barrier" in only.found
     assert "rank 1 has ended" in only.found
