@@ -6,6 +6,7 @@ import linecache
 import os
 import sys
 import textwrap
+import traceback
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +166,8 @@ def test_ranks_that_failed_leave_no_memory_to_the_next_run() -> None:
         with pytest.raises(ValueError, match="1048576") as shown:
             lab.run_ranks(lambda: program(broken=True), 1)
         assert lab.snapshot().devices[0].memory.allocated >= 2**22, "as long as a debugger may look at it"
+        for frame, _ in traceback.walk_tb(shown.tb):
+            assert frame.f_locals is not None  # as IPython reads them to show the error
         tracebacks.trim(shown.value)  # as notebooks show it: without this package's frames
         assert after(shown.value) == clean
     finally:
