@@ -43,6 +43,11 @@ class Channel(Communicator):
         self.receives_any: defaultdict[tuple[int, int], deque[Operation]] = defaultdict(deque)
         self.tails: dict[Any, list[Operation]] = {}
 
+    def forget(self) -> None:
+        """Drop all operations."""
+        for calls in (self.open, self.sends, self.receives, self.receives_any, self.tails, *self.history):
+            calls.clear()
+
     def issue(self, operation: Operation) -> None:
         """A member calls an operation; the last member to call completes it for all."""
         if operation.kind in P2P:
