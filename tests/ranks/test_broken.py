@@ -6,8 +6,8 @@ import linecache
 import os
 import sys
 import textwrap
-import traceback
 import time
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
