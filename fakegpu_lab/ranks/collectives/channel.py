@@ -45,7 +45,9 @@ class Channel(Communicator):
 
     def forget(self) -> None:
         """Drop all operations."""
-        for calls in (self.open, self.sends, self.receives, self.receives_any, self.tails, *self.history):
+        for table in (self.open, self.sends, self.receives, self.receives_any, self.tails):
+            table.clear()
+        for calls in self.history:
             calls.clear()
 
     def issue(self, operation: Operation) -> None:
