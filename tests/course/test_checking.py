@@ -347,7 +347,8 @@ def _solution(source: str) -> tuple[dict[str, Any], Attempt]:
 
 def test_one_error_is_told_once() -> None:
     names, attempt = _solution("def solution():\n    return int('x')\n")
-    result = check("one = solution()\nexpect.equal(solution(), 1)\nexpect.equal(one, 1)", names, attempt=attempt)
+    source = "one = solution()\nexpect.equal(solution(), 1, hint='Divide by n.')\nexpect.equal(one, 1)"
+    result = check(source, names, attempt=attempt)
     first, second, third = result.record.parts
     assert (first.what, first.found[:10]) == ("`one = solution()`", "ValueError")
     assert (second.found, second.hint) == ("the same error as above", "")
@@ -392,6 +393,17 @@ def test_a_name_that_the_students_code_lacks_needs_no_hint_about_results() -> No
     assert "Divide" not in only.hint
 
 
+def test_the_error_of_a_rank_is_shown_with_the_reason_that_its_first_line_announces() -> None:
+    def program() -> None:
+        torch.nn.Linear(2, 2).load_state_dict({"weight": torch.zeros(2, 2)})
+
+    lab.enable("a100:2")
+    only = part("expect.run(lambda: lab.run_ranks(program, 2))", {"lab": lab, "program": program})
+    lab.disable()
+    assert only.found.startswith("RuntimeError: Error(s) in loading state_dict for Linear: Missing key(s)"), only.found
+    assert "the other ranks were stopped" in only.found
+
+
 def test_of_a_hang_the_card_has_where_each_rank_waits_and_the_whole_cause() -> None:
     def program() -> None:
         import torch.distributed as dist
@@ -403,8 +415,11 @@ def test_of_a_hang_the_card_has_where_each_rank_waits_and_the_whole_cause() -> N
             dist.barrier()
 
     lab.enable("a100:2")
-    only = part("expect.run(lambda: lab.run_ranks(program, 2))", {"lab": lab, "program": program})
+    again = "expect.equal(lab.run_ranks(program, 2), 1, hint='Divide by n.')"
+    runs = f"expect.run(lambda: lab.run_ranks(program, 2))\n{again}"
+    only, second = check(runs, {"lab": lab, "program": program}).record.parts
     lab.disable()
+    assert (second.found, second.hint) == ("the same error as above", "")
     assert not only.met
     assert "rank 0 waits in barrier" in only.found
     assert "rank 1 has ended" in only.found

@@ -7,6 +7,7 @@ import os
 import sys
 import textwrap
 import time
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -149,22 +150,29 @@ def test_an_operation_that_only_some_ranks_call_before_another() -> None:
 
 
 def test_ranks_that_failed_leave_no_memory_to_the_next_run() -> None:
-    def program(*, broken: bool) -> int:
-        held = torch.ones(2**20, device="cuda")
-        if broken:
-            raise ValueError(held.shape)
-        return lab.snapshot().devices[0].memory.allocated
+    def allocated(card: int) -> int:
+        return lab.snapshot().devices[card].memory.allocated
 
-    def after(failed: BaseException | None) -> int:
+    def program(*, broken: bool) -> int:
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(dist.get_rank())
+        held = torch.ones(2**20, device="cuda")
+        if broken and dist.get_rank() == 1:
+            raise ValueError(held.shape)
+        dist.all_reduce(held)  # rank 0 waits here when rank 1 raises
+        return allocated(dist.get_rank())
+
+    def after(failed: BaseException | None) -> list[int]:
         sys.last_value = failed  # IPython keeps the error that it showed here, for %debug
-        (found,) = lab.run_ranks(lambda: program(broken=False), 1)
-        return int(found)
+        return lab.run_ranks(lambda: program(broken=False), 2)
 
     try:
         clean = after(None)
         with pytest.raises(ValueError, match="1048576") as shown:
-            lab.run_ranks(lambda: program(broken=True), 1)
-        assert lab.snapshot().devices[0].memory.allocated >= 2**22, "as long as a debugger may look at it"
+            lab.run_ranks(lambda: program(broken=True), 2)
+        assert allocated(1) >= 2**22, "as long as a debugger may look at it"
+        for frame, _ in traceback.walk_tb(shown.tb):
+            assert frame.f_locals is not None  # as IPython reads them to show the error
         tracebacks.trim(shown.value)  # as notebooks show it: without this package's frames
         assert after(shown.value) == clean
     finally:

@@ -37,26 +37,26 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
         return Outcome(met=False, what=what, found=f"`{name}` is not defined", hint=hint)
     if isinstance(error, FakeGpuError) and not line:
         return Outcome(met=False, what=what, found=short(str(error)))
-    if _HANG in str(error):
-        return _hang(str(error), what, line)
-    if _MISMATCH in str(error):
-        return _mismatch(str(error), what, line)
+    again = AGAIN if any(map(is_expectation, ast.walk(statement))) else FOLLOWS
+    if _HANG in str(error) or _MISMATCH in str(error):
+        ranks = (_hang if _HANG in str(error) else _mismatch)(str(error), what, line)
+        if _seen(ranks.found, line, check):
+            return Outcome(met=False, what=what, found=again, line=line)
+        return ranks
     found = f"{type(error).__name__}: {short(_reason(error))}" if str(error) else type(error).__name__
     notes: list[str] = getattr(error, "__notes__", [])
     if notes:  # what the simulation knows beyond CUDA's words, such as the thread and the index
-        first = _reason(error).partition("\n")[0].rstrip(".")
+        first = _first_line(_reason(error)).rstrip(".")
         more = notes[0].partition("\n")[0] if _STOPPED in notes[0] else notes[0]  # else where each rank was comes first
         found = f"{type(error).__name__}: {short(first)}. {short(more, 400)}"
-    said = _said(statement, "hint")
-    if any((one.found, one.line) == (found, line) for one in check.crashed):
-        again = AGAIN if any(map(is_expectation, ast.walk(statement))) else FOLLOWS
-        return Outcome(met=False, what=what, found=again, line=line, hint=said)
+    if _seen(found, line, check):
+        return Outcome(met=False, what=what, found=again, line=line)  # the hint here is about a wrong result
     if isinstance(error, NameError):  # what the author says is about results
         hint = (
             f"Is `{name}` spelled correctly? What comes from a library must be imported, or follow its module's name."
         )
         return Outcome(met=False, what=what, found=found, line=line, hint=hint)
-    raised = ""
+    said, raised = _said(statement, "hint"), ""
     if line:
         raised = (
             "Your code raised this error when it was called: call it yourself in a new cell, and read all of the "
@@ -65,6 +65,11 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
     elif "NoneType" in str(error):
         raised = "A value is None here: is a `return` missing in your code?"
     return Outcome(met=False, what=what, found=found, line=line, hint=" ".join(text for text in (said, raised) if text))
+
+
+def _seen(found: str, line: str, check: RunningCheck) -> bool:
+    """Whether an earlier statement of the check raised the same."""
+    return any((one.found, one.line) == (found, line) for one in check.crashed)
 
 
 def _reason(error: BaseException) -> str:
@@ -87,6 +92,12 @@ def _reason(error: BaseException) -> str:
         reason = inner.error_message or "" if hasattr(inner, "error_message") else str(inner)
         inner = inner.__cause__
     return f"{where}: {reason}" if reason else where
+
+
+def _first_line(text: str) -> str:
+    """A text's first line, with the next if it only announces that (torch/nn/modules/module.py, `load_state_dict`)."""
+    first, _, rest = text.partition("\n")
+    return f"{first} {rest.strip().partition(chr(10))[0]}" if first.endswith(":") else first
 
 
 _TRACEBACK = "Traceback (most recent call last)"

@@ -43,6 +43,13 @@ class Channel(Communicator):
         self.receives_any: defaultdict[tuple[int, int], deque[Operation]] = defaultdict(deque)
         self.tails: dict[Any, list[Operation]] = {}
 
+    def forget(self) -> None:
+        """Drop all operations."""
+        for table in (self.open, self.sends, self.receives, self.receives_any, self.tails):
+            table.clear()
+        for calls in self.history:
+            calls.clear()
+
     def issue(self, operation: Operation) -> None:
         """A member calls an operation; the last member to call completes it for all."""
         if operation.kind in P2P:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.driver.recorder.user_frames import is_users
 from fakegpu_lab.user_code.environment import DEBUG, PACKAGE
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from types import FrameType, TracebackType
 
 _HERE = str(PACKAGE / "ranks")
 
@@ -33,7 +33,10 @@ def end_at_users_line(error: BaseException) -> None:
 def forget(error: BaseException | None) -> None:
     """Empty the frames of an error and of what caused it: a process that fails gives its memory back, too."""
     while error is not None:
-        traceback.clear_frames(error.__traceback__)
+        step = error.__traceback__
+        while step is not None:
+            _empty(step.tb_frame)
+            step = step.tb_next
         error = error.__cause__ or error.__context__
 
 
@@ -45,5 +48,12 @@ def forget_rank(error: BaseException) -> None:
     frame = step.tb_frame if step is not None else None
     forget(error)
     while frame is not None:
-        frame.clear()
+        _empty(frame)
         frame = frame.f_back
+
+
+def _empty(frame: FrameType) -> None:
+    """Clear a frame's variables, and their copy in `f_locals`, which whoever shows a traceback reads (IPython does)."""
+    with suppress(RuntimeError):  # it still runs
+        frame.clear()
+        _ = frame.f_locals  # before Python 3.13, this brings the copy up to date

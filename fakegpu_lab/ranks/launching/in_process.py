@@ -99,6 +99,8 @@ def run_programs(
         _ended_early[:] = [True] if results is None else []
         gradient_lock.in_turn.difference_update(threads)
         _leave(patches, outside, hook)
+        if scheduler.failed is not None:
+            _forget_operations(scheduler)
     if _held(current.machine) > held:
         gc.collect()  # a process that ends gives its memory back, also what reference cycles hold (FSDP's, hooks')
     for line in hang_messages.unreceived(list(scheduler.shared.get("channels", {}).values())):
@@ -118,6 +120,14 @@ def _give_back() -> None:
     if shown is not None and _OF_A_RANK in shown.__dict__:
         user_tracebacks.forget_rank(shown)
     gc.collect()
+
+
+def _forget_operations(scheduler: Scheduler) -> None:
+    """Drop the operations that no rank will finish, with their tensors: the error's frames keep the scheduler."""
+    for rank in scheduler.ranks:
+        rank.waiting = None
+    for channel in scheduler.shared.get("channels", {}).values():
+        channel.forget()
 
 
 def _held(machine: Machine | None) -> int:
