@@ -125,4 +125,4 @@ extension: $(VENV)/.lab
 
 clean:
 	rm -rf labextension/node_modules labextension/lib labextension/tsconfig.tsbuildinfo
-	rm -rf $(VENV) build dist docs/_build docs/.executed docs/lessons .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist docs/_build docs/.executed docs/jupyter_execute docs/lessons .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

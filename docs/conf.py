@@ -17,7 +17,7 @@ release = version = fakegpu_lab.__version__
 html_title = project
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "website.extension"]
-exclude_patterns = ["_build", "images", "website", ".executed"]
+exclude_patterns = ["_build", "images", "website", ".executed", "jupyter_execute"]
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3

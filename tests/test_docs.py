@@ -122,3 +122,16 @@ def test_the_page_on_grading_counts_its_attacks() -> None:
 
     text = (DOCUMENTS[0].parent / "grading.md").read_text(encoding="utf-8")
     assert f"run {len(BY_HAND) + sum(map(len, GROUPS.values()))} hostile exercises" in text
+
+
+def test_what_a_build_of_the_website_leaves_is_neither_committed_nor_read_by_the_next_one() -> None:
+    clean = (DOCS.parent / "Makefile").read_text(encoding="utf-8").partition("\nclean:")[2]
+    made = set(re.findall(r" docs/(\S+)", clean))
+    assert {"_build", "jupyter_execute"} <= made
+    ignored = (DOCS.parent / ".gitignore").read_text(encoding="utf-8").split()
+    assert [name for name in made if f"docs/{name}/" not in ignored] == []
+    read = {"lessons"}  # the lessons' pages are written there before each build
+    settings = (DOCS / "conf.py").read_text(encoding="utf-8")
+    excluded = re.search(r"^exclude_patterns = (\[.*\])", settings, re.MULTILINE)
+    assert excluded is not None
+    assert made - read <= set(ast.literal_eval(excluded[1]))
