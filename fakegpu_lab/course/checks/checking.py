@@ -148,7 +148,7 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     except BaseException as error:  # a student's sys.exit() is an outcome, too
         _failed(crashed(error, part.statement, check), check)
         check.not_made |= stored
-        if check.trace is last_run and any(map(statements.is_run, ast.walk(part.statement))):
+        if check.trace is last_run and statements.has_run(part.statement):
             check.run_error = error  # later parts are about this run, and none before it
     else:
         check.not_made -= stored

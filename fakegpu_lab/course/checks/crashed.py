@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.course.checks.statements import is_expectation, is_run
+from fakegpu_lab.course.checks.statements import has_expectation, has_run, is_expectation, is_run
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -25,7 +25,7 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
     line = _student_line(error.__traceback__, check)
     if isinstance(error, NotImplementedError) and not str(error):
         return Outcome(met=False, what=what, found=UNWRITTEN, line=line)
-    if error is check.run_error and not any(map(is_run, ast.walk(statement))):  # the run's own part says it all
+    if error is check.run_error and not has_run(statement):  # the run's own part says it all
         return Outcome(met=False, what=what, found=FOLLOWS)
     name = getattr(error, "name", None) or str(error)
     if isinstance(error, NameError) and name in check.not_made:
@@ -37,7 +37,7 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
         return Outcome(met=False, what=what, found=f"`{name}` is not defined", hint=hint)
     if isinstance(error, FakeGpuError) and not line:
         return Outcome(met=False, what=what, found=short(str(error)))
-    again = AGAIN if any(map(is_expectation, ast.walk(statement))) else FOLLOWS
+    again = AGAIN if has_expectation(statement) else FOLLOWS
     if _HANG in str(error) or _MISMATCH in str(error):
         ranks = (_hang if _HANG in str(error) else _mismatch)(str(error), what, line)
         if _seen(ranks.found, line, check):
@@ -152,7 +152,7 @@ def _raising(statement: ast.stmt, traceback: TracebackType | None, check: Runnin
     """The innermost statement that was running: of a part that expects nothing, a reader needs only the call."""
     while traceback is not None and traceback.tb_frame.f_code.co_filename != check.file:
         traceback = traceback.tb_next
-    if traceback is None or any(is_expectation(node) for node in ast.walk(statement)):
+    if traceback is None or has_expectation(statement):
         return statement
     at = traceback.tb_lineno
     inside = [n for n in ast.walk(statement) if isinstance(n, ast.stmt) and n.lineno <= at <= (n.end_lineno or at)]

@@ -88,6 +88,16 @@ def is_run(node: ast.AST) -> TypeGuard[ast.Call]:
     return _is_of_expect(node) and isinstance(node.func, ast.Attribute) and node.func.attr in PREPARES
 
 
+def has_expectation(statement: ast.AST) -> bool:
+    """Whether a statement expects something, anywhere in it."""
+    return any(map(is_expectation, ast.walk(statement)))
+
+
+def has_run(statement: ast.AST) -> bool:
+    """Whether a statement has an `expect.run`, anywhere in it."""
+    return any(map(is_run, ast.walk(statement)))
+
+
 def _is_of_expect(node: ast.AST) -> TypeGuard[ast.Call]:
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return False

@@ -72,16 +72,14 @@ def live() -> Live:
     """All live device tensors, modules and optimizers; none while other threads use the devices."""
     if not gradient_lock.alone():
         return Live([], [], [])
-    tensors, modules = set(DEVICE_TENSORS), live_objects.subclasses(torch.nn.Module)
-    optimizers = live_objects.subclasses(torch.optim.Optimizer)
     found = Live([], [], [])
     for thing in _FINDER():
         cls = type(thing)
-        if cls in tensors:
+        if cls in DEVICE_TENSORS:
             found.tensors.append(thing)
-        elif cls in modules:
+        elif issubclass(cls, torch.nn.Module):
             found.modules.append(thing)
-        elif cls in optimizers:
+        elif issubclass(cls, torch.optim.Optimizer):
             found.optimizers.append(thing)
     return found
 
