@@ -138,7 +138,7 @@ def classroom(number: int, lessons: list[list[str]], pause: float) -> dict[str, 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The table of docs/hub.md."""
-    heads = ("Students", "Memory of their own, each", "All of them take", "First result after",
+    heads = ("Students", "Memory of their own, each", "Memory in all", "First result after",
              "Half of all cells within", "95 % within", "… of the first row's")  # fmt: skip
     lines = [f"| {' | '.join(heads)} |", f"|{' ---: |' * len(heads)}"]
     for row in rows:

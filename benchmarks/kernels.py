@@ -227,7 +227,7 @@ MEASURED = [
 def table() -> list[str]:
     """The kernels on three cards: they run once, and the other cards' times follow from the same traffic."""
     rows = [
-        "| | asked for | sectors / request | L1 and L2 exchange | bank conflicts | "
+        "| | requested | sectors / request | between L1 and L2 | bank conflicts | "
         + " | ".join(CARDS)
         + " | bound by |",
         "|---|---:|---:|---:|---:|" + "---:|" * len(CARDS) + "---|",

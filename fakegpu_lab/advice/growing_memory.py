@@ -73,7 +73,7 @@ def _growth(
     return [Finding(
         rule, title,
         f"{size(nbytes)} in {len(every):,} blocks were allocated while recording and never freed, "
-        f"some {size(nbytes // steps)} each time, {steps:,} times. {why}.{by}",
+        f"about {size(nbytes // steps)} each time, {steps:,} times. {why}.{by}",
         remedy, line, 0,
     )]  # fmt: skip
 

@@ -138,7 +138,7 @@ def _triton() -> Finding:
     found = _package("triton", "for kernels written in Triton", remedy)
     if found.grade == "ok" and too_old(metadata.version("triton")):
         oldest = ".".join(map(str, OLDEST))
-        return Finding("note", f"{found.text}, is too old: {oldest} is the oldest that simulated GPUs run", remedy)
+        return Finding("note", f"{found.text}, is too old: simulated GPUs need {oldest} or newer", remedy)
     return found
 
 

@@ -238,13 +238,13 @@ def _print_summary(console: Console, graded: GradedLesson, outcomes: list[Outcom
         console.print(f"Did not finish: {', '.join(counts_by_status)}.")
     if flagged:
         console.print(f"Please look at: {flagged}.")
-    console.print(f"Grades in {out}, the whole story in {summary}.")
+    console.print(f"The grades are in {out}, and your page is {summary}.")
 
 
 def _print_platform(console: Console, written: platforms.Written, roster: platforms.Roster) -> None:
     console.print(f"{several(written.students, 'grade')} for {roster.platform.capitalize()} in {written.path}.")
     if written.scale != 1:
-        console.print(f"Points are multiplied by {written.scale:g}: the platform has another maximum.")
+        console.print(f"Points are multiplied by {written.scale:g}: the platform's maximum is different.")
     if written.unknown:
         console.print(f"Not found exactly once in {roster.path}: {', '.join(written.unknown)}.")
     if written.pending:

@@ -71,7 +71,7 @@ def rename(path: str, old: str, new: str) -> None:
     """Give an exercise another name everywhere."""
     folder = _folder(path)
     cells = renaming.rename(folder, old, new)
-    print(f"{old} is {new} now, in {cells} cells of {folder.name}.ipynb and in {FILE}.")
+    print(f"Renamed {old} to {new} in {cells} cells of {folder.name}.ipynb and in {FILE}.")
     print("If the notebook is open, reload it. Texts that mention the exercise are not changed.")
 
 

@@ -36,7 +36,7 @@ def summary(recorded: Recorded, title: str, sort_by: str = "time", top: int | No
     """
     order = _ORDERS.get(sort_by)
     if order is None:
-        raise FakeGpuError(f"A summary cannot be sorted by {sort_by!r}, but by {_listed(list(_ORDERS))}.")
+        raise FakeGpuError(f"A summary cannot be sorted by {sort_by!r}, only by {_listed(list(_ORDERS))}.")
     _check_top(top)
     devices = sorted({device for device, _ in recorded.totals})
     rows: list[list[str]] = []

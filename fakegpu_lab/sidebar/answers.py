@@ -46,7 +46,7 @@ def answer(question: str) -> str:
     except OSError as error:
         why = f"{error.filename}: {error.strerror}."
     except (ValueError, KeyError, TypeError):
-        why = "This question is not understood: fakegpu-lab of the kernel and of JupyterLab differ too much."
+        why = "The kernel does not understand this request: its fakegpu-lab and JupyterLab's differ too much."
     return json.dumps({"version": VERSION, "ok": False, "why": why})
 
 

@@ -246,7 +246,7 @@ def test_an_exercise_gets_another_name_everywhere(tmp_path: Path, monkeypatch: p
     for old, other, said in (
         ("there", "x", "has no exercise there"),
         ("elsewhere", "X Y", "is not a name for an exercise"),
-        ("elsewhere", "there-and-doubled", "has an exercise there-and-doubled already"),
+        ("elsewhere", "there-and-doubled", "already has an exercise there-and-doubled"),
     ):
         with pytest.raises(FakeGpuError, match=said):
             rename.rename(folder, old, other)

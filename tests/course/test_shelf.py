@@ -155,9 +155,9 @@ def test_profiles_can_be_chosen_from() -> None:
     [
         ('{"ask": "fetch", "name": "09-none"}', "There is no lesson '09-none'. Available: 01-one, 02-two."),
         ('{"ask": "fetch", "name": "../01-one"}', "There is no lesson '../01-one'. Available: 01-one, 02-two."),
-        ('{"ask": "tea"}', "This question is not understood"),
-        ('{"ask": "hint", "name": 3}', "This question is not understood"),
-        ("[", "This question is not understood"),
+        ('{"ask": "tea"}', "The kernel does not understand this request"),
+        ('{"ask": "hint", "name": 3}', "The kernel does not understand this request"),
+        ("[", "The kernel does not understand this request"),
     ],
 )
 def test_what_cannot_be_answered_is_told(question: str, why: str) -> None:

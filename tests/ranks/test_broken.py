@@ -415,7 +415,7 @@ def test_rank_one_never_makes_the_group() -> None:
 
     with pytest.raises(dist.DistBackendError) as caught:
         lab.run_ranks(program, 2)
-    contains(str(caught.value), "rank 1 has ended, without any operation of the default group")
+    contains(str(caught.value), "rank 1 has ended without calling any operation of the default group")
 
 
 def test_ranks_without_a_machine_and_impossible_numbers() -> None:

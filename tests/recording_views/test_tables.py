@@ -55,7 +55,7 @@ def test_it_is_sorted_as_asked(machine: Machine) -> None:
     assert order["mean"] == sorted(totals, key=lambda name: -totals[name].ns / totals[name].count)
     assert order["calls"][0] == "aten::mm"
     assert order["name"] == sorted(totals)
-    with pytest.raises(lab.FakeGpuError, match=r"cannot be sorted by 'size', but by time, mean, .* or name"):
+    with pytest.raises(lab.FakeGpuError, match=r"cannot be sorted by 'size', only by time, mean, .* or name"):
         trace.summary("size")
 
 

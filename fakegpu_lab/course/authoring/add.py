@@ -43,7 +43,7 @@ def add(folder: Path, name: str) -> Path:
             f"{name!r} is not a name for an exercise: use lowercase letters, digits and hyphens, such as one-copy."
         )
     if any(one.id == name for one in lesson.exercises):
-        raise FakeGpuError(f"The lesson {lesson.name} has an exercise {name} already.")
+        raise FakeGpuError(f"The lesson {lesson.name} already has an exercise {name}.")
     path = folder / f"{folder.resolve().name}.ipynb"
     try:
         notebook = nbformat.read(path, as_version=4)

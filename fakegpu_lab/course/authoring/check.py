@@ -206,7 +206,7 @@ def _starter(outcome: Outcome, loaded: GradedLesson) -> list[str]:
     if outcome.status != "graded":
         return [f"It did not finish: {outcome.reason}."]
     return [
-        f"{check.grade_id} gives {check.points:g} points where nothing was written."
+        f"{check.grade_id} gives {check.points:g} points although nothing was written."
         for check in outcome.checks
         if check.points and check.max_points
     ]

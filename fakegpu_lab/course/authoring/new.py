@@ -124,7 +124,7 @@ def write(name: str, into: Path) -> Path:
         )
     folder = into / name
     if folder.exists():
-        raise FakeGpuError(f"There is a lesson {folder} already.")
+        raise FakeGpuError(f"There is already a lesson {folder}.")
     title = re.sub(r"^\d+-", "", name).replace("-", " ").capitalize() or name
     folder.mkdir(parents=True)
     (folder / FILE).write_text(lesson(name, title).dump(), encoding="utf-8", newline="\n")

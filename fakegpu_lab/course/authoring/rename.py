@@ -36,7 +36,7 @@ def rename(folder: Path, old: str, new: str) -> int:
             f"{new!r} is not a name for an exercise: use lowercase letters, digits and hyphens, such as one-copy."
         )
     if new in known:
-        raise FakeGpuError(f"The lesson {lesson.name} has an exercise {new} already.")
+        raise FakeGpuError(f"The lesson {lesson.name} already has an exercise {new}.")
     path, notebook = _notebook(folder)
     line = re.compile(rf"^(%%exercise|%%check|#? ?%hint)( +){re.escape(old)}( *)$", re.MULTILINE)
     changed = 0

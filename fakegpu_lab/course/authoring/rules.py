@@ -70,7 +70,7 @@ def _leftovers(notebook: Any) -> list[str]:
     for cell in notebook.cells:
         more = set(cell.metadata.get("nbgrader", {})) - FIELDS
         if more:
-            found.append(f"The cell {grade_id(cell)} has nbgrader metadata that it has no fields for: {sorted(more)}.")
+            found.append(f"The cell {grade_id(cell)} has metadata that nbgrader has no fields for: {sorted(more)}.")
     return found
 
 
@@ -131,7 +131,7 @@ def _hint_line(exercise: Exercise, notebook: Any) -> list[str]:
         return []
     line = re.compile(rf"^#? ?%hint {re.escape(exercise.id)} *$", re.MULTILINE)
     if not any(line.search(cell.source) for cell in notebook.cells if cell.cell_type == "code"):
-        return [f"{exercise.id}: it has hints, and no cell says # %hint {exercise.id}."]
+        return [f"{exercise.id}: it has hints, but no cell says # %hint {exercise.id}."]
     return []
 
 

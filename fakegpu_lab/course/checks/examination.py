@@ -156,7 +156,7 @@ class Examination:
         except (KeyError, ValueError, TypeError):
             right = False
         if not right:
-            raise TamperedError(f"`{canary.text}` gave another result than in an untouched process")
+            raise TamperedError(f"`{canary.text}` gave a different result than in an untouched process")
 
     def _outcome(self, part: statements.Part, event: dict[str, Any], tried: Tried | None) -> Outcome:
         """The outcome of one expectation, or of a statement that failed."""

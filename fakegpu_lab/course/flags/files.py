@@ -69,7 +69,7 @@ def watch_imports(report: Callable[[str], None], folder: str, handed_in: Mapping
                 digest = hashlib.sha256(file.read()).hexdigest()
             if known.get(real) != digest:
                 reported.add(real)
-                report(f"imported {real.removeprefix(around)}, which was not handed in so")
+                report(f"imported {real.removeprefix(around)}, which is not as it was handed in")
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if state["quiet"] or event not in ("open", "import"):

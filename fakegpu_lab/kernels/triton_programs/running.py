@@ -161,8 +161,8 @@ class Running:
             where = place("{}:{}".format(*user_line()))
             raise FakeGpuError(
                 f"Program {program} has gone {ROUNDS:,} times around the loop at {where.label} ({where.text}) and "
-                "nothing changes in memory: it waits for what no other program does, and would hang on a GPU. Does "
-                "every program release the lock that it takes, and is the lock 0 at first?"
+                "nothing changes in memory: it waits for something that no other program does, and would hang on a "
+                "GPU. Does every program release the lock that it takes, and is the lock 0 at first?"
             )
 
     def take_back(self) -> None:

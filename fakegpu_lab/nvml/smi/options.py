@@ -189,7 +189,7 @@ def _seconds(text: str, option: str) -> float:
     except ValueError:
         value = -1
     if value <= 0:
-        raise UsageError(f"{option} {text}: a number above 0 is wanted.")
+        raise UsageError(f"{option} {text}: this must be a number above 0.")
     return value
 
 

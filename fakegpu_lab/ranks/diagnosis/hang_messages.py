@@ -71,7 +71,7 @@ def _state(rank: Rank, first: Rank) -> str:
         channel = wanted.channel if isinstance(wanted, Operation) else None
         last = _last(rank, channel)
         if last is None:
-            return f"has ended, without any operation of {channel.known_as if channel else 'a group'}"
+            return f"has ended without calling any operation of {channel.known_as if channel else 'a group'}"
         return f"has ended; its last call was {_numbered(last)} ({described(last.line)})"
     if isinstance(what, Operation):
         blocker = start_conditions.blocker(what)

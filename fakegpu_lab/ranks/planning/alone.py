@@ -35,7 +35,7 @@ def run(world: World, program: Callable[..., Any], *args: Any) -> tuple[Any, Pla
         raise FakeGpuError("A rank cannot plan other ranks: call plan outside the ranks.")
     if dist.is_initialized():
         raise FakeGpuError(
-            "This process is in a process group already: call torch.distributed.destroy_process_group() before plan."
+            "This process is already in a process group: call torch.distributed.destroy_process_group() before plan."
         )
     gc.collect()  # a new process would hold nothing
     assert current.machine is not None

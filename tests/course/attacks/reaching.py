@@ -128,5 +128,5 @@ FILES = {
 OF_FILES = {
     "colorsys.py: takes the place of the module colorsys",
     "peft.cpython-311-x86_64-linux-gnu.so: brings compiled code",
-    "imported timm.py, which was not handed in so",
+    "imported timm.py, which is not as it was handed in",
 }
