@@ -139,9 +139,7 @@ def test_the_statistics_of_a_batch_norm_are_float32(machine: Any, dtype: torch.d
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-def test_backward_of_a_batch_norm_reads_parameters_and_statistics_as_one_type(
-    machine: Any, dtype: torch.dtype
-) -> None:
+def test_backward_of_a_batch_norm_reads_parameters_and_statistics_as_one_type(machine: Any, dtype: torch.dtype) -> None:
     norm = nn.BatchNorm2d(6).cuda()
     for parameter in norm.parameters():
         parameter.data = parameter.data.to(dtype)
