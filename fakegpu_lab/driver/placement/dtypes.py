@@ -67,7 +67,7 @@ def scalar_type(dtype: torch.dtype) -> str:
 def with_dtype_checks(op: Op, plan: Plan) -> Plan:
     """`plan`, after a check that refuses what only the CPU could compute; unchanged for most ops."""
     if op.name in _NO_INTEGERS and not op.outs and not by_shape(op):
-        return _without_integers(plan, op.name)
+        plan = _without_integers(plan, op.name)
     if op.name in _SCATTERS:
         return _multiplying_real_numbers(op, plan)
     check = _CHECKS.get(op.name)
@@ -205,6 +205,7 @@ _CHECKS: dict[str, Callable[..., None]] = {
     "native_batch_norm": _batch_norm,
     "native_batch_norm_backward": _batch_norm_backward,
     "_scaled_mm": refusals.scaled_mm,
+    "avg_pool2d": refusals.avg_pool2d,
 }
 
 _NOT_IMPLEMENTED = re.compile(r'^"(\w+)" not implemented for')
