@@ -135,5 +135,5 @@ def test_graphs_name_cuda(machine: Any) -> None:
 
 def test_an_average_pool_has_fewer_than_two_billion_results(machine: Any) -> None:
     images = torch.zeros((), device="cuda").expand(2**16, 1, 2**8, 2**7)
-    with pytest.raises(RuntimeError, match="^integer out of range$"):
+    with pytest.raises(RuntimeError, match=r"^integer out of range$"):
         F.avg_pool2d(images, kernel_size=1)
