@@ -139,6 +139,20 @@ def test_the_statistics_of_a_batch_norm_are_float32(machine: Any, dtype: torch.d
 
 
 @pytest.mark.parametrize("dtype", HALVES)
+def test_backward_of_a_batch_norm_reads_parameters_and_statistics_as_one_type(machine: Any, dtype: torch.dtype) -> None:
+    norm = nn.BatchNorm2d(6).cuda()
+    for parameter in norm.parameters():
+        parameter.data = parameter.data.to(dtype)
+    x = values(4, 6, 5, 5, dtype=dtype).cuda().requires_grad_()
+    kind = "Half" if dtype is torch.float16 else "BFloat16"
+    with pytest.raises(RuntimeError, match=f"^Expected running_mean to have type {kind} but got Float$"):
+        norm(x).sum().backward()
+    norm(x.to(memory_format=torch.channels_last)).sum().backward()  # another kernel, which takes any types
+    norm.to(dtype)
+    norm(x).sum().backward()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("call", [torch.var, torch.std, torch.erfinv, lambda x: x.dot(x)])
 def test_what_the_cpu_is_slow_at(machine: Any, call: Callable[..., torch.Tensor], dtype: torch.dtype) -> None:
     x = values(2000, dtype=dtype).tanh()

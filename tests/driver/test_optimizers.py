@@ -98,6 +98,27 @@ def test_fused_steps_obey_the_scaler(machine, name):
     torch.testing.assert_close(scaled.detach().cpu(), plain.detach())
 
 
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "Adagrad"])
+def test_a_fused_step_reads_its_learning_rate_on_the_host_or_on_its_own_card(machine, name):
+    optimizer = getattr(torch.optim, name)
+    steps = []
+    for rate in (0.1, torch.tensor(0.1), torch.tensor([0.1]), torch.tensor(0.1, device="cuda")):
+        parameter = torch.nn.Parameter(torch.ones(3, device="cuda"))
+        parameter.grad = torch.ones_like(parameter)
+        optimizer([parameter], lr=rate, fused=True).step()
+        steps.append(parameter.tolist())
+    assert steps == [steps[0]] * 4
+
+
+@pytest.mark.parametrize(("momentum", "blamed"), [(0.0, "lr"), (0.9, "found_inf")])
+def test_a_learning_rate_on_another_card_is_refused(machine, momentum, blamed):
+    parameter = torch.nn.Parameter(torch.ones(3, device="cuda"))
+    parameter.grad = torch.ones_like(parameter)
+    optimizer = torch.optim.SGD([parameter], lr=torch.tensor(0.1, device="cuda:1"), momentum=momentum, fused=True)
+    with pytest.raises(RuntimeError, match=f"^{blamed} must be on the same GPU device as the params$"):
+        optimizer.step()
+
+
 @pytest.mark.parametrize("options", [{}, {"fused": True}, {"foreach": False}, {"capturable": True}])
 def test_parameters_on_two_devices(machine, options):
     linears = [nn.Linear(2, 2).to(device) for device in ("cpu", "cuda:0", "cuda:1")]

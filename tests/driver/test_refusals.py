@@ -131,3 +131,9 @@ def test_graphs_name_cuda(machine: Any) -> None:
     text = f"{traced.graph} {traced.graph!r} {traced.code} {traced.inlined_graph} {list(traced.graph.nodes())}"
     assert "cuda:0" in text
     assert "fakegpu" not in text
+
+
+def test_an_average_pool_has_fewer_than_two_billion_results(machine: Any) -> None:
+    images = torch.zeros((), device="cuda").expand(2**16, 1, 2**8, 2**7)
+    with pytest.raises(RuntimeError, match=r"^integer out of range$"):
+        F.avg_pool2d(images, kernel_size=1)

@@ -34,6 +34,18 @@ def test_a_device_tensor_becomes_a_fake_one(machine):
         tensor + fake
 
 
+def test_an_op_without_a_meta_kernel_computes_on_zeros_of_the_device(machine):
+    adam = torch.ops.aten._fused_adam_.tensor_lr  # torch has a meta kernel only for a learning rate in a number
+    settings = {"beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0, "eps": 1e-8, "amsgrad": False, "maximize": False}
+    before = torch.cuda.memory_allocated()
+    with FakeTensorMode(), torch.device("cuda"):
+        params, grads, means, squares = ([torch.ones(2, 3)] for _ in range(4))
+        steps, rate = [torch.ones(())], torch.ones(())
+        adam(params, grads, means, squares, [], steps, lr=rate, **settings)
+        assert params[0].device == torch.device("cuda:0")
+    assert torch.cuda.memory_allocated() == before
+
+
 @pytest.mark.parametrize("tracing_mode", ["real", "fake", "symbolic"])
 def test_make_fx_writes_the_graph_of_cuda(machine, tracing_mode):
     x = torch.randn(3, 4, device="cuda")

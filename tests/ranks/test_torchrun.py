@@ -121,7 +121,8 @@ def test_fsdp2_tensor_parallel_and_checkpoints(tmp_path: Path) -> None:
 
 
 BROKEN = """
-import os, torch, torch.distributed as dist
+import os, threading, torch, torch.distributed as dist
+from datetime import timedelta
 rank = int(os.environ["LOCAL_RANK"])
 torch.cuda.set_device(rank)
 dist.init_process_group("nccl")
@@ -144,6 +145,24 @@ refused(lambda: dist.all_reduce(x) if rank else dist.broadcast(x, 0))
 refused(lambda: dist.all_reduce(x.long() if rank else x))
 refused(lambda: dist.all_to_all_single(torch.empty(4, device="cuda"), x, [1, 3], [1, 3]))
 refused(lambda: dist.all_reduce(torch.ones(4, device="cuda:0")))
+
+late = dist.new_group([0, 1])  # only rank 1 uses it
+for call in (
+    lambda: dist.all_reduce(x, group=late, async_op=True).wait(timedelta(seconds=0.2)),
+    lambda: dist.all_reduce(x, group=late),
+):
+    refused(call) if rank else dist.barrier(device_ids=[rank])
+
+os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # then nobody ends a rank that is stuck
+stuck = dist.new_group([0, 1])
+dist.all_reduce(x, group=stuck)
+before = x.tolist()
+if rank:
+    work = dist.all_reduce(x, group=stuck, async_op=True)
+    work.wait()
+    threading.Timer(0.2, stuck._get_backend(x.device).abort).start()
+    os.write(1, f"1| {x.tolist() == before} {work.get_future_result().wait()}\\n".encode())  # stuck until the abort
+dist.barrier(device_ids=[rank])
 if rank:
     raise ValueError("rank 1 gives up")
 dist.all_reduce(x)
@@ -158,7 +177,14 @@ def test_broken_programs_are_told_in_the_words_of_nccl(tmp_path: Path) -> None:
     differs = "Collectives differ in the following aspects:   "
     for rank in range(2):
         said = [line.partition("| ")[2] for line in ran.stdout.splitlines() if line.startswith(f"{rank}| ")]
-        cpu, short, shape, kind, dtype, splits, twice = said
+        cpu, short, shape, kind, dtype, splits, twice, *of_rank_1 = said
+        if rank:
+            late, aborted, stuck = of_rank_1
+            timed_out = "WorkNCCL(SeqNum=1, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 200 "
+            assert timed_out + "milliseconds before timing out." in late
+            assert aborted.startswith("DistBackendError: NCCL communicator was aborted on rank 1.  Original reason for")
+            assert timed_out in aborted
+            assert stuck == "True 2"  # the values as before; WorkResult.COMM_ERROR
         assert cpu == "RuntimeError: No backend type associated with device type cpu"
         assert short == "TypeError: Input tensor data type is not supported for NCCL process group: Short"
         for text in (shape, kind, dtype, splits):

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._ops import HigherOrderOperator
 from torch._subclasses import fake_tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
@@ -70,6 +72,45 @@ def _check_for_subclass_arg(original: Callable[..., Any]) -> Callable[..., bool]
     return check_for_subclass_arg
 
 
+def _run_fallback_kernel(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`fake_tensor.run_fallback_kernel`, which computes an op without a meta kernel on zeros, to see its results.
+
+    As on CUDA, the zeros are on the device, and the kernel is launched there. torch's own turns dispatch to Python off,
+    and so would make no device tensors.
+    """
+
+    @functools.wraps(original)
+    def run_fallback_kernel(mode: Any, func: Any, flat_args: Any, args_spec: Any, error: BaseException) -> Any:
+        fakes = [arg for arg in flat_args if mode.is_our_fake(arg)]
+        if not any(fake.fake_device.type == "cuda" and fake.layout is torch.strided for fake in fakes):
+            return original(mode, func, flat_args, args_spec, error)
+        if torch.Tag.inplace_view in func.tags:
+            raise error
+        with _disable_current_modes():
+            zeros = [_zeros(arg) if mode.is_our_fake(arg) else arg for arg in flat_args]
+            args, kwargs = pytree.tree_unflatten(zeros, args_spec)
+            result = func(*args, **kwargs)
+        fake_of = {id(zero): arg for zero, arg in zip(zeros, flat_args, strict=True)}
+        memory = {id(zero._buffer) for zero in zeros if isinstance(zero, FakeCudaTensor)}
+
+        def faked(value: Any) -> Any:
+            if id(value) in fake_of or not isinstance(value, torch.Tensor):
+                return fake_of.get(id(value), value)
+            if isinstance(value, FakeCudaTensor) and id(value._buffer) in memory:
+                raise error  # a view, which a new FakeTensor would not be
+            return mode.fake_tensor_converter.from_real_tensor(mode, value)
+
+        return pytree.tree_map(faked, result)
+
+    return run_fallback_kernel
+
+
+def _zeros(fake: Any) -> torch.Tensor:
+    """A FakeTensor's twin with values."""
+    twin = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.fake_device)
+    return twin.zero_()
+
+
 def _dispatch(original: Callable[..., Any], patches: Patches) -> Callable[..., Any]:
     """`HigherOrderOperator.dispatch`, with the plain kernel as the rule for device tensors."""
 
@@ -98,4 +139,5 @@ def install(patches: Patches) -> None:
     if hasattr(fake_tensor, "_check_for_subclass_arg"):
         check = _check_for_subclass_arg(fake_tensor._check_for_subclass_arg)
         patches.set(fake_tensor, "_check_for_subclass_arg", check)
+    patches.set(fake_tensor, "run_fallback_kernel", _run_fallback_kernel(fake_tensor.run_fallback_kernel))
     patches.set(HigherOrderOperator, "dispatch", _dispatch(HigherOrderOperator.dispatch, patches))

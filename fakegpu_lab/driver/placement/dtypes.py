@@ -67,7 +67,7 @@ def scalar_type(dtype: torch.dtype) -> str:
 def with_dtype_checks(op: Op, plan: Plan) -> Plan:
     """`plan`, after a check that refuses what only the CPU could compute; unchanged for most ops."""
     if op.name in _NO_INTEGERS and not op.outs and not by_shape(op):
-        return _without_integers(plan, op.name)
+        plan = _without_integers(plan, op.name)
     if op.name in _SCATTERS:
         return _multiplying_real_numbers(op, plan)
     check = _CHECKS.get(op.name)
@@ -165,12 +165,47 @@ def _batch_norm(source: torch.Tensor, weight: torch.Tensor | None, *rest: Any) -
         )
 
 
+def _batch_norm_backward(
+    grad: torch.Tensor,
+    source: torch.Tensor,
+    weight: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    *rest: Any,
+) -> None:
+    """cuda/Normalization.cu, `batch_norm_backward_cuda`: the fused kernel reads weight and statistics as one type.
+
+    That is the input's type if the weight has it, else the type in which the kernel accumulates. Inputs whose channels
+    are the innermost dimension go to other kernels, which take any types. Simplified: also where cuDNN would compute.
+    """
+    mask = rest[-1]
+    if source.dtype not in HALVES or not source.is_cuda or not mask[0] or _innermost_channels(source):
+        return
+    named = {"weight": weight, "running_mean": running_mean, "running_var": running_var}
+    given = {name: tensor for name, tensor in named.items() if tensor is not None}
+    mixed = any(tensor.dtype is not source.dtype for tensor in list(given.values())[:1])
+    expected = torch.float32 if mixed else source.dtype
+    for name, tensor in given.items():
+        if tensor.dtype is not expected:
+            types = _SCALAR_TYPES[expected], _SCALAR_TYPES[tensor.dtype]
+            raise RuntimeError(f"Expected {name} to have type {types[0]} but got {types[1]}")
+
+
+def _innermost_channels(source: torch.Tensor) -> bool:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    if source.dim() in formats and source.is_contiguous(memory_format=formats[source.dim()]):
+        return True
+    return source.is_contiguous() and source.stride(1) == 1
+
+
 _CHECKS: dict[str, Callable[..., None]] = {
     "convolution": _convolution,
     "native_layer_norm": _layer_norm,
     "native_group_norm": _group_norm,
     "native_batch_norm": _batch_norm,
+    "native_batch_norm_backward": _batch_norm_backward,
     "_scaled_mm": refusals.scaled_mm,
+    "avg_pool2d": refusals.avg_pool2d,
 }
 
 _NOT_IMPLEMENTED = re.compile(r'^"(\w+)" not implemented for')

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import torch
+
 from fakegpu_lab.driver.placement.native_functions import full_name
 
 if TYPE_CHECKING:
-    import torch
-
     from fakegpu_lab.driver.cost.op import Op, Plan
 
 # Their entries in native_functions.yaml have a kernel for the CPU and none for CUDA (a test compares the two). Not
@@ -40,6 +40,20 @@ def plan(op: Op) -> Plan | None:
         raise NotImplementedError(text)
 
     return refused
+
+
+def avg_pool2d(source: torch.Tensor, *rest: Any) -> None:
+    """cuda/AveragePool2d.cu, avg_pool2d_out_cuda: the kernel counts its results in 32 bits.
+
+    Raises
+    ------
+    RuntimeError
+        There would be more results.
+    """
+    if source.numel() > 2**29:  # padding makes at most four times as many results
+        result = torch.ops.aten.avg_pool2d(torch.empty(source.shape, device="meta"), *rest)
+        if result.numel() > torch.iinfo(torch.int32).max:
+            raise RuntimeError("integer out of range")
 
 
 def scaled_mm(mat1: torch.Tensor, *rest: Any) -> None:

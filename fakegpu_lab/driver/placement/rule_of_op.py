@@ -19,6 +19,7 @@ from fakegpu_lab.driver.placement.rules import (
     dot_out,
     elementwise,
     foreach,
+    fused_optimizer,
     index,
     index_fill,
     index_put,
@@ -91,6 +92,7 @@ RULES: dict[str, Rule] = {
     "linalg_lstsq": lstsq,
     "cholesky_solve": cholesky_solve,
     "block_diag": block_diag,
+    **dict.fromkeys(("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"), fused_optimizer),
     # Kernels with checks of their own.
     "dot": dot_out,
     "vdot": dot_out,

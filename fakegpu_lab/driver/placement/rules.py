@@ -262,3 +262,20 @@ def foreach(op: Op, tensors: Tensors) -> None:
     if scalar.device != first.device:
         verb = "is expected" if op.written else "expected"
         raise RuntimeError(f"scalar tensor {verb} to be on {first.device} but is on {scalar.device}")
+
+
+def fused_optimizer(op: Op, tensors: Tensors) -> None:
+    """A learning rate in a tensor may be on the CPU: it is read there (cuda/FusedAdamKernel.cu, FusedSgdKernel.cu)."""
+    if op.schema.overload_name != "tensor_lr":
+        generated_check(op, tensors)
+        return
+    named = dict(tensors)
+    device = tensors[0][1].device
+    # In words, SGD with momentum takes the learning rate for `found_inf`.
+    lr_in_words = "found_inf" if "momentum_buffer_list" in named else "lr"
+    for name in ("grad_scale", "found_inf", "lr"):
+        tensor = named.get(name)
+        if tensor is not None and tensor.device != device and not (name == "lr" and tensor.device.type == "cpu"):
+            raise RuntimeError(f"{lr_in_words if name == 'lr' else name} must be on the same GPU device as the params")
+    lists = [tensor for name, tensor in tensors if name not in ("grad_scale", "found_inf", "lr")]
+    check_iterator([], lists, cpu_scalars=False)

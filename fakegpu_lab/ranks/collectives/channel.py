@@ -68,8 +68,11 @@ class Channel(Communicator):
             del self.open[operation.number]
             _perform(self, [slot[rank] for rank in range(self.size)])
 
-    def finish(self, operation: Operation) -> None:
-        """Wait until an operation is done; for a send of NCCL's, only while other ranks can run."""
+    def finish(self, operation: Operation, seconds: float | None = None) -> None:
+        """Wait until an operation is done; for a send of NCCL's, only while other ranks can run.
+
+        The seconds have no effect: a wait that cannot end is reported at once, and none depends on the real time.
+        """
         me = current_rank()
         if me is None:
             return

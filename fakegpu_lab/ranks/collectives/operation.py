@@ -12,7 +12,7 @@ import torch
 from fakegpu_lab.ranks.collectives.kinds import KINDS, P2P
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.time.clock import Stream
@@ -56,6 +56,8 @@ class Operation:
         The line of the user's program, as ``file:number``.
     done
         Whether the data has arrived.
+    error
+        Why it will not, once the rank has been told.
     device
         The simulated device of the tensors; None for the CPU.
     stream, part, use
@@ -87,6 +89,7 @@ class Operation:
     number: int = 0
     line: str = ""
     done: bool = False
+    error: BaseException | None = None
     device: Device | None = None
     stream: Stream | None = None
     after_ns: int = 0
@@ -164,7 +167,13 @@ class Communicator(ABC):
         By member, its latest operations.
     streams
         The communicator's own streams, for `cost`.
+    failure
+        Why it was aborted: the error of an operation that timed out or lost another rank; else empty.
+    put_off
+        Takes what `Work.wait` should do, and does it later (`torchrun.later_waits`); usually None.
     """
+
+    put_off: Callable[[Callable[[], None]], None] | None = None
 
     def __init__(self, name: str, backend: str, ranks: tuple[int, ...], description: str = "") -> None:
         self.name = name
@@ -174,9 +183,14 @@ class Communicator(ABC):
         self.numbers = [0] * len(ranks)
         self.history: list[deque[Operation]] = [deque(maxlen=64) for _ in ranks]
         self.streams: dict[Any, Stream] = {}
+        self.failure = ""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to end
         """The group was destroyed: end what carries its operations."""
+
+    def abort(self) -> None:
+        """As `close`, without what is under way."""
+        self.close()
 
     @property
     def known_as(self) -> str:
@@ -196,5 +210,5 @@ class Communicator(ABC):
         """A member calls an operation."""
 
     @abstractmethod
-    def finish(self, operation: Operation) -> None:
-        """Wait until an operation is done."""
+    def finish(self, operation: Operation, seconds: float | None = None) -> None:
+        """Wait until an operation is done, at most so many seconds if other ranks are processes."""

@@ -81,7 +81,7 @@ class ImpliedChannel(Communicator):
         _count(operation, charged.algorithm if charged is not None else "")
         operation.finish()
 
-    def finish(self, operation: Operation) -> None:
+    def finish(self, operation: Operation, seconds: float | None = None) -> None:
         """Nothing to wait for: an operation is done when it was issued."""
 
     def _cost_of(self, operation: Operation) -> Cost:

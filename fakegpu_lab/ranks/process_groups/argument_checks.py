@@ -17,6 +17,7 @@ from fakegpu_lab.driver.base import graph_capture
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.placement.dtypes import scalar_type
 from fakegpu_lab.ranks.collectives.kinds import KINDS
+from fakegpu_lab.ranks.diagnosis import nccl_watchdog
 from fakegpu_lab.ranks.dist import dist
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ def check(operation: Operation, backend: RankBackend) -> None:
         With the messages of ProcessGroupNCCL or ProcessGroupGloo.
     """
     nccl = operation.channel.backend == "nccl"
-    if backend.ended and nccl:
-        raise dist.DistBackendError(f"NCCL communicator was aborted on rank {operation.rank}.")
+    failure = operation.channel.failure
+    if nccl and (backend.ended or failure):
+        raise dist.DistBackendError(nccl_watchdog.aborted_message(operation.rank, failure))
     if graph_capture.current_capture() is not None:
         raise RuntimeError("Capturing operations between ranks into a CUDA graph is not part of the simulation.")
     tensors = [*operation.inputs, *operation.outputs]

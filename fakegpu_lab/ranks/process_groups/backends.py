@@ -135,12 +135,15 @@ class RankBackend:
 
     _group_end = _group_start
 
-    def abort(self) -> None:
-        """End the communicator: later calls fail."""
+    def shutdown(self) -> None:
+        """End the communicator after what is under way: later calls fail."""
         self.ended = True
         self.channel.close()
 
-    shutdown = abort
+    def abort(self) -> None:
+        """End the communicator at once: what is under way fails, and later calls do."""
+        self.ended = True
+        self.channel.abort()
 
 
 class RankNccl(RankBackend):

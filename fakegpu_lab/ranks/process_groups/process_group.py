@@ -137,10 +137,11 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
     def shutdown(self) -> None:
         """Call the hooks (destroy_process_group does for groups of C++'s own type), and end the communicators."""
         self._wait_for_pending_works()
-        self.abort()
+        for backend in self._backends.values():
+            backend.shutdown()
 
     def abort(self) -> None:
-        """End the communicators: later calls fail."""
+        """End the communicators at once: later calls fail."""
         for backend in self._backends.values():
             backend.abort()
 

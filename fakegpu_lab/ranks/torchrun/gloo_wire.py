@@ -8,6 +8,7 @@ begin. Then the values move as bytes, and each rank computes its results with th
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +18,6 @@ from fakegpu_lab.ranks.collectives.values import inner, portions, put, put_spars
 from fakegpu_lab.ranks.dist import cpp, dist
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Callable, Sequence
 
     from fakegpu_lab.ranks.collectives.operation import Operation
@@ -31,6 +31,9 @@ _SMALL = 1 << 16
 """Bytes up to which a reduction sends all values to all ranks, in one step instead of two."""
 
 
+_STEP = dt.timedelta(seconds=0.5)
+
+
 class Wire:
     """A group's connections.
 
@@ -42,6 +45,7 @@ class Wire:
 
     def __init__(self, store: Any, rank: int, size: int, timeout: dt.timedelta) -> None:
         self.rank, self.size = rank, size
+        self.given_up = False
         self.gloo: Any = dist.ProcessGroupGloo(dist.PrefixStore("wire/", store), rank, size, timeout)
 
     def exchange(self, message: bytes) -> list[bytes]:
@@ -54,21 +58,36 @@ class Wire:
 
     def _all_gather(self, mine: Tensor) -> list[bytes]:
         received = torch.empty(mine.numel() * self.size, dtype=torch.uint8)
-        self.gloo._allgather_base(received, mine, cpp.AllgatherOptions()).wait()
+        self._wait(self.gloo._allgather_base(received, mine, cpp.AllgatherOptions()))
         return [_stripped(part) for part in received.view(self.size, -1)]
 
     def all_to_all(self, parts: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
         """Send each rank its part, and receive from each as many bytes as `sizes` says."""
         sent = [part.numel() for part in parts]
         received = torch.empty(sum(sizes), dtype=torch.uint8)
-        self.gloo.alltoall_base(received, torch.cat(list(parts)), list(sizes), sent, cpp.AllToAllOptions()).wait()
+        options = cpp.AllToAllOptions()
+        self._wait(self.gloo.alltoall_base(received, torch.cat(list(parts)), list(sizes), sent, options))
         return list(torch.split(received, list(sizes)))
 
     def broadcast(self, values: Tensor, root: int) -> None:
         """Send the root's bytes to all ranks."""
         opts = cpp.BroadcastOptions()
         opts.rootRank = root
-        self.gloo.broadcast([values], opts).wait()
+        self._wait(self.gloo.broadcast([values], opts))
+
+    def _wait(self, work: Any) -> None:
+        """Wait for a collective, unless the wire is given up: gloo has no way to end one."""
+        while not self._done(work):
+            pass
+
+    def _done(self, work: Any) -> bool:
+        try:
+            work.wait(_STEP)
+        except RuntimeError as error:
+            if "Operation timed out!" not in str(error) or self.given_up:
+                raise
+            return False
+        return True
 
     # Between two ranks every transfer has three tags, by its number: the sender's message, the answer, the values.
 

@@ -121,6 +121,19 @@ def as_nccl_error(error: BaseException, operation: Operation, timeout: dt.timede
     return error
 
 
+def timed_out(operation: Operation, timeout: dt.timedelta, seconds: float) -> BaseException:
+    """The error of a wait that has taken so many seconds: the watchdog's words, or Gloo's (`Work::wait`)."""
+    if operation.channel.backend != "nccl":
+        return RuntimeError("Operation timed out!")
+    limit = int(timeout.total_seconds() * 1000)
+    return _backend_error(nccl_watchdog.timeout_message(operation, limit, round(seconds * 1000)))
+
+
+def aborted(operation: Operation) -> BaseException:
+    """The error of an operation that was under way when its communicator was aborted."""
+    return _backend_error(nccl_watchdog.aborted_message(operation.rank))
+
+
 def _backend_error(text: str) -> RuntimeError:
     error: RuntimeError = dist.DistBackendError(text)
     return error

@@ -32,7 +32,7 @@ from fakegpu_lab.ranks.collectives import cost, values
 from fakegpu_lab.ranks.collectives.kinds import P2P
 from fakegpu_lab.ranks.collectives.operation import Communicator
 from fakegpu_lab.ranks.dist import dist
-from fakegpu_lab.ranks.torchrun import gloo_wire, messages
+from fakegpu_lab.ranks.torchrun import gloo_wire, later_waits, messages
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -90,11 +90,14 @@ class _Pending:
         self.error: BaseException | None = None
         self.announced: dict[int, dict[str, Any]] = {}  # by rank in the group
 
-    def wait(self) -> None:
-        while not self.done.wait(1.0):  # in steps: Ctrl-C must get through everywhere
-            pass
+    def wait(self, until: float) -> bool:
+        """Wait until it is done; False if it is not at that time."""
+        while not self.done.wait(min(1.0, max(until - time.monotonic(), 0))):  # in steps: Ctrl-C must get through
+            if time.monotonic() >= until:
+                return False
         if self.error is not None:
             raise self.error.with_traceback(None) from None  # the worker's frames mean nothing to the user
+        return True
 
 
 class ProcessChannel(Communicator):
@@ -117,6 +120,7 @@ class ProcessChannel(Communicator):
         super().__init__(name, backend, ranks, description)
         self.member = member
         self.timeout = timeout
+        self.put_off = later_waits.put_off if backend == "nccl" and later_waits.wanted() else None
         self._wire = gloo_wire.Wire(dist.PrefixStore(f"{backend}/", store), member, len(ranks), timeout)
         self._workers: dict[Any, _Worker] = {}
         self._pending: defaultdict[Any, deque[_Pending]] = defaultdict(deque)
@@ -150,16 +154,34 @@ class ProcessChannel(Communicator):
         self._pending[key].append(pending)
         worker.put(lambda: self._run(pending))
 
-    def finish(self, operation: Operation) -> None:
-        """Wait until an operation is done, and place it in time; raises its error."""
+    def finish(self, operation: Operation, seconds: float | None = None) -> None:
+        """Wait until an operation is done, and place it in time; raises its error.
+
+        After so many seconds of the real time, the operation has timed out, and NCCL's communicator is aborted.
+        """
         key = _key(operation)
         waiting = self._pending[key]
+        until = time.monotonic() + seconds if seconds is not None else float("inf")
         while waiting and not operation.done:
+            try:
+                if not waiting[0].wait(until):
+                    raise self._timed_out(operation, seconds or 0)
+            except Exception as error:
+                waiting.popleft().operation.error = error.with_traceback(None)
+                raise
             self._place(key, waiting.popleft())
+        if operation.error is not None:
+            raise operation.error.with_traceback(None)
         run_reports.progress()
 
+    def _timed_out(self, operation: Operation, seconds: float) -> BaseException:
+        error = messages.timed_out(operation, self.timeout, seconds)
+        if self.backend == "nccl":
+            self.failure = str(error)
+            self.abort()
+        return error
+
     def _place(self, key: Any, pending: _Pending) -> None:
-        pending.wait()
         operation = pending.operation
         begin = max(pending.ready_ns, self._ends[key])
         operation.after_ns = begin
@@ -206,6 +228,8 @@ class ProcessChannel(Communicator):
                 self._collective(pending)
         except BaseException as error:
             pending.error = messages.as_nccl_error(error, pending.operation, self.timeout)
+            if pending.error is not error:  # the watchdog aborts the communicator
+                self.failure = self.failure or str(pending.error)
         pending.done.set()
 
     def _collective(self, pending: _Pending) -> None:
@@ -244,6 +268,16 @@ class ProcessChannel(Communicator):
             worker.close()
         self._workers.clear()
 
+    def abort(self) -> None:
+        """Give up what is under way, and let the threads end."""
+        self._wire.given_up = self._busy()
+        self.leave()
+        self.close()
+        for pending in (pending for waiting in self._pending.values() for pending in waiting):
+            if not pending.done.is_set():
+                pending.error = messages.aborted(pending.operation)
+                pending.done.set()
+
     def leave(self) -> None:
         """The process ends: give up what is under way."""
         if self._busy() and hasattr(self._wire.gloo, "abort"):
@@ -251,7 +285,7 @@ class ProcessChannel(Communicator):
 
     def hang_up(self) -> None:
         """Close the connections, which ends gloo's own threads, unless one still waits for another rank."""
-        if not self._busy():
+        if not (self._busy() or self._wire.given_up):
             self._wire.gloo = None
 
     def _busy(self) -> bool:

@@ -52,6 +52,7 @@ HANDLERS.update(
             "_nested_tensor_from_mask_left_aligned",
             "_nested_from_padded",
             "_nested_view_from_buffer",
+            "_nested_view_from_buffer_copy",
             "_nested_tensor_from_tensor_list",
         ),
         _made,
