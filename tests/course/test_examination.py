@@ -275,7 +275,7 @@ def test_a_canary_that_comes_to_something_else_is_no_result(monkeypatch: pytest.
         try:
             check.judged()
         except TamperedError as error:
-            found += "gave another result" in str(error)
+            found += "gave a different result" in str(error)
     assert found > 3
     assert canaries.same([1, {"a": 2.0}], [1, {"a": 2.0}])
     for wrong in ([1, {"a": 2}], [True, {"a": 2.0}], [1], [1, {"b": 2.0}], None):
@@ -291,7 +291,7 @@ def test_a_recording_that_is_forged_is_found(monkeypatch: pytest.MonkeyPatch) ->
     at_ends = [number for number, one in check.examination.canaries.items() if one.parameter == "trace"]
     assert sorted(at_ends) == [0, len(check.examination.order) - 1]
     monkeypatch.setattr(lab.trace.Trace, "kernels", property(lambda self: []))
-    with pytest.raises(TamperedError, match="gave another result"):
+    with pytest.raises(TamperedError, match="gave a different result"):
         Check("expect.equal(1, 1)", {}).judged()
 
 

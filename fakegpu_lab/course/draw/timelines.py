@@ -28,7 +28,7 @@ def streams(
     work
         By stream: (name, start, end) of each piece of work.
     events
-        (stream, time) at which an event is recorded, and (stream, time) from which the other one goes on.
+        (stream, time) at which an event is recorded, and (stream, time) from which the other one continues.
     unit
         Of the times.
 

@@ -45,8 +45,8 @@ def moves(
     Parameters
     ----------
     where
-        ``"DRAM"`` counts all kernels, also torch's own; ``"L2"`` (between L1 and L2) and ``"threads"`` (what threads
-        request) know only kernels that the student wrote.
+        ``"DRAM"`` counts all kernels, including torch's own; ``"L2"`` (between L1 and L2) and ``"threads"`` (what
+        threads request) know only kernels that the student wrote.
     named
         Only kernels with this in their name.
     """
@@ -83,8 +83,8 @@ def coalesced(
     Parameters
     ----------
     at_most
-        How many times as many sectors as its bytes fill a request may touch: 1.25 allows 32 floats to begin within a
-        sector. Lanes that read the same bytes need fewer.
+        The most sectors that a request may touch, as a multiple of those that its bytes fill: 1.25 allows 32 floats to
+        begin within a sector. Lanes that read the same bytes need fewer.
     sectors
         In place of that, the most sectors for each request: 4 for 32 floats side by side.
     named

@@ -300,7 +300,7 @@ def allocated(
 def no_sync_in(loop: Run = None, *, at_most: int = 0, **said: Unpack[Said]) -> bool:
     """Expect that the host waits for devices at most `at_most` times in a run (a function, or a recording).
 
-    It waits in ``.item()``, ``.cpu()``, ``print`` of a tensor, ``if tensor``, a copy from pageable memory,
+    The host waits in ``.item()``, ``.cpu()``, ``print`` of a tensor, ``if tensor``, a copy from pageable memory,
     and ``synchronize``.
     """
     waits = seen_run(loop).waits
@@ -317,9 +317,9 @@ def no_sync_in(loop: Run = None, *, at_most: int = 0, **said: Unpack[Said]) -> b
 
 @expectation("trace", trace=recording_of)
 def no_races(trace: Run = None, **said: Unpack[Said]) -> bool:
-    """Expect that streams which use the same memory are ordered by a wait or an event.
+    """Expect that streams that use the same memory are ordered by a wait or an event.
 
-    And that the threads of a kernel are, by a barrier or by atomic operations.
+    The threads of a kernel must be ordered, too, by a barrier or by atomic operations.
     """
     recording = seen_run(trace)
     races = recording.races

@@ -28,7 +28,7 @@ export class Dashboards {
         args: {
           type: 'object',
           properties: {
-            slot: { type: 'number', description: 'The GPU, by its place; -1 for all' },
+            slot: { type: 'number', description: 'The index of the GPU; -1 for all' },
             zoom: {
               type: 'object',
               description: 'What a dashboard that is restored zooms to: kernel, epoch and range, ns'

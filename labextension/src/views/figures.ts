@@ -63,7 +63,10 @@ export class Figures {
     this._peak = new Table(trans.__('What made the peak'), 'fg-mod-peak');
     this._lanes = new Lanes(view, trans);
     this._advice = new Advice(trans);
-    this._matrix = new Table(trans.__('Bytes from each place to each other'), 'fg-mod-matrix');
+    this._matrix = new Table(
+      trans.__('Bytes sent from each place to every other'),
+      'fg-mod-matrix'
+    );
     this._copies = new Table(trans.__('Copies by direction'));
     this._groups = new Table(trans.__('Collectives by operation'), 'fg-mod-groups');
     this._ranks = new Table(trans.__('Collectives by rank'), 'fg-mod-ranks');
@@ -98,7 +101,7 @@ export class Figures {
           node: h(
             'h4',
             { class: 'fg-Table-title' },
-            trans.__('Bytes from each place to each other')
+            trans.__('Bytes sent from each place to every other')
           )
         },
         this._matrix
