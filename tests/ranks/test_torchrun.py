@@ -163,8 +163,13 @@ if rank:
     threading.Timer(0.2, stuck._get_backend(x.device).abort).start()
     os.write(1, f"1| {x.tolist() == before} {work.get_future_result().wait()}\\n".encode())  # stuck until the abort
 dist.barrier(device_ids=[rank])
+
+gone = dist.new_group([0, 1])
+dist.all_reduce(x, group=gone)
 if rank:
     raise ValueError("rank 1 gives up")
+dist.broadcast(x, 0, group=gone)  # the root of a small broadcast does not notice
+print("0 goes on", flush=True)
 dist.all_reduce(x)
 """
 
@@ -198,6 +203,7 @@ def test_broken_programs_are_told_in_the_words_of_nccl(tmp_path: Path) -> None:
         assert "ncclInvalidUsage: This usually reflects invalid usage of NCCL library." in twice
         assert "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 7000" in twice
     assert "not refused" not in ran.stdout
+    assert "0 goes on" in ran.stdout
     assert "ValueError: rank 1 gives up" in ran.stderr
     assert "ChildFailedError" in ran.stderr
     assert ran.stderr.index("ChildFailedError") < ran.stderr.index("process  device  allocated")

@@ -167,8 +167,9 @@ class ProcessChannel(Communicator):
                 if not waiting[0].wait(until):
                     raise self._timed_out(operation, seconds or 0)
             except Exception as error:
-                waiting.popleft().operation.error = error.with_traceback(None)
-                raise
+                if not _leaves_its_root_alone(waiting[0].operation, error):
+                    waiting.popleft().operation.error = error.with_traceback(None)
+                    raise
             self._place(key, waiting.popleft())
         if operation.error is not None:
             raise operation.error.with_traceback(None)
@@ -315,6 +316,15 @@ def _leave() -> None:
         worker.join(max(until - time.monotonic(), 0.0))
     for channel in list(_channels):
         channel.hang_up()
+
+
+def _leaves_its_root_alone(operation: Operation, error: Exception) -> bool:
+    """Whether an operation ends at this rank although another one is lost: the root of a small broadcast does not wait.
+
+    It writes to the others' buffers (NCCL_BUFFSIZE, 4 MiB), and only a full one would stop it.
+    """
+    at_root = operation.kind == "BROADCAST" and operation.rank == operation.root
+    return at_root and operation.nbytes <= 4 << 20 and messages.lost_a_rank(error)
 
 
 def _key(operation: Operation) -> Any:
