@@ -127,7 +127,7 @@ def lost_a_rank(error: BaseException) -> bool:
 
 
 def timed_out(operation: Operation, timeout: dt.timedelta, seconds: float) -> BaseException:
-    """The error of a wait that has taken so many seconds: the watchdog's words, or Gloo's (`Work::wait`)."""
+    """The error of a wait that took `seconds`: the watchdog's words, or Gloo's (`Work::wait`)."""
     if operation.channel.backend != "nccl":
         return RuntimeError("Operation timed out!")
     limit = int(timeout.total_seconds() * 1000)

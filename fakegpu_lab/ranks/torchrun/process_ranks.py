@@ -157,7 +157,7 @@ class ProcessChannel(Communicator):
     def finish(self, operation: Operation, seconds: float | None = None) -> None:
         """Wait until an operation is done, and place it in time; raises its error.
 
-        After so many seconds of the real time, the operation has timed out, and NCCL's communicator is aborted.
+        After `seconds` of the real time, the operation has timed out, and NCCL's communicator is aborted.
         """
         key = _key(operation)
         waiting = self._pending[key]
