@@ -80,12 +80,18 @@ _workers: set[_Worker] = set()
 """The workers whose threads run."""
 
 
+_MOST, _MOST_BYTES = 256, 2 << 30
+"""How many operations that the program has not waited for may keep their tensors, and how large. NCCL's release theirs
+when they are done; here the program's thread does it, and waits for the oldest one, so that every run is the same."""
+
+
 class _Pending:
     """An operation under way."""
 
     def __init__(self, operation: Operation, ready_ns: int) -> None:
         self.operation = operation
         self.ready_ns = ready_ns
+        self.nbytes = operation.nbytes
         self.done = threading.Event()
         self.error: BaseException | None = None
         self.announced: dict[int, dict[str, Any]] = {}  # by rank in the group
@@ -151,8 +157,11 @@ class ProcessChannel(Communicator):
         worker = self._workers.get(key)
         if worker is None:
             worker = self._workers[key] = _Worker(f"group {self.name} {key}")
-        self._pending[key].append(pending)
+        waiting = self._pending[key]
+        waiting.append(pending)
         worker.put(lambda: self._run(pending))
+        while len(waiting) > _MOST or (len(waiting) > 1 and sum(each.nbytes for each in waiting) > _MOST_BYTES):
+            self.finish(waiting[0].operation)
 
     def finish(self, operation: Operation, seconds: float | None = None) -> None:
         """Wait until an operation is done, and place it in time; raises its error.
