@@ -13,6 +13,7 @@ from torch._C._distributed_c10d import FakeWork
 from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
+import fakegpu_lab as lab
 from fakegpu_lab.ranks.process_groups import functional_collectives
 from tests.ranks.conftest import on_ranks
 from tests.ranks.test_broken import _imported, contains, message, ones  # noqa: F401 - a fixture
@@ -204,17 +205,41 @@ def test_all_to_all_of_one_tensor_takes_contiguous_ones(backend: str) -> None:
     on_ranks(1, program, backend=backend)
 
 
-def test_operations_between_ranks_cannot_be_captured() -> None:
+def test_a_graph_calls_its_collectives_at_every_replay() -> None:
+    def program() -> tuple[list[float], list[float], list[float]]:
+        rank = dist.get_rank()
+        x, result = value(rank + 1), value(0)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            doubled = x * 2
+            work = dist.all_reduce(doubled, async_op=True)
+            work.wait()
+            result.copy_(doubled + rank)
+        captured = result.tolist()
+        graph.replay()
+        first = result.tolist()
+        x.fill_(10)
+        graph.replay()
+        return captured, first, result.tolist()
+
+    with lab.record() as trace:
+        on = on_ranks(2, program)
+    assert on == [([0, 0], [6 + rank] * 2, [40 + rank] * 2) for rank in range(2)]
+    assert [each.name for each in trace.collectives] == ["nccl:all_reduce"] * 4
+
+
+@pytest.mark.parametrize(("backend", "call"), [("gloo", "all_reduce"), ("nccl", "barrier")])
+def test_what_waits_on_the_host_cannot_be_captured(backend: str, call: str) -> None:
     def program() -> None:
         x, graph = value(1), torch.cuda.CUDAGraph()
         with (
-            pytest.raises(RuntimeError, match="Capturing operations between ranks into a CUDA graph is not part of"),
+            pytest.raises(RuntimeError, match=rf"^{call} cannot be captured into a CUDA graph in the simulation"),
             torch.cuda.graph(graph),
         ):
-            dist.all_reduce(x)
+            dist.all_reduce(x) if call == "all_reduce" else dist.barrier()
         assert x.tolist() == [1, 1]
 
-    on_ranks(1, program)
+    on_ranks(1, program, backend=backend)
 
 
 def test_functional_collectives_call_the_methods_of_groups_that_are_not_ours() -> None:

@@ -146,6 +146,10 @@ refused(lambda: dist.all_reduce(x.long() if rank else x))
 refused(lambda: dist.all_to_all_single(torch.empty(4, device="cuda"), x, [1, 3], [1, 3]))
 refused(lambda: dist.all_reduce(torch.ones(4, device="cuda:0")))
 
+for _ in range(600):  # nobody waits for them
+    dist.all_reduce(torch.ones(1024, device="cuda"), async_op=True)
+os.write(1, f"{rank}| {torch.cuda.memory_allocated() < 300 * 4096}\\n".encode())
+
 late = dist.new_group([0, 1])  # only rank 1 uses it
 for call in (
     lambda: dist.all_reduce(x, group=late, async_op=True).wait(timedelta(seconds=0.2)),
@@ -163,8 +167,13 @@ if rank:
     threading.Timer(0.2, stuck._get_backend(x.device).abort).start()
     os.write(1, f"1| {x.tolist() == before} {work.get_future_result().wait()}\\n".encode())  # stuck until the abort
 dist.barrier(device_ids=[rank])
+
+gone = dist.new_group([0, 1])
+dist.all_reduce(x, group=gone)
 if rank:
     raise ValueError("rank 1 gives up")
+dist.broadcast(x, 0, group=gone)  # the root of a small broadcast does not notice
+print("0 goes on", flush=True)
 dist.all_reduce(x)
 """
 
@@ -177,7 +186,8 @@ def test_broken_programs_are_told_in_the_words_of_nccl(tmp_path: Path) -> None:
     differs = "Collectives differ in the following aspects:   "
     for rank in range(2):
         said = [line.partition("| ")[2] for line in ran.stdout.splitlines() if line.startswith(f"{rank}| ")]
-        cpu, short, shape, kind, dtype, splits, twice, *of_rank_1 = said
+        cpu, short, shape, kind, dtype, splits, twice, released, *of_rank_1 = said
+        assert released == "True"
         if rank:
             late, aborted, stuck = of_rank_1
             timed_out = "WorkNCCL(SeqNum=1, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 200 "
@@ -198,6 +208,7 @@ def test_broken_programs_are_told_in_the_words_of_nccl(tmp_path: Path) -> None:
         assert "ncclInvalidUsage: This usually reflects invalid usage of NCCL library." in twice
         assert "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 7000" in twice
     assert "not refused" not in ran.stdout
+    assert "0 goes on" in ran.stdout
     assert "ValueError: rank 1 gives up" in ran.stderr
     assert "ChildFailedError" in ran.stderr
     assert ran.stderr.index("ChildFailedError") < ran.stderr.index("process  device  allocated")

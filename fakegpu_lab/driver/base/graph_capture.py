@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class Node(NamedTuple):
-    """One kernel of a graph, or one copy between its device and pinned host memory.
+    """One kernel of a graph, one copy between its device and pinned host memory, or a call.
 
     Attributes
     ----------
     kind
-        ``kernel``, ``h2d`` or ``d2h``.
+        ``kernel``, ``h2d``, ``d2h``, or ``call`` for what is not launched like a kernel (a collective).
     ns, share, flops, nbytes
         The cost of a kernel (see `clock.launch`); a copy has only the bytes.
     note

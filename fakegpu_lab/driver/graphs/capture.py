@@ -7,6 +7,7 @@ its old values back, and memory allocated in the capture is set to zero (on a ca
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +25,8 @@ from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.time.clock import Stream, here
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fakegpu_lab.hardware.allocator.blocks import PoolId
     from fakegpu_lab.hardware.device import Device
 
@@ -64,12 +67,19 @@ class Step(NamedTuple):
     inference: bool
 
 
+class Call(NamedTuple):
+    """What is not an op, and what a replay does where it was captured: a collective. Its tensors hold no memory."""
+
+    function: Callable[..., None]
+    arguments: tuple[list[torch.Tensor], ...]
+
+
 class GraphCapture(Capture):
     """A capture with the ops of its nodes."""
 
     def __init__(self, device: Device, origin: Stream, pool: PoolId) -> None:
         super().__init__(device, origin, pool, lambda host: recording.notes[recording.note(host)])
-        self.steps: list[Step] = []
+        self.steps: list[Step | Call] = []
         self.memory = PoolMemory(device, pool)
         self._before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._made: dict[int, torch.UntypedStorage] = {}
@@ -108,6 +118,24 @@ class GraphCapture(Capture):
         self.steps.append(Step(func, types, step_args, step_kwargs, results, stream, inference))
         return result
 
+    def call(self, name: str, function: Callable[..., None], *lists: list[torch.Tensor]) -> None:
+        """Keep a call for the replays; it may write to all tensors in its lists.
+
+        Parameters
+        ----------
+        name
+            What the node is called.
+        """
+        borrowed: dict[int, torch.Tensor] = {}
+        for tensor in itertools.chain(*lists):
+            if isinstance(tensor, FakeCudaTensor):
+                borrowed[id(tensor)] = _borrowed(tensor)
+                if _has_values(tensor):
+                    self.memory.use(tensor, writes=True)
+        note = (name, (), None, 0, "", "", ())
+        self.add(here.host.streams[self.device], graph_capture.Node("call", 0, 0.0, 0, 0, note))
+        self.steps.append(Call(function, tuple([borrowed.get(id(t), t) for t in tensors] for tensors in lists)))
+
     def _borrow(self, op: Op, value: Any, given: list[torch.Tensor]) -> Any:
         """An argument as a replay passes it; its tensors are added to `given`.
 
@@ -118,9 +146,7 @@ class GraphCapture(Capture):
             if value.__class__ is FakeCudaTensor:
                 if value._inner.layout is not torch.strided:
                     raise RuntimeError("Capturing sparse tensors into a CUDA graph is not part of the simulation.")
-                memory = BorrowedMemory(value._device, value._buffer.nbytes)
-                memory.block = value._buffer.block
-                return wrap_view(torch.ops.aten.alias.default(value._inner), value._device, memory)
+                return _borrowed(value)
             if op.name in _COPIES or not _has_values(value):
                 return value
             if value.untyped_storage().data_ptr() in self._made:
@@ -164,6 +190,13 @@ class GraphCapture(Capture):
                 storage.copy_(content)
         self._before.clear()
         self._made.clear()
+
+
+def _borrowed(tensor: FakeCudaTensor) -> FakeCudaTensor:
+    """The tensor, without holding its memory."""
+    memory = BorrowedMemory(tensor._device, tensor._buffer.nbytes)
+    memory.block = tensor._buffer.block
+    return wrap_view(torch.ops.aten.alias.default(tensor._inner), tensor._device, memory)
 
 
 def _op(func: Any) -> Op:

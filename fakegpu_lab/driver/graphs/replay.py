@@ -8,7 +8,7 @@ Simplified: branches of a graph (several captured streams) run one after the oth
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -17,7 +17,7 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current, device_memory, graph_capture
 from fakegpu_lab.driver.base.tensor import inner_of, tensors_of
 from fakegpu_lab.driver.dispatch import dispatcher
-from fakegpu_lab.driver.graphs.capture import BorrowedMemory, GraphCapture
+from fakegpu_lab.driver.graphs.capture import BorrowedMemory, Call, GraphCapture
 from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.hardware.time.clock import Stream, here, launch
 from fakegpu_lab.hardware.time.ledger import Ledger
@@ -26,6 +26,7 @@ from fakegpu_lab.hardware.transfers import copies
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fakegpu_lab.driver.base.graph_capture import Node
     from fakegpu_lab.driver.graphs.capture import Step
     from fakegpu_lab.hardware.buffer import Buffer
     from fakegpu_lab.hardware.device import Device
@@ -47,15 +48,33 @@ def replay(capture: GraphCapture) -> None:
         around.steps += capture.steps
         around.memory.include(capture.memory)
         return
-    if not current.meta():
-        _compute(capture)
-    _launch(capture, stream)
+    after = 0
+    for steps, nodes, call in _parts(capture):
+        if not current.meta():
+            _compute(capture, steps, last=call is None)
+        _launch(capture, stream, nodes, first=not after)
+        after = after or host.now
+        if call is not None:
+            call.function(*call.arguments)
+        host.now = after  # one launch overhead, for all parts
+
+
+def _parts(capture: GraphCapture) -> Iterator[tuple[list[Step], list[Node], Call | None]]:
+    """The ops and kernels before each call, and the call; at the end those after the last one."""
+    calls = [place for place, step in enumerate(capture.steps) if isinstance(step, Call)]
+    nodes = [place for place, node in enumerate(capture.nodes) if node.kind == "call"]
+    step = node = 0
+    for next_step, next_node in zip([*calls, None], [*nodes, None], strict=True):
+        ops: Any = capture.steps[step:next_step]
+        call: Any = capture.steps[next_step] if next_step is not None else None
+        yield ops, capture.nodes[node:next_node], call
+        step, node = (next_step or 0) + 1, (next_node or 0) + 1
 
 
 _FILLED: Note = ("aten::fill_", (), None, 0, "", "", ())
 
 
-def _launch(capture: GraphCapture, stream: Stream) -> None:
+def _launch(capture: GraphCapture, stream: Stream, nodes: list[Node], *, first: bool) -> None:
     """Launch the nodes in simulated time: one launch for the host, and one node after the other on the stream.
 
     Graphs that draw random numbers first fill in a generator's seed and offset (`setup_for_replay`).
@@ -69,14 +88,14 @@ def _launch(capture: GraphCapture, stream: Stream) -> None:
             host.op, host.note = (None, (), None), recording.index_of(note)
 
     try:
-        for state, drawn in capture.offsets.items():
+        for state, drawn in capture.offsets.items() if first else ():
             if current.meta():
                 state.offset = (state.offset + drawn) % 2**64
             note_op(_FILLED)
             for _ in range(2 if drawn else 0):
                 launch(host, stream, device.roofline.floor, device.roofline.one_block, 0, 8)
         before = host.now
-        for node in capture.nodes:
+        for node in nodes:
             note_op(node.note)
             host.now = before  # one launch overhead, for all
             if node.kind == "kernel":
@@ -91,7 +110,7 @@ def _launch(capture: GraphCapture, stream: Stream) -> None:
         host.op, host.note = outer
 
 
-def _compute(capture: GraphCapture) -> None:
+def _compute(capture: GraphCapture, steps: list[Step], *, last: bool) -> None:
     """Compute the values of a replay."""
     host, device = here.host, capture.device
     stream, ordinal, now = host.streams[device], current.thread.index, host.now
@@ -99,7 +118,7 @@ def _compute(capture: GraphCapture) -> None:
     with _no_memory(device), torch._C._AutoDispatchBelowAutograd(), torch._C.DisableTorchFunction():
         try:
             current.thread.index = device.index
-            for step in capture.steps:
+            for step in steps:
                 silent = streams.get(step.stream)
                 if silent is None:
                     silent = streams[step.stream] = Stream(device.index, step.stream, Ledger(), 0)
@@ -109,8 +128,9 @@ def _compute(capture: GraphCapture) -> None:
                         _do(step)
                 else:
                     _do(step)
-            with torch.inference_mode(False):
-                capture.memory.overwrite()
+            if last:
+                with torch.inference_mode(False):
+                    capture.memory.overwrite()
         finally:
             host.streams[device] = stream
             host.now = now

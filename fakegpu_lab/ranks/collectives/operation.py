@@ -211,4 +211,4 @@ class Communicator(ABC):
 
     @abstractmethod
     def finish(self, operation: Operation, seconds: float | None = None) -> None:
-        """Wait until an operation is done, at most so many seconds if other ranks are processes."""
+        """Wait until an operation is done; at most `seconds`, if other ranks are processes."""

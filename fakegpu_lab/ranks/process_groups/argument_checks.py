@@ -13,7 +13,6 @@ from torch.distributed import ReduceOp
 
 from fakegpu_lab.driver.asserts import device_asserts, sites
 from fakegpu_lab.driver.asserts.failing_threads import Failure
-from fakegpu_lab.driver.base import graph_capture
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.placement.dtypes import scalar_type
 from fakegpu_lab.ranks.collectives.kinds import KINDS
@@ -61,8 +60,6 @@ def check(operation: Operation, backend: RankBackend) -> None:
     failure = operation.channel.failure
     if nccl and (backend.ended or failure):
         raise dist.DistBackendError(nccl_watchdog.aborted_message(operation.rank, failure))
-    if graph_capture.current_capture() is not None:
-        raise RuntimeError("Capturing operations between ranks into a CUDA graph is not part of the simulation.")
     tensors = [*operation.inputs, *operation.outputs]
     for tensor in tensors if nccl else ():
         if operation.kind == "ALLREDUCE" and tensor.is_sparse:
@@ -150,6 +147,18 @@ def single(tensors: Sequence[Tensor]) -> Tensor:
     if len(tensors) != 1:
         raise RuntimeError(_MULTI_DEVICE)
     return tensors[0]
+
+
+def as_list(tensors: Any) -> Any:
+    """A list of tensors, as which one tensor counts."""
+    return [tensors] if isinstance(tensors, torch.Tensor) else tensors
+
+
+def inner_list(tensors: Any) -> Any:
+    """The one list in a list of lists, as C++'s signatures have it; a plain list is returned as it is."""
+    if len(tensors) and not isinstance(tensors[0], torch.Tensor):
+        return single(tensors)
+    return tensors
 
 
 def _check_sizes(operation: Operation) -> None:

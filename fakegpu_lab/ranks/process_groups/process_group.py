@@ -6,10 +6,12 @@ communicator of the tensors' device, where it meets the other ranks' calls.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver.base import graph_capture
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.ranks.collectives.operation import Operation
 from fakegpu_lab.ranks.dist import c10d, dist
@@ -20,6 +22,7 @@ from fakegpu_lab.ranks.process_groups import (
     functional_collectives,
     options,
 )
+from fakegpu_lab.ranks.process_groups.captured import captured
 from fakegpu_lab.ranks.process_groups.work_handles import RankWork
 from fakegpu_lab.ranks.source_lines import user_line
 
@@ -187,6 +190,9 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
                 operation.device = tensor._device
                 self._used_devices.add(tensor._device.index)
                 break
+        again = partial(self._issue, kind, opts=opts, device=device, **more)
+        if graph_capture.underway and (work := captured(operation, again)) is not None:
+            return work
         work = RankWork([operation], outputs if result is None else result)
         if self._coalescing is not None:
             self._coalescing.append(operation)
@@ -207,7 +213,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def allreduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
         """Reduce the ranks' tensors, and give all ranks the result."""
-        tensors = _list(tensors)
+        tensors = argument_checks.as_list(tensors)
         argument_checks.single(tensors)
         return self._issue("ALLREDUCE", tensors, tensors, options.reducing(opts, c10d.AllreduceOptions, more))
 
@@ -219,7 +225,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
     def reduce(self, tensors: Any, opts: Any = None, op: Any = None, **more: Any) -> Any:
         """Reduce the ranks' tensors, and give the root the result."""
         short = isinstance(tensors, torch.Tensor)
-        tensors = _list(tensors)
+        tensors = argument_checks.as_list(tensors)
         argument_checks.single(tensors)
         root = opts if short and isinstance(opts, int) else more.get("root")
         if root is not None:
@@ -231,7 +237,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
         """Reduce a list of tensors, and give each rank one."""
-        output, given = argument_checks.single(_list(outputs)), _inner_list(inputs)
+        output, given = argument_checks.single(argument_checks.as_list(outputs)), argument_checks.inner_list(inputs)
         opts = options.reducing(opts, c10d.ReduceScatterOptions, more)
         return self._issue("REDUCE_SCATTER", given, [output], opts)
 
@@ -253,15 +259,15 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
     def broadcast(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
         """Give all ranks the root's tensor."""
         opts, root = options.rooted(opts, c10d.BroadcastOptions, more, short=isinstance(tensors, torch.Tensor))
-        tensors = _list(tensors)
+        tensors = argument_checks.as_list(tensors)
         argument_checks.single(tensors)
         return self._issue("BROADCAST", tensors, tensors, opts, root=root)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
         """Give all ranks a list of all ranks' tensors."""
         opts = options.given(opts, c10d.AllgatherOptions)
-        given = argument_checks.single(_list(inputs))
-        return self._issue("ALLGATHER", [given], _inner_list(outputs), opts, result=outputs)
+        given = argument_checks.single(argument_checks.as_list(inputs))
+        return self._issue("ALLGATHER", [given], argument_checks.inner_list(outputs), opts, result=outputs)
 
     def all_gather_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
         """Give all ranks one tensor that contains all ranks' tensors."""
@@ -285,14 +291,16 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
     def gather(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
         """Give the root a list of all ranks' tensors."""
         opts, root = options.rooted(opts, c10d.GatherOptions, more, short=isinstance(inputs, torch.Tensor))
-        given = argument_checks.single(_list(inputs))
-        return self._issue("GATHER", [given], _inner_list(outputs), opts, result=outputs, root=root)
+        given = argument_checks.single(argument_checks.as_list(inputs))
+        return self._issue("GATHER", [given], argument_checks.inner_list(outputs), opts, result=outputs, root=root)
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
         """Give each rank one tensor of the root's list."""
         opts, root = options.rooted(opts, c10d.ScatterOptions, more, short=isinstance(outputs, torch.Tensor))
-        output = argument_checks.single(_list(outputs))
-        return self._issue("SCATTER", _inner_list(inputs), [output], opts, root=root, device=output.device)
+        output = argument_checks.single(argument_checks.as_list(outputs))
+        return self._issue(
+            "SCATTER", argument_checks.inner_list(inputs), [output], opts, root=root, device=output.device
+        )
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         """Give each rank one tensor of every rank's list."""
@@ -325,26 +333,15 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def send(self, tensors: Any, peer: int, tag: int = 0) -> Any:
         """Send a tensor to a rank."""
-        return self._issue("SEND", [argument_checks.single(_list(tensors))], [], peer=peer, tag=tag)
+        return self._issue("SEND", [argument_checks.single(argument_checks.as_list(tensors))], [], peer=peer, tag=tag)
 
     def recv(self, tensors: Any, peer: int, tag: int = 0) -> Any:
         """Receive a tensor from a rank."""
-        return self._issue("RECV", [], [argument_checks.single(_list(tensors))], peer=peer, tag=tag)
+        return self._issue("RECV", [], [argument_checks.single(argument_checks.as_list(tensors))], peer=peer, tag=tag)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """Receive a tensor from any rank; NCCL does not have it."""
-        tensor = argument_checks.single(_list(tensors))
+        tensor = argument_checks.single(argument_checks.as_list(tensors))
         if self._get_backend(tensor.device).channel.backend == "nccl":
             raise NotImplementedError("ProcessGroupNCCL does not support recvAnysource")
         return self._issue("RECVANYSOURCE", [], [tensor], tag=tag)
-
-
-def _list(tensors: Any) -> Any:
-    return [tensors] if isinstance(tensors, torch.Tensor) else tensors
-
-
-def _inner_list(tensors: Any) -> Any:
-    """The one list in a list of lists, as C++'s signatures have it; a plain list is returned as it is."""
-    if len(tensors) and not isinstance(tensors[0], torch.Tensor):
-        return argument_checks.single(tensors)
-    return tensors

@@ -42,7 +42,7 @@ class RankWork(cpp.Work):  # type: ignore[misc]
 
     def wait(self, timeout: dt.timedelta | None = None) -> bool:
         """Wait for the operation; raises what it failed with, or that it has timed out."""
-        put_off = self._operations[0].channel.put_off
+        put_off = self._operations[0].channel.put_off if self._operations else None
         if put_off is not None and not timeout:
             put_off(self._wait)
         else:

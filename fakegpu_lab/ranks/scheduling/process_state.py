@@ -29,14 +29,20 @@ _PROCESS_WIDE = (
     ("accelerate.state", "AcceleratorState", "_shared_state"),
     ("accelerate.state", "GradientState", "_shared_state"),
     ("torch._subclasses.fake_tensor", "FakeTensorMode", "cache"),  # results for "cuda", which is each rank's own
+    ("torch.cuda.graphs", "graph", "default_capture_stream"),
 )
-"""Dicts that classes keep once per process: module, class, attribute."""
+"""What classes keep once per process, a dict or None at first: module, class, attribute."""
 
 
 def _class_dicts() -> dict[tuple[Any, str], Any]:
-    """The `_PROCESS_WIDE` dicts of the modules imported so far."""
+    """The `_PROCESS_WIDE` values of the modules imported so far."""
     owners = [(getattr(sys.modules.get(module), name, None), attribute) for module, name, attribute in _PROCESS_WIDE]
     return {(owner, attribute): getattr(owner, attribute) for owner, attribute in owners if owner is not None}
+
+
+def _new(found: Any) -> Any:
+    """What a new process has in place of a process-wide value."""
+    return None if found is None or isinstance(found, torch.Stream) else type(found)()
 
 
 class ProcessState(ProcessLike):
@@ -63,7 +69,7 @@ class ProcessState(ProcessLike):
             vars(seeds).update(vars(cuda._lazy_seed_tracker))
             self._cuda: tuple[Any, ...] = (False, list(cuda._queued_calls), seeds, ())
             self._ready = False
-            self._dicts = {place: type(found)() for place, found in _class_dicts().items()}
+            self._dicts = {place: _new(found) for place, found in _class_dicts().items()}
 
     def leave(self) -> None:
         """Save the state from where torch, Python and NumPy keep it."""
@@ -98,7 +104,7 @@ class ProcessState(ProcessLike):
         current.ready = self._ready
         for owner_and_name, found in _class_dicts().items():
             if owner_and_name not in self._dicts:  # another rank has imported the module meanwhile
-                self._dicts[owner_and_name] = type(found)()
+                self._dicts[owner_and_name] = _new(found)
             setattr(*owner_and_name, self._dicts[owner_and_name])
 
     def _restore_environment(self) -> None:

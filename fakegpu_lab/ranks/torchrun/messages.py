@@ -121,8 +121,13 @@ def as_nccl_error(error: BaseException, operation: Operation, timeout: dt.timede
     return error
 
 
+def lost_a_rank(error: BaseException) -> bool:
+    """Whether an error of `as_nccl_error` says that another rank has ended."""
+    return isinstance(error, dist.DistBackendError) and "ncclRemoteError" in str(error)
+
+
 def timed_out(operation: Operation, timeout: dt.timedelta, seconds: float) -> BaseException:
-    """The error of a wait that has taken so many seconds: the watchdog's words, or Gloo's (`Work::wait`)."""
+    """The error of a wait that took `seconds`: the watchdog's words, or Gloo's (`Work::wait`)."""
     if operation.channel.backend != "nccl":
         return RuntimeError("Operation timed out!")
     limit = int(timeout.total_seconds() * 1000)

@@ -80,12 +80,18 @@ _workers: set[_Worker] = set()
 """The workers whose threads run."""
 
 
+_MOST, _MOST_BYTES = 256, 2 << 30
+"""How many operations that the program has not waited for may keep their tensors, and how large. NCCL's release theirs
+when they are done; here the program's thread does it, and waits for the oldest one, so that every run is the same."""
+
+
 class _Pending:
     """An operation under way."""
 
     def __init__(self, operation: Operation, ready_ns: int) -> None:
         self.operation = operation
         self.ready_ns = ready_ns
+        self.nbytes = operation.nbytes
         self.done = threading.Event()
         self.error: BaseException | None = None
         self.announced: dict[int, dict[str, Any]] = {}  # by rank in the group
@@ -151,13 +157,16 @@ class ProcessChannel(Communicator):
         worker = self._workers.get(key)
         if worker is None:
             worker = self._workers[key] = _Worker(f"group {self.name} {key}")
-        self._pending[key].append(pending)
+        waiting = self._pending[key]
+        waiting.append(pending)
         worker.put(lambda: self._run(pending))
+        while len(waiting) > _MOST or (len(waiting) > 1 and sum(each.nbytes for each in waiting) > _MOST_BYTES):
+            self.finish(waiting[0].operation)
 
     def finish(self, operation: Operation, seconds: float | None = None) -> None:
         """Wait until an operation is done, and place it in time; raises its error.
 
-        After so many seconds of the real time, the operation has timed out, and NCCL's communicator is aborted.
+        After `seconds` of the real time, the operation has timed out, and NCCL's communicator is aborted.
         """
         key = _key(operation)
         waiting = self._pending[key]
@@ -167,8 +176,9 @@ class ProcessChannel(Communicator):
                 if not waiting[0].wait(until):
                     raise self._timed_out(operation, seconds or 0)
             except Exception as error:
-                waiting.popleft().operation.error = error.with_traceback(None)
-                raise
+                if not _leaves_its_root_alone(waiting[0].operation, error):
+                    waiting.popleft().operation.error = error.with_traceback(None)
+                    raise
             self._place(key, waiting.popleft())
         if operation.error is not None:
             raise operation.error.with_traceback(None)
@@ -315,6 +325,15 @@ def _leave() -> None:
         worker.join(max(until - time.monotonic(), 0.0))
     for channel in list(_channels):
         channel.hang_up()
+
+
+def _leaves_its_root_alone(operation: Operation, error: Exception) -> bool:
+    """Whether an operation ends at this rank although another one is lost: the root of a small broadcast does not wait.
+
+    It writes to the others' buffers (NCCL_BUFFSIZE, 4 MiB), and only a full one would stop it.
+    """
+    at_root = operation.kind == "BROADCAST" and operation.rank == operation.root
+    return at_root and operation.nbytes <= 4 << 20 and messages.lost_a_rank(error)
 
 
 def _key(operation: Operation) -> Any:
