@@ -260,6 +260,21 @@ def test_half_precision_adds_and_multiplies(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("to_sparse", ["to_sparse", "to_sparse_csr"])
+def test_booleans_are_multiplied(to_sparse: str) -> None:
+    """Torch's CPU has no kernel for it, CUDA does (torch/testing/_internal/opinfo/definitions/sparse.py)."""
+    one = torch.tensor([[True, False, True], [False, True, True]])
+    other = torch.tensor([[True, True, False], [False, True, True]])
+    first, second = (getattr(mask.cuda(), to_sparse)() for mask in (one, other))
+    product = first * second
+    assert (product.layout, product.dtype, product.device.type) == (first.layout, torch.bool, "cuda")
+    assert torch.equal(product.to_dense().cpu(), one & other)
+    if first.layout is torch.sparse_coo:
+        first *= second
+        assert torch.equal(first.to_dense().cpu(), one & other)
+
+
+@pytest.mark.usefixtures("machine")
 def test_random_numbers_like_a_compressed_tensor() -> None:
     source = torch.eye(4, device="cuda").to_sparse_bsr((2, 2))
     like = torch.randn_like(source)

@@ -50,6 +50,20 @@ def test_only_the_hosts_memory(machine: Any) -> None:
     assert torch._C._cuda_isHistoryEnabled()
 
 
+def test_functions_of_torchscript_come_first(machine: Any) -> None:
+    record("state", stacks="python")
+
+    @torch.jit.script
+    def scripted() -> torch.Tensor:
+        return torch.rand(100, 100, device="cuda")
+
+    x = scripted()
+    blocks = [b for s in torch.cuda.memory_snapshot() for b in s["blocks"] if b["state"] == "active_allocated"]
+    assert [block["frames"][0]["name"] for block in blocks] == ["scripted"]
+    assert blocks[0]["frames"][0]["filename"] == __file__
+    del x
+
+
 def test_a_live_block_remembers_where_it_was_taken(machine: Any) -> None:
     record()
     x = make_a_tensor()
