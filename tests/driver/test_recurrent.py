@@ -138,7 +138,7 @@ def test_no_gradient_at_all_reaches_a_layer(frozen: bool) -> None:
 
 @pytest.mark.usefixtures("machine")
 def test_the_batch_comes_first_within_cudnns_own_node() -> None:
-    """`_cudnn_rnn` takes the argument and returns a transposed view without a node of its own (native/cudnn/RNN.cpp)."""
+    """`_cudnn_rnn` takes the argument: its output is a transposed view without a node (native/cudnn/RNN.cpp)."""
     layer = nn.LSTM(4, 8, batch_first=True).cuda()
     x = torch.randn(2, 5, 4, device="cuda", requires_grad=True)
     for autocast in (False, True):

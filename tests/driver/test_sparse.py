@@ -128,6 +128,14 @@ def test_gradients(machine):
     assert dense.grad.is_cuda
 
 
+@pytest.mark.parametrize("to_sparse", ["to_sparse", "to_sparse_csr", "to_sparse_csc"])
+def test_gradients_through_conversions_are_checked(machine, to_sparse):
+    dense = torch.rand(3, 3, device="cuda", dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: getattr(x, to_sparse)().to_dense(), dense)
+    sparse = getattr(dense.detach(), to_sparse)().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: x.to_dense(masked_grad=True), sparse, masked=True)
+
+
 @pytest.mark.parametrize("to_sparse", [lambda x: x.to_sparse_csr(), lambda x: x.to_sparse_bsr((1, 3))])
 def test_gradients_of_the_values_of_a_compressed_tensor(machine, to_sparse):
     dense = torch.tensor(DENSE).float()

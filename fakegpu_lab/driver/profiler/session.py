@@ -42,9 +42,7 @@ class Session(Recorder):
         export.
     """
 
-    def __init__(
-        self, *, memory: bool, legacy: bool, host_ops: bool, cuda: bool = True, syncs: bool = False
-    ) -> None:
+    def __init__(self, *, memory: bool, legacy: bool, host_ops: bool, cuda: bool = True, syncs: bool = False) -> None:
         super().__init__(recording.note, recording.notes, here.host.now, _UNLIMITED)
         self.machine = current.machine
         self.memory = memory
