@@ -137,9 +137,44 @@ def _ctc_loss(original: Callable[..., Any]) -> Callable[..., Any]:
         if log_probs.__class__ is FakeCudaTensor:
             input_lengths = _as_list(input_lengths, "input_lengths")
             target_lengths = _as_list(target_lengths, "target_lengths")
+            if _cudnn_takes(log_probs, targets, input_lengths, target_lengths, *args[:1]):
+                return _by_cudnn(log_probs, targets, input_lengths, target_lengths, *args, **kwargs)
         return original(log_probs, targets, input_lengths, target_lengths, *args, **kwargs)
 
     return ctc_loss
+
+
+def _cudnn_takes(
+    log_probs: torch.Tensor, targets: torch.Tensor, inputs: list[int], labels: list[int], blank: int = 0
+) -> bool:
+    """`_use_cudnn_ctc_loss` (aten/src/ATen/native/cudnn/LossCTC.cpp). Simplified: never with targets on the device."""
+    return (
+        (targets.dtype, targets.dim(), targets.device.type) == (torch.int32, 1, "cpu")
+        and (log_probs.dtype, log_probs.dim(), blank) == (torch.float32, 3, 0)
+        and torch.backends.cudnn.enabled
+        and targets.is_contiguous()
+        and len(inputs) == len(labels) == log_probs.shape[1]
+        and all(length == log_probs.shape[0] for length in inputs)
+        and all(label < 256 and label <= length for label, length in zip(labels, inputs, strict=True))
+    )
+
+
+def _by_cudnn(
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    inputs: list[int],
+    labels: list[int],
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> torch.Tensor:
+    """`ctc_loss_impl` (LossCTC.cpp): cuDNN's losses, and the reduction (0 none, 1 mean, 2 sum)."""
+    losses: torch.Tensor = torch.ops.aten._cudnn_ctc_loss(
+        log_probs, targets, inputs, labels, blank, True, zero_infinity
+    )[0]
+    if reduction == 1:
+        return (losses / torch.tensor(labels, dtype=losses.dtype, device=losses.device).clamp_min(1)).mean()
+    return losses.sum() if reduction == 2 else losses
 
 
 def _as_list(lengths: Any, name: str) -> Any:
