@@ -146,6 +146,10 @@ def test_cudnn_computes_ctc_loss_of_targets_on_the_host(machine: Any, reduction:
         assert F.ctc_loss(there, targets, *lengths, reduction="none").grad_fn.name() == "CtcLossBackward0"
     shorter = F.ctc_loss(there, targets, [12, 11], [3, 1], reduction="none")
     assert shorter.grad_fn.name() == "CtcLossBackward0"
+    on_device = (torch.tensor(values, dtype=torch.int32, device="cuda") for values in ([12, 11], [3, 1]))
+    as_well = F.ctc_loss(there, targets.cuda(), *on_device, reduction="none")
+    assert as_well.grad_fn.name() == "CudnnCtcLossBackward1"
+    torch.testing.assert_close(as_well, shorter)
 
 
 def test_statistics_of_ranks_with_the_same_number_of_values(machine: Any) -> None:

@@ -54,7 +54,7 @@ def kernel(op: Op, call: Kernel) -> Kernel:
     overload = op.schema.overload_name
     if overload.startswith("dtype") and op.name in _PRODUCTS:
         return _PRODUCTS[op.name]
-    if op.name in _CUDA_ONLY and overload == "":
+    if op.name in _CUDA_ONLY and overload in ("", "Tensor"):
         return _CUDA_ONLY[op.name]
     if op.name == "_addmm_activation":
         return _with_tanh(call)
@@ -143,7 +143,8 @@ def _ctc_loss(
     log_probs: torch.Tensor, targets: torch.Tensor, *lengths_and_blank: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`_cudnn_ctc_loss` (cudnn/LossCTC.cpp): the losses, and at once the gradients of their sum."""
-    inputs, labels, blank, _, zero_infinity = lengths_and_blank
+    *lengths, blank, _, zero_infinity = lengths_and_blank
+    inputs, labels = (one.tolist() if isinstance(one, torch.Tensor) else one for one in lengths)
     aten, long = torch.ops.aten, targets.long()
     losses, alpha = aten._ctc_loss(log_probs, long, inputs, labels, blank, zero_infinity)
     ones = torch.ones_like(losses)
