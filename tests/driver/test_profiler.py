@@ -499,6 +499,26 @@ def test_a_trace_has_its_window_addresses_and_requests_that_failed(machine: Any,
     assert orders[1] == 5_000_000
 
 
+def test_the_hosts_waits_on_the_device(machine: Any, tmp_path: Path) -> None:
+    def syncs(config: Any) -> list[tuple[str, int]]:
+        with profile(activities=BOTH, experimental_config=config) as profiler:
+            x = torch.ones(2048, 2048, device="cuda")
+            event = torch.cuda.Event()
+            x @ x
+            event.record()
+            event.synchronize()
+            torch.cuda.synchronize(1)
+        profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+        events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+        return [(event["name"], event["args"]["device"]) for event in events if event.get("cat") == "cuda_sync"]
+
+    wanted = torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
+    assert syncs(wanted)[:2] == [("Event Sync", 0), ("Context Sync", 1)]
+    assert syncs(None) == []
+    torch._C._profiler._set_cuda_sync_enabled_val(True)
+    assert ("Context Sync", 1) in syncs(None)
+
+
 def test_the_kernels_of_a_replayed_graph_have_names(machine: Any) -> None:
     x, graph = torch.ones(3, device="cuda"), torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

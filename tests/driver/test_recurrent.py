@@ -137,6 +137,22 @@ def test_no_gradient_at_all_reaches_a_layer(frozen: bool) -> None:
 
 
 @pytest.mark.usefixtures("machine")
+def test_the_batch_comes_first_within_cudnns_own_node() -> None:
+    """`_cudnn_rnn` takes the argument: its output is a transposed view without a node (native/cudnn/RNN.cpp)."""
+    layer = nn.LSTM(4, 8, batch_first=True).cuda()
+    x = torch.randn(2, 5, 4, device="cuda", requires_grad=True)
+    for autocast in (False, True):
+        with torch.autocast("cuda", enabled=autocast):
+            out, _ = layer(x)
+        assert out.grad_fn.name() == "CudnnRnnBackward0"
+        assert out.shape == (2, 5, 8)
+        assert out.stride() == (8, 16, 1)
+        out.sum().backward()
+        assert x.grad is not None
+        assert x.grad.shape == x.shape
+
+
+@pytest.mark.usefixtures("machine")
 def test_weights_are_one_buffer() -> None:
     """`flatten_parameters` makes views of one storage, matrices before biases; so are their gradients."""
     model = nn.LSTM(5, 8, num_layers=2).cuda()

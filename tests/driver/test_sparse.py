@@ -128,6 +128,14 @@ def test_gradients(machine):
     assert dense.grad.is_cuda
 
 
+@pytest.mark.parametrize("to_sparse", ["to_sparse", "to_sparse_csr", "to_sparse_csc"])
+def test_gradients_through_conversions_are_checked(machine, to_sparse):
+    dense = torch.rand(3, 3, device="cuda", dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: getattr(x, to_sparse)().to_dense(), dense)
+    sparse = getattr(dense.detach(), to_sparse)().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: x.to_dense(masked_grad=True), sparse, masked=True)
+
+
 @pytest.mark.parametrize("to_sparse", [lambda x: x.to_sparse_csr(), lambda x: x.to_sparse_bsr((1, 3))])
 def test_gradients_of_the_values_of_a_compressed_tensor(machine, to_sparse):
     dense = torch.tensor(DENSE).float()
@@ -257,6 +265,21 @@ def test_half_precision_adds_and_multiplies(dtype: torch.dtype) -> None:
         source + 1
     twice = torch.sparse_coo_tensor([[0, 0]], dense[:2], (4, 4), check_invariants=False)
     assert (twice + twice)._nnz() == 4  # nothing is added up before coalesce()
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("to_sparse", ["to_sparse", "to_sparse_csr"])
+def test_booleans_are_multiplied(to_sparse: str) -> None:
+    """Torch's CPU has no kernel for it, CUDA does (torch/testing/_internal/opinfo/definitions/sparse.py)."""
+    one = torch.tensor([[True, False, True], [False, True, True]])
+    other = torch.tensor([[True, True, False], [False, True, True]])
+    first, second = (getattr(mask.cuda(), to_sparse)() for mask in (one, other))
+    product = first * second
+    assert (product.layout, product.dtype, product.device.type) == (first.layout, torch.bool, "cuda")
+    assert torch.equal(product.to_dense().cpu(), one & other)
+    if first.layout is torch.sparse_coo:
+        first *= second
+        assert torch.equal(first.to_dense().cpu(), one & other)
 
 
 @pytest.mark.usefixtures("machine")

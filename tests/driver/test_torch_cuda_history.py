@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch.cuda import _memory_viz
+from torch.utils.viz._cycles import observe_tensor_cycles
 
 from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
 
@@ -48,6 +50,54 @@ def test_only_the_hosts_memory(machine: Any) -> None:
     assert not torch._C._cuda_isHistoryEnabled()
     torch._C._cuda_record_memory_history(*arguments, True)
     assert torch._C._cuda_isHistoryEnabled()
+
+
+def test_functions_of_torchscript_come_first(machine: Any) -> None:
+    record("state", stacks="python")
+
+    @torch.jit.script
+    def scripted() -> torch.Tensor:
+        return torch.rand(100, 100, device="cuda")
+
+    x = scripted()
+    blocks = [b for s in torch.cuda.memory_snapshot() for b in s["blocks"] if b["state"] == "active_allocated"]
+    assert [block["frames"][0]["name"] for block in blocks] == ["scripted"]
+    assert blocks[0]["frames"][0]["filename"] == __file__
+    del x
+
+
+def test_in_the_state_only_living_blocks_have_frames(machine: Any) -> None:
+    """RecordContext::STATE (c10/cuda/CUDACachingAllocator.cpp): none in the history, none of what has been freed."""
+    other = torch.ones(1, device="cuda")  # the segment is not new, and remembers nothing
+    record(context="state")
+    x = make_a_tensor()
+    assert "make_a_tensor" in str(snapshot()["segments"])
+    del x
+    assert "make_a_tensor" not in str(snapshot())
+    record(context="alloc")
+    x = make_a_tensor()
+    del x
+    assert "make_a_tensor" in str(snapshot()["device_traces"])
+    assert "make_a_tensor" not in str(snapshot()["segments"])
+    del other
+
+
+def test_a_cycle_that_holds_device_memory_is_shown(machine: Any) -> None:
+    pages: list[str] = []
+
+    def nothing() -> None:
+        pass
+
+    disarm = observe_tensor_cycles(pages.append)
+    try:
+        cycle: list[Any] = [make_a_tensor()]
+        cycle.append(cycle)
+        del cycle
+        gc.collect()
+        nothing()  # torch looks at the next call after a collection
+    finally:
+        disarm()
+    assert "torch.Tensor (torch.Size([1000]))" in pages[0]
 
 
 def test_a_live_block_remembers_where_it_was_taken(machine: Any) -> None:

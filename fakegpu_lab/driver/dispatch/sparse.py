@@ -63,15 +63,16 @@ def adopting_new_parts(op: Op, plan: Plan) -> Plan:
 
 
 _SUMS = {"add": 1, "add_": 1, "sub": -1, "sub_": -1}
+_PRODUCTS = ("mul", "mul_", "multiply", "multiply_")
 
 
 def as_cuda_computes(op: Op, plan: Plan) -> Plan:
-    """`plan`, or CUDA's way to add sparse tensors, and to multiply those in half precision."""
-    if not _any_sparse or not (op.name in _SUMS or op.name == "_sparse_sparse_matmul"):
+    """`plan`, or CUDA's way to add sparse tensors, and to multiply those in half precision or of booleans."""
+    if not _any_sparse or not (op.name in _SUMS or op.name in _PRODUCTS or op.name == "_sparse_sparse_matmul"):
         return plan
-    sums, wider = copy.copy(op), copy.copy(op)
-    sums.call, wider.call = partial(_sum, op), partial(_in_float32, op)
-    add, widen = general_path.plan(sums), general_path.plan(wider)
+    sums, wider, products = copy.copy(op), copy.copy(op), copy.copy(op)
+    sums.call, wider.call, products.call = partial(_sum, op), partial(_in_float32, op), partial(_in_bytes, op)
+    add, widen, multiply = map(general_path.plan, (sums, wider, products))
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         first, second = args[:2]
@@ -80,6 +81,10 @@ def as_cuda_computes(op: Op, plan: Plan) -> Plan:
         if op.name in _SUMS and first.layout is torch.sparse_coo and second.layout is torch.sparse_coo:
             return add(args, kwargs)
         dtype = torch.result_type(first, second)
+        if op.name in _PRODUCTS:
+            in_place = op.written and first.layout is not torch.sparse_coo
+            booleans = dtype is torch.bool and type(first) is type(second) and not in_place
+            return (multiply if booleans else plan)(args, kwargs)
         narrow = dtype in HALVES and (not op.written or torch.can_cast(dtype, first.dtype))
         return (widen if narrow else plan)(args, kwargs)
 
@@ -113,6 +118,16 @@ def _in_float32(op: Op, first: torch.Tensor, second: torch.Tensor, *rest: Any, *
     if op.written:
         return (kwargs["out"] if op.outs else first).copy_(result)
     return result.to(torch.result_type(first, second))  # type: ignore[no-any-return]
+
+
+def _in_bytes(op: Op, first: torch.Tensor, second: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """mul_out_sparse_cuda of booleans, for which the CPU has no kernel (SparseBinaryOpIntersectionKernel.cu).
+
+    Simplified: in place, only COO tensors are multiplied.
+    """
+    result = first.to(torch.uint8).mul(second.to(torch.uint8)).to(torch.bool)
+    target = out if out is not None else first if op.written else None
+    return result if target is None else target.copy_(result)
 
 
 def layout(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.layout:

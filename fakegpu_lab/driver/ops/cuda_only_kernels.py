@@ -54,7 +54,7 @@ def kernel(op: Op, call: Kernel) -> Kernel:
     overload = op.schema.overload_name
     if overload.startswith("dtype") and op.name in _PRODUCTS:
         return _PRODUCTS[op.name]
-    if op.name in _CUDA_ONLY and overload == "":
+    if op.name in _CUDA_ONLY and overload in ("", "Tensor"):
         return _CUDA_ONLY[op.name]
     if op.name == "_addmm_activation":
         return _with_tanh(call)
@@ -137,6 +137,20 @@ def _grid_sampler_backward(source: torch.Tensor, grid: torch.Tensor, grad: torch
     """`cudnn_grid_sampler_backward`."""
     _check_cudnn_samples("backward", source, grid)
     return torch.ops.aten.grid_sampler_2d_backward(grad, source, grid, 0, 0, True, [True, True])
+
+
+def _ctc_loss(
+    log_probs: torch.Tensor, targets: torch.Tensor, *lengths_and_blank: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`_cudnn_ctc_loss` (cudnn/LossCTC.cpp): the losses, and at once the gradients of their sum."""
+    *lengths, blank, _, zero_infinity = lengths_and_blank
+    inputs, labels = (one.tolist() if isinstance(one, torch.Tensor) else one for one in lengths)
+    aten, long = torch.ops.aten, targets.long()
+    losses, alpha = aten._ctc_loss(log_probs, long, inputs, labels, blank, zero_infinity)
+    ones = torch.ones_like(losses)
+    return losses, aten._ctc_loss_backward(
+        ones, log_probs, long, inputs, labels, losses, alpha, blank, zero_infinity
+    )  # fmt: skip
 
 
 def _check_cudnn_samples(direction: str, source: torch.Tensor, grid: torch.Tensor) -> None:
@@ -240,6 +254,7 @@ _CUDA_ONLY: dict[str, Kernel] = {
     **sync_batch_norm.KERNELS,
     "_convert_weight_to_int4pack": int4_weights.pack,
     "_weight_int4pack_mm": int4_weights.product,
+    "_cudnn_ctc_loss": _ctc_loss,
     "cudnn_grid_sampler": _grid_sampler,
     "cudnn_grid_sampler_backward": _grid_sampler_backward,
 }

@@ -123,5 +123,6 @@ RULES: dict[str, Rule] = {
     "bernoulli": any_device,
     "bernoulli_": any_device,
     "_ctc_loss": any_device,
+    "_cudnn_ctc_loss": any_device,
 }
 """By name, for all overloads."""

@@ -193,8 +193,13 @@ def bce_with_logits(op: Op, tensors: Tensors) -> None:
 
 
 def cholesky_solve(op: Op, tensors: Tensors) -> None:
-    """LinearAlgebraUtils.h, linearSolveCheckInputs."""
+    """LinearAlgebraUtils.h, checkSameDevice of `cholesky_solve_out`, and linearSolveCheckInputs."""
     named = dict(tensors)
+    if "out" in named and named["out"].device != named["self"].device:
+        raise RuntimeError(
+            "cholesky_solve: Expected result and input tensors to be on the same device, but got result on "
+            f"{named['out'].device} and input on {named['self'].device}"
+        )
     if named["self"].device != named["input2"].device:
         raise RuntimeError(
             f"Expected b and A to be on the same device, but found b on {named['self'].device} and A on "

@@ -33,6 +33,8 @@ class Session(Recorder):
         show.
     cuda
         Whether CUDA is among the activities; without it, only the memory of ``profile_memory=True`` is noted.
+    syncs
+        Whether the host's waits are shown on the devices, too (``enable_cuda_sync_events``).
     collecting
         False while ``toggle_collection_dynamic`` has CUDA's part switched off.
     metadata
@@ -40,13 +42,14 @@ class Session(Recorder):
         export.
     """
 
-    def __init__(self, *, memory: bool, legacy: bool, host_ops: bool, cuda: bool = True) -> None:
+    def __init__(self, *, memory: bool, legacy: bool, host_ops: bool, cuda: bool = True, syncs: bool = False) -> None:
         super().__init__(recording.note, recording.notes, here.host.now, _UNLIMITED)
         self.machine = current.machine
         self.memory = memory
         self.legacy = legacy
         self.host_ops = host_ops
         self.cuda = self.collecting = cuda
+        self.syncs = syncs
         self.metadata: dict[str, str] = {}
         self.lanes: dict[Host, list[tuple[Any, ...]]] = {}
         self.numbers = itertools.count(1)

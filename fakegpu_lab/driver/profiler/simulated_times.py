@@ -23,6 +23,12 @@ _DRIVER_MARKS = frozenset(("allocation", "copy", "kernel", "wait"))
 _FLOPS_HERE = frozenset(("aten::linear_backward",))
 """Ops that reach the simulation undecomposed, so that Kineto does not know their FLOPs."""
 
+_SYNC_KINDS = {
+    "cudaDeviceSynchronize": "Context Sync", "cudaStreamSynchronize": "Stream Sync",
+    "cudaEventSynchronize": "Event Sync",
+}  # fmt: skip
+"""Kineto's name for a wait, by the runtime's call (syncTypeString)."""
+
 Lane = list[tuple[Any, ...]]
 
 
@@ -163,7 +169,9 @@ class Walk:
             self._points += [(now, True, event), (now, False, event)]
         elif kind == "wait":
             _, began, ended, device, name = item
-            self._call(name, began, ended)
+            call = self._call(name, began, ended)
+            if self._session.syncs:
+                self._synchronization(call, began, ended, device)
         elif kind in ("kernel", "copy"):
             self._launch(*item[1:])
         else:
@@ -205,6 +213,21 @@ class Walk:
                 key = (id(around), device, stream)
                 _, first, last = self._extents.get(key, (around, start, end))
                 self._extents[key] = around, min(first, start), max(last, end)
+
+    def _synchronization(self, call: Event, began: int, ended: int, device: int) -> None:
+        """A wait of the host, as the device shows it (libkineto/src/CuptiActivity.cpp, CudaSyncActivity).
+
+        Simplified: the stream is not named, and a stream that waits for an event is not shown.
+        """
+        name = _SYNC_KINDS[call.name()]
+        event = self._new(name, "cuda_sync")
+        event.start, event.end = began - self._session.began_ns, ended - self._session.began_ns
+        event.fields |= self._place(device, -1)
+        event.args = {
+            "cuda_sync_kind": name, "stream": -1, "correlation": call.fields["correlation_id"], "device": device,
+            "context": 1,
+        }  # fmt: skip
+        self._on_device.append(event)
 
     @staticmethod
     def _place(device: int, stream: int) -> dict[str, Any]:

@@ -42,6 +42,9 @@ class _Legacy(set[ProfilerActivity]):
 
 
 _session: Session | None = None
+_SYNC_EVENTS = 4
+"""The place of ``enable_cuda_sync_events`` in the state of `torch._C._profiler._ExperimentalConfig`."""
+_always_syncs = False
 
 
 def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
@@ -106,6 +109,17 @@ def _quiet() -> Iterator[None]:
         os.environ.pop(_LOG_LEVEL, None)
 
 
+def _shows_syncs(starting: list[Any]) -> bool:
+    config = getattr(starting[-1], "experimental_config", None) if starting else None
+    return config is not None and bool(config.__getstate__()[_SYNC_EVENTS])
+
+
+def _set_always_syncs(value: bool) -> None:
+    """``_set_cuda_sync_enabled_val``: what the configuration says, for all profilers."""
+    global _always_syncs
+    _always_syncs = value
+
+
 def install(patches: Patches) -> None:
     """Patch the functions that torch/autograd/profiler.py calls, and `record_function`."""
     originals: Any = profiler
@@ -141,7 +155,8 @@ def install(patches: Patches) -> None:
         cuda, memory = _CUDA in activities, bool(starting and starting[-1].profile_memory)
         if cuda or memory:  # a device's memory is reported whatever the activities are
             legacy = isinstance(activities, _Legacy)
-            _begin(Session(memory=memory, legacy=legacy, host_ops=ProfilerActivity.CPU in activities, cuda=cuda))
+            host_ops, syncs = ProfilerActivity.CPU in activities, _always_syncs or _shows_syncs(starting)
+            _begin(Session(memory=memory, legacy=legacy, host_ops=host_ops, cuda=cuda, syncs=syncs))
 
     def disable_() -> Any:
         session = _end()
@@ -188,7 +203,9 @@ def install(patches: Patches) -> None:
             _session.mark()
         return leave(self, *exception)
 
+    _set_always_syncs(False)
     patches.later(_end)
+    patches.set(torch._C._profiler, "_set_cuda_sync_enabled_val", _set_always_syncs)
     with_cuda = lambda: supported() | {_CUDA}  # noqa: E731
     patches.set(torch.autograd, "_supported_activities", with_cuda)
     patches.set(torch.autograd, "_add_metadata_json", add_metadata_)

@@ -135,11 +135,61 @@ def _ctc_loss(original: Callable[..., Any]) -> Callable[..., Any]:
         log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *args: Any, **kwargs: Any
     ) -> Any:
         if log_probs.__class__ is FakeCudaTensor:
+            given = input_lengths, target_lengths
             input_lengths = _as_list(input_lengths, "input_lengths")
             target_lengths = _as_list(target_lengths, "target_lengths")
+            blank = args[0] if args else kwargs.get("blank", 0)
+            if _cudnn_takes(log_probs, targets, input_lengths, target_lengths, blank):
+                if not _int32(*given):
+                    given = input_lengths, target_lengths
+                    if not _cudnn_takes_lists(log_probs, targets, input_lengths):
+                        return original(log_probs, targets, *given, *args, **kwargs)
+                return _by_cudnn(log_probs, targets, *given, *args, **kwargs)
         return original(log_probs, targets, input_lengths, target_lengths, *args, **kwargs)
 
     return ctc_loss
+
+
+def _int32(*tensors: Any) -> bool:
+    return all(isinstance(tensor, torch.Tensor) and tensor.dtype is torch.int32 for tensor in tensors)
+
+
+def _cudnn_takes(
+    log_probs: torch.Tensor, targets: torch.Tensor, inputs: list[int], labels: list[int], blank: int
+) -> bool:
+    """`_use_cudnn_ctc_loss_tensor` (aten/src/ATen/native/cudnn/LossCTC.cpp), whose lengths are int32 tensors."""
+    return (
+        (targets.dtype, targets.dim()) == (torch.int32, 1)
+        and (log_probs.dtype, log_probs.dim(), blank) == (torch.float32, 3, 0)
+        and torch.backends.cudnn.enabled
+        and targets.is_contiguous()
+        and len(inputs) == len(labels) == log_probs.shape[1]
+        and all(label < 256 and label <= length for label, length in zip(labels, inputs, strict=True))
+    )
+
+
+def _cudnn_takes_lists(log_probs: torch.Tensor, targets: torch.Tensor, inputs: list[int]) -> bool:
+    """What `_use_cudnn_ctc_loss` asks for in addition: targets on the host, and no shorter sequences."""
+    return targets.device.type == "cpu" and all(length == log_probs.shape[0] for length in inputs)
+
+
+def _by_cudnn(
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    inputs: Any,
+    labels: Any,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> torch.Tensor:
+    """`ctc_loss_impl` (LossCTC.cpp): cuDNN's losses, and the reduction (0 none, 1 mean, 2 sum)."""
+    losses: torch.Tensor = torch.ops.aten._cudnn_ctc_loss(
+        log_probs, targets, inputs, labels, blank, True, zero_infinity
+    )[0]
+    if reduction == 1:
+        counts = torch.as_tensor(labels, dtype=losses.dtype, device=losses.device)
+        return (losses / counts.clamp_min(1)).mean()
+    return losses.sum() if reduction == 2 else losses
 
 
 def _as_list(lengths: Any, name: str) -> Any:

@@ -20,12 +20,16 @@ _OURS = str(PACKAGE)
 _PLUMBING = (_OURS, str(_TORCH / "_ops.py"), str(_TORCH / "library.py"), str(_TORCH / "_library"))
 """Files whose frames lie between a program and its memory here, but not on a real card."""
 
+_profiler: Any = torch._C._profiler
 _metadata = ""
 
 
 def frames() -> list[dict[str, Any]]:
-    """The Python stack of the program, innermost frame first, without the simulation's own frames."""
-    found = []
+    """The program's stack, innermost frame first, without the simulation's own frames.
+
+    TorchScript's frames come before Python's (torch/csrc/profiler/combined_traceback.cpp).
+    """
+    found = _script_frames()
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
@@ -33,6 +37,12 @@ def frames() -> list[dict[str, Any]]:
             found.append({"filename": code.co_filename, "line": frame.f_lineno, "name": code.co_name})
         frame = frame.f_back  # type: ignore[assignment]
     return found
+
+
+def _script_frames() -> list[dict[str, Any]]:
+    """The functions of TorchScript that are running."""
+    (scripted,) = _profiler.symbolize_tracebacks([_profiler.gather_traceback(False, True, False)])
+    return [frame for frame in scripted if frame["filename"]]
 
 
 def record_memory_history(

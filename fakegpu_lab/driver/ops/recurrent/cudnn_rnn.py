@@ -76,16 +76,12 @@ def layer(mode: int, args: tuple[Any, ...]) -> Any:
         flat = None
     else:
         flat = flat_weights(source, weights, (h, c), per_layer, biased)
-    if batch_first:
-        source = source.transpose(0, 1)
     width = (c if c is not None else h).shape[2]
     proj = h.shape[2] if h.shape[2] != width else 0
     out, hy, cy, _, _ = _aten._cudnn_rnn(
         source, list(weights), per_layer, flat, h, c, mode, width, proj, layers,
-        False, dropout, train, both, [] if batch_sizes is None else batch_sizes.tolist(), None,
+        batch_first, dropout, train, both, [] if batch_sizes is None else batch_sizes.tolist(), None,
     )  # fmt: skip
-    if batch_first:
-        out = out.transpose(0, 1)
     return (out, hy, cy) if mode == LSTM else (out, hy)
 
 
@@ -162,9 +158,9 @@ def forward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     results = values.forward(call, seed)
     kernel(device, _work(device, call))
     del workspace, copied
-    out, hy, cy = (
-        wrap(result.contiguous(), device, buffer) for result, buffer in zip(results, buffers, strict=True)
-    )  # fmt: skip
+    results = [result.contiguous() for result in results]
+    results[0] = call.as_given(results[0])
+    out, hy, cy = (wrap(result, device, buffer) for result, buffer in zip(results, buffers, strict=True))
     return out, hy, cy, reserve, wrap_view(flat._inner, device, flat._buffer)
 
 
@@ -186,11 +182,16 @@ def backward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     workspace = take_bytes(device, 2 * _spaces(call)[1])
     seed = _saved_seed(call, named["reserve"]._inner)
     inner = [None if grad is None else grad._inner for grad in grads]
+    if inner[0] is not None:
+        inner[0] = call.as_given(inner[0])
     grad_inputs, grad_weights = values.backward(call, seed, inner)
     for _ in range(1 + bool(mask[3])):  # gradients of the input, and of the weights: each costs as much as forward
         kernel(device, _work(device, call))
+    grad_inputs = [None if grad is None else grad.contiguous() for grad in grad_inputs]
+    if grad_inputs[0] is not None:
+        grad_inputs[0] = call.as_given(grad_inputs[0])
     wrapped: list[Any] = [
-        wrap(grad.contiguous(), device, buffer) if wanted and grad is not None and buffer is not None else None
+        wrap(grad, device, buffer) if wanted and grad is not None and buffer is not None else None
         for grad, buffer, wanted in zip(grad_inputs, buffers, mask, strict=False)
     ]
     del missing, copied, buffers

@@ -42,6 +42,7 @@ class Call:
     bidirectional: bool
     batch_sizes: list[int]
     biased: bool
+    batch_first: bool
 
     @classmethod
     def of(cls, named: dict[str, Any]) -> Self:
@@ -53,7 +54,12 @@ class Call:
             [inner_of(weight) for weight in named["weight"]], inner_of(named["hx"]), inner_of(named.get("cx")),
             named["hidden_size"], projected, named["num_layers"], named["dropout"], named["train"],
             named["bidirectional"], list(named["batch_sizes"]), named["weight_stride0"] - bool(projected) == 4,
+            named["batch_first"],
         )  # fmt: skip
+
+    def as_given(self, sequences: Tensor) -> Tensor:
+        """Output or gradients, with the batch first if the layer is ``batch_first``; or from that to time first."""
+        return sequences.transpose(0, 1) if self.batch_first else sequences
 
     @property
     def directions(self) -> int:
