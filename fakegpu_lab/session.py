@@ -57,8 +57,7 @@ def enable(
     if clock not in ("real", "simulated"):
         raise FakeGpuError(f'clock={clock!r} is neither "real" (the computer\'s) nor "simulated" (the GPU\'s time).')
     # Everything that can be wrong with the request is found here, while the old machine still runs.
-    new = Machine(parse_spec(spec, memory=memory), compute, _allocator_settings(), clock)
-    new.set_visible_devices(os.environ.get(VARIABLE))
+    new = _from_environment(Machine(parse_spec(spec, memory=memory), compute, _allocator_settings(), clock))
     notice = _hidden_gpus_notice()
     _replace(new, f"it was replaced by {spec!r}")
     if notice is not None and inheritance.VARIABLE not in os.environ:  # in a child process, the parent has printed it
@@ -82,6 +81,15 @@ def _allocator_settings() -> AllocatorSettings:
     except ValueError as error:
         sentence = str(error).rstrip(".")
         raise FakeGpuError(f"PYTORCH_CUDA_ALLOC_CONF cannot be understood: {sentence}. Fix it or unset it.") from None
+
+
+def _from_environment(new: Machine) -> Machine:
+    """Apply the variables of CUDA and PyTorch that concern a whole machine."""
+    new.set_visible_devices(os.environ.get(VARIABLE))
+    if "PYTORCH_NO_CUDA_MEMORY_CACHING" in os.environ:  # forceUncachedAllocator: whatever its value is
+        for card in new.cards:
+            card.allocator.enable_caching(False)
+    return new
 
 
 @interrupts.whole
@@ -221,8 +229,7 @@ def reset() -> Machine:
     This also helps after a device-side assert, which makes a real GPU unusable until the process ends.
     """
     old = machine()
-    new = Machine(old.spec, old.compute, _allocator_settings(), old.clock)
-    new.set_visible_devices(os.environ.get(VARIABLE))
+    new = _from_environment(Machine(old.spec, old.compute, _allocator_settings(), old.clock))
     _replace(new, "it was reset")
     publish.begin(new)
     return new

@@ -188,6 +188,40 @@ def test_the_backend_and_the_caching_switch(machine: Any) -> None:
     torch.cuda.caching_allocator_enable(True)
 
 
+def test_memory_that_is_not_cached_is_the_devices_and_in_none_of_torchs_figures(machine: Any) -> None:
+    cached = torch.empty(MIB, dtype=torch.uint8, device="cuda")
+    free = torch.cuda.mem_get_info()[0]
+    torch.cuda.caching_allocator_enable(False)
+    assert not torch._C._cuda_cudaCachingAllocator_is_enabled()
+    first, second = (torch.ones(n * MIB, dtype=torch.uint8, device="cuda") for n in (3, 5))
+    assert first.sum().item() == 3 * MIB
+    assert free - torch.cuda.mem_get_info()[0] == 8 * MIB
+    first.record_stream(torch.cuda.Stream())
+    del first
+    assert free - torch.cuda.mem_get_info()[0] == 5 * MIB
+    torch.cuda.caching_allocator_enable(True)
+    del second
+    torch.empty(4 * MIB, dtype=torch.uint8, device="cuda")
+    assert torch.cuda.max_memory_allocated() == cached.nbytes + 4 * MIB
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_allocated() == cached.nbytes
+    assert torch.cuda.mem_get_info()[0] == free
+
+
+def test_caching_can_be_turned_off_for_a_whole_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
+    lab.enable("a100", memory="1GiB")
+    try:
+        for _ in range(3):
+            x = torch.empty(400 * MIB, dtype=torch.uint8, device="cuda")
+            assert (torch.cuda.memory_reserved(), torch.cuda.memory_allocated()) == (0, 0)
+            del x
+        with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 1\.07 GiB"):
+            torch.empty(1100 * MIB, dtype=torch.uint8, device="cuda")
+    finally:
+        lab.disable()
+
+
 def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:128")
     lab.enable("a100", memory="1GiB")

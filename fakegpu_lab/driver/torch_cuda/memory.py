@@ -155,13 +155,10 @@ def workspace_size() -> int:
     return workspace.workspace_bytes(current.device())
 
 
-_caching_enabled = True
-
-
 def _enable_caching(value: bool) -> None:
-    """Remember the switch, which has no effect: the simulated allocator always caches."""
-    global _caching_enabled
-    _caching_enabled = value
+    """Turn caching on or off for all devices (``torch.cuda.caching_allocator_enable``)."""
+    for device in current.cards():
+        device.allocator.enable_caching(value)
 
 
 FUNCTIONS = {
@@ -174,7 +171,7 @@ FUNCTIONS = {
     "_cuda_cudaCachingAllocator_raw_alloc": raw_alloc,
     "_cuda_cudaCachingAllocator_raw_delete": raw_delete,
     "_cuda_cudaCachingAllocator_enable": _enable_caching,
-    "_cuda_cudaCachingAllocator_is_enabled": lambda: _caching_enabled,
+    "_cuda_cudaCachingAllocator_is_enabled": lambda: allocator(0).caching,
     "_cuda_hostMemoryStats": host_memory_stats,
     "_cuda_resetPeakHostMemoryStats": lambda: None,
     "_cuda_resetAccumulatedHostMemoryStats": lambda: None,

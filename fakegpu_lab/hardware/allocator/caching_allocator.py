@@ -84,6 +84,8 @@ class CachingAllocator(Recycling):
             slow = self._slow
             if slow:
                 self._drain()
+                if not self.caching:
+                    return self._uncached_block(nbytes, stream)
             elif queue:
                 if len(queue) == 1 and pool is None:
                     block = queue[0]

@@ -119,13 +119,19 @@ class MemoryControls(SlowPath):
         with self._locked():
             if block.state not in (ALLOCATED, SHARED, NULL):
                 raise RuntimeError(f"invalid device pointer: {block.address:#x}")
-            if stream == block.stream or block.state == NULL:
-                return
+            if stream == block.stream or block.state == NULL or block.address in self._uncached:
+                return  # recordStream: of memory that the allocator did not cache, it knows nothing
             if block.state == ALLOCATED:
                 block.state = SHARED
                 block.uses = set()
                 self._shared += 1
             block.uses.add(stream)
+            self._choose_path()
+
+    def enable_caching(self, enabled: bool) -> None:
+        """Whether freed memory is kept for later requests (CUDACachingAllocator::enable)."""
+        with self._locked():
+            self.caching = enabled
             self._choose_path()
 
     def record_history(

@@ -51,6 +51,8 @@ class SlowPath(SegmentStore):
         "_slow",
         "_small_lists",
         "_spare",
+        "_uncached",
+        "caching",
     )
 
     def __init__(
@@ -72,6 +74,8 @@ class SlowPath(SegmentStore):
         self._captures: dict[int, PoolId] = {}  # the pools that serve streams under capture
         self._shared = 0  # blocks that record_stream was called on
         self._expandable_ever = False
+        self.caching = True  # set by `controls.MemoryControls.enable_caching`
+        self._uncached: dict[int, int] = {}  # the bytes at each address that was taken while caching was off
         self._small_lists = self.small.lists
         self._large_lists = self.large.lists
         # DeviceStats::max_split_size is set once, in the constructor, and prints "unlimited" as -1.
@@ -141,6 +145,9 @@ class SlowPath(SegmentStore):
 
     def _slow_drain(self, block: Block) -> None:
         """DeviceCachingAllocator::free: put one block back, or let it wait for other streams."""
+        if block.address in self._uncached:
+            self._free_uncached(block)
+            return
         uses = getattr(block, "uses", None)
         self.context = self.history.gather(ALL) if self.history else None
         remembered = getattr(block, "frames", None) if self.history else None
@@ -244,6 +251,8 @@ class SlowPath(SegmentStore):
         was_slow = self._slow
         self._slow = bool(
             self.history is not None
+            or not self.caching
+            or self._uncached
             or self._captures
             or self._shared
             or self._events
@@ -264,6 +273,33 @@ class SlowPath(SegmentStore):
         block = Block(0, 0, 0, None, None, Segment(self.small.free_list(stream), self.counters.sink))
         block.state = NULL
         return block
+
+    def _uncached_block(self, nbytes: int, stream: int) -> Block:
+        """uncached_allocate: memory that cudaMalloc gives for this request alone, and that no figure of torch's counts.
+
+        Two simplifications: a card gives memory out in pages, and torch raises "CUDA error: out of memory".
+        """
+        address = self.device_memory.malloc(nbytes)
+        if address is None:
+            raise self._out_of_memory(nbytes, nbytes)
+        self._hold_outside(nbytes)
+        self._uncached[address] = nbytes
+        block = Block(address, nbytes, nbytes, None, None, Segment(self.small.free_list(stream), self.counters.sink))
+        block.state = ALLOCATED
+        return block
+
+    def _free_uncached(self, block: Block) -> None:
+        """uncached_delete: cudaFree."""
+        nbytes = self._uncached.pop(block.address)
+        self._hold_outside(-nbytes)
+        self.device_memory.free(block.address, nbytes)
+        block.state = FREE
+        self._choose_path()
+
+    def _hold_outside(self, nbytes: int) -> None:
+        """Count bytes of cudaMalloc's as the process's own instead of the allocator's."""
+        self.device_memory.reserved_bytes -= nbytes
+        self.device_memory.context_bytes += nbytes
 
     # --------------------------------------------------------------- locking
 
