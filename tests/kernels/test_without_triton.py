@@ -28,7 +28,8 @@ def test_a_triton_is_too_old(version, old):
     assert too_old(version) is old
 
 
-SENTENCE = "Triton 3.6.0 is too old: simulated GPUs need 3.9 or newer. Run: pip install 'triton>=3.9', then restart the kernel."
+REMEDY = "Run: pip install 'triton>=3.9', then restart the kernel."
+SENTENCE = f"Triton 3.6.0 is too old: simulated GPUs need 3.9 or newer. {REMEDY}"
 
 
 def test_with_a_triton_that_is_too_old_a_launch_says_what_to_install():
