@@ -45,6 +45,10 @@ if ! { [ "$made" -nt pyproject.toml ] && [ "$made" -nt constraints.txt ]; }; the
       pip install -qq "$torch+cpu" 2>/dev/null ||
         pip install -qq --extra-index-url https://download.pytorch.org/whl/cpu "$torch+cpu" 2>/dev/null ||
         pip install -qq "$torch"
+      # PyTorch's CUDA builds name one Triton each, which need not be that of constraints.txt.
+      if [ "$("$environment/bin/python" -c 'import torch; print(torch.version.cuda)')" != None ]; then
+        sed -i.with-triton '/^triton==/d' "$environment/constraints.txt"
+      fi
       pip install -qq --constraint "$environment/constraints.txt" "$torch" --editable ".[test,browser]"
       ;;
   esac

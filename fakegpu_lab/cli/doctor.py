@@ -132,13 +132,12 @@ def _package(name: str, purpose: str, remedy: str) -> Finding:
 
 
 def _triton() -> Finding:
-    from fakegpu_lab.kernels.triton_programs.install import OLDEST, too_old
+    from fakegpu_lab.kernels.triton_programs.install import NEWER, OLDEST, too_old
 
-    remedy = "pip install 'fakegpu-lab[triton]'"
-    found = _package("triton", "for kernels written in Triton", remedy)
+    found = _package("triton", "for kernels written in Triton", "pip install 'fakegpu-lab[triton]'")
     if found.grade == "ok" and too_old(metadata.version("triton")):
         oldest = ".".join(map(str, OLDEST))
-        return Finding("note", f"{found.text}, is too old: simulated GPUs need {oldest} or newer", remedy)
+        return Finding("note", f"{found.text}, is too old: simulated GPUs need {oldest} or newer", NEWER)
     return found
 
 

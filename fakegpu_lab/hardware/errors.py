@@ -21,8 +21,13 @@ class FakeGpuError(ValueError):
 
 
 def with_notes(error: _Error, *notes: str) -> _Error:
-    """Put sentences below an error's own message, where Python shows them (3.11 and later); returns the error."""
+    """Put sentences below an error's own message, where Python shows them (3.11 and later); returns the error.
+
+    Python 3.10 keeps them with the error, for what shows errors itself, such as a check's card.
+    """
     if hasattr(error, "add_note"):
         for note in notes:
             error.add_note(note)
+    else:
+        error.__notes__ = [*getattr(error, "__notes__", ()), *notes]
     return error

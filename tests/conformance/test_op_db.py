@@ -24,6 +24,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 import fakegpu_lab as lab
+from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
 from fakegpu_lab.driver.random.generators import CudaGenerator
 from tests.conformance.exceptions import DTYPE_EXCEPTIONS, EXCEPTIONS, NOT_COMPARED
 
@@ -41,6 +42,11 @@ OTHERWISE = (torch.int64, torch.bool)
 
 TOLERANCE = {torch.float32: (1e-4, 1e-5), torch.bfloat16: (1.6e-2, 1e-3), torch.complex64: (1e-4, 1e-5)}
 """By the dtype of a sample; what an op returns in another dtype had that one's rounding on its way."""
+ATTENTION = {torch.float32: (1e-4, 5e-5), torch.bfloat16: (1.6e-2, 0.1)}
+"""The tolerance for gradients of attention since torch 2.15, whose first samples are others (they have
+`enable_gqa`). Of 2.13's samples, later ones differ as much: up to 0.09 in bfloat16. From gradients in float64, both
+the CPU's and ours are up to 0.18 away in bfloat16 and 1.4e-4 in float32; for some samples ours are the closer ones,
+for others the CPU's."""
 
 UNDEFINED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 """What they return has no defined values: shape, dtype and device are compared."""
@@ -75,8 +81,11 @@ HOST_ARGUMENTS = {"tensor_split"}
 """CUDA wants this operator's second tensor on the host."""
 
 
-LISTED_LATER = {"nonzero_static"}
-"""CUDA's build of PyTorch 2.10 has a kernel, which its database does not know yet."""
+NOT_REFUSED = {
+    "nonzero_static": "CUDA's build of PyTorch 2.10 has a kernel, which its database does not know yet",
+    "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu": "its values are those of attention on a device",
+}
+"""Entries for the CPU alone that a device computes nevertheless."""
 
 
 def without_nan(x: torch.Tensor) -> torch.Tensor:
@@ -126,7 +135,14 @@ def moved_alone(value: torch.Tensor) -> torch.Tensor:
     return whole.as_strided(value.shape, value.stride(), value.storage_offset())
 
 
-def check(expected: Any, actual: Any, dtype: torch.dtype, values: bool = True, wider: bool = False) -> None:
+def check(
+    expected: Any,
+    actual: Any,
+    dtype: torch.dtype,
+    values: bool = True,
+    wider: bool = False,
+    tolerance: dict[torch.dtype, tuple[float, float]] = TOLERANCE,
+) -> None:
     """Two results, one of the CPU and one of the device, are equal; `wider`: one has dtypes that the other has not."""
     for one, other in zip(tree_leaves(expected), tree_leaves(actual), strict=True):
         if isinstance(one, torch.Tensor):
@@ -134,13 +150,20 @@ def check(expected: Any, actual: Any, dtype: torch.dtype, values: bool = True, w
             assert other.dtype == one.dtype or wider
             assert other.shape == one.shape
             if values:
-                assert_close(other.detach().cpu(), one.detach().cpu(), dtype, wider)  # some samples name "cuda"
+                # some samples name "cuda"
+                assert_close(other.detach().cpu(), one.detach().cpu(), dtype, wider, tolerance)
         elif isinstance(one, (bool, int, float, complex)):
             assert other == one or (one != one and other != other)
 
 
-def assert_close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, wider: bool = False) -> None:
-    rtol, atol = TOLERANCE.get(dtype, TOLERANCE[torch.float32])
+def assert_close(
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    dtype: torch.dtype,
+    wider: bool = False,
+    tolerance: dict[torch.dtype, tuple[float, float]] = TOLERANCE,
+) -> None:
+    rtol, atol = tolerance.get(dtype, tolerance[torch.float32])
     if wider:  # the CPU's has not been rounded on its way
         atol = max(atol, 3e-2 if dtype is torch.bfloat16 else 0)
         expected = expected.to(actual.dtype)
@@ -197,11 +220,13 @@ def compare(op: OpInfo, sample: Any, dtype: torch.dtype, gradients: bool) -> Non
         return
     total(differentiable(expected)).backward()
     total(differentiable(actual)).backward()
+    attends = op.name == "nn.functional.scaled_dot_product_attention" and TORCH_VERSION >= (2, 15)
+    tolerance = ATTENTION if attends else TOLERANCE
     for original, copy in moved.copies.values():
         grad = originals.get(id(original), original).grad
         if grad is not None:
             assert copy.grad is not None
-            check(grad, copy.grad, dtype, values=not drew, wider=wider)
+            check(grad, copy.grad, dtype, values=not drew, wider=wider, tolerance=tolerance)
 
 
 def widened(value: Any, dtype: torch.dtype, originals: dict[int, torch.Tensor]) -> Any:
@@ -269,7 +294,7 @@ def test_agrees_with_cpu(op: OpInfo, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.usefixtures("machine")
-@pytest.mark.parametrize("op", [op for op in op_db if on_cpu_only(op) and name_of(op) not in LISTED_LATER], ids=name_of)
+@pytest.mark.parametrize("op", [op for op in op_db if on_cpu_only(op) and name_of(op) not in NOT_REFUSED], ids=name_of)
 def test_refused_as_on_cuda(op: OpInfo) -> None:
     sample = next(iter(op.sample_inputs("cpu", torch.float32)))
     there = tree_map(Moved(), (sample.input, sample.args, sample.kwargs))

@@ -173,9 +173,9 @@ def test_a_listed_answer_is_python(tmp_path: Path) -> None:
 
 def test_the_budget_of_memory_is_in_the_unit_of_what_was_held(tmp_path: Path) -> None:
     lesson = lessons.load(new.write("05-good", tmp_path))
-    assert lesson.budget.memory == "800MB"
-    outcome = Outcome(student="", lesson="", digest="", peak_bytes=800_500_000)
-    assert check._budget(outcome, lesson)[1] == ["It used 763.42 MiB of memory; the budget is 762.94 MiB."]
+    assert lesson.budget.memory == "1GB"
+    outcome = Outcome(student="", lesson="", digest="", peak_bytes=1_000_500_000)
+    assert check._budget(outcome, lesson)[1] == ["It used 954.15 MiB of memory; the budget is 953.67 MiB."]
 
 
 def test_a_released_notebook_has_no_solutions_and_no_hidden_parts(tmp_path: Path) -> None:

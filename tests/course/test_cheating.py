@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
+import torch
 
 pytest.importorskip("nbgrader")
 
@@ -223,7 +224,8 @@ for _ in range(3):
 time.sleep(1.5)
 """
     outcome = tried(tmp_path, [answer])
-    assert 300 * 2**20 < outcome.peak_bytes < 900 * 2**20
+    most = 1500 if torch.version.cuda else 900  # importing a CUDA build alone takes half a gigabyte more
+    assert 300 * 2**20 < outcome.peak_bytes < most * 2**20
 
 
 @pytest.mark.parametrize("where", ["sys.stdout.write('x' * 2**20)", "os.write(1, b'x' * 2**20)"])

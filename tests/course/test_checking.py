@@ -263,7 +263,7 @@ def test_what_could_not_be_made_is_not_what_another_check_left() -> None:
     assert result == 1.0
     first, *rest, last = result.record.parts
     assert [part.found for part in rest] == ["what it needs could not be computed: see above"] * 2
-    assert (first.what, last.met) == ("`results, held = broken()`", True)
+    assert (first.what, last.met) == (f"`{ast.unparse(ast.parse('results, held = broken()'))}`", True)
 
 
 def test_a_run_that_failed_is_told_once_as_a_call_that_the_student_can_repeat() -> None:

@@ -35,6 +35,7 @@ exercises:
 def bare_computer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither numba nor Triton is there."""
     monkeypatch.setattr(extras, "_MODULES", {"numba": ("not_installed_a",), "triton": ("not_installed_b",)})
+    monkeypatch.setattr(extras, "_older", lambda: "")
 
 
 def test_an_exercise_that_cannot_run_here_is_skipped(
@@ -63,6 +64,19 @@ def test_a_cell_says_what_it_needs(shell: InteractiveShell, capsys: pytest.Captu
 def test_a_cell_runs_where_nothing_is_missing(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "_MODULES", {"triton": ("json",)})
     assert shell.run_cell("%%needs triton\ny = 3\ny + 1").result == 4
+
+
+def test_a_triton_that_is_too_old_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(extras, "_MODULES", {"triton": ("json",), "numba": ("not_installed_a",)})
+    monkeypatch.setattr(extras.metadata, "version", lambda name: "3.6.0")
+    assert extras.missing(["triton"]) == ["triton"]
+    too_old = "Triton 3.6.0 is too old: simulated GPUs need 3.9 or newer. Run: pip install 'triton>=3.9', then restart"
+    assert extras.sentence(["triton"]).startswith(too_old)
+    assert extras.sentence(["numba", "triton"]).startswith("numba is not installed here: pip install")
+    assert too_old in extras.sentence(["numba", "triton"])
+    monkeypatch.setattr(extras.metadata, "version", lambda name: "3.9.0")
+    assert extras.missing(["triton"]) == []
 
 
 def test_a_lesson_that_cannot_run_here_stops_its_first_cell(

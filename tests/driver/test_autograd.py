@@ -10,7 +10,17 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
+from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
+
 pytestmark = pytest.mark.usefixtures("machine")
+
+
+complex_linear = pytest.mark.xfail(
+    TORCH_VERSION < (2, 13),
+    reason="2.10 has no complex gradient of `linear` as one op, as devices have it here; on CUDA it is several ops",
+    raises=RuntimeError,
+    strict=True,
+)
 
 
 def on_both(make: object) -> tuple[object, object]:
@@ -48,7 +58,7 @@ def test_each_write_counts_once() -> None:
         ((2, 4, 3), (2, 3), torch.float64),
         ((3,), (2, 3), torch.float64),
         ((4, 3), (3,), torch.float64),
-        ((4, 3), (2, 3), torch.complex128),
+        pytest.param((4, 3), (2, 3), torch.complex128, marks=complex_linear),
         ((4, 0), (2, 0), torch.float64),
         ((0, 3), (2, 3), torch.float64),
     ],

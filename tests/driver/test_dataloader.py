@@ -135,8 +135,9 @@ def test_prefetching_bridges_a_batch_that_takes_long(machine, factor, expected):
 @forks
 def test_the_pinning_thread_pins_beside_the_program(machine):
     with lab.record() as trace:
-        torch.ones(2**18).pin_memory()
-        torch.ones(2**18).pin_memory()  # in the pages of the first one, as for the loader's later batches
+        batches = [torch.ones(2**18).pin_memory() for _ in range(4)]  # the most that the thread may be ahead
+        del batches
+        torch.ones(2**18).pin_memory()  # in the pages of one of them, as for all batches of the loader
     pinning = trace.host_work[-1]
     milliseconds = (pinning.end - pinning.start) * 1e3
     loader = DataLoader(Photos(*[2] * 4), batch_size=1, num_workers=1, pin_memory=True, multiprocessing_context="fork")

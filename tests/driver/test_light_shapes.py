@@ -94,7 +94,7 @@ print(guard_or_false(True), sym_eq((2, 3), torch.Size([2, 3])), sym_eq((2, 3), [
 try:
     guard_or_false(1)
 except AssertionError as error:
-    print(error, imported())
+    print(type(error).__name__, imported())
 print(symbolic_shapes.ShapeEnv is sys.modules["torch.fx.experimental.symbolic_shapes"].ShapeEnv)
 assert torch.fx.experimental.symbolic_shapes is sys.modules["torch.fx.experimental.symbolic_shapes"]
 torch._dynamo.config.suppress_errors = True
@@ -108,7 +108,7 @@ def test_whoever_needs_more_of_them_gets_torch_s_own() -> None:
     done = subprocess.run([sys.executable, "-c", ANYTHING_ELSE], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == [
         "True True False []",
-        "Expected bool, got <class 'int'> ['sympy']",
+        "AssertionError ['sympy']",
         "True",
         "True ['sympy', 'torch._dynamo']",
         "[2.0, 2.0, 2.0]",

@@ -259,6 +259,7 @@ def test_settings_that_torch_refuses(machine: Any, text: str, said: str) -> None
     assert torch._C._accelerator_getAllocatorSettings() == ""
 
 
+@pytest.mark.skipif(TORCH_VERSION < (2, 13), reason="the function is newer")
 def test_the_size_of_cublas_workspaces_can_be_chosen(machine: Any) -> None:
     before = torch.backends.cuda.cublas_workspace_size()
     assert torch.backends.cuda.cublas_workspace_size(1 << 20) == 1 << 20

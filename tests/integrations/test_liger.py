@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'fakegpu-lab[triton]' (Linux)")
+pytest.importorskip("triton", "3.9", reason="Triton 3.9 is not installed: pip install 'triton>=3.9' (Linux)")
 pytest.importorskip("liger_kernel", reason="liger-kernel is not installed")
 
 import fakegpu_lab as lab

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'fakegpu-lab[triton]' (Linux)")
+pytest.importorskip("triton", "3.9", reason="Triton 3.9 is not installed: pip install 'triton>=3.9' (Linux)")
 
 import triton
 import triton.language as tl

@@ -134,9 +134,25 @@ def read_names(checks: Iterable[str], given: Iterable[str], answers: Iterable[st
     return (read & made) - {name for source in answers for name in bound_names(source) | _changed(source)}
 
 
+class _AsGenerators(ast.NodeTransformer):
+    """Comprehensions as generators, which have scopes of their own: those of lists are inlined since Python 3.13."""
+
+    def visit_ListComp(self, node: ast.ListComp | ast.SetComp) -> ast.GeneratorExp:
+        self.generic_visit(node)
+        return ast.GeneratorExp(node.elt, node.generators)
+
+    def visit_SetComp(self, node: ast.SetComp) -> ast.GeneratorExp:
+        return self.visit_ListComp(node)
+
+    def visit_DictComp(self, node: ast.DictComp) -> ast.GeneratorExp:
+        self.generic_visit(node)
+        return ast.GeneratorExp(ast.Tuple([node.key, node.value], ast.Load()), node.generators)
+
+
 def _table(source: str) -> symtable.SymbolTable | None:
+    tree = tree_of(source)
     try:
-        return symtable.symtable(python_of(source), "<cell>", "exec")
+        return symtable.symtable(ast.unparse(_AsGenerators().visit(tree)), "<cell>", "exec") if tree else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.kernels.triton_programs.install import older, too_old
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,12 +25,28 @@ NAMES = {"numba": "numba", "triton": "Triton"}
 
 
 def missing(needs: Iterable[str]) -> list[str]:
-    """Those of the extras that are not installed."""
-    return [one for one in needs if any(importlib.util.find_spec(module) is None for module in _MODULES[one])]
+    """Those of the extras that are not installed, or too old."""
+    return [
+        one
+        for one in needs
+        if any(importlib.util.find_spec(module) is None for module in _MODULES[one]) or (one == "triton" and _older())
+    ]
+
+
+def _older() -> str:
+    """What is said of the installed Triton if it is too old; else empty."""
+    try:
+        version = metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        return ""
+    return older(version) if too_old(version) else ""
 
 
 def sentence(needs: list[str]) -> str:
     """What is missing, and how to get it."""
+    if "triton" in needs and (text := _older()):
+        others = [one for one in needs if one != "triton"]
+        return f"{sentence(others)} {text}" if others else text
     names = " and ".join(NAMES[one] for one in needs)
     are = f"{names} {'are' if len(needs) > 1 else 'is'} not installed here"
     if "triton" in needs and platform.system() != "Linux":

@@ -59,7 +59,7 @@ class Budget(_Strict):
     """The time and memory that running the whole lesson may take."""
 
     seconds: float = Field(default=60, gt=0, description="of a processor; by the clock, three times that")
-    memory: str = Field(default="800MB", description="of the kernel's process")
+    memory: str = Field(default="1GB", description="of the kernel's process")
 
 
 class Lesson(_Strict):

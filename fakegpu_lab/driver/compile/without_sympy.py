@@ -74,6 +74,7 @@ _PLAIN: dict[str, tuple[Callable[..., Any], Callable[[object], bool]]] = {
     "guarding_hint_or_throw": (_the_same, _is_size),
     "has_guarding_hint": (lambda size: True, _is_size),
     "is_nested_int": (lambda size: False, _is_size),
+    "size_hint": (_the_same, _is_size),
     "statically_known_true": (_the_same, _is_truth),
     "sym_and": (_all, _is_truth),
     "sym_eq": (_equal, _is_shape),

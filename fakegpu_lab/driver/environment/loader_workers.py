@@ -6,9 +6,10 @@ ready, and waits for it. Prefetching needs nothing more: torch asks for ``prefet
 advance, and for another one whenever it takes one (torch/utils/data/dataloader.py, `_process_data`). With
 ``pin_memory``, the thread that pins handles one batch after the other, in the order in which the program takes them.
 
-Simplified: starting a worker takes no time, nor does sending a batch, and the workers do not share processor cores.
-Python and the CPU's arithmetic take no simulated time in a worker either: ``time.sleep`` with the simulated clock, or
-`host_work`, stands for reading and decoding.
+Not deterministic: whether the pinning thread finds the pages of an earlier batch free again or locks more depends on
+how far it is ahead of the program in real time. Simplified: starting a worker takes no time, nor does sending a
+batch, and the workers do not share processor cores. Python and the CPU's arithmetic take no simulated time in a
+worker either: ``time.sleep`` with the simulated clock, or `host_work`, stands for reading and decoding.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.user_code import warning_lines
 
@@ -75,12 +76,6 @@ def _always(kernel: str) -> Alert:
     return _if(kernel, lambda a: True)
 
 
-def _documented(name: str) -> Callable[[Named], bool]:
-    """Whether the installed torch documents the op as one that throws: some became deterministic over time."""
-    throwing = (torch.use_deterministic_algorithms.__doc__ or "").partition("operations will throw a")[2]
-    return lambda a: name in throwing
-
-
 _OUT_CUDA = (
     "upsample_linear1d_backward", "upsample_bilinear2d_backward", "_upsample_bilinear2d_aa_backward",
     "upsample_bicubic2d_backward", "_upsample_bicubic2d_aa_backward", "upsample_trilinear3d_backward",
@@ -105,7 +100,6 @@ def _cudnn_samples(a: Named) -> bool:
 _ALERTS: dict[str, Alert] = {
     **{name: _always(f"{name.removeprefix('_')}_out_cuda") for name in _OUT_CUDA},
     **{name: _always(f"{name.removeprefix('_')}_cuda") for name in _CUDA},
-    "max_pool3d_with_indices_backward": _if("max_pool3d_with_indices_backward_cuda", _documented("nn.MaxPool3d`")),
     "nll_loss2d_forward": _if("nll_loss2d_forward_out_cuda_template", lambda a: a.get("reduction", 1) != 0),
     "_ctc_loss_backward": _always("ctc_loss_backward_gpu"),
     **dict.fromkeys(
@@ -116,7 +110,6 @@ _ALERTS: dict[str, Alert] = {
     "histc": _if("_histc_cuda with floating point input", lambda a: a["self"].is_floating_point()),
     "bincount": _if("_bincount_cuda", lambda a: a.get("weights") is not None),
     **dict.fromkeys(("median", "nanmedian"), _if("median CUDA with indices output", lambda a: "dim" in a)),
-    "kthvalue": _if("kthvalue CUDA", _documented("torch.kthvalue`")),
     "grid_sampler_2d_backward": _if("grid_sampler_2d_backward_cuda", lambda a: not _cudnn_samples(a)),
     **dict.fromkeys(
         ("scatter_reduce", "scatter_reduce_"), _if("scatter_reduce_cuda_prod_", lambda a: a["reduce"] == "prod")
@@ -127,6 +120,8 @@ _ALERTS: dict[str, Alert] = {
     ),
     **dict.fromkeys(("index_reduce", "index_reduce_"), _always("index_reduce_cuda")),
 }
+if TORCH_VERSION < (2, 13):
+    _ALERTS["max_pool3d_with_indices_backward"] = _always("max_pool3d_with_indices_backward_cuda")
 """By the op's name, for all overloads. Not among them: `cumsum`, whose scan is deterministic since CUDA 11.4, and what
 the CPU's own code alerts on in the same words: `max_unpool2d`, `max_unpool3d`, `put_` that does not accumulate."""
 

@@ -36,7 +36,10 @@ def allocator(index: int) -> CachingAllocator:
 
 def memory_stats(index: int) -> dict[str, Any]:
     """Every counter of a device's allocator, in nested dicts."""
-    return allocator(index).stats()
+    stats = allocator(index).stats()
+    if cuda_messages.TORCH_VERSION < (2, 13):  # whose `torch.cuda.memory_stats` expects strings as keys
+        del stats["reserved_bytes_by_private_pools"]
+    return stats
 
 
 def memory_allocated(device: Any = None) -> int:

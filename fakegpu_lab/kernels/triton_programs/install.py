@@ -7,7 +7,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base.deferred_patches import when_imported
-from fakegpu_lab.hardware.errors import with_notes
+from fakegpu_lab.hardware.errors import FakeGpuError, with_notes
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 OLDEST = (3, 9)
 """The oldest version of Triton whose interpreter the simulation can build on."""
+NEWER = f"pip install 'triton>={'.'.join(map(str, OLDEST))}'"
+"""Without this package's extra: PyTorch's CUDA builds name one older Triton, and pip would look for another torch."""
 
 
 def install(patches: Patches) -> None:
@@ -23,18 +25,38 @@ def install(patches: Patches) -> None:
 
 
 def too_old(version: str) -> bool:
-    """Whether that version of Triton cannot be used; then Triton is left as it is."""
+    """Whether that version of Triton cannot be used."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < OLDEST
+
+
+def older(version: str) -> str:
+    """What a student reads of that version of Triton."""
+    oldest = ".".join(map(str, OLDEST))
+    return f"Triton {version} is too old: simulated GPUs need {oldest} or newer. Run: {NEWER}, then restart the kernel."
+
+
+class _TooOld:
+    """Stands for CUDA's driver where Triton is too old: launching a kernel says so."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # what torch and Python look for on any driver
+            raise AttributeError(name)
+        raise FakeGpuError(older(self._version)) from None
 
 
 def _install(patches: Patches, triton: Any) -> None:
     from importlib import import_module
 
+    choice = triton.runtime.driver
     if too_old(triton.__version__):
+        patches.set(choice, "_default", _TooOld(triton.__version__))
+        patches.set(choice, "_active", choice._default)
         return
     simulated = import_module("fakegpu_lab.kernels.triton_programs.driver")
     benchmarking = import_module("fakegpu_lab.kernels.triton_programs.benchmarking")
-    choice = triton.runtime.driver
     driver = simulated.SimulatedDriver()
     patches.set(choice, "_default", driver)
     patches.set(choice, "_active", driver)

@@ -75,7 +75,8 @@ def test_a_check_reads_what_the_lesson_s_functions_read() -> None:
 def test_names_of_a_check_s_own_scopes_are_not_the_lesson_s() -> None:
     given = ["scale = before = rank = 1\nx = 2", "class Asking:\n    size = x"]
     check = (
-        "%%check a\nexpect.equal([scale for scale in (1, 2)], [before])\ndef f(rank):\n    before = rank\n"
+        "%%check a\nexpect.equal([scale for scale in (1, 2)], [before])\n{scale: rank for scale, rank in {}}\n"
+        "def f(rank):\n    before = rank\n"
         "    return Asking\nbefore = 2"
     )
     assert read_names([check], given, []) == {"Asking", "x"}

@@ -34,5 +34,5 @@ C, U, A = guard.NAMES
 )
 def test_what_is_compared_is_looked_at(text: str, guarded: str) -> None:
     statement = ast.parse(text).body[0]
-    assert ast.unparse(guard.guarded(statement)) == guarded
-    assert ast.unparse(statement) == text, "the check's own text is not changed"
+    assert ast.unparse(guard.guarded(statement)) == ast.unparse(ast.parse(guarded))  # 3.10 writes `lambda :`
+    assert ast.dump(statement) == ast.dump(ast.parse(text).body[0]), "the check's own text is not changed"

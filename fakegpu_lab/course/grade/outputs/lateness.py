@@ -10,6 +10,8 @@ from zoneinfo import ZoneInfo
 
 from fakegpu_lab.hardware.errors import FakeGpuError
 
+_FRACTION = re.compile(r"(?<=:\d\d)\.(\d{1,6})\d*")
+"""A part of a second; Python 3.10 reads only those of three and of six digits."""
 _ZONE = re.compile(r"\s([A-Za-z][A-Za-z_/+-]*)$")
 """How times of nbgrader's timestamp.txt end: in UTC, or in a name such as Europe/Berlin."""
 
@@ -23,7 +25,8 @@ def parse_time(text: str) -> dt.datetime:
         It is no date.
     """
     named = _ZONE.search(text)
-    found = dt.datetime.fromisoformat((text[: named.start()] if named else text).strip())
+    moment = _FRACTION.sub(lambda part: f".{part[1]:0<6}", text[: named.start()] if named else text)
+    found = dt.datetime.fromisoformat(moment.strip())
     if named:
         try:
             zone = dt.timezone.utc if named[1] == "UTC" else ZoneInfo(named[1])
