@@ -196,9 +196,7 @@ FUNCTIONS = {
 
 def install(patches: Patches) -> None:
     """Drop the state of the previous machine."""
-    global _caching_enabled
     _raw.clear()
-    _caching_enabled = True
     workspace.chosen = None
     cuda_messages.oom_observers.clear()
     # torch's own functions flatten and sort all hundred statistics to return one, and loops call them at every step.
