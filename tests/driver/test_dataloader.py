@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 
 import pytest
 import torch
@@ -135,13 +136,40 @@ def test_prefetching_bridges_a_batch_that_takes_long(machine, factor, expected):
 @forks
 def test_the_pinning_thread_pins_beside_the_program(machine):
     with lab.record() as trace:
-        batches = [torch.ones(2**18).pin_memory() for _ in range(4)]  # the most that the thread may be ahead
-        del batches
-        torch.ones(2**18).pin_memory()  # in the pages of one of them, as for all batches of the loader
+        torch.ones(2**18).pin_memory()
+        torch.ones(2**18).pin_memory()  # in the pages of the first one, as for the loader's later batches
     pinning = trace.host_work[-1]
     milliseconds = (pinning.end - pinning.start) * 1e3
     loader = DataLoader(Photos(*[2] * 4), batch_size=1, num_workers=1, pin_memory=True, multiprocessing_context="fork")
     assert epoch(loader) == pytest.approx(4 * 2 + milliseconds + 1)
+
+
+@forks
+@pytest.mark.parametrize("pause", [0.0, 0.1])
+def test_how_far_the_pinning_thread_is_ahead_in_real_time_does_not_matter(machine, pause):
+    loader = DataLoader(Photos(*[2] * 4), batch_size=1, num_workers=1, pin_memory=True, multiprocessing_context="fork")
+    with lab.record() as trace:
+        for _ in loader:
+            time.sleep(pause)
+    locked = [round((work.end - work.start) * 1e6) for work in trace.host_work if work.name == "pin_memory"]
+    assert (len(locked), len(set(locked[:2])), len(set(locked[2:]))) == (4, 1, 1)  # two batches live at a time
+    assert locked[2] < locked[1]
+
+
+class Fragile:
+    """A batch that cannot be pinned."""
+
+    def pin_memory(self) -> None:
+        raise ValueError("too fragile")
+
+
+@forks
+def test_an_error_of_the_pinning_thread_arrives_as_it_is(machine):
+    loader = DataLoader(
+        Photos(1, 1), num_workers=1, pin_memory=True, collate_fn=lambda _: Fragile(), multiprocessing_context="fork"
+    )
+    with pytest.raises(ValueError, match=r"Caught ValueError in pin memory thread for device 0\.[^$]*too fragile"):
+        next(iter(loader))
 
 
 @forks

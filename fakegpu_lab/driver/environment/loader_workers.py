@@ -5,11 +5,13 @@ process knows when it asked for the batch, and what that worker had to read befo
 ready, and waits for it. Prefetching needs nothing more: torch asks for ``prefetch_factor`` batches a worker in
 advance, and for another one whenever it takes one (torch/utils/data/dataloader.py, `_process_data`). With
 ``pin_memory``, the thread that pins handles one batch after the other, in the order in which the program takes them.
+How far that thread is ahead in real time must not matter, or it would find the pages of an earlier batch free in one
+run and lock more of them in the next; so each batch is really pinned when the program takes it, on the simulated clock
+of the thread.
 
-Not deterministic: whether the pinning thread finds the pages of an earlier batch free again or locks more depends on
-how far it is ahead of the program in real time. Simplified: starting a worker takes no time, nor does sending a
-batch, and the workers do not share processor cores. Python and the CPU's arithmetic take no simulated time in a
-worker either: ``time.sleep`` with the simulated clock, or `host_work`, stands for reading and decoding.
+Simplified: starting a worker takes no time, nor does sending a batch, and the workers do not share processor cores.
+Python and the CPU's arithmetic take no simulated time in a worker either: ``time.sleep`` with the simulated clock, or
+`host_work`, stands for reading and decoding.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.utils.data.dataloader
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils import worker
@@ -26,7 +29,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from fakegpu_lab.driver.base import current
-from fakegpu_lab.hardware.time.clock import here
+from fakegpu_lab.hardware.time.clock import Host, here
 from fakegpu_lab.hardware.time.records import LOADER_WAIT
 
 if TYPE_CHECKING:
@@ -37,18 +40,16 @@ _worker_loop = worker._worker_loop
 
 @dataclass(frozen=True)
 class _Timed:
-    """A batch on its way from a worker: its index, and the simulated time that reading and pinning it took, ns."""
+    """A batch on its way from a worker: its index, and the simulated time that reading it took, ns."""
 
     index: int
     data: Any
     ns: int
-    pinning_ns: int = 0
+    to_pin: bool = False
 
     def pin_memory(self) -> _Timed:
-        """Pin the batch; torch's pinning thread calls this."""
-        began = here.host.now
-        data = pin_memory(self.data)  # type: ignore[no-untyped-call]
-        return replace(self, data=data, pinning_ns=here.host.now - began)
+        """Note that the batch is to be pinned; torch's pinning thread calls this."""
+        return replace(self, to_pin=True)
 
 
 class _Timekeeper:
@@ -87,7 +88,7 @@ class _WaitingIterator(_MultiProcessingDataLoaderIter):
     def _reset(self, *arguments: Any, **options: Any) -> None:
         self._asked: dict[int, tuple[int, int]] = {}  # by batch: its worker, and when it was asked
         self._free: dict[int, int] = defaultdict(int)  # by worker: when it has read what was taken from it
-        self._pinned = 0  # when the pinning thread is done with what was taken
+        self._pinning_thread = Host(name="pins memory")
         super()._reset(*arguments, **options)
 
     def _try_put_index(self) -> None:
@@ -100,13 +101,28 @@ class _WaitingIterator(_MultiProcessingDataLoaderIter):
         if isinstance(data, _Timed):
             number, asked = self._asked.pop(data.index)
             there = self._free[number] = max(self._free[number], asked) + data.ns
-            if data.pinning_ns:
-                there = self._pinned = max(self._pinned, there) + data.pinning_ns
-            missing = there - here.host.now
-            if missing > 0 and current.machine is not None:
-                current.machine.keep_host_busy(missing, LOADER_WAIT)
-            data = data.data
+            batch = data.data
+            if current.machine is not None:
+                if data.to_pin:
+                    batch, there = self._pin(batch, there)
+                missing = there - here.host.now
+                if missing > 0:
+                    current.machine.keep_host_busy(missing, LOADER_WAIT)
+            data = batch
         return super()._process_data(data, *of_worker)  # type: ignore[no-untyped-call]
+
+    def _pin(self, batch: Any, since: int) -> tuple[Any, int]:
+        """The batch in pinned memory, or the error, as torch's `_pin_memory_loop` sends it; and when it is there."""
+        thread, program = self._pinning_thread, here.host
+        thread.now = max(thread.now, since)
+        here.host = thread
+        try:
+            batch = pin_memory(batch)  # type: ignore[no-untyped-call]
+        except Exception:
+            batch = ExceptionWrapper(where=f"in pin memory thread for device {torch.cuda.current_device()}")
+        finally:
+            here.host = program
+        return batch, thread.now
 
 
 def install(patches: Patches) -> None:
