@@ -98,7 +98,7 @@ def test_fused_steps_obey_the_scaler(machine, name):
     torch.testing.assert_close(scaled.detach().cpu(), plain.detach())
 
 
-@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "Adagrad"])
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", pytest.param("Adagrad", marks=fused_adagrad)])
 def test_a_fused_step_reads_its_learning_rate_on_the_host_or_on_its_own_card(machine, name):
     optimizer = getattr(torch.optim, name)
     steps = []

@@ -137,3 +137,13 @@ def test_an_average_pool_has_fewer_than_two_billion_results(machine: Any) -> Non
     images = torch.zeros((), device="cuda").expand(2**16, 1, 2**8, 2**7)
     with pytest.raises(RuntimeError, match=r"^integer out of range$"):
         F.avg_pool2d(images, kernel_size=1)
+
+
+def test_a_solution_is_written_only_to_its_own_device(machine: Any) -> None:
+    factor = torch.eye(2, device="cuda")
+    with pytest.raises(
+        RuntimeError,
+        match=r"^cholesky_solve: Expected result and input tensors to be on the same device, but got result on cpu and "
+        r"input on cuda:0$",
+    ):
+        torch.cholesky_solve(factor, factor, out=torch.empty(2, 2))

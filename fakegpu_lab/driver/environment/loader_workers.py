@@ -119,7 +119,8 @@ class _WaitingIterator(_MultiProcessingDataLoaderIter):
         try:
             batch = pin_memory(batch)  # type: ignore[no-untyped-call]
         except Exception:
-            batch = ExceptionWrapper(where=f"in pin memory thread for device {torch.cuda.current_device()}")
+            where = f"in pin memory thread for device {torch.cuda.current_device()}"
+            batch = ExceptionWrapper(where=where)  # type: ignore[no-untyped-call]
         finally:
             here.host = program
         return batch, thread.now

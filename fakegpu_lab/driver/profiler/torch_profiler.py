@@ -42,8 +42,12 @@ class _Legacy(set[ProfilerActivity]):
 
 
 _session: Session | None = None
-_SYNC_EVENTS = 4
-"""The place of ``enable_cuda_sync_events`` in the state of `torch._C._profiler._ExperimentalConfig`."""
+_CONFIG: Any = torch._C._profiler._ExperimentalConfig
+_SYNC_EVENTS = [
+    yes != no
+    for yes, no in zip(_CONFIG(enable_cuda_sync_events=True).__getstate__(), _CONFIG().__getstate__(), strict=True)
+].index(True)
+"""The place of ``enable_cuda_sync_events`` in a configuration's state; it differs between versions of torch."""
 _always_syncs = False
 
 
