@@ -143,6 +143,8 @@ def _ctc_loss(
     log_probs: torch.Tensor, targets: torch.Tensor, *lengths_and_blank: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`_cudnn_ctc_loss` (cudnn/LossCTC.cpp): the losses, and at once the gradients of their sum."""
+    if log_probs.is_meta:
+        return log_probs.new_empty(log_probs.shape[1]), torch.empty_like(log_probs)
     *lengths, blank, _, zero_infinity = lengths_and_blank
     inputs, labels = (one.tolist() if isinstance(one, torch.Tensor) else one for one in lengths)
     aten, long = torch.ops.aten, targets.long()
