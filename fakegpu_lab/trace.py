@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab import session
 from fakegpu_lab.formatting.units import duration, percent, several
+from fakegpu_lab.hardware import first_use
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.time.recorder import Recorder
@@ -51,6 +52,7 @@ class Trace:
     def __enter__(self) -> Self:
         from fakegpu_lab.driver.recorder import recording
 
+        first_use.start(device.first_uses for device in self.machine.devices)
         self._recorder.began_ns = here.host.now
         for device in self.machine.devices:
             self._recorder.peaks[device.index] = device.allocator.allocated_bytes

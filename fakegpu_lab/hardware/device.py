@@ -6,6 +6,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware.allocator.caching_allocator import CachingAllocator
+from fakegpu_lab.hardware.first_use import FirstUses
 from fakegpu_lab.hardware.time.clock import CALL_NS, Stream, here, query, record, synchronised
 from fakegpu_lab.hardware.time.concurrent_kernels import Timeline
 from fakegpu_lab.hardware.time.happens_before import merge
@@ -38,6 +39,8 @@ class Device:
         Its counters.
     events
         What `live_memory` puts into the numbers of its events while a live display watches.
+    first_uses
+        What this process has used on it: the CUDA context, libraries.
     links, roofline
         The time of a copy and of a kernel on it.
     load
@@ -64,6 +67,7 @@ class Device:
         "default_stream",
         "events",
         "fault",
+        "first_uses",
         "index",
         "ledger",
         "links",
@@ -98,6 +102,7 @@ class Device:
         self.load = UtilizationSamples()
         self.roofline = Roofline(profile)
         self.timeline = Timeline()
+        self.first_uses = FirstUses(self.allocator.device_memory, self.timeline)
         self.workspaces: dict[int, object] = {}
         self.copy_engines = {"h2d": 0, "d2h": 0}
         self.default_stream = Stream(index, 0, self.ledger, round(profile.launch_overhead_us * 1e3))
@@ -134,6 +139,7 @@ class Device:
 
     def hold(self, host: Host, until: int, why: str) -> None:
         """Let a host thread wait for this device until a time; the waiting call has a cost of its own."""
+        self.first_uses.context()
         recorder = self.timeline.recorder
         if recorder is not None:
             recorder.wait(host, self.index, until, why)
@@ -174,6 +180,7 @@ class Device:
         return self.ledger.kernels > 0 or self.allocator.max_reserved_bytes > 0
 
     def _driver_call(self, name: str, nbytes: int) -> None:
+        self.first_uses.context()
         if name in ("free", "unmap"):  # cudaFree waits for the device
             synchronised(here.host, list(self.streams.values()))
             here.host.wait(self.end)

@@ -91,7 +91,7 @@ class DeviceSnapshot(_Frozen):
                 peak_allocated=allocator.max_allocated_bytes,
                 reserved=allocator.reserved_bytes,
                 peak_reserved=allocator.max_reserved_bytes,
-                context=device.profile.context_bytes,
+                context=allocator.device_memory.context_bytes,
                 alloc_retries=stats["num_alloc_retries"],
                 ooms=stats["num_ooms"],
                 categories=categories,

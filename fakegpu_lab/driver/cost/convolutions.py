@@ -15,6 +15,8 @@ import torch
 
 from fakegpu_lab.driver.cost.formats import format_of, fp32_precision
 from fakegpu_lab.driver.cost.work import Work
+from fakegpu_lab.hardware.first_use import CUDNN, NEW_CONVOLUTION_NS
+from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.time.efficiency import WINOGRAD
 from fakegpu_lab.hardware.time.efficiency import convolutions as efficiency_of
 from fakegpu_lab.hardware.time.roofline import DIRECT_EFFICIENCY
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 _ALIGNMENT = 512
 """Bytes to which cuDNN rounds each copy up; its workspace has as many more."""
+
+_ALGORITHMS = 10
+"""How many algorithms ``torch.backends.cudnn.benchmark`` tries: the default of ``benchmark_limit``."""
 
 _TURNED = 4e9
 """Elements per second that a multiprocessor turns around in its shared memory, in kernels that change the layout: this
@@ -126,7 +131,9 @@ def convolution(device: Device, args: Sequence[Any], result: Any, nbytes: int) -
         ns, moved = _rearranged(device, _forward_copies(device, args, result), source.dtype.itemsize)
         if args[2] is not None and not _depthwise(weight, groups):
             ns, moved = ns + device.roofline.streaming(2 * result.nbytes), moved + 2 * result.nbytes
-        work = device.roofline.remember(key, Work(one.ns + ns, one.flops, one.nbytes + moved, one.share))
+        work = Work(one.ns + ns, one.flops, one.nbytes + moved, one.share)
+        _first(device, weight, groups, work)
+        device.roofline.remember(key, work)
     return work
 
 
@@ -148,8 +155,28 @@ def convolution_backward(device: Device, args: Sequence[Any], result: Any, nbyte
     )  # fmt: skip
     work: Work | None = device.roofline.known.get(key)
     if work is None:
-        work = device.roofline.remember(key, _backward(device, args, nbytes))
+        work = _backward(device, args, nbytes)
+        for _ in range(int(mask[0]) + int(mask[1])):
+            _first(device, weight, groups, work)
+        device.roofline.remember(key, work)
     return work
+
+
+def _first(device: Device, weight: Any, groups: int, work: Work) -> None:
+    """Charge the host for a convolution that is new to the device, unless it is depthwise: PyTorch computes those.
+
+    ``torch.backends.cudnn.benchmark`` runs each algorithm twice, waits, and then empties
+    PyTorch's cache (get_plans_from_find in aten/src/ATen/native/cudnn/Conv_v8.cpp). Simplified: all are as fast
+    as the best, and take no workspace.
+    """
+    if _depthwise(weight, groups) or not torch.backends.cudnn.enabled:
+        return
+    device.first_uses.library(CUDNN)
+    device.first_uses.spend(NEW_CONVOLUTION_NS, "a convolution of this shape")
+    if torch.backends.cudnn.benchmark:
+        device.hold(here.host, device.end, "torch.backends.cudnn.benchmark")
+        device.first_uses.spend(2 * _ALGORITHMS * work.ns, "a convolution of this shape: cudnn.benchmark")
+        device.allocator.empty_cache()
 
 
 def _backward(device: Device, args: Sequence[Any], nbytes: int) -> Work:

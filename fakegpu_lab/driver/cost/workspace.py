@@ -18,6 +18,7 @@ from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
 from fakegpu_lab.hardware.buffer import Buffer
+from fakegpu_lab.hardware.first_use import CUBLAS
 from fakegpu_lab.hardware.time.clock import here, launch
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def ensure_workspace(device: Device) -> None:
     """Take the cuBLAS workspace of the current stream, unless it has one: once for each (handle, stream), and kept."""
     stream = device.stream
     if stream not in device.workspaces:
+        device.first_uses.library(CUBLAS)
         device.workspaces[stream] = taken = take_bytes(device, workspace_bytes(device))
         taken.kind = "workspace"
 

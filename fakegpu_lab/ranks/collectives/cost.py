@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.recorder import race_detection
 from fakegpu_lab.driver.torch_cuda.streams import from_pool
 from fakegpu_lab.hardware.network import nccl
@@ -22,6 +23,7 @@ from fakegpu_lab.ranks.collectives.kinds import KINDS, P2P
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.network.fabric import Cost, Fabric
     from fakegpu_lab.ranks.collectives.operation import Operation
 
@@ -56,6 +58,7 @@ def launch(operation: Operation) -> None:
     if device is None:
         operation.after_ns = operation.launched_ns = host.now
         return
+    _connect(operation, device)
     if operation.kind not in P2P:
         host.work(CALL_NS)
     current = host.streams[device]
@@ -73,6 +76,19 @@ def launch(operation: Operation) -> None:
     operation.stream = stream
     operation.launched_ns = host.now
     operation.after_ns = max(host.now, after_ns)
+
+
+def _connect(operation: Operation, device: Device) -> None:
+    """Charge the first operation of each rank for the communicator, which ProcessGroupNCCL makes then."""
+    channel = operation.channel
+    key = (operation.rank, operation.peer) if operation.alone else (operation.rank,)
+    if channel.backend == "nccl" and key not in channel.connected:
+        channel.connected.add(key)
+        machine = current.machine
+        assert machine is not None
+        device.first_uses.communicator(
+            len(key) if operation.alone else channel.size, machine.fabric.channels(device.slot)
+        )
 
 
 def _writes(operation: Operation) -> bool:

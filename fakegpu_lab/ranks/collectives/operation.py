@@ -109,6 +109,11 @@ class Operation:
         self.inputs, self.outputs, self.payload, self.before = [], [], [], []
 
     @property
+    def alone(self) -> bool:
+        """Whether NCCL carries it on a communicator of its two ranks: a send or receive that is in no batch."""
+        return self.kind in P2P and self.batch is None and not self.bound
+
+    @property
     def global_rank(self) -> int:
         """The caller's rank in the world."""
         return self.channel.ranks[self.rank]
@@ -167,6 +172,8 @@ class Communicator(ABC):
         By member, its latest operations.
     streams
         The communicator's own streams, for `cost`.
+    connected
+        The members that have used it, each alone or with the other end of a send or receive, for `cost`.
     failure
         Why it was aborted: the error of an operation that timed out or lost another rank; else empty.
     put_off
@@ -183,6 +190,7 @@ class Communicator(ABC):
         self.numbers = [0] * len(ranks)
         self.history: list[deque[Operation]] = [deque(maxlen=64) for _ in ranks]
         self.streams: dict[Any, Stream] = {}
+        self.connected: set[tuple[int, ...]] = set()
         self.failure = ""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to end

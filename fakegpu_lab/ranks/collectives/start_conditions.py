@@ -44,8 +44,7 @@ def enqueue(operation: Operation, tails: dict[Any, list[Operation]]) -> None:
     if not (operation.asynchronous or operation.kind in P2P):
         return  # runs on the current stream
     pair = (min(operation.rank, operation.peer), max(operation.rank, operation.peer))
-    alone = operation.kind in P2P and operation.batch is None and not operation.bound
-    key = (operation.rank, pair if alone else ())
+    key = (operation.rank, pair if operation.alone else ())
     tail = tails.get(key, [])
     if tail and operation.batch is not None and tail[0].batch is operation.batch:
         operation.before += tail[0].before

@@ -33,6 +33,7 @@ from fakegpu_lab.driver.ops.recurrent.weights import (
 )
 from fakegpu_lab.driver.placement import device_check
 from fakegpu_lab.driver.random.generators import draw_seed
+from fakegpu_lab.hardware.first_use import CUDNN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,6 +138,7 @@ def _work(device: Device, call: Call) -> Work:
 def forward(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``_cudnn_rnn``."""
     device, named = _device_and_arguments(op, args, kwargs)
+    device.first_uses.library(CUDNN)
     call = Call.of(named)
     flat = named.get("weight_buf")
     if flat is None:
