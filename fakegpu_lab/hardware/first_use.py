@@ -124,7 +124,7 @@ class FirstUses:
             self._libraries.add(library.name)
             self.spend(library.ns, library.name)
 
-    def communicator(self, ranks: int, channels: int) -> None:
+    def communicator(self, ranks: int, channels: float) -> None:
         """Connect a group of NCCL's ranks.
 
         Raises
@@ -133,7 +133,7 @@ class FirstUses:
             The card has no memory for its buffers.
         """
         self.library(NCCL)
-        self._take(channels * CHANNEL_BYTES, NCCL.failure)
+        self._take(round(channels * CHANNEL_BYTES), NCCL.failure)
         self.spend(COMMUNICATOR_NS * min(ranks, 8), f"NCCL between {ranks} ranks")
 
     def spend(self, ns: int, what: str) -> None:

@@ -86,9 +86,11 @@ def _connect(operation: Operation, device: Device) -> None:
         channel.connected.add(key)
         machine = current.machine
         assert machine is not None
-        device.first_uses.communicator(
-            len(key) if operation.alone else channel.size, machine.fabric.channels(device.slot)
-        )
+        channels = machine.fabric.channels(device.slot)
+        if operation.alone:
+            device.first_uses.communicator(2, channels / 2)
+        else:
+            device.first_uses.communicator(channel.size, channels)
 
 
 def _writes(operation: Operation) -> bool:
