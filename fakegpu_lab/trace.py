@@ -289,6 +289,11 @@ class Trace:
             parts.append(f"cuda:{device} busy {least}{duration(busy)} ({percent(busy, whole)})")
         if ahead:
             parts.append(f"the host began {duration(ahead)} before that, while the GPU still did earlier work")
+        from fakegpu_lab.recording_views import spans
+
+        first = spans.length(spans.first_uses(self))
+        if first:
+            parts.append(f"{duration(first)} of it for first uses")
         waited = sum(wait.end_ns - wait.start_ns for wait in self.waits)
         if waited:
             parts.append(f"the host waited {duration(waited)}")
