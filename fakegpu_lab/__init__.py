@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from fakegpu_lab.advice import advise
     from fakegpu_lab.course import draw, expect
     from fakegpu_lab.hardware.errors import FakeGpuError
+    from fakegpu_lab.host_time import clock, host_work
     from fakegpu_lab.kernels.sampling import sample_programs
     from fakegpu_lab.notebook.panel import panel
     from fakegpu_lab.planning import Planned, plan
     from fakegpu_lab.session import disable, enable, machine, reset, run_ranks, snapshot
-    from fakegpu_lab.trace import Trace, clock, host_work, record
+    from fakegpu_lab.trace import Trace, record
 
 __version__ = "0.1.0"
 
@@ -48,7 +49,8 @@ __all__ = [
     "sample_programs",
     "snapshot",
 ]
-_TRACE = ("Trace", "clock", "host_work", "record")
+_TRACE = ("Trace", "record")
+_HOST_TIME = ("clock", "host_work")
 
 
 def __getattr__(name: str) -> Any:
@@ -69,6 +71,10 @@ def __getattr__(name: str) -> Any:
         from fakegpu_lab import trace
 
         return getattr(trace, name)
+    if name in _HOST_TIME:
+        from fakegpu_lab import host_time
+
+        return getattr(host_time, name)
     if name == "sample_programs":
         from fakegpu_lab.kernels.sampling import sample_programs
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import html
-import math
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab import session
 from fakegpu_lab.formatting.units import duration, percent, several
-from fakegpu_lab.hardware import first_use
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.time.recorder import Recorder
@@ -25,7 +23,16 @@ if TYPE_CHECKING:
     from fakegpu_lab.formatting.table import Table
     from fakegpu_lab.hardware.machine import Machine
     from fakegpu_lab.hardware.time.happens_before import Race
-    from fakegpu_lab.hardware.time.records import Allocation, Collective, HostWork, Kernel, Total, Transfer, Wait
+    from fakegpu_lab.hardware.time.records import (
+        Allocation,
+        Collective,
+        FirstUse,
+        HostWork,
+        Kernel,
+        Total,
+        Transfer,
+        Wait,
+    )
     from fakegpu_lab.recording_views.allocations import Allocations
 
 
@@ -52,7 +59,6 @@ class Trace:
     def __enter__(self) -> Self:
         from fakegpu_lab.driver.recorder import recording
 
-        first_use.start(device.first_uses for device in self.machine.devices)
         self._recorder.began_ns = here.host.now
         for device in self.machine.devices:
             self._recorder.peaks[device.index] = device.allocator.allocated_bytes
@@ -109,6 +115,14 @@ class Trace:
         the simulated times happen to be harmless.
         """
         return self._recorder.races
+
+    @property
+    def first_uses(self) -> list[FirstUse]:
+        """What was used for the first time (CUDA, a library, a convolution's shape, a group of ranks), and its time.
+
+        Clocks show that time (`clock`, events), but the recording's axis, on which it would hide everything, does not.
+        """
+        return self._recorder.first_uses
 
     @property
     def host_work(self) -> list[HostWork]:
@@ -289,11 +303,8 @@ class Trace:
             parts.append(f"cuda:{device} busy {least}{duration(busy)} ({percent(busy, whole)})")
         if ahead:
             parts.append(f"the host began {duration(ahead)} before that, while the GPU still did earlier work")
-        from fakegpu_lab.recording_views import spans
-
-        first = spans.length(spans.first_uses(self))
-        if first:
-            parts.append(f"{duration(first)} of it for first uses")
+        if first := self._recorder.first_use_ns:
+            parts.append(f"first uses took the host {duration(first)} more")
         waited = sum(wait.end_ns - wait.start_ns for wait in self.waits)
         if waited:
             parts.append(f"the host waited {duration(waited)}")
@@ -324,34 +335,3 @@ def record(limit: int = LIMIT) -> Trace:
         No machine is enabled.
     """
     return Trace(session.machine(), limit)
-
-
-def host_work(seconds: float) -> None:
-    """Keep the calling thread busy for this many seconds of simulated time, as a slow data loader would."""
-    try:
-        number = math.nan if isinstance(seconds, str) else float(seconds)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 0 <= number < math.inf:
-        raise FakeGpuError(f"host_work({seconds!r}): the seconds must be a number, 0 or more, such as 0.05.")
-    ns = round(number * 1e9)
-    if session.enabled():
-        session.machine().keep_host_busy(ns, "host_work")
-    else:
-        here.host.work(ns)
-
-
-def clock() -> float:
-    """The calling thread's simulated time: seconds since the machine was enabled.
-
-    Use it as you would use ``time.perf_counter()`` on a machine with real GPUs. Launches, copies and waits take time;
-    Python and the host's own arithmetic take none (`host_work` stands for them). Without ``torch.cuda.synchronize()``
-    in between, the difference of two readings is only the time of the launches.
-
-    Raises
-    ------
-    FakeGpuError
-        No machine is enabled.
-    """
-    session.machine()
-    return here.host.now / 1e9

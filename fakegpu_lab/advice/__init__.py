@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fakegpu_lab import session
 from fakegpu_lab.advice.finding import Advice, Finding
 from fakegpu_lab.advice.growing_memory import kept_activations, leak
-from fakegpu_lab.advice.kernels import all_reduce_alone, data_parallel, first_use, gpu_idle, launch_bound
+from fakegpu_lab.advice.kernels import all_reduce_alone, data_parallel, gpu_idle, launch_bound
 from fakegpu_lab.advice.training import optimizer_before_to
 from fakegpu_lab.advice.transfers import (
     pageable_non_blocking,
@@ -32,7 +32,7 @@ __all__ = ["Advice", "Finding", "advise"]
 
 RULES = (
     sync_each_step, tiny_transfers, same_again, pageable_non_blocking, unpinned_loader, launch_bound, gpu_idle,
-    data_parallel, all_reduce_alone, first_use,
+    data_parallel, all_reduce_alone,
 )  # fmt: skip
 """The rules that need only the recording."""
 

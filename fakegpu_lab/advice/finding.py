@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.formatting.units import duration
-from fakegpu_lab.recording_views import spans
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from fakegpu_lab.recording_views.recorded import Recorded
 
 OFTEN = 4
 """How many times a line must do something to be reported."""
@@ -51,11 +48,6 @@ class Finding:
         where = place(self.line)
         at = f" ({where.label}: {where.text})" if where.text else f" ({where.label})" if where.label else ""
         return f"{self.title}{at}\n  {self.text}\n  {self.remedy}"
-
-
-def steady_ns(recorded: Recorded) -> int:
-    """How long a recording was without first uses of CUDA and its libraries: a longer program hardly notices those."""
-    return recorded.ended_ns - recorded.began_ns - spans.length(spans.first_uses(recorded))
 
 
 class Advice:

@@ -27,10 +27,10 @@ def growing(recorded: Recorded) -> dict[str, list[Allocation]]:
     for allocation in recorded.allocations:
         if not allocation.freed and allocation.line:
             lines[allocation.line].append(allocation)
-    whole = max((allocation.number for allocation in recorded.allocations), default=0)
+    whole = recorded.ended_ns - recorded.began_ns
     found = {}
     for line, kept in lines.items():
-        moments = sorted(allocation.number for allocation in kept)
+        moments = sorted({allocation.start_ns for allocation in kept})
         steady = len(moments) >= OFTEN and moments[-1] - moments[0] > 0.4 * whole
         if steady and max(b - a for a, b in itertools.pairwise(moments)) < 0.5 * whole:
             found[line] = kept

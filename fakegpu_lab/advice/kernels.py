@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.advice.finding import OFTEN, Finding, steady_ns
+from fakegpu_lab.advice.finding import OFTEN, Finding
 from fakegpu_lab.formatting.units import duration, percent, size
-from fakegpu_lab.hardware.first_use import PREFIX
 from fakegpu_lab.hardware.time.records import LOADER_WAIT
 from fakegpu_lab.recording_views import spans
 
@@ -23,27 +22,10 @@ def _by_device(recorded: Recorded) -> dict[int, list[Kernel]]:
     return found
 
 
-def first_use(recorded: Recorded) -> list[Finding]:
-    """Much of the time is the first use of CUDA or of a library, which a longer program would not notice."""
-    works = [work for work in recorded.host_work if work.name.startswith(PREFIX)]
-    lost = spans.length(spans.of(works))
-    whole = recorded.ended_ns - recorded.began_ns
-    if not works or lost < 0.25 * whole:
-        return []
-    worst = max(works, key=lambda work: work.end_ns - work.start_ns)
-    names = list(dict.fromkeys(work.name.removeprefix(PREFIX) for work in works))
-    what = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-    return [Finding(
-        "first_use", "First uses take most of the time" if lost > 0.5 * whole else "First uses take long",
-        f"For {duration(lost)} ({percent(lost, whole)}) the host used something for the first time: {what}.",
-        "Warm up: run the program once, then measure it.", worst.line, lost,
-    )]  # fmt: skip
-
-
 def launch_bound(recorded: Recorded) -> list[Finding]:
     """Kernels are shorter than their launch: the device waits for the host after each."""
     found = []
-    whole = steady_ns(recorded)
+    whole = recorded.ended_ns - recorded.began_ns
     for device, kernels in _by_device(recorded).items():
         launch = recorded.machine.devices[device].profile.launch_overhead_us * 1e3
         short = [k for k in kernels if k.end_ns - k.start_ns < launch and not k.waited_for]
@@ -67,13 +49,13 @@ def launch_bound(recorded: Recorded) -> list[Finding]:
 def gpu_idle(recorded: Recorded) -> list[Finding]:
     """The device is idle while the host prepares data, or while data is on its way."""
     found = []
-    whole = steady_ns(recorded)
+    whole = recorded.ended_ns - recorded.began_ns
     for device, kernels in _by_device(recorded).items():
         busy = spans.of(kernels)
         if len(kernels) < OFTEN or spans.length(busy) > 0.5 * whole:
             continue
         loading = [work for work in recorded.host_work if work.name == LOADER_WAIT]
-        work = [work for work in recorded.host_work if work.name != LOADER_WAIT and not work.name.startswith(PREFIX)]
+        work = [work for work in recorded.host_work if work.name != LOADER_WAIT]
         copies = [c for c in recorded.transfers if c.device == device and c.kind == "h2d"]
         for causes, what, remedy in (
             (work, "the host was busy on its own", "Prepare data while the GPU trains: DataLoader(…, num_workers=4)."),
@@ -122,7 +104,7 @@ def data_parallel(recorded: Recorded) -> list[Finding]:
 def all_reduce_alone(recorded: Recorded) -> list[Finding]:
     """Gradients are reduced after backward instead of during it."""
     found = []
-    whole = steady_ns(recorded)
+    whole = recorded.ended_ns - recorded.began_ns
     kernels = _by_device(recorded)
     reductions = ("all_reduce", "reduce_scatter")
     for device in sorted({part.device for part in recorded.collectives}):

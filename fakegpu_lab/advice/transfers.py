@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, TypeVar
 
-from fakegpu_lab.advice.finding import OFTEN, Finding, steady_ns
+from fakegpu_lab.advice.finding import OFTEN, Finding
 from fakegpu_lab.formatting.units import duration, percent, several, size
 from fakegpu_lab.hardware.network.links import STAGED_BYTES
 
@@ -40,7 +40,7 @@ def _ns(records: Iterable[Record]) -> int:
 def sync_each_step(recorded: Recorded) -> list[Finding]:
     """A line in a loop makes the host wait for the device: ``loss.item()``, ``print(loss)``, ``.cpu()``, an ``if``."""
     found = []
-    whole = steady_ns(recorded)
+    whole = recorded.ended_ns - recorded.began_ns
     for line, waits in _by_line(w for w in recorded.waits if not w.name.startswith(_TO_DEVICE)).items():
         lost = _ns(waits)
         if len(waits) < OFTEN or lost < 0.01 * whole:
@@ -127,7 +127,7 @@ def unpinned_loader(recorded: Recorded) -> list[Finding]:
     """Batch after batch is copied from pageable memory, while the host waits."""
     found = []
     non_blocking = {wait.line for wait in recorded.waits if wait.name == _PAGEABLE}  # `pageable_non_blocking` has them
-    whole = steady_ns(recorded)
+    whole = recorded.ended_ns - recorded.began_ns
     copies = (c for c in recorded.transfers if c.kind == "h2d" and c.pinned is False and c.nbytes > STAGED_BYTES)
     for line, batches in _by_line(copies).items():
         spent = _ns(batches)

@@ -3,6 +3,10 @@
 A process's first tensor, product, convolution and collective on a card take the host much longer than the next ones:
 run a program once before you time it. They also take device memory that PyTorch's allocator does not count.
 
+Their time goes to `Host.first_uses`: the clocks that a program reads include it. On the machine's own axis, where
+kernels and copies are placed and drawn, they take no time: the first picture of a short program would be a gap of half
+a second. So a card does not stand still meanwhile, and ranks do not wait for each other's first uses.
+
 The software is today's, which loads a kernel when it is first launched (lazy loading, from CUDA 11.7 on; before that a
 context with all kernels of PyTorch took 0.7 to 1.4 GiB more). Simplified: a process loads some 350 kernels for a GPT
 (github.com/lupinemachines/lupine/pull/489), each at its first launch; here they are loaded with their library, those
@@ -16,13 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from fakegpu_lab.hardware.allocator.device_memory import DeviceMemory
     from fakegpu_lab.hardware.time.concurrent_kernels import Timeline
-
-PREFIX = "first use of "
-"""How the names of these times begin, among a recording's times of the host (`HostWork`)."""
 
 CONTEXT_NS = 300_000_000
 """The driver's start, 0.08 s with one visible GPU (github.com/rapidsai/cudf/issues/627), and a context, 0.22 s
@@ -109,7 +108,7 @@ class FirstUses:
         """Create the CUDA context, unless there is one. Its memory counts from the beginning (`GpuProfile`)."""
         if not self.started:
             self.started = True
-            self.spend(CONTEXT_NS, "CUDA: its context")
+            self.spend(CONTEXT_NS, "the CUDA context")
 
     def library(self, library: Library) -> None:
         """Load a library, unless it is loaded.
@@ -139,22 +138,12 @@ class FirstUses:
     def spend(self, ns: int, what: str) -> None:
         """Let the calling host thread spend time on a first use."""
         host = here.host
-        began = host.now
-        host.work(ns)
+        host.first_uses += ns
         recorder = self._timeline.recorder
         if recorder is not None:
-            recorder.worked(host, began, PREFIX + what)
+            recorder.used_first(host, what, ns)
 
     def _take(self, nbytes: int, failure: str) -> None:
         if nbytes > self._memory.free_bytes:
             raise RuntimeError(failure)
         self._memory.context_bytes += nbytes
-
-
-def start(all_: Iterable[FirstUses]) -> None:
-    """Create the contexts that are missing, at once: a process for each card would."""
-    missing = [one for one in all_ if not one.started]
-    for one in missing:
-        one.started = True
-    if missing:
-        here.host.work(CONTEXT_NS)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.hardware.first_use import PREFIX
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from fakegpu_lab.hardware.time.records import Record
-    from fakegpu_lab.recording_views.recorded import Recorded
 
 Span = tuple[int, int]
 
@@ -49,11 +46,6 @@ def shared(first: Sequence[Span], second: Sequence[Span]) -> int:
         else:
             k += 1
     return total
-
-
-def first_uses(recorded: Recorded) -> list[Span]:
-    """The times at which a host thread used CUDA or a library for the first time."""
-    return of(work for work in recorded.host_work if work.name.startswith(PREFIX))
 
 
 def length(spans: Iterable[Span]) -> int:

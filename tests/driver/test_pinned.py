@@ -157,6 +157,7 @@ def test_pinning_in_front_of_a_copy_takes_longer_than_the_pageable_copy(machine)
 
     tensor = torch.ones(1_000_000)
     tensor.pin_memory()  # its memory is used again
+    send(tensor)  # creates the context
     pageable = seconds(lambda: send(tensor))[1]
     assert seconds(lambda: send(tensor.pin_memory()))[1] > pageable
     pinned = tensor.pin_memory()

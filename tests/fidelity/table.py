@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from tests.fidelity import digits, measured, memory, messages
+from tests.fidelity import digits, first_uses, measured, memory, messages
 
 if TYPE_CHECKING:
     from tests.fidelity.fact import Fact, Value
@@ -49,6 +49,7 @@ SECTIONS = [
     Section("Memory", memory.FACTS, "to the last digit"),
     Section("Random numbers", digits.FACTS, "to the last digit"),
     Section("Kernels", measured.KERNELS),
+    Section("First uses", first_uses.FACTS),
     Section("Transfers", measured.TRANSFERS),
     Section("Collectives", measured.COLLECTIVES),
     Section("Training steps", measured.TRAINING, slow=True),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,13 +14,13 @@ from torch import nn
 
 import fakegpu_lab as lab
 from fakegpu_lab.hardware import first_use
-from fakegpu_lab.hardware.first_use import CONTEXT_NS, CUBLAS, CUDNN, NCCL, NEW_CONVOLUTION_NS, PREFIX
+from fakegpu_lab.hardware.first_use import CONTEXT_NS, CUBLAS, CUDNN, NCCL, NEW_CONVOLUTION_NS
 
 MIB = 2**20
 
 
 def names(trace: Any) -> list[str]:
-    return [work.name.removeprefix(PREFIX) for work in trace.host_work if work.name.startswith(PREFIX)]
+    return [use.name for use in trace.first_uses]
 
 
 def outside(index: int = 0) -> int:
@@ -59,12 +61,42 @@ def test_a_synchronisation_creates_the_context_too() -> None:
     assert lab.clock() - before >= CONTEXT_NS / 1e9
 
 
-def test_a_recording_begins_when_the_contexts_are_there() -> None:
-    with lab.record() as trace:
-        torch.ones(4, device="cuda:1")
-    assert names(trace) == []
-    assert trace.elapsed < 1e-4
-    assert lab.clock() >= CONTEXT_NS / 1e9
+def test_a_recording_tells_first_uses_and_has_no_gaps_for_them() -> None:
+    with lab.record() as cold:
+        a = torch.ones(64, 64, device="cuda")
+        a @ a
+    with lab.record() as warm:
+        a = torch.ones(64, 64, device="cuda")
+        a @ a
+    assert [(use.name, use.seconds) for use in cold.first_uses] == [("the CUDA context", 0.3), ("cuBLAS", 0.06)]
+    line = Path(cold.first_uses[1].line)
+    assert line.name.startswith(f"{Path(__file__).name}:")
+    assert warm.first_uses == []
+    assert cold.elapsed == pytest.approx(warm.elapsed)
+    assert "first uses took the host 360 ms more" in cold.described()
+    assert "first use" not in warm.described()
+
+
+def test_clocks_and_events_show_first_uses() -> None:
+    a = torch.ones(64, 64, device="cuda")
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+    events[0].record()
+    for event in events[1:]:
+        a @ a
+        event.record()
+    torch.cuda.synchronize()
+    cold, warm = (begin.elapsed_time(end) for begin, end in itertools.pairwise(events))
+    assert cold - warm == pytest.approx(CUBLAS.ns / 1e6, rel=0.01)
+
+
+def test_a_thread_goes_on_where_its_first_uses_ended() -> None:
+    def work() -> None:
+        torch.ones(8, 8, device="cuda") @ torch.ones(8, 8, device="cuda")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert lab.clock() == pytest.approx((CONTEXT_NS + CUBLAS.ns) / 1e9, rel=0.01)
 
 
 def test_the_first_product_loads_cublas() -> None:
@@ -94,7 +126,7 @@ def test_each_new_convolution_is_planned_once() -> None:
     with lab.record() as trace:
         layer(small).sum().backward()  # the gradient of the weights
     assert names(trace) == ["a convolution of this shape"]
-    assert trace.host_work[0].end_ns - trace.host_work[0].start_ns == NEW_CONVOLUTION_NS
+    assert trace.first_uses[0].ns == NEW_CONVOLUTION_NS
 
 
 def test_a_recurrent_layer_loads_cudnn() -> None:

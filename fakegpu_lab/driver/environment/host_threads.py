@@ -23,7 +23,7 @@ _join: Any = threading.Thread.join
 def start(self: threading.Thread) -> None:
     """`threading.Thread.start`."""
     parent = here.host
-    vars(self)["_fakegpu_lab_parent"] = (parent.now, dict(parent.seen))
+    vars(self)["_fakegpu_lab_parent"] = (parent.now, parent.first_uses, dict(parent.seen))
     target = vars(self).get("_target")
     if getattr(target, "__qualname__", "") != "parallel_apply.<locals>._worker":
         _start(self)
@@ -40,6 +40,7 @@ def join(self: threading.Thread, timeout: float | None = None) -> None:
     child: Host | None = vars(self).get("_fakegpu_lab_host")
     if child is not None and not self.is_alive():
         here.host.wait(child.now)
+        here.host.first_uses = max(here.host.first_uses, child.first_uses)
         merge(here.host.seen, child.seen)
 
 

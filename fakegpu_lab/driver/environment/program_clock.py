@@ -57,7 +57,7 @@ def _follows() -> bool:
 def _simulated(name: str) -> int:
     host = here.host
     host.work(READING_NS)
-    return _began[name] + host.now - (_slept.total if name == "process_time" else 0)
+    return _began[name] + host.clock - (_slept.total if name == "process_time" else 0)
 
 
 def _functions(name: str) -> dict[Any, Any]:

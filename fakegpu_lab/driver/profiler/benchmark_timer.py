@@ -51,7 +51,7 @@ class _Clock:
         """Synchronise and read (`timer` in torch/utils/benchmark/utils/timer.py)."""
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
-        wall, simulated_ns, launches = timeit.default_timer(), here.host.now, _launches()
+        wall, simulated_ns, launches = timeit.default_timer(), here.host.clock, _launches()
         if launches != self.launches:
             self.now += max(simulated_ns - self.simulated_ns, 0) / 1e9
         else:

@@ -272,7 +272,8 @@ class CudaEventBase(stand_in.EVENT):
             raise graph_capture.captured_event()
         if max(self._mark.time, other._mark.time) > here.host.now:
             raise cuda_messages.not_ready()
-        return (other._mark.time - self._mark.time) / 1e6
+        idle = max(0, other._mark.first_uses - self._mark.first_uses)  # the card stood still while the host loaded
+        return (other._mark.time - self._mark.time + idle) / 1e6
 
 
 for _base, _name in ((CudaStreamBase, "_CudaStreamBase"), (CudaEventBase, "_CudaEventBase")):

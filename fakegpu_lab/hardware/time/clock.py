@@ -112,9 +112,12 @@ class Host:
         What the running op allocates for, while a live display watches (`live_memory`).
     took
         Whether the running op has allocated memory, during a recording.
+    first_uses
+        Nanoseconds that it has spent on first uses (`first_use`). They are not in `now`, so that they make no gaps in
+        recordings and displays; a program's clocks show both.
     """
 
-    __slots__ = ("__weakref__", "live", "name", "note", "now", "op", "seen", "streams", "took")
+    __slots__ = ("__weakref__", "first_uses", "live", "name", "note", "now", "op", "seen", "streams", "took")
 
     def __init__(self, now: int = 0, name: str = "") -> None:
         self.now = now
@@ -124,7 +127,13 @@ class Host:
         self.note: int | None = None
         self.live: Any = None
         self.took = False
+        self.first_uses = 0
         self.seen: dict[Any, int] = {}
+
+    @property
+    def clock(self) -> int:
+        """What the program's clocks show, ns."""
+        return self.now + self.first_uses
 
     def wait(self, until: int) -> None:
         """Let the thread wait until a time; do nothing if that is past."""
@@ -141,8 +150,9 @@ class _Here(threading.local):
 
     def __init__(self) -> None:
         thread = threading.current_thread()
-        now, seen = vars(thread).get("_fakegpu_lab_parent", (0, {}))
+        now, first_uses, seen = vars(thread).get("_fakegpu_lab_parent", (0, 0, {}))
         self.host = Host(now, thread.name)
+        self.host.first_uses = first_uses
         self.host.seen.update(seen)
         vars(thread)["_fakegpu_lab_host"] = self.host  # for the thread that joins it
         _hosts.add(self.host)
@@ -155,7 +165,7 @@ here = _Here()
 def reset() -> None:
     """Return every thread to time 0 and the default streams."""
     for host in list(_hosts):
-        host.now = 0
+        host.now = host.first_uses = 0
         host.op = host.note = None
         host.seen.clear()
         host.streams.clear()
@@ -197,14 +207,15 @@ def launch(host: Host, stream: Stream, ns: int, share: float = 1.0, flops: int =
 class Mark:
     """A point in a stream's queue, for an event: `time` is when the stream reaches it, ns.
 
-    `seen` is how far other streams are known to have come by then.
+    `seen` is how far other streams are known to have come by then; `first_uses` is the host's, at the call.
     """
 
-    __slots__ = ("seen", "stream", "time")
+    __slots__ = ("first_uses", "seen", "stream", "time")
 
     def __init__(self, stream: Stream, time: int) -> None:
         self.stream = stream
         self.time = time
+        self.first_uses = 0
         self.seen: dict[Any, int] = {}
 
 
@@ -212,6 +223,7 @@ def record(host: Host, stream: Stream) -> Mark:
     """Mark the end of what is queued on a stream now (cudaEventRecord)."""
     host.now += CALL_NS
     mark = Mark(stream, max(stream.end, host.now))
+    mark.first_uses = host.first_uses
     # The mark covers all of the stream so far, and everything that the stream had waited for.
     merge(stream.seen, host.seen)
     mark.seen = {**stream.seen, stream: mark.time}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.hardware.time.happens_before import Race
 from fakegpu_lab.hardware.time.memory_recorder import UNKNOWN_NOTE, MemoryRecorder, line_of
-from fakegpu_lab.hardware.time.records import LIMIT, Collective, HostWork, Kernel, Total, Transfer, Wait
+from fakegpu_lab.hardware.time.records import LIMIT, Collective, FirstUse, HostWork, Kernel, Total, Transfer, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,7 +50,7 @@ class Recorder(MemoryRecorder):
     ----------
     several
         Whether more than one stream is in use on a device, so that races are possible.
-    host_work
+    host_work, first_uses
         In order.
     sent
         Set by the driver; returns `Transfer.content` for what a host thread is sending.
@@ -74,6 +75,7 @@ class Recorder(MemoryRecorder):
         self._waits: list[Wait] = []
         self._collectives: list[Collective] = []
         self.host_work: list[HostWork] = []
+        self.first_uses: list[FirstUse] = []
         self._beyond: dict[tuple[int, str], Total] = {}
 
     # ------------------------------------------------------------- reporting
@@ -178,6 +180,15 @@ class Recorder(MemoryRecorder):
         note = self._known(self.note(host))
         self.host_work.append(HostWork(name, -1, 0, start, host.now, host.name, line_of(note), note[4], note[5]))
 
+    def used_first(self, host: Host, name: str, ns: int) -> None:
+        """Record that a host thread used something for the first time."""
+        if self.outer is not None:
+            self.outer.used_first(host, name, ns)
+        if len(self.first_uses) >= self.limit:
+            self._drop("first uses")
+            return
+        self.first_uses.append(FirstUse(name, ns, host.name, line_of(self._known(self.note(host)))))
+
     def race(self, kind: str, device: int, first: Use, second: Use) -> None:
         """Record a race between two uses of the same memory."""
         race = Race(
@@ -196,6 +207,14 @@ class Recorder(MemoryRecorder):
             self._beyond.setdefault((device, name), Total()).add(ns, flops, nbytes)
 
     # --------------------------------------------------------------- reading
+
+    @property
+    def first_use_ns(self) -> int:
+        """What first uses took the host thread that spent most on them."""
+        sums = Counter[str]()
+        for use in self.first_uses:
+            sums[use.thread] += use.ns
+        return max(sums.values(), default=0)
 
     @property
     def kernels(self) -> list[Kernel]:

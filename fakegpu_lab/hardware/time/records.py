@@ -246,6 +246,31 @@ class HostWork(Record):
     """
 
 
+@dataclass(slots=True)
+class FirstUse:
+    """The first use of something, such as cuBLAS; see `hardware.first_use`.
+
+    Attributes
+    ----------
+    name
+        What was used.
+    ns
+        What it took the host, ns; this time is not on the recording's axis.
+    thread, line
+        The host thread, and the user's line as ``file:number``.
+    """
+
+    name: str
+    ns: int
+    thread: str = ""
+    line: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """What it took the host."""
+        return self.ns / 1e9
+
+
 LOADER_WAIT = "waits for the DataLoader's workers"
 """The name of a `HostWork` in which a host thread waits until a worker has read the next batch."""
 
