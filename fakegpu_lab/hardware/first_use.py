@@ -123,8 +123,8 @@ class FirstUses:
             self._libraries.add(library.name)
             self.spend(library.ns, library.name)
 
-    def communicator(self, ranks: int, channels: float) -> None:
-        """Connect a group of NCCL's ranks.
+    def communicator(self, ranks: int, nbytes: int) -> int:
+        """Connect a group of NCCL's ranks, and return the bytes of its buffers; giving them back is the caller's.
 
         Raises
         ------
@@ -132,8 +132,9 @@ class FirstUses:
             The card has no memory for its buffers.
         """
         self.library(NCCL)
-        self._take(round(channels * CHANNEL_BYTES), NCCL.failure)
+        self._take(nbytes, NCCL.failure)
         self.spend(COMMUNICATOR_NS * min(ranks, 8), f"NCCL between {ranks} ranks")
+        return nbytes
 
     def spend(self, ns: int, what: str) -> None:
         """Let the calling host thread spend time on a first use."""

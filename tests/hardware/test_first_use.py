@@ -176,6 +176,26 @@ def test_a_group_connects_once_and_takes_memory_for_its_channels() -> None:
     assert taken == 24 * first_use.CHANNEL_BYTES
 
 
+def test_a_group_that_is_gone_gives_its_memory_back() -> None:
+    held: list[int] = []
+
+    def program(destroy: bool) -> None:
+        dist.init_process_group("nccl")
+        rank = dist.get_rank()
+        torch.cuda.set_device(rank)
+        dist.all_reduce(torch.ones(4, device="cuda"))
+        if destroy:
+            dist.destroy_process_group()
+            held.append(outside(rank))
+
+    torch.ones(4, device="cuda:0")
+    before = outside()
+    lab.run_ranks(program, 2, True)
+    assert held == [before + NCCL.nbytes] * 2
+    lab.run_ranks(program, 2, False)  # its ranks end
+    assert outside() == before + NCCL.nbytes
+
+
 def test_sends_that_are_in_no_batch_connect_each_pair() -> None:
     def program() -> list[str]:
         dist.init_process_group("nccl")

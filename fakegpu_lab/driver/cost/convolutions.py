@@ -165,9 +165,9 @@ def convolution_backward(device: Device, args: Sequence[Any], result: Any, nbyte
 def _first(device: Device, weight: Any, groups: int, work: Work) -> None:
     """Charge the host for a convolution that is new to the device, unless it is depthwise: PyTorch computes those.
 
-    ``torch.backends.cudnn.benchmark`` runs each algorithm twice, waits, and then empties
-    PyTorch's cache (get_plans_from_find in aten/src/ATen/native/cudnn/Conv_v8.cpp). Simplified: all are as fast
-    as the best, and take no workspace.
+    ``torch.backends.cudnn.benchmark`` runs each algorithm twice, waits, and then empties PyTorch's cache
+    (get_plans_from_find in aten/src/ATen/native/cudnn/Conv_v8.cpp). Simplified: all are as fast as the best, and take
+    no workspace.
     """
     if _depthwise(weight, groups) or not torch.backends.cudnn.enabled:
         return

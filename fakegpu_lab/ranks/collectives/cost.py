@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.recorder import race_detection
 from fakegpu_lab.driver.torch_cuda.streams import from_pool
+from fakegpu_lab.hardware.first_use import CHANNEL_BYTES
 from fakegpu_lab.hardware.network import nccl
 from fakegpu_lab.hardware.time.clock import Mark, await_mark, here, record, synchronised
 from fakegpu_lab.hardware.transfers import collectives
@@ -83,14 +84,11 @@ def _connect(operation: Operation, device: Device) -> None:
     channel = operation.channel
     key = (operation.rank, operation.peer) if operation.alone else (operation.rank,)
     if channel.backend == "nccl" and key not in channel.connected:
-        channel.connected.add(key)
         machine = current.machine
         assert machine is not None
         channels = machine.fabric.channels(device.slot)
-        if operation.alone:
-            device.first_uses.communicator(2, channels / 2)
-        else:
-            device.first_uses.communicator(channel.size, channels)
+        ranks, part = (2, 0.5) if operation.alone else (channel.size, 1.0)
+        channel.connected[key] = device, device.first_uses.communicator(ranks, round(channels * CHANNEL_BYTES * part))
 
 
 def _writes(operation: Operation) -> bool:

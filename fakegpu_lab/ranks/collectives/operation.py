@@ -173,7 +173,8 @@ class Communicator(ABC):
     streams
         The communicator's own streams, for `cost`.
     connected
-        The members that have used it, each alone or with the other end of a send or receive, for `cost`.
+        By member that has used it, alone or with the other end of a send or receive: the device and the bytes that NCCL
+        holds there, for `cost`.
     failure
         Why it was aborted: the error of an operation that timed out or lost another rank; else empty.
     put_off
@@ -190,8 +191,14 @@ class Communicator(ABC):
         self.numbers = [0] * len(ranks)
         self.history: list[deque[Operation]] = [deque(maxlen=64) for _ in ranks]
         self.streams: dict[Any, Stream] = {}
-        self.connected: set[tuple[int, ...]] = set()
+        self.connected: dict[tuple[int, ...], tuple[Device, int]] = {}
         self.failure = ""
+
+    def disconnect(self, member: int | None = None) -> None:
+        """Give back the device memory of a member's connections; by default, of all members'."""
+        for key in [key for key in self.connected if member is None or key[0] == member]:
+            device, nbytes = self.connected.pop(key)
+            device.allocator.device_memory.context_bytes -= nbytes
 
     def close(self) -> None:  # noqa: B027 - most have nothing to end
         """The group was destroyed: end what carries its operations."""

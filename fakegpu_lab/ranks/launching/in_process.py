@@ -99,6 +99,8 @@ def run_programs(
         _ended_early[:] = [True] if results is None else []
         gradient_lock.in_turn.difference_update(threads)
         _leave(patches, outside, hook)
+        for channel in scheduler.shared.get("channels", {}).values():
+            channel.disconnect()
         if scheduler.failed is not None:
             _forget_operations(scheduler)
     if _held(current.machine) > held:

@@ -119,7 +119,7 @@ class RankBackend:
         self.count_split()
 
     def eager_connect_single_device(self, device: Any) -> None:
-        """Connections cost nothing."""
+        """No effect: the first operation connects."""
 
     def register_mem_pool(self, pool: Any) -> None:
         """Registration costs nothing, and gains nothing."""
@@ -138,11 +138,13 @@ class RankBackend:
     def shutdown(self) -> None:
         """End the communicator after what is under way: later calls fail."""
         self.ended = True
+        self.channel.disconnect(self._rank)
         self.channel.close()
 
     def abort(self) -> None:
         """End the communicator at once: what is under way fails, and later calls do."""
         self.ended = True
+        self.channel.disconnect(self._rank)
         self.channel.abort()
 
 
