@@ -43,7 +43,7 @@ reducer = _Reducer()
 
 
 def _inner_device(dtype: torch.dtype | None = None) -> str:
-    if not current.meta() or reducer.agreeing and dtype in (torch.int32, torch.int64):
+    if not current.meta() or (reducer.agreeing and dtype in (torch.int32, torch.int64)):
         return "cpu"
     return "meta"
 
