@@ -21,6 +21,7 @@ from fakegpu_lab.driver.torch_cuda import (
     graphs,
     history,
     memory,
+    memory_pools,
     streams,
 )
 from fakegpu_lab.driver.torch_cuda.cuda_build import cudart, flags, unsupported, versions
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 _SUBJECTS = (
     unsupported, lifecycle, versions, flags, current_device, properties, memory, history, streams, generators, graphs,
-    cudart, comm, accelerator, debug_modes, device_type, facades, tensor_types, default_type,
+    memory_pools, cudart, comm, accelerator, debug_modes, device_type, facades, tensor_types, default_type,
 )  # fmt: skip
 
 
