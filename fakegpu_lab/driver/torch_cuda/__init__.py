@@ -17,6 +17,7 @@ from fakegpu_lab.driver.torch_cuda import (
     comm,
     debug_modes,
     facades,
+    garbage,
     generators,
     graphs,
     history,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 _SUBJECTS = (
     unsupported, lifecycle, versions, flags, current_device, properties, memory, history, streams, generators, graphs,
-    memory_pools, cudart, comm, accelerator, debug_modes, device_type, facades, tensor_types, default_type,
+    memory_pools, garbage, cudart, comm, accelerator, debug_modes, device_type, facades, tensor_types, default_type,
 )  # fmt: skip
 
 
