@@ -178,6 +178,43 @@ def test_pinned_memory_is_not_used_again_before_its_last_copy_is_done(machine):
     assert work.item() == 1
 
 
+def test_the_statistics_of_pinned_memory(machine):
+    torch.cuda.init()
+    mib = 2**20
+    tensor = torch.ones(300 * 1024, pin_memory=True)  # 1.17 MiB in a block of 2 MiB
+    assert figures() == {"owned": 2 * mib, "used": 2 * mib, "calls": 1}
+    assert torch.cuda.host_memory_stats()["host_alloc_time.avg"] == 512 * 2.5  # pages of 4 KiB, 2.5 µs each
+    del tensor
+    assert figures() == {"owned": 2 * mib, "used": 0, "calls": 1}
+    again, larger = torch.empty(2 * mib, dtype=torch.uint8, pin_memory=True), torch.empty(mib, pin_memory=True)
+    assert figures() == {"owned": 6 * mib, "used": 6 * mib, "calls": 2}
+    del again
+    torch._C._host_emptyCache()
+    assert figures() == {"owned": 4 * mib, "used": 4 * mib, "calls": 2}
+    assert torch.cuda.host_memory_stats()["num_host_free"] == 1
+    assert torch.cuda.host_memory_stats()["allocated_bytes.peak"] == 6 * mib
+    torch.cuda.reset_peak_host_memory_stats()
+    torch.cuda.reset_accumulated_host_memory_stats()
+    stats = torch.cuda.host_memory_stats()
+    assert (stats["allocated_bytes.peak"], stats["allocated_bytes.allocated"]) == (4 * mib, 0)
+    assert larger.is_pinned()
+
+
+def test_pinned_memory_is_active_until_its_copy_is_done(machine):
+    torch.cuda._sleep(int(1e9))
+    torch.ones(1024, pin_memory=True).to("cuda", non_blocking=True)
+    assert figures()["used"] == 4096
+    torch.cuda.synchronize()
+    torch.ones(1, pin_memory=True)  # the allocator looks at events when it allocates
+    assert figures()["used"] == 0
+
+
+def figures():
+    stats = torch.cuda.host_memory_stats()
+    names = {"owned": "allocated_bytes.current", "used": "active_bytes.current", "calls": "num_host_alloc"}
+    return {name: stats[key] for name, key in names.items()}
+
+
 def test_a_copy_to_the_host_pays_for_pinned_memory_once(machine):
     tensor = torch.ones(TEN_MB, device="cuda")
     torch.cuda.synchronize()

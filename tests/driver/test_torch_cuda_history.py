@@ -82,7 +82,7 @@ def test_in_the_state_only_living_blocks_have_frames(machine: Any) -> None:
     del other
 
 
-def test_a_cycle_that_holds_device_memory_is_shown(machine: Any) -> None:
+def test_a_cycle_that_holds_device_memory_is_shown(machine: Any, caplog: pytest.LogCaptureFixture) -> None:
     pages: list[str] = []
 
     def nothing() -> None:
@@ -98,6 +98,9 @@ def test_a_cycle_that_holds_device_memory_is_shown(machine: Any) -> None:
     finally:
         disarm()
     assert "torch.Tensor (torch.Size([1000]))" in pages[0]
+    assert f"{__file__}:{make_a_tensor.__code__.co_firstlineno + 1}:make_a_tensor" in pages[0]
+    assert "CUDA Memory changed during GC, 4096 bytes freed." in caplog.text
+    assert torch.cuda.memory_allocated() == 0
 
 
 def test_a_live_block_remembers_where_it_was_taken(machine: Any) -> None:

@@ -42,7 +42,7 @@ def test_every_name_is_there(machine: Any) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: torch.cuda.MemPool(),
+        lambda: torch.cuda.memory.CUDAPluggableAllocator(torch._C.__file__, "malloc", "free"),
         lambda: torch.cuda.tunable.enable(),
         lambda: torch.cuda.nccl.unique_id(),
         lambda: torch.cuda.memory._get_current_allocator(),

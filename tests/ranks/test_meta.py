@@ -68,6 +68,37 @@ def test_ddp_overlaps_its_buckets_with_backward() -> None:
     assert any(one.start_ns < kernel.end_ns and kernel.start_ns < one.end_ns for one in reduced for kernel in backward)
 
 
+@pytest.mark.parametrize("options", [{}, {"find_unused_parameters": True}, {"static_graph": True}], ids=str)
+def test_ddp_issues_the_collectives_of_a_run_with_values(options: dict[str, bool]) -> None:
+    def program() -> None:
+        layers = [nn.Linear(512, 512, device="cuda") for _ in range(3)]
+        net = nn.parallel.DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=1, **options)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(3):
+            net(torch.ones(16, 512, device="cuda")).sum().backward()
+            optimizer.step()
+
+    def what_happened() -> list[list[tuple[object, ...]]]:
+        with lab.record() as trace:
+            on_ranks(2, program)
+        kernels = [(one.name, one.device, one.nbytes, one.start_ns, one.end_ns) for one in trace.kernels]
+        together = [(one.name, one.rank, one.nbytes, one.start_ns, one.end_ns) for one in trace.collectives]
+        waits = [(one.device, one.start_ns, one.end_ns) for one in trace.waits]
+        return [kernels, together, waits]
+
+    without = what_happened()
+    lab.enable("dgx-a100")
+    assert without == what_happened()
+
+
+def test_ddp_compares_the_models_of_the_ranks() -> None:
+    def program() -> None:
+        nn.parallel.DistributedDataParallel(nn.Linear(4 + dist.get_rank(), 4, device="cuda"))
+
+    with pytest.raises(RuntimeError, match="appears not to match sizes of the same param in process 0"):
+        on_ranks(2, program)
+
+
 def test_objects_go_from_rank_to_rank_without_values_on_devices() -> None:
     def program() -> list[object]:
         rank = dist.get_rank()

@@ -32,16 +32,20 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
 
 
-def _inner_device() -> str:
-    return "meta" if current.meta() else "cpu"
-
-
 class _Reducer(threading.local):
     under_construction = False
+    agreeing = False
 
 
 reducer = _Reducer()
-"""Whether this thread is constructing DDP's C++ reducer; `ranks.process_groups.ddp_reducer` sets it."""
+"""Whether this thread is constructing DDP's C++ reducer, and whether that is comparing or sending shapes and orders;
+`ranks.process_groups.ddp_reducer` sets both."""
+
+
+def _inner_device(dtype: torch.dtype | None = None) -> str:
+    if not current.meta() or (reducer.agreeing and dtype in (torch.int32, torch.int64)):
+        return "cpu"
+    return "meta"
 
 
 def empty(
@@ -69,7 +73,7 @@ def empty(
     options: dict[str, Any] = {} if memory_format is None else {"memory_format": memory_format}
     try:
         with torch._C.DisableTorchFunction():
-            inner = torch.empty(tuple(size), dtype=dtype, layout=layout, device=_inner_device(), **options)
+            inner = torch.empty(tuple(size), dtype=dtype, layout=layout, device=_inner_device(dtype), **options)
     except RuntimeError as error:
         raise dtypes.as_cuda(error.with_traceback(None)) from None
     return wrap(inner, where, buffer)
@@ -102,7 +106,7 @@ def empty_strided(
     extent = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     buffer = take_bytes(where, extent * dtype.itemsize)
     with torch._C.DisableTorchFunction():
-        inner = torch.empty_strided(tuple(size), tuple(stride), dtype=dtype, device=_inner_device())
+        inner = torch.empty_strided(tuple(size), tuple(stride), dtype=dtype, device=_inner_device(dtype))
     return wrap(inner, where, buffer)
 
 

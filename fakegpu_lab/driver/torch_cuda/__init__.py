@@ -17,10 +17,12 @@ from fakegpu_lab.driver.torch_cuda import (
     comm,
     debug_modes,
     facades,
+    garbage,
     generators,
     graphs,
     history,
     memory,
+    memory_pools,
     streams,
 )
 from fakegpu_lab.driver.torch_cuda.cuda_build import cudart, flags, unsupported, versions
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 _SUBJECTS = (
     unsupported, lifecycle, versions, flags, current_device, properties, memory, history, streams, generators, graphs,
-    cudart, comm, accelerator, debug_modes, device_type, facades, tensor_types, default_type,
+    memory_pools, garbage, cudart, comm, accelerator, debug_modes, device_type, facades, tensor_types, default_type,
 )  # fmt: skip
 
 

@@ -15,10 +15,12 @@ from fakegpu_lab.driver.torch_cuda import streams
 from fakegpu_lab.driver.torch_cuda.devices.lifecycle import require
 from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
 from fakegpu_lab.hardware.allocator.settings import AllocatorSettings
+from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
     from fakegpu_lab.hardware.allocator.caching_allocator import Block, CachingAllocator
+    from fakegpu_lab.hardware.transfers.pinned_memory import PinnedMemory
 
 _raw: dict[int, tuple[CachingAllocator, Block]] = {}
 """Blocks that `caching_allocator_alloc` returned, by address."""
@@ -107,18 +109,10 @@ def raw_delete(address: int) -> None:
     source.free(block)
 
 
-# Counters of the pinned host allocator, which the simulation does not use: pin_memory() takes ordinary host memory.
-_HOST_STATS = ("allocations", "allocated_bytes", "active_requests", "active_bytes")
-
-
-def host_memory_stats() -> dict[str, Any]:
-    """The counters of the pinned host allocator: all 0, because the simulation does not use it."""
-    stats: dict[str, Any] = {"num_host_alloc": 0, "num_host_free": 0}
-    for name in _HOST_STATS:
-        stats[name] = dict.fromkeys(("current", "peak", "allocated", "freed"), 0)
-    for name in ("host_alloc_time", "host_free_time"):
-        stats[name] = dict.fromkeys(("total", "max", "min", "count", "avg"), 0)
-    return stats
+def _pinned() -> PinnedMemory:
+    """The pinned memory of this process."""
+    assert current.machine is not None, "without a machine, nothing is patched"
+    return current.machine.pinned_memory
 
 
 def set_allocator_settings(text: str) -> None:
@@ -175,10 +169,10 @@ FUNCTIONS = {
     "_cuda_cudaCachingAllocator_raw_delete": raw_delete,
     "_cuda_cudaCachingAllocator_enable": _enable_caching,
     "_cuda_cudaCachingAllocator_is_enabled": lambda: allocator(0).caching,
-    "_cuda_hostMemoryStats": host_memory_stats,
-    "_cuda_resetPeakHostMemoryStats": lambda: None,
-    "_cuda_resetAccumulatedHostMemoryStats": lambda: None,
-    "_host_emptyCache": lambda: None,
+    "_cuda_hostMemoryStats": lambda: _pinned().stats(),
+    "_cuda_resetPeakHostMemoryStats": lambda: _pinned().reset_peak(),
+    "_cuda_resetAccumulatedHostMemoryStats": lambda: _pinned().reset_accumulated(),
+    "_host_emptyCache": lambda: _pinned().empty_cache(here.host.now),
     "_cuda_getAllocatorBackend": get_allocator_backend,
     "_accelerator_setAllocatorSettings": set_allocator_settings,
     "_accelerator_getAllocatorSettings": get_allocator_settings,

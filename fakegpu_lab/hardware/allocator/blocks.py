@@ -96,6 +96,12 @@ class Block:
         """The stream that it was allocated on."""
         return self.segment.free_list.stream
 
+    @property
+    def size_when_grown(self) -> int:
+        """Its size and that of the unmapped pages behind it."""
+        following = self.next
+        return self.size + (following.size if following is not None and following.state == UNMAPPED else 0)
+
     def is_split(self) -> bool:
         """Whether its segment has other blocks, too."""
         return self.prev is not None or self.next is not None
@@ -228,15 +234,18 @@ class PrivatePool:
     ----------
     users
         How many graphs or MemPool objects hold it; its segments can be given back once none does.
+    use_on_oom, no_split
+        Whether it serves others before they are out of memory, and whether its segments are never split.
     reserved_bytes
         The bytes of its segments.
     """
 
-    __slots__ = ("id", "large", "reserved_bytes", "small", "users")
+    __slots__ = ("id", "large", "no_split", "reserved_bytes", "small", "use_on_oom", "users")
 
     def __init__(self, pool_id: PoolId, small: Counters, large: Counters) -> None:
         self.id = pool_id
         self.users = 1
+        self.use_on_oom = self.no_split = False
         self.reserved_bytes = 0
         self.small = BlockPool(is_small=True, counters=small, private=self)
         self.large = BlockPool(is_small=False, counters=large, private=self)

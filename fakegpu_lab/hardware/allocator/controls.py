@@ -173,13 +173,59 @@ class MemoryControls(SlowPath):
                 self._captures[stream] = pool
             self._choose_path()
 
-    def hold_pool(self, pool: PoolId) -> None:
-        """Add a user to a private pool, which is made if it is new (beginAllocateToPool)."""
+    def divert(self, pool: PoolId, applies: Callable[[int], bool]) -> None:
+        """Serve requests from a private pool while `applies(stream)` is true of them (beginAllocateToPool)."""
+        with self._locked():
+            if any(pool == one for one, _ in self._diversions):
+                raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
+            self._diversions.append((pool, applies))
+            self._choose_path()
+
+    def end_diversion(self, pool: PoolId) -> None:
+        """Undo `divert` (endAllocateToPool)."""
+        with self._locked():
+            found = next((one for one in self._diversions if one[0] == pool), None)
+            if found is None:
+                raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+            self._diversions.remove(found)
+            self._choose_path()
+
+    def hold_pool(self, pool: PoolId, *, use_on_oom: bool = False, no_split: bool = False) -> None:
+        """Add a user to a private pool, which is made if it is new (createOrIncrefPool, setUseOnOOM, setNoSplit)."""
         with self._locked():
             if pool in self.private_pools:
                 self.private_pools[pool].users += 1
             else:
                 self._private_pool(pool)
+            if use_on_oom or no_split:
+                self.private_pools[pool].use_on_oom = use_on_oom
+                self.private_pools[pool].no_split = no_split
+                self._choose_path()
+
+    def pool_users(self, pool: PoolId) -> int:
+        """How many hold a private pool (getPoolUseCount)."""
+        return self.private_pools[pool].users if pool in self.private_pools else 0
+
+    def delete_pool(self, pool: PoolId) -> None:
+        """Remove the MemPool object of a pool, and give its free segments back (MemPool::~MemPool).
+
+        The object's finalizer calls this, which may run inside the allocator: then the segments stay cached.
+        """
+        if pool not in self.private_pools:
+            return
+        private = self.private_pools[pool]
+        private.use_on_oom = False
+        private.users -= 1
+        try:
+            del self._gate[0]
+        except IndexError:
+            return
+        try:
+            self.finish_pending()
+            self.release_pool(private)
+            self._choose_path()
+        finally:
+            self._gate.append(None)
 
     def drop_pool(self, pool: PoolId) -> None:
         """Remove a user of a private pool (releasePool); without users, its free segments can be given back.

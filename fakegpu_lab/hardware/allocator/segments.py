@@ -19,7 +19,7 @@ from fakegpu_lab.hardware.allocator.statistics import change_stat
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fakegpu_lab.hardware.allocator.blocks import BlockPool, FreeList
+    from fakegpu_lab.hardware.allocator.blocks import BlockPool, FreeList, PrivatePool
 
 
 class SegmentStore(AllocatorState):
@@ -52,6 +52,8 @@ class SegmentStore(AllocatorState):
             self.release_cached()
             self.counters.num_alloc_retries += 1
             block = self._from_device(free_list, size, segment)
+        if block is None:
+            block = self.last_resort(free_list, size)
         if block is None:
             self.counters.num_ooms += 1
             if self.history is not None:
@@ -120,14 +122,22 @@ class SegmentStore(AllocatorState):
         """release_cached_blocks: wait for pending blocks, then give back every segment that is wholly free."""
         self.finish_pending()
         self._release_pools((self.large, self.small))
-        for pool_id, private in list(self.private_pools.items()):
-            if private.users == 0:  # graph_pools_freeable
-                self._release_pools((private.small, private.large))
-                if private.reserved_bytes == 0:
-                    del self.private_pools[pool_id]
+        for private in list(self.private_pools.values()):
+            self.release_pool(private)
+
+    def release_pool(self, private: PrivatePool) -> None:
+        """Give back every segment of a private pool that is wholly free, if nobody holds the pool any more."""
+        if private.users == 0:  # graph_pools_freeable
+            self._release_pools((private.small, private.large))
+            if private.reserved_bytes == 0:
+                del self.private_pools[private.id]
 
     def finish_pending(self) -> None:
         """synchronize_and_free_events; `slow_path` has it."""
+        raise NotImplementedError
+
+    def last_resort(self, free_list: FreeList, size: int) -> Block | None:
+        """A free block of a pool that is there for this (try_mempool_fallback); `slow_path` has it."""
         raise NotImplementedError
 
     def _release_oversize(self, free_list: FreeList, size: int) -> bool:

@@ -19,7 +19,6 @@ from fakegpu_lab.hardware.allocator.blocks import (
     PENDING,
     QUEUED,
     SHARED,
-    UNMAPPED,
     Block,
     FreeList,
     PoolId,
@@ -33,7 +32,7 @@ from fakegpu_lab.hardware.allocator.settings import MIN_BLOCK_BYTES, SMALL_LIMIT
 from fakegpu_lab.hardware.allocator.statistics import change_stat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 class SlowPath(SegmentStore):
@@ -41,6 +40,7 @@ class SlowPath(SegmentStore):
 
     __slots__ = (
         "_captures",
+        "_diversions",
         "_events",
         "_expandable_ever",
         "_gate",
@@ -72,6 +72,7 @@ class SlowPath(SegmentStore):
         self._spare: list[Block] = []  # Block objects to use again: making one costs a sixth of a malloc
         self._events = EventQueue(clock or FinishedClock())
         self._captures: dict[int, PoolId] = {}  # the pools that serve streams under capture
+        self._diversions: list[tuple[PoolId, Callable[[int], bool]]] = []  # `controls.MemoryControls.divert`
         self._shared = 0  # blocks that record_stream was called on
         self._expandable_ever = False
         self.caching = True  # set by `controls.MemoryControls.enable_caching`
@@ -99,12 +100,16 @@ class SlowPath(SegmentStore):
         for block in self._events.finished():  # process_events
             self._complete(block)
         size = settings.round_size(nbytes)
-        free_list = self.list_for(size, stream, pool or self._captures.get(stream))
+        free_list = self.list_for(size, stream, pool or self._captures.get(stream) or self._diverted(stream))
         found = self._find(free_list, size)
         if found is None:
-            found = free_list.index(self.grow(free_list, size, nbytes))
+            block = self.grow(free_list, size, nbytes)
+            free_list = block.free_list
+            found = free_list.index(block)
         # should_split
-        if free_list.pool.is_small or settings.expandable_segments:
+        if free_list.pool.private is not None and free_list.pool.private.no_split:
+            min_remainder = UNLIMITED
+        elif free_list.pool.is_small or settings.expandable_segments:
             min_remainder = MIN_BLOCK_BYTES
         else:
             min_remainder = SMALL_LIMIT_BYTES + 1 if size < settings.max_split_bytes else UNLIMITED
@@ -215,6 +220,20 @@ class SlowPath(SegmentStore):
             self.private_pools[pool] = found
         return found
 
+    def _diverted(self, stream: int) -> PoolId | None:
+        """The pool that serves a request of this thread on a stream: that of the innermost `use_mem_pool`."""
+        return next((pool for pool, applies in reversed(self._diversions) if applies(stream)), None)
+
+    def last_resort(self, free_list: FreeList, size: int) -> Block | None:
+        """try_mempool_fallback: pools made with ``use_on_oom=True`` serve what is not in a pool itself."""
+        if free_list.pool.private is None:
+            for pool in [one.id for one in self.private_pools.values() if one.use_on_oom]:
+                other = self.list_for(size, free_list.stream, pool)
+                found = self._find(other, size)
+                if found is not None:
+                    return other.entries[found][2]
+        return None
+
     def _find(self, free_list: FreeList, size: int) -> int | None:
         """get_free_block, under any settings."""
         settings, entries = self.settings, free_list.entries
@@ -229,7 +248,7 @@ class SlowPath(SegmentStore):
                 while (
                     i + 1 < len(entries)
                     and entries[i][2].segment.expandable is not None
-                    and _size_when_grown(entries[i + 1][2]) < _size_when_grown(entries[i][2])
+                    and entries[i + 1][2].size_when_grown < entries[i][2].size_when_grown
                 ):
                     i += 1
             else:  # the setting was turned off: such blocks are not used any more
@@ -254,6 +273,8 @@ class SlowPath(SegmentStore):
             or not self.caching
             or self._uncached
             or self._captures
+            or self._diversions
+            or any(pool.use_on_oom for pool in self.private_pools.values())
             or self._shared
             or self._events
             or self._expandable_ever
@@ -327,8 +348,3 @@ class SlowPath(SegmentStore):
             self._drain()
         finally:
             self._gate.append(None)
-
-
-def _size_when_grown(block: Block) -> int:
-    following = block.next
-    return block.size + (following.size if following is not None and following.state == UNMAPPED else 0)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.time.clock import Host
@@ -28,10 +29,11 @@ good usage of non_blocking and pin_memory()")."""
 
 
 class _Lease(weakref.ref["PinnedBlock"]):
-    """Lives as long as the block's memory; `until` is when the last copy that uses it is done, ns."""
+    """Lives as long as the block's memory of `size` bytes; `until` is when the last copy that uses it is done, ns."""
 
-    __slots__ = ("until",)
+    __slots__ = ("size", "until")
 
+    size: int
     until: int
 
 
@@ -47,29 +49,132 @@ class PinnedBlock:
         self.lease.until = max(self.lease.until, until)
 
 
+@dataclass
+class Count:
+    """A statistic of torch's (`Stat`, c10/core/CachingDeviceAllocator.h)."""
+
+    current: int = 0
+    peak: int = 0
+    allocated: int = 0
+    freed: int = 0
+
+    def add(self, amount: int) -> None:
+        """Count an increase, or a decrease."""
+        self.current += amount
+        self.peak = max(self.peak, self.current)
+        self.allocated += max(amount, 0)
+        self.freed += max(-amount, 0)
+
+
+@dataclass
+class Duration:
+    """A statistic of times, in microseconds (`DurationStat`)."""
+
+    total: int = 0
+    max: int = 0
+    min: int = 0
+    count: int = 0
+
+    def add(self, ns: int) -> None:
+        """Count one call."""
+        amount = ns // 1000
+        self.total += amount
+        self.count += 1
+        self.max = max(self.max, amount)
+        self.min = amount if self.count == 1 else min(self.min, amount)
+
+
 class PinnedMemory:
-    """The pinned memory of a process."""
+    """The pinned memory of a process, with its statistics (torch.cuda.host_memory_stats)."""
 
     def __init__(self) -> None:
         self._free: defaultdict[int, list[_Lease]] = defaultdict(list)
+        self._in_copies: list[_Lease] = []
         self._leases: set[_Lease] = set()
+        self._blocks, self._bytes = Count(), Count()
+        self._active: defaultdict[int, Count] = defaultdict(Count)
+        self._locking = Duration()
 
     def take(self, host: Host, nbytes: int) -> PinnedBlock:
         """Give out a block, for which the host pays if its pages must be locked first."""
-        size = 1 << max(nbytes - 1, 0).bit_length()
-        free = self._free[size]
-        for place, lease in enumerate(free):
-            if lease.until <= host.now:
-                del free[place]
-                self._leases.discard(lease)
-                break
-        else:
-            host.work(-(-size // PAGE) * LOCK_NS_PER_PAGE if nbytes else 0)
         block = PinnedBlock()
-        block.lease = _Lease(block, free.append)
-        block.lease.until = 0
+        if not nbytes:
+            block.lease = _Lease(block)
+            block.lease.size = block.lease.until = 0
+            return block
+        size = 1 << (nbytes - 1).bit_length()
+        self._finish_copies(host.now)
+        if self._free[size]:
+            self._leases.discard(self._free[size].pop())
+        else:
+            locking = -(-size // PAGE) * LOCK_NS_PER_PAGE
+            host.work(locking)
+            self._locking.add(locking)
+            self._blocks.add(1)
+            self._bytes.add(size)
+        self._active[size].add(1)
+        block.lease = _Lease(block, self._given_back)
+        block.lease.size, block.lease.until = size, 0
         self._leases.add(block.lease)
         return block
+
+    def _given_back(self, lease: weakref.ref[PinnedBlock]) -> None:
+        assert isinstance(lease, _Lease)
+        if lease.until:
+            self._in_copies.append(lease)
+        else:
+            self._reusable(lease)
+
+    def _reusable(self, lease: _Lease) -> None:
+        self._free[lease.size].append(lease)
+        self._active[lease.size].add(-1)
+
+    def _finish_copies(self, now: int) -> None:
+        """Take back what copies have used, in order, up to the first copy that is not done (process_events)."""
+        while self._in_copies and self._in_copies[0].until <= now:
+            self._reusable(self._in_copies.pop(0))
+
+    def empty_cache(self, now: int) -> None:
+        """Unlock what nobody uses. Simplified: it takes no time."""
+        self._finish_copies(now)
+        for size, leases in self._free.items():
+            self._blocks.add(-len(leases))
+            self._bytes.add(-size * len(leases))
+            self._leases.difference_update(leases)
+            leases.clear()
+
+    def stats(self) -> dict[str, Any]:
+        """The statistics, as torch nests them; the peaks of the sizes add up (`getStats`)."""
+        active, active_bytes = Count(), Count()
+        for size, count in self._active.items():
+            for name, value in asdict(count).items():
+                setattr(active, name, getattr(active, name) + value)
+                setattr(active_bytes, name, getattr(active_bytes, name) + size * value)
+        counts = {
+            "allocations": self._blocks,
+            "allocated_bytes": self._bytes,
+            "active_requests": active,
+            "active_bytes": active_bytes,
+        }
+        times = {"host_alloc_time": self._locking, "host_free_time": Duration()}
+        return {
+            "num_host_alloc": self._blocks.allocated,
+            "num_host_free": self._blocks.freed,
+            **{name: asdict(count) for name, count in counts.items()},
+            **{name: asdict(one) | {"avg": one.total // max(one.count, 1)} for name, one in times.items()},
+        }
+
+    def reset_peak(self) -> None:
+        """Set every peak to the current value."""
+        for count in (self._blocks, self._bytes, *self._active.values()):
+            count.peak = count.current
+        self._locking.max = self._locking.min = 0
+
+    def reset_accumulated(self) -> None:
+        """Count from zero again."""
+        for count in (self._blocks, self._bytes, *self._active.values()):
+            count.allocated = count.freed = 0
+        self._locking.total = self._locking.count = 0
 
 
 def copy_ns(nbytes: int) -> int:

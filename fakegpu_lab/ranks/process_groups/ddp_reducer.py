@@ -16,21 +16,18 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
 
 
-def _with_map_on_host(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Call what creates the reducer's map of used parameters so that the map stays on the host.
-
-    `driver.dispatch.registered_kernels` keeps it there.
-    """
+def _while(flag: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    """Call `real` with a flag of `registered_kernels.reducer` set."""
 
     @functools.wraps(real, assigned=("__name__", "__doc__"), updated=())
-    def with_map_on_host(*args: Any, **kwargs: Any) -> Any:
-        reducer.under_construction = True
+    def flagged(*args: Any, **kwargs: Any) -> Any:
+        setattr(reducer, flag, True)
         try:
             return real(*args, **kwargs)
         finally:
-            reducer.under_construction = False
+            setattr(reducer, flag, False)
 
-    return with_map_on_host
+    return flagged
 
 
 def _without_timer(real: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -56,18 +53,13 @@ def _register_builtin_comm_hook(reducer: Any, kind: Any) -> None:
     cpp._register_comm_hook(reducer, getattr(module, "process_group", None), fp16_compress_hook)
 
 
-def _verify_params_across_processes(group: Any, parameters: Any, logger: Any = None) -> None:
-    """DDP's comparison of the ranks' parameters, which reads values: skipped under ``compute="meta"``."""
-    if not current.meta():
-        cpp._verify_params_across_processes(group, parameters, logger)
-
-
 def install(patches: Patches) -> None:
     """Patch what DDP calls."""
-    patches.set(dist, "Reducer", _with_map_on_host(cpp.Reducer))
-    patches.set(cpp.Reducer, "_set_static_graph", _with_map_on_host(cpp.Reducer._set_static_graph))
-    if current.meta():  # it reads the order of the buckets, which rank 0 broadcasts
-        patches.set(cpp.Reducer, "_rebuild_buckets", _with_map_on_host(cpp.Reducer._rebuild_buckets))
-    patches.set(dist, "_verify_params_across_processes", _verify_params_across_processes)
+    patches.set(dist, "Reducer", _while("under_construction", cpp.Reducer))
+    patches.set(cpp.Reducer, "_set_static_graph", _while("under_construction", cpp.Reducer._set_static_graph))
+    if current.meta():  # what the ranks tell each other about parameters and buckets has values even so
+        patches.set(cpp.Reducer, "_rebuild_buckets", _while("agreeing", cpp.Reducer._rebuild_buckets))
+        verify = _while("agreeing", cpp._verify_params_across_processes)
+        patches.set(dist, "_verify_params_across_processes", verify)
     patches.set(dist, "_register_builtin_comm_hook", _register_builtin_comm_hook)
     patches.set(cpp.Logger, "set_runtime_stats_and_log", _without_timer(cpp.Logger.set_runtime_stats_and_log))

@@ -209,6 +209,11 @@ def test_an_object_of_an_own_class_is_named_unless_the_lesson_has_the_class(proc
     assert process.check(text, classes=["Loader"])["armed"] == []
 
 
+def test_a_class_that_a_library_has_under_another_name_is_not_the_answer_s(process: Process) -> None:
+    process.cell("from torch.nn.attention import SDPBackend", "given")
+    assert process.check("expect.equal(SDPBackend.MATH.name, 'MATH')")["armed"] == []
+
+
 def test_what_exercises_did_is_reported_once(process: Process) -> None:
     process.cell("%load_ext fakegpu_lab", "given")
     message = process.cell("%%exercise first\ny = 3")

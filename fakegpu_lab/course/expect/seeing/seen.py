@@ -230,14 +230,15 @@ def _text(thing: Any) -> str:
 
 
 def is_known(kind: type) -> bool:
-    """Whether a class belongs to Python or an installed module, which has it under its own name."""
-    owner: Any = sys.modules.get(str(getattr(kind, "__module__", "")))
-    file = getattr(owner, "__file__", None)
-    if owner is None or getattr(owner, "__spec__", None) is None or not (file is None or installed(file)):
+    """Whether a class belongs to Python or an installed module, which has it (`SDPBackend`: under another name)."""
+    module: Any = sys.modules.get(str(getattr(kind, "__module__", "")))
+    file = getattr(module, "__file__", None)
+    if module is None or getattr(module, "__spec__", None) is None or not (file is None or installed(file)):
         return False
+    owner = module
     for part in kind.__qualname__.split("."):
         owner = getattr(owner, part, None)
-    return owner is kind
+    return owner is kind or any(one is kind for one in list(vars(module).values()))
 
 
 def is_known_tensor(kind: type) -> bool:

@@ -27,24 +27,19 @@ def refuse(what: str) -> Callable[..., NoReturn]:
     return refused
 
 
-_POOLS = "A memory pool of its own (torch.cuda.MemPool)"
 _GRAPHS = "Capturing CUDA graphs"
-_PLUGGABLE = "Another memory allocator (torch.cuda.memory.CUDAPluggableAllocator)"
+PLUGGABLE = "Another memory allocator (torch.cuda.memory.CUDAPluggableAllocator)"
 _TUNABLE = "Tuning GEMMs (torch.cuda.tunable)"
 _GDS = "GPUDirect Storage (torch.cuda.gds)"
 _NCCL = "Joining processes by NCCL without torch.distributed (torch.cuda.nccl.init_rank)"
 _GREEN = "A green context (torch.cuda.green_contexts)"
 
 _REFUSED = {
-    _POOLS: (
-        "_cuda_beginAllocateToPool", "_cuda_beginAllocateCurrentThreadToPool", "_cuda_beginAllocateCurrentStreamToPool",
-        "_cuda_endAllocateToPool", "_cuda_releasePool",
-    ),
     _GRAPHS: (
         "_cuda_checkPoolLiveAllocations", "_cuda_setCheckpointPoolState", "_cuda_getCheckpointState",
         "_construct_CUDA_Tensor_From_Storage_And_Metadata", "_free_And_Remove_DeleterFn",
     ),
-    _PLUGGABLE: (
+    PLUGGABLE: (
         "_cuda_customAllocator", "_cuda_changeCurrentAllocator", "_cuda_getAllocator", "_cuda_cudaHostAllocator",
     ),
     _TUNABLE: (
@@ -94,7 +89,6 @@ FUNCTIONS: dict[str, Any] = {name: refuse(what) for what, names in _REFUSED.item
 def install(patches: Patches) -> None:
     """Let the dummy classes of a CPU build raise the same errors."""
     _cudnn.update(benchmark_limit=10, empty_cache=True)
-    patches.set(torch._C._MemPool, "__new__", staticmethod(refuse(_POOLS)))
     if hasattr(torch.accelerator, "Graph"):  # since 2.13
         patches.set(torch.accelerator.Graph, "__new__", staticmethod(refuse(_GRAPHS)))
     if hasattr(torch.cuda, "_compile_kernel"):  # since 2.9
@@ -107,6 +101,3 @@ def install(patches: Patches) -> None:
         patches.set(green, "SUPPORTED", False)
     limit = ContextProp(torch._C._cuda_get_cudnn_benchmark_limit, torch._C._cuda_set_cudnn_benchmark_limit)  # type: ignore[no-untyped-call]
     patches.set(type(torch.backends.cudnn), "benchmark_limit", limit)
-    for name in ("_cuda_beginAllocateToPool", "_cuda_beginAllocateCurrentThreadToPool", "_cuda_endAllocateToPool",
-                 "_cuda_releasePool"):  # fmt: skip
-        patches.set(torch.cuda.memory, name, refuse(_POOLS))

@@ -1,0 +1,112 @@
+"""torch.cuda.MemPool: memory kept apart from all other memory (aten/src/ATen/cuda/MemPool.cpp).
+
+A CPU build derives `torch.cuda.MemPool` from a dummy class, on which the methods are set. In a CUDA build its base is
+C++'s own, and `install` puts a class over ours in its place. The pools themselves are those of CUDA graphs, in
+`hardware.allocator`.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.cuda.memory
+
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.torch_cuda.cuda_build.unsupported import PLUGGABLE, refuse
+from fakegpu_lab.driver.torch_cuda.graphs import graph_pool_handle
+from fakegpu_lab.driver.torch_cuda.streams import executed_again, replace
+from fakegpu_lab.hardware.time.clock import here
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.hardware.allocator.blocks import PoolId
+    from fakegpu_lab.hardware.allocator.caching_allocator import CachingAllocator
+
+
+class Pool:
+    """The methods of ``_MemPool``."""
+
+    _allocator: CachingAllocator
+    _id: PoolId
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: D102 - in the place of the dummy's
+        return object.__new__(cls)
+
+    def __init__(
+        self, allocator: Any = None, is_user_created: bool = True, use_on_oom: bool = False, no_split: bool = False
+    ) -> None:
+        if allocator is not None:
+            refuse(PLUGGABLE)()
+        source = current.device().allocator
+        self._id = graph_pool_handle()
+        source.hold_pool(self._id, use_on_oom=use_on_oom, no_split=no_split)
+        self._allocator = source
+
+    def __del__(self) -> None:
+        if hasattr(self, "_allocator"):  # else the constructor has failed
+            self._allocator.delete_pool(self._id)
+
+    @property
+    def id(self) -> PoolId:
+        """Two numbers."""
+        return self._id
+
+    @property
+    def allocator(self) -> None:
+        """None, the default: other allocators are refused."""
+        return
+
+    def use_count(self) -> int:
+        """How many hold it: this object, ``use_mem_pool`` and CUDA graphs."""
+        return self._allocator.pool_users(self._id)
+
+
+def _begin(index: int, pool: PoolId, applies: Callable[[int], bool]) -> None:
+    allocator = current.devices()[index].allocator
+    allocator.hold_pool(pool)
+    allocator.divert(pool, applies)
+
+
+def begin_for_thread(index: int, pool: PoolId) -> None:
+    """Serve this thread from a pool; not the backward pass, which on a card runs in a thread of its device.
+
+    Simplified: `torch.autograd.set_multithreading_enabled(False)` does not change that.
+    """
+    thread = threading.get_ident()
+
+    def applies(stream: int) -> bool:
+        return threading.get_ident() == thread and torch._C._current_graph_task_id() == -1
+
+    _begin(index, pool, applies)
+
+
+def begin_for_stream(index: int, pool: PoolId) -> None:
+    """Serve the current stream from a pool."""
+    wanted = here.host.streams[current.devices()[index]].id
+    _begin(index, pool, lambda stream: stream == wanted)
+
+
+FUNCTIONS: dict[str, Any] = {
+    "_cuda_beginAllocateToPool": lambda index, pool: _begin(index, pool, lambda stream: True),
+    "_cuda_beginAllocateCurrentThreadToPool": begin_for_thread,
+    "_cuda_beginAllocateCurrentStreamToPool": begin_for_stream,
+    "_cuda_endAllocateToPool": lambda index, pool: current.devices()[index].allocator.end_diversion(pool),
+    "_cuda_releasePool": lambda index, pool: current.devices()[index].allocator.drop_pool(pool),
+}
+
+
+def install(patches: Patches) -> None:
+    """Patch torch.cuda.memory, which bound a CPU build's dummies."""
+    for name, function in FUNCTIONS.items():
+        if hasattr(torch.cuda.memory, name):
+            patches.set(torch.cuda.memory, name, function)
+    if type(torch._C._MemPool) is type:
+        for name in ("__new__", "__init__", "__del__", "id", "allocator", "use_count"):
+            patches.set(torch._C._MemPool, name, vars(Pool)[name])
+    else:  # a CUDA build
+        patches.set(torch._C, "_MemPool", Pool)
+        replace(patches, torch.cuda.memory, "MemPool", executed_again("torch.cuda.memory").MemPool)
