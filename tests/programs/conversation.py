@@ -123,6 +123,16 @@ def main() -> list[Any]:
     end.record()
     torch.cuda.synchronize()
     found.append(round(start.elapsed_time(end), 6))
+    works = [dist.all_reduce(numbers(rank, 1 << 21), async_op=True) for _ in range(2)]
+    x = numbers(rank, 1 << 20)
+    start.record()
+    for _ in range(20):  # kernels beside collectives take longer
+        x = x + 1
+    end.record()
+    for work in works:
+        work.wait()
+    torch.cuda.synchronize()
+    found.append(round(start.elapsed_time(end), 6))
     dist.destroy_process_group()
     return found
 
