@@ -38,8 +38,8 @@ def blocks(line: Line, paths: Paths, nbytes: int) -> int:
     """The thread blocks, and so the multiprocessors, that a collective of `nbytes` bytes uses on each card.
 
     >>> paths = nccl.Paths(8, 1, "nvlink", nccl.HOPPER, 370.8, nvls=True)
-    >>> [blocks(nccl.fastest("all_reduce", paths, size), paths, size) for size in (64 << 10, 1 << 20, 1 << 30)]
-    [2, 24, 16]
+    >>> [blocks(nccl.fastest("all_reduce", paths, size), paths, size) for size in (4, 1 << 20, 1 << 30)]
+    [1, 24, 16]
     """
     if line.algorithm in ("nvls", "nvls_tree"):
         return (NVLS_BLOCKS if line.algorithm == "nvls" else NVLS_BLOCKS_BETWEEN)[paths.generation]
