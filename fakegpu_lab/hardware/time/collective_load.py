@@ -59,8 +59,8 @@ class CollectiveLoad:
         self._dram = roofline.dram_part
         self._lanes: dict[int, Lane[_Taken]] = {}  # by stream
 
-    def add(self, stream: Stream, ready: int, ns: int, blocks: int, traffic: float) -> None:
-        """A collective of `ns` nanoseconds was called, for which the card is ready at that time.
+    def add(self, stream: Stream, now: int, ready: int, ns: int, blocks: int, traffic: float) -> None:
+        """A collective of `ns` nanoseconds was called at `now`, for which the card is ready at `ready`.
 
         Parameters
         ----------
@@ -68,6 +68,7 @@ class CollectiveLoad:
             The multiprocessors that it uses, and its bytes per second in the card's memory.
         """
         lane = self._lanes.setdefault(stream.id, Lane())
+        lane.forget(now)
         start = max(ready, lane.work[-1][1]) if lane.work else ready
         memory = traffic * self._roofline.ns_per_byte * self._dram / 1e9
         lane.work.append((start, start + ns, _Taken(blocks * self._roofline.one_block, memory)))

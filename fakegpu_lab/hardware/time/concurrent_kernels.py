@@ -68,19 +68,15 @@ class Timeline:
             self._count_overlap(start, end)
             self.occupy(stream, start, end, 0.0)
 
-    def expect(self, stream: Stream, ready: int, ns: int, blocks: int, traffic: float, roofline: Roofline) -> None:
-        """Note that a collective was called, which takes `blocks` multiprocessors and bytes per second from the card.
-
-        Parameters
-        ----------
-        ready, ns
-            When this card is ready for it, and how long it takes once all are.
-        """
+    def expect(
+        self, stream: Stream, now: int, ready: int, ns: int, blocks: int, traffic: float, roofline: Roofline
+    ) -> None:
+        """Note a collective that was called: see `CollectiveLoad.add`."""
         if not self.several:
             return
         if self.load is None:
             self.load = CollectiveLoad(roofline)
-        self.load.add(stream, ready, ns, blocks, traffic)
+        self.load.add(stream, now, ready, ns, blocks, traffic)
 
     def kernel(self, host: Host, stream: Stream, ns: int, share: float, flops: int, nbytes: int) -> None:
         """Place a kernel launched at ``host.now``."""
