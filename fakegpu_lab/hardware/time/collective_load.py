@@ -2,8 +2,8 @@
 
 A collective's thread blocks keep their multiprocessors from other kernels (github.com/NVIDIA/nccl/issues/689), and its
 bytes pass through the memory that other kernels use (github.com/NVIDIA/nccl/issues/1428, where attention, products and
-elementwise kernels on an A100 take 1.8 to 2.5 times as long beside an all-gather). Whole steps of training on four
-A100 or H100 compute 19 % longer for it, at most 40 % (arXiv:2507.03114).
+elementwise kernels on an A100 take 1.8 to 2.5 times as long beside an all-gather). What a step of training
+computes on four A100, H100, MI210 or MI250 takes 19 % longer on average, and at most 40 % (arXiv:2507.03114).
 
 Simplified:
 
@@ -15,6 +15,7 @@ Simplified:
   lose is the same, since the bytes are.
 - A product whose tiles just fill the card takes a second wave on the multiprocessors that are left, and so up to twice
   as long (forums.developer.nvidia.com/t/337991). Here, time grows with what is missing.
+- Several kernels side by side take longer only if one of them alone needs what the collective has.
 - Sends and receives take nothing: how long one waits for its partner is not known when it is called.
 """
 
