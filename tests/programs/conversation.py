@@ -123,6 +123,16 @@ def main() -> list[Any]:
     end.record()
     torch.cuda.synchronize()
     found.append(round(start.elapsed_time(end), 6))
+    large, x = [numbers(rank, 1 << 21) for _ in range(2)], numbers(rank, 1 << 22)
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in large]
+    start.record()
+    for _ in range(8):  # kernels beside collectives take longer
+        x = x + 1
+    end.record()
+    for work in works:
+        work.wait()
+    torch.cuda.synchronize()
+    found.append(round(start.elapsed_time(end), 6))
     dist.destroy_process_group()
     return found
 

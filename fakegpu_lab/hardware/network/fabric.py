@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.hardware.network import nccl
+from fakegpu_lab.hardware.network import footprint, nccl
 from fakegpu_lab.hardware.network.links import bridged, peers, slower
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Cost:
         ``"Simple"``; ``"copy"`` in a group of one.
     bandwidth, bus_bandwidth
         Bytes per second as nccl-tests reports them: of the collective's size, and of the links' traffic.
+    blocks, memory_traffic
+        What it takes from each card meanwhile (`footprint`): multiprocessors, and bytes per second in its memory.
     """
 
     ns: int
@@ -60,6 +62,8 @@ class Cost:
     protocol: str
     bandwidth: float
     bus_bandwidth: float
+    blocks: int = 0
+    memory_traffic: float = 0.0
 
 
 def peer_to_peer() -> bool:
@@ -85,6 +89,16 @@ class Fabric:
         self.spec = spec
         self._paths: dict[tuple[int, ...], nccl.Paths] = {}
         self._costs: dict[tuple[str, tuple[int, ...], int], Cost] = {}
+        self._across: dict[int, Fabric] = {}
+
+    def across(self, machines: int) -> Fabric:
+        """The links between this many machines like this one."""
+        if machines == 1:
+            return self
+        if machines not in self._across:
+            spec = replace(self.spec, gpus=self.spec.gpus * machines, nodes=self.spec.nodes * machines)
+            self._across[machines] = Fabric(spec)
+        return self._across[machines]
 
     def cost(self, operation: nccl.Operation, slots: Iterable[int], nbytes: int) -> Cost:
         """The time of a collective.
@@ -116,7 +130,9 @@ class Fabric:
         line = nccl.fastest(operation, paths, nbytes)
         ns = round(line.us(nbytes) * 1e3)
         rate = nbytes / ns * 1e9
-        return Cost(ns, line.algorithm, line.protocol, rate, rate * nccl.bus_factor(operation, paths.ranks))
+        bus = rate * nccl.bus_factor(operation, paths.ranks)
+        blocks = footprint.blocks(line, paths, nbytes)
+        return Cost(ns, line.algorithm, line.protocol, rate, bus, blocks, footprint.memory_traffic(bus))
 
     def paths(self, slots: Sequence[int]) -> nccl.Paths:
         """How these devices reach each other."""

@@ -2,50 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from operator import itemgetter
 from typing import TYPE_CHECKING
+
+from fakegpu_lab.hardware.time.collective_load import CollectiveLoad
+from fakegpu_lab.hardware.time.lanes import Lane, start_of
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.time.clock import Host, Stream
     from fakegpu_lab.hardware.time.recorder import Recorder
+    from fakegpu_lab.hardware.time.roofline import Roofline
 
 _FULL = 1.0 + 1e-9
 _LONG = 20
 """A kernel that is ready goes before work that starts later if that takes this many times as long, or more."""
-
-Work = tuple[int, int, float]
-"""Start, end, and the share of the card that it fills."""
-_start, _end = itemgetter(0), itemgetter(1)
-
-
-class _Lane:
-    """Work of which each piece starts where the one before has ended, or later: found by bisection.
-
-    A host that is far ahead has thousands of kernels queued, of which a new one meets a few.
-    """
-
-    __slots__ = ("work",)
-
-    def __init__(self) -> None:
-        self.work: list[Work] = []
-
-    def takes(self, start: int) -> bool:
-        """Whether work that starts then can be the next."""
-        return not self.work or self.work[-1][1] <= start
-
-    def after(self, when: int) -> list[Work]:
-        """What ends after `when`."""
-        return self.work[bisect_right(self.work, when, key=_end) :]
-
-    def between(self, start: int, end: int) -> list[Work]:
-        """What runs at some time from `start` to `end`."""
-        first = bisect_right(self.work, start, key=_end)
-        return self.work[first : bisect_left(self.work, end, first, key=_start)]
-
-    def forget(self, now: int) -> None:
-        """Drop what has ended by then."""
-        del self.work[: bisect_right(self.work, now, key=_end)]
 
 
 class Timeline:
@@ -57,7 +26,8 @@ class Timeline:
     launch, so that the short copies around FSDP's all-gathers do not wait behind products that are queued for later:
     a kernel does not wait for one that becomes ready after it and takes 20 times as long. Not modelled: that the long
     one then starts later (by 5 % of its time at most); the same order among kernels of similar length; kernels that
-    slow each other by using the same memory; and blocks of a high-priority stream that go first.
+    slow each other by using the same memory; and blocks of a high-priority stream that go first. Kernels beside a
+    collective take longer: see `CollectiveLoad`.
 
     Attributes
     ----------
@@ -66,17 +36,20 @@ class Timeline:
         `until`.
     overlap
         Nanoseconds in which more than one kernel ran, counted once for each beyond the first.
+    load
+        What collectives take from the card; None until there was one.
     recorder
         Gets every kernel, copy and wait; None outside a recording.
     """
 
-    __slots__ = ("_lanes", "overlap", "recorder", "several", "since", "until")
+    __slots__ = ("_lanes", "load", "overlap", "recorder", "several", "since", "until")
 
     def __init__(self) -> None:
         self.several = False
         self.since = self.until = 0
-        self._lanes: dict[int, list[_Lane]] = {}  # by stream: one, unless work was placed out of order
+        self._lanes: dict[int, list[Lane[float]]] = {}  # by stream: one, unless work was placed out of order
         self.overlap = 0
+        self.load: CollectiveLoad | None = None
         self.recorder: Recorder | None = None
 
     def occupy(self, stream: Stream, start: int, end: int, share: float = 1.0) -> None:
@@ -86,14 +59,24 @@ class Timeline:
         lanes = self._lanes.setdefault(stream.id, [])
         lane = next((lane for lane in lanes if lane.takes(start)), None)
         if lane is None:
-            lanes.append(lane := _Lane())
+            lanes.append(lane := Lane())
         lane.work.append((start, end, share))
 
     def collective(self, stream: Stream, start: int, end: int) -> None:
-        """Note a collective: other kernels run beside it. The multiprocessors that it uses are not modelled."""
+        """Note a collective: other kernels run beside it."""
         if self.several:
             self._count_overlap(start, end)
             self.occupy(stream, start, end, 0.0)
+
+    def expect(
+        self, stream: Stream, now: int, ready: int, ns: int, blocks: int, traffic: float, roofline: Roofline
+    ) -> None:
+        """Note a collective that was called: see `CollectiveLoad.add`."""
+        if not self.several:
+            return
+        if self.load is None:
+            self.load = CollectiveLoad(roofline)
+        self.load.add(stream, now, ready, ns, blocks, traffic)
 
     def kernel(self, host: Host, stream: Stream, ns: int, share: float, flops: int, nbytes: int) -> None:
         """Place a kernel launched at ``host.now``."""
@@ -103,6 +86,8 @@ class Timeline:
             start = now
         if self.several:
             start = self._earliest_start(now, start, ns, share)
+            if self.load is not None:
+                ns = self.load.slowed(now, start, ns, share, nbytes)
             self._count_overlap(start, start + ns)
             self.occupy(stream, start, start + ns, share)
         stream.end = start + ns
@@ -142,7 +127,7 @@ class Timeline:
     def _count_overlap(self, start: int, end: int) -> None:
         covered = start
         others = [work for lanes in self._lanes.values() for lane in lanes for work in lane.between(start, end)]
-        others.sort(key=_start)
+        others.sort(key=start_of)
         for other_start, other_end, _ in others:
             left, right = max(other_start, covered), min(other_end, end)
             if right > left:

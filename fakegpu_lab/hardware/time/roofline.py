@@ -103,13 +103,15 @@ class Roofline:
         The fraction of the card that a kernel of one block fills.
     ns_per_byte, ns_per_cached_byte
         Of a kernel that streams more than `uncached` bytes, and one that streams less than `cached`.
+    dram_part
+        The part of `ns_per_byte` that is spent in memory; the rest is the way through the multiprocessors.
     known
         The driver's cache of kernels' times; at most `REMEMBERED` entries.
     """
 
     __slots__ = (
-        "_full_grid", "cached", "floor", "known", "ns_per_byte", "ns_per_cached_byte", "one_block", "profile",
-        "uncached",
+        "_full_grid", "cached", "dram_part", "floor", "known", "ns_per_byte", "ns_per_cached_byte", "one_block",
+        "profile", "uncached",
     )  # fmt: skip
 
     def __init__(self, profile: GpuProfile) -> None:
@@ -118,6 +120,7 @@ class Roofline:
         self.one_block = 1.0 / profile.sm_count
         through_sms = 1e9 / (profile.sm_count * SM_BANDWIDTH)
         self.ns_per_byte = 1e9 * DRAM_OVERHEAD / profile.memory_bandwidth + through_sms
+        self.dram_part = 1 - through_sms / self.ns_per_byte
         self.ns_per_cached_byte = min(1e9 / (profile.sm_count * L2_BANDWIDTH), self.ns_per_byte)
         self.cached = int(L2_SHARE * profile.l2_bytes)
         self.uncached = 2 * self.cached

@@ -59,6 +59,15 @@ def launch(host: Host, device: Device, stream: Stream, rank: int = 0, after_ns: 
     return Part(device, stream, rank, host.name, host.now, after_ns, host.now, note)
 
 
+def expect(part: Part, ready_ns: int, cost: Cost) -> None:
+    """Note what a collective that was just called will take from its card (`CollectiveLoad`)."""
+    device = part.device
+    if cost.blocks:
+        device.timeline.expect(
+            part.stream, part.launched_ns, ready_ns, cost.ns, cost.blocks, cost.memory_traffic, device.roofline
+        )
+
+
 def run(
     name: str,
     parts: Sequence[Part],

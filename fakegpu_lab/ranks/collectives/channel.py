@@ -82,6 +82,13 @@ class Channel(Communicator):
         else:
             me.wait(done)
 
+    def expected(self, operation: Operation) -> Cost | None:
+        """See `Communicator`."""
+        machine = current.machine
+        if machine is None or self.backend == "gloo" or max(self.ranks) >= len(machine.spec.gpus):
+            return None
+        return cost.nccl_cost(operation.kind, operation.nbytes, machine.fabric, self.ranks)
+
     def cost_of(self, parts: list[Operation]) -> Cost:
         """The cost of an operation on devices, given its ranks' calls."""
         assert current.machine is not None

@@ -77,6 +77,10 @@ def launch(operation: Operation) -> None:
     operation.stream = stream
     operation.launched_ns = host.now
     operation.after_ns = max(host.now, after_ns)
+    expected = operation.channel.expected(operation) if operation.kind not in P2P else None
+    if expected is not None:
+        ready = operation.after_ns if operation.asynchronous else max(host.now, stream.end)
+        collectives.expect(operation.part, ready, expected)
 
 
 def _connect(operation: Operation, device: Device) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fakegpu_lab.hardware.device import Device
+    from fakegpu_lab.hardware.network.fabric import Cost
     from fakegpu_lab.hardware.time.clock import Stream
     from fakegpu_lab.hardware.time.happens_before import Use
     from fakegpu_lab.hardware.transfers.collectives import Part
@@ -219,6 +220,13 @@ class Communicator(ABC):
     def size(self) -> int:
         """The number of members."""
         return len(self.ranks)
+
+    def expected(self, operation: Operation) -> Cost | None:
+        """What an operation between devices will cost, if rank r has the r-th device; None if that is not known.
+
+        Known when it is called, without what the other ranks say.
+        """
+        return None
 
     @abstractmethod
     def issue(self, operation: Operation) -> None:

@@ -81,6 +81,10 @@ class ImpliedChannel(Communicator):
         _count(operation, charged.algorithm if charged is not None else "")
         operation.finish()
 
+    def expected(self, operation: Operation) -> Cost | None:
+        """See `Communicator`."""
+        return self._cost_of(operation)
+
     def finish(self, operation: Operation, seconds: float | None = None) -> None:
         """Nothing to wait for: an operation is done when it was issued."""
 

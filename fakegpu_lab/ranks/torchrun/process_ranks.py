@@ -15,18 +15,17 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import queue
 import threading
 import time
 import weakref
 from collections import defaultdict, deque
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fakegpu_lab.driver.base import current
-from fakegpu_lab.hardware.network.fabric import Fabric
 from fakegpu_lab.processes import run_reports
 from fakegpu_lab.ranks.collectives import cost, values
 from fakegpu_lab.ranks.collectives.kinds import P2P
@@ -38,14 +37,8 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable
 
-    from fakegpu_lab.hardware.catalogue.spec import MachineSpec
     from fakegpu_lab.hardware.network.fabric import Cost
     from fakegpu_lab.ranks.collectives.operation import Operation
-
-
-def across(spec: MachineSpec, nodes: int) -> Fabric:
-    """The links between `nodes` machines like this one."""
-    return Fabric(replace(spec, gpus=spec.gpus * nodes, nodes=spec.nodes * nodes))
 
 
 class _Worker:
@@ -132,7 +125,6 @@ class ProcessChannel(Communicator):
         self._pending: defaultdict[Any, deque[_Pending]] = defaultdict(deque)
         self._ends: defaultdict[Any, int] = defaultdict(int)
         self._transfers: defaultdict[Any, int] = defaultdict(int)
-        self._fabrics: dict[int, Fabric] = {}
         _channels.add(self)
 
     # ------------------------------------------------- the program's thread
@@ -214,19 +206,29 @@ class ProcessChannel(Communicator):
         assert operation.device is not None
         places = {rank: (str(theirs["node"]), int(theirs["slot"])) for rank, theirs in pending.announced.items()}
         places[self.member] = (messages.node(), operation.device.slot)
-        nodes: dict[str, int] = {}
-        for rank in sorted(places):
-            nodes.setdefault(places[rank][0], len(nodes))
+        return self._cost_between([places[rank] for rank in sorted(places)], operation.kind, nbytes)
+
+    def expected(self, operation: Operation) -> Cost | None:
+        """See `Communicator`."""
+        if self.backend == "gloo":
+            return None
+        assert current.machine is not None
+        cards = len(current.machine.spec.gpus)
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", cards))
+        if local > cards:
+            return None
+        places = [(str(rank // local), rank % local) for rank in self.ranks]
+        return self._cost_between(places, operation.kind, operation.nbytes)
+
+    def _cost_between(self, places: list[tuple[str, int]], kind: str, nbytes: int) -> Cost:
+        """The cost of an operation between cards, each given by its node and its slot there."""
         machine = current.machine
         assert machine is not None
-        links = machine.fabric
-        cards = len(machine.spec.gpus)
-        if len(nodes) > 1:
-            if len(nodes) not in self._fabrics:
-                self._fabrics[len(nodes)] = across(machine.spec, len(nodes))
-            links = self._fabrics[len(nodes)]
-        slots = [nodes[where] * cards + slot for where, slot in (places[rank] for rank in sorted(places))]
-        return cost.nccl_cost(operation.kind, nbytes, links, slots)
+        nodes: dict[str, int] = {}
+        for node, _ in places:
+            nodes.setdefault(node, len(nodes))
+        slots = [nodes[node] * len(machine.spec.gpus) + slot for node, slot in places]
+        return cost.nccl_cost(kind, nbytes, machine.fabric.across(len(nodes)), slots)
 
     # ----------------------------------------------------- the worker's thread
 
