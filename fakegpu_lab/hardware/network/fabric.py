@@ -144,15 +144,13 @@ class Fabric:
     def channels(self, slot: int) -> int:
         """How many channels NCCL has on a device of this slot, for groups within its node.
 
-        Twice those that its search finds (ncclTopoPostset in src/graph/connect.cc). Simplified: a group of few devices
-        has as many as one of all.
+        Simplified: a group of few devices has as many as one of all.
         """
         per_node = min(self.spec.gpus_per_node, len(self.spec.gpus))
         first = slot - slot % per_node
         if per_node < 2:
             return 2
-        paths = self.paths(range(first, first + per_node))
-        return 2 * nccl.channels(paths.intra, paths.generation)[0]
+        return footprint.channels(self.paths(range(first, first + per_node)))
 
     def _find_paths(self, group: tuple[int, ...]) -> nccl.Paths:
         spec, node = self.spec, self.spec.node

@@ -43,14 +43,14 @@ def blocks(line: Line, paths: Paths, nbytes: int) -> int:
     """
     if line.algorithm in ("nvls", "nvls_tree"):
         return (NVLS_BLOCKS if line.algorithm == "nvls" else NVLS_BLOCKS_BETWEEN)[paths.generation]
-    count = _rings(paths)
+    count = channels(paths)
     needed = _BYTES_PER_BLOCK[line.protocol]
     if line.algorithm == "ring" and line.protocol == "LL":
         needed *= paths.ranks
     return max(min(count, nbytes // needed), 1)
 
 
-def _rings(paths: Paths) -> int:
+def channels(paths: Paths) -> int:
     """The channels of a communicator: those of the search, twice (ncclTopoPostset)."""
     if paths.nodes == 1:
         return min(2 * nccl.channels(paths.intra, paths.generation)[0], MOST_BLOCKS)
