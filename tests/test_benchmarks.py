@@ -185,6 +185,17 @@ def test_without_a_card_it_says_what_to_do() -> None:
     assert "fakegpu-lab run" in done.stderr
 
 
+def test_a_step_is_taken_apart() -> None:
+    done = run(str(BENCHMARKS / "where.py"), "--quick", "--ops", "MLP step")
+    assert done.returncode == 0, done.stderr
+    _, row, *ops = done.stdout.splitlines()
+    cpu, wrapping, memory, timing, rest, simulated, wrapped_ratio, ratio = (float(word) for word in row.split()[2:])
+    assert cpu + wrapping + memory + timing + rest == pytest.approx(simulated, abs=0.05)
+    assert wrapped_ratio > 1
+    assert ratio == pytest.approx(simulated / cpu, rel=0.01)
+    assert {line.split()[0]: float(line.split()[1]) for line in ops}["aten.detach.default"] == 6
+
+
 def test_the_floor_is_found() -> None:
     """It computes by itself what the simulation has handlers for, so a new one may be missing there."""
     done = run(str(BENCHMARKS / "floor.py"), "--quick")
