@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from fakegpu_lab.hardware.catalogue.spec import parse_spec
 from fakegpu_lab.hardware.machine import Machine
+from fakegpu_lab.hardware.network import footprint
 from fakegpu_lab.hardware.network.fabric import Cost, Fabric
+from fakegpu_lab.hardware.network.nccl import Line
 from fakegpu_lab.hardware.time.clock import Host, launch
 from fakegpu_lab.hardware.transfers import collectives
 
@@ -33,6 +35,7 @@ US, MS = 1_000, 1_000_000
         ("dgx-h100", 8, MIB, 24),  # H100: rings
         ("dgx-h100", 8, GIB, 16),  # NVLS
         ("dgx-b200", 8, 4 * GIB, 24),
+        ("dgx-b200", 8, 25 * MIB, 32),
         ("dgx-b200 x2", 16, 4 * GIB, 32),
         ("dgx-a100", 8, 4, 1),
         ("rtx-4090:2", 2, 40 * KIB, 2),
@@ -45,9 +48,20 @@ def test_a_collective_has_a_multiprocessor_for_each_of_nccls_channels(
     assert Fabric(parse_spec(machine)).cost("all_reduce", range(gpus), nbytes).blocks == blocks
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "protocol", "each"),
+    [("ring", "LL", 8 * 4 * KIB), ("tree", "LL", 4 * KIB), ("ring", "LL128", 5 * KIB), ("ring", "Simple", 32 * KIB)],
+)
+def test_a_block_has_enough_to_do(algorithm: Any, protocol: Any, each: int) -> None:
+    paths = Fabric(parse_spec("dgx-a100")).paths(tuple(range(8)))
+    line = Line(algorithm, protocol, 1.0, 1.0)
+    assert [footprint.blocks(line, paths, nbytes) for nbytes in (5 * each, 5 * each - 1, each - 1)] == [5, 4, 1]
+
+
 def test_hopper_doubles_the_channels_of_few_network_cards() -> None:
     nodes = Fabric(parse_spec("dgx-h100 x2"))
     assert nodes.cost("all_gather", (0, 8), GIB).blocks == 4
+    assert nodes.cost("all_gather", (0, 1, 8, 9), GIB).blocks == 8
     assert Fabric(parse_spec("dgx-a100 x2")).cost("all_gather", (0, 8), GIB).blocks == 2
 
 
@@ -105,6 +119,9 @@ def test_a_kernel_that_streams_has_the_bandwidth_that_is_left(device: Device) ->
     part = roofline.dram_part  # the rest is the way through the multiprocessors
     expected = alone * (part / (1 - 0.4) + (1 - part) * 108 / 84)
     assert took(device, alone, nbytes=nbytes) == pytest.approx(expected, rel=1e-6)
+    called(device, 200 * MS, 100 * MS, blocks=54, of_memory=0.05)
+    expected = alone * (part / (1 - 0.05) + (1 - part) * 2)  # less than twice: memory is what it waits for
+    assert took(device, alone, nbytes=nbytes, after=200 * MS) == pytest.approx(expected, rel=1e-6)
     third = 3 * alone  # of the bandwidth: that is still there
     assert took(device, third, share=0.7, nbytes=nbytes) == third
 
@@ -129,6 +146,11 @@ def test_a_kernel_may_meet_several_collectives(device: Device) -> None:
     called(device, 0, 100 * US, blocks=54)  # on the same stream: afterwards
     assert took(device, 50 * US, after=5 * US) == pytest.approx((45 + (50 - 45 / 2) * 4 / 3) * US, abs=2)
     assert took(device, 40 * US, after=120 * US) == 80 * US
+
+
+def test_a_group_of_one_takes_nothing(device: Device) -> None:
+    called(device, 0, MS)
+    assert device.timeline.load is None
 
 
 def test_collectives_leave_a_tenth_of_the_card(device: Device) -> None:
