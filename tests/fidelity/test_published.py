@@ -59,7 +59,7 @@ def test_rows_that_are_not_comparable_are_few_and_say_why_on_the_page() -> None:
 
 def test_half_of_each_category_is_close() -> None:
     for category, errors in results.errors(FOUND, held_out=False).items():
-        assert median(errors) <= (0.45 if category == "Older software" else 0.12), category
+        assert median(errors) <= 0.1, category
 
 
 def kind_of_kernel(row: Row) -> str:
@@ -80,7 +80,7 @@ def test_two_thirds_are_as_close_as_summaries_say(kind: str) -> None:
     errors = [
         abs(FOUND[row.what, row.machine] / row.real - 1)
         for row in rows()
-        if kind_of_kernel(row) == kind and row.source not in results.OLDER and not row.apart
+        if kind_of_kernel(row) == kind and not row.apart
     ]
     close = sum(error <= TYPICAL[kind] / 100 for error in errors) / len(errors)
     tighter = sum(error <= (TYPICAL[kind] - 5) / 100 for error in errors) / len(errors)
