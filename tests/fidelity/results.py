@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 RESULTS = HERE / "results.csv"
 BEGIN, END = "<!-- python -m tests.fidelity.results --write -->\n", "\n<!-- end of results -->\n"
-OLDER = ("ryujaehun",)
-"""Sources with software older than PyTorch 1.8 and cuDNN 8: the model has no constants for it. They are shown apart."""
 
 
 def read() -> dict[tuple[str, str], float]:
@@ -43,17 +41,12 @@ def write(found: dict[tuple[str, str], float]) -> None:
         )
 
 
-def kind(row: Row) -> str:
-    """The category under which its error is told."""
-    return "Older software" if row.source in OLDER else row.category
-
-
 def errors(found: dict[tuple[str, str], float], *, held_out: bool) -> dict[str, list[float]]:
     """How far off each comparable row is, by category."""
     by = defaultdict(list)
     for row in rows():
         if row.held_out == held_out and not row.apart:
-            by[kind(row)].append(error(found[row.what, row.machine], row.real))
+            by[row.category].append(error(found[row.what, row.machine], row.real))
     return by
 
 

@@ -56,6 +56,14 @@ def test_loose_modules_are_joined_as_on_a_board_of_eight(machine: str) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("machine", "longer"), [("dgx-1v", 1.3), ("dgx-a100", 1.3), ("dgx-h100", 1.0), ("dgx-b200", 1.3)]
+)
+def test_latencies_are_as_in_nccls_table_on_hopper_alone(machine: str, longer: float) -> None:
+    paths = fabric(machine).paths(range(8))
+    assert line("all_reduce", paths, "ring", "LL").latency == pytest.approx(longer * (6.6 + 14 * 0.6))
+
+
 # ------------------------------------------------------------------------------- NCCL's formulas
 
 

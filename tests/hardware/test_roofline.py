@@ -86,10 +86,11 @@ def test_economical_formats_reach_more_on_the_same_power() -> None:
 @pytest.mark.parametrize(
     ("card", "fmt", "reached"),
     [
-        # Half of what all multiprocessors multiply and add: in a clock 1,024 halves on A100, 2,048 on Hopper, else 512.
+        # Half of what all multiprocessors multiply and add in a clock: 1,024 halves on an A100, 2,048 on Hopper, 4,096
+        # on Blackwell's data-center cards, else 512.
         ("a100", "fp16", 0.5 * 2 * 1024 * 108 * 1.41e-3), ("v100", "fp16", 0.5 * 2 * 512 * 80 * 1.53e-3),
-        ("h100", "bf16", 0.5 * 2 * 2048 * 132 * 1.98e-3), ("b200", "bf16", 0.5 * 2 * 1024 * 148 * 1.965e-3),
-        ("b300", "bf16", 0.5 * 2 * 1024 * 148 * 1.98e-3), ("a100", "tf32", 0.5 * 1024 * 108 * 1.41e-3),
+        ("h100", "bf16", 0.5 * 2 * 2048 * 132 * 1.98e-3), ("b200", "bf16", 0.5 * 2 * 4096 * 148 * 1.965e-3),
+        ("b300", "bf16", 0.5 * 2 * 4096 * 148 * 1.98e-3), ("a100", "tf32", 0.5 * 1024 * 108 * 1.41e-3),
         # But never more than products; and the same without tensor cores.
         ("l4", "fp16", 53.3), ("v100", "fp32", 14.1), ("p100", "fp16", 16.8), ("a100", "fp64", 8.73),
     ],

@@ -90,8 +90,8 @@ with NCCL_LL_THREAD_THRESHOLD bytes each (enqueue.cc)."""
 
 
 def latency_factor(generation: int) -> float:
-    """How much longer latencies are than in NCCL's table, by generation: measured on A100 and H100."""
-    return 1.0 if generation >= HOPPER else 1.3
+    """How much longer latencies are than in NCCL's table, by generation: measured on A100, H100 and B200."""
+    return 1.0 if generation == HOPPER else 1.3
 
 
 @dataclass(frozen=True)
