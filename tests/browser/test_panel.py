@@ -19,7 +19,7 @@ from tests.browser.drawing import TRAINING, assert_true_peaks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-OPEN = "%load_ext fakegpu_lab\n%fakegpu a100:2 --memory 1GiB\n%fakegpu panel"
+OPEN = "%load_ext fakegpu_lab\n%fakegpu a100:2 --memory 1700MiB\n%fakegpu panel"
 TRAIN = """
 import os, time, torch
 from torch import nn

@@ -241,6 +241,18 @@ def test_a_library_without_room_fails_as_on_a_card(use: Any, message: str) -> No
     use(x)
 
 
+def test_a_group_without_room_fails_as_nccl_does() -> None:
+    lab.enable("a100:2", memory="1GiB")
+
+    def program() -> None:
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(dist.get_rank())
+        dist.all_reduce(torch.ones(4, device="cuda"))
+
+    with pytest.raises(dist.DistBackendError, match="Cuda failure 2 'out of memory'"):
+        lab.run_ranks(program, 2)
+
+
 def test_a_new_machine_is_cold_again() -> None:
     a = torch.ones(8, 8, device="cuda")
     a @ a

@@ -91,7 +91,7 @@ def remedy(found: PostMortem, word: str) -> Remedy | None:
     return next((each for each in found.remedies if word in each.what), None)
 
 
-@pytest.mark.parametrize("memory", ["1GiB", "1500MiB", "3GiB"])
+@pytest.mark.parametrize("memory", ["1000MiB", "1100MiB", "1500MiB", "2300MiB", "3GiB"])
 def test_what_is_recommended_does_fit(memory: str) -> None:
     """Each remedy is taken, and three steps of training run."""
     lab.enable("a100", memory=memory, compute="meta")
@@ -320,7 +320,7 @@ def test_one_request_that_is_too_large_is_told_as_what_it_is() -> None:
     found = autopsy(lambda: torch.empty(100, 1024, 1024, 1024, dtype=torch.uint8, device="cuda"))
     told = str(found)
     assert "requested 100 GiB" in told
-    assert "Tensors were using 8.12 MiB of the 78.84 GiB available to them (the card has 79.25 GiB;" in told
+    assert "Tensors were using 8.12 MiB of the 78.82 GiB available to them (the card has 79.25 GiB;" in told
     assert "larger than all of that: freeing other tensors cannot make room for it" in told
     assert re.search(r"workspace +8\.12 MiB +0\.0 %", told), "8 MiB did not fill the card"
     assert "fragmentation" not in told

@@ -24,6 +24,9 @@ CARDS = ("t4", "a10", "a100-40gb", "a100", "h200", "b200")
 SPARE = 0.97
 """The share of the room that blocks of different sizes can fill."""
 
+SPARE_WITH_CASTS = 0.9
+"""The same where autocast keeps the float32 inputs of its casts for a while."""
+
 
 class Remedy(NamedTuple):
     """What to do, why it fits, and the bytes that it needs."""
@@ -79,9 +82,9 @@ def _step(facts: Facts) -> _Step:
     )
 
 
-def _if_it_fits(facts: Facts, what: str, why: str, needs: int) -> Remedy | None:
+def _if_it_fits(facts: Facts, what: str, why: str, needs: int, spare: float = SPARE) -> Remedy | None:
     """A remedy, unless it needs more than the room; its reason ends with the bytes that it needs."""
-    if needs > SPARE * facts.room:
+    if needs > spare * facts.room:
         return None
     return Remedy(what, f"{why} {size(needs)} of the {capacity(facts.room)} available to tensors", needs)
 
@@ -209,8 +212,9 @@ def _autocast(facts: Facts) -> Remedy | None:
         facts,
         'torch.autocast("cuda", dtype=torch.bfloat16) around forward and loss',
         f"half of {_about(facts)}{size(round(step.moving * part))} of float32 activations, with the weights once more "
-        f"in bfloat16, {size(c.parameters // 2)}: at most",
+        f"in bfloat16, {size(c.parameters // 2)}: about",
         step._replace(moving=step.moving - saved).peak(1),
+        SPARE_WITH_CASTS,
     )
 
 

@@ -20,6 +20,7 @@ from fakegpu_lab.hardware.time.clock import Mark, await_mark, here, record, sync
 from fakegpu_lab.hardware.transfers import collectives
 from fakegpu_lab.ranks.collectives import start_conditions
 from fakegpu_lab.ranks.collectives.kinds import KINDS, P2P
+from fakegpu_lab.ranks.dist import dist
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +93,11 @@ def _connect(operation: Operation, device: Device) -> None:
         assert machine is not None
         channels = machine.fabric.channels(device.slot)
         ranks, part = (2, 0.5) if operation.alone else (channel.size, 1.0)
-        channel.connected[key] = device, device.first_uses.communicator(ranks, round(channels * CHANNEL_BYTES * part))
+        try:
+            nbytes = device.first_uses.communicator(ranks, round(channels * CHANNEL_BYTES * part))
+        except RuntimeError as error:
+            raise dist.DistBackendError(str(error)) from None
+        channel.connected[key] = device, nbytes
 
 
 def _writes(operation: Operation) -> bool:
