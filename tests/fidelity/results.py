@@ -107,7 +107,7 @@ def main(writing: bool, words: tuple[str, ...]) -> None:
     if writing:
         found = (read() if words else {}) | found
         write(found)
-        PAGE.write_text(page_with(summary(found)), "utf-8")
+        PAGE.write_text(page_with(summary(read())), "utf-8")
     elif not words:
         click.echo(summary(found))
 
