@@ -157,10 +157,20 @@ class PinnedMemory:
             self._leases.difference_update(leases)
             leases.clear()
 
+    @property
+    def used_bytes(self) -> int:
+        """The bytes of the blocks that tensors, copies and a DataLoader's thread use."""
+        return sum(size * count.current for size, count in list(self._active.items()))
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The bytes of all blocks."""
+        return self._bytes.current
+
     def stats(self) -> dict[str, Any]:
         """The statistics, as torch nests them; the peaks of the sizes add up (`getStats`)."""
         active, active_bytes = Count(), Count()
-        for size, count in self._active.items():
+        for size, count in list(self._active.items()):
             for name, value in asdict(count).items():
                 setattr(active, name, getattr(active, name) + value)
                 setattr(active_bytes, name, getattr(active_bytes, name) + size * value)
