@@ -88,6 +88,8 @@ class Machine:
             compute=self.compute,
             now_ns=here.host.now if now is None else now,
             devices=tuple(DeviceSnapshot.of(card, (categories or {}).get(card)) for card in self.cards),
+            pinned=self.pinned_memory.used_bytes,
+            pinned_reserved=self.pinned_memory.reserved_bytes,
         )
 
     def keep_host_busy(self, ns: int, name: str) -> None:

@@ -109,6 +109,8 @@ class Snapshot(_Frozen):
     compute: str
     now_ns: int = Field(description="the simulated time of the host thread that took it")
     devices: tuple[DeviceSnapshot, ...]
+    pinned: int = Field(default=0, description="pinned host memory in use (host_memory_stats: active_bytes)")
+    pinned_reserved: int = Field(default=0, description="pinned host memory, with what is cached (allocated_bytes)")
 
     @property
     def done_ns(self) -> int:

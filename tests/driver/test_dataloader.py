@@ -156,6 +156,22 @@ def test_how_far_the_pinning_thread_is_ahead_in_real_time_does_not_matter(machin
     assert locked[2] < locked[1]
 
 
+@forks
+@pytest.mark.parametrize(("milliseconds", "held"), [(1, [1, 3, 3, 3, 3, 2, 1]), (20, [1, 1, 1, 1, 1, 1, 1])])
+def test_batches_that_are_pinned_ahead_use_memory(machine, milliseconds, held):
+    """The thread is ahead by what the worker has read: prefetch_factor batches, but one was asked for only now."""
+    photos = Photos(*[milliseconds] * 7)
+    options = {"prefetch_factor": 3, "pin_memory": True, "multiprocessing_context": "fork"}
+    batches, found = DataLoader(photos, batch_size=1, num_workers=1, **options), []
+    for _ in batches:
+        found.append(torch.cuda.host_memory_stats()["active_bytes.current"] / 2**20)
+        lab.host_work(10e-3)
+    assert found == held
+    assert (
+        torch.cuda.host_memory_stats()["num_host_alloc"] == max(held) + 1
+    )  # while a batch is taken, the last one lives
+
+
 class Fragile:
     """A batch that cannot be pinned."""
 

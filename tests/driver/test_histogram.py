@@ -43,3 +43,19 @@ def test_cuda_s_refusals(machine: Machine) -> None:
         torch.histc(numbers, min=3, max=2)
     with pytest.raises(RuntimeError, match="bins must be > 0"):
         torch.histc(numbers, bins=0)
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "said"),
+    [
+        ([float("inf")], {}, r"^range of \[inf, inf\] is not finite$"),
+        ([1.0, float("inf")], {}, r"^range of \[1, inf\] is not finite$"),
+        ([1.0], {"min": 2, "max": 1}, "^max must be larger than min$"),
+        ([1.0], {"bins": 0}, "^bins must be > 0$"),
+    ],
+)
+def test_floats_outside_of_every_range(
+    machine: Machine, values: list[float], options: dict[str, int], said: str
+) -> None:
+    with pytest.raises(RuntimeError, match=said):
+        torch.histc(torch.tensor(values, device="cuda"), **options)

@@ -203,10 +203,11 @@ def test_the_statistics_of_pinned_memory(machine):
 def test_pinned_memory_is_active_until_its_copy_is_done(machine):
     torch.cuda._sleep(int(1e9))
     torch.ones(1024, pin_memory=True).to("cuda", non_blocking=True)
-    assert figures()["used"] == 4096
+    assert figures()["used"] == lab.snapshot().pinned == lab.snapshot().pinned_reserved == 4096
     torch.cuda.synchronize()
     torch.ones(1, pin_memory=True)  # the allocator looks at events when it allocates
     assert figures()["used"] == 0
+    assert (lab.snapshot().pinned, lab.snapshot().pinned_reserved) == (0, 4096 + 4)
 
 
 def figures():

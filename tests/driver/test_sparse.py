@@ -268,6 +268,16 @@ def test_half_precision_adds_and_multiplies(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.usefixtures("machine")
+def test_a_sum_with_an_empty_one_is_a_copy() -> None:
+    many = torch.sparse_coo_tensor(torch.zeros(1, 20, dtype=torch.long), torch.ones(20), (1,), device="cuda")
+    none = torch.sparse_coo_tensor((1,), device="cuda")
+    for one, coalesced in ((many, False), (many.coalesce(), True)):
+        for total in (one + none, none + one):
+            assert (total._nnz(), total.is_coalesced()) == (one._nnz(), coalesced)
+    assert (many + many)._nnz() == 1  # more entries than elements: summed at once
+
+
+@pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize("to_sparse", ["to_sparse", "to_sparse_csr"])
 def test_booleans_are_multiplied(to_sparse: str) -> None:
     """Torch's CPU has no kernel for it, CUDA does (torch/testing/_internal/opinfo/definitions/sparse.py)."""

@@ -105,10 +105,10 @@ def _sum(op: Op, first: torch.Tensor, second: torch.Tensor, alpha: complex = 1, 
     result = torch.sparse_coo_tensor(indices, values, first.shape, is_coalesced=False, check_invariants=False)
     if target is not None and target.dtype is not dtype:
         result = result.coalesce().to(target.dtype)
-    if result._nnz() > result.numel():
+    if not (first._nnz() and second._nnz()):  # a copy of the other one
+        result._coalesced_((first if first._nnz() else second).is_coalesced())
+    elif result._nnz() > result.numel():
         result = result.coalesce()
-    if not second._nnz() and first.is_coalesced():
-        result._coalesced_(True)
     return result if target is None else target.copy_(result)
 
 

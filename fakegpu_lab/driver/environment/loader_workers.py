@@ -7,7 +7,8 @@ advance, and for another one whenever it takes one (torch/utils/data/dataloader.
 ``pin_memory``, the thread that pins handles one batch after the other, in the order in which the program takes them.
 How far that thread is ahead in real time must not matter, or it would find the pages of an earlier batch free in one
 run and lock more of them in the next; so each batch is really pinned when the program takes it, on the simulated clock
-of the thread.
+of the thread. What the thread would have pinned ahead by then is counted as pinned memory in use: each of these batches
+is assumed to be as large as the one that was just taken, and as long to read.
 
 Simplified: starting a worker takes no time, nor does sending a batch, and the workers do not share processor cores.
 Python and the CPU's arithmetic take no simulated time in a worker either: ``time.sleep`` with the simulated clock, or
@@ -34,6 +35,7 @@ from fakegpu_lab.hardware.time.records import LOADER_WAIT
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.hardware.transfers.pinned_memory import PinnedBlock, PinnedMemory
 
 _worker_loop = worker._worker_loop
 
@@ -89,6 +91,7 @@ class _WaitingIterator(_MultiProcessingDataLoaderIter):
         self._asked: dict[int, tuple[int, int]] = {}  # by batch: its worker, and when it was asked
         self._free: dict[int, int] = defaultdict(int)  # by worker: when it has read what was taken from it
         self._pinning_thread = Host(name="pins memory")
+        self._ahead: list[list[PinnedBlock]] = []  # the memory of the batches that the thread has pinned ahead
         super()._reset(*arguments, **options)
 
     def _try_put_index(self) -> None:
@@ -108,13 +111,20 @@ class _WaitingIterator(_MultiProcessingDataLoaderIter):
                 missing = there - here.host.now
                 if missing > 0:
                     current.machine.keep_host_busy(missing, LOADER_WAIT)
-            data = batch
+            result = super()._process_data(batch, *of_worker)  # type: ignore[no-untyped-call]
+            if current.machine is not None and data.to_pin:
+                self._pin_ahead(current.machine.pinned_memory, data.ns)
+            return result
         return super()._process_data(data, *of_worker)  # type: ignore[no-untyped-call]
 
     def _pin(self, batch: Any, since: int) -> tuple[Any, int]:
         """The batch in pinned memory, or the error, as torch's `_pin_memory_loop` sends it; and when it is there."""
+        assert current.machine is not None
+        memory = current.machine.pinned_memory
         thread, program = self._pinning_thread, here.host
-        thread.now = max(thread.now, since)
+        thread.now = began = max(thread.now, since)
+        del self._ahead[:1]
+        self._sizes = memory.sizes = []
         here.host = thread
         try:
             batch = pin_memory(batch)  # type: ignore[no-untyped-call]
@@ -123,7 +133,20 @@ class _WaitingIterator(_MultiProcessingDataLoaderIter):
             batch = ExceptionWrapper(where=where)  # type: ignore[no-untyped-call]
         finally:
             here.host = program
+            memory.sizes = None
+        self._pinning_ns = thread.now - began
         return batch, thread.now
+
+    def _pin_ahead(self, memory: PinnedMemory, reading_ns: int) -> None:
+        """Hold the memory of the batches that the thread has pinned by now."""
+        ready, pinned, count = self._free.copy(), self._pinning_thread.now, 0
+        for number, asked in self._asked.values():
+            ready[number] = max(ready[number], asked) + reading_ns
+            pinned = max(pinned, ready[number]) + self._pinning_ns
+            count += pinned <= here.host.now
+        del self._ahead[count:]
+        while len(self._ahead) < count:
+            self._ahead.append([memory.take_ahead(here.host.now, size) for size in self._sizes])
 
 
 def install(patches: Patches) -> None:

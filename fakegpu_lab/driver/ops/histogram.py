@@ -1,7 +1,8 @@
-"""``torch.histc`` of integers, which CUDA computes and torch's CPU kernel refuses; mixture-of-experts models use it."""
+"""``torch.histc``: of integers, which torch's CPU kernel refuses, and with CUDA's errors; for mixtures of experts."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,10 +20,13 @@ def histc(source: torch.Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> 
         raise RuntimeError("HalfTensor is not supported")
     if source.dtype is torch.bfloat16:
         raise NotImplementedError("\"histc\" not implemented for 'BFloat16'")
-    if source.dtype not in _INTEGERS or source.is_meta:
+    if source.is_meta:
         return _histc(source, bins, min, max)
     if bins <= 0:
         raise RuntimeError("bins must be > 0")
+    if source.dtype not in _INTEGERS:
+        _check_range(source, min, max)
+        return _histc(source, bins, min, max)
     values = source.flatten().long()  # for integers, bounds and division are int64
     low, high = int(min), int(max)
     if low == high and values.numel():
@@ -34,6 +38,17 @@ def histc(source: torch.Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> 
     within = values[(values >= low) & (values <= high)]
     places = ((within - low) * bins).div(high - low, rounding_mode="floor").clamp(max=bins - 1)
     return torch.bincount(places, minlength=bins).to(source.dtype)
+
+
+def _check_range(source: torch.Tensor, low: Any, high: Any) -> None:
+    if low == high and source.numel():
+        low, high = source.min().item(), source.max().item()
+    if low == high:
+        low, high = low - 1, high + 1
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise RuntimeError(f"range of [{low:g}, {high:g}] is not finite")
+    if low > high:
+        raise RuntimeError("max must be larger than min")
 
 
 CALLS: dict[str, Callable[..., Any]] = {"histc": histc}

@@ -100,12 +100,12 @@ class SlowPath(SegmentStore):
         for block in self._events.finished():  # process_events
             self._complete(block)
         size = settings.round_size(nbytes)
-        free_list = self.list_for(size, stream, pool or self._captures.get(stream) or self._diverted(stream))
+        pool = pool or self._captures.get(stream) or (self._diverted(stream) if self._diversions else None)
+        free_list = self.list_for(size, stream, pool)
         found = self._find(free_list, size)
         if found is None:
-            block = self.grow(free_list, size, nbytes)
-            free_list = block.free_list
-            found = free_list.index(block)
+            grown = self.grow(free_list, size, nbytes)
+            free_list, found = grown.free_list, grown.free_list.index(grown)
         # should_split
         if free_list.pool.private is not None and free_list.pool.private.no_split:
             min_remainder = UNLIMITED

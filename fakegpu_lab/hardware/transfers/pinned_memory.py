@@ -29,10 +29,14 @@ good usage of non_blocking and pin_memory()")."""
 
 
 class _Lease(weakref.ref["PinnedBlock"]):
-    """Lives as long as the block's memory of `size` bytes; `until` is when the last copy that uses it is done, ns."""
+    """Lives as long as the block's memory of `size` bytes; `until` is when the last copy that uses it is done, ns.
 
-    __slots__ = ("size", "until")
+    `owed` is how long locking the pages takes the host that gets the memory next: nobody has waited for it yet.
+    """
 
+    __slots__ = ("owed", "size", "until")
+
+    owed: int
     size: int
     until: int
 
@@ -94,28 +98,38 @@ class PinnedMemory:
         self._blocks, self._bytes = Count(), Count()
         self._active: defaultdict[int, Count] = defaultdict(Count)
         self._locking = Duration()
+        self.sizes: list[int] | None = None
+        """Set to a list, it gets the sizes of the blocks that are given out."""
 
     def take(self, host: Host, nbytes: int) -> PinnedBlock:
         """Give out a block, for which the host pays if its pages must be locked first."""
+        block = self.take_ahead(host.now, nbytes)
+        host.work(block.lease.owed)
+        block.lease.owed = 0
+        return block
+
+    def take_ahead(self, now: int, nbytes: int) -> PinnedBlock:
+        """Give out a block for which nobody pays before it is given out again."""
         block = PinnedBlock()
-        if not nbytes:
-            block.lease = _Lease(block)
-            block.lease.size = block.lease.until = 0
-            return block
-        size = 1 << (nbytes - 1).bit_length()
-        self._finish_copies(host.now)
-        if self._free[size]:
-            self._leases.discard(self._free[size].pop())
-        else:
-            locking = -(-size // PAGE) * LOCK_NS_PER_PAGE
-            host.work(locking)
-            self._locking.add(locking)
+        size = 1 << (nbytes - 1).bit_length() if nbytes else 0
+        owed = 0
+        self._finish_copies(now)
+        if size and self._free[size]:
+            before = self._free[size].pop()
+            owed = before.owed
+            self._leases.discard(before)
+        elif size:
+            owed = -(-size // PAGE) * LOCK_NS_PER_PAGE
+            self._locking.add(owed)
             self._blocks.add(1)
             self._bytes.add(size)
-        self._active[size].add(1)
-        block.lease = _Lease(block, self._given_back)
-        block.lease.size, block.lease.until = size, 0
-        self._leases.add(block.lease)
+        block.lease = _Lease(block, self._given_back if size else None)
+        block.lease.size, block.lease.until, block.lease.owed = size, 0, owed
+        if size:
+            self._active[size].add(1)
+            self._leases.add(block.lease)
+            if self.sizes is not None:
+                self.sizes.append(size)
         return block
 
     def _given_back(self, lease: weakref.ref[PinnedBlock]) -> None:
@@ -143,10 +157,20 @@ class PinnedMemory:
             self._leases.difference_update(leases)
             leases.clear()
 
+    @property
+    def used_bytes(self) -> int:
+        """The bytes of the blocks that tensors, copies and a DataLoader's thread use."""
+        return sum(size * count.current for size, count in list(self._active.items()))
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The bytes of all blocks."""
+        return self._bytes.current
+
     def stats(self) -> dict[str, Any]:
         """The statistics, as torch nests them; the peaks of the sizes add up (`getStats`)."""
         active, active_bytes = Count(), Count()
-        for size, count in self._active.items():
+        for size, count in list(self._active.items()):
             for name, value in asdict(count).items():
                 setattr(active, name, getattr(active, name) + value)
                 setattr(active_bytes, name, getattr(active_bytes, name) + size * value)
