@@ -63,7 +63,7 @@ def test_every_exercise_is_tried_with_three_wrong_answers(written: Any) -> None:
     [
         ("00-tour", ["**sidebar**", "*Transfers* tab", "**optimizer state**"], []),
         ("01-device-placement", ["**no dimensions**", "torch.export.export("], ["torch.jit.trace("]),
-        ("02-transfers-and-time", ["**warm-up**", "**pin once, send many times**"], []),
+        ("02-transfers-and-time", ["**warm-up**", "trace.first_uses", "**pin once, send many times**"], []),
         (
             "03-memory-and-oom",
             ["memory_summary(", "_dump_snapshot(", "at_peak()", "memory_figure()", "TF32", "GradScaler"],
