@@ -10,7 +10,7 @@ a second. So a card does not stand still meanwhile, and ranks do not wait for ea
 The software is today's, which loads a kernel when it is first launched (lazy loading, from CUDA 11.7 on; before that a
 context with all kernels of PyTorch took 0.7 to 1.4 GiB more). Simplified: a process loads some 350 kernels for a GPT
 (github.com/lupinemachines/lupine/pull/489), each at its first launch; here they are loaded with their library, those
-of PyTorch with cuBLAS's. Published times differ by a factor of two to three between machines.
+of PyTorch with cuBLAS's. Published times differ by a factor of two to three between machines, those of NCCL by more.
 """
 
 from __future__ import annotations

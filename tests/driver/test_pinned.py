@@ -135,6 +135,7 @@ def seconds(run):
 
 
 def test_pinning_keeps_the_host_busy_and_less_so_when_the_memory_is_used_again(machine):
+    torch.cuda.synchronize()  # creates the context
     tensor = torch.ones(TEN_MB)
     first, took = seconds(tensor.pin_memory)
     assert took == pytest.approx(LOCKING + COPYING)

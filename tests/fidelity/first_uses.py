@@ -22,7 +22,7 @@ CLOSE = 0.05
 """The relative error that is held for contexts."""
 
 SPREAD = 0.5
-"""The same for NCCL's times, which differ by a factor of three between machines."""
+"""The same for NCCL's times, which differ most between machines."""
 
 
 def context(card: str) -> float:

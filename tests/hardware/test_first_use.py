@@ -61,6 +61,11 @@ def test_a_synchronisation_creates_the_context_too() -> None:
     assert lab.clock() - before >= CONTEXT_NS / 1e9
 
 
+def test_pinning_creates_the_context_too() -> None:
+    torch.ones(4).pin_memory()
+    assert lab.clock() >= CONTEXT_NS / 1e9
+
+
 def test_a_recording_tells_first_uses_and_has_no_gaps_for_them() -> None:
     with lab.record() as cold:
         a = torch.ones(64, 64, device="cuda")
@@ -136,17 +141,15 @@ def test_a_recurrent_layer_loads_cudnn() -> None:
     assert "cuDNN" in names(trace)
 
 
-def test_cudnn_benchmark_tries_algorithms_at_the_first_call_and_empties_the_cache(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_cudnn_benchmark_tries_algorithms_at_the_first_call_and_empties_the_cache() -> None:
     layer, x = nn.Conv2d(64, 64, 3, device="cuda"), torch.ones(16, 64, 64, 64, device="cuda")
     layer(x)
     plain = took(lambda: layer(x))
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     y = torch.ones(8, 64, 64, 64, device="cuda")
     torch.empty(64 * MIB, device="cuda")  # freed at once: cached
     assert torch.cuda.memory_reserved() > 256 * MIB
-    first, second = took(lambda: layer(y)), took(lambda: layer(y))
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True):
+        first, second = took(lambda: layer(y)), took(lambda: layer(y))
     assert torch.cuda.memory_reserved() < 256 * MIB
     assert first > second + 10 * second
     assert second < plain

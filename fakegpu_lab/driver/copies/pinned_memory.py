@@ -67,6 +67,8 @@ def pin(tensor: torch.Tensor, *, filled: bool = False) -> torch.Tensor:
     """Put a new CPU tensor into pinned memory, for which the host pays, and for filling it; returns the tensor."""
     host, machine = here.host, current.machine
     assert machine is not None, "without a machine, nothing is patched"
+    if machine.devices:
+        current.device(None).first_uses.context()  # cudaHostAlloc
     began = host.now
     setattr(tensor.untyped_storage(), _BLOCK, machine.pinned_memory.take(host, tensor.nbytes))
     if filled:
