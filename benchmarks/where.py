@@ -4,7 +4,8 @@
 
 Each program runs on the CPU, through a bare wrapper subclass (`floor`), simulated, and simulated without its memory or
 without its time: what a part costs is what the step is shorter without it. The five alternate in one process; the lower
-quartiles are printed. ``--ops`` also lists the ops that cross into Python, with their number and time in a step.
+quartiles are printed. ``--ops`` also lists the ops that cross into Python, with their number and their time in a step,
+wrapped and simulated.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def parts(make: Callable[[str], Step], calls: int, rounds: int) -> dict[str, flo
     return {name: statistics.quantiles(times, n=4)[0] for name, times in found.items()}
 
 
-def ops(step: Step, times: int = 50) -> list[tuple[str, float, float]]:
+def ops(step: Step, dispatch: Any, times: int = 50) -> list[tuple[str, float, float]]:
     """The ops of a step that cross into Python: name, calls, and µs in a step without those that they call."""
     calls, took = Counter[str](), Counter[str]()
     inside = [0.0]
@@ -94,7 +95,7 @@ def ops(step: Step, times: int = 50) -> list[tuple[str, float, float]]:
         inside.append(0.0)
         start = time.perf_counter()
         try:
-            return dispatcher.run(func, types, args, kwargs or {})
+            return dispatch(func, types, args, kwargs or {})
         finally:
             whole = time.perf_counter() - start
             name = str(func)
@@ -133,8 +134,10 @@ def main() -> None:
             ratios = us["bare"] / us["cpu"], us["simulated"] / us["cpu"]
             print(f"{name:12}" + "".join(f"{c:12.2f}" for c in (*columns, *ratios)))
             if options.ops:
-                for op, number, micro in ops(make("cuda:0")):
-                    print(f"    {op:50}{number:6.1f}{micro:10.1f} µs")
+                step = make("cuda:0")
+                wrapped = {op: micro for op, _, micro in ops(step, bare)}
+                for op, number, micro in ops(step, dispatcher.run):
+                    print(f"    {op:50}{number:6.1f}{wrapped.get(op, 0):10.1f}{micro:10.1f} µs")
 
 
 if __name__ == "__main__":

@@ -128,9 +128,11 @@ def foreach(op: Op) -> Plan:
             lists += 1
             if first < 0:
                 first = nbytes
-        if device is None or dtype not in takes or device.retired or kwargs or nbytes != first * lists:
+        if device is None or dtype not in takes or device.retired or nbytes != first * lists:
             return fallback(args, kwargs)
-        results = call(*inner)
+        if kwargs and (len(kwargs) > 1 or kwargs.get("alpha").__class__ not in (float, int)):
+            return fallback(args, kwargs)
+        results = call(*inner, **kwargs)
         if written:
             launched(op, device, inner, inner[0], nbytes, first)
             bump_versions(args[0])
