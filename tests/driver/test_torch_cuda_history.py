@@ -12,6 +12,9 @@ from torch.cuda import _memory_viz
 from torch.utils.viz import _cycles
 
 from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
+from fakegpu_lab.driver.memory_report.live_memory import WatchedBuffer, WatchedRecordedBuffer
+from fakegpu_lab.driver.recorder.recorded_buffer import RecordedBuffer
+from fakegpu_lab.hardware.buffer import Buffer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,6 +106,8 @@ def test_a_cycle_that_holds_device_memory_is_shown(machine: Any, monkeypatch: py
     assert f"{__file__}:{make_a_tensor.__code__.co_firstlineno + 1}:make_a_tensor" in pages[0]
     assert logged == ["CUDA Memory changed during GC, 4096 bytes freed."]
     assert torch.cuda.memory_allocated() == 0
+    for kind in (Buffer, RecordedBuffer, WatchedBuffer, WatchedRecordedBuffer):
+        assert vars(kind)["__del__"].__qualname__ == f"{kind.__name__}.__del__", "it frees memory as before"
 
 
 def test_a_live_block_remembers_where_it_was_taken(machine: Any) -> None:

@@ -33,7 +33,7 @@ def _in_collections(phase: str, info: dict[str, int]) -> None:
         kinds: list[type[Buffer]] = [Buffer]
         for kind in kinds:
             kinds += kind.__subclasses__()
-            if "__del__" in vars(kind):
+            if "__del__" in vars(kind) and kind not in _before:  # one is below two others
                 _before[kind] = vars(kind)["__del__"]
                 setattr(kind, "__del__", _keep)  # noqa: B010 - mypy rejects an assignment
         return
