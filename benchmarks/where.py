@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _through(dispatch: Any) -> Callable[[], None]:
-    def choose() -> None:
-        FakeCudaTensor.__torch_dispatch__ = staticmethod(dispatch)  # type: ignore[method-assign]
-
-    return choose
+def _through(dispatch: Any) -> None:
+    """Send every op of a device through a function."""
+    FakeCudaTensor.__torch_dispatch__ = staticmethod(dispatch)  # type: ignore[method-assign]
 
 
 def _everywhere(name: str, there: Any, instead: Any) -> None:
@@ -74,7 +72,7 @@ def parts(make: Callable[[str], Step], calls: int, rounds: int) -> dict[str, flo
     found: dict[str, list[float]] = {name: [] for name in ways}
     for around in range(rounds + 1):
         for name, (step, dispatch, enter, leave) in ways.items():
-            _through(dispatch)()
+            _through(dispatch)
             enter()
             try:
                 took = seconds(step, calls)
@@ -82,7 +80,7 @@ def parts(make: Callable[[str], Step], calls: int, rounds: int) -> dict[str, flo
                 leave()
             if around:  # the first round warms up
                 found[name].append(took * 1e6)
-    _through(dispatcher.run)()
+    _through(dispatcher.run)
     return {name: statistics.quantiles(times, n=4)[0] for name, times in found.items()}
 
 
@@ -104,10 +102,10 @@ def ops(step: Step, dispatch: Any, times: int = 50) -> list[tuple[str, float, fl
             inside[-1] += whole
 
     step()
-    _through(counted)()
+    _through(counted)
     for _ in range(times):
         step()
-    _through(dispatcher.run)()
+    _through(dispatcher.run)
     return [(name, number / times, took[name] / times * 1e6) for name, number in calls.most_common()]
 
 

@@ -89,25 +89,20 @@ class FirstUses:
         The card's, of which libraries take a part.
     timeline
         Knows the recorder.
-
-    Attributes
-    ----------
-    started
-        Whether there is a context.
     """
 
-    __slots__ = ("_libraries", "_memory", "_timeline", "started")
+    __slots__ = ("_libraries", "_memory", "_started", "_timeline")
 
     def __init__(self, memory: DeviceMemory, timeline: Timeline) -> None:
-        self.started = False
+        self._started = False
         self._memory = memory
         self._timeline = timeline
         self._libraries: set[str] = set()
 
     def context(self) -> None:
         """Create the CUDA context, unless there is one. Its memory counts from the beginning (`GpuProfile`)."""
-        if not self.started:
-            self.started = True
+        if not self._started:
+            self._started = True
             self.spend(CONTEXT_NS, "the CUDA context")
 
     def library(self, library: Library) -> None:

@@ -73,7 +73,7 @@ FACTS = [
 FACTS += [
     Fact(
         f"the first all-reduce of {ranks} ranks",
-        "dgx-a100",
+        A100S,
         real,
         NCCL_LOGS,
         partial(seconds, ranks=ranks),
