@@ -11,7 +11,7 @@ from torch.optim.optimizer import _foreach_supported_types as _optimizer_types
 from fakegpu_lab.driver import torch_cuda
 from fakegpu_lab.driver.autocast import regions, scripted_regions
 from fakegpu_lab.driver.autograd import backward, optimizers
-from fakegpu_lab.driver.base import current, privateuse1
+from fakegpu_lab.driver.base import current, not_simulated, privateuse1
 from fakegpu_lab.driver.base.patches import Patches
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.compile import export, graph_printing, torch_compile, torchscript, without_dynamo, without_sympy
@@ -22,7 +22,6 @@ from fakegpu_lab.driver.memory_report import host_memory
 from fakegpu_lab.driver.meta import assumed_values
 from fakegpu_lab.driver.ops import convolution, linear
 from fakegpu_lab.driver.ops.attention import choice
-from fakegpu_lab.driver.ops.nested import making
 from fakegpu_lab.driver.profiler import benchmark_timer, torch_profiler
 from fakegpu_lab.driver.random import generator_checks, generators
 from fakegpu_lab.driver.tensor_api import (
@@ -86,7 +85,6 @@ def install(machine: Machine) -> None:
         interprocess.install(patches)
         lazy_parameters.install(patches)
         nvml_functions.install(patches)
-        making.install(patches)
         optimizers.install(patches)
         pinned_memory.install(patches)
         torch_profiler.install(patches)
@@ -100,6 +98,7 @@ def install(machine: Machine) -> None:
         user_subclasses.install(patches)
         host_threads.install(patches)
         loader_workers.install(patches)
+        not_simulated.install(patches)
         torch_cuda.install(patches)
         choice.install(patches)
         convolution.install(patches)

@@ -16,7 +16,7 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import cuda_messages
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, NestedCudaTensor, SparseCudaTensor, share, wrap
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor, share, wrap
 from fakegpu_lab.driver.copies import hidden_waits
 from fakegpu_lab.driver.cost.kernel_call import KernelCall
 from fakegpu_lab.driver.cost.launching import launched
@@ -25,7 +25,6 @@ from fakegpu_lab.driver.cost.workspace import ensure_workspace
 from fakegpu_lab.driver.dispatch import flat_plans, general_path, result_fixes, sparse
 from fakegpu_lab.driver.meta import no_values
 from fakegpu_lab.driver.ops import convolution
-from fakegpu_lab.driver.ops.nested import computing
 from fakegpu_lab.driver.placement import determinism, dtypes
 from fakegpu_lab.driver.placement.memory_preflight import HARMLESS, SMALL, reserve
 from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
@@ -73,8 +72,7 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
 
 
 FakeCudaTensor.__torch_dispatch__ = staticmethod(run)
-for kind in (SparseCudaTensor, NestedCudaTensor):
-    kind.on_first.append(_plans.clear)
+SparseCudaTensor.on_first.append(_plans.clear)
 
 
 def _make_plan(func: Any) -> Plan:
@@ -86,7 +84,7 @@ def _make_plan(func: Any) -> Plan:
     planned = convolution.with_workspace(op, _plan(op))
     checked = dtypes.with_dtype_checks(op, device_asserts.with_assert_checks(op, planned))
     alerting = determinism.with_alerts(op, hidden_waits.with_waits(op, checked))
-    return computing.computing(op, sparse.adopting_new_parts(op, sparse.as_cuda_computes(op, alerting)))
+    return sparse.adopting_new_parts(op, sparse.as_cuda_computes(op, alerting))
 
 
 def forget() -> None:

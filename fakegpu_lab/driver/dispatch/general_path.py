@@ -22,7 +22,6 @@ from fakegpu_lab.driver.cost.workspace import ensure_workspace
 from fakegpu_lab.driver.dispatch import custom_ops
 from fakegpu_lab.driver.ops import convolution, linear
 from fakegpu_lab.driver.ops.attention import attention
-from fakegpu_lab.driver.ops.nested import encoder_layer
 from fakegpu_lab.driver.ops.recurrent import cells
 from fakegpu_lab.driver.placement import device_check, refusals
 from fakegpu_lab.driver.placement.memory_preflight import SMALL, reserve, reserve_outs, reserve_resized
@@ -59,7 +58,7 @@ def special(op: Op) -> Plan | None:
     return None
 
 
-_HANDLED: tuple[Any, ...] = (transfer, linear, cells, attention, convolution, encoder_layer, scripted_regions)
+_HANDLED: tuple[Any, ...] = (transfer, linear, cells, attention, convolution, scripted_regions)
 
 
 def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

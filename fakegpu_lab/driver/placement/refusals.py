@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from fakegpu_lab.driver.base import not_simulated
 from fakegpu_lab.driver.placement.native_functions import full_name
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ _SPARSE = {"_sparse_mm_reduce_impl": "SparseCsrCUDA", "_sparse_mm_reduce_impl_ba
 
 
 def plan(op: Op) -> Plan | None:
-    """A plan that raises torch's error if CUDA does not have the op; else None."""
+    """A plan that raises torch's error if CUDA does not have the op, or ours if the simulation does not; else None."""
+    if op.name in not_simulated.OPS:
+        return not_simulated.refuse(not_simulated.OPS[op.name])
     backend = "CUDA" if op.name in CPU_ONLY else _SPARSE.get(op.name)
     if backend is None:
         return None
