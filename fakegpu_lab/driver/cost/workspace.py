@@ -1,14 +1,14 @@
-"""Device memory that libraries take for themselves: the workspace of cuBLAS.
+"""Device memory that libraries take for themselves: cuBLAS's workspace, and what others borrow (`Row.borrows`).
 
-cuDNN's is charged where its kernels run: that of recurrent layers in `ops.recurrent.cudnn_rnn`, that of fused attention
-in `ops.attention`, that of convolutions in `ops.convolution` (`convolutions.workspaces` says how much).
+The workspaces of cuDNN's recurrent layers and of fused attention are taken where these are computed.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,6 +22,7 @@ from fakegpu_lab.hardware.first_use import CUBLAS
 from fakegpu_lab.hardware.time.clock import here, launch
 
 if TYPE_CHECKING:
+    from fakegpu_lab.driver.cost.op import Op, Plan
     from fakegpu_lab.driver.cost.work import Launch
     from fakegpu_lab.hardware.device import Device
 
@@ -55,6 +56,28 @@ def ensure_workspace(device: Device) -> None:
         device.first_uses.library(CUBLAS)
         device.workspaces[stream] = taken = take_bytes(device, workspace_bytes(device))
         taken.kind = "workspace"
+
+
+def borrowing(op: Op, plan: Plan) -> Plan:
+    """`plan`, and the memory that a library takes while the op computes; the same plan for most ops.
+
+    The memory is taken when the results have theirs, and given back at once. If there is not enough, PyTorch tries
+    another algorithm (aten/src/ATen/native/cudnn/Conv_v8.cpp, try_plans), which is taken to need none.
+    """
+    borrows = op.row.borrows
+    if borrows is None:
+        return plan
+
+    def borrowing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = plan(args, kwargs)
+        if args[0].__class__ is FakeCudaTensor:
+            device = args[0]._device
+            with suppress(torch.OutOfMemoryError):
+                for nbytes in borrows(device, args, result):
+                    take_bytes(device, nbytes)
+        return result
+
+    return borrowing
 
 
 def product(inner: torch.Tensor, device: Device, kernel: Launch) -> FakeCudaTensor:

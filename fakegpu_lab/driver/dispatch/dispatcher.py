@@ -18,13 +18,13 @@ from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, NestedCudaTensor, SparseCudaTensor, share, wrap
 from fakegpu_lab.driver.copies import hidden_waits
+from fakegpu_lab.driver.cost import workspace
 from fakegpu_lab.driver.cost.kernel_call import KernelCall
 from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.cost.op import Op
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
-from fakegpu_lab.driver.dispatch import flat_plans, general_path, result_fixes, sparse
+from fakegpu_lab.driver.dispatch import flat_plans, general_path, sparse, values
 from fakegpu_lab.driver.meta import no_values
-from fakegpu_lab.driver.ops import convolution
 from fakegpu_lab.driver.ops.nested import computing
 from fakegpu_lab.driver.placement import determinism, dtypes
 from fakegpu_lab.driver.placement.memory_preflight import HARMLESS, SMALL, reserve
@@ -82,8 +82,9 @@ def _make_plan(func: Any) -> Plan:
         return func.plan
     if func in sparse.QUERIES:
         return sparse.QUERIES[func]
-    op = result_fixes.prepare(Op(func))
-    planned = convolution.with_workspace(op, _plan(op))
+    op = Op(func)
+    op.call = values.kernel(op)
+    planned = workspace.borrowing(op, _plan(op))
     checked = dtypes.with_dtype_checks(op, device_asserts.with_assert_checks(op, planned))
     alerting = determinism.with_alerts(op, hidden_waits.with_waits(op, checked))
     return computing.computing(op, sparse.adopting_new_parts(op, sparse.as_cuda_computes(op, alerting)))
@@ -127,11 +128,11 @@ def _plan_by_schema(op: Op) -> Plan | None:
 
 def _functional(op: Op) -> Plan:
     """One or several new tensors from positional tensors."""
-    call, positions, blas, single, tensor_kwargs = op.call, op.tensors, op.blas, op.single, op.tensor_kwargs
+    call, positions, blas, single, tensor_kwargs = op.call, op.tensors, op.row.cublas, op.single, op.tensor_kwargs
     fallback, has_ints = general_path.plan(op), op.has_ints
     # Operands of at most this many bytes cannot make a large result.
     alone = op.pointwise and len(positions) == 1
-    harmless = -1 if has_ints else HARMLESS // 2 if op.no_growth else HARMLESS // 8 if alone else SMALL
+    harmless = -1 if has_ints else HARMLESS // 2 if not op.row.grows else HARMLESS // 8 if alone else SMALL
 
     def functional(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inner = list(args)
@@ -183,7 +184,7 @@ def _launch_small(device: Device, host: Host, stream: Stream, result: torch.Tens
 
 def _unary(op: Op, fallback: Plan) -> Plan:
     call = op.call
-    only_streams = op.estimate is None and not op.synchronises
+    only_streams = op.estimate is None and not op.row.synchronises
     harmless = HARMLESS // 8 if op.pointwise else SMALL
 
     def unary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -222,8 +223,8 @@ def _unary(op: Op, fallback: Plan) -> Plan:
 
 
 def _binary(op: Op, fallback: Plan) -> Plan:
-    call, blas = op.call, op.blas
-    only_streams = op.estimate is None and not op.synchronises
+    call, blas = op.call, op.row.cublas
+    only_streams = op.estimate is None and not op.row.synchronises
 
     def binary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs or len(args) < 2:
@@ -309,7 +310,7 @@ def _view(op: Op) -> Plan:
 
 def _in_place(op: Op) -> Plan:
     """The first argument, written in place."""
-    call, positions = op.call, op.tensors
+    call, positions, blas = op.call, op.tensors, op.row.cublas
     tensor_kwargs = op.tensor_kwargs
     fallback = general_path.plan(op)
 
@@ -338,6 +339,8 @@ def _in_place(op: Op) -> Plan:
         else:
             call(*inner)
         launched(op, device, inner, inner[0], nbytes)
+        if blas:
+            ensure_workspace(device)
         return target
 
     return in_place

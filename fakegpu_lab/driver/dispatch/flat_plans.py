@@ -28,14 +28,15 @@ _fp32_precision: Callable[[str, str], str] = torch._C._get_fp32_precision_getter
 
 def product(op: Op, fallback: Plan) -> Plan:
     """A product of two small matrices, or of two batches: its kernel is worked out once for each pair of shapes."""
-    call, name, estimate = op.call, op.name, op.estimate
+    call, name, estimate, takes_integers = op.call, op.name, op.estimate, not op.row.no_integers
     assert estimate is not None
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         a, b = args[0], args[1]
         if kwargs or a.__class__ is not FakeCudaTensor or b.__class__ is not FakeCudaTensor or a._unusual or b._unusual:
             result = fallback(args, kwargs)
-            dtypes.refuse_integers(name, a.dtype)
+            if not takes_integers:
+                dtypes.refuse_integers(op, a.dtype)
             return result
         device = a._device
         x, y = a._inner, b._inner
@@ -45,7 +46,8 @@ def product(op: Op, fallback: Plan) -> Plan:
         if kernel is not None and b._device is device and not device.retired:
             return workspace.product(call(x, y), device, kernel)
         result = fallback(args, kwargs)  # errors about devices and shapes come first
-        dtypes.refuse_integers(name, dtype)
+        if not takes_integers:
+            dtypes.refuse_integers(op, dtype)
         if x.nbytes <= SMALL and y.nbytes <= SMALL:
             ns, flops, moved, share = estimate(device, (x, y), result._inner, x.nbytes + y.nbytes)
             device.roofline.remember(key, (ns, share, flops, moved))

@@ -49,7 +49,3 @@ def _check_range(source: torch.Tensor, low: Any, high: Any) -> None:
         raise RuntimeError(f"range of [{low:g}, {high:g}] is not finite")
     if low > high:
         raise RuntimeError("max must be larger than min")
-
-
-CALLS: dict[str, Callable[..., Any]] = {"histc": histc}
-"""Functions that compute an op on inner tensors in place of torch's CPU kernel."""

@@ -11,22 +11,11 @@ from fakegpu_lab.driver.placement.native_functions import full_name
 if TYPE_CHECKING:
     from fakegpu_lab.driver.cost.op import Op, Plan
 
-# Their entries in native_functions.yaml have a kernel for the CPU and none for CUDA (a test compares the two). Not
-# listed: what C++ calls only for CPU tensors (attention, oneDNN's RNN), ops for torch's own tests, and factories.
-CPU_ONLY = frozenset((
-    "_add_relu", "_add_relu_", "_convert_weight_to_int4pack_for_cpu", "_weight_int4pack_mm_for_cpu",
-    "_dyn_quant_matmul_4bit", "_dyn_quant_pack_4bit_weight", "_histogramdd_bin_edges", "_histogramdd_from_bin_cts",
-    "_histogramdd_from_bin_tensors", "_spdiags", "_upsample_lanczos2d_aa", "_upsample_lanczos2d_aa_backward",
-    "histogram", "slow_conv3d_forward", "to_mkldnn",
-))  # fmt: skip
-
-_SPARSE = {"_sparse_mm_reduce_impl": "SparseCsrCUDA", "_sparse_mm_reduce_impl_backward": "SparseCsrCUDA"}
-
 
 def plan(op: Op) -> Plan | None:
     """A plan that raises torch's error if CUDA does not have the op; else None."""
-    backend = "CUDA" if op.name in CPU_ONLY else _SPARSE.get(op.name)
-    if backend is None:
+    backend = op.row.no_kernel
+    if not backend:
         return None
     text = (
         f"Could not run 'aten::{full_name(op)}' with arguments from the '{backend}' backend. This could be because "
@@ -42,7 +31,7 @@ def plan(op: Op) -> Plan | None:
     return refused
 
 
-def avg_pool2d(source: torch.Tensor, *rest: Any) -> None:
+def avg_pool2d(op: Op, source: torch.Tensor, *rest: Any, **options: Any) -> None:
     """cuda/AveragePool2d.cu, avg_pool2d_out_cuda: the kernel counts its results in 32 bits.
 
     Raises
@@ -51,12 +40,12 @@ def avg_pool2d(source: torch.Tensor, *rest: Any) -> None:
         There would be more results.
     """
     if source.numel() > 2**29:  # padding makes at most four times as many results
-        result = torch.ops.aten.avg_pool2d(torch.empty(source.shape, device="meta"), *rest)
+        result = torch.ops.aten.avg_pool2d(torch.empty(source.shape, device="meta"), *rest, **options)
         if result.numel() > torch.iinfo(torch.int32).max:
             raise RuntimeError("integer out of range")
 
 
-def scaled_mm(mat1: torch.Tensor, *rest: Any) -> None:
+def scaled_mm(op: Op, mat1: torch.Tensor, *rest: Any, **options: Any) -> None:
     """cuda/ScaledBlas.cpp, _scaled_mm_allowed_device: float8 products need Ada, Hopper or later.
 
     Raises
