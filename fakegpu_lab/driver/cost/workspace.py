@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.base import cuda_messages
-from fakegpu_lab.driver.base.device_memory import take_bytes
-from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
-from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
-from fakegpu_lab.hardware.buffer import Buffer
+from fakegpu_lab.driver.base.device_memory import new, take_bytes
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.first_use import CUBLAS
 from fakegpu_lab.hardware.time.clock import here, launch
 
@@ -81,24 +77,9 @@ def borrowing(op: Op, plan: Plan) -> Plan:
 
 
 def product(inner: torch.Tensor, device: Device, kernel: Launch) -> FakeCudaTensor:
-    """A new tensor with the values `inner`, a product that cuBLAS computes in `kernel`.
-
-    `device_memory.new`, `launch` and `ensure_workspace` in one call: a model's step makes it for each layer.
-    """
+    """A new tensor with the values `inner`, a product that cuBLAS computes in `kernel`."""
+    tensor = new(inner, device)
     host = here.host
-    stream = host.streams[device]
-    try:
-        buffer = Buffer(device, inner.nbytes, stream.id)
-    except DeviceOutOfMemory as error:
-        raise cuda_messages.out_of_memory(error) from None
-    launch(host, stream, *kernel)
-    if stream.id not in device.workspaces:
-        ensure_workspace(device)
-    shape = inner.shape
-    if not inner.is_contiguous() or 1 in shape or 0 in shape:
-        return wrap(inner, device, buffer)
-    tensor = _make_wrapper(FakeCudaTensor, shape, dtype=inner.dtype, device=CPP_DEVICES[device.index])
-    tensor._inner = inner
-    tensor._buffer = buffer
-    tensor._device = device
+    launch(host, host.streams[device], *kernel)
+    ensure_workspace(device)
     return tensor

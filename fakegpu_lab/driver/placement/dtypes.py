@@ -60,7 +60,8 @@ def with_dtype_checks(op: Op, plan: Plan) -> Plan:
 
 def by_shape(op: Op) -> bool:
     """Whether the op's plan keeps what depends on the shapes and dtypes alone, and calls `refuse_integers` itself."""
-    return op.row.cublas == "gemm" and op.tensors[:2] == (0, 1) and not op.written and not op.schema.overload_name
+    two = op.tensors == (0, 1) or op.row.runs is not None  # `linear` may have a bias
+    return op.row.cublas == "gemm" and two and not op.written and not op.schema.overload_name
 
 
 def refuse_integers(op: Op, dtype: torch.dtype) -> None:
