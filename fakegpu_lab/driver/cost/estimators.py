@@ -1,6 +1,6 @@
 """What the ops cost that neither stream nor multiply matrices: indexing, sorting, normalization, solvers.
 
-`ESTIMATORS` names them; an op in neither this table nor `products.PRODUCTS` streams.
+The op sheet says which op has which (`Row.cost`); an op that has none streams.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def _without_layout(op: Op, call: Kernel) -> Kernel:
 row("empty", "empty_strided", "empty_like", "empty_permuted", launches=False)
 row("new_empty", launches=False, binding=False)
 row("new_empty_strided", launches=False, values=_without_layout)
-row("resize_", "rename_", launches=False, reshapes=True)
+row("resize_", launches=False, reshapes=True)
 row("resize_as_", launches=False, reshapes=True, devices=rules.any_device)
 row("resize_as_sparse_", reshapes=True)
 row("set_", launches=False, reshapes=True, binding=False, runs=storage.set_, devices=rules.any_device)

@@ -34,7 +34,7 @@ row("segment_reduce", devices=rules.segment_reduce)
 
 row(
     "histc",
-    values=computes(histogram.histc, with_out=False),
+    values=computes(histogram.histc),
     waits=hidden_waits.histc,
     alert=alert_if("_histc_cuda with floating point input", lambda a: a["self"].is_floating_point()),
 )
