@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from fakegpu_lab.nvml import DRIVER_VERSION
-from fakegpu_lab.nvml.smi.units import mib, now
+from fakegpu_lab.nvml.table import mib
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fakegpu_lab.nvml.view import Gpu, Process
+    from fakegpu_lab.nvml.view import Gpu
 
     Value = str | int | float | None
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a card: its unit in the header, its value (None is ``[N/A]``), its help text, its other names."""
+    """A field: its unit in the header, its value (None is ``[N/A]``), its help text, its other names.
+
+    `read` gets the card, and for a field of a process (`APP_FIELDS`) the process.
+    """
 
     unit: str
-    read: Callable[[Gpu], Value]
+    read: Callable[..., Value]
     help: str
     aliases: tuple[str, ...] = ()
+
+
+def _now() -> str:
+    return time.strftime("%Y/%m/%d %H:%M:%S") + f".{time.time_ns() // 1_000_000 % 1000:03d}"
 
 
 def _ecc_errors(gpu: Gpu) -> Value:
@@ -59,7 +67,7 @@ def _not_active(gpu: Gpu) -> Value:
 
 
 GPU_FIELDS: dict[str, Field] = {
-    "timestamp": Field("", lambda g: now("short"), "When the question was answered."),
+    "timestamp": Field("", lambda g: _now(), "When the question was answered."),
     "driver_version": Field("", lambda g: DRIVER_VERSION, "The version of the driver."),
     "count": Field("", _none, "How many GPUs the machine has."),
     "name": Field("", lambda g: g.card.name, "The card's name.", ("gpu_name",)),
@@ -175,36 +183,23 @@ GPU_FIELDS: dict[str, Field] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class AppField:
-    """A field of a process on a card; see `Field`."""
-
-    unit: str
-    read: Callable[[Gpu, Process], Value]
-    help: str
-    aliases: tuple[str, ...] = ()
-
-
-APP_FIELDS: dict[str, AppField] = {
-    "timestamp": AppField("", lambda g, p: now("short"), "When the question was answered."),
-    "gpu_name": AppField("", lambda g, p: g.card.name, "The card's name."),
-    "gpu_bus_id": AppField("", lambda g, p: g.card.bus_id, "domain:bus:device.function, in hex."),
-    "gpu_serial": AppField("", lambda g, p: None, "The board's serial number."),
-    "gpu_uuid": AppField("", lambda g, p: g.card.uuid, "The card's UUID."),
-    "pid": AppField("", lambda g, p: p.pid, "The process's id."),
-    "process_name": AppField("", lambda g, p: p.name, "The program that it runs.", ("name",)),
-    "used_gpu_memory": AppField("MiB", lambda g, p: mib(p.used), "What it holds on the card.", ("used_memory",)),
+APP_FIELDS: dict[str, Field] = {
+    "timestamp": Field("", lambda g, p: _now(), "When the question was answered."),
+    "gpu_name": Field("", lambda g, p: g.card.name, "The card's name."),
+    "gpu_bus_id": Field("", lambda g, p: g.card.bus_id, "domain:bus:device.function, in hex."),
+    "gpu_serial": Field("", lambda g, p: None, "The board's serial number."),
+    "gpu_uuid": Field("", lambda g, p: g.card.uuid, "The card's UUID."),
+    "pid": Field("", lambda g, p: p.pid, "The process's id."),
+    "process_name": Field("", lambda g, p: p.name, "The program that it runs.", ("name",)),
+    "used_gpu_memory": Field("MiB", lambda g, p: mib(p.used), "What it holds on the card.", ("used_memory",)),
 }
-
-
-_AnyField = TypeVar("_AnyField", Field, AppField)
 
 
 class UnknownFieldError(Exception):
     """No field has this name (``args[0]``)."""
 
 
-def named(names: Sequence[str], known: dict[str, _AnyField]) -> list[tuple[str, _AnyField]]:
+def named(names: Sequence[str], known: dict[str, Field]) -> list[tuple[str, Field]]:
     """Find fields by their names or aliases.
 
     Raises
@@ -215,7 +210,7 @@ def named(names: Sequence[str], known: dict[str, _AnyField]) -> list[tuple[str, 
     return [_named(name, known) for name in names]
 
 
-def _named(name: str, known: dict[str, _AnyField]) -> tuple[str, _AnyField]:
+def _named(name: str, known: dict[str, Field]) -> tuple[str, Field]:
     for full, field in known.items():
         if name == full or name in field.aliases:
             return full, field
@@ -231,7 +226,7 @@ def gpus_csv(gpus: Sequence[Gpu], fields: Sequence[tuple[str, Field]], *, header
     return _csv(fields, rows, header=header)
 
 
-def apps_csv(gpus: Sequence[Gpu], fields: Sequence[tuple[str, AppField]], *, header: bool, units: bool) -> str:
+def apps_csv(gpus: Sequence[Gpu], fields: Sequence[tuple[str, Field]], *, header: bool, units: bool) -> str:
     """The table of ``--query-compute-apps``: one row for each process on a card."""
     rows = [
         [_cell(field, field.read(gpu, process), units=units) for _, field in fields]
@@ -241,21 +236,21 @@ def apps_csv(gpus: Sequence[Gpu], fields: Sequence[tuple[str, AppField]], *, hea
     return _csv(fields, rows, header=header)
 
 
-def _cell(field: Field | AppField, value: Value, *, units: bool) -> str:
+def _cell(field: Field, value: Value, *, units: bool) -> str:
     if value is None:
         return "[N/A]"
     text = f"{value:.2f}" if isinstance(value, float) else str(value)
     return f"{text} {field.unit}" if units and field.unit else text
 
 
-def _csv(fields: Sequence[tuple[str, Field | AppField]], rows: list[list[str]], *, header: bool) -> str:
+def _csv(fields: Sequence[tuple[str, Field]], rows: list[list[str]], *, header: bool) -> str:
     lines = [[f"{name} [{field.unit}]" if field.unit else name for name, field in fields]] if header else []
     return "".join(", ".join(cells) + "\n" for cells in [*lines, *rows])
 
 
 def help_text(switch: str) -> str:
     """The text of ``--help-query-gpu`` and ``--help-query-compute-apps``."""
-    known: dict[str, Field] | dict[str, AppField] = GPU_FIELDS if switch == "--query-gpu" else APP_FIELDS
+    known = GPU_FIELDS if switch == "--query-gpu" else APP_FIELDS
     parts = [f'List of valid properties to query for the switch "{switch}":\n']
     for name, field in known.items():
         names = " or ".join(f'"{one}"' for one in (name, *field.aliases))
