@@ -32,6 +32,7 @@ from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.time.clock import here, launch
 from fakegpu_lab.hardware.time.roofline import FLOOR_NS
+from fakegpu_lab.user_code import interrupts
 from fakegpu_lab.user_code.environment import DEBUG
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ _plans: dict[int, Plan] = {}
 """By the id of the overload, because hashing an OpOverload runs Python code; the plan keeps the overload alive."""
 
 
+@interrupts.whole_but_for_users_code
 def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
     """Run the overload `func`: `__torch_dispatch__` of FakeCudaTensor."""
     __tracebackhide__ = True

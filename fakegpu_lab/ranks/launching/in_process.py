@@ -104,7 +104,7 @@ def run_programs(
         if scheduler.failed is not None:
             _forget_operations(scheduler)
     if _held(current.machine) > held:
-        gc.collect()  # a process that ends gives its memory back, also what reference cycles hold (FSDP's, hooks')
+        _collect()  # a process that ends gives its memory back, also what reference cycles hold (FSDP's, hooks')
     for line in hang_messages.unreceived(list(scheduler.shared.get("channels", {}).values())):
         print(line)
     return results
@@ -121,6 +121,12 @@ def _give_back() -> None:
     shown: BaseException | None = getattr(sys, "last_value", None)
     if shown is not None and _OF_A_RANK in shown.__dict__:
         user_tracebacks.forget_rank(shown)
+    _collect()
+
+
+@interrupts.whole
+def _collect() -> None:
+    """Collect garbage; a finalizer, which the collector calls, would lose an interrupt."""
     gc.collect()
 
 
