@@ -49,6 +49,12 @@ def check(world_size: Any) -> int:
         raise FakeGpuError("Ranks need GPUs: enable a machine with one for each rank first, as with %fakegpu a100:4.")
     if current_rank() is not None:
         raise FakeGpuError("A rank cannot start other ranks: call this outside the ranks.")
+    gevent: Any = sys.modules.get("gevent.monkey")
+    if gevent is not None and gevent.is_module_patched("_thread"):
+        raise FakeGpuError(
+            "Ranks are threads, and gevent has replaced threads by greenlets: call "
+            "gevent.monkey.patch_all(thread=False, socket=False), or start the ranks with torchrun."
+        )
     return world_size
 
 
