@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import CodeType
 
-    from fakegpu_lab.kernels.numba_cuda.device_arrays import DeviceArray
-
     Types = tuple[Any, ...]
 
 meanings: dict[int, tuple[Any, Any]] = {}
@@ -178,20 +176,3 @@ def type_of(dispatcher: Any, value: Any) -> Any:
         if isinstance(value, torch.Tensor):  # numba-cuda passes its address on, and numba knows no such type
             with_notes(error, messages.host_tensor_has_no_type(tuple(value.shape)))
         raise
-
-
-def array_type(array: DeviceArray) -> Any:
-    """The type of a device array in a kernel."""
-    from numba.core import types as numba_types
-    from numba.np import numpy_support
-
-    tensor, dims = array.tensor, array.ndim
-    strides = tensor.stride()
-    broadcast = 0 in strides and tensor.numel() > 0
-    if tensor.is_contiguous() and not broadcast:
-        layout = "C"
-    elif dims > 1 and array.T.tensor.is_contiguous() and not broadcast:
-        layout = "F"
-    else:
-        layout = "A"
-    return numba_types.Array(numpy_support.from_dtype(array.dtype), dims, layout)

@@ -87,9 +87,15 @@ class DeviceArray:
 
     @property
     def _numba_type_(self) -> Any:
-        from fakegpu_lab.kernels.numba_cuda.compiling import array_type
+        from numba.core import types
+        from numba.np import numpy_support
 
-        return array_type(self)
+        broadcast = 0 in self.strides and self.size > 0
+        if self.tensor.is_contiguous() and not broadcast:
+            layout = "C"
+        else:
+            layout = "F" if self.ndim > 1 and self.T.tensor.is_contiguous() and not broadcast else "A"
+        return types.Array(numpy_support.from_dtype(self.dtype), self.ndim, layout)
 
     @property
     def _tensor_on_device(self) -> FakeCudaTensor:

@@ -159,7 +159,7 @@ class Cast:
 
 @cache
 def cast(dtype: np.dtype[Any]) -> Any:
-    """The conversion to a type of NumPy's; of what is no number, none."""
+    """The conversion to a type of NumPy's; anything but a number stays as it is."""
     return Cast(dtype) if dtype.kind in "iufbc" else lambda value: value
 
 
