@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from fakegpu_lab.driver.placement.native_functions import full_name
-
 if TYPE_CHECKING:
     from fakegpu_lab.driver.cost.op import Op, Plan
 
@@ -20,20 +18,28 @@ CPU_ONLY = frozenset((
     "histogram", "slow_conv3d_forward", "to_mkldnn",
 ))  # fmt: skip
 
+_CPU_LIBRARIES = frozenset(("_quantized", "mkl", "mkldnn", "onednn", "quantized", "sparse"))
+"""Namespaces of torch's own operators for CPUs."""
+_HOST_KEYS = ("QuantizedCPU", "CPU", "MkldnnCPU", "SparseCsrCPU")
+
 _SPARSE = {"_sparse_mm_reduce_impl": "SparseCsrCUDA", "_sparse_mm_reduce_impl_backward": "SparseCsrCUDA"}
 
 
 def plan(op: Op) -> Plan | None:
     """A plan that raises torch's error if CUDA does not have the op; else None."""
-    backend = "CUDA" if op.name in CPU_ONLY else _SPARSE.get(op.name)
+    name = op.func.name()
+    there = [key for key in _HOST_KEYS if torch._C._dispatch_has_kernel_for_dispatch_key(name, key)]
+    if op.func.namespace in _CPU_LIBRARIES:
+        backend: str | None = there[0].removesuffix("CPU") + "CUDA" if there else None
+    else:
+        backend = "CUDA" if op.name in CPU_ONLY else _SPARSE.get(op.name)
     if backend is None:
         return None
     text = (
-        f"Could not run 'aten::{full_name(op)}' with arguments from the '{backend}' backend. This could be because "
-        "the operator doesn't exist for this backend, or was omitted during the selective/custom build process (if "
-        "using custom build). If you are a Facebook employee using PyTorch on mobile, please visit "
-        f"https://fburl.com/ptmfixes for possible resolutions. 'aten::{full_name(op)}' is only available for these "
-        "backends: [CPU, Meta]."
+        f"Could not run '{name}' with arguments from the '{backend}' backend. This could be because the operator "
+        "doesn't exist for this backend, or was omitted during the selective/custom build process (if using custom "
+        "build). If you are a Facebook employee using PyTorch on mobile, please visit https://fburl.com/ptmfixes for "
+        f"possible resolutions. '{name}' is only available for these backends: [{', '.join((*there, 'Meta'))}]."
     )
 
     def refused(args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
