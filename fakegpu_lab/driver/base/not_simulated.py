@@ -1,7 +1,7 @@
 """What is not simulated: one table, one error, one sentence each.
 
 `TABLE` is the whole list; docs/not-simulated.md is made of it. A row refuses functions of ``torch._C``, names under
-torch and ATen ops by itself; `error` and `refuse` are for code that finds out later.
+torch by itself; the op sheet's rows of refused ops and code that finds out later use `refuse` and `error`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ class Row:
         The subject of the sentence "… is not simulated."
     instead
         A sentence: what to do, or why it is left out.
-    functions, names, ops
-        What refuses by itself: functions of ``torch._C``, names of torch's modules, ATen ops.
+    functions, names
+        What refuses by itself: functions of ``torch._C``, names of torch's modules.
     """
 
     what: str
     instead: str = ""
     functions: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    ops: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -135,19 +134,10 @@ TABLE: dict[str, Row] = {
     "strided nested tensors": Row(
         "A nested tensor of the strided layout on a device",
         "Make a jagged one: torch.nested.nested_tensor(..., layout=torch.jagged).",
-        ops=(
-            "_nested_tensor_from_mask",
-            "_nested_tensor_from_mask_left_aligned",
-            "_nested_from_padded",
-            "_nested_view_from_buffer",
-            "_nested_view_from_buffer_copy",
-            "_nested_tensor_from_tensor_list",
-        ),
     ),
     "encoder fast path": Row(
         "The fast path of nn.TransformerEncoderLayer and nn.MultiheadAttention in eval mode",
         "The ordinary ops compute the same; nn.TransformerEncoder takes them by itself.",
-        ops=("_transformer_encoder_layer_fwd", "_native_multi_head_attention"),
     ),
 }
 
@@ -164,10 +154,6 @@ def refuse(key: str) -> Callable[..., NoReturn]:
         raise error(key)
 
     return refused
-
-
-OPS: dict[str, str] = {op: key for key, row in TABLE.items() for op in row.ops}
-"""The row of each ATen op that is refused."""
 
 
 def install(patches: Patches) -> None:

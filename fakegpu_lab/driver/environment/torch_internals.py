@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._jit_internal import is_scripting
 from torch.autograd import profiler
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
@@ -49,7 +50,7 @@ def _fast_path() -> bool:
 
 def get_fastpath_enabled() -> bool:
     """`torch.backends.mha.get_fastpath_enabled`, which TorchScript compiles, too."""
-    return _fast_path() if not torch.jit.is_scripting() else False  # type: ignore[no-untyped-call]
+    return _fast_path() if not is_scripting() else False
 
 
 def install(patches: Patches) -> None:
