@@ -83,7 +83,7 @@ def _attach_nvml() -> None:
     """Let programs that look for GPUs without torch (gpustat, nvitop) see the machine."""
     from fakegpu_lab.driver.base.deferred_patches import when_imported
     from fakegpu_lab.driver.base.patches import Patches
-    from fakegpu_lab.nvml.attach import attach
+    from fakegpu_lab.nvml.library import attach
 
     when_imported("pynvml", Patches(), attach)
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fakegpu_lab.nvml.runtime_folder import make_private, runtime
+from fakegpu_lab.nvml.publish import make_private, runtime
 
 INJECTED = Path(__file__).with_name("injected")
 _PACKAGE = Path(__file__).resolve().parents[1]

@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fakegpu_lab.user_code import environment, origin
+from fakegpu_lab.user_code import environment, frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +82,7 @@ def must_wait(frame: FrameType | None) -> bool:
             return True  # the callback of a weak reference
         if (file, name) == _IMPORTS and frame.f_locals["name"].partition(".")[0] in _IMPORTED_ONCE:
             return True
-        users = users or (file != _GENERATED and origin.is_programs_own(file))
+        users = users or (file != _GENERATED and bool(frames.kind(file) & frames.OWN))
         frame = frame.f_back
     return False
 

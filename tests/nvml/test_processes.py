@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab.nvml import discovery, program_path, runtime_folder
+from fakegpu_lab.nvml import discovery, program_path, publish
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,6 +124,18 @@ def test_a_terminal_finds_the_machines_and_cleans_up_after_the_dead(tmp_path: Pa
     assert not list(tmp_path.glob("*.json"))
 
 
+def test_a_process_with_another_version_is_a_stranger(
+    busy: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = publish.runtime()
+    assert place is not None
+    contact = json.loads((place / f"{os.getpid()}.json").read_text())
+    monkeypatch.setenv("FAKEGPU_LAB_RUNTIME", str(tmp_path))
+    for version in (contact["version"], contact["version"] - 1):
+        (tmp_path / "1.json").write_text(json.dumps({**contact, "pid": 1, "version": version}))
+        assert len(discovery.machines()) == (version == contact["version"])
+
+
 def test_a_child_with_the_same_machine_is_one_more_process(busy: Machine) -> None:
     program = (
         "import torch, sys; torch.ones(5, device='cuda:1').sum().item(); "
@@ -146,9 +158,9 @@ def test_only_ones_own_folder_is_trusted(tmp_path: Path, monkeypatch: pytest.Mon
     open_to_all.chmod(0o777)
     monkeypatch.setenv("FAKEGPU_LAB_RUNTIME", str(open_to_all))
     if os.name == "posix":
-        assert runtime_folder.runtime() is None
+        assert publish.runtime() is None
         monkeypatch.setenv("FAKEGPU_LAB_RUNTIME", str(tmp_path / "own"))
-        made = runtime_folder.runtime()
+        made = publish.runtime()
         assert made is not None
         assert made.stat().st_mode & 0o077 == 0
 
@@ -157,7 +169,7 @@ def test_a_stranger_without_the_key_gets_nothing(busy: Machine) -> None:
     from multiprocessing import AuthenticationError
     from multiprocessing.connection import Client
 
-    place = runtime_folder.runtime()
+    place = publish.runtime()
     assert place is not None
     told = json.loads((place / f"{os.getpid()}.json").read_text())
     with pytest.raises(AuthenticationError):

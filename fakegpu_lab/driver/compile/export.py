@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._ops import HigherOrderOperator
 from torch._subclasses import fake_tensor
+from torch.fx.experimental import proxy_tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fakegpu_lab.driver.base.privateuse1 import NAME
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.base.tensor import DEVICE_TENSORS, FakeCudaTensor
 from fakegpu_lab.driver.tensor_api.conversion import cpp_device
 
 if TYPE_CHECKING:
@@ -124,7 +125,9 @@ def _dispatch(original: Callable[..., Any], patches: Patches) -> Callable[..., A
 
 
 def install(patches: Patches) -> None:
-    """Patch FakeTensor's device, and the dispatch of higher-order operators."""
+    """Patch FakeTensor's device, what `make_fx` traces, and the dispatch of higher-order operators."""
+    # On CUDA these are plain tensors; `make_fx` leaves out what is done to subclasses.
+    patches.set(proxy_tensor, "HANDLED_TYPES", (*proxy_tensor.HANDLED_TYPES, *DEVICE_TENSORS))
     handlers: dict[Any, Any] = fake_tensor._DISPATCH_META_HANDLERS
     answer = handlers[_device]
     patches.set_item(handlers, _device, lambda args: cpp_device(answer(args)))

@@ -15,7 +15,7 @@ from fakegpu_lab.driver.dispatch import dispatcher
 from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.driver.torch_cuda.devices import current_device, lifecycle
 from fakegpu_lab.hardware.errors import FakeGpuError, with_notes
-from fakegpu_lab.ranks.diagnosis import hang_messages, program_hints, user_tracebacks
+from fakegpu_lab.ranks.diagnosis import hang_messages, held_by_errors, program_hints
 from fakegpu_lab.ranks.dist import c10d, cpp, dist
 from fakegpu_lab.ranks.scheduling import malloc_trim
 from fakegpu_lab.ranks.scheduling.environment import variables
@@ -25,6 +25,8 @@ from fakegpu_lab.ranks.scheduling.scheduler import RankStopped, Scheduler, curre
 from fakegpu_lab.ranks.scheduling.store import stores
 from fakegpu_lab.ranks.scheduling.world import RankWorld
 from fakegpu_lab.user_code import interrupts
+from fakegpu_lab.user_code.environment import PACKAGE
+from fakegpu_lab.user_code.frames import steps, trim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -36,6 +38,8 @@ _ended_early: list[bool] = []
 
 _OF_A_RANK = "of_a_rank"
 """An attribute of the errors that ranks raised."""
+
+_RANKS = str(PACKAGE / "ranks")
 
 MOST = 64
 """Ranks that one process can run: each has a thread and takes memory."""
@@ -98,7 +102,7 @@ def run_programs(
         note = hang_messages.note(scheduler)
         if note:
             with_notes(error, note)
-        user_tracebacks.end_at_users_line(error)
+        _end_at_users_line(error)
         error.__dict__[_OF_A_RANK] = True
         raise
     finally:
@@ -116,6 +120,13 @@ def run_programs(
     return results
 
 
+def _end_at_users_line(error: BaseException) -> None:
+    """Trim the traceback of an error that the ranks raised, such as a hang: torch's frames in it lead nowhere."""
+    raising = [step.tb_frame.f_code.co_filename for step in steps(error.__traceback__)][-1:]
+    if raising and raising[0].startswith(_RANKS):
+        trim(error, to_users_line=True)
+
+
 def _give_back() -> None:
     """Free what the ranks of a run that did not finish still hold in its error's frames: their processes have ended.
 
@@ -126,7 +137,7 @@ def _give_back() -> None:
     _ended_early.clear()
     shown: BaseException | None = getattr(sys, "last_value", None)
     if shown is not None and _OF_A_RANK in shown.__dict__:
-        user_tracebacks.forget_rank(shown)
+        held_by_errors.forget_rank(shown)
     _collect()
 
 
