@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import queue
 import random
+import signal
 import sys
 import tempfile
 import textwrap
@@ -23,7 +25,7 @@ from jupyter_client.manager import KernelManager
 LATE = 12.0
 """Seconds after which an interrupt that has not arrived counts as lost; the cells run for longer."""
 
-PATIENCE = 240.0
+PATIENCE = 120.0
 """Seconds within which a kernel answers anything."""
 
 
@@ -55,7 +57,8 @@ class Kind(NamedTuple):
 
 
 COMMON = """
-import gc, os, signal, sys, threading, time, torch
+import faulthandler, gc, os, signal, sys, threading, time, torch
+faulthandler.register(signal.SIGUSR1, all_threads=True)
 from torch import nn
 dev = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -380,7 +383,13 @@ class Kernel:
                 yield message
                 if message["content"].get("execution_state") == "idle":
                     return
-        raise TimeoutError
+        raise TimeoutError(self.where())
+
+    def where(self) -> str:
+        """What the kernel's threads are doing."""
+        os.kill(self.manager.provisioner.pid, signal.SIGUSR1)
+        time.sleep(1)
+        return self.last_words()
 
     def run(self, cell: str) -> str:
         """Run a cell to its end, and return what it printed."""
@@ -398,7 +407,7 @@ class Kernel:
 
     def last_words(self) -> str:
         self.errors.seek(0)
-        return self.errors.read()[-600:]
+        return self.errors.read()[-4000:]
 
 
 class Count:
@@ -450,7 +459,7 @@ class Presser:
                 counts.inconsistent += bool(wrong)
             except (Died, TimeoutError, RuntimeError) as error:
                 counts.dead += 1
-                print(f"{name}: {type(error).__name__} {error} {self.kernel.last_words()}", flush=True)
+                print(f"{name}: {type(error).__name__} {error or self.kernel.last_words()}", flush=True)
                 self.close()
         return counts
 
