@@ -36,6 +36,8 @@ _IMPORTS = ("<frozen importlib._bootstrap>", "_find_and_load")
 """The file and the name of the function that imports a module, the argument `name`."""
 _IMPORTED_ONCE = frozenset({"fakegpu_lab", "torch"})
 """Packages that cannot be imported again in a process in which their import was interrupted."""
+_GENERATED = "<string>"
+"""The file of code that the methods of named tuples and dataclasses are made of."""
 
 _whole: set[CodeType] = set()
 _between: set[CodeType] = set()
@@ -80,7 +82,7 @@ def must_wait(frame: FrameType | None) -> bool:
             return True  # the callback of a weak reference
         if (file, name) == _IMPORTS and frame.f_locals["name"].partition(".")[0] in _IMPORTED_ONCE:
             return True
-        users = users or bool(frames.kind(file) & frames.OWN)
+        users = users or (file != _GENERATED and bool(frames.kind(file) & frames.OWN))
         frame = frame.f_back
     return False
 
