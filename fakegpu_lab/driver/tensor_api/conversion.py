@@ -12,7 +12,7 @@ import torch
 
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES, DeviceClass
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, NestedCudaTensor, SparseCudaTensor
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor
 
 _base_to = torch._C.TensorBase.to
 _base_data = torch._C.TensorBase.data
@@ -104,7 +104,7 @@ def _class_like(tensor: torch.Tensor, other: torch.Tensor) -> type[torch.Tensor]
             tensor.__dict__["_host_class"] = tensor.__class__
             if isinstance(tensor, torch.nn.Parameter):
                 tensor.__dict__["_is_param"] = True
-        return type(other) if type(other) in (SparseCudaTensor, NestedCudaTensor) else FakeCudaTensor
+        return SparseCudaTensor if type(other) is SparseCudaTensor else FakeCudaTensor
     remembered = tensor.__dict__.pop("_host_class", None)
     is_parameter = tensor.__dict__.pop("_is_param", False)
     return remembered or (torch.nn.Parameter if is_parameter else torch.Tensor)
