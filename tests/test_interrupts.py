@@ -8,6 +8,7 @@ import io
 import signal
 import socket
 import sys
+import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -168,6 +169,37 @@ def test_torch_is_imported_to_the_end(machine: Machine, tmp_path: Path, monkeypa
     module = sys.modules.pop("torch.interrupted")
     assert module.done
     assert vars(torch).pop("interrupted") is module
+
+
+def test_a_mode_of_torch_is_entered_whole(machine: Machine) -> None:
+    def interrupt(frame: FrameType, event: str, _: object) -> None:
+        if event == "return" and frame.f_code is torch.set_grad_enabled.__init__.__code__:
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGINT)
+
+    sys.setprofile(interrupt)
+    with pytest.raises(KeyboardInterrupt), torch.no_grad():
+        at_once(lambda: None)
+    assert torch.is_grad_enabled()
+
+
+def test_a_long_wait_takes_no_time(machine: Machine) -> None:
+    @interrupts.whole
+    def work() -> float:
+        began = time.process_time()
+        for number in range(100_000):
+            abs(number)
+        return time.process_time() - began
+
+    @interrupts.whole
+    def interrupted() -> float:
+        signal.raise_signal(signal.SIGINT)
+        return work()
+
+    alone, times = work(), []
+    with pytest.raises(KeyboardInterrupt):
+        at_once(lambda: times.append(interrupted()) or time.sleep(1))
+    assert times[0] < 3 * alone + 0.1
 
 
 def test_an_event_loop_hears_of_a_signal_once(machine: Machine, program_signal: signal.Signals) -> None:
