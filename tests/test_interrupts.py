@@ -183,6 +183,24 @@ def test_a_mode_of_torch_is_entered_whole(machine: Machine) -> None:
     assert torch.is_grad_enabled()
 
 
+def test_a_step_of_an_optimizer_is_whole_but_for_its_closure(machine: Machine) -> None:
+    layer = torch.nn.Linear(4, 4).cuda()
+    optimizer = torch.optim.Adam(layer.parameters())
+    layer(torch.ones(1, 4, device="cuda")).sum().backward()
+    waits: dict[str, bool] = {}
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        waits[frame.f_code.co_name] = interrupts.must_wait(frame)
+
+    def closure() -> float:
+        return 0.0
+
+    sys.setprofile(note)
+    optimizer.step(closure)
+    sys.setprofile(None)
+    assert (waits["closure"], waits["_use_grad"], waits["adam"]) == (False, True, True)
+
+
 def test_a_long_wait_takes_no_time(machine: Machine) -> None:
     @interrupts.whole
     def work() -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.utils._foreach_utils
 from torch.optim.optimizer import _foreach_supported_types as _optimizer_types
+from torch.optim.optimizer import _use_grad_for_differentiable
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -58,6 +59,7 @@ for _mode in (
 ):
     for _method in (_mode.__enter__, _mode.__exit__):
         interrupts.whole(_method)  # else an interrupt on the way in would leave the mode switched on
+interrupts.whole_but_for_users_code(_use_grad_for_differentiable(lambda: None))  # around an optimizer's step
 
 patches = Patches()
 _libraries: list[torch.library.Library] = []
