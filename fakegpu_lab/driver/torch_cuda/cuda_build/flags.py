@@ -38,7 +38,11 @@ _SWITCHES = (
     ("_get_math_sdp_allow_fp16_bf16_reduction", "_set_math_sdp_allow_fp16_bf16_reduction"),
     ("_get_float32_matmul_precision", "_set_float32_matmul_precision"),
 )
-_PRECISIONS = (("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"))
+_HOST_PRECISIONS = (("mkldnn", "all"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn"))
+_PRECISIONS = (
+    *(("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn")),
+    *_HOST_PRECISIONS,
+)
 
 
 def _state() -> dict[Any, Any]:
@@ -106,12 +110,28 @@ def set_plan_cache_max_size(index: int, size: int) -> None:
     _plans[device.index] = size
 
 
+def set_matmul_precision(precision: str) -> None:
+    """``torch.set_float32_matmul_precision``: "medium" is TF32 on CUDA, but bfloat16 on a CPU that has it."""
+    _set_matmul_precision(precision)
+    _compute_in_full()
+
+
+def _compute_in_full() -> None:
+    """Let the host, which computes the devices' values, round no products."""
+    for backend_and_op in _HOST_PRECISIONS:
+        with contextlib.suppress(RuntimeError, AttributeError):
+            _C._set_fp32_precision_setter(*backend_and_op, "ieee")
+
+
+_set_matmul_precision = _C._set_float32_matmul_precision
+
 FUNCTIONS: dict[str, Any] = {
     "_get_linalg_preferred_backend": lambda: _preferred["linalg"],
     "_set_linalg_preferred_backend": set_linalg,
     "_get_blas_preferred_backend": lambda: _preferred["blas"],
     "_set_blas_preferred_backend": set_blas,
     "_is_flash_attention_available": lambda: True,
+    "_set_float32_matmul_precision": set_matmul_precision,
 }
 
 _CUFFT = {
@@ -125,6 +145,7 @@ _CUFFT = {
 def install(patches: Patches) -> None:
     """Note the switches, and give the missing ones their defaults."""
     patches.later(_restorer())
+    _compute_in_full()
     _plans.clear()
     _preferred.update(linalg=_C._LinalgBackend.Default, blas=_C._BlasBackend.Cublas)
     for name, function in _CUFFT.items():
