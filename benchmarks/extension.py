@@ -64,8 +64,8 @@ def told(seq, kind="update"):
         slot=at, title=f"Step {{seq}}", said="", peak=26 * GIB, peak_step=39, steps=80, columns=tuple(range(80)),
         bands=tuple(("activations", 1, GIB, "1024×1024 float32", "aten::mm", "Net", "forward", 1000, (0, 1),
             ((n, GIB), (79 - n, -GIB))) for n in range(26)),
-        lines=("In[1] line 5  y = net(x)", "In[1] line 9  step()"), phases=(("forward", 1, 40), ("backward", 40, 80)),
-        modules=(("Net", 1, 40),), groups=((26 * GIB, 26, "activations", "1024×1024 float32", "mm", "In[1] line 5"),),
+        lines=("In[1], line 5  y = net(x)", "In[1], line 9  step()"), phases=(("forward", 1, 40), ("backward", 40, 80)),
+        modules=(("Net", 1, 40),), groups=((26 * GIB, 26, "activations", "1024×1024 float32", "mm", "In[1], line 5"),),
     ) for at in range({devices})) if seq % 10 == 1 else None
     collectives = (CollectiveTotal(operation="all_reduce", group="0", ranks=tuple(range({ranks})), count=seq,
         nbytes=seq << 20, ns=seq * 1000, bus_bandwidth=2e11, waited_ns={{r: seq * 10 * r for r in range({ranks})}}),)

@@ -159,9 +159,9 @@ def test_in_a_notebook_the_figure_is_shown() -> None:
     assert "The figure in words" in shown.outputs[1].data["text/html"]
     figure = shown.outputs[2].data["application/vnd.plotly.v1+json"]
     texts = [text for trace in figure["data"] for text in trace.get("hovertext", ())]
-    assert any("In[1] line 6" in text and "return x @ x" in text for text in texts)
-    assert "In[1] line 6  GPU" in shown.outputs[3].text
-    assert "line 3        copies" in shown.outputs[3].text
+    assert any("In[1], line 6" in text and "return x @ x" in text for text in texts)
+    assert "In[1], line 6  GPU" in shown.outputs[3].text
+    assert "line 3         copies" in shown.outputs[3].text
     assert "line 2  GPU" in failed.outputs[0].text
     assert failed.outputs[-1].ename == "ValueError"
     frames = "".join(failed.outputs[-1].traceback)

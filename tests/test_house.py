@@ -1,4 +1,4 @@
-"""The layout of the package: rooms of a readable size, and no circles of files."""
+"""The layout of the package: no circles of files, rooms with a place to start, documents that name what exists."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 import grimp
 import networkx as nx
 import pytest
+import torch
 
 PACKAGE = Path(__file__).parents[1] / "fakegpu_lab"
+REPOSITORY = PACKAGE.parent
 
 ALLOWED: dict[frozenset[str], str] = {}
 """Circles that may stay, each with the reason why opening it would read worse."""
@@ -58,13 +60,6 @@ ROOMS = [
 ]  # one file, for other programs to find
 
 
-def test_folders_and_files_stay_small() -> None:
-    crowded = {str(folder): count for folder in FOLDERS if (count := len(list(folder.glob("*.py")))) > 15}
-    assert crowded == {}
-    long = {str(path) for path in PACKAGE.rglob("*.py") if len(path.read_text(encoding="utf-8").splitlines()) > 350}
-    assert long == set(), "a file that passes 350 lines is asked whether it is two"
-
-
 @pytest.mark.parametrize("room", [pytest.param(room, id=str(room.relative_to(PACKAGE.parent))) for room in ROOMS])
 def test_each_room_says_what_it_is_for_and_where_to_start(room: Path) -> None:
     text = ast.get_docstring(ast.parse((room / "__init__.py").read_text(encoding="utf-8"))) or ""
@@ -85,3 +80,53 @@ def test_the_places_that_a_document_names_are_there(document: str) -> None:
     assert len(named) > 10
     missing = {name for name in named if not any((root / name).exists() for root in (PACKAGE, PACKAGE.parent))}
     assert missing <= {".venv/bin"}
+
+
+def docstrings(file: Path) -> str:
+    """All strings of a file that stand alone: its docstrings, and those of its constants."""
+    expressions = (
+        node.value for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Expr)
+    )
+    return "\n".join(
+        node.value for node in expressions if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+def files_that_are_missing(text: str) -> set[str]:
+    """Python files that a text names in backticks, and that neither this repository nor torch has.
+
+    A path may be cut at the front: `allocator/blocks.py` means any file that ends with that.
+    """
+    named = set(re.findall(r"`([\w./-]+\.py)`", text))
+    return {
+        name
+        for name in named
+        if not any(f"/{file}".endswith(f"/{name}") for file in PYTHON_FILES) and not (TORCH / name).exists()
+    }
+
+
+TORCH = Path(torch.__file__).parents[1]
+PYTHON_FILES = [
+    file.relative_to(REPOSITORY).as_posix()
+    for top in ("fakegpu_lab", "tests", "benchmarks", "docs", "lessons")
+    for file in (REPOSITORY / top).rglob("*.py")
+]
+DOCUMENTS = [*sorted((REPOSITORY / "docs").glob("*.md")), REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "README.md"]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_the_files_that_a_document_names_exist(document: Path) -> None:
+    assert files_that_are_missing(document.read_text(encoding="utf-8")) == set()
+
+
+def test_the_files_that_docstrings_name_exist() -> None:
+    missing = {
+        str(file): names for file in PACKAGE.rglob("*.py") if (names := files_that_are_missing(docstrings(file)))
+    }
+    assert missing == {}
+
+
+def test_a_file_that_does_not_exist_is_noticed() -> None:
+    assert files_that_are_missing("`driver/dispatch/general.py` and `dispatch/dispatcher.py`") == {
+        "driver/dispatch/general.py"
+    }

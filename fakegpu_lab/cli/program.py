@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.user_code import environment, tracebacks
+from fakegpu_lab.user_code import frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,8 +61,7 @@ class Program:
             print(f"fakegpu-lab: interrupted{where}", file=sys.stderr)
             return INTERRUPTED
         except BaseException as error:
-            if not environment.DEBUG:
-                tracebacks.trim(error)
+            frames.trim(error)
             return _report(error)
         return 0
 

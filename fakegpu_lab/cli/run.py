@@ -84,7 +84,7 @@ def _attach_others() -> None:
     """Let programs see the machine that do without torch: with pynvml (gpustat, nvitop), or with `numba.cuda`."""
     from fakegpu_lab.driver.base.deferred_patches import when_imported
     from fakegpu_lab.driver.base.patches import Patches
-    from fakegpu_lab.nvml.attach import attach
+    from fakegpu_lab.nvml.library import attach
 
     when_imported("pynvml", Patches(), attach)
     when_imported("numba.cuda", Patches(), lambda module: importlib.import_module("torch"))

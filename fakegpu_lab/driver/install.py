@@ -8,6 +8,7 @@ import torch
 import torch.utils._foreach_utils
 from torch.optim.optimizer import _foreach_supported_types as _optimizer_types
 
+import fakegpu_lab.driver.op_sheet  # noqa: F401 - makes the rows
 from fakegpu_lab.driver import torch_cuda
 from fakegpu_lab.driver.autocast import regions, scripted_regions
 from fakegpu_lab.driver.autograd import backward, optimizers

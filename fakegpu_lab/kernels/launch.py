@@ -12,20 +12,19 @@ all front ends:
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current, graph_capture
 from fakegpu_lab.driver.cost.kernel_call import call_of
-from fakegpu_lab.driver.recorder.user_frames import stack_of
 from fakegpu_lab.hardware.kernel_model.accesses import AccessLog
 from fakegpu_lab.hardware.kernel_model.launch_time import launch_time
 from fakegpu_lab.hardware.kernel_model.occupancy import occupancy
 from fakegpu_lab.hardware.time import clock
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.kernels import races
+from fakegpu_lab.user_code.frames import user_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -116,8 +115,7 @@ def launch(
                 device_asserts.illegal_access(device, illegal)
             return
         if ran.races:
-            stack = stack_of(sys._getframe())
-            races.report(device, name, stack[0][0] if stack else "", ran.races)
+            races.report(device, name, user_line(), ran.races)
         seen.append(access)
 
     if current.meta():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fakegpu_lab.hardware.time.happens_before import Race
-from fakegpu_lab.user_code.lines import place
+from fakegpu_lab.user_code.frames import place
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,9 +1,9 @@
 """NVIDIA's management library for the simulated GPUs: nvidia-smi, pynvml and the tools on top. Start with `view`.
 
 Every process with a machine answers queries about it on a socket (`publish`). A program that queries (`discovery`) gets
-the machine of its own notebook or run, with all its processes, as a `view`; `cards`, `sensors` and `topology` are its
-parts. `smi` is nvidia-smi; `c_library` is libnvidia-ml, which `attach` gives to pynvml; `program_path` lets child
-processes find both.
+the machine of its own notebook or run, with all its processes, as a `view`; `cards` and `sensors` are its parts. `smi`
+is nvidia-smi, which shows a `table` or `fields`; `library` is libnvidia-ml, which pynvml gets; `program_path` lets
+child processes find both.
 
 May import `hardware`, `user_code`.
 """

@@ -45,17 +45,13 @@ class Card:
         The highest clocks, MHz.
     power_limit
         Watts.
-    links, link_version
-        NVLink ports and their generation; 0 without NVLink.
     passive
         Whether it has no fan of its own.
     """
 
     index: int
-    id: str
     name: str
     uuid: str
-    brand: str
     architecture: str
     segment: str
     capability: tuple[int, int]
@@ -63,12 +59,9 @@ class Card:
     pci_device_id: int
     memory: int
     reserved: int
-    memory_bus_bits: int
     clock: int
     memory_clock: int
     power_limit: float
-    sm_count: int
-    cores: int
     ecc: bool
     mig: bool
     passive: bool
@@ -76,8 +69,6 @@ class Card:
     pcie_generation: int
     pcie_width: int
     host_pcie_generation: int
-    links: int = 0
-    link_version: int = 0
 
     @property
     def bus(self) -> int:
@@ -104,14 +95,6 @@ class Card:
             return "Enabled"
         return "Disabled" if self.segment in ("datacenter", "workstation") else None
 
-    @property
-    def bar1(self) -> int:
-        """The bytes of BAR1: at least 256 MiB, and enough to map all of the memory."""
-        size = 256 * MIB
-        while size < self.memory:
-            size *= 2
-        return size
-
     @classmethod
     def of(cls, device: Device, machine: Machine) -> Card:
         """Read a device."""
@@ -119,14 +102,10 @@ class Card:
         memory = framebuffer(profile)
         node = machine.spec.node
         host_generation = node.pcie.generation if node is not None else profile.pcie.generation
-        ports = profile.nvlink
-        linked = ports is not None and len(machine.cards) > 1
         return cls(
             index=device.slot,
-            id=profile.id,
             name=profile.name,
             uuid=device.prefixed_uuid,
-            brand=_brand(profile),
             architecture=profile.architecture,
             segment=profile.segment,
             capability=profile.compute_capability,
@@ -134,12 +113,9 @@ class Card:
             pci_device_id=profile.pci_device_id << 16 | 0x10DE,
             memory=memory,
             reserved=memory - profile.total_memory_bytes,
-            memory_bus_bits=profile.memory_bus_bits,
             clock=round(profile.core_clock_mhz),
             memory_clock=round(profile.memory_clock_mhz),
             power_limit=profile.power_limit_w,
-            sm_count=profile.sm_count,
-            cores=profile.sm_count * _fp32_lanes(profile),
             ecc=profile.ecc,
             mig=profile.segment == "datacenter" and profile.id.partition("-")[0] in _WITH_MIG,
             passive=profile.segment in ("datacenter", "embedded") and profile.id not in ("a10", "a10g"),
@@ -147,8 +123,6 @@ class Card:
             pcie_generation=profile.pcie.generation,
             pcie_width=profile.pcie.lanes,
             host_pcie_generation=host_generation,
-            links=ports.links if ports is not None and linked else 0,
-            link_version=ports.generation if ports is not None and linked else 0,
         )
 
     @classmethod
@@ -163,17 +137,3 @@ def framebuffer(profile: GpuProfile) -> int:
     if profile.total_memory_bytes < 0.85 * profile.memory_bytes or profile.total_memory_bytes > label:
         return profile.total_memory_bytes
     return label
-
-
-def _brand(profile: GpuProfile) -> str:
-    """NVML's product line, as nvidia-smi prints it."""
-    name = profile.name
-    for word, brand in (("GeForce", "GeForce"), ("TITAN", "Titan"), ("Quadro", "Quadro"), ("Tesla", "Tesla")):
-        if word in name:
-            return brand
-    return "NVIDIA RTX" if "RTX" in name else "NVIDIA"
-
-
-def _fp32_lanes(profile: GpuProfile) -> int:
-    """FP32 lanes of a multiprocessor (CUDA C++ Programming Guide, throughput of arithmetic instructions)."""
-    return 64 if profile.compute_capability in ((6, 0), (7, 0), (7, 5), (8, 0)) else 128

@@ -10,9 +10,8 @@ import time
 from multiprocessing.connection import Client
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.nvml import runtime_folder
-from fakegpu_lab.nvml.runtime_folder import runtime
-from fakegpu_lab.nvml.view import Document, View, document, joined
+from fakegpu_lab.nvml import publish
+from fakegpu_lab.nvml.view import VERSION, Document, View, document, joined
 from fakegpu_lab.user_code import environment
 
 if TYPE_CHECKING:
@@ -30,14 +29,16 @@ _cache: tuple[float, str, list[Document]] | None = None
 
 def documents(identity: str = "") -> list[Document]:
     """The documents of other processes, in the order of their ids; only of the named machine, if one is named."""
-    folder = runtime()
+    folder = publish.runtime()
     queries: list[tuple[threading.Thread, list[Document]]] = []
     for file in sorted(folder.glob("*.json")) if folder is not None else []:
         try:
             contact: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):  # deleted meanwhile, or another program's file
             continue
-        if contact.get("pid") == os.getpid() or (identity and contact.get("machine") != identity):
+        if contact.get("version") != VERSION or contact.get("pid") == os.getpid():
+            continue
+        if identity and contact.get("machine") != identity:
             continue
         answers: list[Document] = []
         thread = threading.Thread(target=_query, args=(file, contact, answers), daemon=True)
@@ -74,19 +75,15 @@ def machines() -> list[View]:
 
 def present() -> bool:
     """Whether this process has a machine, or inherited one."""
-    from fakegpu_lab.nvml import publish
-
-    return publish.machine is not None or bool(runtime_folder.identity())
+    return publish.machine is not None or bool(publish.identity())
 
 
 def current() -> View | None:
     """The machine of this process and of those that share it; idle until torch is imported; None without a machine."""
     global _cache
-    from fakegpu_lab.nvml import publish
-
     if not present():
         return None
-    identity = runtime_folder.identity()
+    identity = publish.identity()
     now = time.monotonic()
     if _cache is None or now - _cache[0] > _CACHE_S or _cache[1] != identity:
         _cache = (now, identity, documents(identity) if identity else [])

@@ -1,36 +1,79 @@
 """Answering queries about this process's machine, on a local socket, in a thread of its own.
 
-A *contact file* in the runtime folder has the socket's address. Nothing is written or computed until a query comes.
+A *contact file* has the socket's address. It lies in a folder inside the system's runtime folder, where a user's
+processes with simulated GPUs find each other. Nothing else is written or computed until a query comes.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import getpass
 import json
 import os
 import secrets
+import tempfile
 import threading
 import time
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Listener
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware.time import clock
-from fakegpu_lab.nvml.runtime_folder import identity, runtime
 from fakegpu_lab.nvml.view import VERSION, document, forget
+from fakegpu_lab.user_code.environment import IDENTITY, MACHINE
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from fakegpu_lab.hardware.machine import Machine
 
+VARIABLE = "FAKEGPU_LAB_RUNTIME"
+"""Environment variable with another folder: for tests, and where the usual ones cannot be written."""
 _MAX_ADDRESS_BYTES = 100
 """The longest address of a Unix socket, with some to spare (108 on Linux, 104 on macOS)."""
 
 machine: Machine | None = None
 """The machine of this process."""
 _server: _Server | None = None
+
+
+def identity() -> str:
+    """The name of the machine, the same in all processes that share it; empty without a machine."""
+    return os.environ.get(IDENTITY, "") if MACHINE in os.environ else ""
+
+
+def runtime() -> Path | None:
+    """The folder, made if it is missing; None if there is none that only this user can write to."""
+    if VARIABLE in os.environ:
+        candidates = [Path(os.environ[VARIABLE])]
+    else:
+        candidates = [Path(os.environ["XDG_RUNTIME_DIR"]) / "fakegpu_lab"] if os.environ.get("XDG_RUNTIME_DIR") else []
+        candidates.append(Path(tempfile.gettempdir()) / f"fakegpu_lab-{_user()}")
+    for folder in candidates:
+        with contextlib.suppress(OSError):
+            if make_private(folder):
+                return folder
+    return None
+
+
+def _user() -> str:
+    try:
+        return str(os.getuid()) if hasattr(os, "getuid") else getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return "user"
+
+
+def make_private(folder: Path) -> bool:
+    """Make a folder if it is missing; return whether only this user can put files there.
+
+    In a shared folder, another user could have made it, or a link to one that this user owns.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not hasattr(os, "getuid"):
+        return os.access(folder, os.W_OK)
+    stat, itself = folder.stat(), folder.lstat()
+    own = stat.st_uid == itself.st_uid == os.getuid()
+    return own and not stat.st_mode & 0o022 and os.access(folder, os.W_OK)
 
 
 class _Server:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.nvml.cards import Card
 from fakegpu_lab.nvml.sensors import Sensors
-from fakegpu_lab.nvml.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Machine
 
 Document = dict[str, Any]
-VERSION = 1
+VERSION = 2
+"""Of a document. Processes with another version of the package are strangers."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,6 @@ class View:
     machine: str
     spec: str
     gpus: list[Gpu]
-    topology: Topology
     pids: list[int] = field(default_factory=list)
 
 
@@ -103,8 +102,7 @@ def document(machine: Machine, identity: str, now: int | None = None) -> Documen
 @lru_cache(maxsize=1)
 def _facts(machine: Machine) -> Document:
     """The facts about a machine that do not change."""
-    cards = [asdict(Card.of(device, machine)) for device in machine.cards]
-    return {"cards": cards, "topology": asdict(Topology.of(machine))}
+    return {"cards": [asdict(Card.of(device, machine)) for device in machine.cards]}
 
 
 def forget() -> None:
@@ -133,4 +131,4 @@ def joined(documents: Sequence[Document]) -> View:
         busy = min(1.0, sum(process.busy for process in processes))
         gpus.append(Gpu(card, Sensors.of(card, busy, context=bool(processes)), processes))
     pids = [one["pid"] for one in documents if one["pid"]]
-    return View(first["machine"], first["spec"], gpus, Topology(**first["topology"]), pids)
+    return View(first["machine"], first["spec"], gpus, pids)

@@ -37,7 +37,7 @@ class _Model(BaseModel):
 class Frame(_Model):
     """A line of the user's program."""
 
-    line: str = Field(description="such as 'In[3] line 5' or 'train.py:12'")
+    line: str = Field(description="such as 'In[3], line 5' or 'train.py:12'")
     text: str = Field(description="the source; empty if the file cannot be read")
     function: str = Field(default="", description="the function that it is in; '<module>' outside functions")
 

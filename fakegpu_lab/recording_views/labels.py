@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fakegpu_lab.user_code.lines import Place, place
+from fakegpu_lab.user_code.frames import Place, place
 
 __all__ = ["Place", "place", "shapes"]
 

@@ -1,8 +1,8 @@
-"""The user's own code: where it runs, how a cell is executed, how its errors look. Start with `tracebacks`.
+"""The user's own code: where it runs, how a cell is executed, how its errors look. Start with `frames`.
 
-`environment` finds IPython, and names the environment variables of a machine; `cell_code` compiles a cell magic's body
-so that errors point at the cell's own lines; `origin` tells the program's code from that of Python and of packages;
-`tracebacks` removes our frames from what the user sees, and `warning_lines` lets warnings name the user's lines;
+`frames` says whose code a file is, finds the user's line, names it, and trims tracebacks; `tracebacks` shows errors
+trimmed, and `warning_lines` lets warnings name the user's lines; `environment` finds IPython, and names the environment
+variables of a machine; `cell_code` compiles a cell magic's body so that errors point at the cell's own lines;
 `magic_line` parses the arguments of magics; `interrupts` lets Ctrl-C and Stop wait until the machine is consistent.
 
 Imports nothing of the package.

@@ -12,7 +12,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.user_code.tracebacks import is_ours
+from fakegpu_lab.user_code.frames import OURS, innermost, kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ def _shown_at_callers(show: Callable[[Any], None]) -> Callable[[Any], None]:
     """`show`, Python's ``warnings._showwarnmsg``; a warning of one of our lines goes to our caller's line instead."""
 
     def showwarnmsg(message: Any) -> None:
-        caller = _caller() if is_ours(message.filename) else None
+        caller = _caller() if kind(message.filename) == OURS else None
         if caller is None:
             show(message)
             return
@@ -46,10 +46,7 @@ def _shown_at_callers(show: Callable[[Any], None]) -> Callable[[Any], None]:
 
 def _caller() -> FrameType | None:
     """The nearest calling frame that is not ours; None if there is none."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_ours(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
+    return innermost(sys._getframe(1), ~OURS)
 
 
 def _warn_at(frame: FrameType | None, message: Warning | str, category: type[Warning]) -> None:

@@ -114,7 +114,7 @@ export const ALLOCATIONS = {
     ],
     ['gradients', 1, 2 * GIB, '512 float32', 'aten::mm', '', 'backward', -1, [1], [[2, 2 * GIB]]]
   ],
-  lines: ['In[3] line 5  return gelu(self.up(x))', 'In[3] line 9  loss.backward()'],
+  lines: ['In[3], line 5  return gelu(self.up(x))', 'In[3], line 9  loss.backward()'],
   phases: [
     ['forward', 1, 2],
     ['backward', 2, 5]
@@ -127,7 +127,7 @@ export const ALLOCATIONS = {
       'activations',
       '1024×1024 float32',
       'gelu',
-      'In[3] line 5  return gelu(self.up(x))'
+      'In[3], line 5  return gelu(self.up(x))'
     ],
     [3 * GIB, 2, '', '', '', '']
   ]

@@ -106,8 +106,8 @@ test('every allocation is a band that says its size, shape, line and what called
   press('ArrowRight');
   expect(said()).toEqual([
     '4.00 GiB · 1024×1024 float32 · 57.1 % of the peak',
-    'In[3] line 5  return gelu(self.up(x))',
-    'called from In[3] line 9  loss.backward()',
+    'In[3], line 5  return gelu(self.up(x))',
+    'called from In[3], line 9  loss.backward()',
     'activations, made in forward by aten::gelu in Net.mlp; held for 5.00 µs'
   ]);
   press('ArrowRight');
@@ -137,7 +137,7 @@ test('what made the peak is a table', async () => {
       '57.1 %',
       '1',
       '1024×1024 float32, gelu',
-      'In[3] line 5  return gelu(self.up(x))'
+      'In[3], line 5  return gelu(self.up(x))'
     ],
     ['others', '3.00 GiB', '42.9 %', '2', '', '']
   ]);

@@ -185,10 +185,10 @@ def test_every_allocation_of_a_step_can_be_pointed_at(page: Any) -> None:
         for twelfth in range(1, 12):
             page.mouse.move(x, box["y"] + frame["top"] + frame["high"] * twelfth / 12)
             seen.add(said.inner_text())
-    lines = [text for text in seen if "In[2] line" in text and " · " in text.splitlines()[0]]
+    lines = [text for text in seen if "In[2], line" in text and " · " in text.splitlines()[0]]
     assert len(lines) >= 5, "of different tensors"
     assert any("activations, made in forward by aten::" in text for text in lines)
-    assert any("called from In[2] line" in text for text in lines)
+    assert any("called from In[2], line" in text for text in lines)
     page.mouse.move(box["x"] + frame["left"] + frame["wide"] / 4, box["y"] + frame["top"] + 60)
     page.mouse.down()
     page.mouse.move(box["x"] + frame["left"] + frame["wide"] / 2, box["y"] + frame["top"] + 60)
@@ -200,7 +200,7 @@ def test_every_allocation_of_a_step_can_be_pointed_at(page: Any) -> None:
     figure.focus()
     page.keyboard.press("0")
     page.keyboard.press("ArrowRight")
-    assert "In[2] line" in said.inner_text() or "tensors" in said.inner_text()
+    assert "In[2], line" in said.inner_text() or "tensors" in said.inner_text()
     picture(page, "allocations")
 
 

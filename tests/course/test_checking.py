@@ -381,7 +381,7 @@ def test_a_warning_on_the_card_names_the_cell(ipython: InteractiveShell) -> None
     names = {"file": ipython.user_ns["warned"].__code__.co_filename}
     warned = "import sys, warnings\nsys.stderr.write(warnings.formatwarning('slow', UserWarning, file, 3))"
     result = check(f"{warned}\nexpect.equal(1, 1)", names)
-    assert re.search(r"your code wrote to stderr: In\[\d+\] line 3: UserWarning: slow", result.record.note)
+    assert re.search(r"your code wrote to stderr: In\[\d+\], line 3: UserWarning: slow", result.record.note)
     ipython.user_ns.pop("warned")
 
 

@@ -12,7 +12,7 @@ from fakegpu_lab.course.checks.result import Result
 from fakegpu_lab.course.lessons import progress
 from fakegpu_lab.hardware.catalogue.spec import parse_spec
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.user_code import tracebacks
+from fakegpu_lab.user_code import frames
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,7 +127,7 @@ def test_an_error_of_ours_keeps_its_frames() -> None:
     error = raised.value
     assert error.__traceback__ is not None
     error.__traceback__ = error.__traceback__.tb_next  # without this function's
-    tracebacks.trim(error)
+    frames.trim(error)
     assert error.__traceback__ is not None
 
 

@@ -41,16 +41,6 @@ def test_without_cudnn_pytorchs_own_kernels_do() -> None:
         assert library(6, transposed=True, dims=3) == "SlowTranspose3d"
 
 
-def test_fused_convolutions() -> None:
-    source, weight, bias = (torch.randn(shape, device="cuda") for shape in ((1, 2, 8, 8), (4, 2, 3, 3), (4,)))
-    other = torch.randn(1, 4, 6, 6, device="cuda")
-    plain = F.conv2d(source, weight, bias)
-    arguments = (1, 1), (0, 0), (1, 1), 1
-    torch.testing.assert_close(torch.cudnn_convolution_relu(source, weight, bias, *arguments), plain.relu())
-    added = torch.cudnn_convolution_add_relu(source, weight, other, 0.5, bias, *arguments)
-    torch.testing.assert_close(added, (plain + 0.5 * other).relu())
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_cudnn_writes_volumes_in_the_format_of_input_or_weight(dtype: torch.dtype) -> None:
     last = torch.channels_last_3d

@@ -203,13 +203,3 @@ def test_gelu_in_a_product_s_epilogue_is_the_tanh_approximation(machine: Any) ->
     out = torch.empty(3, 4, device="cuda")
     assert torch._addmm_activation(*on_gpu, alpha=2, use_gelu=True, out=out) is out
     torch.testing.assert_close(out.cpu(), expected)
-
-
-def test_cudnn_samples_a_grid(machine: Any) -> None:
-    image, grid = torch.randn(2, 3, 4, 4), torch.rand(2, 5, 5, 2) * 2 - 1
-    expected = F.grid_sample(image, grid, align_corners=True)
-    torch.testing.assert_close(torch.cudnn_grid_sampler(image.cuda(), grid.cuda()).cpu(), expected)
-    with pytest.raises(RuntimeError, match="expected grid and input to have same batch size"):
-        torch.cudnn_grid_sampler(image.cuda(), grid[:1].cuda())
-    with torch.backends.cudnn.flags(enabled=False), pytest.raises(RuntimeError, match="Invalid arguments to cudnn"):
-        torch.cudnn_grid_sampler(image.cuda(), grid.cuda())

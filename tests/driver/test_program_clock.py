@@ -19,7 +19,8 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab.user_code import origin
+from fakegpu_lab.driver.environment import program_clock
+from fakegpu_lab.user_code import frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,12 +132,12 @@ def test_pythons_own_modules_keep_the_computers_clock() -> None:
 
 def test_whose_code_it_is() -> None:
     own = [__file__, "train.py", "/tmp/ipykernel_17/2.py", "<stdin>", "<string>"]
-    assert all(origin.is_programs_own(name) for name in own)
+    assert all(frames.kind(name) & frames.OWN for name in own)
     throughput = str(Path(sysconfig.get_path("purelib")) / "lightning" / "fabric" / "utilities" / "throughput.py")
-    assert origin.trains(throughput)
-    assert not origin.is_programs_own(throughput)
+    assert program_clock._reads_simulated_time(throughput)
+    assert frames.kind(throughput) == frames.LIBRARY
     others = [threading.__file__, torch.__file__, pytest.__file__, lab.__file__, "<frozen runpy>", "<timeit-src>"]
-    assert not any(origin.trains(name) for name in others)
+    assert not any(program_clock._reads_simulated_time(name) for name in others)
 
 
 def test_a_script_and_its_children_follow(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 import fakegpu_lab as lab
+from fakegpu_lab.driver.cost.op_row import rows
 from fakegpu_lab.driver.placement.native_functions import _entries
-from fakegpu_lab.driver.placement.refusals import CPU_ONLY
 
 NOT_REFUSED = {
     "_empty_affine_quantized", "_empty_per_channel_affine_quantized", "_foobar", "_functional_assert_async",
@@ -35,8 +35,9 @@ def test_the_list_is_that_of_native_functions() -> None:
         keys = backends(_entries()[delegate[1]] if delegate else entry)
         if "CPU" in keys and "CUDA" not in keys and not any(key.startswith("Composite") for key in keys):
             found.add(name.partition(".")[0])
-    assert found - NOT_REFUSED <= CPU_ONLY
-    assert CPU_ONLY - found <= {"_upsample_lanczos2d_aa", "_upsample_lanczos2d_aa_backward"}  # not in every version
+    refused = {name for name, row in rows().items() if row.no_kernel == "CUDA"}
+    assert found - NOT_REFUSED - {f"{name}_" for name in refused} <= refused
+    assert refused - found <= {"_upsample_lanczos2d_aa", "_upsample_lanczos2d_aa_backward"}  # not in every version
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 import fakegpu_lab as lab
-from fakegpu_lab.user_code import tracebacks
+from fakegpu_lab.user_code import frames
 
 
 @pytest.mark.usefixtures("machine")
@@ -126,9 +126,9 @@ def test_below_the_users_line_there_are_no_frames_of_torchs_either_that_are_cpp_
     try:
         with pytest.raises(torch.OutOfMemoryError) as caught:
             torch.nn.Linear(2**14, 2**14, device="meta").to_empty(device="cuda")
-        tracebacks.trim(caught.value)
-        frames = traceback.extract_tb(caught.value.__traceback__)
-        assert [frame.name for frame in frames][1:] == ["to_empty", "_apply", "<lambda>"]
+        frames.trim(caught.value)
+        shown = traceback.extract_tb(caught.value.__traceback__)
+        assert [frame.name for frame in shown][1:] == ["to_empty", "_apply", "<lambda>"]
         assert sys.excepthook is not before
     finally:
         lab.disable()

@@ -291,7 +291,7 @@ def test_in_a_notebook_it_stands_under_the_traceback_and_only_there() -> None:
     assert kinds[2:] == [[], ["error"], ["error", "display_data"]]
     assert "fakegpu_lab" not in "".join(notebook.cells[4].outputs[0].traceback)
     data = notebook.cells[4].outputs[1].data
-    assert "In[5] line 1 requested 320 MiB. Tensors" in data["text/plain"]
+    assert "In[5], line 1 requested 320 MiB. Tensors" in data["text/plain"]
     assert "del x, if the program no longer needs it" in data["text/html"]
     assert "all of this card's 79.25 GiB: %fakegpu a100, without --memory:" in data["text/plain"]
 

@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab.nvml import discovery, runtime_folder
+from fakegpu_lab.nvml import discovery, program_path, publish
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,28 @@ def test_path_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     lab.disable()
     assert os.environ.pop("PATH") == before.pop("PATH") + os.pathsep + "/somewhere/else"
     assert dict(os.environ) == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of folders")
+def test_a_folder_that_others_can_change_is_not_put_into_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary, home = tmp_path / "tmp", tmp_path / "home"
+    temporary.mkdir()
+    home.write_text("a home that cannot be written")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("FAKEGPU_LAB_RUNTIME", str(home))
+    ours = program_path.programs()
+    assert ours is not None
+    assert ours.parent == temporary
+    assert ours.stat().st_mode & 0o077 == 0
+
+    ours.chmod(0o777)
+    assert program_path.programs() is None
+    ours.chmod(0o700)
+    assert program_path.programs() == ours
+    uid = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)  # as if another user had made it
+    assert program_path.programs() is None
 
 
 def test_pynvml_of_a_program_that_does_not_import_torch(busy: Machine) -> None:
@@ -101,6 +124,18 @@ def test_a_terminal_finds_the_machines_and_cleans_up_after_the_dead(tmp_path: Pa
     assert not list(tmp_path.glob("*.json"))
 
 
+def test_a_process_with_another_version_is_a_stranger(
+    busy: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = publish.runtime()
+    assert place is not None
+    contact = json.loads((place / f"{os.getpid()}.json").read_text())
+    monkeypatch.setenv("FAKEGPU_LAB_RUNTIME", str(tmp_path))
+    for version in (contact["version"], contact["version"] - 1):
+        (tmp_path / "1.json").write_text(json.dumps({**contact, "pid": 1, "version": version}))
+        assert len(discovery.machines()) == (version == contact["version"])
+
+
 def test_a_child_with_the_same_machine_is_one_more_process(busy: Machine) -> None:
     program = (
         "import torch, sys; torch.ones(5, device='cuda:1').sum().item(); "
@@ -123,9 +158,9 @@ def test_only_ones_own_folder_is_trusted(tmp_path: Path, monkeypatch: pytest.Mon
     open_to_all.chmod(0o777)
     monkeypatch.setenv("FAKEGPU_LAB_RUNTIME", str(open_to_all))
     if os.name == "posix":
-        assert runtime_folder.runtime() is None
+        assert publish.runtime() is None
         monkeypatch.setenv("FAKEGPU_LAB_RUNTIME", str(tmp_path / "own"))
-        made = runtime_folder.runtime()
+        made = publish.runtime()
         assert made is not None
         assert made.stat().st_mode & 0o077 == 0
 
@@ -134,7 +169,7 @@ def test_a_stranger_without_the_key_gets_nothing(busy: Machine) -> None:
     from multiprocessing import AuthenticationError
     from multiprocessing.connection import Client
 
-    place = runtime_folder.runtime()
+    place = publish.runtime()
     assert place is not None
     told = json.loads((place / f"{os.getpid()}.json").read_text())
     with pytest.raises(AuthenticationError):

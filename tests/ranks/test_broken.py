@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 import traceback
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import fakegpu_lab as lab
-from fakegpu_lab.user_code import tracebacks
+from fakegpu_lab.user_code import frames
 from tests.ranks.conftest import on_ranks
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def test_a_collective_that_only_some_ranks_call() -> None:
         "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, OpType=ALLREDUCE, NumelIn=8, "
         "NumelOut=8, Timeout(ms)=600000) ran for 600000 milliseconds before timing out.",
         "No rank can continue.",
-        "rank 0 waits in all_reduce of [8] float32, operation 2 of the default group (test_broken.py, line",
+        "rank 0 waits in all_reduce of [8] float32, operation 2 of the default group (tests/ranks/test_broken.py:",
         "dist.all_reduce(ones(8)))",
         "rank 1 has ended; its last call was all_reduce of [4] float32, operation 1 of the default group",
         "Likely cause: rank 1 has ended without calling all_reduce, operation 2",
@@ -124,7 +125,7 @@ def test_operations_in_another_order() -> None:
         "dtype=float (default), device=cuda,",
         "but Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=1, OpType=ALLREDUCE",
         "Collectives differ in the following aspects:   Op type: BROADCASTvs ALLREDUCE",
-        "rank 0 calls all_reduce of [4] float32 (test_broken.py, line",
+        "rank 0 calls all_reduce of [4] float32 (tests/ranks/test_broken.py:",
         "rank 1 broadcast of [4] float32",
         "same order",
     )
@@ -144,7 +145,7 @@ def test_an_operation_that_only_some_ranks_call_before_another() -> None:
     contains(
         message(names["program"]),
         "Detected mismatch between collectives",
-        "Line 4 is inside `if dist.get_rank() != 0` (line 3): does every rank enter it?",
+        "<cell>:4 is inside `if dist.get_rank() != 0` (line 3): does every rank enter it?",
         "same order",
     )
 
@@ -173,7 +174,7 @@ def test_ranks_that_failed_leave_no_memory_to_the_next_run() -> None:
         assert allocated(1) >= 2**22, "as long as a debugger may look at it"
         for frame, _ in traceback.walk_tb(shown.tb):
             assert frame.f_locals is not None  # as IPython reads them to show the error
-        tracebacks.trim(shown.value)  # as notebooks show it: without this package's frames
+        frames.trim(shown.value)  # as notebooks show it: without this package's frames
         assert after(shown.value) == clean
     finally:
         del sys.last_value
@@ -231,7 +232,7 @@ def test_recv_without_send() -> None:
     contains(
         message(program),
         "OpType=RECV",
-        "rank 0 waits in recv of [4] float32 from rank 1 (test_broken.py, line",
+        "rank 0 waits in recv of [4] float32 from rank 1 (tests/ranks/test_broken.py:",
         "rank 1 has ended",
         "Likely cause: rank 1 has ended and has sent nothing more to rank 0: every recv needs a send.",
     )
@@ -425,6 +426,13 @@ def test_ranks_without_a_machine_and_impossible_numbers() -> None:
         lab.run_ranks(lambda: None, 2, show=[1, 9])
     lab.disable()
     with pytest.raises(lab.FakeGpuError, match="%fakegpu a100:4"):
+        lab.run_ranks(lambda: None, 2)
+
+
+def test_greenlets_are_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    gevent = SimpleNamespace(is_module_patched={"_thread": True}.__getitem__)
+    monkeypatch.setitem(sys.modules, "gevent.monkey", gevent)
+    with pytest.raises(lab.FakeGpuError, match=r"gevent\.monkey\.patch_all\(thread=False, socket=False\)"):
         lab.run_ranks(lambda: None, 2)
 
 

@@ -93,7 +93,9 @@ def test_a_hang_is_told_in_the_cell_with_its_lines(shell: Any) -> None:
     cell = (
         "%%ranks 2 --backend nccl{}\nimport torch.distributed as dist\nif dist.get_rank() == 0:\n    dist.barrier()\n"
     )
-    with pytest.raises(Exception, match=r"rank 0 waits in barrier, .*line 4: dist.barrier\(\)") as caught:
+    with pytest.raises(
+        Exception, match=r"rank 0 waits in barrier, .*\(In\[\d+\], line 4: dist.barrier\(\)\)"
+    ) as caught:
         run(shell, cell.format(""))
     assert "is inside `if dist.get_rank() == 0` (line 3)" in str(caught.value)
     with pytest.raises(Exception, match="taking the entire process down") as caught:

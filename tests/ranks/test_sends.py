@@ -29,8 +29,8 @@ def test_both_send_first() -> None:
     contains(
         message(program, kind=dist.DistBackendError),
         "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(",
-        "rank 0 waits in recv of [4] float32 from rank 1 (test_sends.py, line",
-        "behind its send of [4] float32 to rank 1 (test_sends.py, line",
+        "rank 0 waits in recv of [4] float32 from rank 1 (tests/ranks/test_sends.py:",
+        "behind its send of [4] float32 to rank 1 (tests/ranks/test_sends.py:",
         "Likely cause: rank 0's send of [4] float32 to rank 1",
         "does not finish before rank 1 receives it, and rank 1 first waits for its own send",
         "batch_isend_irecv",

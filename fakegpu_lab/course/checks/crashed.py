@@ -9,7 +9,7 @@ from fakegpu_lab.course.checks.statements import has_expectation, has_run, is_ex
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.recording_views.labels import place
+from fakegpu_lab.user_code.frames import CELL, kind, steps
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -150,11 +150,9 @@ def describe(statement: ast.stmt) -> str:
 
 def _raising(statement: ast.stmt, traceback: TracebackType | None, check: RunningCheck) -> ast.stmt:
     """The innermost statement that was running: of a part that expects nothing, a reader needs only the call."""
-    while traceback is not None and traceback.tb_frame.f_code.co_filename != check.file:
-        traceback = traceback.tb_next
-    if traceback is None or has_expectation(statement):
+    at = next((step.tb_lineno for step in steps(traceback) if step.tb_frame.f_code.co_filename == check.file), None)
+    if at is None or has_expectation(statement):
         return statement
-    at = traceback.tb_lineno
     inside = [n for n in ast.walk(statement) if isinstance(n, ast.stmt) and n.lineno <= at <= (n.end_lineno or at)]
     return inside[-1] if inside else statement
 
@@ -179,15 +177,14 @@ def _student_line(traceback: TracebackType | None, check: RunningCheck) -> str:
     If that other cell only called back what the check itself computes, it is none: the error is about the result.
     """
     line = own = ""
-    while traceback is not None:
-        file = traceback.tb_frame.f_code.co_filename
+    for step in steps(traceback):
+        file = step.tb_frame.f_code.co_filename
         if file == check.file:
             line = ""
         elif _is_attempt(file, check):
-            own = f"{file}:{traceback.tb_lineno}"
-        elif place(f"{file}:1").label.startswith(("In[", "Cell")):
-            line = f"{file}:{traceback.tb_lineno}"
-        traceback = traceback.tb_next
+            own = f"{file}:{step.tb_lineno}"
+        elif kind(file) == CELL:
+            line = f"{file}:{step.tb_lineno}"
     return own or line
 
 

@@ -257,5 +257,5 @@ def _place(line: str, tried: Tried | None, places: dict[str, tuple[str, str]]) -
     if tried is not None and file and file == tried.attempt.name and number.isdecimal():
         at = int(number)
         text = tried.lines[at - 1].strip() if 0 < at <= len(tried.lines) else ""
-        return (f"{tried.label} line {number}", text)
+        return (f"{tried.label}, line {number}", text)
     return places.get(line, ("", ""))

@@ -10,6 +10,7 @@ from fakegpu_lab.course.expect.outcome import RunningCheck
 from fakegpu_lab.course.expect.seeing.codec import encode
 from fakegpu_lab.course.expect.seeing.seen import RECORDS, SeenTrace, seen, trace
 from fakegpu_lab.recording_views.labels import place
+from fakegpu_lab.user_code.frames import cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -72,7 +73,7 @@ def observe(
 def tried(attempt: Attempt) -> dict[str, Any]:
     """What is reported of an exercise's cell when it has ended."""
     recording = trace(attempt.trace) if attempt.trace is not None else None
-    label = place(f"{attempt.name}:1").label.rpartition(" line ")[0] if attempt.name else ""
+    label = cell(attempt.name) if attempt.name else ""
     told = {"exercise": attempt.exercise, "name": attempt.name, "label": label, "error": attempt.error}
     lines = {line: place(line) for line in _lines(recording)}
     return {**told, "unsolved": attempt.unsolved, "trace": encode(recording), "places": lines}

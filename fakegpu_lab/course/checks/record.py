@@ -21,7 +21,7 @@ class PartRecord(_Frozen):
     earned: float = Field(description="what it earned")
     expected: str = ""
     found: str = ""
-    line: str = Field(default="", description="where in the student's code, e.g. In[7] line 3")
+    line: str = Field(default="", description="where in the student's code, e.g. In[7], line 3")
     code: str = Field(default="", description="the text of that line")
     hint: str = ""
     message: str = Field(default="", description="what the author says to this outcome")

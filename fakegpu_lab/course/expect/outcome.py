@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from fakegpu_lab.recording_views.labels import place
+from fakegpu_lab.user_code.frames import walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -128,9 +129,8 @@ class RunningCheck:
         """The call of an ``expect`` function that is running, in the check's source."""
         if self.call is not None:
             return self.call
-        frame = sys._getframe(1)
-        while frame.f_back is not None and frame.f_code.co_filename != self.file:
-            frame = frame.f_back
+        stack = list(walk(sys._getframe(1)))
+        frame = next((frame for frame in stack if frame.f_code.co_filename == self.file), stack[-1])
         calls = [
             node
             for node in (ast.walk(self.statement) if self.statement is not None else ())

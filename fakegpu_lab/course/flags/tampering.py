@@ -18,6 +18,8 @@ import threading
 import types
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.user_code.frames import OWN, PYTHON, classified, walk
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -144,14 +146,17 @@ _PACKAGE = os.path.realpath(os.path.join(__file__, *[os.pardir] * 3)) + os.sep  
 
 
 def trusted(code: types.CodeType) -> bool:
-    """Whether code comes from an installed library or from this package."""
-    name = code.co_filename
-    return name.startswith("<frozen") or installed(name)
+    """Whether code comes from Python, an installed library or this package."""
+    return code.co_filename.startswith("<frozen") or installed(code.co_filename)
 
 
 def installed(file: str) -> bool:
-    """Whether a file belongs to Python, to an installed library or to this package."""
-    return file.startswith((_PACKAGE, *_PREFIXES)) or os.path.realpath(file).startswith(_PREFIXES)
+    """Whether a file belongs to Python, an installed library or this package, and lies in Python's own folders.
+
+    `classified` alone goes by the names of folders, which a submission could choose.
+    """
+    lies_there = file.startswith((_PACKAGE, *_PREFIXES)) or os.path.realpath(file).startswith(_PREFIXES)
+    return lies_there and not classified(file) & OWN
 
 
 @contextlib.contextmanager
@@ -206,9 +211,6 @@ _NEVER_NEEDED = _THREADS | {
 }
 """Events of Python's audit hooks that no exercise causes by itself; libraries do."""
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__", "__class__", "__bases__", "__globals__")
-_STDLIB = os.path.realpath(os.path.dirname(os.__file__)) + os.sep  # noqa: PTH120
-_SITE = os.sep + "site-packages" + os.sep
-
 
 _PASSES_ON = os.path.join(_PACKAGE, "driver", "environment", "host_threads.py")  # noqa: PTH118
 """Where the driver stands in for a method of Python's own library, `threading.Thread.start`."""
@@ -216,11 +218,10 @@ _PASSES_ON = os.path.join(_PACKAGE, "driver", "environment", "host_threads.py") 
 
 def _asked_by_cell(frame: types.FrameType | None) -> bool:
     """Whether a cell did something, by itself or through Python's own library; not through another library."""
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if name not in (__file__, _PASSES_ON) and not (name.startswith(("<frozen", _STDLIB)) and _SITE not in name):
-            return not trusted(frame.f_code)
-        frame = frame.f_back
+    for one in walk(frame):
+        name = one.f_code.co_filename
+        if name not in (__file__, _PASSES_ON) and not (trusted(one.f_code) and classified(name) == PYTHON):
+            return not trusted(one.f_code)
     return False
 
 

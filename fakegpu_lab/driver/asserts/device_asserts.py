@@ -21,19 +21,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.asserts import domain_edges
-from fakegpu_lab.driver.asserts.failing_threads import KERNELS
 from fakegpu_lab.driver.base import cuda_messages, graph_capture
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.cost import launching
 from fakegpu_lab.driver.cost.op import Op
+from fakegpu_lab.driver.cost.op_row import row_of
 from fakegpu_lab.driver.placement.memory_preflight import on_meta
 from fakegpu_lab.hardware.errors import with_notes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.asserts.failing_threads import Failure, Kernel, Named
+    from fakegpu_lab.driver.asserts.failing_threads import Failure, Named
     from fakegpu_lab.driver.cost.op import Plan
     from fakegpu_lab.hardware.device import Device
 
@@ -108,11 +108,15 @@ def fail(device: Device, failure: Failure) -> None:
 
 def failed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, error: Exception) -> Any:
     """A function that gives the op's result on CUDA, where the CPU raised `error`; None if CUDA raises, too."""
-    name = func._schema.name.partition("::")[2]
-    if name in domain_edges.DIVISIONS and str(error) == "ZeroDivisionError":
-        return partial(_without_function_modes, domain_edges.integer_division, Op(func), args, kwargs or {})
-    kernel = _asserting_kernel(name, error)
-    if kernel is None:
+    row = row_of(func._schema)
+    if row.by_zero is not None and str(error) == "ZeroDivisionError":
+        return partial(_without_function_modes, row.by_zero, Op(func), args, kwargs or {})
+    asserts = row.asserts
+    if (
+        asserts is None
+        or not isinstance(error, (IndexError, RuntimeError))
+        or not re.search(asserts.cpu_says, str(error))
+    ):
         return None
     op = Op(func)
     values = {**dict(zip(op.arguments, args, strict=False)), **(kwargs or {})}
@@ -122,7 +126,7 @@ def failed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, erro
     inner = {name: _inner(value) for name, value in values.items()}
     if "indices" in inner and "accumulate" in op.position and _sorts(inner):
         return lambda: _raise(domain_edges.index_error(inner))
-    failure = _without_function_modes(kernel.failure, inner)
+    failure = _without_function_modes(asserts.failure, inner)
     if failure is None:
         return None
 
@@ -132,14 +136,6 @@ def failed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, erro
         return _undefined_results(op, values, inner, device)
 
     return partial(_without_function_modes, outcome)
-
-
-def _asserting_kernel(name: str, error: Exception) -> Kernel | None:
-    """The CUDA kernel of the op `name`, if it fails an assert where the CPU raises `error`; else None."""
-    kernel = KERNELS.get(name)
-    if kernel is None or not isinstance(error, (IndexError, RuntimeError)):
-        return None
-    return kernel if re.search(kernel.cpu_says, str(error)) else None
 
 
 def _sorts(inner: Named) -> bool:
@@ -190,14 +186,11 @@ def _undefined_results(op: Op, values: Named, inner: Named, device: Device) -> A
 def with_assert_checks(op: Op, plan: Plan) -> Plan:
     """`plan`, with `check` if the op waits for the device, or a check of indices that the CPU does not make."""
     tags = op.func.tags
-    if torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags or op.name in _WAITING:
+    if torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags or op.row.reports_asserts:
         return _waiting(plan)
-    if op.name in domain_edges.UNCHECKED:
+    if op.row.expanded_index:
         return domain_edges.with_index_check(plan)
     return plan
-
-
-_WAITING = frozenset(("_linalg_check_errors", "_is_all_true", "_is_any_true"))
 
 
 def _waiting(plan: Plan) -> Plan:

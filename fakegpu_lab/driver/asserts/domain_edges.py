@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.driver.cost.op import Op, Plan
 
-DIVISIONS = frozenset(
-    ("div", "div_", "floor_divide", "floor_divide_", "remainder", "remainder_", "fmod", "fmod_")
-)  # fmt: skip
-
 
 def integer_division(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An integer division with zeros among its divisors.
@@ -98,12 +94,11 @@ def index_error(named: dict[str, Any]) -> IndexError:
     return IndexError("index out of range")
 
 
-UNCHECKED = frozenset(("gather", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"))
-"""Ops whose CPU kernels do not check an expanded index (ScatterGatherKernel.cpp, `can_use_expanded_index_path`)."""
-
-
 def with_index_check(plan: Plan) -> Plan:
-    """The plan of an op in `UNCHECKED`, after a check of an expanded index: the CPU would read outside the tensor."""
+    """`plan`, after a check of an expanded index: the CPU's kernel would read outside the tensor.
+
+    ScatterGatherKernel.cpp, `can_use_expanded_index_path`.
+    """
 
     def indexed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) > 2 and args[2].__class__ is FakeCudaTensor and 0 in args[2].stride():

@@ -1,4 +1,4 @@
-"""The threads of a launch that fail an assert, for each op whose CUDA kernel has one.
+"""The threads of a launch that fail an assert, for each op whose CUDA kernel has one (`Row.asserts`).
 
 A thread's block and number follow from the position of the wrong value in the kernel's order of elements, and from the
 launch's geometry (aten/src/ATen/native/cuda/*.cu). Where that order depends on strides (TensorIterator chooses it), we
@@ -17,7 +17,7 @@ import torch
 from fakegpu_lab.driver.asserts import sites
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from fakegpu_lab.driver.asserts.sites import Site
 
@@ -83,16 +83,16 @@ def _index_select_kernel(source: torch.Tensor, dim: int, index: torch.Tensor) ->
     return _failed(sites.GATHER, _threads(_elements_of_slices(_positions(bad), inner), 128, 8))
 
 
-def _index_select(a: Named) -> Failure:
+def index_select(a: Named) -> Failure:
     source = a["self"]
     return _index_select_kernel(source, a["dim"] % max(source.dim(), 1), a["index"])
 
 
-def _embedding(a: Named) -> Failure:
+def embedding(a: Named) -> Failure:
     return _index_select_kernel(a["weight"], 0, a["indices"])
 
 
-def _embedding_renorm(a: Named) -> Failure:
+def embedding_renorm(a: Named) -> Failure:
     """One block for each distinct index."""
     wrong = _outside(torch.unique(a["indices"]), a["self"].shape[0])
     return _failed(sites.RENORM, _whole_blocks(_positions(wrong), 128))
@@ -125,15 +125,15 @@ def _advanced_indexing(a: Named, reads: bool) -> Failure | None:
     return _failed(sites.INDEX, _threads(_elements_of_slices(_positions(bad), inner), 128, 4))
 
 
-def _index(a: Named) -> Failure | None:
+def index(a: Named) -> Failure | None:
     return _advanced_indexing(a, reads=True)
 
 
-def _index_put(a: Named) -> Failure | None:
+def index_put(a: Named) -> Failure | None:
     return _advanced_indexing(a, reads=False)
 
 
-def _gather(a: Named, written: bool = False) -> Failure:
+def gather(a: Named, written: bool = False) -> Failure:
     index, source = a["index"], a["self"]
     row = index.shape[1] * source.element_size() if index.dim() == 2 else 0
     if not written and a["dim"] == 0 and row and row % 16 == 0 and not index.stride(1) and source.is_contiguous():
@@ -142,16 +142,16 @@ def _gather(a: Named, written: bool = False) -> Failure:
     return _failed(site, _threads(_positions(_outside(index, source.shape[a["dim"]] if source.dim() else 1)), 128, 8))
 
 
-def _scatter(a: Named) -> Failure:
-    return _gather(a, written=True)
+def scatter(a: Named) -> Failure:
+    return gather(a, written=True)
 
 
-def _take(a: Named) -> Failure:
+def take(a: Named) -> Failure:
     index, numel = a["index"], a["self"].numel()
     return _failed(sites.TAKE, _threads(_positions(_outside(index, numel, -numel)), 128, 4))
 
 
-def _along(site: Site, negative: bool) -> Callable[[Named], Failure]:
+def along(site: Site, negative: bool) -> Callable[[Named], Failure]:
     def along(a: Named) -> Failure:
         source, index = a["self"], a["index"].reshape(-1)
         size = source.shape[a["dim"]] if source.dim() else 1
@@ -161,7 +161,7 @@ def _along(site: Site, negative: bool) -> Callable[[Named], Failure]:
     return along
 
 
-def _index_add(a: Named) -> Failure:
+def index_add(a: Named) -> Failure:
     source, index = a["self"], a["index"].reshape(-1)
     size = source.shape[a["dim"]] if source.dim() else 1
     inner = source.numel() // max(size, 1)
@@ -177,7 +177,7 @@ def _wrong_labels(a: Named, classes: int) -> torch.Tensor:
     return _outside(target, classes) & kept
 
 
-def _nll_loss(a: Named) -> Failure:
+def nll_loss(a: Named) -> Failure:
     source = a["self"]
     bad = _positions(_wrong_labels(a, source.shape[-1]))
     if source.dim() == 1:
@@ -189,7 +189,7 @@ def _nll_loss(a: Named) -> Failure:
     return _failed(sites.NLL, bad % threads)
 
 
-def _nll_loss2d(a: Named) -> Failure:
+def nll_loss2d(a: Named) -> Failure:
     bad = _wrong_labels(a, a["self"].shape[1])
     if a.get("reduction", 1) == 0:
         return _failed(sites.NLL2D_EACH, _threads(_positions(bad), 1024))
@@ -200,7 +200,7 @@ def _nll_loss2d(a: Named) -> Failure:
     return _failed(sites.NLL2D, (sample * blocks + element // 1024 % blocks) << 12 | element % 1024)
 
 
-def _binary_cross_entropy(a: Named) -> Failure:
+def binary_cross_entropy(a: Named) -> Failure:
     source, target = a["self"], a["target"]
     bad = ~((source >= 0) & (source <= 1))
     if bool(bad.any()):
@@ -208,19 +208,19 @@ def _binary_cross_entropy(a: Named) -> Failure:
     return _failed(sites.BCE_TARGET, _threads(_positions(~((target >= 0) & (target <= 1))), 128, 4))
 
 
-def _multi_margin_loss(a: Named) -> Failure:
+def multi_margin_loss(a: Named) -> Failure:
     return _failed(sites.MARGIN, _whole_blocks(_positions(_outside(a["target"], a["self"].shape[-1])), 128))
 
 
-def _max_unpool2d(a: Named) -> Failure:
+def max_unpool2d(a: Named) -> Failure:
     return _failed(sites.UNPOOL, _threads(_positions(_outside(a["indices"], math.prod(a["output_size"]))), 1024))
 
 
-def _masked_scatter(a: Named) -> Failure:
+def masked_scatter(a: Named) -> Failure:
     return _failed(sites.MASKED, torch.zeros(1, dtype=torch.int64))
 
 
-def _repeat_interleave(a: Named) -> Failure | None:
+def repeat_interleave(a: Named) -> Failure | None:
     """One warp for each element, 16 warps in a block; without `output_size`, the host has checked (Repeat.h)."""
     repeats, size = a["repeats"], a.get("output_size")
     if size is None:
@@ -232,7 +232,7 @@ def _repeat_interleave(a: Named) -> Failure | None:
     return _failed(sites.REPEAT, ((at // 16) << 12 | at % 16 * 32).reshape(-1, 1).add(torch.arange(32)).reshape(-1))
 
 
-def _embedding_bag(a: Named) -> Failure:
+def embedding_bag(a: Named) -> Failure:
     """One warp for each feature block of a bag, 8 bags in a block; each block prints the threads of its first row."""
     wrong = _positions(_outside(a["indices"].reshape(-1), a["weight"].shape[0]))
     bags = torch.searchsorted(a["offsets"].to(wrong.dtype), wrong, right=True) - 1
@@ -240,11 +240,11 @@ def _embedding_bag(a: Named) -> Failure:
     return _failed(site, _whole_blocks(torch.unique(bags // 8), min(a["weight"].shape[1], 32)))
 
 
-def _assert_async(a: Named) -> Failure:
+def assert_async(a: Named) -> Failure:
     return Failure([(sites.asserting(a.get("assert_msg", "")), 0, 0)], 1)
 
 
-def _multinomial(a: Named) -> Failure:
+def multinomial(a: Named) -> Failure:
     """`torch._assert_async` checks for one sample, or several without replacement; else the sampling kernel checks."""
     source = a["self"]
     rows = source.reshape(-1, source.shape[-1]).float()
@@ -261,7 +261,7 @@ def _multinomial(a: Named) -> Failure:
     return _failed(sites.SAMPLE[kind], (at // rows.shape[1]) << 12 | at % rows.shape[1] % threads)
 
 
-def _bernoulli(a: Named) -> Failure:
+def bernoulli(a: Named) -> Failure:
     """DistributionTemplates.h: a thread draws four at once and checks the last one first; 512 threads in a block."""
     p = a["p"] if isinstance(a.get("p"), torch.Tensor) else a["self"]
     at = _positions(~((p >= 0) & (p <= 1)))
@@ -272,57 +272,3 @@ def _bernoulli(a: Named) -> Failure:
         slot = last[thread] + 1
         first.append((sites.bernoulli(slot), thread // 512, thread % 512))
     return Failure(first, threads.numel())
-
-
-class Kernel(NamedTuple):
-    """An op whose CUDA kernel has an assert: the CPU's error message, and a function that finds the failing threads.
-
-    The function returns None if the host checks these arguments, in the CPU's words, before the kernel is launched.
-    """
-
-    cpu_says: str  # a regular expression
-    failure: Callable[[Named], Failure | None]
-
-
-_RANGE = "out of bounds for dimension"
-_SELF = "index out of range in self|INDICES element is out of DATA bounds"
-_TAKEN = "out of range: tried to access index"
-_LABELS = r"(?s)^Target .* is out of bounds"
-
-
-def _kernels(names: Iterable[str], cpu_says: str, failure: Callable[[Named], Failure | None]) -> dict[str, Kernel]:
-    return dict.fromkeys(names, Kernel(cpu_says, failure))
-
-
-KERNELS: dict[str, Kernel] = {
-    **_kernels(("embedding",), _SELF, _embedding),
-    **_kernels(("embedding_renorm_",), r"^select\(\): index", _embedding_renorm),
-    **_kernels(("index_select",), _SELF, _index_select),
-    **_kernels(("index", "_unsafe_index"), _RANGE, _index),
-    **_kernels(("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"), _RANGE, _index_put),
-    **_kernels(("gather",), _RANGE, _gather),
-    **_kernels(
-        ("scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"), _RANGE, _scatter
-    ),
-    **_kernels(("take", "put", "put_"), _TAKEN, _take),
-    **_kernels(("index_fill", "index_fill_"), _RANGE, _along(sites.FILL, negative=True)),
-    **_kernels(("index_copy", "index_copy_"), _RANGE, _along(sites.COPY, negative=False)),
-    **_kernels(("index_add", "index_add_"), f"{_RANGE}|{_SELF}", _index_add),
-    **_kernels(("index_reduce", "index_reduce_"), _SELF, _index_add),
-    **_kernels(("nll_loss_forward",), _LABELS, _nll_loss),
-    **_kernels(("nll_loss2d_forward",), _LABELS, _nll_loss2d),
-    **_kernels(("binary_cross_entropy",), "should be between 0 and 1", _binary_cross_entropy),
-    **_kernels(("multi_margin_loss",), "target out of range", _multi_margin_loss),
-    **_kernels(("max_unpool2d",), "Found an invalid max index", _max_unpool2d),
-    **_kernels(("masked_scatter", "masked_scatter_"), "Number of elements of source <", _masked_scatter),
-    **_kernels(("repeat_interleave",), "repeats can not be negative|^allocated size", _repeat_interleave),
-    **_kernels(
-        ("_embedding_bag", "_embedding_bag_forward_only"),
-        r"num_embeddings but found idx|not in the valid range \[",
-        _embedding_bag,
-    ),
-    **_kernels(("_assert_async",), "^(?!Boolean value of Tensor)", _assert_async),
-    **_kernels(("multinomial",), "probabilit", _multinomial),
-    **_kernels(("bernoulli", "bernoulli_"), "Expected p_in >= 0", _bernoulli),
-}
-"""By the op's name. If the CPU raises another error (shapes, dtypes, devices), CUDA raises it, too."""

@@ -34,11 +34,9 @@ KERNELS: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-def _below_autograd(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+def below_autograd(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """For `Row.runs`: one of `KERNELS`."""
     return KERNELS[op.name](*args, **kwargs)
-
-
-HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = dict.fromkeys(KERNELS, _below_autograd)
 
 
 def register() -> list[Any]:

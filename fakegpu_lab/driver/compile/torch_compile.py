@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher
 from fakegpu_lab.driver.recorder import recording
-from fakegpu_lab.user_code import origin
+from fakegpu_lab.user_code.frames import OWN, kind
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
@@ -49,7 +49,7 @@ def _is_programs(model: Any, caller: str) -> bool:
     if isinstance(getattr(model, "__self__", model), torch.nn.Module):
         return True
     code = getattr(inspect.unwrap(model), "__code__", None)
-    return origin.is_programs_own(caller) or (code is not None and origin.is_programs_own(code.co_filename))
+    return bool(kind(caller) & OWN or (code is not None and kind(code.co_filename) & OWN))
 
 
 _export = torch.export.export

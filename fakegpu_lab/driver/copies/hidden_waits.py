@@ -1,7 +1,7 @@
 """Ops that make the host wait for some arguments only: masks, indices on the host, values in a tensor.
 
 The host reads the size of a mask's result, copies indices to the device, and reads values that a kernel takes as a
-number. `cost.estimators.SYNCHRONISES` has the ops that always wait. The time and the memory of the kernels that find
+number. `Row.synchronises` has the ops that always wait. The time and the memory of the kernels that find
 these sizes and values (`nonzero`, `min`, `max`) are left out.
 """
 
@@ -18,8 +18,6 @@ from fakegpu_lab.driver.cost.launching import wait
 from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fakegpu_lab.driver.cost.op import Op, Plan
     from fakegpu_lab.hardware.device import Device
 
@@ -30,8 +28,8 @@ _MASKS = (torch.bool, torch.uint8)
 
 def with_waits(op: Op, plan: Plan) -> Plan:
     """`plan`, after the waits that the op's arguments cause; unchanged for most ops."""
-    waits = _WAITS.get(op.name)
-    if waits is None or (waits is _value and "Tensor" not in op.schema.overload_name):
+    waits = op.row.waits
+    if waits is None or (waits is value and "Tensor" not in op.schema.overload_name):
         return plan
 
     def waiting(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -49,16 +47,16 @@ def _wait(op: Op, tensor: FakeCudaTensor, what: str) -> None:
     wait(device, f"torch.{op.name}, for which the host must know {what}", here.host.streams[device])
 
 
-def _index(op: Op, a: Named) -> None:
+def index(op: Op, a: Named) -> None:
     """TensorAdvancedIndexing.cpp, make_info: masks become indices (`nonzero`), and indices go to the device."""
     target = a["self"]
     if target.__class__ is not FakeCudaTensor:
         return
-    for index in a["indices"]:
-        if _on_host(index):
-            _to_device(index, transfer.usable(target)._device)
-        elif index.__class__ is FakeCudaTensor and index.dtype in _MASKS:
-            _wait(op, index, "the size of the mask")
+    for place in a["indices"]:
+        if _on_host(place):
+            _to_device(place, transfer.usable(target)._device)
+        elif place.__class__ is FakeCudaTensor and place.dtype in _MASKS:
+            _wait(op, place, "the size of the mask")
 
 
 def _on_host(tensor: torch.Tensor | None) -> bool:
@@ -74,7 +72,7 @@ def _to_device(index: torch.Tensor, device: Device) -> None:
         transfer.count_copy(None, device, count * 8)
 
 
-def _index_put(op: Op, a: Named) -> None:
+def index_put(op: Op, a: Named) -> None:
     """`_index_put_impl_`: a mask and one number are a `masked_fill_`; else as `_index`, and a number is copied, too."""
     target, values = a["self"], a["values"]
     if target.__class__ is not FakeCudaTensor:
@@ -83,15 +81,15 @@ def _index_put(op: Op, a: Named) -> None:
     accumulates = bool(a.get("accumulate"))
     if number and not accumulates and _is_one_mask(a["indices"]):
         return
-    _index(op, a)
+    index(op, a)
     if number and not values.dim():
         sync_debug.synchronizing()
         transfer.count_copy(None, transfer.usable(target)._device, values.element_size())
     sorts = accumulates or torch.are_deterministic_algorithms_enabled()
     if sorts and not a.get("unsafe") and not _in_backward_of_index(op):
-        for index in a["indices"]:  # sorted, after a check of the extremes (Indexing.cu, wrapIndexOnce)
-            if index.__class__ is FakeCudaTensor and index.numel() and index.dtype not in _MASKS:
-                _wait(op, index, "the extreme indices")
+        for place in a["indices"]:  # sorted, after a check of the extremes (Indexing.cu, wrapIndexOnce)
+            if place.__class__ is FakeCudaTensor and place.numel() and place.dtype not in _MASKS:
+                _wait(op, place, "the extreme indices")
 
 
 def _in_backward_of_index(op: Op) -> bool:
@@ -105,49 +103,36 @@ def _is_one_mask(indices: list[torch.Tensor | None]) -> bool:
     return len(given) == 1 and given[0].__class__ is FakeCudaTensor and given[0].dtype in _MASKS
 
 
-def _value(op: Op, a: Named) -> None:
+def value(op: Op, a: Named) -> None:
     """A 0-dim tensor that the kernel takes as a number (Indexing.cu, masked_fill__cuda; index_fill_)."""
-    value = a.get("value")
-    if value.__class__ is FakeCudaTensor:
-        _wait(op, value, "the value")
+    number = a.get("value")
+    if number.__class__ is FakeCudaTensor:
+        _wait(op, number, "the value")
 
 
-def _repeat_interleave(op: Op, a: Named) -> None:
+def repeat_interleave(op: Op, a: Named) -> None:
     """Repeat.h, repeat_interleave_common."""
     repeats = a["repeats"]
     if repeats.__class__ is FakeCudaTensor and a.get("output_size") is None and repeats.numel():
         _wait(op, repeats, "the number of results")
 
 
-def _histc(op: Op, a: Named) -> None:
+def histc(op: Op, a: Named) -> None:
     """SummaryOps.cu, _histc_cuda_template: without limits, the host reads the extremes."""
     source = a["self"]
     if source.__class__ is FakeCudaTensor and a.get("min", 0) == a.get("max", 0) and source.numel():
         _wait(op, source, "the extreme values")
 
 
-def _normal(op: Op, a: Named) -> None:
+def normal(op: Op, a: Named) -> None:
     """DistributionTemplates.h, CHECK_NORMAL_TENSOR_STD."""
     std = a.get("std")
     if std.__class__ is FakeCudaTensor and std.numel():
         _wait(op, std, "whether deviations are negative")
 
 
-def _mode(op: Op, a: Named) -> None:
+def mode(op: Op, a: Named) -> None:
     """TensorModeKernel.cpp, mode_kernel_impl: a long slice is sorted, and its results are copied from the host."""
     source = a["self"]
     if source.__class__ is FakeCudaTensor and source.dim() and source.numel() and source.shape[a.get("dim", -1)] > 2048:
         _wait(op, source, "the most frequent values")
-
-
-_WAITS: dict[str, Callable[[Op, Named], None]] = {
-    "index": _index,
-    "_unsafe_index": _index,
-    **dict.fromkeys(("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"), _index_put),
-    **dict.fromkeys(("masked_fill", "masked_fill_", "index_fill", "index_fill_"), _value),
-    "repeat_interleave": _repeat_interleave,
-    "histc": _histc,
-    "normal": _normal,
-    "mode": _mode,
-}
-"""By the op's name, for all overloads."""

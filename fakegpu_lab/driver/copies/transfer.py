@@ -254,16 +254,3 @@ def pack_padded_sequence(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     packed, batch_sizes = op.func._op(source._inner, *args[1:], **kwargs)
     kernel(device)
     return wrap(packed, device, take_bytes(device, packed.nbytes)), batch_sizes
-
-
-HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
-    "copy_": copy_,
-    "_to_copy": to_copy,
-    "_local_scalar_dense": local_scalar_dense,
-    "is_pinned": is_pinned,
-    "pin_memory": pin_memory,
-    "_pin_memory": pin_memory,
-    "record_stream": record_stream,
-    "_pack_padded_sequence": pack_padded_sequence,
-}
-"""Ops that are not kernels on one device, by name; other modules add theirs."""

@@ -207,10 +207,15 @@ def _backward_copies(device: Device, args: Sequence[Any]) -> list[list[int]]:
     return of_input + ([_copied(device, (source, grad), weight)] if mask[1] else [])
 
 
-def workspaces(name: str, device: Device, args: Sequence[Any], result: Any) -> list[int]:
-    """The bytes of the workspaces that cuDNN takes one after another for a convolution or its backward pass."""
-    if name == "convolution_backward":
-        found = _backward_copies(device, args)
-    else:
-        found = [_forward_copies(device, args, result)]
+def workspaces(device: Device, args: Sequence[Any], result: Any) -> list[int]:
+    """The bytes of the workspace that cuDNN takes for a convolution."""
+    return _workspaces([_forward_copies(device, args, result)]) if args[0].dim() == 4 else []
+
+
+def backward_workspaces(device: Device, args: Sequence[Any], result: Any) -> list[int]:
+    """The bytes of the workspaces that cuDNN takes one after another for the backward pass of a convolution."""
+    return _workspaces(_backward_copies(device, args)) if args[0].dim() == 4 else []
+
+
+def _workspaces(found: list[list[int]]) -> list[int]:
     return [sum(-(-n // _ALIGNMENT) * _ALIGNMENT for n in copied) + _ALIGNMENT for copied in found if copied]

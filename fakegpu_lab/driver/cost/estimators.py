@@ -1,6 +1,6 @@
 """What the ops cost that neither stream nor multiply matrices: indexing, sorting, normalization, solvers.
 
-`ESTIMATORS` names them; an op in neither this table nor `products.PRODUCTS` streams.
+The op sheet says which op has which (`Row.cost`); an op that has none streams.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
 
 
-def _passes(operands: float, results: float = 1.0) -> Estimator:
+def passes(operands: float, results: float = 1.0) -> Estimator:
     """Several passes over operands and results."""
 
     def estimate(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
@@ -32,13 +32,13 @@ def _passes(operands: float, results: float = 1.0) -> Estimator:
     return estimate
 
 
-def _picking(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+def picking(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
     """One element of each row of the first operand is read: the loss of a class."""
     moved = nbytes_of(result) + sum(nbytes_of(a) for a in args[1:]) + 32 * numel_of(args[1])  # one sector each
     return Work(device.roofline.streaming(moved), numel_of(args[1]), moved, device.roofline.share(numel_of(args[1])))
 
 
-def _updating(*written: int) -> Estimator:
+def updating(*written: int) -> Estimator:
     """A fused optimizer: one kernel that reads all lists and writes those at the positions `written`."""
 
     def estimate(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
@@ -49,26 +49,26 @@ def _updating(*written: int) -> Estimator:
     return estimate
 
 
-def _bag(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+def bag(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
     """Sums of a table's rows, one for each bag: only the rows that the indices name are read."""
     row = nbytes_of(args[0]) // max(args[0].shape[0], 1)
     moved = numel_of(args[1]) * row + nbytes_of(args[1]) + nbytes_of(result)
     return Work(device.roofline.gather(moved), 0, moved, device.roofline.share(numel_of(result)))
 
 
-def _selecting(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+def selecting(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
     """A radix selection: the keys are read once for each of their bytes (TensorTopK.cu), the selected ones written."""
     moved = args[0].element_size() * nbytes_of(args[0]) + nbytes_of(result)
     return Work(device.roofline.streaming(moved), 0, moved, device.roofline.share(numel_of(args[0])))
 
 
-def _writing(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+def writing(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
     """Only the result is written."""
     moved = nbytes_of(result)
     return Work(device.roofline.streaming(moved), 0, moved, device.roofline.share(numel_of(result)))
 
 
-def _gathering(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+def gathering(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
     """Rows or elements picked by an index: they are read and written, and the indices are read."""
     picked = nbytes_of(result)
     indices = sum(nbytes_of(a) for a in args[1:])
@@ -76,7 +76,7 @@ def _gathering(device: Device, args: Sequence[Any], result: Any, nbytes: int) ->
     return Work(device.roofline.gather(moved), 0, moved, device.roofline.share(numel_of(result)))
 
 
-def _scattering(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+def scattering(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
     """Elements written or added where an index says; a new result starts as a copy of the target."""
     target, rest = nbytes_of(args[0]), sum(nbytes_of(a) for a in args[1:])
     new = 2 * nbytes_of(result) if result is not None and result is not args[0] else 0
@@ -86,7 +86,7 @@ def _scattering(device: Device, args: Sequence[Any], result: Any, nbytes: int) -
     return Work(roofline.gather(2 * rest) + round(new * roofline.ns_per_byte), elements, min(moved, moved + target))
 
 
-def _embedding_backward(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+def embedding_backward(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
     """The gradient of the table: zeros, and the rows of the gradient added to it in the order of the sorted indices."""
     rows = nbytes_of(args[0])
     moved = nbytes_of(result) + 2 * rows + 8 * nbytes_of(args[1])
@@ -94,14 +94,14 @@ def _embedding_backward(device: Device, args: Sequence[Any], result: Any, nbytes
     return Work(roofline.gather(2 * rows) + round(nbytes_of(result) * roofline.ns_per_byte), numel_of(args[0]), moved)
 
 
-def _sorting(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+def sorting(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
     """A radix sort: one pass for each byte of the keys; an index moves with each key."""
     passes = args[0].element_size() if args else 4
     moved = 2 * passes * (nbytes_of(args[0]) + 8 * numel_of(args[0]))
     return Work(device.roofline.streaming(moved), 0, moved, device.roofline.share(numel_of(args[0])))
 
 
-def _transforming(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+def transforming(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
     """A fast Fourier transform: 5 n log2 n FLOPs, in passes of up to 4096 points."""
     source = args[0]
     dims = args[1] if len(args) > 1 and isinstance(args[1], (list, tuple)) else [-1]
@@ -113,7 +113,7 @@ def _transforming(device: Device, args: Sequence[Any], result: Any, nbytes: int)
     return Work(device.roofline.arithmetic(fmt, flops, moved), flops, moved)
 
 
-def _solving(factor: float) -> Estimator:
+def solving(factor: float) -> Estimator:
     """A factorisation of n×n matrices: ``factor`` n³ FLOPs."""
 
     def estimate(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
@@ -129,57 +129,9 @@ def _solving(factor: float) -> Estimator:
     return estimate
 
 
-_TWICE = _passes(2.0)
+TWICE = passes(2.0)
 
 
-def _batch_norm(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+def batch_norm(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
     """In training the statistics are computed first, in evaluation they are known."""
-    return (_TWICE if args[5] else streaming)(device, args, result, nbytes)
-
-
-ESTIMATORS: dict[str, Estimator] = {
-    **dict.fromkeys(("fill_", "zero_", "zeros_like", "ones_like", "full_like", "zeros", "ones", "full", "uniform_",
-                     "normal_", "bernoulli_", "random_", "exponential_", "arange", "linspace", "rand_like",
-                     "randn_like", "randint_like"), _writing),
-    **dict.fromkeys(("embedding", "index_select", "gather", "index", "take", "take_along_dim", "_unsafe_index"),
-                    _gathering),
-    **dict.fromkeys(("scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_",
-                     "index_add", "index_add_", "index_copy", "index_copy_", "index_put", "index_put_",
-                     "_index_put_impl_", "index_fill", "index_fill_", "put_", "index_reduce_"), _scattering),
-    "embedding_dense_backward": _embedding_backward,
-    **dict.fromkeys(("sort", "argsort", "msort", "unique_dim", "_unique2", "unique_consecutive", "mode"), _sorting),
-    **dict.fromkeys(("topk", "kthvalue", "median", "nanmedian"), _selecting),
-    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), _picking),
-    **dict.fromkeys(("nll_loss_backward", "nll_loss2d_backward"), _writing),
-    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _bag),
-    **dict.fromkeys(("_fused_adam_", "_fused_adamw_"), _updating(0, 2, 3, 4)),
-    "_fused_sgd_": _updating(0, 2),
-    "_fused_adagrad_": _updating(0, 2),
-    **dict.fromkeys(("_fft_c2c", "_fft_r2c", "_fft_c2r"), _transforming),
-    # Statistics first, then the output: operands are read twice. Backward reads both for the sums, and again.
-    **dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit"), _batch_norm),
-    **dict.fromkeys(("native_group_norm", "_batch_norm_with_update"), _TWICE),
-    **dict.fromkeys(("native_batch_norm_backward", "cudnn_batch_norm_backward", "batch_norm_backward",
-                     "native_group_norm_backward", "native_layer_norm_backward", "_fused_rms_norm_backward",
-                     "_native_batch_norm_legit_backward"), _TWICE),
-    **dict.fromkeys(("linalg_cholesky_ex", "cholesky"), _solving(1 / 3)),
-    **dict.fromkeys(("linalg_lu_factor_ex", "linalg_lu", "_linalg_det", "_linalg_slogdet"), _solving(2 / 3)),
-    **dict.fromkeys(("linalg_inv_ex", "_linalg_solve_ex", "linalg_solve_triangular", "linalg_qr", "geqrf",
-                     "linalg_lstsq", "ormqr", "triangular_solve", "cholesky_inverse"), _solving(2.0)),
-    **dict.fromkeys(("_linalg_eigh", "_linalg_eig", "linalg_eig", "linalg_matrix_exp"), _solving(9.0)),
-    "_linalg_svd": _solving(20.0),
-}  # fmt: skip
-"""Estimators by the op's name."""
-
-LAUNCHES_NOTHING = frozenset((
-    "empty", "empty_strided", "empty_like", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "resize_as_",
-    "set_", "rename_",
-))  # fmt: skip
-"""Ops that allocate memory or change a tensor's metadata, and launch no kernel."""
-
-SYNCHRONISES = frozenset((
-    "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "bincount", "equal", "allclose",
-    "_linalg_check_errors", "nonzero_numpy", "_local_scalar_dense", "is_nonzero",
-))  # fmt: skip
-"""Ops whose result's shape or value the host needs, so that it waits for the device (a copy and cudaStreamSynchronize
-in their CUDA sources)."""
+    return (TWICE if args[5] else streaming)(device, args, result, nbytes)

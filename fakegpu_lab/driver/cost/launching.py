@@ -66,7 +66,7 @@ def launched(
     else:
         ns, flops, moved, share = (estimate or streaming)(device, args, result, nbytes)
         launch(host, stream, ns, share, flops, moved)
-    if op.synchronises:
+    if op.row.synchronises:
         sync_debug.synchronizing()
         wait(device, f"torch.{op.name}, whose result the host must know", stream)
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.cost.convolutions import convolution, convolution_backward
 from fakegpu_lab.driver.cost.formats import format_of, fp32_precision
 from fakegpu_lab.driver.cost.work import Work, nbytes_of, numel_of, streaming
 from fakegpu_lab.hardware.time.roofline import ATTENTION_EFFICIENCY, ATTENTION_TILE
@@ -51,7 +50,7 @@ def _product(device: Device, dtype: torch.dtype, m: int, n: int, k: int, batch: 
     return Work(ns, flops, nbytes, roofline.gemm_share(m, n, batch))
 
 
-def _mm(a: int) -> Estimator:
+def mm(a: int) -> Estimator:
     """A product of the matrices at positions `a` and `a` + 1."""
 
     def estimate(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
@@ -74,7 +73,7 @@ def _sparse(device: Device, left: Any, right: Any, result: Any, nbytes: int) -> 
     return Work(device.roofline.gather(moved), 2 * values * columns, moved)
 
 
-def _bmm(a: int) -> Estimator:
+def bmm(a: int) -> Estimator:
     """Products of the batches of matrices at positions `a` and `a` + 1."""
 
     def estimate(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
@@ -91,7 +90,7 @@ def linear(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Wor
     return product(device, source.dtype, source.numel() // (k or 1), weight.numel() // (k or 1), k)
 
 
-def _int4(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+def int4(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
     """A bfloat16 matrix by a packed weight of 4 bits, whose few bytes are all that is read of it."""
     (m, k), n = args[0].shape, result.shape[1]
     return product(device, args[0].dtype, m, n, k, nbytes=nbytes + nbytes_of(result))
@@ -140,7 +139,9 @@ def _attention_work(
     return Work(ns, flops, nbytes, device.roofline.gemm_share(length, 64, batch * heads))
 
 
-def _attention(backward: bool, at: int, causal_at: int) -> Estimator:
+def fused_attention(backward: bool, at: int, causal_at: int) -> Estimator:
+    """The CPU's fused attention, with queries at the position `at`."""
+
     def estimate(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
         if args[at].dim() != 4:
             return streaming(device, args, result, nbytes)
@@ -150,18 +151,3 @@ def _attention(backward: bool, at: int, causal_at: int) -> Estimator:
         return attention(device, query, key, value, causal=causal, backward=backward, nbytes=moved)
 
     return estimate
-
-
-PRODUCTS: dict[str, Estimator] = {
-    **dict.fromkeys(("mm", "_int_mm", "_scaled_mm", "mv", "dot", "vdot"), _mm(0)),
-    **dict.fromkeys(("addmm", "addmm_", "_addmm_activation", "addmv", "addmv_"), _mm(1)),
-    "bmm": _bmm(0),
-    **dict.fromkeys(("baddbmm", "baddbmm_", "addbmm", "addbmm_"), _bmm(1)),
-    "linear": linear,
-    "_weight_int4pack_mm": _int4,
-    **dict.fromkeys(("convolution", "_convolution", "cudnn_convolution"), convolution),
-    "convolution_backward": convolution_backward,
-    "_scaled_dot_product_flash_attention_for_cpu": _attention(False, 0, 4),
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention(True, 1, 7),
-}
-"""Estimators by the op's name."""

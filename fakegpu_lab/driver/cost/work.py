@@ -1,7 +1,7 @@
 """`Work`, what one kernel costs, and how to count the bytes and elements that it moves.
 
 Most ops stream: they read their operands once, write their results once, and take the time that memory takes
-(`streaming`). `estimators` has the others, `products` the matrix products.
+(`streaming`). `estimators` has the others, `matrix_products` the products.
 """
 
 from __future__ import annotations

@@ -1,27 +1,24 @@
-"""Device memory that libraries take for themselves: the workspace of cuBLAS.
+"""Device memory that libraries take for themselves: cuBLAS's workspace, and what others borrow (`Row.borrows`).
 
-cuDNN's is charged where its kernels run: that of recurrent layers in `ops.recurrent.cudnn_rnn`, that of fused attention
-in `ops.attention`, that of convolutions in `ops.convolution` (`convolutions.workspaces` says how much).
+The workspaces of cuDNN's recurrent layers and of fused attention are taken where these are computed.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.base import cuda_messages
-from fakegpu_lab.driver.base.device_memory import take_bytes
-from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
-from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
-from fakegpu_lab.hardware.buffer import Buffer
+from fakegpu_lab.driver.base.device_memory import new, take_bytes
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.first_use import CUBLAS
 from fakegpu_lab.hardware.time.clock import here, launch
 
 if TYPE_CHECKING:
+    from fakegpu_lab.driver.cost.op import Op, Plan
     from fakegpu_lab.driver.cost.work import Launch
     from fakegpu_lab.hardware.device import Device
 
@@ -57,25 +54,32 @@ def ensure_workspace(device: Device) -> None:
         taken.kind = "workspace"
 
 
-def product(inner: torch.Tensor, device: Device, kernel: Launch) -> FakeCudaTensor:
-    """A new tensor with the values `inner`, a product that cuBLAS computes in `kernel`.
+def borrowing(op: Op, plan: Plan) -> Plan:
+    """`plan`, and the memory that a library takes while the op computes; the same plan for most ops.
 
-    `device_memory.new`, `launch` and `ensure_workspace` in one call: a model's step makes it for each layer.
+    The memory is taken when the results have theirs, and given back at once. If there is not enough, PyTorch tries
+    another algorithm (aten/src/ATen/native/cudnn/Conv_v8.cpp, try_plans), which is taken to need none.
     """
+    borrows = op.row.borrows
+    if borrows is None:
+        return plan
+
+    def borrowing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = plan(args, kwargs)
+        if args[0].__class__ is FakeCudaTensor:
+            device = args[0]._device
+            with suppress(torch.OutOfMemoryError):
+                for nbytes in borrows(device, args, result):
+                    take_bytes(device, nbytes)
+        return result
+
+    return borrowing
+
+
+def product(inner: torch.Tensor, device: Device, kernel: Launch) -> FakeCudaTensor:
+    """A new tensor with the values `inner`, a product that cuBLAS computes in `kernel`."""
+    tensor = new(inner, device)
     host = here.host
-    stream = host.streams[device]
-    try:
-        buffer = Buffer(device, inner.nbytes, stream.id)
-    except DeviceOutOfMemory as error:
-        raise cuda_messages.out_of_memory(error) from None
-    launch(host, stream, *kernel)
-    if stream.id not in device.workspaces:
-        ensure_workspace(device)
-    shape = inner.shape
-    if not inner.is_contiguous() or 1 in shape or 0 in shape:
-        return wrap(inner, device, buffer)
-    tensor = _make_wrapper(FakeCudaTensor, shape, dtype=inner.dtype, device=CPP_DEVICES[device.index])
-    tensor._inner = inner
-    tensor._buffer = buffer
-    tensor._device = device
+    launch(host, host.streams[device], *kernel)
+    ensure_workspace(device)
     return tensor

@@ -11,19 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.asserts import device_asserts
-from fakegpu_lab.driver.autocast import scripted_regions
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.metadata import bump_versions, sync_metadata
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, dispatches_itself, wrap, wrap_view_of
-from fakegpu_lab.driver.copies import transfer
 from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
 from fakegpu_lab.driver.dispatch import custom_ops
-from fakegpu_lab.driver.ops import convolution, linear
-from fakegpu_lab.driver.ops.attention import attention
-from fakegpu_lab.driver.ops.nested import encoder_layer
-from fakegpu_lab.driver.ops.recurrent import cells
 from fakegpu_lab.driver.placement import device_check, refusals
 from fakegpu_lab.driver.placement.memory_preflight import SMALL, reserve, reserve_outs, reserve_resized
 from fakegpu_lab.driver.random import sampling
@@ -44,9 +38,8 @@ def special(op: Op) -> Plan | None:
     refused = refusals.plan(op)
     if refused is not None:
         return refused
-    for table in (module.HANDLERS for module in _HANDLED):
-        if op.name in table:
-            return partial(table[op.name], op)
+    if op.row.runs is not None:
+        return partial(op.row.runs, op)
     if op.random and sampling.decomposes(op):
         return op.decomposed
     custom = custom_ops.plan(op)
@@ -57,9 +50,6 @@ def special(op: Op) -> Plan | None:
         # C++ did not decompose the composite, because it was called below autograd (for example in inference mode).
         return op.decomposed
     return None
-
-
-_HANDLED: tuple[Any, ...] = (transfer, linear, cells, attention, convolution, encoder_layer, scripted_regions)
 
 
 def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -116,7 +106,7 @@ def _compute(
     results = call(*inner_args, **inner_kwargs)
     if op.launches:
         launched(op, device if target is None else target, inner_args, results, nbytes)
-    if op.blas:
+    if op.row.cublas:
         ensure_workspace(device)
     for tensor in reshaped:
         sync_metadata(tensor)

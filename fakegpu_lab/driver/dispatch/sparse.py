@@ -16,7 +16,7 @@ import torch
 from fakegpu_lab.driver.base.device_memory import sparse_parts, storage_bytes, take_bytes
 from fakegpu_lab.driver.base.half_precision import HALVES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor, wrap, wrap_view
-from fakegpu_lab.driver.copies.transfer import HANDLERS, usable
+from fakegpu_lab.driver.copies.transfer import usable
 from fakegpu_lab.driver.cost.launching import kernel
 from fakegpu_lab.driver.cost.work import streaming
 from fakegpu_lab.driver.dispatch import general_path
@@ -165,17 +165,3 @@ def to_dense(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     dense = op.func._op(inner, *args[1:], **kwargs)
     kernel(device, streaming(device, (), dense, storage_bytes(inner)))
     return wrap(dense, device, buffer)
-
-
-HANDLERS.update(
-    dict.fromkeys(
-        ("_indices", "_values", "indices", "values", "crow_indices", "col_indices", "ccol_indices", "row_indices"), part
-    )
-)
-HANDLERS.update(
-    dict.fromkeys(
-        ("_sparse_coo_tensor_with_dims_and_tensors", "_sparse_compressed_tensor_unsafe", "sparse_compressed_tensor"),
-        from_parts,
-    )
-)
-HANDLERS["_to_dense"] = to_dense

@@ -4,7 +4,7 @@ Programs measure themselves with ``time.perf_counter()`` around a ``torch.cuda.s
 is the time that this computer takes to simulate. With this clock, ``time.time``, ``perf_counter``, ``monotonic``,
 ``process_time`` and their ``_ns`` read the calling thread's simulated time, and ``time.sleep`` advances it.
 
-Only the program's own code and training libraries read it (`user_code.origin`). The standard library, Jupyter and every
+Only the program's own code and training libraries read it (`user_code.frames`). The standard library, Jupyter and every
 other package keep the computer's clock: their timeouts are for real sockets, threads and processes.
 
 Simplified: Python itself takes no time between two calls, and the process's own time is the thread's time without its
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.hardware.time.clock import here
-from fakegpu_lab.user_code import environment, origin
+from fakegpu_lab.user_code import environment, frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +34,14 @@ NAMES = ("time", "perf_counter", "monotonic", "process_time")
 READING_NS = 300
 """The cost of a reading, about what Python takes for such a call. Two readings always differ, even of ``time.time()``,
 whose floats are 256 ns apart today: a program can divide by the difference, and a loop that awaits a time ends."""
+
+_TRAINING_LIBRARIES = frozenset({
+    "accelerate", "catalyst", "composer", "d2l", "deepspeed", "detectron2", "diffusers", "fairseq", "fastai", "flair",
+    "ignite", "lightning", "lightning_fabric", "megatron", "mmengine", "monai", "nemo", "peft", "pytorch_lightning",
+    "sentence_transformers", "skorch", "timm", "torch_geometric", "torchmetrics", "torchtitan", "torchtune",
+    "torchvision", "transformers", "trl", "ultralytics",
+})  # fmt: skip
+"""Installed packages that run training loops, and measure them."""
 
 _began: dict[str, int] = {}
 """What the computer's clocks showed when the simulated one began, ns. Empty while the computer's clocks are used."""
@@ -49,9 +57,15 @@ _slept = _Sleep()
 _sleep = time.sleep
 
 
+@functools.cache
+def _reads_simulated_time(file_name: str) -> bool:
+    """Whether code of this file belongs to the program or to a training library."""
+    return bool(frames.kind(file_name) & frames.OWN) or frames.package(file_name) in _TRAINING_LIBRARIES
+
+
 def _follows() -> bool:
     """Whether the caller of the function that calls this is to see simulated time."""
-    return bool(_began) and origin.trains(sys._getframe(2).f_code.co_filename)
+    return bool(_began) and _reads_simulated_time(sys._getframe(2).f_code.co_filename)
 
 
 def _simulated(name: str) -> int:
@@ -118,7 +132,7 @@ def _namespaces() -> Iterator[dict[str, Any]]:
     for module in list(sys.modules.values()):
         names = vars(module) if isinstance(module, ModuleType) else {}
         file_name = names.get("__file__")
-        if isinstance(file_name, str) and origin.trains(file_name):
+        if isinstance(file_name, str) and _reads_simulated_time(file_name):
             yield names
     yield vars(sys.modules["__main__"])
     shell = environment.shell()

@@ -19,8 +19,7 @@ from fakegpu_lab.driver.environment import host_limits
 from fakegpu_lab.driver.memory_report.program_position import user_frames
 from fakegpu_lab.formatting.units import size
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.user_code.lines import place
-from fakegpu_lab.user_code.tracebacks import is_ours
+from fakegpu_lab.user_code.frames import OURS, kind, line_of, place, walk
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -55,7 +54,7 @@ class HostMemory:
         if not limits:
             return
         self._read, self._left = now, limits[0].left - nbytes
-        if nbytes + RESERVE > limits[0].left and not _only_empty(frames := _stack()):
+        if nbytes + RESERVE > limits[0].left and not _only_empty(frames := list(walk(sys._getframe(1)))):
             raise FakeGpuError(_sentence(nbytes, limits[0], frames))
 
 
@@ -64,7 +63,7 @@ def _only_empty(frames: list[FrameType]) -> bool:
 
     In between, C++ leaves no frame; torch's own Python code, which fills what it makes (``nn.Linear``), does.
     """
-    ours = list(takewhile(lambda frame: is_ours(frame.f_code.co_filename), frames))
+    ours = list(takewhile(lambda frame: kind(frame.f_code.co_filename) == OURS, frames))
     if not user_frames(frames[len(ours) :][:1]):
         return False
     called = (getattr(frame.f_locals.get("function"), "__name__", "") for frame in ours)
@@ -73,18 +72,10 @@ def _only_empty(frames: list[FrameType]) -> bool:
 
 def _sentence(nbytes: int, limit: MemoryLimit, frames: list[FrameType]) -> str:
     users = user_frames(frames)
-    line = place(f"{users[0].f_code.co_filename}:{users[0].f_lineno}").label if users else ""
+    line = place(line_of(users[0])).label if users else ""
     return (
         f"{line or 'The program'} needs {size(nbytes)} for values on the simulated GPU. The GPU has room, but its "
         f"values are kept in this computer's memory, and of the {size(limit.total)} that {limit.owner} may "
         f"use, {size(limit.left)} are left. Use smaller sizes, delete what you no longer need, or enable the GPUs with "
         'compute="meta" (%fakegpu a100 --compute meta): it keeps shapes, memory and times, but no values.'
     )
-
-
-def _stack() -> list[FrameType]:
-    found, frame = [], sys._getframe(1)
-    while frame is not None:
-        found.append(frame)
-        frame = frame.f_back  # type: ignore[assignment]
-    return found

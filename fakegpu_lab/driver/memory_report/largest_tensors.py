@@ -11,9 +11,9 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor, cpp_shape
 from fakegpu_lab.driver.memory_report import categories
 from fakegpu_lab.driver.memory_report.facts import Holder
 from fakegpu_lab.driver.memory_report.program_position import user_frames
-from fakegpu_lab.driver.recorder.user_frames import is_users
 from fakegpu_lab.hardware.allocator.blocks import ALLOCATED, SHARED
 from fakegpu_lab.hardware.memory_categories import ACTIVATIONS
+from fakegpu_lab.user_code.frames import SHOWN, kind
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -93,7 +93,7 @@ def _line(device: Device, address: int, tensor: FakeCudaTensor) -> str:
         code, number = born[2][2], born[2][3]
         return f"{code.co_filename}:{number}" if code is not None else ""
     for frame in getattr(tensor._buffer.block, "frames", None) or ():
-        if is_users(str(frame["filename"])):
+        if kind(str(frame["filename"])) & SHOWN:
             return f"{frame['filename']}:{frame['line']}"
     return ""
 

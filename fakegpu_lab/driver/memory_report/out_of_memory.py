@@ -16,10 +16,9 @@ from fakegpu_lab.driver.memory_report.facts import Facts
 from fakegpu_lab.driver.memory_report.largest_tensors import describe_tensors
 from fakegpu_lab.driver.memory_report.program_position import locate
 from fakegpu_lab.hardware.allocator.blocks import FREE
+from fakegpu_lab.user_code.frames import walk
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from fakegpu_lab.driver.memory_report.categories import Live
     from fakegpu_lab.hardware.device import Device
 
@@ -78,7 +77,7 @@ def gather(device: Device, asked: int, limit: int) -> Facts:
         expandable=allocator.settings.expandable_segments,
         recorded=device.timeline.recorder is not None or allocator.history is not None,
     )
-    frames = _frames()
+    frames = list(walk(sys._getframe(1)))
     locate(facts, frames)
     _foresee_step(facts, device, live)
     describe_tensors(facts, device, live, claims, frames)
@@ -87,16 +86,6 @@ def gather(device: Device, asked: int, limit: int) -> Facts:
             if frame.f_code.co_flags & CO_OPTIMIZED:
                 frame.f_locals.clear()
     return facts
-
-
-def _frames() -> list[FrameType]:
-    """The stack above us, innermost first."""
-    frames = []
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.f_back
-    return frames
 
 
 _STATE_COPIES = {"Adam": 2, "AdamW": 2, "RAdam": 2, "NAdam": 2, "Adamax": 2, "RMSprop": 1, "Adagrad": 1}

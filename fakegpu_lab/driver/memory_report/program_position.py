@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.recorder.user_frames import is_users
+from fakegpu_lab.user_code.frames import SHOWN, kind, line_of
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -20,15 +20,15 @@ _current_node: Any = torch._C._current_autograd_node
 
 
 def user_frames(frames: list[FrameType]) -> list[FrameType]:
-    """The frames of the user's own code."""
-    return [frame for frame in frames if is_users(frame.f_code.co_filename)]
+    """The frames of the user's program."""
+    return [frame for frame in frames if kind(frame.f_code.co_filename) & SHOWN]
 
 
 def locate(facts: Facts, frames: list[FrameType]) -> None:
     """Fill in where in the program, and in the model; `frames` is the stack, innermost first."""
     users = user_frames(frames)
     if users:
-        facts.line = f"{users[0].f_code.co_filename}:{users[0].f_lineno}"
+        facts.line = line_of(users[0])
     forwards = [
         (module, frame)
         for frame in reversed(frames)

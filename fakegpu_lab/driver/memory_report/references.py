@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.driver.autograd import gradient_lock
 from fakegpu_lab.driver.memory_report import categories
 from fakegpu_lab.user_code import environment
+from fakegpu_lab.user_code.frames import SHOWN, kind, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,16 +71,11 @@ def _named(tensor: FakeCudaTensor, own_lists: tuple[Any, ...]) -> str:
 
 def _variable(thing: object) -> str:
     """The variable of the main program, the notebook or a running frame that is `thing`; empty if there is none."""
-    frame = sys._getframe(1)
     spaces: list[dict[str, Any]] = [vars(sys.modules["__main__"])]
     shell = environment.shell()
     if shell is not None:
         spaces.append(shell.user_ns)
-    caller: Any = frame
-    while caller is not None:
-        if not caller.f_globals.get("__name__", "").startswith(("fakegpu_lab.driver", "fakegpu_lab.advice", "torch")):
-            spaces.append(caller.f_locals)
-        caller = caller.f_back
+    spaces += [frame.f_locals for frame in walk(sys._getframe(1)) if kind(frame.f_code.co_filename) & SHOWN]
     for space in spaces:
         for name, value in list(space.items()):
             if value is thing and not name.startswith("_"):

@@ -1,7 +1,7 @@
-"""``compute="meta"``: shapes, memory and time, but no values. Start with `no_values`.
+"""``compute="meta"``: shapes, memory and time, but no values. Start with `shapes`.
 
-`no_values` fixes shape functions and has the errors of ops that need values. `assumed_values` has the values that
-torch's own code gets when it reads one. `shape_cache` caches the results of torch's shape functions.
+`shapes` has shape functions that torch lacks, `no_values` the errors of ops that need values. `assumed_values` has the
+values that torch's own code gets when it reads one. `shape_cache` caches the results of torch's shape functions.
 
 May import `driver.copies`, `driver.base`.
 """

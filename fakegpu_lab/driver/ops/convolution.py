@@ -1,4 +1,4 @@
-"""Convolutions: cuDNN's workspace, cuDNN's own names (`torch.cudnn_convolution`), and which library CUDA chooses.
+"""Convolutions: how they are computed, cuDNN's own names (`torch.cudnn_convolution`), and which library CUDA chooses.
 
 Simplified: what cuDNN fuses with a convolution (bias, addition, ReLU) are kernels of their own.
 """
@@ -6,20 +6,20 @@ Simplified: what cuDNN fuses with a convolution (bias, addition, ReLU) are kerne
 from __future__ import annotations
 
 import functools
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.base.device_memory import take_bytes
+from fakegpu_lab.driver.base import half_precision
+from fakegpu_lab.driver.base.half_precision import BOTH, SLOW_PRODUCTS
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.cost.convolutions import workspaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fakegpu_lab.driver.base.patches import Patches
-    from fakegpu_lab.driver.cost.op import Op, Plan
+    from fakegpu_lab.driver.cost.op import Op
+
 
 _convolution: Callable[..., torch.Tensor] = torch.ops.aten.convolution.default
 
@@ -36,50 +36,37 @@ def cudnn_convolution_transpose(op: Op, args: tuple[Any, ...], kwargs: dict[str,
     return _convolution(source, weight, None, stride, padding, dilation, True, output_padding, groups)
 
 
-def cudnn_convolution_relu(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    """``aten::cudnn_convolution_relu``."""
-    source, weight, bias, stride, padding, dilation, groups = args
-    return _convolution(source, weight, bias, stride, padding, dilation, False, [0] * len(padding), groups).relu_()
+def in_float32(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call` of a convolution, forward or backward, with operands in half precision widened where that is quicker.
 
-
-def cudnn_convolution_add_relu(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    """``aten::cudnn_convolution_add_relu``."""
-    source, weight, other, alpha, bias, stride, padding, dilation, groups = args
-    out = _convolution(source, weight, bias, stride, padding, dilation, False, [0] * len(padding), groups)
-    return out.add_(other, alpha=1 if alpha is None else alpha).relu_()
-
-
-HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
-    "cudnn_convolution": cudnn_convolution,
-    "cudnn_convolution_transpose": cudnn_convolution_transpose,
-    "cudnn_convolution_relu": cudnn_convolution_relu,
-    "cudnn_convolution_add_relu": cudnn_convolution_add_relu,
-}
-
-
-def with_workspace(op: Op, plan: Plan) -> Plan:
-    """`plan`, and the memory that cuDNN takes while it computes; the same plan for other ops.
-
-    The memory is taken when the results have theirs, and given back at once. If there is not enough, PyTorch tries
-    another algorithm (aten/src/ATen/native/cudnn/Conv_v8.cpp, try_plans), which is taken to need none.
+    oneDNN is slow in float16, backward, on every processor. In bfloat16 it is as fast as the processor, but for some
+    volumes it has only its reference implementation.
     """
-    if op.name not in ("convolution", "convolution_backward"):
-        return plan
+    flat = half_precision.in_float32(call, SLOW_PRODUCTS | {torch.float16}, written=op.written)
+    volumes = half_precision.in_float32(call, BOTH, written=op.written)
 
-    def convolved(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result = plan(args, kwargs)
-        first = args[0]
-        if first.__class__ is FakeCudaTensor and first.dim() == 4:
-            _borrow(op.name, first._device, args, result)
+    def convolution(*args: Any, **kwargs: Any) -> Any:
+        return (volumes if args[0].dim() == _VOLUME else flat)(*args, **kwargs)
+
+    return convolution
+
+
+def forward(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
+    """`in_float32`, and 3D convolutions in channels-last format if input or weight is.
+
+    cudnn_conv_suggest_memory_format in native/ConvUtils.h.
+    """
+    last, compute = torch.channels_last_3d, in_float32(op, call)
+
+    def convolution(source: torch.Tensor, weight: torch.Tensor, *rest: Any, **kwargs: Any) -> Any:
+        result = compute(source, weight, *rest, **kwargs)
+        if weight.dim() == _VOLUME and any(
+            tensor.is_contiguous(memory_format=last) and not tensor.is_contiguous() for tensor in (source, weight)
+        ):
+            return result.contiguous(memory_format=last)
         return result
 
-    return convolved
-
-
-def _borrow(name: str, device: Any, args: tuple[Any, ...], result: Any) -> None:
-    with suppress(torch.OutOfMemoryError):
-        for nbytes in workspaces(name, device, args, result):
-            take_bytes(device, nbytes)
+    return convolution
 
 
 _Backend: Any = torch._C._ConvBackend  # type: ignore[attr-defined]

@@ -15,7 +15,6 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base.device_memory import new, take_bytes
 from fakegpu_lab.driver.base.half_precision import widened
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, dispatches_itself
-from fakegpu_lab.driver.copies import transfer
 from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.cost.work import nbytes_of
 from fakegpu_lab.driver.placement import device_check
@@ -32,7 +31,7 @@ _aten: Any = torch.ops.aten
 _LONG = 8
 
 
-def _kernel(compute: Callable[..., Any]) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:
+def _one_kernel(compute: Callable[..., Any]) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:
     """A handler that runs `compute`, on a device and inner tensors, as one kernel."""
 
     def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -52,6 +51,7 @@ def _kernel(compute: Callable[..., Any]) -> Callable[[Op, tuple[Any, ...], dict[
     return run
 
 
+@_one_kernel
 def rms_norm(device: Device, source: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> Any:
     """``_fused_rms_norm``: the output, and one float for each row, for backward (cuda/layer_norm_kernel.cu)."""
     dims = list(range(-len(shape), 0))
@@ -63,6 +63,7 @@ def rms_norm(device: Device, source: Tensor, shape: list[int], weight: Tensor | 
     return new(out.to(source.dtype), device), new(scale, device)
 
 
+@_one_kernel
 def rms_norm_backward(
     device: Device, grad: Tensor, source: Tensor, shape: list[int], scale: Tensor, weight: Tensor | None,
     mask: list[bool],
@@ -83,6 +84,7 @@ def rms_norm_backward(
     return grad_source, grad_weight
 
 
+@_one_kernel
 def embedding_backward(
     device: Device, grad: Tensor, indices: Tensor, rows: int, padding: int, by_count: bool
 ) -> FakeCudaTensor:
@@ -109,11 +111,15 @@ def embedding_backward(
     return result
 
 
-def _silu_backward(device: Device, grad: Tensor, source: Tensor) -> FakeCudaTensor:
+@_one_kernel
+def silu_backward(device: Device, grad: Tensor, source: Tensor) -> FakeCudaTensor:
+    """``silu_backward``."""
     return new(_aten.silu_backward(grad, source), device)
 
 
-def _mish_backward(device: Device, grad: Tensor, source: Tensor) -> FakeCudaTensor:
+@_one_kernel
+def mish_backward(device: Device, grad: Tensor, source: Tensor) -> FakeCudaTensor:
+    """``mish_backward``."""
     return new(_aten.mish_backward(grad, source), device)
 
 
@@ -122,22 +128,7 @@ def _unreachable(*args: Any, **kwargs: Any) -> Any:
     raise NotImplementedError("an op of a simulated GPU on a tensor that does not know its machine")
 
 
-_WHOLE = {
-    "_fused_rms_norm": _kernel(rms_norm),
-    "silu_backward": _kernel(_silu_backward),
-    "mish_backward": _kernel(_mish_backward),
-}
-
-transfer.HANDLERS.update(
-    {
-        **_WHOLE,
-        "_fused_rms_norm_backward": _kernel(rms_norm_backward),
-        "embedding_dense_backward": _kernel(embedding_backward),
-    }
-)
-
-
 def register(library: Any) -> None:
     """Register the ops that torch would decompose."""
-    for name in _WHOLE:
+    for name in ("_fused_rms_norm", "silu_backward", "mish_backward"):
         library.impl(name, _unreachable, "PrivateUse1")

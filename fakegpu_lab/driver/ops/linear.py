@@ -19,12 +19,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base.device_memory import new, take_bytes
-from fakegpu_lab.driver.base.half_precision import SLOW_PRODUCTS
+from fakegpu_lab.driver.base.half_precision import SLOW_PRODUCTS, in_float32
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.cost import matrix_products
 from fakegpu_lab.driver.cost.launching import queue
 from fakegpu_lab.driver.cost.workspace import ensure_workspace, product
-from fakegpu_lab.driver.ops.rounded_once import rounding_once
 from fakegpu_lab.driver.placement import dtypes
 from fakegpu_lab.driver.placement.memory_preflight import HARMLESS
 
@@ -39,10 +38,10 @@ if TYPE_CHECKING:
 _ModeKey: Any = torch._C._TorchDispatchModeKey
 _float32 = torch.float32
 _linear: Callable[..., torch.Tensor] = torch._C._nn.linear
-_rounded_linear = rounding_once(_linear, SLOW_PRODUCTS)
+_rounded_linear = in_float32(_linear, SLOW_PRODUCTS)
 _fp32_precision: Callable[[str, str], str] = torch._C._get_fp32_precision_getter
 _mm: Callable[..., torch.Tensor] = torch._C._VariableFunctions.mm
-_rounded_mm = rounding_once(_mm, SLOW_PRODUCTS)
+_rounded_mm = in_float32(_mm, SLOW_PRODUCTS)
 
 
 def _shape_of_linear(inner: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -76,7 +75,7 @@ def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     key = (inner.shape, matrix.shape, dtype, _fp32_precision("cuda", "matmul") if dtype is _float32 else "")
     known = device.roofline.known.get(key)
     if known is None:
-        return _first(key, device, inner, matrix, added)
+        return _first(op, key, device, inner, matrix, added)
     compute, kernel, large = known
     if not large:
         return product(compute(inner, matrix, added), device, kernel)
@@ -87,7 +86,9 @@ def linear(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return tensor
 
 
-def _first(key: Any, device: Device, inner: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None) -> Any:
+def _first(
+    op: Op, key: Any, device: Device, inner: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None
+) -> Any:
     """`linear` for operands of these shapes for the first time: what depends on the shapes alone is kept."""
     dtype, size = inner.dtype, inner.element_size()
     features = max(inner.shape[-1], 1) if inner.dim() else 1
@@ -95,7 +96,7 @@ def _first(key: Any, device: Device, inner: torch.Tensor, matrix: torch.Tensor, 
     buffer = take_bytes(device, produced) if produced > HARMLESS else None
     compute = _shape_of_linear if inner.is_meta else _rounded_linear if dtype in SLOW_PRODUCTS else _linear
     result = compute(inner, matrix, bias)
-    dtypes.refuse_integers("linear", dtype)
+    dtypes.refuse_integers(op, dtype)
     tensor = new(result, device) if buffer is None else wrap(result, device, buffer)
     work = matrix_products.linear(device, (inner, matrix), result, 0)
     kernel = (work.ns, work.share, work.flops, work.nbytes)
@@ -206,12 +207,6 @@ def cuda_grad_fn_name(tensor: torch.Tensor, name: str) -> str:
     if tensor.dim() == 2:
         return "AddmmBackward0" if biased else "MmBackward0"
     return "ViewBackward0" if biased else "UnsafeViewBackward0"
-
-
-HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
-    "linear": linear,
-    "linear_backward": linear_backward,
-}
 
 
 def _is_tracing(mode: TorchDispatchMode) -> bool:

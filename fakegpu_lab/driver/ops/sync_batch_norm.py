@@ -12,8 +12,6 @@ import torch
 from fakegpu_lab.driver.base.half_precision import widened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     Tensor = torch.Tensor
 
 
@@ -114,13 +112,3 @@ def backward_elemt(
     if weight is not None:
         result = result * _channels(weight, source)
     return result.to(source.dtype)
-
-
-KERNELS: dict[str, Callable[..., Any]] = {
-    "batch_norm_stats": stats,
-    "batch_norm_gather_stats": gather_stats,
-    "batch_norm_gather_stats_with_counts": gather_stats_with_counts,
-    "batch_norm_elemt": elemt,
-    "batch_norm_backward_reduce": backward_reduce,
-    "batch_norm_backward_elemt": backward_elemt,
-}

@@ -3,6 +3,9 @@
 The ops and names are those of `alertNotDeterministic` in aten/src/ATen/native, for CUDA 12 and newer. The sentences are
 those of aten/src/ATen/Context.cpp; warnings leave out C++'s own line ("Triggered internally at …"). The results are
 the CPU's in every mode, and the time is that of the usual kernels.
+
+The op sheet says which ops alert (`Row.alert`). Not among them: `cumsum`, whose scan is deterministic since CUDA 11.4,
+and what the CPU's own code alerts on in the same words: `max_unpool2d`, `max_unpool3d`, a `put_` that does not add.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.user_code import warning_lines
 
@@ -20,16 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fakegpu_lab.driver.cost.op import Op, Plan
+    from fakegpu_lab.driver.cost.op_row import Arguments
 
-    Named = dict[str, Any]
-    Alert = Callable[[Named], None]
+    Alert = Callable[[Arguments], None]
 
 
 def with_alerts(op: Op, plan: Plan) -> Plan:
     """`plan`, after the op's alert, if the mode is on; plans must be made again when it is switched."""
     if not torch.are_deterministic_algorithms_enabled():
         return plan
-    alert = _cublas if op.name in _PRODUCTS else _ALERTS.get(op.name)
+    alert = op.row.alert
     if alert is None:
         return plan
 
@@ -64,76 +66,36 @@ def _not_deterministic(kernel: str) -> None:
     )
 
 
-def _if(kernel: str, condition: Callable[[Named], bool]) -> Alert:
-    def alert(a: Named) -> None:
+def alert_if(kernel: str, condition: Callable[[Arguments], bool]) -> Alert:
+    """For `Row.alert`: the kernel is not deterministic with some arguments."""
+
+    def alert(a: Arguments) -> None:
         if condition(a):
             _not_deterministic(kernel)
 
     return alert
 
 
-def _always(kernel: str) -> Alert:
-    return _if(kernel, lambda a: True)
+def alert(kernel: str) -> Alert:
+    """For `Row.alert`: the kernel is not deterministic."""
+    return alert_if(kernel, lambda a: True)
 
 
-_OUT_CUDA = (
-    "upsample_linear1d_backward", "upsample_bilinear2d_backward", "_upsample_bilinear2d_aa_backward",
-    "upsample_bicubic2d_backward", "_upsample_bicubic2d_aa_backward", "upsample_trilinear3d_backward",
-    "reflection_pad1d_backward", "reflection_pad3d_backward",
-)  # fmt: skip
-_CUDA = (
-    "_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward", "adaptive_max_pool2d_backward",
-    "avg_pool3d_backward", "fractional_max_pool2d_backward", "fractional_max_pool3d_backward",
-    "reflection_pad2d_backward", "replication_pad1d_backward", "replication_pad2d_backward",
-    "replication_pad3d_backward", "grid_sampler_3d_backward",
-)  # fmt: skip
-_MAX = 2  # EmbeddingBag.h, EmbeddingBagMode
-
-
-def _cudnn_samples(a: Named) -> bool:
+def cudnn_samples(a: Arguments) -> bool:
     """Whether cuDNN has this backward (GridSampler.cpp, grid_sampler); only its conditions on sizes are left out."""
     bilinear_of_zeros = a["interpolation_mode"] == 0 and a["padding_mode"] == 0
     usable = torch.backends.cudnn.enabled and a["input"].dtype in (torch.float16, torch.float32, torch.float64)
     return bool(bilinear_of_zeros and a["align_corners"] and usable and a["input"].shape[1] <= 1024)
 
 
-_ALERTS: dict[str, Alert] = {
-    **{name: _always(f"{name.removeprefix('_')}_out_cuda") for name in _OUT_CUDA},
-    **{name: _always(f"{name.removeprefix('_')}_cuda") for name in _CUDA},
-    "nll_loss2d_forward": _if("nll_loss2d_forward_out_cuda_template", lambda a: a.get("reduction", 1) != 0),
-    "_ctc_loss_backward": _always("ctc_loss_backward_gpu"),
-    **dict.fromkeys(
-        ("_embedding_bag_backward", "_embedding_bag_dense_backward"),
-        _if("embedding_bag_backward_cuda_max", lambda a: a["mode"] == _MAX),
-    ),
-    **dict.fromkeys(("put", "put_"), _if("put_", lambda a: bool(a.get("accumulate")))),
-    "histc": _if("_histc_cuda with floating point input", lambda a: a["self"].is_floating_point()),
-    "bincount": _if("_bincount_cuda", lambda a: a.get("weights") is not None),
-    **dict.fromkeys(("median", "nanmedian"), _if("median CUDA with indices output", lambda a: "dim" in a)),
-    "grid_sampler_2d_backward": _if("grid_sampler_2d_backward_cuda", lambda a: not _cudnn_samples(a)),
-    **dict.fromkeys(
-        ("scatter_reduce", "scatter_reduce_"), _if("scatter_reduce_cuda_prod_", lambda a: a["reduce"] == "prod")
-    ),
-    **dict.fromkeys(
-        ("scatter", "scatter_"),
-        _if("scatter_reduce_cuda_kernel", lambda a: "src" in a and a.get("reduce") == "multiply"),
-    ),
-    **dict.fromkeys(("index_reduce", "index_reduce_"), _always("index_reduce_cuda")),
-}
-if TORCH_VERSION < (2, 13):
-    _ALERTS["max_pool3d_with_indices_backward"] = _always("max_pool3d_with_indices_backward_cuda")
-"""By the op's name, for all overloads. Not among them: `cumsum`, whose scan is deterministic since CUDA 11.4, and what
-the CPU's own code alerts on in the same words: `max_unpool2d`, `max_unpool3d`, `put_` that does not accumulate."""
-
-
-def _warns_once(kernel: str) -> Alert:
+def alert_once(kernel: str) -> Alert:
     """The warning of attention's backward, with ``warn_only=True`` (transformers/cuda/attention_backward.cu)."""
     text = (
         f"{kernel} defaults to a non-deterministic algorithm. To explicitly enable determinism call "
         "torch.use_deterministic_algorithms(True, warn_only=False)."
     )
 
-    def alert(a: Named) -> None:
+    def alert(a: Arguments) -> None:
         if torch.is_deterministic_algorithms_warn_only_enabled() and (
             kernel not in _warned or torch.is_warn_always_enabled()
         ):
@@ -144,19 +106,9 @@ def _warns_once(kernel: str) -> Alert:
 
 
 _warned: set[str] = set()
-for _name, _kernel in (("flash", "Flash Attention"), ("efficient", "Memory Efficient attention")):
-    for _op in (f"_scaled_dot_product_{_name}_attention_backward", f"_{_name}_attention_backward"):
-        _ALERTS[_op] = _warns_once(_kernel)
-_ALERTS["_scaled_dot_product_cudnn_attention_backward"] = _warns_once("cuDNN Attention")
 
 
 # ------------------------------------------------------------------------------ cuBLAS
-
-_PRODUCTS = frozenset((
-    "mm", "bmm", "mv", "addmm", "addmm_", "addmv", "addmv_", "baddbmm", "baddbmm_", "addbmm", "addbmm_", "linear",
-    "linear_backward",
-))  # fmt: skip
-"""What calls `gemm`, `gemv` or `bgemm` (aten/src/ATen/cuda/CUDABlas.cpp); `dot` does not alert."""
 
 _cublas_is_deterministic: bool | None = None
 
@@ -168,7 +120,7 @@ def reset() -> None:
     _warned.clear()
 
 
-def _cublas(a: Named) -> None:
+def cublas(a: Arguments) -> None:
     """`Context::alertCuBLASConfigNotDeterministic`, in which a process reads the environment only once.
 
     Simplified: the first product in the mode reads it, on CUDA the first product of all.
@@ -189,7 +141,7 @@ def _cublas(a: Named) -> None:
     _raise_or_warn(text, text)
 
 
-def _without_cublas(a: Named) -> bool:
+def _without_cublas(a: Arguments) -> bool:
     """Whether nothing is multiplied, or cuBLASLt adds a bias to the product (cuda/Blas.cpp, addmm_out_cuda_impl)."""
     tensors = [value for value in a.values() if isinstance(value, torch.Tensor)]
     if any(tensor.numel() == 0 for tensor in tensors):

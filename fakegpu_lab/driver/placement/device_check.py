@@ -6,18 +6,18 @@ share, `rules` the ops with rules of their own.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.placement.rule_of_op import accepts_cpu_scalar, check
+from fakegpu_lab.driver.placement import native_functions
+from fakegpu_lab.driver.placement.mismatch_errors import generated_check
+from fakegpu_lab.driver.placement.rules import elementwise, foreach
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.cost.op import Op
     from fakegpu_lab.driver.placement.mismatch_errors import Tensors
     from fakegpu_lab.hardware.device import Device
-
-_RESULT_BESIDE_SELF = {"index_put", "_unsafe_index_put", "index_fill", "fill"}
-"""Functional ops in which a CPU `self` may take values or indices from a device."""
 
 
 def resolve(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> Device:
@@ -40,9 +40,9 @@ def resolve(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> Device:
         elif tensor._device is not device:
             one_card = False
     assert device is not None
-    if one_card and (hosts == 0 or (hosts == 1 and host.dim() == 0 and accepts_cpu_scalar(op))):
+    if one_card and (hosts == 0 or (hosts == 1 and host.dim() == 0 and _accepts_cpu_scalar(op))):
         return device
-    check(op, tensors, args)
+    _check(op, tensors, args)
     return _written_device(op, tensors) or device
 
 
@@ -56,4 +56,27 @@ def _written_device(op: Op, tensors: Tensors) -> Device | None:
 
 def result_on_host(op: Op, tensors: Tensors) -> bool:
     """Whether the op's new tensor is a CPU tensor, although some arguments are device tensors."""
-    return op.name in _RESULT_BESIDE_SELF and tensors[0][1].__class__ is not FakeCudaTensor
+    return op.row.result_beside_self and tensors[0][1].__class__ is not FakeCudaTensor
+
+
+def _check(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> None:
+    """Raise CUDA's error if `op` does not take `tensors`, which are on several devices."""
+    if op.row.devices is not None:
+        op.row.devices(op, tensors, args)
+    elif op.name.startswith("_foreach_"):
+        foreach(op, tensors)
+    elif not generated_check(op, tensors):
+        elementwise(op, tensors)
+
+
+@cache
+def _accepts_cpu_scalar(op: Op) -> bool:
+    """Whether a 0-dim CPU tensor is allowed, without calling `_check`: plain elementwise ops, out of place."""
+    return (
+        op.pointwise
+        and not op.written
+        and op.row.devices is None
+        and op.row.cpu_scalars
+        and not op.name.startswith("_foreach_")
+        and native_functions.checked_kernel(native_functions.full_name(op)) is None
+    )

@@ -13,7 +13,6 @@ import torch
 
 from fakegpu_lab.driver.base import cuda_messages
 from fakegpu_lab.driver.base.half_precision import HALVES
-from fakegpu_lab.driver.placement import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,18 +32,6 @@ _FLOAT8 = {
 _SCALAR_TYPES |= _FLOAT8
 _INTEGERS = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool))
 _NOT_MULTIPLIED = _INTEGERS | frozenset(_FLOAT8)
-
-# Ops with an integer kernel only on the CPU: the name in the dispatch macro of their CUDA kernel.
-_NO_INTEGERS = {
-    "linear": "addmm_cuda", "mm": "addmm_cuda", "addmm": "addmm_cuda", "addmm_": "addmm_cuda", "addbmm": "addmm_cuda",
-    "bmm": "baddbmm_cuda", "baddbmm": "baddbmm_cuda", "baddbmm_": "baddbmm_cuda",
-    "mv": "addmv_impl_cuda", "addmv": "addmv_impl_cuda", "addmv_": "addmv_impl_cuda",
-    "dot": "dot", "vdot": "dot",
-    "max_pool2d_with_indices": "max_pool2d_with_indices_out_cuda_frame",
-    "max_pool3d_with_indices": "max_pool3d_with_indices_out_frame",
-    "avg_pool2d": "avg_pool2d_out_cuda_frame",
-}  # fmt: skip
-
 
 _CPP_NAMES = {
     torch.float16: "c10::Half", torch.bfloat16: "c10::BFloat16", torch.float32: "float", torch.float64: "double",
@@ -66,65 +53,56 @@ def scalar_type(dtype: torch.dtype) -> str:
 
 def with_dtype_checks(op: Op, plan: Plan) -> Plan:
     """`plan`, after a check that refuses what only the CPU could compute; unchanged for most ops."""
-    if op.name in _NO_INTEGERS and not op.outs and not by_shape(op):
-        plan = _without_integers(plan, op.name)
-    if op.name in _SCATTERS:
-        return _multiplying_real_numbers(op, plan)
-    check = _CHECKS.get(op.name)
-    return _checked(plan, check) if check is not None else plan
+    if op.row.no_integers and not op.outs and not by_shape(op):
+        plan = _without_integers(op, plan)
+    return _checked(op, plan, op.row.checks) if op.row.checks is not None else plan
 
 
 def by_shape(op: Op) -> bool:
     """Whether the op's plan keeps what depends on the shapes and dtypes alone, and calls `refuse_integers` itself."""
-    return op.name in ("linear", "mm", "bmm") and not op.schema.overload_name
+    two = op.tensors == (0, 1) or op.row.runs is not None  # `linear` may have a bias
+    return op.row.cublas == "gemm" and two and not op.written and not op.schema.overload_name
 
 
-def refuse_integers(name: str, dtype: torch.dtype) -> None:
-    """Raise the error of the op `name`, which on CUDA has no kernel for integers, if `dtype` is one."""
+def refuse_integers(op: Op, dtype: torch.dtype) -> None:
+    """Raise the error of an op that on CUDA has no kernel for integers, if `dtype` is one."""
     if dtype in _NOT_MULTIPLIED:
-        raise NotImplementedError(f"\"{_NO_INTEGERS[name]}\" not implemented for '{_SCALAR_TYPES[dtype]}'")
+        raise NotImplementedError(f"\"{op.row.no_integers}\" not implemented for '{_SCALAR_TYPES[dtype]}'")
 
 
-def _without_integers(plan: Plan, name: str) -> Plan:
+def _without_integers(op: Op, plan: Plan) -> Plan:
     def floating(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         dtype = args[0].dtype
         result = plan(args, kwargs)  # errors about shapes come first
         if dtype in _NOT_MULTIPLIED:
-            refuse_integers(name, dtype)
+            refuse_integers(op, dtype)
         return result
 
     return floating
 
 
-_SCATTERS = frozenset(("scatter", "scatter_", "scatter_reduce", "scatter_reduce_"))
-
-
-def _multiplying_real_numbers(op: Op, plan: Plan) -> Plan:
-    """`plan` of a scatter, which multiplies no complex numbers and no booleans (cuda/ScatterGatherKernel.cu)."""
-    kernel = "cuda_scatter_gather_base_kernel_func"
-    if op.schema.overload_name.startswith("value"):
-        kernel = "cuda_scatter_fill_base_kernel_reduce_multiply"
-    at = op.position.get("reduce")
-
-    def scatter(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        reduce = kwargs.get("reduce") or (args[at] if at is not None and at < len(args) else None)
-        dtype = args[0].dtype
-        if reduce in ("multiply", "prod") and (dtype.is_complex or dtype is torch.bool) and args[2].numel():
-            raise NotImplementedError(f"\"{kernel}\" not implemented for '{_SCALAR_TYPES[dtype]}'")
-        return plan(args, kwargs)
-
-    return scatter
-
-
-def _checked(plan: Plan, check: Callable[..., None]) -> Plan:
+def _checked(op: Op, plan: Plan, check: Callable[..., None]) -> Plan:
     def checked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        check(*args)
+        check(op, *args, **kwargs)
         return plan(args, kwargs)
 
     return checked
 
 
-def _convolution(source: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *rest: Any) -> None:
+def scatter(
+    op: Op, target: torch.Tensor, dim: int, index: torch.Tensor, source: Any, reduce: str | None = None, **rest: Any
+) -> None:
+    """Scatters multiply no complex numbers and no booleans (cuda/ScatterGatherKernel.cu)."""
+    dtype = target.dtype
+    if reduce in ("multiply", "prod") and (dtype.is_complex or dtype is torch.bool) and index.numel():
+        value = op.schema.overload_name.startswith("value")
+        kernel = "cuda_scatter_fill_base_kernel_reduce_multiply" if value else "cuda_scatter_gather_base_kernel_func"
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{_SCALAR_TYPES[dtype]}'")
+
+
+def convolution(
+    op: Op, source: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *rest: Any, **options: Any
+) -> None:
     """Convolution.cpp, check_input_same_type_as_parameters; cudnn/Descriptors.cpp."""
     dtype = source.dtype
     for what, tensor in (("weight", weight), ("bias", bias)):
@@ -134,15 +112,21 @@ def _convolution(source: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor 
         raise RuntimeError(f"getCudnnDataTypeFromScalarType() not supported for {_SCALAR_TYPES[dtype]}")
 
 
-def _layer_norm(
-    source: torch.Tensor, shape: Any, weight: torch.Tensor | None, bias: torch.Tensor | None = None, *rest: Any
+def layer_norm(
+    op: Op,
+    source: torch.Tensor,
+    shape: Any,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None = None,
+    *rest: Any,
+    **options: Any,
 ) -> None:
     """cuda/layer_norm_kernel.cu: `gamma`, and then `beta`, are read as the input's type."""
     _check_same_type(source, weight)
     _check_same_type(source, bias)
 
 
-def _group_norm(source: torch.Tensor, weight: torch.Tensor | None, *rest: Any) -> None:
+def group_norm(op: Op, source: torch.Tensor, weight: torch.Tensor | None, *rest: Any, **options: Any) -> None:
     """cuda/group_norm_kernel.cu: `gamma` is read as the input's type."""
     _check_same_type(source, weight)
 
@@ -154,7 +138,7 @@ def _check_same_type(source: torch.Tensor, weight: torch.Tensor | None) -> None:
         )
 
 
-def _batch_norm(source: torch.Tensor, weight: torch.Tensor | None, *rest: Any) -> None:
+def batch_norm(op: Op, source: torch.Tensor, weight: torch.Tensor | None, *rest: Any, **options: Any) -> None:
     """cudnn/BatchNorm.cpp, checkAllSameType; half precision goes with float32 parameters."""
     if weight is None or source.dim() < 3 or not (source.is_cuda and weight.is_cuda):
         return
@@ -165,7 +149,8 @@ def _batch_norm(source: torch.Tensor, weight: torch.Tensor | None, *rest: Any) -
         )
 
 
-def _batch_norm_backward(
+def batch_norm_backward(
+    op: Op,
     grad: torch.Tensor,
     source: torch.Tensor,
     weight: torch.Tensor | None,
@@ -197,16 +182,6 @@ def _innermost_channels(source: torch.Tensor) -> bool:
         return True
     return source.is_contiguous() and source.stride(1) == 1
 
-
-_CHECKS: dict[str, Callable[..., None]] = {
-    "convolution": _convolution,
-    "native_layer_norm": _layer_norm,
-    "native_group_norm": _group_norm,
-    "native_batch_norm": _batch_norm,
-    "native_batch_norm_backward": _batch_norm_backward,
-    "_scaled_mm": refusals.scaled_mm,
-    "avg_pool2d": refusals.avg_pool2d,
-}
 
 _NOT_IMPLEMENTED = re.compile(r'^"(\w+)" not implemented for')
 

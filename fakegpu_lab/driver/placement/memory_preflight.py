@@ -16,8 +16,6 @@ from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.device_memory import resize_bytes, take_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fakegpu_lab.driver.base.tensor import FakeCudaTensor
     from fakegpu_lab.driver.cost.op import Op
     from fakegpu_lab.hardware.buffer import Buffer
@@ -69,9 +67,9 @@ def reserve_resized(tensor: FakeCudaTensor, like: Any) -> None:
 
 def _upper_bound(op: Op, inner: list[Any], nbytes: int) -> int:
     """A bound on the bytes of the op's results: quick to compute and rarely far too high."""
-    if op.no_growth:
+    if not op.row.grows:
         return 2 * nbytes
-    special = _BOUNDS.get(op.name)
+    special = op.row.bound
     if special is not None and (known := special(inner)) is not None:
         return known
     bound = max(nbytes, 16)
@@ -98,7 +96,7 @@ def _upper_bound(op: Op, inner: list[Any], nbytes: int) -> int:
     return bound * prod(numels) // max(1, *numels)
 
 
-def _embedding_bound(inner: list[Any]) -> int | None:
+def embedding_bound(inner: list[Any]) -> int | None:
     """One row of the table for each index; None if they are not positional arguments, or no table."""
     if len(inner) < 2 or inner[0].dim() != 2:
         return None
@@ -106,7 +104,7 @@ def _embedding_bound(inner: list[Any]) -> int | None:
     return int(table.shape[-1] * table.element_size() * indices.numel())
 
 
-def _product_bound(inner: list[Any]) -> int | None:
+def product_bound(inner: list[Any]) -> int | None:
     """Rows of the first factor × columns of the second, at most 8 bytes each; None if they are not matrices."""
     matrices = [argument for argument in inner if isinstance(argument, torch.Tensor)][-2:]
     if len(matrices) < 2 or matrices[0].dim() < 2 or matrices[1].dim() < 2:
@@ -115,7 +113,7 @@ def _product_bound(inner: list[Any]) -> int | None:
     return int(a.numel() // max(a.shape[-1], 1) * b.shape[-1] * 8)
 
 
-def _convolution_bound(inner: list[Any]) -> int:
+def convolution_bound(inner: list[Any]) -> int:
     """Channels × extents of the result; as if the stride were 1, unless the convolution is transposed."""
     source, weight, _, stride, padding, dilation, transposed, output_padding = inner[:8]
     extents = source.shape[2:]
@@ -136,17 +134,9 @@ def _convolution_bound(inner: list[Any]) -> int:
     return int(source.shape[0] * channels * max(prod(ends), 1) * 8)
 
 
-_BOUNDS: dict[str, Callable[[list[Any]], int | None]] = {
-    "convolution": _convolution_bound,
-    "embedding": _embedding_bound,
-    **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm"), _product_bound),
-}
-"""Bounds by the op's name."""
-
-
 def on_meta(op: Op, inner: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
     """The op's results as meta tensors; None if it has no meta kernel, or their sizes depend on values."""
-    with_dtype = op.blas and op.schema.overload_name.startswith("dtype")  # `cuda_only_kernels` computes these
+    with_dtype = op.row.cublas and op.schema.overload_name.startswith("dtype")  # torch has no shape function of these
     function = op.call if with_dtype else op.func
     try:
         results = function(

@@ -9,31 +9,20 @@ import torch
 if TYPE_CHECKING:
     from fakegpu_lab.driver.cost.op import Op, Plan
 
-# Their entries in native_functions.yaml have a kernel for the CPU and none for CUDA (a test compares the two). Not
-# listed: what C++ calls only for CPU tensors (attention, oneDNN's RNN), ops for torch's own tests, and factories.
-CPU_ONLY = frozenset((
-    "_add_relu", "_add_relu_", "_convert_weight_to_int4pack_for_cpu", "_weight_int4pack_mm_for_cpu",
-    "_dyn_quant_matmul_4bit", "_dyn_quant_pack_4bit_weight", "_histogramdd_bin_edges", "_histogramdd_from_bin_cts",
-    "_histogramdd_from_bin_tensors", "_spdiags", "_upsample_lanczos2d_aa", "_upsample_lanczos2d_aa_backward",
-    "histogram", "slow_conv3d_forward", "to_mkldnn",
-))  # fmt: skip
 
 _CPU_LIBRARIES = frozenset(("_quantized", "mkl", "mkldnn", "onednn", "quantized", "sparse"))
 """Namespaces of torch's own operators for CPUs."""
 _HOST_KEYS = ("QuantizedCPU", "CPU", "MkldnnCPU", "SparseCsrCPU")
-
-_SPARSE = {"_sparse_mm_reduce_impl": "SparseCsrCUDA", "_sparse_mm_reduce_impl_backward": "SparseCsrCUDA"}
 
 
 def plan(op: Op) -> Plan | None:
     """A plan that raises torch's error if CUDA does not have the op; else None."""
     name = op.func.name()
     there = [key for key in _HOST_KEYS if torch._C._dispatch_has_kernel_for_dispatch_key(name, key)]
-    if op.func.namespace in _CPU_LIBRARIES:
-        backend: str | None = there[0].removesuffix("CPU") + "CUDA" if there else None
-    else:
-        backend = "CUDA" if op.name in CPU_ONLY else _SPARSE.get(op.name)
-    if backend is None:
+    backend = op.row.no_kernel
+    if op.func.namespace in _CPU_LIBRARIES and there:
+        backend = there[0].removesuffix("CPU") + "CUDA"
+    if not backend:
         return None
     text = (
         f"Could not run '{name}' with arguments from the '{backend}' backend. This could be because the operator "
@@ -48,7 +37,7 @@ def plan(op: Op) -> Plan | None:
     return refused
 
 
-def avg_pool2d(source: torch.Tensor, *rest: Any) -> None:
+def avg_pool2d(op: Op, source: torch.Tensor, *rest: Any, **options: Any) -> None:
     """cuda/AveragePool2d.cu, avg_pool2d_out_cuda: the kernel counts its results in 32 bits.
 
     Raises
@@ -57,12 +46,12 @@ def avg_pool2d(source: torch.Tensor, *rest: Any) -> None:
         There would be more results.
     """
     if source.numel() > 2**29:  # padding makes at most four times as many results
-        result = torch.ops.aten.avg_pool2d(torch.empty(source.shape, device="meta"), *rest)
+        result = torch.ops.aten.avg_pool2d(torch.empty(source.shape, device="meta"), *rest, **options)
         if result.numel() > torch.iinfo(torch.int32).max:
             raise RuntimeError("integer out of range")
 
 
-def scaled_mm(mat1: torch.Tensor, *rest: Any) -> None:
+def scaled_mm(op: Op, mat1: torch.Tensor, *rest: Any, **options: Any) -> None:
     """cuda/ScaledBlas.cpp, _scaled_mm_allowed_device: float8 products need Ada, Hopper or later.
 
     Raises

@@ -1,12 +1,13 @@
 """Ops with device rules of their own: the devices that each may mix, and its own error message.
 
-A rule takes the op and its tensors, (name in the schema, tensor) in the caller's order. It raises CUDA's error, or
+A rule (`Row.devices`) takes the op, its tensors, (name in the schema, tensor) in the caller's order, and its positional
+arguments. It raises CUDA's error, or
 returns if the devices are allowed. Its docstring names the source, in PyTorch's tree under aten/src/ATen/native.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.cost.op import Op
     from fakegpu_lab.driver.placement.mismatch_errors import Tensors
 
-    Rule = Callable[[Op, Tensors], None]
+    Rule = Callable[[Op, Tensors, tuple[Any, ...]], None]
 
 
-def elementwise(op: Op, tensors: Tensors) -> None:
+def elementwise(op: Op, tensors: Tensors, *rest: Any) -> None:
     """TensorIterator's operands: the outputs, then the inputs in the schema's order."""
     if (
         op.name == "add" and tensors[0][1].device.type == "cpu" and tensors[1][1].is_sparse
@@ -36,30 +37,22 @@ def elementwise(op: Op, tensors: Tensors) -> None:
         raise RuntimeError("add: expected 'self' to be a CUDA tensor, but got a CPU tensor")
     inputs = [t for name, t in tensors if name not in op.outs]
     outputs = [t for name, t in tensors if name in op.written]
-    if op.outs and not op.pointwise and op.name not in _ITERATES_OUT:
+    if op.outs and not op.pointwise and not op.row.iterates_out:
         check_iterator([], inputs, cpu_scalars=False)
         for tensor in outputs:
             if tensor.device != inputs[0].device:
                 raise_wrong_out(inputs[0].device, tensor.device)
-    cpu_scalars = op.name.rstrip("_") not in NO_CPU_SCALARS
-    check_iterator(outputs, inputs, cpu_scalars=cpu_scalars, broadcast=op.pointwise)
+    check_iterator(outputs, inputs, cpu_scalars=op.row.cpu_scalars, broadcast=op.pointwise)
 
 
-# Reductions whose out= tensor is checked by TensorIterator (ReduceOps.cpp, std_var_out), not by a structured kernel.
-_ITERATES_OUT = {"var", "std", "var_mean", "std_mean", "logcumsumexp"}
-
-# Their TensorIteratorConfig lacks allow_cpu_scalars (PointwiseOps.cpp, Loss.cpp).
-NO_CPU_SCALARS = {"addcdiv", "binary_cross_entropy", "binary_cross_entropy_backward"}
-
-
-def any_device(op: Op, tensors: Tensors) -> None:
+def any_device(op: Op, tensors: Tensors, *rest: Any) -> None:
     """No check: the op copies what it needs, or reads it on the host."""
 
 
 def reordered(*names: str) -> Rule:
     """Elementwise, with the operands in another order than in the schema."""
 
-    def rule(op: Op, tensors: Tensors) -> None:
+    def rule(op: Op, tensors: Tensors, *rest: Any) -> None:
         named = dict(tensors)
         check_iterator([], [named[name] for name in names], cpu_scalars=True, broadcast=True)
 
@@ -72,14 +65,18 @@ def kernel(name: str, out: str = "", **arguments: str) -> Rule:
     `out` is that kernel's name if the op is called with ``out=``.
     """
 
-    def rule(op: Op, tensors: Tensors) -> None:
+    def rule(op: Op, tensors: Tensors, *rest: Any) -> None:
         order = [*(t for t in tensors if t[0] in op.outs), *(t for t in tensors if t[0] not in op.outs)]
         check_one_device(((arguments.get(n, n), t) for n, t in order), out if op.outs else name)
 
     return rule
 
 
-def where(op: Op, tensors: Tensors) -> None:
+CAT = kernel("cat", out="cat_out_out")
+"""The rule of `cat`, which `stack` calls."""
+
+
+def where(op: Op, tensors: Tensors, *rest: Any) -> None:
     """0-dim inputs go to the first device that is not the CPU (TensorCompare.cpp, where_self_out)."""
     named = dict(tensors)
     inputs = [named[name] for name in ("condition", "self", "other")]
@@ -91,7 +88,7 @@ def where(op: Op, tensors: Tensors) -> None:
             raise_two_devices(device, tensor.device)
 
 
-def addcmul(op: Op, tensors: Tensors) -> None:
+def addcmul(op: Op, tensors: Tensors, *rest: Any) -> None:
     """Only `tensor2` may be a CPU scalar (PointwiseOps.cpp, addcmul's meta function)."""
     elementwise(op, tensors)
     named = dict(tensors)
@@ -107,7 +104,7 @@ def addcmul(op: Op, tensors: Tensors) -> None:
             )
 
 
-def mv(op: Op, tensors: Tensors) -> None:
+def mv(op: Op, tensors: Tensors, *rest: Any) -> None:
     """The result is allocated on the device of `vec`, then filled by addmv_ (Blas.cpp, mv)."""
     named = dict(tensors)
     vec = named["vec"]
@@ -115,7 +112,7 @@ def mv(op: Op, tensors: Tensors) -> None:
     check_one_device(operands, "addmv_out_out" if op.outs else "addmv_")
 
 
-def batch_norm(op: Op, tensors: Tensors) -> None:
+def batch_norm(op: Op, tensors: Tensors, *rest: Any) -> None:
     """CUDA inputs with an affine transform go to cuDNN (Normalization.cpp, _batch_norm_impl_index)."""
     source = tensors[0][1]
     names = {name for name, _ in tensors}
@@ -126,7 +123,7 @@ def batch_norm(op: Op, tensors: Tensors) -> None:
         check_one_device(tensors, "_native_batch_norm")
 
 
-def masked_fill(op: Op, tensors: Tensors) -> None:
+def masked_fill(op: Op, tensors: Tensors, *rest: Any) -> None:
     """The mask must be on self's device; the value is one element from any device, but a CPU self needs a CPU value.
 
     cuda/Indexing.cu, masked_fill__cuda; TensorAdvancedIndexing.cpp, masked_fill_impl_cpu.
@@ -142,7 +139,7 @@ def masked_fill(op: Op, tensors: Tensors) -> None:
         raise RuntimeError("masked_fill_: Expected inputs to be on same device")
 
 
-def index(op: Op, tensors: Tensors) -> None:
+def index(op: Op, tensors: Tensors, *rest: Any) -> None:
     """Indices are on the CPU or on self's device (TensorAdvancedIndexing.cpp, make_info)."""
     named = {name: tensor for name, tensor in tensors if name != "indices"}
     target = named["self"].device
@@ -155,7 +152,7 @@ def index(op: Op, tensors: Tensors) -> None:
         check_iterator([named["out"]], [named["self"]], cpu_scalars=False)
 
 
-def index_put(op: Op, tensors: Tensors) -> None:
+def index_put(op: Op, tensors: Tensors, *rest: Any) -> None:
     """Indices and a 0-dim value may be on any device (TensorAdvancedIndexing.cpp, _index_put_impl_)."""
     named = dict(tensors)
     target, values = named["self"], named["values"]
@@ -163,12 +160,12 @@ def index_put(op: Op, tensors: Tensors) -> None:
         check_iterator([target], [values], cpu_scalars=False)
 
 
-def index_fill(op: Op, tensors: Tensors) -> None:
+def index_fill(op: Op, tensors: Tensors, *rest: Any) -> None:
     """The value is read on the host (TensorAdvancedIndexing.cpp, index_fill_)."""
     check_iterator([], [t for name, t in tensors if name in ("self", "index")], cpu_scalars=False)
 
 
-def convolution(tensors: Tensors, *, transposed: bool) -> None:
+def convolution(op: Op, tensors: Tensors, args: tuple[Any, ...]) -> None:
     """Types are compared before devices, weight before bias (Convolution.cpp, check_input_same_type_as_parameters)."""
     named = dict(tensors)
     source, weight, bias = named["input"], named["weight"], named.get("bias")
@@ -178,21 +175,20 @@ def convolution(tensors: Tensors, *, transposed: bool) -> None:
             raise RuntimeError(
                 f"Input type ({source.type()}) and {what} type ({tensor.type()}) should be the same{dense}"
             )
-    check_one_device(
-        [("input", source), ("weight", weight)], "_cudnn_convolution_transpose" if transposed else "_cudnn_convolution"
-    )
+    kernel = "_cudnn_convolution_transpose" if args[op.position["transposed"]] else "_cudnn_convolution"
+    check_one_device([("input", source), ("weight", weight)], kernel)
     if bias is not None:  # added to cuDNN's result
         check_iterator([source], [source, bias], cpu_scalars=False)
 
 
-def bce_with_logits(op: Op, tensors: Tensors) -> None:
+def bce_with_logits(op: Op, tensors: Tensors, *rest: Any) -> None:
     """A chain of elementwise ops that starts with pos_weight, or else with target (Loss.cpp)."""
     named = dict(tensors)
     for names in (("pos_weight", "target"), ("target", "self"), ("self", "weight")):
         check_iterator([], [named[n] for n in names if n in named], cpu_scalars=True)
 
 
-def cholesky_solve(op: Op, tensors: Tensors) -> None:
+def cholesky_solve(op: Op, tensors: Tensors, *rest: Any) -> None:
     """LinearAlgebraUtils.h, checkSameDevice of `cholesky_solve_out`, and linearSolveCheckInputs."""
     named = dict(tensors)
     if "out" in named and named["out"].device != named["self"].device:
@@ -207,7 +203,7 @@ def cholesky_solve(op: Op, tensors: Tensors) -> None:
         )
 
 
-def dot_out(op: Op, tensors: Tensors) -> None:
+def dot_out(op: Op, tensors: Tensors, *rest: Any) -> None:
     """Linear.cpp, dot_out and vdot_out; without ``out=``, the generated check."""
     if not op.outs:
         generated_check(op, tensors)
@@ -222,7 +218,7 @@ def dot_out(op: Op, tensors: Tensors) -> None:
         )
 
 
-def searchsorted(op: Op, tensors: Tensors) -> None:
+def searchsorted(op: Op, tensors: Tensors, *rest: Any) -> None:
     """BucketizationUtils.h, searchsorted_pre_check, after the generated check."""
     generated_check(op, tensors)
     named = dict(tensors)
@@ -234,7 +230,7 @@ def searchsorted(op: Op, tensors: Tensors) -> None:
         )
 
 
-def block_diag(op: Op, tensors: Tensors) -> None:
+def block_diag(op: Op, tensors: Tensors, *rest: Any) -> None:
     """TensorShape.cpp, block_diag."""
     for i, (_, tensor) in enumerate(tensors):
         if tensor.device != tensors[0][1].device:
@@ -244,13 +240,13 @@ def block_diag(op: Op, tensors: Tensors) -> None:
             )
 
 
-def lstsq(op: Op, tensors: Tensors) -> None:
+def lstsq(op: Op, tensors: Tensors, *rest: Any) -> None:
     """The solution is allocated on the device of `self` (BatchLinearAlgebra.cpp, linalg_lstsq)."""
     named = dict(tensors)
     check_one_device([("self", named["self"]), ("b", named["b"])], "out_linalg_lstsq_out")
 
 
-def segment_reduce(op: Op, tensors: Tensors) -> None:
+def segment_reduce(op: Op, tensors: Tensors, *rest: Any) -> None:
     """SegmentReduce.cpp, segment_reduce_kernel."""
     named = dict(tensors)
     for name in ("lengths", "offsets"):
@@ -261,7 +257,7 @@ def segment_reduce(op: Op, tensors: Tensors) -> None:
             )
 
 
-def foreach(op: Op, tensors: Tensors) -> None:
+def foreach(op: Op, tensors: Tensors, *rest: Any) -> None:
     """The scalar tensor of a fused kernel must be on the device of its lists (ForeachBinaryOpScalarTensor.cu)."""
     first, scalar = tensors[0][1], tensors[-1][1]
     if scalar.device != first.device:
@@ -269,7 +265,7 @@ def foreach(op: Op, tensors: Tensors) -> None:
         raise RuntimeError(f"scalar tensor {verb} to be on {first.device} but is on {scalar.device}")
 
 
-def fused_optimizer(op: Op, tensors: Tensors) -> None:
+def fused_optimizer(op: Op, tensors: Tensors, *rest: Any) -> None:
     """A learning rate in a tensor may be on the CPU: it is read there (cuda/FusedAdamKernel.cu, FusedSgdKernel.cu)."""
     if op.schema.overload_name != "tensor_lr":
         generated_check(op, tensors)

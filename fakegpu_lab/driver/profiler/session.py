@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.cost.op_row import row_named
 from fakegpu_lab.driver.profiler.events import MARK
 from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.hardware.time.clock import CALL_NS, here
@@ -161,10 +162,6 @@ _RUNTIME_CALLS = {
 _COPIES = frozenset(("copy_", "clone"))
 
 
-_PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addbmm"))
-"""Ops that cuBLAS computes, whose kernels have "gemm" in their names."""
-
-
 def _kernel_name(host: Host) -> str:
     """The name of the kernel that a thread has launched, after its op: here an op has one kernel.
 
@@ -186,8 +183,9 @@ def _kernel_name(host: Host) -> str:
         tensors = [a for a in op[1][:2] if isinstance(a, torch.Tensor)]
         if all(t.dtype is tensors[0].dtype and t.is_contiguous() for t in tensors):
             return "Memcpy DtoD (Device -> Device)"
+    gemm = row_named(name).cublas == "gemm"
     name = name.strip("_")
-    if name in _PRODUCTS:
+    if gemm:
         return f"gemm_kernel<{name}>"
     return f"multi_tensor_apply_kernel<{name}>" if name.startswith(("foreach_", "fused_")) else f"{name}_kernel"
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
 
     Arguments = dict[str, Any]
+    Fill = Callable[[torch.Tensor, Device, CudaGenerator, Arguments], None]
 
 _ln2 = np.float32(0.693147182)
 
@@ -248,13 +249,12 @@ def random_(target: torch.Tensor, device: Device, generator: CudaGenerator, argu
 _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
-def _in_place(
-    kernel: Callable[[torch.Tensor, Device, CudaGenerator, Arguments], None],
-    op: Any,
-    device: Device,
-    generator: CudaGenerator,
-    arguments: Arguments,
-) -> torch.Tensor:
+def fills(kernel: Fill) -> Callable[[Any, Device, CudaGenerator, Arguments], torch.Tensor]:
+    """For `Row.draws`: `kernel` fills ``self``, after the checks of the arguments that CUDA's kernel makes."""
+    return partial(_in_place, kernel)
+
+
+def _in_place(kernel: Fill, op: Any, device: Device, generator: CudaGenerator, arguments: Arguments) -> torch.Tensor:
     """Fill ``self``; the CPU's kernel, on an empty tensor, makes the same checks of the arguments as CUDA's."""
     target: torch.Tensor = arguments["self"]
     if target.layout in _COMPRESSED:  # `normal_sparse_csr_` (native_functions.yaml)
@@ -277,13 +277,3 @@ def _check(op: Any, dtype: torch.dtype, *arguments: Any) -> None:
     """Let the CPU's kernel check the arguments; the cache skips those that it has accepted."""
     options: Arguments = dict(argument for argument in arguments if argument.__class__ is tuple)
     op.func._op(torch.empty(0, dtype=dtype), *arguments[: len(arguments) - len(options)], **options)
-
-
-KERNELS: dict[str, Callable[[Any, Device, CudaGenerator, Arguments], Any]] = {
-    kernel.__name__: partial(_in_place, kernel)
-    for kernel in (
-        uniform_, normal_, log_normal_, exponential_, geometric_, cauchy_, random_,
-    )
-}  # fmt: skip
-KERNELS["bernoulli_.float"] = partial(_in_place, bernoulli_)
-"""Kernels by name, or by name and overload; called with (op, device, generator, inner arguments by name)."""

@@ -16,8 +16,6 @@ from fakegpu_lab.driver.random.elementwise_rng import Sink, launch
 from fakegpu_lab.hardware.philox import curand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fakegpu_lab.driver.cost.op import Op
     from fakegpu_lab.driver.random.generators import CudaGenerator
     from fakegpu_lab.hardware.device import Device
@@ -116,9 +114,3 @@ def native_dropout(op: Op, device: Device, generator: CudaGenerator, arguments: 
 def fused_dropout(op: Op, device: Device, generator: CudaGenerator, arguments: Arguments) -> Any:
     """`_fused_dropout`, which has no CPU kernel; its `p` is the probability to keep."""
     return dropout(arguments["self"], arguments["p"], device, generator, torch.uint8)
-
-
-KERNELS: dict[str, Callable[[Any, Device, CudaGenerator, Arguments], Any]] = {
-    "native_dropout": native_dropout,
-    "_fused_dropout": fused_dropout,
-}

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from fakegpu_lab.driver.placement.dtypes import scalar_type
-from fakegpu_lab.driver.random import dropout, generators
-from fakegpu_lab.driver.random.distributions import FLOATING, KERNELS, integers, normal_, supported
+from fakegpu_lab.driver.random import generators
+from fakegpu_lab.driver.random.distributions import FLOATING, exponential_, fills, integers, normal_, supported
 from fakegpu_lab.driver.random.elementwise_rng import draw
 from fakegpu_lab.hardware.philox import curand
 
@@ -34,16 +34,10 @@ if TYPE_CHECKING:
 _DISCRETE = FLOATING | {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool}
 
 
-@lru_cache(maxsize=256)
-def _kernel(op: Op) -> Any:
-    name = op.name
-    return KERNELS.get(f"{name}.{op.func._overloadname}") or KERNELS.get(name)
-
-
 def decomposes(op: Op) -> bool:
     """Whether C++ decomposes that random op on every device (`rand_like`: into `empty_like` and `uniform_`)."""
     key = "CompositeExplicitAutograd"
-    if _kernel(op) is not None or not torch._C._dispatch_has_kernel_for_dispatch_key(op.func.name(), key):
+    if op.row.draws is not None or not torch._C._dispatch_has_kernel_for_dispatch_key(op.func.name(), key):
         return False
     op.composite = torch._C.DispatchKey.CompositeExplicitAutograd
     return True
@@ -56,9 +50,8 @@ def run(op: Op, device: Device, *args: Any, **kwargs: Any) -> Any:
     arguments.update(kwargs)
     given = None if arguments.get("n") == 0 else arguments.get("generator")  # randperm(0) takes any, and draws nothing
     generator = generators.of(given, device.index)
-    kernel = _kernel(op)
-    if kernel is not None:
-        return kernel(op, device, generator, arguments)
+    if op.row.draws is not None:
+        return op.row.draws(op, device, generator, arguments)
     return _on_cpu(op, generator, args, kwargs)
 
 
@@ -67,12 +60,9 @@ def _defaults(op: Op) -> dict[str, Any]:
     return {a.name: a.default_value for a in op.schema.arguments if a.has_default_value()}
 
 
-_INCREMENTS = {"poisson": 20, "binomial": 42, "_standard_gamma": 10, "_sample_dirichlet": 10}
-
-
 def _on_cpu(op: Op, generator: CudaGenerator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run the CPU's kernel with a seed that follows from the generator's state."""
-    offset = generator.advance(_INCREMENTS.get(op.name, 4))
+    offset = generator.advance(op.row.offset)
     low, high, *_ = curand.words(generator.state.seed, offset // 4, 0, 1)
     seed = int(low[0]) | int(high[0]) << 32
     if op.has_generator:
@@ -244,7 +234,7 @@ def multinomial(op: Op, device: Device, generator: CudaGenerator, arguments: Arg
     if replacement and samples > 1:
         return result.copy_(_with_replacement(weights.reshape(-1, weights.shape[-1]), samples, generator).view(shape))
     rivals = torch.empty_like(weights)
-    KERNELS["exponential_"](_exponential(), device, generator, {"self": rivals, "lambd": 1.0})
+    fills(exponential_)(_exponential(), device, generator, {"self": rivals, "lambd": 1.0})
     torch.div(weights, rivals, out=rivals)
     if weights.device.type == "meta":
         return result
@@ -327,16 +317,3 @@ def rrelu_with_noise(op: Op, device: Device, generator: CudaGenerator, arguments
 def _slopes(values: np.ndarray[Any, Any], dtype: torch.dtype, lower: float, upper: float) -> torch.Tensor:
     """Uniform numbers of dtype `dtype`, scaled to between `lower` and `upper` in float64."""
     return torch.from_numpy(values).to(dtype).to(torch.float64) * (upper - lower) + lower
-
-
-KERNELS |= {
-    **dropout.KERNELS,
-    "bernoulli_.Tensor": bernoulli_by_tensor,
-    "bernoulli.out": bernoulli_out,
-    **{f"normal.{kind}{out}": normal_by_tensors
-       for kind in ("Tensor_float", "float_Tensor", "Tensor_Tensor") for out in ("", "_out")},
-    "randperm": randperm,
-    "multinomial": multinomial,
-    "rrelu_with_noise": rrelu_with_noise,
-    "rrelu_with_noise_": rrelu_with_noise,
-}  # fmt: skip

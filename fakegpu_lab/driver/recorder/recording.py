@@ -9,8 +9,10 @@ belongs to the module of the forward op that has the sequence number of its auto
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,11 +27,11 @@ from fakegpu_lab.driver.dispatch import dispatcher
 from fakegpu_lab.driver.recorder import host_reads, race_detection, running_modules
 from fakegpu_lab.driver.recorder.recorded_buffer import RecordedBuffer, report_older
 from fakegpu_lab.driver.recorder.running_modules import forward_modules, modules, remember
-from fakegpu_lab.driver.recorder.user_frames import OPTIMIZERS, USERS, kind_of, kinds, stack_of
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.time.recorder import UNKNOWN_NOTE
 from fakegpu_lab.user_code import interrupts
+from fakegpu_lab.user_code.frames import SHOWN, kind, stack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +53,11 @@ _numbers = itertools.count()
 _places: dict[tuple[Any, ...], int] = {}
 _sites: dict[tuple[int, int, int], tuple[str, list[Any], int]] = {}
 """By code, instruction and op, for ops that the user's own line calls: the module, the shapes and the index there."""
+_PLAIN, _USERS, _OPTIMIZERS, _MODULES = range(4)
+"""What a frame of a file says of an op: nothing, its line, that an optimizer steps, that a module is moved."""
+_roles: dict[str, int] = {}
+_OPTIM = os.path.realpath(Path(torch.__file__).parent / "optim") + os.sep
+_MODULE = os.path.realpath(torch_modules.__file__)
 _FEW = 3
 """Tensors of an op that is kept in `_sites`, at most."""
 
@@ -73,15 +80,15 @@ def note(host: Host) -> int:
             remember(_next_sequence_number() - 1, module)  # its node, if it has one, was made a moment ago
     while frame is not None:
         code = frame.f_code
-        kind = kinds.get(code.co_filename)
-        if kind is None:
-            kind = kind_of(code.co_filename)
-        if kind:
-            if kind == USERS:
+        role = _roles.get(code.co_filename)
+        if role is None:
+            role = _role_of(code.co_filename)
+        if role:
+            if role == _USERS:
                 break
             if not phase:
                 name = code.co_name
-                if kind == OPTIMIZERS:
+                if role == _OPTIMIZERS:
                     phase = "optimizer" if name == "step" else ""
                 elif name == "_apply":
                     phase = "move"
@@ -94,24 +101,31 @@ def note(host: Host) -> int:
         key: tuple[Any, ...] = (None, id(found), line, module, phase)
         place = _places.get(key)
         if place is None:
-            place = _place_of(key, ("allocation", (), found, line, module, phase, stack_of(frame)))
+            place = _place_of(key, ("allocation", (), found, line, module, phase, stack(frame)))
         return place
     func = op[0]
     shapes: list[Any] = []
     for argument in op[1]:
-        kind = argument.__class__
-        if kind is FakeCudaTensor:
+        cls = argument.__class__
+        if cls is FakeCudaTensor:
             shapes.append(cpp_shape(argument))
-        elif kind is list and argument and isinstance(argument[0], torch.Tensor):
+        elif cls is list and argument and isinstance(argument[0], torch.Tensor):
             shapes += [item.shape for item in argument[:8] if item is not None]
     key = (id(func), id(found), line, module, phase, *shapes)
     place = _places.get(key)
     if place is None:
-        place = _place_of(key, (func._schema.name, shapes, found, line, module, phase, stack_of(frame)))
+        place = _place_of(key, (func._schema.name, shapes, found, line, module, phase, stack(frame)))
     if called is frame and frame is not None and node is None and len(shapes) <= _FEW:
         _sites[id(found), frame.f_lasti, id(func)] = (module, shapes, place)
     host.note = place
     return place
+
+
+def _role_of(file: str) -> int:
+    path = os.path.realpath(file)
+    role = _OPTIMIZERS if path.startswith(_OPTIM) else _MODULES if path == _MODULE else _PLAIN
+    _roles[file] = _USERS if kind(file) & SHOWN else role
+    return _roles[file]
 
 
 def _place_of(key: tuple[Any, ...], new: Note) -> int:
@@ -128,6 +142,7 @@ def index_of(known: Note) -> int:
     return _place_of(key, known) if place is None else place
 
 
+@interrupts.whole_but_for_users_code
 def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
     """`dispatcher.run`, with a note of the op for the recorders."""
     __tracebackhide__ = True

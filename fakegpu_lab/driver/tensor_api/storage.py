@@ -240,8 +240,6 @@ def set_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return target
 
 
-transfer.HANDLERS["set_"] = set_
-
 _base_set = torch._C.TensorBase.set_
 
 

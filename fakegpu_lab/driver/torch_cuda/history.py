@@ -10,15 +10,14 @@ import torch
 
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.hardware.allocator.caching_allocator import merge_snapshots
-from fakegpu_lab.user_code.environment import PACKAGE
+from fakegpu_lab.user_code.frames import OURS, kind, walk
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
 
 _TORCH = Path(torch.__file__).parent
-_OURS = str(PACKAGE)
-_PLUMBING = (_OURS, str(_TORCH / "_ops.py"), str(_TORCH / "library.py"), str(_TORCH / "_library"))
-"""Files whose frames lie between a program and its memory here, but not on a real card."""
+_CALLED_BY_CPP = (str(_TORCH / "_ops.py"), str(_TORCH / "library.py"), str(_TORCH / "_library"))
+"""Torch's files whose frames lie between a program and its memory here, but not on a real card."""
 
 _profiler: Any = torch._C._profiler
 _metadata = ""
@@ -30,12 +29,10 @@ def frames() -> list[dict[str, Any]]:
     TorchScript's frames come before Python's (torch/csrc/profiler/combined_traceback.cpp).
     """
     found = _script_frames()
-    frame = sys._getframe(1)
-    while frame is not None:
+    for frame in walk(sys._getframe(1)):
         code = frame.f_code
-        if not code.co_filename.startswith(_PLUMBING):
+        if kind(code.co_filename) != OURS and not code.co_filename.startswith(_CALLED_BY_CPP):
             found.append({"filename": code.co_filename, "line": frame.f_lineno, "name": code.co_name})
-        frame = frame.f_back  # type: ignore[assignment]
     return found
 
 

@@ -14,8 +14,8 @@ def install(patches: Patches) -> None:
     """Put the simulated library under pynvml when that is imported."""
 
     def attach(module: Any) -> None:
-        from fakegpu_lab.nvml import attach as nvml_attach
+        from fakegpu_lab.nvml import library
 
-        patches.later(nvml_attach.attach(module))
+        patches.later(library.attach(module))
 
     deferred_patches.when_imported("pynvml", patches, attach)

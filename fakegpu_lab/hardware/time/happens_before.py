@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.user_code.lines import place
+from fakegpu_lab.user_code.frames import place
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.time.records import Note

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fakegpu_lab.kernels.numba_cuda import scalars
+from fakegpu_lab.user_code.frames import innermost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.kernel_model.accesses import Kind
 
 POSITION_BITS = 44
-_HERE = __name__.rpartition(".")[0]
 _getframe = sys._getframe
 _VALUES: dict[str, Callable[[Any], Any]] = {
     "e": scalars.Float16,
@@ -186,9 +186,8 @@ def _itself(value: Any) -> Any:
 
 
 def line_of(frame: FrameType | None) -> tuple[str, int]:
-    """The user's line that is running: that of the innermost frame outside this folder."""
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(_HERE):
-        frame = frame.f_back
+    """The user's line that is running."""
+    frame = innermost(frame)
     return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 

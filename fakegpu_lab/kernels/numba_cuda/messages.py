@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.formatting.units import size
 from fakegpu_lab.hardware.errors import FakeGpuError, with_notes
-from fakegpu_lab.user_code.lines import place
+from fakegpu_lab.user_code.frames import place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

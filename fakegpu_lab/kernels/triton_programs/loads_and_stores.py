@@ -10,7 +10,7 @@ from triton._C.libtriton import interpreter as _native
 
 from fakegpu_lab.kernels.launch import IllegalAccess
 from fakegpu_lab.kernels.triton_programs.running import now, user_line
-from fakegpu_lab.user_code.lines import place
+from fakegpu_lab.user_code.frames import place
 
 if TYPE_CHECKING:
     from collections.abc import Callable

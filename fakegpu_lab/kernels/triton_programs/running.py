@@ -8,15 +8,13 @@ stored is taken back, and each group runs by itself (`programs`).
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.kernels.triton_programs.warps import cut
-from fakegpu_lab.user_code.environment import PACKAGE
-from fakegpu_lab.user_code.lines import place
+from fakegpu_lab.user_code.frames import innermost, place
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -188,21 +186,8 @@ class Running:
 now: list[Running] = []
 """The launch that runs, if any."""
 
-_OURS = str(PACKAGE)
-_foreign: dict[str, bool] = {}
-
-
-def _is_foreign(filename: str) -> bool:
-    found = _foreign.get(filename)
-    if found is None:
-        triton = str(Path(sys.modules["triton"].__file__ or "").parent)
-        found = _foreign[filename] = filename.startswith((_OURS, triton, "<__array", "<string"))
-    return found
-
 
 def user_line() -> tuple[str, int]:
     """The line of the user's kernel that is running: neither Triton's nor ours."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and _is_foreign(frame.f_code.co_filename):
-        frame = frame.f_back
+    frame = innermost(sys._getframe(1))
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)

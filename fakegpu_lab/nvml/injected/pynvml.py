@@ -20,10 +20,10 @@ def _load() -> None:
     spec.loader.exec_module(module)
     if "FAKEGPU_LAB_MACHINE" in os.environ:
         try:
-            from fakegpu_lab.nvml import attach
+            from fakegpu_lab.nvml import library
         except ImportError:
             return
-        attach.attach(module)
+        library.attach(module)
 
 
 _load()

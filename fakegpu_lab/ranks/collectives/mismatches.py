@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.driver.placement.dtypes import scalar_type
 from fakegpu_lab.ranks.collectives.kinds import P2P
 from fakegpu_lab.ranks.dist import dist
-from fakegpu_lab.ranks.source_lines import described, rank_condition
+from fakegpu_lab.ranks.rank_conditions import rank_condition
+from fakegpu_lab.user_code.frames import place, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +55,7 @@ def _check_devices(operation: Operation, other: Operation) -> None:
         "details)\n"
         "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
         f"Duplicate GPU detected : rank {second} and rank {first} both on CUDA device {_bus_id(device.index)}\n\n"
-        f"Ranks {first} and {second} both use cuda:{device.index} ({described(operation.line)}). NCCL needs a device "
+        f"Ranks {first} and {second} both use cuda:{device.index} ({quoted(operation.line)}). NCCL needs a device "
         "for each rank: call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before tensors and models are made, "
         'and say "cuda", not "cuda:0".'
     )
@@ -164,8 +165,8 @@ def _mismatch(one: Operation, other: Operation, differs: list[tuple[str, str, st
         f"Detected mismatch between collectives on ranks. Rank {one.global_rank} is running collective: "
         f"{fingerprint(one)}, but Rank {other.global_rank} is running collective: {fingerprint(other)}."
         f"Collectives differ in the following aspects: {aspects}\n\n"
-        f"In {where}, rank {other.global_rank} calls {other} ({described(other.line)}), "
-        f"rank {one.global_rank} {one} ({described(one.line)}).\n{_condition(one, other)}{_ADVICE}"
+        f"In {where}, rank {other.global_rank} calls {other} ({quoted(other.line)}), "
+        f"rank {one.global_rank} {one} ({quoted(one.line)}).\n{_condition(one, other)}{_ADVICE}"
     )
 
 
@@ -174,6 +175,6 @@ def _condition(*calls: Operation) -> str:
     for call in calls:
         condition = rank_condition(call.line)
         if condition is not None:
-            line = call.line.rpartition(":")[2]
-            return f"Line {line} is inside `if {condition[1]}` (line {condition[0]}): does every rank enter it? "
+            where = place(call.line).label
+            return f"{where} is inside `if {condition[1]}` (line {condition[0]}): does every rank enter it? "
     return ""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.ranks.collectives import start_conditions
 from fakegpu_lab.ranks.collectives.kinds import P2P
 from fakegpu_lab.ranks.collectives.operation import Operation
-from fakegpu_lab.ranks.source_lines import described, rank_condition
+from fakegpu_lab.ranks.rank_conditions import rank_condition
+from fakegpu_lab.user_code.frames import quoted
 
 if TYPE_CHECKING:
     from fakegpu_lab.ranks.collectives.operation import Communicator
@@ -56,12 +57,12 @@ def _of_ended_rank(absentee: Rank, first: Rank, operation: Operation) -> str:
     condition = rank_condition(operation.line)
     if condition is not None:
         return (
-            f"{text}: {described(operation.line)} is inside `if {condition[1]}` (line {condition[0]}), which not every "
+            f"{text}: {quoted(operation.line)} is inside `if {condition[1]}` (line {condition[0]}), which not every "
             "rank enters. Move it out: all ranks of a group must call it."
         )
     if any(past.line == operation.line for past in channel.history[channel.ranks.index(absentee.number)]):
         return (
-            f"{text}: it reached {described(operation.line)} fewer times than rank {first.number}. Does every rank "
+            f"{text}: it reached {quoted(operation.line)} fewer times than rank {first.number}. Does every rank "
             "have the same number of batches? DistributedSampler makes sure of it; DDP's join() helps where it cannot."
         )
     return (
@@ -108,7 +109,7 @@ def _waits_for_send(what: Any) -> bool:
 def _of_send(ranks: list[Rank], send: Operation) -> str:
     me, peer = send.global_rank, send.channel.ranks[send.peer]
     other = awaited(ranks[peer])
-    text = f"rank {me}'s {send} ({described(send.line)}) does not finish before rank {peer} receives it, and "
+    text = f"rank {me}'s {send} ({quoted(send.line)}) does not finish before rank {peer} receives it, and "
     if ranks[peer].done:
         return f"{text}rank {peer} has ended: every send needs a recv."
     if other is None:
@@ -116,7 +117,7 @@ def _of_send(ranks: list[Rank], send: Operation) -> str:
     if not isinstance(other, Operation):
         return f"{text}rank {peer} waits for {other}."
     if not _waits_for_send(other):
-        return f"{text}rank {peer} waits in {other} ({described(other.line)})."
+        return f"{text}rank {peer} waits in {other} ({quoted(other.line)})."
     return (
         f"{text}rank {peer} first waits for its own send: let one of the two receive before it sends, or give "
         "both calls to batch_isend_irecv. (Gloo's send waits in the call; with NCCL, the GPU waits, and so does "

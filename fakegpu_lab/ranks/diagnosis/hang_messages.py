@@ -14,7 +14,7 @@ from fakegpu_lab.ranks.collectives.operation import Operation
 from fakegpu_lab.ranks.diagnosis import nccl_watchdog
 from fakegpu_lab.ranks.diagnosis.hang_causes import awaited, likely_cause
 from fakegpu_lab.ranks.dist import dist
-from fakegpu_lab.ranks.source_lines import described
+from fakegpu_lab.user_code.frames import quoted
 
 if TYPE_CHECKING:
     from fakegpu_lab.ranks.collectives.operation import Communicator
@@ -72,11 +72,11 @@ def _state(rank: Rank, first: Rank) -> str:
         last = _last(rank, channel)
         if last is None:
             return f"has ended without calling any operation of {channel.known_as if channel else 'a group'}"
-        return f"has ended; its last call was {_numbered(last)} ({described(last.line)})"
+        return f"has ended; its last call was {_numbered(last)} ({quoted(last.line)})"
     if isinstance(what, Operation):
         blocker = start_conditions.blocker(what)
-        after = f", behind its {blocker} ({described(blocker.line)})" if blocker is not None else ""
-        return f"waits in {_numbered(what)} ({described(what.line)}){after}"
+        after = f", behind its {blocker} ({quoted(blocker.line)})" if blocker is not None else ""
+        return f"waits in {_numbered(what)} ({quoted(what.line)}){after}"
     return f"waits for {what}" if what is not None else "waits"
 
 
@@ -102,14 +102,14 @@ def note(scheduler: Scheduler) -> str:
     for rank in scheduler.ranks:
         what = awaited(rank)
         if rank is not failed and isinstance(what, Operation) and rank.error is None:
-            lines.append(f"rank {rank.number} was stopped in {_numbered(what)} ({described(what.line)})")
+            lines.append(f"rank {rank.number} was stopped in {_numbered(what)} ({quoted(what.line)})")
     return "\n".join(lines)
 
 
 def unreceived(communicators: list[Communicator]) -> list[str]:
     """Warnings at the end of a run about sends that no rank received."""
     return [
-        f"Rank {send.global_rank}'s {send} ({described(send.line)}) was never received: on real GPUs the program hangs "
+        f"Rank {send.global_rank}'s {send} ({quoted(send.line)}) was never received: on real GPUs the program hangs "
         "when it next waits for the GPU, or ends."
         for channel in communicators
         if isinstance(channel, Channel)  # implied ranks receive everything

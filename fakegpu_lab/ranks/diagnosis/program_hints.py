@@ -13,7 +13,7 @@ from torch.utils.data import DistributedSampler
 
 from fakegpu_lab.ranks.dist import cpp
 from fakegpu_lab.ranks.scheduling.scheduler import current_rank
-from fakegpu_lab.ranks.source_lines import described, user_line
+from fakegpu_lab.user_code.frames import quoted, user_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +90,7 @@ def install(patches: Patches) -> None:
             if count == 3:  # two backward passes are done; a third begins
                 _hint(
                     "no_sync",
-                    f"gradients were reduced 2 times since the last optimizer.step() ({described(user_line())}): to "
+                    f"gradients were reduced 2 times since the last optimizer.step() ({quoted(user_line())}): to "
                     "accumulate them, put `with ddp.no_sync():` around forward and backward of all but the last batch.",
                 )
         return forward(self, *args, **kwargs)

@@ -15,7 +15,7 @@ from fakegpu_lab.driver.dispatch import dispatcher
 from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.driver.torch_cuda.devices import current_device, lifecycle
 from fakegpu_lab.hardware.errors import FakeGpuError, with_notes
-from fakegpu_lab.ranks.diagnosis import hang_messages, program_hints, user_tracebacks
+from fakegpu_lab.ranks.diagnosis import hang_messages, held_by_errors, program_hints
 from fakegpu_lab.ranks.dist import c10d, cpp, dist
 from fakegpu_lab.ranks.scheduling import malloc_trim
 from fakegpu_lab.ranks.scheduling.environment import variables
@@ -25,6 +25,8 @@ from fakegpu_lab.ranks.scheduling.scheduler import RankStopped, Scheduler, curre
 from fakegpu_lab.ranks.scheduling.store import stores
 from fakegpu_lab.ranks.scheduling.world import RankWorld
 from fakegpu_lab.user_code import interrupts
+from fakegpu_lab.user_code.environment import PACKAGE
+from fakegpu_lab.user_code.frames import steps, trim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -36,6 +38,8 @@ _ended_early: list[bool] = []
 
 _OF_A_RANK = "of_a_rank"
 """An attribute of the errors that ranks raised."""
+
+_RANKS = str(PACKAGE / "ranks")
 
 MOST = 64
 """Ranks that one process can run: each has a thread and takes memory."""
@@ -49,6 +53,12 @@ def check(world_size: Any) -> int:
         raise FakeGpuError("Ranks need GPUs: enable a machine with one for each rank first, as with %fakegpu a100:4.")
     if current_rank() is not None:
         raise FakeGpuError("A rank cannot start other ranks: call this outside the ranks.")
+    gevent: Any = sys.modules.get("gevent.monkey")
+    if gevent is not None and gevent.is_module_patched("_thread"):
+        raise FakeGpuError(
+            "Ranks are threads, and gevent has replaced threads by greenlets: call "
+            "gevent.monkey.patch_all(thread=False, socket=False), or start the ranks with torchrun."
+        )
     return world_size
 
 
@@ -92,7 +102,7 @@ def run_programs(
         note = hang_messages.note(scheduler)
         if note:
             with_notes(error, note)
-        user_tracebacks.end_at_users_line(error)
+        _end_at_users_line(error)
         error.__dict__[_OF_A_RANK] = True
         raise
     finally:
@@ -104,10 +114,17 @@ def run_programs(
         if scheduler.failed is not None:
             _forget_operations(scheduler)
     if _held(current.machine) > held:
-        gc.collect()  # a process that ends gives its memory back, also what reference cycles hold (FSDP's, hooks')
+        _collect()  # a process that ends gives its memory back, also what reference cycles hold (FSDP's, hooks')
     for line in hang_messages.unreceived(list(scheduler.shared.get("channels", {}).values())):
         print(line)
     return results
+
+
+def _end_at_users_line(error: BaseException) -> None:
+    """Trim the traceback of an error that the ranks raised, such as a hang: torch's frames in it lead nowhere."""
+    raising = [step.tb_frame.f_code.co_filename for step in steps(error.__traceback__)][-1:]
+    if raising and raising[0].startswith(_RANKS):
+        trim(error, to_users_line=True)
 
 
 def _give_back() -> None:
@@ -120,7 +137,13 @@ def _give_back() -> None:
     _ended_early.clear()
     shown: BaseException | None = getattr(sys, "last_value", None)
     if shown is not None and _OF_A_RANK in shown.__dict__:
-        user_tracebacks.forget_rank(shown)
+        held_by_errors.forget_rank(shown)
+    _collect()
+
+
+@interrupts.whole
+def _collect() -> None:
+    """Collect garbage; a finalizer, which the collector calls, would lose an interrupt."""
     gc.collect()
 
 

@@ -10,7 +10,7 @@ import torch
 
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.ranks.diagnosis import user_tracebacks
+from fakegpu_lab.ranks.diagnosis import held_by_errors
 from fakegpu_lab.ranks.dist import dist
 from fakegpu_lab.ranks.planning import figures, implied_ranks
 from fakegpu_lab.ranks.scheduling.process_state import ProcessState
@@ -49,7 +49,7 @@ def run(world: World, program: Callable[..., Any], *args: Any) -> tuple[Any, Pla
         plan = figures.current
         assert plan is not None
     except BaseException as error:
-        user_tracebacks.forget(error)
+        held_by_errors.forget(error)
         raise
     finally:
         if dist.is_initialized():

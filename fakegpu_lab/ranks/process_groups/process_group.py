@@ -24,7 +24,7 @@ from fakegpu_lab.ranks.process_groups import (
 )
 from fakegpu_lab.ranks.process_groups.captured import captured
 from fakegpu_lab.ranks.process_groups.work_handles import RankWork
-from fakegpu_lab.ranks.source_lines import user_line
+from fakegpu_lab.user_code.frames import user_line
 
 if TYPE_CHECKING:
     import datetime as dt

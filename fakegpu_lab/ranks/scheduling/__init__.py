@@ -5,5 +5,5 @@ CUDA's state, for NumPy `numpy_state`), `world` (torch.distributed's state), `ou
 is the key-value store by which ranks find each other, `environment` has torchrun's variables, `malloc_trim` returns
 memory to the system.
 
-May import `driver`, and `dist` and `source_lines` of `ranks`.
+May import `driver`, and `dist` of `ranks`.
 """

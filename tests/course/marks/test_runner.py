@@ -65,7 +65,7 @@ def test_cells_share_their_names_and_say_what_they_print(process: Process) -> No
     assert (message["interrupted"], message["restored"], message["threads"], message["tried"]) == (False, [], 0, [])
     (error,) = process.cell("def f():\n    return 1 / 0\nf()")["outputs"]
     assert (error["ename"], error["evalue"]) == ("ZeroDivisionError", "division by zero")
-    assert "line 2: return 1 / 0" in error["traceback"]
+    assert any(line.endswith(", line 2: return 1 / 0") for line in error["traceback"])
 
 
 def test_a_check_reports_what_it_sees(process: Process) -> None:

@@ -26,6 +26,7 @@ from fakegpu_lab.course.cell_text.source import bound_names
 from fakegpu_lab.course.flags import armed, files, given_values, tampering
 from fakegpu_lab.course.grade.sandbox import sealed_channel
 from fakegpu_lab.course.grade.sandbox.shell import GradingShell, Outputs, Stream, capture, drain, frames, start
+from fakegpu_lab.user_code.frames import walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,10 +238,7 @@ def _own_threads() -> int:
     """How many threads other than the main one run code of the notebook."""
     main, count = threading.main_thread().ident, 0
     for number, frame in sys._current_frames().items():
-        at: FrameType | None = frame if number != main else None
-        while at is not None and tampering.trusted(at.f_code):
-            at = at.f_back
-        count += at is not None
+        count += number != main and any(not tampering.trusted(one.f_code) for one in walk(frame))
     return count
 
 

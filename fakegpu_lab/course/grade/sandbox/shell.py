@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import linecache
 import os
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 
 from fakegpu_lab.course.flags.tampering import trusted
+from fakegpu_lab.user_code.frames import place, steps
 
 SHOWN = ("text/plain", "text/html", "text/markdown", "text/latex", "image/png", "image/svg+xml", "image/jpeg")
 """What a feedback page can show; the rest (widgets, figures that need JavaScript) is left out."""
@@ -142,10 +142,11 @@ class GradingShell(InteractiveShell):
 def frames(error: BaseException) -> list[str]:
     """Return the notebook's own lines of an error's traceback."""
     shown = []
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        if not trusted(frame.f_code):
-            text = linecache.getline(frame.f_code.co_filename, line).strip()
-            shown += [f"line {line}: {text}"] if text else []
+    for step in steps(error.__traceback__):
+        code = step.tb_frame.f_code
+        where = place(f"{code.co_filename}:{step.tb_lineno}")
+        if where.text and not trusted(code):
+            shown.append(": ".join(where))
     return shown[-8:] + traceback.format_exception_only(type(error), error)
 
 

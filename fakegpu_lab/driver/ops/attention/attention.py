@@ -17,13 +17,11 @@ from torch.nn.functional import pad
 
 from fakegpu_lab.driver.base.half_precision import HALVES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.ops.attention import backward, choice, kernels, varlen
+from fakegpu_lab.driver.ops.attention import choice
 from fakegpu_lab.driver.ops.attention.checks import CUDNN, EFFICIENT, FLASH, MATH, Params
 from fakegpu_lab.driver.placement.dtypes import cpp_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fakegpu_lab.driver.cost.op import Op
 
     Tensor = torch.Tensor
@@ -150,11 +148,12 @@ def _repeated(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
     return key.repeat_interleave(heads // k, -3), value.repeat_interleave(heads // v, -3)
 
 
-def _below_autograd(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+def below_autograd(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """``aten::scaled_dot_product_attention``, called below autograd."""
     return scaled_dot_product_attention(*args, **kwargs)
 
 
-def _choice(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def choice_of(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """``aten::_fused_sdp_choice``."""
     named = dict(zip(op.arguments, args, strict=False)) | kwargs
     query, key, value = named["query"], named["key"], named["value"]
@@ -164,19 +163,9 @@ def _choice(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     )
 
 
-def _safe_softmax(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+def safe_softmax(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """``aten::_safe_softmax``, by the ops that it consists of on a device, with their memory."""
     scores, dim = args[:2]
     out = torch.softmax(scores, dim, dtype=args[2] if len(args) > 2 else kwargs.get("dtype"))
     masked = torch.all(scores.eq(float("-inf")), dim, keepdim=True)
     return torch.where(masked, torch.zeros((), dtype=out.dtype, device=out.device), out)
-
-
-HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
-    "scaled_dot_product_attention": _below_autograd,
-    "_fused_sdp_choice": _choice,
-    "_safe_softmax": _safe_softmax,
-    **kernels.HANDLERS,
-    **backward.HANDLERS,
-    **varlen.HANDLERS,
-}

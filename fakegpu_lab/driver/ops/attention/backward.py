@@ -18,23 +18,19 @@ from fakegpu_lab.driver.base.half_precision import HALVES
 from fakegpu_lab.driver.base.tensor import wrap, wrap_view
 from fakegpu_lab.driver.ops.attention import values
 from fakegpu_lab.driver.ops.attention.kernels import (
-    CUDNN,
-    EFFICIENT,
     FLOAT,
     empty_alike,
     flash_width,
     heads_last,
     laid_out,
-    one_kernel,
     rounded,
 )
 from fakegpu_lab.driver.ops.attention.values import BOTTOM_RIGHT, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-    from fakegpu_lab.driver.cost.op import Op
     from fakegpu_lab.hardware.buffer import Buffer
     from fakegpu_lab.hardware.device import Device
 
@@ -203,10 +199,3 @@ def cudnn_backward(
     settings = _backward_settings(is_causal, scale, dropout_p, philox_seed)
     rows = logsumexp.squeeze(-1)
     return _flash_like_backward(device, grad_out, query, key, value, out, rows, likes, settings, bias)
-
-
-HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
-    "_scaled_dot_product_flash_attention_backward": one_kernel(flash_backward),
-    "_scaled_dot_product_efficient_attention_backward": one_kernel(efficient_backward, EFFICIENT),
-    "_scaled_dot_product_cudnn_attention_backward": one_kernel(cudnn_backward, CUDNN),
-}

@@ -268,11 +268,3 @@ def fill_mask(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         mask._inner.copy_(values.uniform_numbers(settings, tuple(mask.shape), slice(0, mask.shape[2])))
     launched(op, mask._device, (), mask._inner, 0)
     return mask
-
-
-HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
-    "_scaled_dot_product_flash_attention": one_kernel(flash),
-    "_scaled_dot_product_efficient_attention": one_kernel(efficient, EFFICIENT),
-    "_scaled_dot_product_cudnn_attention": one_kernel(cudnn, CUDNN),
-    "_fill_mem_eff_dropout_mask_": fill_mask,
-}

@@ -23,7 +23,6 @@ from fakegpu_lab.driver.ops.attention.kernels import (
     check_debug_mask,
     check_flash,
     forward_settings,
-    one_kernel,
     rounded,
 )
 from fakegpu_lab.driver.ops.attention.values import BOTTOM_RIGHT, Settings
@@ -31,7 +30,6 @@ from fakegpu_lab.driver.ops.attention.values import BOTTOM_RIGHT, Settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fakegpu_lab.driver.cost.op import Op
     from fakegpu_lab.driver.cost.work import Work
     from fakegpu_lab.hardware.device import Device
 
@@ -284,7 +282,7 @@ def efficient_backward(
     return *(wrap(grad, device, buffer) for grad, buffer in zip(grads, buffers, strict=True)), None
 
 
-def _cost(device: Device, inner: dict[str, Any], backward: bool, moved: int) -> Work:
+def cost(device: Device, inner: dict[str, Any], backward: bool, moved: int) -> Work:
     """The cost of one kernel with as many scores."""
     query, key, value = inner["query"], inner["key"], inner["value"]
     flash = "cum_seq_q" in inner
@@ -300,11 +298,3 @@ def _cost(device: Device, inner: dict[str, Any], backward: bool, moved: int) -> 
     q, k, v = shaped(query, rows), shaped(key, columns), shaped(value, columns)
     which = "flash" if flash else "efficient"
     return attention(device, q, k, v, causal=causal, backward=backward, nbytes=moved, which=which)
-
-
-HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
-    "_flash_attention_forward": one_kernel(flash, _cost),
-    "_flash_attention_backward": one_kernel(flash_backward, _cost),
-    "_efficient_attention_forward": one_kernel(efficient, _cost),
-    "_efficient_attention_backward": one_kernel(efficient_backward, _cost),
-}

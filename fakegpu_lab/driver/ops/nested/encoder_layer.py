@@ -118,7 +118,3 @@ def _softmax(scores: Tensor, mask: Tensor | None, query: Tensor, mask_type: int 
     if query.is_nested:
         return _aten._nested_tensor_softmax_with_shape(scores, query)  # type: ignore[no-any-return]
     return torch.softmax(scores, -1)
-
-
-HANDLERS = {"_transformer_encoder_layer_fwd": layer, "_native_multi_head_attention": attention}
-"""The ops, by name."""

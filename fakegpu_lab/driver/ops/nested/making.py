@@ -11,7 +11,7 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.device_memory import new, take_bytes
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, NestedCudaTensor, tensors_of, wrap_nested, wrap_view_of
-from fakegpu_lab.driver.copies.transfer import HANDLERS, count_copy, usable
+from fakegpu_lab.driver.copies.transfer import count_copy, usable
 from fakegpu_lab.driver.cost.launching import kernel
 from fakegpu_lab.driver.cost.work import streaming
 from fakegpu_lab.driver.ops.nested.computing import unwrapped
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _nested: Any = torch._C._nested  # type: ignore[attr-defined]
 
 
-def _made(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def made(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A nested tensor of device tensors; the sizes are on the host."""
     device = next(usable(t)._device for t in tensors_of(args) if t.__class__ is FakeCudaTensor)
     inner = [unwrapped(value) for value in args]
@@ -43,21 +43,6 @@ def _made(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     made = new(result, device)
     kernel(device, streaming(device, (), result, result.nbytes))
     return made
-
-
-HANDLERS.update(
-    dict.fromkeys(
-        (
-            "_nested_tensor_from_mask",
-            "_nested_tensor_from_mask_left_aligned",
-            "_nested_from_padded",
-            "_nested_view_from_buffer",
-            "_nested_view_from_buffer_copy",
-            "_nested_tensor_from_tensor_list",
-        ),
-        _made,
-    )
-)
 
 
 def moved(source: torch.Tensor, device: Device, dtype: torch.dtype | None = None) -> NestedCudaTensor:

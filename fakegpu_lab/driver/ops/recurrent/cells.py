@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 
-def _kernel(compute: Callable[..., tuple[Any, ...]]) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:
+def _one_kernel(compute: Callable[..., tuple[Any, ...]]) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:
     """A handler that runs `compute`, on inner tensors, as one kernel."""
 
     def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -51,13 +51,15 @@ def _gates(
     return from_input.chunk(count, 1), from_hidden.chunk(count, 1)
 
 
-def _lstm(
+@_one_kernel
+def lstm(
     from_input: Tensor,
     from_hidden: Tensor,
     cell: Tensor,
     input_bias: Tensor | None = None,
     hidden_bias: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
+    """``aten::_thnn_fused_lstm_cell``."""
     by_input, by_hidden = _gates(from_input, from_hidden, input_bias, hidden_bias, 4)
     sums = [a + b for a, b in zip(by_input, by_hidden, strict=True)]
     input_gate, forget_gate, candidate, output_gate = (
@@ -67,7 +69,8 @@ def _lstm(
     return output_gate * next_cell.tanh(), next_cell, torch.cat((input_gate, forget_gate, candidate, output_gate), 1)
 
 
-def _lstm_backward(
+@_one_kernel
+def lstm_backward(
     grad_hidden: Tensor | None,
     grad_next_cell: Tensor | None,
     cell: Tensor,
@@ -75,6 +78,7 @@ def _lstm_backward(
     workspace: Tensor,
     has_bias: bool,
 ) -> tuple[Tensor | None, ...]:
+    """``aten::_thnn_fused_lstm_cell_backward_impl``."""
     input_gate, forget_gate, candidate, output_gate = workspace.chunk(4, 1)
     tanh_cell = next_cell.tanh()
     grad_hidden = torch.zeros_like(cell) if grad_hidden is None else grad_hidden
@@ -93,21 +97,25 @@ def _lstm_backward(
     return grad_gates, grad_cell * forget_gate, grad_gates.sum(0) if has_bias else None
 
 
-# The parameters are those of the schemas: `_lstm` has nearly the same.
-def _gru(
+# The parameters are those of the schemas: `lstm` has nearly the same.
+@_one_kernel
+def gru(
     from_input: Tensor,
     from_hidden: Tensor,
     hidden: Tensor,
     input_bias: Tensor | None = None,
     hidden_bias: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
+    """``aten::_thnn_fused_gru_cell``."""
     by_input, by_hidden = _gates(from_input, from_hidden, input_bias, hidden_bias, 3)
     reset, update = (by_input[0] + by_hidden[0]).sigmoid(), (by_input[1] + by_hidden[1]).sigmoid()
     candidate = (by_input[2] + reset * by_hidden[2]).tanh()
     return candidate + update * (hidden - candidate), torch.cat((reset, update, candidate, hidden, by_hidden[2]), 1)
 
 
-def _gru_backward(grad_hidden: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Tensor | None, ...]:
+@_one_kernel
+def gru_backward(grad_hidden: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Tensor | None, ...]:
+    """``aten::_thnn_fused_gru_cell_backward``."""
     reset, update, candidate, hidden, linear = workspace.chunk(5, 1)
     grad_update = grad_hidden * (hidden - candidate) * update * (1 - update)
     grad_candidate = grad_hidden * (1 - update) * (1 - candidate * candidate)
@@ -116,11 +124,3 @@ def _gru_backward(grad_hidden: Tensor, workspace: Tensor, has_bias: bool) -> tup
     grad_linear = torch.cat((grad_reset, grad_update, grad_candidate * reset), 1)
     biases = (grad_input.sum(0), grad_linear.sum(0)) if has_bias else (None, None)
     return grad_input, grad_linear, grad_hidden * update, *biases
-
-
-HANDLERS: dict[str, Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]] = {
-    "_thnn_fused_lstm_cell": _kernel(_lstm),
-    "_thnn_fused_lstm_cell_backward_impl": _kernel(_lstm_backward),
-    "_thnn_fused_gru_cell": _kernel(_gru),
-    "_thnn_fused_gru_cell_backward": _kernel(_gru_backward),
-}

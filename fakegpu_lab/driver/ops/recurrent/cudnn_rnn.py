@@ -18,7 +18,6 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base.device_memory import new, take_bytes
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap, wrap_view
-from fakegpu_lab.driver.copies import transfer
 from fakegpu_lab.driver.cost.launching import kernel
 from fakegpu_lab.driver.cost.matrix_products import product
 from fakegpu_lab.driver.cost.work import Work
@@ -27,7 +26,6 @@ from fakegpu_lab.driver.ops.recurrent.values import GRU, LSTM, RELU, TANH, Call
 from fakegpu_lab.driver.ops.recurrent.weights import (
     check_attributes,
     flat_weights,
-    flatten,
     weight_gradients,
     weight_offsets,
 )
@@ -219,7 +217,9 @@ def _saved_seed(call: Call, reserve: Tensor) -> int:
     return int(reserve[:8].view(torch.int64)) if call.drops and not reserve.is_meta else 0
 
 
-def _by_name(mode: int) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:
+def by_name(mode: int) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:
+    """For `Row.runs`: a layer that is called below autograd."""
+
     def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if acceptable(args[0]):
             return layer(mode, args)
@@ -228,16 +228,8 @@ def _by_name(mode: int) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]:
     return run
 
 
-_MODES = {"lstm": LSTM, "gru": GRU, "rnn_tanh": TANH, "rnn_relu": RELU}
-
-transfer.HANDLERS.update(
-    {
-        "_cudnn_rnn": forward,
-        "_cudnn_rnn_backward": backward,
-        "_cudnn_rnn_flatten_weight": flatten,
-        **{name: _by_name(mode) for name, mode in _MODES.items()},
-    }
-)
+MODES = {"lstm": LSTM, "gru": GRU, "rnn_tanh": TANH, "rnn_relu": RELU}
+"""Kinds of layers by the op's name."""
 
 
 def register(library: Any) -> None:
@@ -251,7 +243,7 @@ def register(library: Any) -> None:
 
         return run
 
-    for name, mode in _MODES.items():
+    for name, mode in MODES.items():
         for form in ("input", "data"):
             library.impl(
                 f"{name}.{form}", layer_kernel(mode, getattr(getattr(_aten, name), form)), "AutogradPrivateUse1"

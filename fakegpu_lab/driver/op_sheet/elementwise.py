@@ -1,0 +1,27 @@
+"""Elementwise ops, most of which need no row: they stream."""
+
+from __future__ import annotations
+
+import torch
+
+from fakegpu_lab.driver.asserts.domain_edges import integer_division
+from fakegpu_lab.driver.base.half_precision import BOTH
+from fakegpu_lab.driver.cost.op_row import row
+from fakegpu_lab.driver.ops import fused_kernels
+from fakegpu_lab.driver.placement import rules
+
+_FLOAT16 = frozenset((torch.float16,))
+
+row("addcdiv", cpu_scalars=False)
+row("addcmul", devices=rules.addcmul)
+row("rsub", devices=rules.reordered("other", "self"))
+row("complex", devices=rules.kernel("out_complex_out"))
+row("polar", devices=rules.kernel("out_polar_out"))
+row("div", "floor_divide", "remainder", "fmod", by_zero=integer_division)
+row("erfinv", "logit", in_float32=BOTH)
+row("polygamma", "round.decimals", in_float32=_FLOAT16)
+row("gelu_backward", "sigmoid_backward", "tanh_backward", "threshold_backward", grows=False)
+row("silu_backward", runs=fused_kernels.silu_backward, grows=False)
+row("mish_backward", runs=fused_kernels.mish_backward)
+row("_add_relu", no_kernel="CUDA")
+row("is_same_size", "_has_same_storage_numel", devices=rules.any_device)

@@ -1,0 +1,48 @@
+"""Ops that make tensors or change a tensor's metadata, and those that only write a value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fakegpu_lab.driver.cost.estimators import writing
+from fakegpu_lab.driver.cost.op_row import row
+from fakegpu_lab.driver.placement import rules
+from fakegpu_lab.driver.tensor_api import storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.cost.op import Op
+
+    Kernel = Callable[..., Any]
+
+
+def _without_layout(op: Op, call: Kernel) -> Kernel:
+    """`new_empty_strided` of a strided gradient, called with the layout of its compressed sparse leaf.
+
+    accumulate_grad.h takes such a gradient as it is, but does not see that the leaf is compressed.
+    """
+
+    def new_empty_strided(*args: Any, layout: torch.layout | None = None, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    return new_empty_strided
+
+
+row("empty", "empty_strided", "empty_like", "empty_permuted", launches=False)
+row("new_empty", launches=False, binding=False)
+row("new_empty_strided", launches=False, values=_without_layout)
+row("resize_", launches=False, reshapes=True)
+row("resize_as_", launches=False, reshapes=True, devices=rules.any_device)
+row("resize_as_sparse_", reshapes=True)
+row("set_", launches=False, reshapes=True, binding=False, runs=storage.set_, devices=rules.any_device)
+
+row("zeros_like", "ones_like", cost=writing, shape=torch.empty_like)
+row("full_like", "zeros", "ones", "full", "arange", "linspace", "zero_", cost=writing)
+row("fill", devices=rules.any_device, result_beside_self=True)
+row("fill_", cost=writing, devices=rules.any_device)
+
+row("_unsafe_view", "lift", "lift_fresh", "_reshape_alias", views=True)
+row("alias", "slice", binding=False)

@@ -1,0 +1,45 @@
+"""Solvers, decompositions and Fourier transforms, which cuSOLVER, cuBLAS and cuFFT compute."""
+
+from __future__ import annotations
+
+from fakegpu_lab.driver.base.half_precision import SLOW_PRODUCTS
+from fakegpu_lab.driver.cost.estimators import solving, transforming
+from fakegpu_lab.driver.cost.op_row import row
+from fakegpu_lab.driver.meta import shapes
+from fakegpu_lab.driver.ops.linear_algebra import conjugating
+from fakegpu_lab.driver.placement import rules
+
+_CHOLESKY = {"cost": solving(1 / 3), "values": conjugating}
+_LU = {"cost": solving(2 / 3), "values": conjugating}
+_SOLVE = {"cost": solving(2.0), "values": conjugating}
+_EIGEN = {"cost": solving(9.0), "values": conjugating}
+
+row("linalg_cholesky_ex", **_CHOLESKY)
+row("cholesky", cost=solving(1 / 3))
+row("linalg_lu_factor_ex", "linalg_lu", "_linalg_det", "_linalg_slogdet", **_LU)
+row("linalg_inv_ex", "_linalg_solve_ex", "linalg_solve_triangular", "linalg_qr", "ormqr", **_SOLVE)
+row("triangular_solve", "cholesky_inverse", **_SOLVE)
+row("geqrf", **_SOLVE, shape=shapes.geqrf)
+row("linalg_lstsq", **_SOLVE, devices=rules.lstsq)
+row("_linalg_eigh", "linalg_eig", **_EIGEN)
+row("linalg_matrix_exp", **_EIGEN, in_float32=SLOW_PRODUCTS)
+row("_linalg_svd", cost=solving(20.0), values=conjugating)
+row("cholesky_solve", values=conjugating, devices=rules.cholesky_solve)
+row(
+    "_linalg_eigvals",
+    "linalg__powsum",
+    "linalg_cross",
+    "linalg_eigvals",
+    "linalg_householder_product",
+    "linalg_ldl_factor_ex",
+    "linalg_ldl_solve",
+    "linalg_lu_solve",
+    "linalg_matrix_sqrth",
+    "linalg_pinv",
+    "linalg_vector_norm",
+    "lu_unpack",
+    values=conjugating,
+)
+row("_linalg_check_errors", values=conjugating, synchronises=True, reports_asserts=True)
+
+row("_fft_c2c", "_fft_r2c", "_fft_c2r", cost=transforming)
