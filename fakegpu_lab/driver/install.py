@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 import torch.utils._foreach_utils
 from torch.optim.optimizer import _foreach_supported_types as _optimizer_types
+from torch.optim.optimizer import _use_grad_for_differentiable
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fakegpu_lab.driver.op_sheet  # noqa: F401 - makes the rows
 from fakegpu_lab.driver import torch_cuda
@@ -40,9 +43,22 @@ from fakegpu_lab.driver.tensor_api import (
 )
 from fakegpu_lab.driver.torch_cuda import nvml_functions
 from fakegpu_lab.hardware.time import clock
+from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Machine
+
+for _mode in (
+    torch.no_grad,
+    torch.enable_grad,
+    torch.inference_mode,
+    torch.autocast,
+    TorchFunctionMode,
+    TorchDispatchMode,
+):
+    for _method in (_mode.__enter__, _mode.__exit__):
+        interrupts.whole(_method)  # else an interrupt on the way in would leave the mode switched on
+interrupts.whole_but_for_users_code(_use_grad_for_differentiable(lambda: None))  # around an optimizer's step
 
 patches = Patches()
 _libraries: list[torch.library.Library] = []

@@ -27,7 +27,7 @@ from fakegpu_lab.ranks.process_groups import (
 from fakegpu_lab.ranks.process_groups.backends import NCCL_TIMEOUT, RankGloo, RankNccl
 from fakegpu_lab.ranks.process_groups.process_group import RankGroup
 from fakegpu_lab.ranks.scheduling.scheduler import current_rank
-from fakegpu_lab.ranks.torchrun import process_ranks
+from fakegpu_lab.ranks.torchrun import process_ranks, rpc
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
@@ -242,6 +242,7 @@ def install(patches: Patches) -> None:
     cpp_gloo.install(patches)
     dtensor.install(patches)
     implied_ranks.install(patches)
+    rpc.install(patches)
     if current.meta():
         assumed_values.install(patches)
         object_collectives.install(patches)

@@ -62,6 +62,10 @@ class FakeCudaTensor(torch.Tensor):
         parameter = "requires_grad" in kwargs or (len(args) == 2 and args[1].__class__ is bool)
         return (torch.nn.Parameter if parameter else torch.Tensor)(*args, **kwargs)
 
+    def __coerce_same_metadata_as_tangent__(self, metadata: Any, expected_type: Any = None) -> FakeCudaTensor:
+        """Itself: on CUDA it is a plain tensor, of which AOTAutograd asks nothing."""
+        return self
+
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         """``cuda:i``, not the C++ device."""

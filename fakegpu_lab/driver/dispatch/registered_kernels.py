@@ -24,6 +24,7 @@ from fakegpu_lab.driver.ops import fused_kernels, quantized
 from fakegpu_lab.driver.ops.attention.attention import scaled_dot_product_attention
 from fakegpu_lab.driver.ops.recurrent import cudnn_rnn
 from fakegpu_lab.driver.placement import dtypes
+from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -218,7 +219,7 @@ def _register() -> list[torch.library.Library]:
     library: Any = _library("aten", "IMPL")
     for key in ("CUDA", "PrivateUse1"):
         for name, function in FACTORIES.items():
-            library.impl(name, function, key)
+            library.impl(name, interrupts.whole_but_for_users_code(function), key)
     for key in ("SparseCUDA", "SparsePrivateUse1", "SparseCsrCUDA", "SparseCsrPrivateUse1"):
         library.impl("empty.memory_format", sparse_empty, key)
     for key in ("SparseCUDA", "SparsePrivateUse1"):

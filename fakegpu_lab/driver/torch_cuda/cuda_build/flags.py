@@ -39,7 +39,11 @@ _SWITCHES = (
     ("_get_math_sdp_allow_fp16_bf16_reduction", "_set_math_sdp_allow_fp16_bf16_reduction"),
     ("_get_float32_matmul_precision", "_set_float32_matmul_precision"),
 )
-_PRECISIONS = (("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"))
+_HOST_PRECISIONS = (("mkldnn", "all"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn"))
+_PRECISIONS = (
+    *(("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn")),
+    *_HOST_PRECISIONS,
+)
 
 
 def _state() -> dict[Any, Any]:
@@ -113,6 +117,22 @@ class AllocatorState:
 
 _cudnn: dict[str, Any] = {"benchmark_limit": 10, "empty_cache": True}
 
+
+def set_matmul_precision(precision: str) -> None:
+    """``torch.set_float32_matmul_precision``: "medium" is TF32 on CUDA, but bfloat16 on a CPU that has it."""
+    _set_matmul_precision(precision)
+    _compute_in_full()
+
+
+def _compute_in_full() -> None:
+    """Let the host, which computes the devices' values, round no products."""
+    for backend_and_op in _HOST_PRECISIONS:
+        with contextlib.suppress(RuntimeError, AttributeError):
+            _C._set_fp32_precision_setter(*backend_and_op, "ieee")
+
+
+_set_matmul_precision = _C._set_float32_matmul_precision
+
 FUNCTIONS: dict[str, Any] = {
     "_cuda_CUDAAllocator_AllocatorState": AllocatorState,
     "_cuda_tunableop_is_enabled": lambda: False,
@@ -131,6 +151,7 @@ FUNCTIONS: dict[str, Any] = {
     "_get_blas_preferred_backend": lambda: _preferred["blas"],
     "_set_blas_preferred_backend": set_blas,
     "_is_flash_attention_available": lambda: True,
+    "_set_float32_matmul_precision": set_matmul_precision,
 }
 
 _CUFFT = {
@@ -144,6 +165,7 @@ _CUFFT = {
 def install(patches: Patches) -> None:
     """Note the switches, and give the missing ones their defaults."""
     patches.later(_restorer())
+    _compute_in_full()
     _plans.clear()
     _cudnn.update(benchmark_limit=10, empty_cache=True)
     green: Any = torch.cuda.green_contexts
