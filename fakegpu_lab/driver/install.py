@@ -18,7 +18,7 @@ from fakegpu_lab.driver.autograd import backward, optimizers
 from fakegpu_lab.driver.base import current, not_simulated, privateuse1
 from fakegpu_lab.driver.base.patches import Patches
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.compile import export, graph_printing, torch_compile, torchscript
+from fakegpu_lab.driver.compile import export, torch_compile, torchscript
 from fakegpu_lab.driver.copies import pinned_memory
 from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher, registered_kernels
 from fakegpu_lab.driver.environment import host_threads, loader_workers, program_clock, torch_internals
@@ -108,7 +108,6 @@ def install(machine: Machine) -> None:
         torch_internals.install(patches)
         torchscript.install(patches)
         serialization.install(patches)
-        graph_printing.install(patches)
         storage.install(patches)
         user_subclasses.install(patches)
         host_threads.install(patches)

@@ -28,7 +28,6 @@ from fakegpu_lab.driver.torch_cuda import (
 from fakegpu_lab.driver.torch_cuda.cuda_build import cudart, flags, versions
 from fakegpu_lab.driver.torch_cuda.devices import (
     current_device,
-    default_type,
     device_type,
     lifecycle,
     properties,
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 _SUBJECTS = (
     lifecycle, versions, flags, current_device, properties, memory, history, streams, generators, graphs,
-    memory_pools, garbage, cudart, comm, accelerator, debug_modes, device_type, facades, tensor_types, default_type,
+    memory_pools, garbage, cudart, comm, accelerator, debug_modes, device_type, facades, tensor_types,
 )  # fmt: skip
 
 
