@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed import constants
 
-from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base import current, not_simulated
 from fakegpu_lab.processes import run_reports
 from fakegpu_lab.ranks.collectives.channel import Channel
 from fakegpu_lab.ranks.dist import c10d, cpp, dist
@@ -27,7 +27,7 @@ from fakegpu_lab.ranks.process_groups import (
 from fakegpu_lab.ranks.process_groups.backends import NCCL_TIMEOUT, RankGloo, RankNccl
 from fakegpu_lab.ranks.process_groups.process_group import RankGroup
 from fakegpu_lab.ranks.scheduling.scheduler import current_rank
-from fakegpu_lab.ranks.torchrun import process_ranks
+from fakegpu_lab.ranks.torchrun import process_ranks, rpc
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
@@ -57,7 +57,7 @@ def new_process_group(
     `newer` are arguments that only newer versions of torch pass.
     """
     if newer.get("enable_reconfigure"):  # since torch 2.15
-        raise RuntimeError("Reconfiguring process groups (enable_reconfigure) is not part of the simulation.")
+        raise not_simulated.error("reconfiguring")
     config = c10d.BackendConfig(c10d.Backend(backend))
     backend_names = {str(device): str(name) for device, name in config.get_device_backend_map().items()}
     if not all(name in _OURS for name in backend_names.values()):
@@ -242,6 +242,7 @@ def install(patches: Patches) -> None:
     cpp_gloo.install(patches)
     dtensor.install(patches)
     implied_ranks.install(patches)
+    rpc.install(patches)
     if current.meta():
         assumed_values.install(patches)
         object_collectives.install(patches)
