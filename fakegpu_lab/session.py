@@ -101,11 +101,15 @@ def _replace(new: Machine, farewell: str) -> None:
     old = _machine
     if old is not None:
         install.uninstall()
+    else:
+        interrupts.install()
     try:
         _install(new)
     except BaseException:
         if old is not None:
             _install(old)
+        else:
+            interrupts.uninstall()
         raise
     _machine = _latest = new
     if old is not None:
@@ -129,7 +133,6 @@ def _install(machine: Machine) -> None:
     ranks_install.install(install.patches)
     launchers.install(install.patches)
     install.patches.later(tracebacks.watch())
-    interrupts.install(install.patches)
     warning_lines.install(install.patches)
 
 
@@ -146,6 +149,7 @@ def disable() -> None:
         _notify(None)
         _retire(old, "it was switched off")
         install.uninstall()
+        interrupts.uninstall()
 
 
 def _retire(old: Machine, farewell: str) -> None:
