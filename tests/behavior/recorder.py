@@ -43,6 +43,7 @@ def recorded(parts: list[str], only: str) -> dict[str, Any]:
     found: dict[str, Any] = dict(VERSION)
     for part in parts:
         found.update(PARTS[part](only))
+        lab.disable()  # the processes of lessons and programs would inherit the machine
     return found
 
 
