@@ -126,7 +126,7 @@ def texts(cell: Any) -> Iterator[str]:
     """What a cell showed, as text."""
     for output in cell.outputs:
         if output.output_type == "stream":
-            yield from output.text.splitlines()
+            yield from filter(None, output.text.splitlines())  # where a stream is cut is chance
         elif output.output_type == "error":
             yield f"{output.ename}: {output.evalue}"
         else:
