@@ -26,7 +26,8 @@ class Patches:
         """Set ``owner.name`` to `value` and remember what was there."""
         old = vars(owner).get(name, _MISSING)
         setattr(owner, name, value)  # may refuse: then there is nothing to undo
-        self._done.append((owner, name, old))
+        if not any(done is owner and its == name for done, its, _ in self._done):
+            self._done.append((owner, name, old))
 
     def set_code(self, function: Any, replacement: Any) -> None:
         """Make `function` run the code of `replacement`, also when called through a pointer that C++ keeps."""

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver.base.changes import wrapped
 from fakegpu_lab.driver.base.privateuse1 import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
 
 _PRINTED: tuple[type, ...] = (torch._C.Graph, torch._C.Node, torch._C.Value)
 _HAS_CODE: tuple[type, ...] = (torch._C.ScriptMethod, torch._C.ScriptFunction)
@@ -24,11 +24,13 @@ def _renaming(original: Callable[..., str]) -> Callable[..., str]:
     return text
 
 
-def install(patches: Patches) -> None:
-    """Patch the texts of graphs and of compiled code."""
-    for cls in _PRINTED:
-        for name in ("__str__", "__repr__"):
-            if name in vars(cls):
-                patches.set(cls, name, _renaming(vars(cls)[name]))
-    for cls in _HAS_CODE:
-        patches.set(cls, "code", property(_renaming(vars(cls)["code"].fget)))
+_WHY = "the texts of graphs name CUDA"
+CHANGES = [
+    *(
+        wrapped(f"torch._C.{cls.__name__}.{name}", _renaming, _WHY)
+        for cls in _PRINTED
+        for name in ("__str__", "__repr__")
+        if name in vars(cls)
+    ),
+    *(wrapped(f"torch._C.{cls.__name__}.code", lambda old: property(_renaming(old.fget)), _WHY) for cls in _HAS_CODE),
+]

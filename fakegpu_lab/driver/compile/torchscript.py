@@ -17,6 +17,7 @@ from torch.jit import _serialization
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fakegpu_lab.driver.base import live_objects
+from fakegpu_lab.driver.base.changes import replaced, wrapped
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.tensor_api import storage
@@ -25,7 +26,6 @@ from fakegpu_lab.driver.tensor_api.constructors import with_index
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
 
 _own_storage = torch._C.TensorBase.untyped_storage
 
@@ -149,14 +149,24 @@ def validate_map_location(map_location: Any = None) -> Any:
 _validate_map_location = _serialization.validate_map_location
 
 
-def install(patches: Patches) -> None:
-    """Patch saving and loading."""
-    owners: tuple[Any, ...] = (torch._C.ScriptModule, torch._C.ScriptFunction)
-    for owner in owners:
-        save_to_buffer = _saved(owner.save_to_buffer)
-        patches.set(owner, "save_to_buffer", save_to_buffer)
-        patches.set(owner, "save", _to_file(save_to_buffer))
-    for name in ("import_ir_module", "import_ir_module_from_buffer"):
-        patches.set(torch._C, name, _loaded(getattr(torch._C, name)))
-    patches.set(torch.jit.ScriptModule, "_apply", apply)
-    patches.set(_serialization, "validate_map_location", validate_map_location)
+def _saving(cls: Any) -> Callable[[Any], Any]:
+    """`save` is C++'s own: it does not call the changed `save_to_buffer`."""
+    return lambda original: _to_file(_saved(cls.save_to_buffer))
+
+
+CHANGES = [
+    *(
+        row
+        for cls in (torch._C.ScriptModule, torch._C.ScriptFunction)
+        for row in (
+            wrapped(f"torch._C.{cls.__name__}.save", _saving(cls), "files name CUDA"),
+            wrapped(f"torch._C.{cls.__name__}.save_to_buffer", _saved, "files name CUDA"),
+        )
+    ),
+    *(
+        wrapped(f"torch._C.{name}", _loaded, "files of CUDA can be loaded")
+        for name in ("import_ir_module", "import_ir_module_from_buffer")
+    ),
+    replaced("torch.jit.ScriptModule._apply", apply, "scripted modules move to the device"),
+    replaced("torch.jit._serialization.validate_map_location", validate_map_location, "CUDA is a place to load to"),
+]

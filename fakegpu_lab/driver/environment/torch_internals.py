@@ -11,10 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.autograd import profiler
+
+from fakegpu_lab.driver.base.changes import added, computed, replaced
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
 
 
 def _enter_nvtx(self: Any) -> Any:
@@ -36,13 +37,20 @@ def _exit_nvtx(self: Any, *exception: Any) -> bool | None:
     return False
 
 
-def install(patches: Patches) -> None:
-    """Install the patches."""
-    patches.set(profiler.emit_nvtx, "__enter__", _enter_nvtx)
-    patches.set(profiler.emit_nvtx, "__exit__", _exit_nvtx)
-    patches.set(torch, "_use_cudnn_rnn_flatten_weight", lambda: True)
-    modes = types.SimpleNamespace(rnn_relu=0, rnn_tanh=1, lstm=2, gru=3)  # cudnnRNNMode_t
+_RNN_MODES = types.SimpleNamespace(rnn_relu=0, rnn_tanh=1, lstm=2, gru=3)  # cudnnRNNMode_t
+
+
+def _cudnn_rnn() -> list[Change]:
     # sys.modules has an object with properties, which wraps the module with the functions.
-    # Import it by its full name: in torch 2.10, the attribute `torch.backends.cudnn.rnn` is something else.
-    cudnn_rnn = import_module("torch.backends.cudnn.rnn")
-    patches.set(getattr(cudnn_rnn, "m", cudnn_rnn), "_cudnn", types.SimpleNamespace(RNNMode=modes))
+    # Its full name: in torch 2.10, the attribute `torch.backends.cudnn.rnn` is something else.
+    path = "torch.backends.cudnn.rnn"
+    inner = ".m" if hasattr(import_module(path), "m") else ""
+    return [added(f"{path}{inner}._cudnn", types.SimpleNamespace(RNNMode=_RNN_MODES), "CPU builds lack it")]
+
+
+CHANGES = [
+    replaced("torch.autograd.profiler.emit_nvtx.__enter__", _enter_nvtx, "NVTX marks nothing here"),
+    replaced("torch.autograd.profiler.emit_nvtx.__exit__", _exit_nvtx, "NVTX marks nothing here"),
+    replaced("torch._use_cudnn_rnn_flatten_weight", lambda: True, "recurrent layers flatten their weights"),
+    computed(_cudnn_rnn, "recurrent layers ask for cuDNN's modes"),
+]

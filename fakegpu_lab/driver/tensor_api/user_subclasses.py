@@ -7,14 +7,12 @@ made, whose instances return `FakeCudaTensor` for ``__class__``; ``type(tensor)`
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from fakegpu_lab.driver.base.changes import replaced
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-
-if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
 
 _HOST = "_subclass_on_the_host"
 _set_class = object.__dict__["__class__"].__set__
@@ -58,6 +56,4 @@ def as_subclass(self: torch.Tensor, cls: type[torch.Tensor]) -> torch.Tensor:
     return alias  # type: ignore[no-any-return]
 
 
-def install(patches: Patches) -> None:
-    """Patch `Tensor.as_subclass`."""
-    patches.set(torch.Tensor, "as_subclass", as_subclass)
+CHANGES = [replaced("torch.Tensor.as_subclass", as_subclass, "subclasses of programs can be device tensors")]

@@ -9,6 +9,7 @@ import torch
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import replaced, wrapped
 from fakegpu_lab.driver.base.device_memory import new, take_bytes
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, NestedCudaTensor, tensors_of, wrap_nested, wrap_view_of
 from fakegpu_lab.driver.copies.transfer import count_copy, usable
@@ -19,7 +20,6 @@ from fakegpu_lab.driver.ops.nested.computing import unwrapped
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
     from fakegpu_lab.driver.cost.op import Op
     from fakegpu_lab.hardware.device import Device
 
@@ -99,7 +99,7 @@ def from_tensor_list(tensors: Any, dtype: Any = None, layout: Any = None, device
 _from_tensor_list: Any = torch._nested_tensor_from_tensor_list
 
 
-def install(patches: Patches) -> None:
-    """Patch the constructors."""
-    patches.set(_nested, "nested_tensor", _constructor(_nested.nested_tensor))
-    patches.set(torch, "_nested_tensor_from_tensor_list", from_tensor_list)
+CHANGES = [
+    wrapped("torch._C._nested.nested_tensor", _constructor, "nested tensors on the device"),
+    replaced("torch._nested_tensor_from_tensor_list", from_tensor_list, "nested tensors on the device"),
+]

@@ -13,11 +13,11 @@ import torch
 from torch.backends import cuda
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import added, begun, in_cuda_builds, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
 
 _C: Any = torch._C  # its stubs have half of these
 
@@ -122,14 +122,24 @@ _CUFFT = {
 }
 
 
-def install(patches: Patches) -> None:
-    """Note the switches, and give the missing ones their defaults."""
-    patches.later(_restorer())
+def _begin() -> Callable[[], None]:
     _plans.clear()
     _preferred.update(linalg=_C._LinalgBackend.Default, blas=_C._BlasBackend.Cublas)
-    for name, function in _CUFFT.items():
-        patches.set(torch, name, function)
-    # torch.backends.cuda bound the functions when it was imported.
-    cache, prop = cuda.cuFFTPlanCache, cast("Any", cuda.cuFFTPlanCacheAttrContextProp)
-    patches.set(cache, "size", prop(plan_cache_size, vars(cache)["size"].setter))  # the setter raises: it is read-only
-    patches.set(cache, "max_size", prop(plan_cache_max_size, set_plan_cache_max_size))
+    return _restorer()
+
+
+_PROPERTY = cast("Any", cuda.cuFFTPlanCacheAttrContextProp)
+_BOUND = "torch.backends.cuda bound the functions when it was imported"
+CHANGES = [
+    *in_cuda_builds(FUNCTIONS),
+    begun(_begin, "switches are as before when the machine is gone"),
+    *(added(f"torch.{name}", function, "CPU builds refuse it") for name, function in _CUFFT.items()),
+    replaced(  # the setter raises: it is read-only
+        "torch.backends.cuda.cuFFTPlanCache.size",
+        _PROPERTY(plan_cache_size, vars(cuda.cuFFTPlanCache)["size"].setter),
+        _BOUND,
+    ),
+    replaced(
+        "torch.backends.cuda.cuFFTPlanCache.max_size", _PROPERTY(plan_cache_max_size, set_plan_cache_max_size), _BOUND
+    ),
+]

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import torch
-import torch.cuda.graphs
-import torch.cuda.green_contexts
 from torch.backends import ContextProp
+
+from fakegpu_lab.driver.base.changes import added, begun, in_cuda_builds, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from fakegpu_lab.driver.base.patches import Patches
 
 
 def refuse(what: str) -> Callable[..., NoReturn]:
@@ -86,18 +83,20 @@ FUNCTIONS: dict[str, Any] = {name: refuse(what) for what, names in _REFUSED.item
 }
 
 
-def install(patches: Patches) -> None:
-    """Let the dummy classes of a CPU build raise the same errors."""
-    _cudnn.update(benchmark_limit=10, empty_cache=True)
-    if hasattr(torch.accelerator, "Graph"):  # since 2.13
-        patches.set(torch.accelerator.Graph, "__new__", staticmethod(refuse(_GRAPHS)))
-    if hasattr(torch.cuda, "_compile_kernel"):  # since 2.9
-        patches.set(torch.cuda, "_compile_kernel", refuse("Compiling CUDA code (torch.cuda._compile_kernel)"))
-    green: Any = torch.cuda.green_contexts
-    if hasattr(green, "_get_driver_version"):  # since 2.15
-        patches.set(green, "_get_driver_version", refuse(_GREEN))
-        patches.set(green, "_is_locality_software_supported", lambda: False)
-    elif green.SUPPORTED:  # by a CUDA build
-        patches.set(green, "SUPPORTED", False)
-    limit = ContextProp(torch._C._cuda_get_cudnn_benchmark_limit, torch._C._cuda_set_cudnn_benchmark_limit)  # type: ignore[no-untyped-call]
-    patches.set(type(torch.backends.cudnn), "benchmark_limit", limit)
+_GREEN_CONTEXTS = "torch.cuda.green_contexts"
+CHANGES = [
+    *in_cuda_builds(FUNCTIONS),
+    begun(lambda: _cudnn.update(benchmark_limit=10, empty_cache=True), "cuDNN's defaults"),
+    replaced("torch.accelerator.Graph.__new__", staticmethod(refuse(_GRAPHS)), "refused", since="2.13"),
+    replaced("torch.cuda._compile_kernel", refuse("Compiling CUDA code (torch.cuda._compile_kernel)"), "refused"),
+    replaced(f"{_GREEN_CONTEXTS}._get_driver_version", refuse(_GREEN), "refused", since="2.15"),
+    replaced(f"{_GREEN_CONTEXTS}._is_locality_software_supported", lambda: False, "refused", since="2.15"),
+    replaced(f"{_GREEN_CONTEXTS}.SUPPORTED", False, "refused", until="2.15"),
+    added(
+        "torch.backends.cudnn.__class__.benchmark_limit",
+        ContextProp(  # type: ignore[no-untyped-call]
+            FUNCTIONS["_cuda_get_cudnn_benchmark_limit"], FUNCTIONS["_cuda_set_cudnn_benchmark_limit"]
+        ),
+        "CPU builds lack it",
+    ),
+]

@@ -7,18 +7,16 @@ constructor that modes do not see, is patched while such a type is the default.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.utils._device
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import begun, in_cuda_builds
 from fakegpu_lab.driver.base.privateuse1 import CUDA_DEVICES
 from fakegpu_lab.driver.torch_cuda.devices import tensor_types
-
-if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
 
 _set_default: Any = torch._C._set_default_tensor_type
 _base_new: Any = torch._C.TensorBase.__new__
@@ -97,6 +95,4 @@ def restore() -> None:
 FUNCTIONS = {"_set_default_tensor_type": set_default_tensor_type}
 
 
-def install(patches: Patches) -> None:
-    """Restore the defaults when the machine is disabled."""
-    patches.later(restore)
+CHANGES = [*in_cuda_builds(FUNCTIONS), begun(lambda: restore, "the defaults are as before when the machine is gone")]
