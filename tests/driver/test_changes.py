@@ -36,7 +36,7 @@ def test_the_installed_torch_has_all_that_is_changed_and_a_machine_makes_few_cha
     lacking, count = [row.path for row in changes.lacking], len(install.patches.places)
     lab.disable()
     assert lacking == []
-    assert count <= 650
+    assert count <= 600
 
 
 def test_every_row_says_why() -> None:
@@ -112,12 +112,16 @@ def test_an_attribute_that_two_rows_change_is_refused(second: Change) -> None:
 
 
 def test_torchscript_knows_a_changed_function() -> None:
-    lab.enable("t4")
-    try:
-        scripted = torch.jit.script(_makes_zeros)
-        assert scripted(torch.ones(3)).tolist() == [0.0, 0.0]
-    finally:
-        lab.disable()
+    table = torch.jit._builtins._get_builtin_table()
+    before = dict(table)
+    for _ in range(2):
+        lab.enable("t4")
+        try:
+            scripted = torch.jit.script(_makes_zeros)
+            assert scripted(torch.ones(3)).tolist() == [0.0, 0.0]
+        finally:
+            lab.disable()
+        assert table == before
 
 
 def _makes_zeros(x: torch.Tensor) -> torch.Tensor:

@@ -234,13 +234,28 @@ def _set(row: Change) -> None:
     owner, name = row.owner(), row.name
     old = getattr(owner, name, None)
     new = row.by(old) if row.how == WRAPPED else row.by
+    if isinstance(owner, types.ModuleType):
+        _name_in_torchscript(old, new)
     patches.set(owner, name, new)
-    if isinstance(owner, types.ModuleType):  # TorchScript knows functions by their ids
-        from torch.jit import _builtins
 
-        table = _builtins._get_builtin_table()  # type: ignore[no-untyped-call]
-        if id(old) in table:
-            patches.set_item(table, id(new), table[id(old)])
+
+_scripted: list[int] = []
+"""The ids of our functions that TorchScript knows as its own."""
+
+
+def _name_in_torchscript(old: Any, new: Any) -> None:
+    """Let TorchScript, which knows functions by their ids, take `new` for the builtin that `old` is.
+
+    Before `new` takes its place: the table is made of torch's functions, when it is first asked for.
+    """
+    from torch.jit import _builtins
+
+    table = _builtins._get_builtin_table()  # type: ignore[no-untyped-call]
+    if id(old) in table and id(new) not in table:
+        if not _scripted:
+            patches.later(lambda: [table.pop(_scripted.pop()) for _ in range(len(_scripted))])
+        table[id(new)] = table[id(old)]
+        _scripted.append(id(new))
 
 
 def _set_item(row: Change) -> None:
