@@ -8,24 +8,46 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 
 from fakegpu_lab.processes import inheritance
 
 
 def autoload() -> None:
-    """Enable the machine that the parent process left in the environment, if any."""
+    """Enable the machine that the parent process left in the environment, if any.
+
+    What cannot be understood, or names a profile that was deleted, must not keep the process from importing torch: it
+    has no simulated GPUs then, and warns of that.
+    """
     if text := os.environ.get(inheritance.VARIABLE):
-        from fakegpu_lab import session
+        try:
+            _inherit(text)
+        except Exception as error:  # torch would turn any into an error of its import
+            from fakegpu_lab import session
 
-        wanted = json.loads(text)
-        with inheritance.inheriting():
-            session.enable(**wanted)
-        if world := os.environ.get(inheritance.WORLD):
-            from fakegpu_lab.ranks.planning import figures, implied_ranks
+            session.disable()
+            warnings.warn(
+                f"This process has no simulated GPUs, because those of its parent cannot be enabled here: {error}",
+                stacklevel=2,
+            )
 
-            implied_ranks.enter(figures.checked(*map(int, world.split(":"))))
-        parent, _, folder = os.environ.get(inheritance.REPORTS, "").partition(":")
-        if folder and parent != str(os.getpid()):
-            from fakegpu_lab.processes import run_reports
 
-            run_reports.report_to(folder, session.latest)
+def _inherit(text: str) -> None:
+    from fakegpu_lab import session
+
+    try:
+        wanted = dict(json.loads(text))
+        world = tuple(map(int, filter(None, os.environ.get(inheritance.WORLD, "").split(":"))))
+    except (TypeError, ValueError):
+        raise ValueError(f"{inheritance.VARIABLE} or {inheritance.WORLD} is malformed.") from None
+    with inheritance.inheriting():
+        session.enable(**wanted)
+    if world:
+        from fakegpu_lab.ranks.planning import figures, implied_ranks
+
+        implied_ranks.enter(figures.checked(*world))
+    parent, _, folder = os.environ.get(inheritance.REPORTS, "").partition(":")
+    if folder and parent != str(os.getpid()):
+        from fakegpu_lab.processes import run_reports
+
+        run_reports.report_to(folder, session.latest)

@@ -129,7 +129,7 @@ def _install(machine: Machine) -> None:
     ranks_install.install(install.patches)
     launchers.install(install.patches)
     install.patches.later(tracebacks.watch())
-    install.patches.later(interrupts.watch())
+    interrupts.install(install.patches)
     warning_lines.install(install.patches)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import importlib
+import io
 import signal
+import socket
 import sys
-import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -14,39 +16,96 @@ import torch
 
 import fakegpu_lab as lab
 from fakegpu_lab.hardware.buffer import Buffer
+from fakegpu_lab.ranks.scheduling.output import Console, RankOutput
 from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from IPython.core.interactiveshell import InteractiveShell
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from types import FrameType
 
     from fakegpu_lab.hardware.machine import Machine
 
 
-def use(function: Callable[[], object]) -> None:
-    """Call a function, and wait for longer than an interrupt waits."""
+class Alarm(Exception):
+    pass
+
+
+def ring(*_: object) -> None:
+    raise Alarm
+
+
+@pytest.fixture
+def program_signal() -> Iterator[signal.Signals]:
+    """A signal for the program's own use, without a handler."""
+    if sys.platform == "win32":
+        pytest.skip("Windows has no SIGUSR1")
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    yield signal.SIGUSR1
+    signal.signal(signal.SIGUSR1, before)
+
+
+def at_once(function: Callable[[], object]) -> None:
+    """Call a function that an interrupt must not outlive."""
     function()
-    for _ in range(200):
-        time.sleep(0.01)
+    pytest.fail("The interrupt comes later.")
 
 
-def test_an_interrupt_in_the_allocator_is_raised_when_it_is_done(machine: Machine) -> None:
+def on_next_allocation(machine: Machine, action: Callable[[], object]) -> None:
+    """Do something inside the allocator when it takes memory of the device."""
     memory = machine.devices[0].allocator.device_memory
     call = memory.on_call
 
-    def interrupted(name: str, nbytes: int) -> None:
-        signal.raise_signal(signal.SIGINT)
+    def acting(name: str, nbytes: int) -> None:
+        memory.on_call = call
+        action()
         call(name, nbytes)
 
-    memory.on_call = interrupted
+    memory.on_call = acting
+
+
+def test_an_interrupt_in_the_allocator_is_raised_when_the_op_is_done(machine: Machine) -> None:
+    on_next_allocation(machine, lambda: signal.raise_signal(signal.SIGINT))
     tensors: list[torch.Tensor] = []
     with pytest.raises(KeyboardInterrupt):
-        use(lambda: tensors.append(torch.empty(64 << 20, dtype=torch.uint8, device="cuda")))
-    assert len(tensors) == 1
-    assert torch.cuda.memory_allocated() == 64 << 20
+        at_once(lambda: tensors.append(torch.empty(64 << 20, dtype=torch.uint8, device="cuda")))
+    assert torch.cuda.memory_reserved() == 64 << 20
     tensors.clear()
     assert torch.cuda.memory_allocated() == 0
+
+
+@pytest.mark.parametrize("when", ["before enable", "after enable"])
+def test_so_is_what_the_handler_of_any_signal_raises(program_signal: signal.Signals, when: str) -> None:
+    if when == "before enable":
+        signal.signal(program_signal, ring)
+    machine = lab.enable("a100")
+    if when == "after enable":
+        signal.signal(program_signal, ring)
+    on_next_allocation(machine, lambda: signal.raise_signal(program_signal))
+    with pytest.raises(Alarm):
+        at_once(lambda: torch.empty(64 << 20, dtype=torch.uint8, device="cuda"))
+    assert torch.cuda.memory_reserved() == 64 << 20
+    lab.disable()
+
+
+def test_an_op_is_whole_but_for_the_users_code_in_it(machine: Machine) -> None:
+    waits: dict[str, bool] = {}
+
+    def note(frame: FrameType, event: str = "call", _: object = None) -> None:
+        if event == "call":
+            waits[frame.f_code.co_name] = interrupts.must_wait(frame)
+
+    @torch.library.custom_op("interrupted::op", mutates_args=())
+    def op(x: torch.Tensor) -> torch.Tensor:
+        note(sys._getframe())
+        return x.clone()
+
+    x = torch.ones(3, device="cuda")
+    op(x)
+    sys.setprofile(note)
+    x + x
+    sys.setprofile(None)
+    assert (waits["op"], waits["run"], waits["binary"]) == (False, True, True)
 
 
 def test_an_interrupt_in_a_finalizer_is_raised_afterwards(machine: Machine, capfd: pytest.CaptureFixture[str]) -> None:
@@ -60,9 +119,67 @@ def test_an_interrupt_in_a_finalizer_is_raised_afterwards(machine: Machine, capf
     interrupts.whole(Last.__del__)
     buffers = [Last(machine.devices[0], 1024)]
     with pytest.raises(KeyboardInterrupt):
-        use(buffers.clear)
+        at_once(buffers.clear)
     assert torch.cuda.memory_allocated() == 0
     assert capfd.readouterr().err == ""
+
+
+def test_one_in_the_garbage_of_ranks_is_not_lost(machine: Machine) -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.me = self
+            self.held = torch.ones(1024, device="cuda")
+
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        at_once(lambda: lab.run_ranks(lambda: Cycle() and None, 1))
+
+
+def test_the_output_of_a_rank_does_nothing_when_it_is_collected() -> None:
+    class Target(io.StringIO):
+        flushed = 0
+
+        def flush(self) -> None:
+            self.flushed += 1
+
+    target = Target()
+    output = RankOutput(Console(target), 0)
+    output.write("text")
+    del output
+    assert (target.getvalue(), target.flushed) == ("[rank0] text", 0)
+
+
+def test_torch_is_imported_to_the_end(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "interrupted.py").write_text("import signal; signal.raise_signal(signal.SIGINT); done = True")
+    monkeypatch.setattr(torch, "__path__", [*torch.__path__, str(tmp_path)])
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        importlib.import_module("interrupted")
+    assert "interrupted" not in sys.modules
+    with pytest.raises(KeyboardInterrupt):
+        at_once(lambda: importlib.import_module("torch.interrupted"))
+    module = sys.modules.pop("torch.interrupted")
+    assert module.done
+    assert vars(torch).pop("interrupted") is module
+
+
+def test_an_event_loop_hears_of_a_signal_once(machine: Machine, program_signal: signal.Signals) -> None:
+    ours, loops = socket.socketpair()
+    ours.setblocking(False)
+    loops.setblocking(False)
+    heard: list[int] = []
+    signal.signal(program_signal, lambda number, _: heard.append(number))
+    before = signal.set_wakeup_fd(loops.fileno())
+    try:
+        on_next_allocation(machine, lambda: signal.raise_signal(program_signal))
+        torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+        assert signal.set_wakeup_fd(before) == loops.fileno()
+        assert (heard, ours.recv(100)) == ([program_signal], bytes([program_signal]))
+    finally:
+        ours.close()
+        loops.close()
 
 
 def test_elsewhere_it_is_raised_at_once(machine: Machine) -> None:
@@ -96,11 +213,15 @@ def test_memory_that_was_never_taken_is_not_missed(capfd: pytest.CaptureFixture[
     assert capfd.readouterr().err == ""
 
 
-def test_the_handler_is_the_programs_own_again_afterwards() -> None:
-    before = signal.getsignal(signal.SIGINT)
+def test_the_program_sees_its_own_handlers(program_signal: signal.Signals) -> None:
+    set_handler, before = signal.signal, signal.getsignal(signal.SIGINT)
     lab.enable("a100")
-    assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+    assert set_handler(program_signal, ring) is signal.SIG_IGN
+    assert signal.getsignal(program_signal) is ring
+    assert set_handler(program_signal, ring) is ring
     lab.disable()
+    assert signal.getsignal(program_signal) is ring
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -113,18 +234,6 @@ def test_a_program_that_ignores_interrupts_goes_on_doing_so() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def test_ipythons_kernel_sets_the_handler_anew_for_each_cell(ipython: InteractiveShell) -> None:
-    before = signal.getsignal(signal.SIGINT)
-    lab.enable("a100")
-    guarded = type(signal.getsignal(signal.SIGINT))
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    ipython.run_cell("pass")
-    assert isinstance(signal.getsignal(signal.SIGINT), guarded)
-    lab.disable()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    signal.signal(signal.SIGINT, before)
 
 
 def test_an_error_in_backward_arrives_as_it_was(machine: Machine) -> None:

@@ -218,6 +218,34 @@ def test_paths_are_left_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(lab.enable(spec).devices) == 3
 
 
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        ("nonsense", "FAKEGPU_LAB_MACHINE or FAKEGPU_LAB_WORLD is malformed"),
+        ("[1, 2]", "is malformed"),
+        ('{"spec": "/deleted/profile.yaml"}', "There is no file /deleted/profile.yaml"),
+        ('{"spec": "a100", "color": "green"}', "color"),
+    ],
+)
+def test_a_machine_that_cannot_be_inherited_is_one_warning(
+    monkeypatch: pytest.MonkeyPatch, left: str, said: str
+) -> None:
+    monkeypatch.setenv("FAKEGPU_LAB_MACHINE", left)
+    monkeypatch.setenv("FAKEGPU_LAB_ID", "1-1")
+    with pytest.warns(UserWarning, match=f"This process has no simulated GPUs.*{said}"):
+        autoload.autoload()
+    assert not session.enabled()
+    autoload.autoload()  # nor does a process that this one starts hear of it again
+
+
+def test_nor_does_a_malformed_world_keep_a_process_from_importing_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKEGPU_LAB_MACHINE", '{"spec": "a100"}')
+    monkeypatch.setenv("FAKEGPU_LAB_WORLD", "8:9:8")
+    with pytest.warns(UserWarning, match="There is no rank 9 in a world of 8"):
+        autoload.autoload()
+    assert not session.enabled()
+
+
 def test_autoload_enables_what_was_left_and_else_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     autoload.autoload()
     assert not session.enabled()

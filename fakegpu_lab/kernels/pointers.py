@@ -12,6 +12,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+
+_Base: Any = torch._C.StorageBase
 
 
 class Stretch(NamedTuple):
@@ -59,12 +62,10 @@ class Stretch(NamedTuple):
 def stretch(name: str, tensor: FakeCudaTensor) -> Stretch:
     """The memory of a tensor's whole storage: a kernel gets a pointer, and knows nothing of shapes."""
     inner = tensor._inner
-    storage = inner.untyped_storage()
+    host = _Base.data_ptr(inner.untyped_storage())  # a storage that somebody holds has the device's address itself
     pointer = tensor.data_ptr()
     start = pointer - int(inner.storage_offset()) * inner.element_size()
-    return Stretch(
-        name, start, start + tensor._buffer.nbytes, storage.data_ptr(), inner.element_size(), tensor, pointer
-    )
+    return Stretch(name, start, start + tensor._buffer.nbytes, host, inner.element_size(), tensor, pointer)
 
 
 class Memory:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fakegpu_lab.nvml.publish import runtime
+from fakegpu_lab.nvml.publish import make_private, runtime
 
 INJECTED = Path(__file__).with_name("injected")
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -58,14 +58,17 @@ def leave() -> None:
 
 
 def programs() -> Path | None:
-    """The folder with nvidia-smi, made if it is missing; None if no folder can hold an executable file."""
+    """The folder with nvidia-smi, made if it is missing.
+
+    None if no folder can hold an executable file, and keep other users from replacing it.
+    """
     digest = hashlib.sha256(f"{sys.executable}\n{_PACKAGE}".encode()).hexdigest()[:12]
     for place in (runtime(), Path.home() / ".cache" / "fakegpu_lab", Path(tempfile.gettempdir())):
         if place is None:
             continue
         with contextlib.suppress(OSError, RuntimeError):
             folder = place / f"bin-{digest}"
-            if _make_program(folder):
+            if make_private(folder) and _make_program(folder):
                 return folder
     return None
 
@@ -75,7 +78,6 @@ def _make_program(folder: Path) -> bool:
     script = folder / ("nvidia-smi.py" if os.name == "nt" else "nvidia-smi")
     text = _SCRIPT.format(python=sys.executable.replace("'", "'\"'\"'"), folder=str(_PACKAGE.parent))
     if not script.is_file() or script.read_text(encoding="utf-8") != text:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = folder / f"draft-{os.getpid()}"
         draft.write_text(text, encoding="utf-8")
         draft.chmod(0o700)

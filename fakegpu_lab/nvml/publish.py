@@ -51,8 +51,7 @@ def runtime() -> Path | None:
         candidates.append(Path(tempfile.gettempdir()) / f"fakegpu_lab-{_user()}")
     for folder in candidates:
         with contextlib.suppress(OSError):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _is_private(folder):
+            if make_private(folder):
                 return folder
     return None
 
@@ -64,12 +63,17 @@ def _user() -> str:
         return "user"
 
 
-def _is_private(folder: Path) -> bool:
-    """Whether only this user can put files there: in a shared folder, another user could have made it."""
+def make_private(folder: Path) -> bool:
+    """Make a folder if it is missing; return whether only this user can put files there.
+
+    In a shared folder, another user could have made it, or a link to one that this user owns.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not hasattr(os, "getuid"):
         return os.access(folder, os.W_OK)
-    stat = folder.stat()
-    return stat.st_uid == os.getuid() and not stat.st_mode & 0o022 and os.access(folder, os.W_OK)
+    stat, itself = folder.stat(), folder.lstat()
+    own = stat.st_uid == itself.st_uid == os.getuid()
+    return own and not stat.st_mode & 0o022 and os.access(folder, os.W_OK)
 
 
 class _Server:

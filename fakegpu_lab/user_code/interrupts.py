@@ -1,76 +1,106 @@
-"""Interrupts (Ctrl-C, a notebook's Stop) that wait until the simulated machine is consistent.
+"""Signals (Ctrl-C, a notebook's Stop, an alarm) whose handlers wait until the simulated machine is consistent.
 
-CPython runs signal handlers between any two steps of Python code. A `KeyboardInterrupt` that they raise may leave the
+CPython runs signal handlers between any two steps of Python code. An exception that they raise there may leave the
 books of the allocator half written, may be lost in a finalizer ("Exception ignored in …"), or may be raised where C++
-cannot throw, which ends the process. So while a machine is enabled, `_Guarded` stands in front of the handler. It looks
-at what the main thread is doing. At a bad moment it has the signal sent again a little later; otherwise it calls the
-handler. Programs pay nothing for this until somebody interrupts them.
+cannot throw, which ends the process. So while a machine is enabled, a `_Guarded` stands in front of every handler,
+whoever sets it: `signal.signal` puts it there, and `signal.getsignal` does not show it. It looks at what the main
+thread is doing. At a bad moment, it has CPython call it again at the next step, and so on; then it calls the handler.
+Programs pay nothing for this until a signal arrives.
 """
 
 from __future__ import annotations
 
 import _thread
+import functools
+import importlib
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fakegpu_lab.user_code import environment
+from fakegpu_lab.user_code import environment, frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType, FrameType
 
     Function = TypeVar("Function", bound=Callable[..., Any])
+    Handler = Callable[[int, FrameType | None], Any]
 
-PAUSE = 0.001
-"""Seconds until an interrupt that came at a bad moment is sent again."""
-
+_signal: Any = importlib.import_module("_signal")
+"""Where the functions are that `signal.signal` and `signal.getsignal` call."""
 _HARDWARE = str(environment.PACKAGE / "hardware")
 _FINALIZERS = (str(environment.PACKAGE), str(Path("site-packages", "torch")))
 """Parts of the paths of files whose ``__del__`` methods are short."""
+_IMPORTS = ("<frozen importlib._bootstrap>", "_find_and_load")
+"""The file and the name of the function that imports a module, the argument `name`."""
+_IMPORTED_ONCE = frozenset({"fakegpu_lab", "torch"})
+"""Packages that cannot be imported again in a process in which their import was interrupted."""
 
 _whole: set[CodeType] = set()
+_between: set[CodeType] = set()
 _interruptible: set[CodeType] = set()
 unsafe: list[Callable[[], bool]] = []
 """Each says whether the calling thread is inside C++ code that cannot throw."""
 
 
 def whole(function: Function) -> Function:
-    """Let `function` run to its end, with all that it calls, before an interrupt is raised."""
+    """Let `function` run to its end, with all that it calls, before the handler of a signal is called."""
     _whole.add(function.__code__)
     return function
 
 
+def whole_but_for_users_code(function: Function) -> Function:
+    """As `whole`, but when `function` calls the user's code, handlers are called there."""
+    _between.add(function.__code__)
+    return function
+
+
 def interruptible(function: Function) -> Function:
-    """Let interrupts be raised in `function`, which may wait long, although the functions of its file are `whole`."""
+    """Let handlers be called in `function`, which may wait long, although `whole` functions call it."""
     _interruptible.add(function.__code__)
     return function
 
 
 def must_wait(frame: FrameType | None) -> bool:
-    """Whether an interrupt must not be raised now, in this frame."""
+    """Whether no exception must be raised now, in this frame."""
     if any(inside() for inside in unsafe):
         return True
-    if frame is not None and frame.f_code in _interruptible:
-        return False
+    users = False
     while frame is not None:
         code = frame.f_code
         file, name = code.co_filename, code.co_name
-        if code in _whole or file.startswith(_HARDWARE):
+        if code in _interruptible:
+            return False
+        if code in _whole or file.startswith(_HARDWARE) or (code in _between and not users):
             return True
         if name == "__del__" and any(folder in file for folder in _FINALIZERS):
             return True
         if name in ("remove", "_remove") and file.endswith(("weakref.py", "_weakrefset.py")):
             return True  # the callback of a weak reference
+        if (file, name) == _IMPORTS and frame.f_locals["name"].partition(".")[0] in _IMPORTED_ONCE:
+            return True
+        users = users or bool(frames.kind(file) & frames.OWN)
         frame = frame.f_back
     return False
 
 
-def _send_again(number: int) -> None:
-    time.sleep(PAUSE)
-    _thread.interrupt_main(signal.Signals(number))
+class _Again(dict[int, None]):
+    """``_again[number]`` makes CPython call the handler of a signal at its next step, as if the signal arrived then.
+
+    A subscript, because CPython calls handlers after each call, but not after a subscript.
+    """
+
+    __missing__ = staticmethod(_thread.interrupt_main)
+
+
+class _Announce(dict[int, None]):
+    """``_announce[file]`` is ``signal.set_wakeup_fd(file)``, as a subscript."""
+
+    __missing__ = staticmethod(functools.partial(signal.set_wakeup_fd, warn_on_full_buffer=False))
+
+
+_again, _announce = _Again(), _Announce()
 
 
 class _Guarded:
@@ -82,45 +112,42 @@ class _Guarded:
         The program's own.
     """
 
-    def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
+    def __init__(self, handler: Handler) -> None:
         self.handler = handler
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
-        if must_wait(frame):
-            try:
-                _thread.start_new_thread(_send_again, (number,))
-            except RuntimeError:  # no more threads: it is raised here after all
-                pass
-            else:
-                return None
-        return self.handler(number, frame)
+        if not must_wait(frame):
+            return self.handler(number, frame)
+        file = signal.set_wakeup_fd(-1)  # an event loop is to hear of the signal once
+        _again[number], _announce[file]
+        return None
 
 
-def _guard(*_: object) -> None:
-    """Stand in front of the handler of SIGINT; only the main thread may."""
-    if threading.current_thread() is not threading.main_thread():
-        return
-    handler = signal.getsignal(signal.SIGINT)
-    if callable(handler) and not isinstance(handler, (_Guarded, signal.Handlers)):
-        signal.signal(signal.SIGINT, _Guarded(handler))
+def _guarded(handler: Any) -> Any:
+    return _Guarded(handler) if callable(handler) and not isinstance(handler, _Guarded) else handler
 
 
-def watch() -> Callable[[], None]:
-    """Have interrupts wait for good moments from now on; returns what ends that.
+def _own(handler: Any) -> Any:
+    return handler.handler if isinstance(handler, _Guarded) else handler
 
-    IPython's kernel sets the handler of SIGINT for each cell, so it is guarded again before each cell.
+
+def install(patches: Any) -> None:
+    """Stand in front of all handlers, those that are there and those that are set later, until `patches` are undone.
+
+    Libraries keep references to `signal.signal` (IPython's kernel, for one, which sets the handler of SIGINT for each
+    message), so the function that it calls is replaced.
     """
-    _guard()
-    shell = environment.shell()
-    if shell is not None:
-        shell.events.register("pre_run_cell", _guard)
+    set_handler, get_handler = _signal.signal, _signal.getsignal
 
-    def end() -> None:
-        if shell is not None and _guard in shell.events.callbacks["pre_run_cell"]:
-            shell.events.unregister("pre_run_cell", _guard)
-        if threading.current_thread() is threading.main_thread():
-            handler = signal.getsignal(signal.SIGINT)
-            if isinstance(handler, _Guarded):
-                signal.signal(signal.SIGINT, handler.handler)
+    def change(how: Callable[[Any], Any]) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # only the main thread may set handlers
+        for number in signal.valid_signals():
+            handler = get_handler(number)
+            if how(handler) is not handler:
+                set_handler(number, how(handler))
 
-    return end
+    patches.later(functools.partial(change, _own))
+    patches.set(_signal, "signal", lambda number, handler: _own(set_handler(number, _guarded(handler))))
+    patches.set(_signal, "getsignal", lambda number: _own(get_handler(number)))
+    change(_guarded)

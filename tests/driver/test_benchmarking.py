@@ -79,6 +79,19 @@ def test_a_statement_on_the_host_is_measured_by_the_wall_clock() -> None:
     assert 0.001 <= measured.median < 0.1
 
 
+def test_a_statement_that_takes_time_without_a_launch_is_measured_in_simulated_time() -> None:
+    """Pinning 4 MB takes the host 0.4 ms; it launches nothing."""
+    x = torch.randn(1_000_000)
+    x.pin_memory()
+    began = lab.clock()
+    x.pin_memory()
+    expected = lab.clock() - began
+    timer = Timer("x.pin_memory()", globals={"x": x})
+    for measured in (timer.timeit(10), timer.blocked_autorange(), timer.adaptive_autorange()):
+        assert measured.median == pytest.approx(expected, rel=0.01)
+        assert measured.iqr == pytest.approx(0, abs=1e-9)
+
+
 def test_torchs_timer_comes_back() -> None:
     timed = Timer("x + 1", globals={"x": torch.ones(2)})
     lab.disable()

@@ -16,6 +16,16 @@ def library():
     lib._destroy()
 
 
+@pytest.mark.parametrize("name", ["linear", "copy_", "histogram", "mm"])
+def test_an_operator_may_have_the_name_of_one_of_torchs(machine, name):
+    @torch.library.custom_op(f"fakegpu_lab_names::{name}", mutates_args=())
+    def seven_times(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return 7 * x * y
+
+    x = torch.full((2, 2), 2.0, device="cuda")
+    assert torch.equal(seven_times(x, x), torch.full_like(x, 28))
+
+
 def test_a_custom_op_is_given_device_tensors(machine):
     seen = []
 

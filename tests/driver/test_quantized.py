@@ -73,3 +73,17 @@ def test_copies_and_files(machine, quantize):
     assert twin.is_quantized
     assert torch.equal(twin.cpu(), tensor.cpu())
     assert twin.data_ptr() != tensor.data_ptr()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_modules_that_compute_with_integers_are_the_cpus(machine):
+    quantization = torch.ao.quantization
+    module = torch.nn.Sequential(quantization.QuantStub(), torch.nn.Linear(4, 4)).eval()
+    module.qconfig = quantization.get_default_qconfig("x86")
+    quantization.prepare(module, inplace=True)(VALUES.repeat(1, 2))
+    quantization.convert(module, inplace=True).cuda()
+    with pytest.raises(NotImplementedError, match=r"Could not run 'quantized::linear' .* the 'QuantizedCUDA' backend"):
+        module(VALUES.repeat(1, 2).cuda())
+    dynamic = quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(4, 4))).cuda()
+    with pytest.raises(NotImplementedError, match=r"Could not run 'quantized::linear_dynamic' .* the 'CUDA' backend"):
+        dynamic(VALUES.repeat(1, 2).cuda())

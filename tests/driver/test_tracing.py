@@ -55,6 +55,20 @@ def test_make_fx_writes_the_graph_of_cuda(machine, tracing_mode):
     torch.testing.assert_close(graph(x), x.sin())
 
 
+def test_make_fx_keeps_what_is_done_to_tensors_of_the_surroundings(machine):
+    x, factor, model = torch.ones(3, device="cuda"), torch.full((3,), 2.0, device="cuda"), nn.Linear(3, 2).cuda()
+    assert make_fx(lambda x: x * factor)(x)(5 * x).tolist() == [10, 10, 10]
+    torch.testing.assert_close(make_fx(model)(x)(5 * x), model(5 * x))
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")
+def test_linearize_is_the_derivative(machine):
+    x, factor = torch.ones(3, device="cuda"), torch.full((3,), 2.0, device="cuda")
+    out, derivative = torch.func.linearize(lambda x: x.sin() * factor, x)
+    torch.testing.assert_close(out, 2 * x.sin())
+    torch.testing.assert_close(derivative(3 * x), 6 * x.cos())
+
+
 def test_export_of_a_model_on_a_device(machine):
     class Model(nn.Module):
         def __init__(self) -> None:

@@ -312,7 +312,7 @@ def test_switching_off_restores_numba():
     lab.disable()
     before = {name: value for name, value in vars(cuda).items() if not name.startswith("__")}
     lab.enable("a100")
-    assert vars(cuda)["grid"] is not before["grid"]
+    assert vars(cuda)["to_device"] is not before["to_device"]
     lab.disable()
     assert {name: value for name, value in vars(cuda).items() if not name.startswith("__")} == before
 

@@ -40,6 +40,13 @@ def test_a_recording_has_the_launch_with_its_line():
     assert kernel.access.registers > 0
 
 
+def test_it_reads_the_values_of_a_tensor_whose_storage_somebody_holds():
+    x = torch.arange(1000.0, device="cuda")
+    storage = x.untyped_storage()
+    assert add(x, x).tolist() == [2.0 * number for number in range(1000)]
+    assert storage.data_ptr() == x.data_ptr()
+
+
 def test_the_profiler_shows_its_name():
     x = torch.rand(1000, device="cuda")
     with torch.profiler.profile() as profiler:

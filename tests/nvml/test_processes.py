@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab.nvml import discovery, publish
+from fakegpu_lab.nvml import discovery, program_path, publish
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,28 @@ def test_path_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     lab.disable()
     assert os.environ.pop("PATH") == before.pop("PATH") + os.pathsep + "/somewhere/else"
     assert dict(os.environ) == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of folders")
+def test_a_folder_that_others_can_change_is_not_put_into_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary, home = tmp_path / "tmp", tmp_path / "home"
+    temporary.mkdir()
+    home.write_text("a home that cannot be written")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("FAKEGPU_LAB_RUNTIME", str(home))
+    ours = program_path.programs()
+    assert ours is not None
+    assert ours.parent == temporary
+    assert ours.stat().st_mode & 0o077 == 0
+
+    ours.chmod(0o777)
+    assert program_path.programs() is None
+    ours.chmod(0o700)
+    assert program_path.programs() == ours
+    uid = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)  # as if another user had made it
+    assert program_path.programs() is None
 
 
 def test_pynvml_of_a_program_that_does_not_import_torch(busy: Machine) -> None:

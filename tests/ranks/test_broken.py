@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 import traceback
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -425,6 +426,13 @@ def test_ranks_without_a_machine_and_impossible_numbers() -> None:
         lab.run_ranks(lambda: None, 2, show=[1, 9])
     lab.disable()
     with pytest.raises(lab.FakeGpuError, match="%fakegpu a100:4"):
+        lab.run_ranks(lambda: None, 2)
+
+
+def test_greenlets_are_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    gevent = SimpleNamespace(is_module_patched={"_thread": True}.__getitem__)
+    monkeypatch.setitem(sys.modules, "gevent.monkey", gevent)
+    with pytest.raises(lab.FakeGpuError, match=r"gevent\.monkey\.patch_all\(thread=False, socket=False\)"):
         lab.run_ranks(lambda: None, 2)
 
 

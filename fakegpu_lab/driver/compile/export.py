@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from fakegpu_lab.driver.base.changes import added, item, patches, wrapped
 from fakegpu_lab.driver.base.privateuse1 import NAME
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.base.tensor import DEVICE_TENSORS, FakeCudaTensor
 from fakegpu_lab.driver.tensor_api.conversion import cpp_device
 
 if TYPE_CHECKING:
@@ -129,6 +129,11 @@ def _of_cuda(answer: Callable[..., Any]) -> Callable[..., Any]:
 _FAKE = "torch._subclasses.fake_tensor.FakeTensor"
 _SHOWN = "a traced tensor shows the device that the program named"
 CHANGES = [
+    wrapped(
+        "torch.fx.experimental.proxy_tensor.HANDLED_TYPES",
+        lambda types: (*types, *DEVICE_TENSORS),
+        "on CUDA these are plain tensors; `make_fx` leaves out what is done to subclasses",
+    ),
     item("torch._subclasses.fake_tensor._DISPATCH_META_HANDLERS", _device, _of_cuda, _SHOWN),
     wrapped(f"{_FAKE}.__torch_dispatch__", lambda old: staticmethod(_torch_dispatch(old)), _SHOWN),
     added(f"{_FAKE}.is_cuda", property(lambda self: self.device.type == "cuda"), _SHOWN),

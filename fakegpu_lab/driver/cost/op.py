@@ -35,7 +35,7 @@ class Op:
         Computes it on the inner tensors: the generated Python binding if one with the same meaning exists (it is a
         third faster than the overload's own call), else the overload.
     name
-        Without namespace and overload: ``add``, ``add_``.
+        Without overload, and without ATen's namespace: ``add``, ``add_``, ``mylib::add``.
     tensors
         Positions of the positional arguments that may be a tensor; `tensor_kwargs` has the names of the keyword-only
         ones.
@@ -70,7 +70,7 @@ class Op:
     def __init__(self, func: Any) -> None:
         self.func = func
         self.schema = func._schema
-        self.name: str = self.schema.name.partition("::")[2]
+        self.name: str = self.schema.name.removeprefix("aten::")
         self.row = row_of(self.schema)
         self.call: Callable[..., Any] = _binding(func, self.name) if self.row.binding else func._op
         self.composite = torch._C.DispatchKey.CompositeImplicitAutograd

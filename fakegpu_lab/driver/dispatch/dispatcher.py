@@ -20,6 +20,7 @@ from fakegpu_lab.driver.dispatch import plans, sparse, values
 from fakegpu_lab.driver.meta import no_values
 from fakegpu_lab.driver.ops.nested import computing
 from fakegpu_lab.driver.placement import determinism, dtypes
+from fakegpu_lab.user_code import interrupts
 from fakegpu_lab.user_code.environment import DEBUG
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _plans: dict[int, Plan] = {}
 """By the id of the overload, because hashing an OpOverload runs Python code; the plan keeps the overload alive."""
 
 
+@interrupts.whole_but_for_users_code
 def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
     """Run the overload `func`: `__torch_dispatch__` of FakeCudaTensor."""
     __tracebackhide__ = True

@@ -6,23 +6,29 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from fakegpu_lab.driver.placement.native_functions import full_name
-
 if TYPE_CHECKING:
     from fakegpu_lab.driver.cost.op import Op, Plan
 
 
+_CPU_LIBRARIES = frozenset(("_quantized", "mkl", "mkldnn", "onednn", "quantized", "sparse"))
+"""Namespaces of torch's own operators for CPUs."""
+_HOST_KEYS = ("QuantizedCPU", "CPU", "MkldnnCPU", "SparseCsrCPU")
+
+
 def plan(op: Op) -> Plan | None:
     """A plan that raises torch's error if CUDA does not have the op; else None."""
+    name = op.func.name()
+    there = [key for key in _HOST_KEYS if torch._C._dispatch_has_kernel_for_dispatch_key(name, key)]
     backend = op.row.no_kernel
+    if op.func.namespace in _CPU_LIBRARIES and there:
+        backend = there[0].removesuffix("CPU") + "CUDA"
     if not backend:
         return None
     text = (
-        f"Could not run 'aten::{full_name(op)}' with arguments from the '{backend}' backend. This could be because "
-        "the operator doesn't exist for this backend, or was omitted during the selective/custom build process (if "
-        "using custom build). If you are a Facebook employee using PyTorch on mobile, please visit "
-        f"https://fburl.com/ptmfixes for possible resolutions. 'aten::{full_name(op)}' is only available for these "
-        "backends: [CPU, Meta]."
+        f"Could not run '{name}' with arguments from the '{backend}' backend. This could be because the operator "
+        "doesn't exist for this backend, or was omitted during the selective/custom build process (if using custom "
+        "build). If you are a Facebook employee using PyTorch on mobile, please visit https://fburl.com/ptmfixes for "
+        f"possible resolutions. '{name}' is only available for these backends: [{', '.join((*there, 'Meta'))}]."
     )
 
     def refused(args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:

@@ -1,8 +1,8 @@
-"""`torch.utils.benchmark.Timer` in simulated time, for statements that use a device.
+"""`torch.utils.benchmark.Timer` in simulated time, for statements that take some.
 
-torch's timer synchronises and reads the clock. Here it reads a clock that advances by simulated time if something was
-launched or copied since the last reading, and by the wall clock otherwise: a statement on CPU tensors is measured as
-usual.
+torch's timer synchronises and reads the clock. Here it reads a clock that advances by simulated time if any has passed
+since the last reading (something was launched, copied or pinned), and by the wall clock otherwise: a statement on CPU
+tensors is measured as usual.
 
 The autoranges run a statement until enough time has been measured to average out noise. Simulated time has no noise,
 and a microsecond of it takes the host much longer, so they measure a few (`BLOCKS`) small blocks. ``timeit(n)`` still
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.changes import imported, recoded, replaced, wrapped
 from fakegpu_lab.hardware.time.clock import here
 
@@ -41,31 +40,32 @@ BLOCKS = 5
 
 
 class _Clock:
-    """Seconds that advance by simulated time where a device was used, else by the wall clock."""
+    """Seconds that advance by simulated time where some has passed, else by the wall clock.
+
+    Attributes
+    ----------
+    simulated
+        Whether the time between the last two readings was simulated.
+    """
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.simulated_ns = self.launches = 0
+        self.simulated = False
+        self.simulated_ns = 0
         self.wall = 0.0
 
     def read(self) -> float:
         """Synchronise and read (`timer` in torch/utils/benchmark/utils/timer.py)."""
+        self.simulated = here.host.clock != self.simulated_ns  # before synchronising, which takes time, too
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
-        wall, simulated_ns, launches = timeit.default_timer(), here.host.clock, _launches()
-        if launches != self.launches:
+        wall, simulated_ns = timeit.default_timer(), here.host.clock
+        if self.simulated:
             self.now += max(simulated_ns - self.simulated_ns, 0) / 1e9
         else:
             self.now += wall - self.wall
-        self.wall, self.simulated_ns, self.launches = wall, simulated_ns, launches
+        self.wall, self.simulated_ns = wall, simulated_ns
         return self.now
-
-
-def _launches() -> int:
-    """Kernels and copies of all devices so far."""
-    machine = current.machine
-    ledgers = [device.ledger for device in machine.devices] if machine is not None else []
-    return sum(ledger.kernels + ledger.h2d_count + ledger.d2h_count + ledger.p2p_sent_count for ledger in ledgers)
 
 
 clock = _Clock()
@@ -98,9 +98,8 @@ def _changes(torch_timer: Any) -> list[Change]:
     estimate, measure = timer_class._estimate_block_size, timer_class._threaded_measurement_loop
 
     def estimate_block_size(self: Any, min_run_time: float) -> int:
-        before = _launches()
         self._timeit(1)
-        self._uses_device = _launches() != before
+        self._uses_device = clock.simulated
         if not self._uses_device:
             return int(estimate(self, min_run_time))
         number = 1

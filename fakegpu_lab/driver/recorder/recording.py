@@ -142,6 +142,7 @@ def index_of(known: Note) -> int:
     return _place_of(key, known) if place is None else place
 
 
+@interrupts.whole_but_for_users_code
 def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
     """`dispatcher.run`, with a note of the op for the recorders."""
     __tracebackhide__ = True

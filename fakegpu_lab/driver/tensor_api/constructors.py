@@ -33,6 +33,8 @@ _WITH_OUT = ("arange", "empty", "eye", "full", "linspace", "logspace", "normal",
              "randperm", "range", "zeros")  # fmt: skip
 _FREQUENCIES = ("fftfreq", "rfftfreq")
 _METHODS = ("new_tensor",)
+_ON_DEVICE = "_tensor_on_device"
+"""The attribute of other libraries' arrays on a device that stands for the CUDA array interface: their memory."""
 
 
 def with_index(where: Any) -> Any:
@@ -52,6 +54,9 @@ def _indexed(function: Callable[..., Any]) -> Callable[..., Any]:
         data = args[0] if args else None
         if data.__class__ is dlpack.Capsule:
             data = data.take()
+            args = (data, *args[1:])
+        elif hasattr(data, _ON_DEVICE):
+            data = getattr(data, _ON_DEVICE)
             args = (data, *args[1:])
         if data.__class__ is FakeCudaTensor:  # C++ compares the devices, to see whether it must copy
             return _from_tensor(function, args, kwargs)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base.changes import begun, imported, wrapped
 from fakegpu_lab.hardware.buffer import Buffer
+from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,7 @@ def _keep(self: Buffer) -> None:
     _found.append(self)
 
 
+@interrupts.whole
 def _in_collections(phase: str, info: dict[str, int]) -> None:
     if phase == "start":
         kinds: list[type[Buffer]] = [Buffer]

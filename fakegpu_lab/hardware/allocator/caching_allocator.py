@@ -288,7 +288,6 @@ class CachingAllocator(Recycling):
         if getrefcount(block) == UNSHARED:
             self._spare.append(block)
 
-    @interrupts.interruptible
     def _wait_for_gate(self, entry: int = 1) -> None:
         """Wait until another thread's call is over, and take the lock.
 
@@ -301,10 +300,15 @@ class CachingAllocator(Recycling):
                 raise RuntimeError("device memory was requested by code that ran inside the allocator")
             frame = frame.f_back  # type: ignore[assignment]
         while True:
-            time.sleep(0)  # lets the other thread continue
+            _let_others_continue()
             with suppress(IndexError):
                 del self._gate[0]
                 return
+
+
+@interrupts.interruptible
+def _let_others_continue() -> None:
+    time.sleep(0)
 
 
 _OWN_CODE = {

@@ -33,7 +33,13 @@ if TYPE_CHECKING:
 
 POSITION_BITS = 44
 _getframe = sys._getframe
-_VALUES: dict[str, Callable[[Any], Any]] = {"e": scalars.Float16, "f": scalars.Float32, "d": scalars.Float64}
+_VALUES: dict[str, Callable[[Any], Any]] = {
+    "e": scalars.Float16,
+    "f": scalars.Float32,
+    "d": scalars.Float64,
+    **dict.fromkeys("BHI", scalars.Unsigned),
+    **dict.fromkeys("LQ", scalars.UInt64),
+}
 
 
 class OutOfBounds(Exception):  # noqa: N818 - CUDA's word
@@ -101,6 +107,8 @@ class Memory:
         kind = elements.dtype.char
         # A memoryview is read in half the time.
         self.cells: Any = memoryview(elements.data) if kind in "fdbBhHiIlLqQ?" else elements
+        if kind == "V":
+            self.cells = _Records(self)
         self.value = _VALUES.get(kind, _itself)
         self.numbers: dict[int, int] = {}
 
@@ -125,6 +133,43 @@ class Memory:
             self.elements[position] = whole - (1 << bits) if kind.kind == "i" and whole >> (bits - 1) else whole
         else:
             self.elements[position] = value
+
+
+class _Records:
+    """The cells of structured elements."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def __getitem__(self, position: int) -> Record:
+        return Record(self._memory, position)
+
+    def __setitem__(self, position: int, value: Any) -> None:
+        elements = self._memory.elements
+        elements[position] = elements[value._position] if isinstance(value, Record) else value
+
+
+class Record:
+    """A structured element: fields by name. Simplified: writing a field counts as writing the element."""
+
+    _memory: Memory
+    _position: int
+
+    def __init__(self, memory: Memory, position: int) -> None:
+        object.__setattr__(self, "_memory", memory)
+        object.__setattr__(self, "_position", position)
+
+    def __getitem__(self, name: str) -> Any:
+        return scalars.wrapped(self._memory.elements[self._position][name])
+
+    __getattr__ = __getitem__
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._memory.note(self._memory.number("store", _getframe(1)) + self._position)
+        kind = self._memory.elements.dtype[name]
+        self._memory.elements[self._position][name] = scalars.cast(kind)(value)
+
+    __setattr__ = __setitem__
 
 
 @lru_cache(maxsize=256)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from fakegpu_lab.kernels.numba_cuda import scalars
 from fakegpu_lab.kernels.numba_cuda.arrays import KernelArray, Memory
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ running: Arrays = cast("Arrays", None)
 
 def np_dtype(dtype: Any) -> np.dtype[Any]:
     """NumPy's type for one of numba's or NumPy's."""
+    if isinstance(dtype, scalars.Cast):
+        return dtype.dtype
     if isinstance(dtype, (str, type, np.dtype)):
         return np.dtype(dtype)
     from numba.np import numpy_support

@@ -14,8 +14,8 @@ import torch
 
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
+from fakegpu_lab.driver.tensor_api import dlpack
 from fakegpu_lab.hardware.buffer import Buffer
-from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.kernels.numba_cuda import messages
 from fakegpu_lab.kernels.numba_cuda.streams import check, on_stream
 
@@ -67,31 +67,51 @@ class DeviceArray:
     Attributes
     ----------
     tensor
-        The same memory as a device tensor.
+        The same memory as a device tensor. If torch has no type for the elements (`raw`), its last dimension are the
+        bytes of one.
     """
 
     __cuda_memory__ = True
     __cuda_ndarray__ = True
 
-    def __init__(self, tensor: FakeCudaTensor) -> None:
+    def __init__(self, tensor: FakeCudaTensor, raw: np.dtype[Any] | None = None) -> None:
         self.tensor = tensor
-        self.shape = tuple(tensor.shape)
-        self.ndim = tensor.dim()
-        self.size = tensor.numel()
-        self.dtype: np.dtype[Any] = tensor._inner.new_empty(0, device="cpu").numpy().dtype
-        self.strides = tuple(step * self.dtype.itemsize for step in tensor.stride())
+        self.raw = raw
+        self.dtype: np.dtype[Any] = raw or _numpy_type(tensor)
+        dims = tensor.dim() if raw is None else tensor.dim() - 1
+        self.shape = tuple(tensor.shape[:dims])
+        self.ndim = dims
+        self.size = prod(self.shape)
+        self.strides = tuple(step * tensor.element_size() for step in tensor.stride()[:dims])
         self.nbytes = self.alloc_size = self.size * self.dtype.itemsize
 
     @property
     def _numba_type_(self) -> Any:
-        from fakegpu_lab.kernels.numba_cuda.compiling import array_type
+        from numba.core import types
+        from numba.np import numpy_support
 
-        return array_type(self.tensor)
+        broadcast = 0 in self.strides and self.size > 0
+        if self.tensor.is_contiguous() and not broadcast:
+            layout = "C"
+        else:
+            layout = "F" if self.ndim > 1 and self.T.tensor.is_contiguous() and not broadcast else "A"
+        return types.Array(numpy_support.from_dtype(self.dtype), self.ndim, layout)
+
+    @property
+    def _tensor_on_device(self) -> FakeCudaTensor:
+        """What torch gets (`driver.tensor_api.constructors`)."""
+        if self.raw is not None:
+            raise TypeError(f"can't convert a device array of {self.dtype} to a tensor: torch has no such type")
+        return self.tensor
+
+    def _like(self, tensor: torch.Tensor) -> DeviceArray:
+        return DeviceArray(_device(tensor), self.raw)
 
     @property
     def T(self) -> DeviceArray:  # noqa: N802 - NumPy's name
         """The transposed array: a view, where numba makes a copy."""
-        return DeviceArray(_device(self.tensor.permute(*reversed(range(self.ndim)))))
+        bytes_last = () if self.raw is None else (self.ndim,)
+        return self._like(self.tensor.permute(*reversed(range(self.ndim)), *bytes_last))
 
     def copy_to_host(self, ary: Any = None, stream: Any = 0) -> Any:
         """Copy the values into `ary`, or into a new array."""
@@ -108,17 +128,19 @@ class DeviceArray:
 
     def _host(self) -> Any:
         check(self.tensor._device, "cuMemcpyDtoH")
-        return self.tensor.cpu().numpy()
+        values = self.tensor.cpu().numpy()
+        return values if self.raw is None else np.ascontiguousarray(values).view(self.raw)[..., 0]
 
     def copy_to_device(self, ary: Any, stream: Any = 0) -> None:
         """Copy the values of an array of the host, or of the device, into this one."""
         with on_stream(self.tensor._device, stream):
-            self.tensor.copy_(_source(ary))
+            self.tensor.copy_(_source(ary, self.raw))
 
     def reshape(self, *newshape: Any, order: str = "C") -> DeviceArray:
         """The same values with another shape."""
         shape = newshape[0] if len(newshape) == 1 and isinstance(newshape[0], (tuple, list)) else newshape
-        return DeviceArray(_device(self.tensor.view(*shape)))
+        bytes_last = () if self.raw is None else (self.raw.itemsize,)
+        return self._like(self.tensor.view(*shape, *bytes_last))
 
     def ravel(self, order: str = "C", stream: Any = 0) -> DeviceArray:
         """The values in one dimension."""
@@ -141,13 +163,14 @@ class DeviceArray:
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> Any:
-        part = self.tensor[index]
-        return part.cpu().numpy()[()] if part.dim() == 0 else DeviceArray(_device(part))
+        part = self._like(self.tensor[index])
+        return part.copy_to_host()[()] if part.ndim == 0 else part
 
     getitem = __getitem__
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self.tensor[index] = _source(value) if isinstance(value, (np.ndarray, DeviceArray)) else value
+        raw = self.raw is not None or isinstance(value, (np.ndarray, DeviceArray))
+        self.tensor[index] = _source(value, self.raw) if raw else value
 
     setitem = __setitem__
 
@@ -161,51 +184,64 @@ class DeviceArray:
         )
 
 
+def _numpy_type(tensor: FakeCudaTensor) -> np.dtype[Any]:
+    try:
+        found: np.dtype[Any] = tensor._inner.new_empty(0, device="cpu").numpy().dtype
+    except TypeError:
+        raise TypeError(
+            f"numba has no type for the elements of a tensor of {tensor.dtype}: use float32 or float16."
+        ) from None
+    return found
+
+
 def _device(tensor: torch.Tensor) -> FakeCudaTensor:
     assert isinstance(tensor, FakeCudaTensor)
     return tensor
 
 
-def _source(ary: Any) -> torch.Tensor:
+def _source(ary: Any, raw: np.dtype[Any] | None) -> torch.Tensor:
     if isinstance(ary, DeviceArray):
         return ary.tensor
-    return ary if isinstance(ary, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(ary))
+    if raw is not None:
+        values = np.asarray(ary, raw)
+        return torch.from_numpy(np.ascontiguousarray(values[..., None]).view(np.uint8))
+    return ary if isinstance(ary, torch.Tensor) else torch.from_numpy(np.asarray(ary, order="C"))
 
 
-def _empty(shape: Any, dtype: Any, strides: Any, order: str) -> FakeCudaTensor:
+def _empty(shape: Any, dtype: Any, strides: Any, order: str) -> DeviceArray:
     device = current.device()
     kind = np.dtype(dtype)
     shape = tuple(int(size) for size in shape) if isinstance(shape, (tuple, list)) else (int(shape),)
-    try:
-        torch_type = torch.from_numpy(np.empty(0, kind)).dtype
-    except TypeError:
-        raise FakeGpuError(
-            f"A device array of {kind} cannot be made: arrays have the types that torch has (float16 to float64, "
-            "integers, bool, complex)."
-        ) from None
     if strides is not None:
-        steps = tuple(step // kind.itemsize for step in (strides if isinstance(strides, tuple) else (strides,)))
+        steps = strides if isinstance(strides, tuple) else (strides,)
     else:
-        sizes = shape if order == "C" else shape[::-1]
-        steps = tuple(prod(sizes[i + 1 :]) for i in range(len(sizes)))
-        steps = steps if order == "C" else steps[::-1]
-    count = 1 + sum((size - 1) * step for size, step in zip(shape, steps, strict=True)) if prod(shape) else 0
-    memory = _DriversBuffer(device, count * kind.itemsize)  # first: the card may have less than the host
+        steps = tuple(kind.itemsize * prod(shape[i + 1 :] if order == "C" else shape[:i]) for i in range(len(shape)))
+    last = sum((size - 1) * step for size, step in zip(shape, steps, strict=True))
+    memory = _DriversBuffer(
+        device, last + kind.itemsize if prod(shape) else 0
+    )  # first: the card may have less than the host
+    try:
+        torch_type, raw = torch.from_numpy(np.empty(0, kind)).dtype, None
+    except TypeError:
+        torch_type, raw = torch.uint8, kind
+    steps = tuple(step // torch_type.itemsize for step in steps)
+    if raw is not None:
+        shape, steps = (*shape, kind.itemsize), (*steps, 1)
     inner = torch.empty_strided(shape, steps, dtype=torch_type, device="meta" if current.meta() else "cpu")
-    return wrap(inner, device, memory)
+    return DeviceArray(wrap(inner, device, memory), raw)
 
 
 def device_array(
     shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", stream: Any = 0
 ) -> DeviceArray:
     """An array on the device whose values are undefined."""
-    return DeviceArray(_empty(shape, dtype, strides, order))
+    return _empty(shape, dtype, strides, order)
 
 
 def device_array_like(ary: Any, stream: Any = 0) -> DeviceArray:
     """An array on the device with the shape and type of another."""
     if isinstance(ary, torch.Tensor):
-        ary = DeviceArray(_device(ary)) if isinstance(ary, FakeCudaTensor) else ary.numpy()
+        ary = as_cuda_array(ary) if isinstance(ary, FakeCudaTensor) else ary.numpy()
     fortran = ary.ndim > 1 and ary.strides == np.empty(ary.shape, ary.dtype, order="F").strides
     return device_array(ary.shape, ary.dtype, order="F" if fortran else "C")
 
@@ -232,6 +268,7 @@ def as_cuda_array(obj: Any, sync: bool = True) -> DeviceArray:
         return obj
     if not isinstance(obj, FakeCudaTensor):
         raise TypeError("*obj* doesn't implement the cuda array interface.")  # numba/cuda/api.py
+    dlpack.exported_interface(obj)  # or what torch raises for a tensor whose memory it does not give away
     return DeviceArray(obj)
 
 
@@ -248,3 +285,17 @@ def pinned_array(shape: Any, dtype: Any = np.float64, strides: Any = None, order
 def pinned_array_like(ary: Any) -> Any:
     """`pinned_array` with the shape and type of another array."""
     return np.empty_like(ary)
+
+
+class MappedArray(np.ndarray[Any, Any]):
+    """An array that host and device share. Simplified: a launch takes the time of copying it there and back."""
+
+
+def mapped_array(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", **options: Any) -> Any:
+    """An array of the host in memory that the device can use, too; also `managed_array`."""
+    return np.empty(shape, dtype, order=order).view(MappedArray)  # type: ignore[call-overload]
+
+
+def mapped_array_like(ary: Any, **options: Any) -> Any:
+    """`mapped_array` with the shape and type of another array."""
+    return np.empty_like(ary).view(MappedArray)

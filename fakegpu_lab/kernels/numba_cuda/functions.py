@@ -1,18 +1,18 @@
 """What `numba.cuda` offers inside a kernel: the thread's place, barriers, shared memory, atomics, the warp's functions.
 
-These objects take the place of numba's stubs while a machine is enabled, so that they have the names by which a kernel
-finds them, however it imported them.
+While a kernel runs, these objects stand for numba's stubs, however its module imported them.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.kernels.numba_cuda import declared_arrays, scalars, threads
+from fakegpu_lab.kernels.numba_cuda import compiling, declared_arrays, scalars, threads
 from fakegpu_lab.kernels.numba_cuda.arrays import line_of
 from fakegpu_lab.kernels.numba_cuda.threads import (
     WARP,
@@ -26,6 +26,7 @@ from fakegpu_lab.kernels.numba_cuda.threads import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from fakegpu_lab.kernels.numba_cuda.arrays import KernelArray
 
@@ -192,31 +193,34 @@ def cbrt(a: Any) -> Any:
     return np.cbrt(a) if isinstance(a, scalars.Float32) else scalars.Float64(np.cbrt(float(a)))
 
 
-def _bits(value: Any) -> str:
-    """The 32 bits of an integer; of one that does not fit, 64; a card goes by the type."""
+def _bits(value: Any, frame: FrameType) -> str:
+    """The bits of an integer, as many as its type has where numba has typed the call; else 32, if it fits."""
     whole = int(value)
-    return f"{whole & FULL_MASK:032b}" if -(1 << 31) <= whole < 1 << 32 else f"{whole & (1 << 64) - 1:064b}"
+    known = getattr(value, "bits", 0) or compiling.widths.get((frame.f_code, frame.f_lineno), 0)
+    wide = known == 64 if known else not -(1 << 31) <= whole < 1 << 32
+    return f"{whole & (1 << 64) - 1:064b}" if wide else f"{whole & FULL_MASK:032b}"
 
 
 def popc(value: Any) -> int:
     """The number of bits that are set."""
-    return _bits(value).count("1")
+    return _bits(value, sys._getframe(1)).count("1")
 
 
-def brev(value: Any) -> int:
+def brev(value: Any) -> scalars.Unsigned:
     """The bits in reverse order."""
-    return int(_bits(value)[::-1], 2)
+    bits = _bits(value, sys._getframe(1))[::-1]
+    return (scalars.UInt64 if len(bits) > 32 else scalars.Unsigned)(bits, 2)
 
 
 def clz(value: Any) -> int:
     """The number of zeros before the highest bit that is set."""
-    bits = _bits(value)
+    bits = _bits(value, sys._getframe(1))
     return len(bits) - len(bits.lstrip("0"))
 
 
 def ffs(value: Any) -> int:
     """The place of the lowest bit that is set, counted from 1; 0 if there is none."""
-    return _bits(value)[::-1].find("1") + 1
+    return _bits(value, sys._getframe(1))[::-1].find("1") + 1
 
 
 def selp(condition: Any, value: Any, other: Any) -> Any:
@@ -235,7 +239,7 @@ class Missing:
         raise self._error()
 
     def __getattr__(self, name: str) -> Any:
-        raise self._error()
+        raise AttributeError(name) if name.startswith("__") else self._error()
 
     def _error(self) -> FakeGpuError:
         return FakeGpuError(f"cuda.{self._name} within a kernel is not part of the simulation.")
@@ -250,6 +254,29 @@ def _no_grid_sync(*_: Any) -> None:
         "cuda.cg.this_grid() needs all blocks on the card at once; here blocks run one after the other. Split the "
         "kernel in two at the point where the grid synchronizes."
     )
+
+
+class _Libdevice:
+    """`numba.cuda.libdevice`, as far as `math` has the functions."""
+
+    def __getattr__(self, name: str) -> Any:
+        from numba.cuda.libdevicefuncs import functions
+
+        plain = name.removeprefix("fast_")
+        function = getattr(math, plain.removesuffix("f"), None) or getattr(math, plain, None)
+        if f"__nv_{name}" not in functions or function is None:
+            return Missing(f"libdevice.{name}")
+        result, given = functions[f"__nv_{name}"]
+
+        def call(*values: Any) -> Any:
+            inside = (compiling.converted(value, its.ty) for value, its in zip(values, given, strict=True))
+            return compiling.converted(scalars.in_kernel(function)(*inside), result)
+
+        setattr(self, name, call)
+        return call
+
+
+libdevice = _Libdevice()
 
 
 class _Groups:
@@ -277,6 +304,7 @@ IN_KERNEL: dict[str, Any] = {
     **{function.__name__: function for function in (popc, brev, clz, ffs, selp)},
     "cbrt": cbrt,
     "cg": _Groups,
+    "fp16": Missing("fp16"),
     **dict.fromkeys(("threadfence", "threadfence_block", "threadfence_system", "nanosleep"), _nothing),
     **{name: _block_wide(name) for name in ("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or")},
     **{name: _warp_wide(name) for name in threads.WARP_WIDE},

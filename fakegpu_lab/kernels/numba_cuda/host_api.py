@@ -219,6 +219,12 @@ HOST: dict[str, Any] = {
     "is_cuda_array": device_arrays.is_cuda_array,
     "pinned_array": device_arrays.pinned_array,
     "pinned_array_like": device_arrays.pinned_array_like,
+    "mapped_array": device_arrays.mapped_array,
+    "mapped_array_like": device_arrays.mapped_array_like,
+    "managed_array": device_arrays.mapped_array,
+    "profile_start": lambda: None,
+    "profile_stop": lambda: None,
+    "profiling": _nothing,
     "pinned": _nothing,
     "defer_cleanup": _nothing,
 }

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base.deferred_patches import when_imported
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fakegpu_lab.driver.base.patches import Patches
 
 
@@ -25,11 +28,18 @@ def _patch(patches: Patches, module: Any) -> None:
         return
 
     stub = importlib.import_module("numba.cuda.stubs").Stub
-    names = [name for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, stub)]
-    in_kernel = {**{name: functions.Missing(name) for name in names}, **functions.IN_KERNEL}
-    compiling.replaced.update({name: (vars(module).get(name), ours) for name, ours in in_kernel.items()})
-    patches.later(compiling.replaced.clear)
-    for name, value in {**in_kernel, **host_api.HOST}.items():
+    stubs = {name for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, stub)}
+    in_kernel = {**{name: functions.Missing(name) for name in stubs}, **functions.IN_KERNEL}
+    known = {name: (vars(module)[name], ours) for name, ours in in_kernel.items() if name in vars(module)}
+    libdevice = getattr(module, "libdevice", None) or importlib.import_module("numba.cuda.libdevice")
+    for original, ours in [
+        *known.values(),
+        (libdevice, functions.libdevice),
+        (module, SimpleNamespace(**{**vars(module), **in_kernel, "libdevice": functions.libdevice})),
+    ]:
+        patches.set_item(compiling.meanings, id(original), (original, ours))
+    patches.later(compiling.widths.clear)
+    for name, value in host_api.HOST.items():
         patches.set(module, name, value)
     if importlib.import_module("numba.core.config").ENABLE_CUDASIM:  # NUMBA_ENABLE_CUDASIM=1: numba's own simulator
         cls = importlib.import_module("numba.cuda.simulator.kernel").FakeCUDAKernel
@@ -39,6 +49,8 @@ def _patch(patches: Patches, module: Any) -> None:
         patches.set(dispatchers, "get_current_device", host_api.get_current_device)
         patches.set(cls, "configure", _configure)
         patches.set(cls, "compile", _compile)
+        if "fold_argument_types" not in cls.get_call_template.__code__.co_names:  # as NVIDIA's numba-cuda does
+            patches.set(cls, "get_call_template", _folding(cls.get_call_template))
     patches.set(cls, "__getitem__", _configured)
     patches.set(cls, "__call__", launching.call)
     patches.set(cls, "forall", _forall)
@@ -56,6 +68,15 @@ def _configured(self: Any, args: Any) -> Any:
 
 def _configure(self: Any, *args: Any) -> Any:
     return _configured(self, args)
+
+
+def _folding(get_call_template: Callable[..., Any]) -> Callable[..., Any]:
+    """``min`` and ``max``: numba's own compiler passes their arguments one by one to a function that takes ``*x``."""
+
+    def folding(self: Any, args: Any, kws: Any) -> Any:
+        return get_call_template(self, self.fold_argument_types(args, kws)[1], {})
+
+    return folding
 
 
 def _forall(self: Any, ntasks: int, tpb: int = 0, stream: Any = 0, sharedmem: int = 0) -> Any:

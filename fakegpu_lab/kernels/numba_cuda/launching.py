@@ -27,7 +27,7 @@ from fakegpu_lab.kernels.launch import IllegalAccess, Ran, launch
 from fakegpu_lab.kernels.numba_cuda import compiling, declared_arrays, messages, scalars, threads
 from fakegpu_lab.kernels.numba_cuda.arrays import AccessNotes, KernelArray, Memory, OutOfBounds
 from fakegpu_lab.kernels.numba_cuda.declared_arrays import Arrays
-from fakegpu_lab.kernels.numba_cuda.device_arrays import DeviceArray, to_device
+from fakegpu_lab.kernels.numba_cuda.device_arrays import DeviceArray, MappedArray, as_cuda_array, to_device
 from fakegpu_lab.kernels.numba_cuda.requests import Accesses, Between
 from fakegpu_lab.kernels.numba_cuda.streams import on_stream
 from fakegpu_lab.kernels.progress import Progress
@@ -79,7 +79,7 @@ def call(dispatcher: Any, *args: Any) -> Any:
         from numba.cuda.errors import missing_launch_config_msg
 
         raise ValueError(missing_launch_config_msg)
-    return _active.function(dispatcher.py_func)(*args)
+    return _active.function(dispatcher)(*args)
 
 
 class Launch:
@@ -102,11 +102,11 @@ class Launch:
         self._functions: dict[Any, Any] = {}  # these keep everything alive that the user's module names
         self._memories: dict[int, FakeCudaTensor] = {}
 
-    def function(self, python: Any) -> Any:
+    def function(self, dispatcher: Any) -> Any:
         """The function that runs for a kernel or a device function."""
-        found = self._functions.get(python)
+        found = self._functions.get(id(dispatcher))
         if found is None:
-            found = self._functions[python] = compiling.runnable(python)
+            found = self._functions[id(dispatcher)] = compiling.runnable(dispatcher, self.function)
         return found
 
     def run(self) -> None:
@@ -114,13 +114,14 @@ class Launch:
         __tracebackhide__ = True
         dispatcher = self.configured.dispatcher
         names = list(dispatcher.py_func.__code__.co_varnames)
-        types = tuple(compiling.type_of(dispatcher, value) for value in self.args)
-        compiling.compiled(dispatcher, types)
+        given = [as_cuda_array(value) if isinstance(value, FakeCudaTensor) else value for value in self.args]
+        types = tuple(compiling.type_of(dispatcher, value) for value in given)
+        types = compiling.compiled(dispatcher, types)
         self._check_limits(self.configured.sharedmem)
         write_back: list[Callable[[], object]] = []
-        values = [self._on_device(value, write_back) for value in self.args]
-        tensors = [value for value in values if isinstance(value, FakeCudaTensor)]
-        launch(self.device, self.program.__name__, tensors, partial(self._execute, names, values))
+        values = [self._on_device(value, write_back) for value in given]
+        tensors = [value.tensor for value in values if isinstance(value, DeviceArray)]
+        launch(self.device, self.program.__name__, tensors, partial(self._execute, names, values, types))
         for copy in write_back:
             copy()
 
@@ -136,23 +137,18 @@ class Launch:
 
     def _on_device(self, value: Any, write_back: list[Callable[[], object]]) -> Any:
         """The argument on the device: arrays of the host are copied there, and back after the kernel."""
-        if isinstance(value, FakeCudaTensor):
-            compiling.check_exported(value)
-            return value
-        if isinstance(value, DeviceArray):
-            return value.tensor
         hint = type(value).__name__ if hasattr(value, "to_device") and hasattr(value, "value") else ""
         host = value.value if hint else value
-        if isinstance(host, (FakeCudaTensor, DeviceArray)):
-            return self._on_device(host, write_back)
+        if isinstance(host, FakeCudaTensor):
+            return as_cuda_array(host)
         if not isinstance(host, np.ndarray):
             return value
-        if not hint:
+        if not hint and not isinstance(host, MappedArray):
             self._warn_of_copies()
         array = to_device(host)
         if hint != "In":
             write_back.append(lambda: array.copy_to_host(host))
-        return array.tensor
+        return array
 
     def _warn_of_copies(self) -> None:
         from numba.core import config, errors
@@ -163,15 +159,15 @@ class Launch:
             )
             warnings.warn(warning, stacklevel=4)
 
-    def _execute(self, names: list[str], values: list[Any], log: AccessLog) -> Ran:
+    def _execute(self, names: list[str], values: list[Any], types: tuple[Any, ...], log: AccessLog) -> Ran:
         """Run all blocks: what `kernels.launch` calls."""
         __tracebackhide__ = True
         global _active
         for name, value in zip(names, values, strict=False):
-            if isinstance(value, torch.Tensor) and not isinstance(value, FakeCudaTensor):
+            if isinstance(value, torch.Tensor):
                 raise IllegalAccess(messages.host_tensor(name))
-            if isinstance(value, FakeCudaTensor) and value._device is not self.device:
-                raise IllegalAccess(messages.other_device(name, value._device.index, self.device.index))
+            if isinstance(value, DeviceArray) and value.tensor._device is not self.device:
+                raise IllegalAccess(messages.other_device(name, value.tensor._device.index, self.device.index))
         outer, _active = _active, self
         if outer is not None:
             raise FakeGpuError("A kernel cannot launch another kernel in numba: call a device function instead.")
@@ -181,7 +177,7 @@ class Launch:
         declared_arrays.running = arrays = Arrays(self.notes, self.configured.sharedmem)
         try:
             with np.errstate(all="ignore"):
-                self._run_blocks([self._value(*pair) for pair in zip(names, values, strict=False)], arrays, log)
+                self._run_blocks(list(map(self._value, names, values, types)), arrays, log)
         except OutOfBounds as error:
             raise IllegalAccess(messages.out_of_bounds(error, self.configured.griddim)) from None
         finally:
@@ -204,28 +200,27 @@ class Launch:
     def _sites(self, space: str) -> list[Any]:
         return [site for site in self.notes.sites if site.memory.space == space]
 
-    def _value(self, name: str, value: Any) -> Any:
+    def _value(self, name: str, value: Any, to: Any) -> Any:
         """The argument as the kernel sees it."""
-        if isinstance(value, FakeCudaTensor):
-            inner = value._inner.detach()
-            sizes, steps = tuple(inner.shape), tuple(inner.stride())
-            count = 1 + sum((size - 1) * step for size, step in zip(sizes, steps, strict=True)) if inner.numel() else 0
-            elements = inner.as_strided((count,), (1,)).numpy()
-            memory = Memory(name, "global", value.data_ptr(), elements, self.notes)
-            self._memories[id(memory)] = value
-            return KernelArray(memory, sizes, steps)
+        if isinstance(value, DeviceArray):
+            inner = value.tensor._inner.detach()
+            extents = zip(inner.shape, inner.stride(), strict=True)
+            count = 1 + sum((size - 1) * step for size, step in extents) if inner.numel() else 0
+            elements = inner.as_strided((count,), (1,)).numpy().view(value.dtype)
+            memory = Memory(name, "global", value.tensor.data_ptr(), elements, self.notes)
+            self._memories[id(memory)] = value.tensor
+            return KernelArray(memory, value.shape, tuple(step // value.dtype.itemsize for step in value.strides))
         if isinstance(value, tuple):
-            return tuple(self._value(name, one) for one in value)
-        if isinstance(value, float):
-            return scalars.Float64(value)
-        return scalars.wrapped(value) if isinstance(value, np.floating) else getattr(value, "item", lambda: value)()
+            parts = [self._value(name, one, its) for one, its in zip(value, getattr(to, "types", value), strict=True)]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        return compiling.converted(scalars.Float64(value) if isinstance(value, float) else value, to)
 
     def _run_blocks(self, args: list[Any], arrays: Arrays, log: AccessLog) -> None:
         __tracebackhide__ = True
         grid, block = self.configured.griddim, self.configured.blockdim
         threads.grid_extent.set(grid)
         threads.block_extent.set(block)
-        program = partial(self.function(self.program), *args)
+        program = partial(self.function(self.configured.dispatcher), *args)
         indices = [(x, y, z) for z, y, x in product(*map(range, reversed(block)))]
         progress = Progress(self.program.__name__, len(self.chosen), "blocks")
         for place, number in enumerate(self.chosen.tolist()):

@@ -1,4 +1,4 @@
-"""Floating-point scalars inside a kernel: numba's types, and a count of the operations on them.
+"""Scalars inside a kernel: numba's types, and a count of the operations on floats.
 
 A load from a float32 array gives a `Float32`. It behaves as in a compiled kernel: with another float32 the result is
 rounded to float32; with an integer, a Python float or a float64 it is a float64 (numba's rules, which are NumPy's for
@@ -6,13 +6,18 @@ arrays of those types). A literal such as ``2.0`` is a float64, so ``x * 2.0`` i
 
 Every ``+ - * / // % **`` on such scalars is one floating-point operation, and so is a call of a function of `math`. The
 compiler's fused multiply-add counts as two, as in NVIDIA's profilers. Negation, `abs`, `min`, `max` and comparisons
-count nothing. Arithmetic on integers is Python's: it does not wrap at 64 bits, and is not counted.
+count nothing.
+
+A signed integer is Python's: numba computes with 64 bits, whatever the operands have, and there only Python does not
+wrap. An `Unsigned` behaves as in a compiled kernel, where two of them give a uint64, and a uint64 with a signed integer
+gives a float64. Operations on integers are not counted.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
+from functools import cache
 from itertools import count
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -78,6 +83,37 @@ class Float16(_Scalar):
     numpy_type = np.float16
 
 
+class Unsigned(int):
+    """An unsigned integer of `bits` bits; beside a signed one, it is a signed one of 64."""
+
+    bits = 32
+
+
+class UInt64(Unsigned):
+    """A uint64."""
+
+    bits = 64
+
+
+def _unsigned_operators(name: str, *, arithmetic: bool) -> None:
+    operation = getattr(int, f"__{name}__")
+
+    def compute(self: Unsigned, other: Any) -> Any:
+        result = operation(self, other)
+        if isinstance(other, Unsigned):
+            return UInt64(result % (1 << 64))
+        if result is NotImplemented or self.bits < UInt64.bits:
+            return result
+        return getattr(Float64(self), f"__{name}__")(Float64(other)) if arithmetic else UInt64(result % (1 << 64))
+
+    setattr(Unsigned, f"__{name}__", compute)
+
+
+for _name in ("add", "sub", "mul", "floordiv", "mod", "radd", "rsub", "rmul", "rfloordiv", "rmod"):
+    _unsigned_operators(_name, arithmetic=True)
+for _name in ("and", "or", "xor", "lshift", "rshift", "rand", "ror", "rxor"):
+    _unsigned_operators(_name, arithmetic=False)
+
 FLOPS: dict[type[float], Counter] = {Float16: Counter(), Float32: Counter(), Float64: Counter()}
 FLOPS[float] = FLOPS[Float64]
 _OF_NUMPY: dict[type, type[_Scalar]] = {np.float16: Float16, np.float32: Float32, np.float64: Float64}
@@ -85,9 +121,46 @@ _float = float.__new__
 
 
 def wrapped(value: Any) -> Any:
-    """A scalar of NumPy's as one of ours, if it is a float."""
-    cls = _OF_NUMPY.get(type(value))
-    return value if cls is None else cls(value)
+    """A scalar of NumPy's as the type that it has in a kernel; anything else unchanged."""
+    return cast(value.dtype)(value) if isinstance(value, np.generic) else value
+
+
+def dtype_of(value: Any) -> np.dtype[Any]:
+    """The type of a scalar in a kernel."""
+    if isinstance(value, Unsigned):
+        return np.dtype(f"u{value.bits // 8}")
+    return np.dtype(value.numpy_type) if isinstance(value, _Scalar) else np.asarray(value).dtype
+
+
+class Cast:
+    """A type of numba's or of NumPy's in a kernel: it converts a number as C does; arrays are declared with it."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
+        bits = 8 * dtype.itemsize
+        self._size, self._half = 1 << bits, 1 << bits - 1
+        integers = {"u": UInt64 if bits == UInt64.bits else Unsigned, "i": self._signed, "b": bool}
+        self._convert: Any = _OF_NUMPY.get(dtype.type) or integers.get(dtype.kind, dtype.type)
+
+    def __call__(self, value: Any = 0) -> Any:
+        """The number in this type."""
+        if self.dtype.kind in "iu":
+            if isinstance(value, (float, np.floating)):
+                value = int(value) if math.isfinite(value) else 0
+            return self._convert(int(value) % self._size)
+        if self.dtype.kind == "f":
+            with np.errstate(all="ignore"):
+                return self._convert(self.dtype.type(value))
+        return self._convert(value)
+
+    def _signed(self, value: int) -> int:
+        return value - self._size if value >= self._half else value
+
+
+@cache
+def cast(dtype: np.dtype[Any]) -> Any:
+    """The conversion to a type of NumPy's; anything but a number stays as it is."""
+    return Cast(dtype) if dtype.kind in "iufbc" else lambda value: value
 
 
 def _ieee(name: str, left: Any, right: Any) -> float:
@@ -184,8 +257,26 @@ def printed(*values: Any) -> None:
     print(*(f"{value:f}" if isinstance(value, (float, np.floating)) else value for value in values))
 
 
+class Inside:
+    """A module as a kernel sees it, with `meaning` of each of its attributes."""
+
+    def __init__(self, module: ModuleType, meaning: Callable[[Any], Any]) -> None:
+        self._module, self._meaning = module, meaning
+
+    def __getattr__(self, name: str) -> Any:
+        found = vars(self)[name] = self._meaning(getattr(self._module, name))
+        return found
+
+
 def in_kernel(value: Any) -> Any:
-    """What stands for a global of the kernel's module: `math` and its functions are CUDA's."""
+    """What stands for a global of the kernel's module: `math`'s functions are CUDA's, and types convert numbers."""
     if isinstance(value, ModuleType):
-        return _MATH if value is math else value
+        return _MATH if value is math else _NUMPY if value is np else value
+    if isinstance(value, np.generic):
+        return wrapped(value)
+    if isinstance(value, type) and issubclass(value, np.number | np.bool):
+        return cast(np.dtype(value))
     return _FUNCTIONS.get(id(value), value)
+
+
+_NUMPY = Inside(np, in_kernel)

@@ -53,6 +53,12 @@ def check(world_size: Any) -> int:
         raise FakeGpuError("Ranks need GPUs: enable a machine with one for each rank first, as with %fakegpu a100:4.")
     if current_rank() is not None:
         raise FakeGpuError("A rank cannot start other ranks: call this outside the ranks.")
+    gevent: Any = sys.modules.get("gevent.monkey")
+    if gevent is not None and gevent.is_module_patched("_thread"):
+        raise FakeGpuError(
+            "Ranks are threads, and gevent has replaced threads by greenlets: call "
+            "gevent.monkey.patch_all(thread=False, socket=False), or start the ranks with torchrun."
+        )
     return world_size
 
 
@@ -108,7 +114,7 @@ def run_programs(
         if scheduler.failed is not None:
             _forget_operations(scheduler)
     if _held(current.machine) > held:
-        gc.collect()  # a process that ends gives its memory back, also what reference cycles hold (FSDP's, hooks')
+        _collect()  # a process that ends gives its memory back, also what reference cycles hold (FSDP's, hooks')
     for line in hang_messages.unreceived(list(scheduler.shared.get("channels", {}).values())):
         print(line)
     return results
@@ -132,6 +138,12 @@ def _give_back() -> None:
     shown: BaseException | None = getattr(sys, "last_value", None)
     if shown is not None and _OF_A_RANK in shown.__dict__:
         held_by_errors.forget_rank(shown)
+    _collect()
+
+
+@interrupts.whole
+def _collect() -> None:
+    """Collect garbage; a finalizer, which the collector calls, would lose an interrupt."""
     gc.collect()
 
 

@@ -58,3 +58,6 @@ class RankOutput(io.TextIOBase):
     def flush(self) -> None:
         """Flush the console's stream."""
         self._console.target.flush()
+
+    def __del__(self) -> None:
+        """Does not flush, as `io` would: nothing is kept here, and an interrupt in a finalizer is lost."""

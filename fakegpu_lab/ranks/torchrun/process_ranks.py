@@ -32,6 +32,7 @@ from fakegpu_lab.ranks.collectives.kinds import P2P
 from fakegpu_lab.ranks.collectives.operation import Communicator
 from fakegpu_lab.ranks.dist import dist
 from fakegpu_lab.ranks.torchrun import gloo_wire, later_waits, messages
+from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -89,6 +90,7 @@ class _Pending:
         self.error: BaseException | None = None
         self.announced: dict[int, dict[str, Any]] = {}  # by rank in the group
 
+    @interrupts.interruptible
     def wait(self, until: float) -> bool:
         """Wait until it is done; False if it is not at that time."""
         while not self.done.wait(min(1.0, max(until - time.monotonic(), 0))):  # in steps: Ctrl-C must get through
