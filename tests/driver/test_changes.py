@@ -48,6 +48,7 @@ def test_what_torch_no_longer_has_changes_nothing_and_the_doctor_names_it(
     module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     renamed = [
+        changes.imported("torch.utils.benchmark.absent", list, "timers"),
         replaced("torch._for_changes.gone", len, "sizes"),
         wrapped("torch._absent.module.function", repr, "texts"),
     ]
@@ -56,7 +57,9 @@ def test_what_torch_no_longer_has_changes_nothing_and_the_doctor_names_it(
     findings = list(doctor._self_test())
     (found,) = [one for one in findings if "torch._for_changes.gone" in one.text]
     assert found.grade == "no"
-    assert found.text.endswith("has no torch._for_changes.gone (sizes), torch._absent.module.function (texts)")
+    assert found.text.partition(" has no ")[2] == (
+        "torch.utils.benchmark.absent (timers), torch._for_changes.gone (sizes), torch._absent.module.function (texts)"
+    )
     assert not hasattr(module, "gone")
     assert changes.lacking == []  # the machine is gone
 

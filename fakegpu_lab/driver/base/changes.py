@@ -12,7 +12,6 @@ the changes, and `lacking` has the rows whose attribute the installed torch does
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import pkgutil
 import re
 import sys
@@ -20,6 +19,7 @@ import types
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base.deferred_patches import when_imported
@@ -106,7 +106,7 @@ class Change:
         if self.how in (BEGUN, COMPUTED):
             return True
         if self.how == IMPORTED:
-            return not self.path.startswith("torch.") or importlib.util.find_spec(self.path) is not None
+            return not self.path.startswith("torch.") or _has_file(self.path)
         try:
             owner = self.owner()
             return self.how == ADDED or self.name in vars(owner) or hasattr(owner, self.name)
@@ -280,6 +280,12 @@ _HOW: dict[str, Callable[[Change], object]] = {
     COMPUTED: lambda row: apply(row.by()),
     IMPORTED: lambda row: when_imported(row.path, patches, lambda module: apply(row.by(module))),
 }
+
+
+def _has_file(module: str) -> bool:
+    """Whether a module of torch exists; `importlib.util.find_spec` would import the packages around it."""
+    file = Path(sys.modules["torch"].__path__[0], *module.split(".")[1:])
+    return file.with_suffix(".py").exists() or file.is_dir()
 
 
 def _release(version: str) -> tuple[int, ...]:
