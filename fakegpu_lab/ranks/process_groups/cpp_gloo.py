@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import wrapped
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.ranks.collectives import cost
@@ -27,7 +28,6 @@ from fakegpu_lab.ranks.process_groups.process_group import RankGroup
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
 
 _KINDS = {
     "allreduce": "ALLREDUCE",
@@ -128,10 +128,16 @@ def _logging(real: Callable[..., None]) -> Callable[..., None]:
     return set_construction_data_and_log
 
 
-def install(patches: Patches) -> None:
-    """Patch what takes device tensors, and what DDP calls."""
-    if not hasattr(cpp, "ProcessGroupGloo"):  # a build of torch without Gloo
-        return
-    for name, kind in _KINDS.items():
-        patches.set(cpp.ProcessGroupGloo, name, _on_the_host(getattr(cpp.ProcessGroupGloo, name), kind))
-    patches.set(cpp.Logger, "set_construction_data_and_log", _logging(cpp.Logger.set_construction_data_and_log))
+_CPP = "torch._C._distributed_c10d"
+_WHY = "C++'s Gloo takes device tensors"
+CHANGES = (
+    [
+        *(
+            wrapped(f"{_CPP}.ProcessGroupGloo.{name}", functools.partial(_on_the_host, kind=kind), _WHY)
+            for name, kind in _KINDS.items()
+        ),
+        wrapped(f"{_CPP}.Logger.set_construction_data_and_log", _logging, _WHY),
+    ]
+    if hasattr(cpp, "ProcessGroupGloo")
+    else []  # a build of torch without Gloo
+)
