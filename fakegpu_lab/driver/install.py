@@ -7,23 +7,38 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.utils._foreach_utils
+from torch.optim.optimizer import _use_grad_for_differentiable
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fakegpu_lab.driver.op_sheet  # noqa: F401 - makes the rows
 from fakegpu_lab.driver.autocast import scripted_regions
 from fakegpu_lab.driver.base import changes, current, privateuse1
-from fakegpu_lab.driver.compile import without_dynamo, without_sympy
 from fakegpu_lab.driver.dispatch import dispatcher, registered_kernels
 from fakegpu_lab.driver.memory_report import host_memory
 from fakegpu_lab.driver.random import generators
 from fakegpu_lab.hardware.time import clock
+from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Machine
 
+for _mode in (
+    torch.no_grad,
+    torch.enable_grad,
+    torch.inference_mode,
+    torch.autocast,
+    TorchFunctionMode,
+    TorchDispatchMode,
+):
+    for _method in (_mode.__enter__, _mode.__exit__):
+        interrupts.whole(_method)  # else an interrupt on the way in would leave the mode switched on
+interrupts.whole_but_for_users_code(_use_grad_for_differentiable(lambda: None))  # around an optimizer's step
+
 patches = changes.patches
 ROOMS = (
-    "autocast", "profiler", "tensor_api", "dispatch", "compile", "random", "ops", "autograd", "copies", "environment",
-    "torch_cuda", "meta",
+    "base.not_simulated", "autocast", "profiler", "tensor_api", "dispatch", "compile", "random", "ops", "autograd",
+    "copies", "environment", "torch_cuda", "meta",
 )  # fmt: skip
 """The rooms with rows of the table of changes. Where several wrap one function, a later room's wrapper is outside."""
 _libraries: list[torch.library.Library] = []
@@ -48,8 +63,6 @@ def install(machine: Machine) -> None:
         _libraries.extend(registered_kernels.register())
         _libraries.extend(scripted_regions.register())
         changes.apply(rows())
-        without_dynamo.install(patches)
-        without_sympy.install(patches)
         if not current.meta():
             host = host_memory.HostMemory()
             for card in machine.cards:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.base import changes
+from fakegpu_lab.driver.base import changes, not_simulated
 from fakegpu_lab.driver.base.changes import added, computed, replaced
 from fakegpu_lab.processes import run_reports
 from fakegpu_lab.ranks.collectives.channel import Channel
@@ -50,7 +50,7 @@ def new_process_group(
     `newer` are arguments that only newer versions of torch pass.
     """
     if newer.get("enable_reconfigure"):  # since torch 2.15
-        raise RuntimeError("Reconfiguring process groups (enable_reconfigure) is not part of the simulation.")
+        raise not_simulated.error("reconfiguring")
     config = c10d.BackendConfig(c10d.Backend(backend))
     backend_names = {str(device): str(name) for device, name in config.get_device_backend_map().items()}
     if not all(name in _OURS for name in backend_names.values()):
@@ -236,7 +236,7 @@ _C10D = "torch.distributed.distributed_c10d"
 _WHY = "NCCL is available, and its groups are ours"
 _RECORDER = "C++ cannot record groups that are made in Python"
 CHANGES = [computed(_rows, _WHY)]
-ROOMS = ("install", "process_groups", "planning.implied_ranks", "launching.launchers")
+ROOMS = ("install", "process_groups", "planning.implied_ranks", "launching.launchers", "torchrun.rpc")
 """The rooms with rows of the table of changes."""
 
 

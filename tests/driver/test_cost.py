@@ -325,3 +325,64 @@ def test_packed_attention_costs_what_its_kernel_does() -> None:
     lab.disable()
     assert flash.flops == efficient.flops
     assert flash.duration < efficient.duration  # half the speed on an A100: roofline.ATTENTION_EFFICIENCY
+
+
+def test_a_complex_product_is_four_real_ones(card: None) -> None:
+    a, b = (torch.empty(2048, 2048, device="cuda", dtype=torch.complex64) for _ in range(2))
+    x, y = (torch.empty(4, 2048, 2048, device="cuda") for _ in range(2))
+    assert one(lambda: a @ b).duration == pytest.approx(one(lambda: torch.bmm(x, y)).duration, rel=0.05)
+
+
+@pytest.mark.parametrize(("card", "factor"), [("a100", 0.65), ("h100", 0.38)], indirect=["card"])
+def test_flash_reaches_the_published_share_of_the_peak(card: None, factor: float) -> None:
+    """FlashAttention-2 on an A100 (arXiv:2307.08691), and on an H100 (arXiv:2407.08608)."""
+    q = torch.empty(8, 16, 8192, 128, device="cuda", dtype=torch.bfloat16)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+        kernel = one(lambda: F.scaled_dot_product_attention(q, q, q))
+    profile = lab.machine().devices[0].profile
+    assert kernel.flops / kernel.duration / profile.peak("bf16") == pytest.approx(factor, rel=0.02)
+
+
+@pytest.mark.parametrize(("amsgrad", "lists"), [(False, 4), (True, 5)])
+def test_a_fused_step_of_adam_reads_all_lists_and_writes_all_but_the_gradients(
+    card: None, amsgrad: bool, lists: int
+) -> None:
+    weight = nn.Parameter(torch.empty(MIB, device="cuda"))
+    weight.grad = torch.empty_like(weight)
+    optimizer = torch.optim.Adam([weight], fused=True, amsgrad=amsgrad)
+    optimizer.step()
+    step = next(kernel for kernel in kernels(optimizer.step) if "fused_adam" in kernel.name)
+    assert step.nbytes == pytest.approx((2 * lists - 1) * 4 * MIB, rel=0.01)
+
+
+def test_a_fused_step_of_sgd_writes_weights_and_momentum(card: None) -> None:
+    weight = nn.Parameter(torch.empty(MIB, device="cuda"))
+    weight.grad = torch.empty_like(weight)
+    optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9, fused=True)
+    optimizer.step()
+    step = next(kernel for kernel in kernels(optimizer.step) if "fused_sgd" in kernel.name)
+    assert step.nbytes == pytest.approx(5 * 4 * MIB, rel=0.01)
+
+
+def test_a_norm_reads_its_operands_twice_in_training(card: None) -> None:
+    x, norm = torch.empty(64, 64, 56, 56, device="cuda"), nn.BatchNorm2d(64, device="cuda")
+    assert one(lambda: torch.native_batch_norm(x, norm.weight, norm.bias, None, None, True, 0.1, 1e-5)).nbytes == (
+        pytest.approx(3 * x.nbytes, rel=0.01)
+    )
+
+
+def test_a_solver_counts_its_matrix_and_not_the_right_hand_side(card: None) -> None:
+    a, b = torch.empty(512, 512, device="cuda"), torch.empty(512, 3, device="cuda")
+    made = {kernel.name: kernel.flops for kernel in kernels(lambda: torch.linalg.solve_triangular(a, b, upper=True))}
+    assert made["aten::linalg_solve_triangular"] == 2 * 512**3
+
+
+@pytest.mark.parametrize(
+    ("card", "mib"), [("h100", 32), ("b200", 32), ("rtx5090", 32), ("a100", 8.125)], indirect=["card"]
+)
+def test_cublas_takes_its_workspace_by_the_cards_generation(card: None, mib: float) -> None:
+    """getChosenWorkspaceSize in aten/src/ATen/cuda/CublasHandlePool.cpp."""
+    a = torch.empty(64, 64, device="cuda")
+    held = torch.cuda.memory_allocated()
+    out = a @ a
+    assert torch.cuda.memory_allocated() - held - out.nbytes == mib * MIB

@@ -104,6 +104,18 @@ def test_a_thread_goes_on_where_its_first_uses_ended() -> None:
     assert lab.clock() == pytest.approx((CONTEXT_NS + CUBLAS.ns) / 1e9, rel=0.01)
 
 
+def test_libraries_take_what_was_measured() -> None:
+    """The sources stand beside the figures: optimum-benchmark, cudnn-frontend#1066, nccl#604 and nccl#1685."""
+    taken = {library.name: (library.ns, library.nbytes) for library in (CUBLAS, CUDNN, NCCL)}
+    assert taken == {
+        "cuBLAS": (60_000_000, 10 * MIB),
+        "cuDNN": (100_000_000, 12 * MIB),
+        "NCCL": (210_000_000, 50 * MIB),
+    }
+    assert first_use.CHANNEL_BYTES == 2 * (10 + 2) * MIB
+    assert first_use.COMMUNICATOR_NS == 150_000_000
+
+
 def test_the_first_product_loads_cublas() -> None:
     a = torch.ones(64, 64, device="cuda")
     held = outside()

@@ -100,12 +100,15 @@ def ranks() -> Callable[[], None]:
     return lambda: lab.run_ranks(program, 2) and None
 
 
-KINDS = {"train": train, "amp": amp, "backward": backward, "record": record, "ranks": ranks}
+KINDS = {"train": train, "amp": amp, "backward": backward, "record": record, "ranks": ranks, "alarm": train}
 
 
 def main(kind: str, seed: int, count: int) -> None:
     machine = lab.enable("a100:2")
     dice = random.Random(seed)
+    number = signal.SIGALRM if kind == "alarm" else signal.SIGINT
+    if kind == "alarm":  # a program's own handler that raises, as timeouts have
+        signal.signal(number, signal.default_int_handler)
     send = threading.Event()
     sent = 0
 
@@ -118,7 +121,7 @@ def main(kind: str, seed: int, count: int) -> None:
             while time.perf_counter() < until:
                 time.sleep(0)
             sent += 1
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
 
     threading.Thread(target=sender, daemon=True).start()
     step = KINDS[kind]()

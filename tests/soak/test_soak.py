@@ -23,9 +23,15 @@ def soak(program: str, *arguments: object) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="sends itself SIGINT")
-@pytest.mark.parametrize("kind", ["train", "amp", "backward", "record", "ranks"])
+@pytest.mark.parametrize("kind", ["train", "amp", "backward", "record", "ranks", "alarm"])
 def test_every_interrupt_arrives_and_leaves_the_machine_consistent(kind: str) -> None:
     soak("interrupts.py", kind, SEED, 40 * TIMES)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGALRM")
+def test_stop_in_a_kernel_arrives_and_leaves_everything_consistent() -> None:
+    soak("kernel.py", "--seed", SEED, 2 * TIMES, "train", "widget", "alarm", "check", "run_ranks")
 
 
 @pytest.mark.slow

@@ -17,15 +17,17 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.profiler
 from torch._C._profiler import ProfilerActivity, ProfilerState
 from torch.autograd import profiler
 
 from fakegpu_lab.driver.base import cuda_messages
-from fakegpu_lab.driver.base.changes import begun, computed, replaced
+from fakegpu_lab.driver.base.changes import begun, computed, replaced, wrapped
 from fakegpu_lab.driver.profiler.events import MARK
 from fakegpu_lab.driver.profiler.results import Results, assemble
 from fakegpu_lab.driver.profiler.session import Session, as_on_cuda, kineto_range
 from fakegpu_lab.driver.recorder import recording
+from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
@@ -123,6 +125,21 @@ def _set_always_syncs(value: bool) -> None:
     """``_set_cuda_sync_enabled_val``: what the configuration says, for all profilers."""
     global _always_syncs
     _always_syncs = value
+
+
+def _memory_timeline(original: Any) -> Any:
+    """`export_memory_timeline`, which reads what a card's allocator has told Kineto."""
+
+    @functools.wraps(original)
+    def export_memory_timeline(self: Any, path: str, device: str | None = None) -> None:
+        if (device or self.use_device or "cuda").startswith("cuda"):
+            raise FakeGpuError(
+                "export_memory_timeline, which PyTorch has deprecated, is not part of the simulation. Use "
+                "torch.cuda.memory._record_memory_history() and _dump_snapshot(), or fakegpu_lab.record()."
+            )
+        original(self, path, device)
+
+    return export_memory_timeline
 
 
 def _changes() -> list[Change]:
@@ -223,6 +240,7 @@ def _changes() -> list[Change]:
         replaced(f"{module}.profile.__init__", init_, _WHY),
         replaced(f"{module}.profile._start_trace", start_, _WHY),
         replaced(f"{module}.profile.export_chrome_trace", export_, _WHY),
+        wrapped("torch.profiler.profiler._KinetoProfile.export_memory_timeline", _memory_timeline, _WHY),
         replaced(f"{module}.record_function.__enter__", enter_, _WHY),
         replaced(f"{module}.record_function.__exit__", leave_, _WHY),
     ]
