@@ -138,6 +138,18 @@ TABLE: dict[str, Row] = {
         "The fast path of nn.TransformerEncoderLayer and nn.MultiheadAttention in eval mode",
         "The ordinary ops compute the same; nn.TransformerEncoder takes them by itself.",
     ),
+    "TorchScript files": Row(
+        "Saving a TorchScript model whose tensors are on a device",
+        "Move it to the CPU first, or save its state_dict; torch.jit.load(..., map_location='cuda') works.",
+    ),
+    "default tensor types": Row(
+        "A CUDA type as default type (torch.set_default_tensor_type)",
+        "Use torch.set_default_device('cuda') and torch.set_default_dtype.",
+    ),
+    "sparse tensor types": Row(
+        "A legacy sparse tensor type (torch.cuda.sparse.FloatTensor)",
+        "Use torch.sparse_coo_tensor(..., device='cuda').",
+    ),
 }
 
 

@@ -1,5 +1,6 @@
 """TorchScript, torch.export and torch.compile with device tensors. Start with `torch_compile`.
 
-`export` has FakeTensors and higher-order operators, `torchscript` saving and loading, `graph_printing` the texts of
-TorchScript's graphs. May import `driver.dispatch` and everything below it.
+`export` has FakeTensors and higher-order operators, `torchscript` moving and loading.
+
+May import `driver.dispatch` and everything below it.
 """

@@ -209,17 +209,11 @@ _MISMATCH = (
 )
 
 
-shadows: dict[int, FakeCudaTensor] = {}
-"""Tensors by the ``_cdata`` of their C++ halves' storages, while C++ code reads those (`compile.torchscript`)."""
-
-
 def set_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``t.set_(storage, …)``, ``t.set_(other)``, ``t.set_()``: give a device tensor another storage."""
     target, *rest = args
     rest += kwargs.values()  # in the schema's order: `source` is never a keyword alone
     source = rest[0] if rest else None
-    if source.__class__ is torch.UntypedStorage and source._cdata in shadows:
-        source = of(shadows[source._cdata])
     where = "cpu" if source is None else source.device
     if target.__class__ is not FakeCudaTensor or (source is not None and where != target.device):
         raise RuntimeError(_MISMATCH.format(target.device, where))
