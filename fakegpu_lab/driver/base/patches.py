@@ -44,18 +44,6 @@ class Patches:
         self._done.append((table, key, table.get(key, _MISSING)))
         table[key] = value
 
-    def wrap_function(self, name: str, wrapper: Callable[..., Callable[..., Any]]) -> None:
-        """Replace ``torch.name`` by ``wrapper(torch.name)``, for eager code and for TorchScript's builtins."""
-        import torch  # late: `fakegpu-lab run` uses Patches before torch is imported
-        from torch.jit import _builtins
-
-        original = getattr(torch, name)
-        wrapped = wrapper(original)
-        self.set(torch, name, wrapped)
-        table = _builtins._get_builtin_table()  # type: ignore[no-untyped-call]
-        if id(original) in table:
-            self.set_item(table, id(wrapped), table[id(original)])
-
     def later(self, restore: Callable[[], object]) -> None:
         """Let `undo` call `restore`: for state that is not an attribute."""
         self._done.append((restore, "", _CALL))
