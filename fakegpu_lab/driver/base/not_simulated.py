@@ -142,6 +142,15 @@ TABLE: dict[str, Row] = {
         "Saving a TorchScript model whose tensors are on a device",
         "Move it to the CPU first, or save its state_dict; torch.jit.load(..., map_location='cuda') works.",
     ),
+    "4-bit weights": Row("A product with weights of 4 bits (torch._weight_int4pack_mm)"),
+    "C++ Gloo": Row(
+        "torch.distributed.ProcessGroupGloo, called directly with tensors of a device,",
+        "Use torch.distributed.init_process_group('gloo').",
+    ),
+    "completion hooks": Row(
+        "A hook for each operation of a process group that finishes (_register_on_completion_hook)",
+        "Call get_future().then(...) of an operation.",
+    ),
     "default tensor types": Row(
         "A CUDA type as default type (torch.set_default_tensor_type)",
         "Use torch.set_default_device('cuda') and torch.set_default_dtype.",
