@@ -126,12 +126,10 @@ def _install(machine: Machine) -> None:
     from fakegpu_lab.driver import install
     from fakegpu_lab.kernels import install as kernels_install
     from fakegpu_lab.ranks import install as ranks_install
-    from fakegpu_lab.ranks.launching import launchers
 
     install.install(machine)
     kernels_install.install(install.patches)
-    ranks_install.install(install.patches)
-    launchers.install(install.patches)
+    ranks_install.install()
     install.patches.later(tracebacks.watch())
     warning_lines.install(install.patches)
 

@@ -10,14 +10,13 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import torch
-
+from fakegpu_lab.driver.base.changes import added, computed, replaced
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
 
 
 class NotSimulatedError(FakeGpuError, NotImplementedError):
@@ -177,16 +176,21 @@ def refuse(key: str) -> Callable[..., NoReturn]:
     return refused
 
 
-def install(patches: Patches) -> None:
-    """Let the functions and names of all rows refuse; names that this torch does not have stay away."""
+def _named() -> list[Change]:
+    """The rows of names; those that this torch does not have stay away."""
+    rows = []
     for key, row in TABLE.items():
-        for function in row.functions:
-            patches.set(torch._C, function, refuse(key))
         for name in row.names:
-            module_name, _, attribute = name.rpartition(".")
-            module = importlib.import_module(module_name)
-            original = getattr(module, attribute, None)
+            module, _, attribute = name.rpartition(".")
+            original = getattr(importlib.import_module(module), attribute, None)
             if isinstance(original, type):
-                patches.set(original, "__new__", staticmethod(refuse(key)))
+                rows.append(replaced(f"{name}.__new__", staticmethod(refuse(key)), "refused"))
             elif original is not None:
-                patches.set(module, attribute, refuse(key))
+                rows.append(replaced(name, refuse(key), "refused"))
+    return rows
+
+
+CHANGES = [
+    *(added(f"torch._C.{name}", refuse(key), "refused") for key, row in TABLE.items() for name in row.functions),
+    computed(_named, "refused"),
+]

@@ -17,13 +17,14 @@ import torch
 import torch.export
 from torch.utils._pytree import tree_leaves
 
+from fakegpu_lab.driver.base.changes import begun, replaced
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher
 from fakegpu_lab.driver.recorder import recording
 from fakegpu_lab.user_code.frames import OWN, kind
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
+    from collections.abc import Callable
 
 _compile = torch.compile
 _said: list[bool] = []
@@ -78,13 +79,10 @@ def leave_alone(code: Any) -> None:
     frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
 
 
-def install(patches: Patches) -> None:
-    """Patch `torch.compile` and `torch.export.export`; compiled modules do not warn of the recorders' hooks."""
-    patches.set(torch, "compile", compile_eagerly)
-    patches.set(torch.export, "export", export)
-    patches.set(torch.nn.modules.module, "_has_any_global_hook", recording.hooks_of_others)
+def _begin() -> Callable[[], None]:
     leave_alone(dispatcher.run.__code__)
     leave_alone(dispatch_rules.rule.__code__)
+    return restore_stance
 
 
 def restore_stance() -> None:
@@ -92,3 +90,15 @@ def restore_stance() -> None:
     eval_frame: Any = sys.modules.get("torch._dynamo.eval_frame")
     if eval_frame is not None and eval_frame._stance.stance == "force_eager":
         torch.compiler.set_stance("default")
+
+
+CHANGES = [
+    replaced("torch.compile", compile_eagerly, "compiled models run eagerly"),
+    replaced("torch.export.export", export, "exported programs are of device tensors"),
+    replaced(
+        "torch.nn.modules.module._has_any_global_hook",
+        recording.hooks_of_others,
+        "compiled modules do not warn of the recorders' hooks",
+    ),
+    begun(_begin, "Dynamo leaves the dispatcher alone; the stance is the program's again"),
+]

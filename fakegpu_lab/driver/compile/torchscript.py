@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.base import current, not_simulated
+from fakegpu_lab.driver.base.changes import replaced, wrapped
 from fakegpu_lab.driver.base.privateuse1 import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
 
 _PRINTED: tuple[type, ...] = (torch._C.Graph, torch._C.Node, torch._C.Value)
 _COMPILED: tuple[type, ...] = (torch._C.ScriptMethod, torch._C.ScriptFunction)
@@ -63,17 +63,20 @@ def _renaming(original: Callable[..., str]) -> Callable[..., str]:
     return text
 
 
-def install(patches: Patches) -> None:
-    """Patch saving, loading, moving and printing."""
-    owners: tuple[Any, ...] = (torch._C.ScriptModule, torch._C.ScriptFunction)
-    for owner in owners:
-        for name in ("save", "save_to_buffer"):
-            patches.set(owner, name, _saves(getattr(owner, name)))
-    patches.set(torch.jit, "load", load)
-    patches.set(torch.jit.ScriptModule, "_apply", apply)
-    for cls in _PRINTED:
-        for name in ("__str__", "__repr__"):
-            if name in vars(cls):
-                patches.set(cls, name, _renaming(vars(cls)[name]))
-    for cls in _COMPILED:
-        patches.set(cls, "code", property(_renaming(vars(cls)["code"].fget)))
+_TEXTS = "the texts of graphs and of compiled code name CUDA"
+CHANGES = [
+    *(
+        wrapped(f"torch._C.{owner}.{name}", _saves, "files of device tensors are refused")
+        for owner in ("ScriptModule", "ScriptFunction")
+        for name in ("save", "save_to_buffer")
+    ),
+    replaced("torch.jit.load", load, "a file is read onto the CPU, and the model moved"),
+    replaced("torch.jit.ScriptModule._apply", apply, "scripted modules move to the device"),
+    *(
+        wrapped(f"torch._C.{cls.__name__}.{name}", _renaming, _TEXTS)
+        for cls in _PRINTED
+        for name in ("__str__", "__repr__")
+        if name in vars(cls)
+    ),
+    *(wrapped(f"torch._C.{cls.__name__}.code", lambda old: property(_renaming(old.fget)), _TEXTS) for cls in _COMPILED),
+]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import begun, in_cuda_builds
 from fakegpu_lab.hardware.allocator.caching_allocator import merge_snapshots
 from fakegpu_lab.user_code.frames import OURS, kind, walk
-
-if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
 
 _TORCH = Path(torch.__file__).parent
 _CALLED_BY_CPP = (str(_TORCH / "_ops.py"), str(_TORCH / "library.py"), str(_TORCH / "_library"))
@@ -133,6 +131,4 @@ FUNCTIONS = {
 }
 
 
-def install(patches: Patches) -> None:
-    """Drop the previous machine's note."""
-    set_memory_metadata("")
+CHANGES = [*in_cuda_builds(FUNCTIONS), begun(lambda: set_memory_metadata(""), "the note was another machine's")]

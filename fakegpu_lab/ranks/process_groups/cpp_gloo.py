@@ -14,6 +14,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from fakegpu_lab.driver.base import not_simulated
+from fakegpu_lab.driver.base.changes import wrapped
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.ranks.dist import cpp, dist
 from fakegpu_lab.ranks.process_groups.process_group import RankGroup
@@ -21,7 +22,6 @@ from fakegpu_lab.ranks.process_groups.process_group import RankGroup
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
 
 _WITH_TENSORS = (
     "allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgather", "_allgather_base", "gather", "scatter",
@@ -66,10 +66,15 @@ def _logging(real: Callable[..., None]) -> Callable[..., None]:
     return set_construction_data_and_log
 
 
-def install(patches: Patches) -> None:
-    """Patch what takes device tensors, and what DDP calls."""
-    if not hasattr(cpp, "ProcessGroupGloo"):  # a build of torch without Gloo
-        return
-    for name in _WITH_TENSORS:
-        patches.set(cpp.ProcessGroupGloo, name, _of_the_host(getattr(cpp.ProcessGroupGloo, name)))
-    patches.set(cpp.Logger, "set_construction_data_and_log", _logging(cpp.Logger.set_construction_data_and_log))
+_CPP = "torch._C._distributed_c10d"
+CHANGES = (
+    [
+        *(
+            wrapped(f"{_CPP}.ProcessGroupGloo.{name}", _of_the_host, "it takes tensors of the host")
+            for name in _WITH_TENSORS
+        ),
+        wrapped(f"{_CPP}.Logger.set_construction_data_and_log", _logging, "it asks groups for a backend in C++"),
+    ]
+    if hasattr(cpp, "ProcessGroupGloo")
+    else []  # a build of torch without Gloo
+)

@@ -7,17 +7,15 @@ build, so these replace them. They are not a default type: `torch.set_default_de
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.cuda.sparse
 
 from fakegpu_lab.driver.base import current, not_simulated
+from fakegpu_lab.driver.base.changes import begun, in_cuda_builds, replaced, wrapped
 from fakegpu_lab.driver.base.privateuse1 import CUDA_DEVICES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-
-if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
 
 DTYPES = {
     "FloatTensor": torch.float32, "DoubleTensor": torch.float64, "HalfTensor": torch.float16,
@@ -110,11 +108,18 @@ def _forget_default_device() -> None:
         torch.set_default_device(None)
 
 
-def install(patches: Patches) -> None:
-    """Put the types in the places of torch's own."""
-    patches.later(_forget_default_device)
-    for module, types in ((torch.cuda, _DENSE), (torch.cuda.sparse, _SPARSE)):
-        for name, made in types.items():
-            patches.set(module, name, made)
+def _with_ours(classes: Any) -> Any:
     ours = {f"{made.__module__}.{name}": made for types in (_DENSE, _SPARSE) for name, made in types.items()}
-    patches.set(torch, "_tensor_classes", {ours.get(torch.typename(cls), cls) for cls in torch._tensor_classes})
+    return {ours.get(torch.typename(cls), cls) for cls in classes}
+
+
+CHANGES = [
+    *in_cuda_builds(FUNCTIONS),
+    begun(lambda: _forget_default_device, "the default device is the CPU again"),
+    *(
+        replaced(f"{module}.{name}", made, "legacy types of device tensors")
+        for module, types in (("torch.cuda", _DENSE), ("torch.cuda.sparse", _SPARSE))
+        for name, made in types.items()
+    ),
+    wrapped("torch._tensor_classes", _with_ours, "legacy types of device tensors"),
+]
