@@ -92,8 +92,8 @@ def plan(fn: Callable[..., Any], world_size: int, *args: Any, rank: int = 0) -> 
     """
     __tracebackhide__ = True
     spec = session.machine().spec
-    from fakegpu_lab.ranks.planning import alone, figures  # imports torch, so only here
+    from fakegpu_lab.ranks.planning import figures, one_rank  # imports torch, so only here
 
     world = figures.checked(world_size, rank, min(spec.gpus_per_node, world_size))
-    result, found = alone.run(world, fn, *args)
+    result, found = one_rank.run(world, fn, *args)
     return Planned(result, found, session.snapshot())

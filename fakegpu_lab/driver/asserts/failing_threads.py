@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from fakegpu_lab.driver.asserts import sites
+from fakegpu_lab.driver.asserts import kernel_asserts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.asserts.sites import Site
+    from fakegpu_lab.driver.asserts.kernel_asserts import Site
 
 
 class Failure(NamedTuple):
@@ -67,7 +67,7 @@ def _elements_of_slices(positions: torch.Tensor, inner: int) -> torch.Tensor:
 def _vectorized_gather(bad: torch.Tensor, slice_bytes: int) -> Failure:
     """`vectorized_gather_kernel`: one block for each index copies its slice, 16 bytes for each thread."""
     threads = min(256, -(-slice_bytes // 16 // -32) * -32 if slice_bytes else 32)
-    return _failed(sites.VECTOR, _whole_blocks(_positions(bad), max(threads, 32)))
+    return _failed(kernel_asserts.VECTOR, _whole_blocks(_positions(bad), max(threads, 32)))
 
 
 def _index_select_kernel(source: torch.Tensor, dim: int, index: torch.Tensor) -> Failure:
@@ -76,11 +76,11 @@ def _index_select_kernel(source: torch.Tensor, dim: int, index: torch.Tensor) ->
     inner = source.numel() // max(source.shape[dim] if source.dim() else 1, 1)
     if bad.numel() <= 16:
         blocks = torch.arange(max(1, min(-(-inner // 128), 8 * 108)))
-        return _failed(sites.SELECT, _whole_blocks(blocks, min(max(inner, 1), 128)))
+        return _failed(kernel_asserts.SELECT, _whole_blocks(blocks, min(max(inner, 1), 128)))
     slice_bytes = inner * source.element_size()
     if dim == 0 and slice_bytes % 16 == 0 and source.is_contiguous():
         return _vectorized_gather(bad, slice_bytes)
-    return _failed(sites.GATHER, _threads(_elements_of_slices(_positions(bad), inner), 128, 8))
+    return _failed(kernel_asserts.GATHER, _threads(_elements_of_slices(_positions(bad), inner), 128, 8))
 
 
 def index_select(a: Named) -> Failure:
@@ -95,7 +95,7 @@ def embedding(a: Named) -> Failure:
 def embedding_renorm(a: Named) -> Failure:
     """One block for each distinct index."""
     wrong = _outside(torch.unique(a["indices"]), a["self"].shape[0])
-    return _failed(sites.RENORM, _whole_blocks(_positions(wrong), 128))
+    return _failed(kernel_asserts.RENORM, _whole_blocks(_positions(wrong), 128))
 
 
 def _advanced_indexing(a: Named, reads: bool) -> Failure | None:
@@ -122,7 +122,7 @@ def _advanced_indexing(a: Named, reads: bool) -> Failure | None:
     alone = len(places) == 1 and places[0][0] == 0 and inner > 1
     if reads and alone and slice_bytes % 16 == 0 and source.is_contiguous():
         return _vectorized_gather(bad, slice_bytes)
-    return _failed(sites.INDEX, _threads(_elements_of_slices(_positions(bad), inner), 128, 4))
+    return _failed(kernel_asserts.INDEX, _threads(_elements_of_slices(_positions(bad), inner), 128, 4))
 
 
 def index(a: Named) -> Failure | None:
@@ -138,7 +138,7 @@ def gather(a: Named, written: bool = False) -> Failure:
     row = index.shape[1] * source.element_size() if index.dim() == 2 else 0
     if not written and a["dim"] == 0 and row and row % 16 == 0 and not index.stride(1) and source.is_contiguous():
         return _vectorized_gather(_outside(index[:, 0], source.shape[0]), row)  # whole rows: the index is expanded
-    site = sites.SCATTER_VALUE if "value" in a and "src" not in a else sites.GATHER
+    site = kernel_asserts.SCATTER_VALUE if "value" in a and "src" not in a else kernel_asserts.GATHER
     return _failed(site, _threads(_positions(_outside(index, source.shape[a["dim"]] if source.dim() else 1)), 128, 8))
 
 
@@ -148,7 +148,7 @@ def scatter(a: Named) -> Failure:
 
 def take(a: Named) -> Failure:
     index, numel = a["index"], a["self"].numel()
-    return _failed(sites.TAKE, _threads(_positions(_outside(index, numel, -numel)), 128, 4))
+    return _failed(kernel_asserts.TAKE, _threads(_positions(_outside(index, numel, -numel)), 128, 4))
 
 
 def along(site: Site, negative: bool) -> Callable[[Named], Failure]:
@@ -167,8 +167,10 @@ def index_add(a: Named) -> Failure:
     inner = source.numel() // max(size, 1)
     if index.numel() <= 16:
         blocks = torch.arange(max(1, min(-(-inner // 128), 8 * 108)))
-        return _failed(sites.ADD_SMALL, _whole_blocks(blocks, min(max(inner, 1), 128)))
-    return _failed(sites.ADD_LARGE, _threads(_elements_of_slices(_positions(_outside(index, size)), inner), 128))
+        return _failed(kernel_asserts.ADD_SMALL, _whole_blocks(blocks, min(max(inner, 1), 128)))
+    return _failed(
+        kernel_asserts.ADD_LARGE, _threads(_elements_of_slices(_positions(_outside(index, size)), inner), 128)
+    )
 
 
 def _wrong_labels(a: Named, classes: int) -> torch.Tensor:
@@ -181,43 +183,45 @@ def nll_loss(a: Named) -> Failure:
     source = a["self"]
     bad = _positions(_wrong_labels(a, source.shape[-1]))
     if source.dim() == 1:
-        return _failed(sites.NLL_ONE, bad * 0)
+        return _failed(kernel_asserts.NLL_ONE, bad * 0)
     if a.get("reduction", 1) == 0:
-        return _failed(sites.NLL_EACH, _threads(bad, 1024))
+        return _failed(kernel_asserts.NLL_EACH, _threads(bad, 1024))
     batch = source.shape[0]
     threads = min(max(2 ** round(math.log2(max(batch / 16, 1))), 32), 1024)  # nll_loss_threads
-    return _failed(sites.NLL, bad % threads)
+    return _failed(kernel_asserts.NLL, bad % threads)
 
 
 def nll_loss2d(a: Named) -> Failure:
     bad = _wrong_labels(a, a["self"].shape[1])
     if a.get("reduction", 1) == 0:
-        return _failed(sites.NLL2D_EACH, _threads(_positions(bad), 1024))
+        return _failed(kernel_asserts.NLL2D_EACH, _threads(_positions(bad), 1024))
     elements = max(bad[0].numel(), 1)
     blocks = max(1, -(-elements // 1024) // 128)  # of a sample
     at = _positions(bad)
     sample, element = at // elements, at % elements
-    return _failed(sites.NLL2D, (sample * blocks + element // 1024 % blocks) << 12 | element % 1024)
+    return _failed(kernel_asserts.NLL2D, (sample * blocks + element // 1024 % blocks) << 12 | element % 1024)
 
 
 def binary_cross_entropy(a: Named) -> Failure:
     source, target = a["self"], a["target"]
     bad = ~((source >= 0) & (source <= 1))
     if bool(bad.any()):
-        return _failed(sites.BCE_INPUT, _threads(_positions(bad), 128, 4))
-    return _failed(sites.BCE_TARGET, _threads(_positions(~((target >= 0) & (target <= 1))), 128, 4))
+        return _failed(kernel_asserts.BCE_INPUT, _threads(_positions(bad), 128, 4))
+    return _failed(kernel_asserts.BCE_TARGET, _threads(_positions(~((target >= 0) & (target <= 1))), 128, 4))
 
 
 def multi_margin_loss(a: Named) -> Failure:
-    return _failed(sites.MARGIN, _whole_blocks(_positions(_outside(a["target"], a["self"].shape[-1])), 128))
+    return _failed(kernel_asserts.MARGIN, _whole_blocks(_positions(_outside(a["target"], a["self"].shape[-1])), 128))
 
 
 def max_unpool2d(a: Named) -> Failure:
-    return _failed(sites.UNPOOL, _threads(_positions(_outside(a["indices"], math.prod(a["output_size"]))), 1024))
+    return _failed(
+        kernel_asserts.UNPOOL, _threads(_positions(_outside(a["indices"], math.prod(a["output_size"]))), 1024)
+    )
 
 
 def masked_scatter(a: Named) -> Failure:
-    return _failed(sites.MASKED, torch.zeros(1, dtype=torch.int64))
+    return _failed(kernel_asserts.MASKED, torch.zeros(1, dtype=torch.int64))
 
 
 def repeat_interleave(a: Named) -> Failure | None:
@@ -229,19 +233,21 @@ def repeat_interleave(a: Named) -> Failure | None:
     at = _positions((repeats < 0) | (end < repeats) | (end > size))
     if not at.numel():
         return None
-    return _failed(sites.REPEAT, ((at // 16) << 12 | at % 16 * 32).reshape(-1, 1).add(torch.arange(32)).reshape(-1))
+    return _failed(
+        kernel_asserts.REPEAT, ((at // 16) << 12 | at % 16 * 32).reshape(-1, 1).add(torch.arange(32)).reshape(-1)
+    )
 
 
 def embedding_bag(a: Named) -> Failure:
     """One warp for each feature block of a bag, 8 bags in a block; each block prints the threads of its first row."""
     wrong = _positions(_outside(a["indices"].reshape(-1), a["weight"].shape[0]))
     bags = torch.searchsorted(a["offsets"].to(wrong.dtype), wrong, right=True) - 1
-    site = sites.BAG_MAX if a.get("mode", 0) == 2 else sites.BAG
+    site = kernel_asserts.BAG_MAX if a.get("mode", 0) == 2 else kernel_asserts.BAG
     return _failed(site, _whole_blocks(torch.unique(bags // 8), min(a["weight"].shape[1], 32)))
 
 
 def assert_async(a: Named) -> Failure:
-    return Failure([(sites.asserting(a.get("assert_msg", "")), 0, 0)], 1)
+    return Failure([(kernel_asserts.asserting(a.get("assert_msg", "")), 0, 0)], 1)
 
 
 def multinomial(a: Named) -> Failure:
@@ -252,13 +258,17 @@ def multinomial(a: Named) -> Failure:
     kind = next((kind for kind, bad in wrong.items() if bool(bad.any())), "sum")
     if a["num_samples"] == 1 or not a.get("replacement", False):
         if kind == "sum":
-            return Failure([(sites.asserting("invalid multinomial distribution (sum of probabilities <= 0)"), 0, 0)], 1)
-        return Failure([(sites.asserting("probability tensor contains either `inf`, `nan` or element < 0"), 0, 0)], 1)
+            return Failure(
+                [(kernel_asserts.asserting("invalid multinomial distribution (sum of probabilities <= 0)"), 0, 0)], 1
+            )
+        return Failure(
+            [(kernel_asserts.asserting("probability tensor contains either `inf`, `nan` or element < 0"), 0, 0)], 1
+        )
     threads = min(-(-rows.shape[1] // 32) * 32, 1024)
     if kind == "sum":
-        return _failed(sites.SAMPLE[kind], _whole_blocks(_positions(rows.sum(1) <= 0), threads))
+        return _failed(kernel_asserts.SAMPLE[kind], _whole_blocks(_positions(rows.sum(1) <= 0), threads))
     at = _positions(wrong[kind])
-    return _failed(sites.SAMPLE[kind], (at // rows.shape[1]) << 12 | at % rows.shape[1] % threads)
+    return _failed(kernel_asserts.SAMPLE[kind], (at // rows.shape[1]) << 12 | at % rows.shape[1] % threads)
 
 
 def bernoulli(a: Named) -> Failure:
@@ -270,5 +280,5 @@ def bernoulli(a: Named) -> Failure:
     first = []
     for thread in threads[:_PRINTED].tolist():
         slot = last[thread] + 1
-        first.append((sites.bernoulli(slot), thread // 512, thread % 512))
+        first.append((kernel_asserts.bernoulli(slot), thread // 512, thread % 512))
     return Failure(first, threads.numel())

@@ -17,7 +17,7 @@ import torch
 from torch.autograd import graph
 
 from fakegpu_lab.driver.autograd import gradient_lock, node_streams
-from fakegpu_lab.driver.base import cuda_messages, native_answers
+from fakegpu_lab.driver.base import answers_to_cpp, cuda_messages
 from fakegpu_lab.driver.base.changes import replaced
 from fakegpu_lab.driver.base.privateuse1 import NAME, as_cuda_device
 
@@ -29,7 +29,7 @@ _set_multithreading: Any = torch._C._set_multithreading_enabled
 def engine_run_backward(tensors: Any, grads: Any, *args: Any, **kwargs: Any) -> Any:
     """`torch.autograd.graph._engine_run_backward` without worker threads."""
     __tracebackhide__ = True
-    native_answers.forget_kept()
+    answers_to_cpp.forget_kept()
     grads = tuple(
         _beside(grad, tensor.device, f"invalid gradient at index {index}")
         if isinstance(grad, torch.Tensor) and isinstance(tensor, torch.Tensor)
@@ -52,7 +52,7 @@ def engine_run_backward(tensors: Any, grads: Any, *args: Any, **kwargs: Any) -> 
             raise
         raise cuda_messages.with_cuda_name(failure) from None
     except SystemError:  # "returned NULL without setting an exception": the guard had to take it out of C++'s hands
-        native_answers.raise_kept()
+        answers_to_cpp.raise_kept()
         raise
     finally:
         if following is not None:

@@ -22,7 +22,7 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.driver.base.deferred_patches import when_imported
+from fakegpu_lab.driver.base.module_imports import when_imported
 from fakegpu_lab.driver.base.patches import Patches
 
 if TYPE_CHECKING:

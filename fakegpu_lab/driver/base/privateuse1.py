@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils.backend_registration import rename_privateuse1_backend
 
-from fakegpu_lab.driver.base import native_answers
+from fakegpu_lab.driver.base import answers_to_cpp
 from fakegpu_lab.user_code import interrupts
 
 NAME = "fakegpu"
@@ -30,13 +30,13 @@ _keep_alive: list[object] = []  # C++ holds bare pointers to the guard and the h
 class _Guard(torch._C._acc.DeviceGuard):
     """The device guard. C++ asks for its type several times for each node of backward; no Python may run there."""
 
-    type_: Any = native_answers.answer(torch._C._autograd.DeviceType.PrivateUse1)
+    type_: Any = answers_to_cpp.answer(torch._C._autograd.DeviceType.PrivateUse1)
 
 
 class _Hooks(torch._C._acc.PrivateUse1Hooks):
-    is_available: Any = staticmethod(native_answers.constant(True))
-    is_built: Any = staticmethod(native_answers.constant(True))
-    has_primary_context: Any = staticmethod(native_answers.constant(True))
+    is_available: Any = staticmethod(answers_to_cpp.constant(True))
+    is_built: Any = staticmethod(answers_to_cpp.constant(True))
+    has_primary_context: Any = staticmethod(answers_to_cpp.constant(True))
 
 
 CPP_DEVICES: list[torch.device] = []
@@ -82,8 +82,8 @@ def register() -> None:
     torch._C._acc.register_python_privateuseone_hook(hooks)
     torch._C._acc.register_python_privateuseone_device_guard(guard)
     _keep_alive.extend((hooks, guard))
-    native_answers.settle()
-    interrupts.unsafe.append(native_answers.asked)
+    answers_to_cpp.settle()
+    interrupts.unsafe.append(answers_to_cpp.asked)
     CPP_DEVICES.extend(torch.device(NAME, index) for index in range(MAX_DEVICES))
     _hide()
 

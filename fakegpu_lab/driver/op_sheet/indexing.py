@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fakegpu_lab.driver.asserts import failing_threads as threads
-from fakegpu_lab.driver.asserts import sites
+from fakegpu_lab.driver.asserts import kernel_asserts
 from fakegpu_lab.driver.copies import hidden_waits
 from fakegpu_lab.driver.cost import estimators
 from fakegpu_lab.driver.cost.estimators import gathering, scattering
@@ -56,12 +56,12 @@ row(
 row(
     "index_fill",
     cost=scattering,
-    asserts=Assert(_RANGE, threads.along(sites.FILL, negative=True)),
+    asserts=Assert(_RANGE, threads.along(kernel_asserts.FILL, negative=True)),
     waits=hidden_waits.value,
     devices=rules.index_fill,
     result_beside_self=True,
 )
-row("index_copy", cost=scattering, asserts=Assert(_RANGE, threads.along(sites.COPY, negative=False)))
+row("index_copy", cost=scattering, asserts=Assert(_RANGE, threads.along(kernel_asserts.COPY, negative=False)))
 row("index_add", cost=scattering, asserts=Assert(f"{_RANGE}|{_SELF}", threads.index_add))
 row("index_reduce", cost=scattering, asserts=Assert(_SELF, threads.index_add), alert=alert("index_reduce_cuda"))
 row("scatter_add", cost=scattering, asserts=Assert(_RANGE, threads.scatter), expanded_index=True)

@@ -21,7 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from fakegpu_lab.driver.base import device_memory
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.copies import sent_before
+from fakegpu_lab.driver.copies import repeated_copies
 from fakegpu_lab.driver.cost import workspace
 from fakegpu_lab.driver.dispatch import dispatcher
 from fakegpu_lab.driver.recorder import host_reads, race_detection, running_modules
@@ -283,7 +283,7 @@ def start(machine: Machine, recorder: Recorder) -> None:
     """Begin to record; several recordings may run at a time, and each has all that happens meanwhile."""
     with _changing:
         _recorders.append(recorder)
-        recorder.sent = sent_before.tensor_number
+        recorder.sent = repeated_copies.tensor_number
         recorder.notes = notes
         _refresh()
         _link(machine)

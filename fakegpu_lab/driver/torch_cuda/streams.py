@@ -18,7 +18,7 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import cuda_messages, current, graph_capture, not_simulated, stream_history, sync_debug
 from fakegpu_lab.driver.base.changes import begun, computed, in_cuda_builds, replaced
 from fakegpu_lab.driver.cost.launching import wait
-from fakegpu_lab.driver.torch_cuda import stand_in
+from fakegpu_lab.driver.torch_cuda import c_classes
 from fakegpu_lab.driver.torch_cuda.devices.lifecycle import require
 from fakegpu_lab.hardware.time.clock import CALL_NS, here, query, synchronised
 
@@ -101,7 +101,7 @@ def _index(index: int) -> int:
     return current.device(index).index
 
 
-class CudaStreamBase(stand_in.STREAM):
+class CudaStreamBase(c_classes.STREAM):
     """``torch._C._CudaStreamBase`` (torch/csrc/cuda/Stream.cpp), the base of `torch.cuda.Stream`."""
 
     def __new__(
@@ -173,7 +173,7 @@ class CudaStreamBase(stand_in.STREAM):
         current.thread.index = device_before
 
 
-class CudaEventBase(stand_in.EVENT):
+class CudaEventBase(c_classes.EVENT):
     """``torch._C._CudaEventBase`` (c10/cuda/CUDAEvent.h), the base of `torch.cuda.Event`."""
 
     _timing: bool

@@ -6,7 +6,7 @@ import importlib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.driver.base.deferred_patches import when_imported
+from fakegpu_lab.driver.base.module_imports import when_imported
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import re
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.driver.base.deferred_patches import when_imported
+from fakegpu_lab.driver.base.module_imports import when_imported
 from fakegpu_lab.hardware.errors import FakeGpuError, with_notes
 
 if TYPE_CHECKING:

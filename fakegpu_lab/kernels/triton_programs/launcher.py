@@ -21,7 +21,7 @@ from fakegpu_lab.kernels import sampling
 from fakegpu_lab.kernels.launch import Ran, launch
 from fakegpu_lab.kernels.pointers import Memory, Stretch, stretch
 from fakegpu_lab.kernels.races import Watch
-from fakegpu_lab.kernels.triton_programs import meaning
+from fakegpu_lab.kernels.triton_programs import semantics
 from fakegpu_lab.kernels.triton_programs.builder import semantic
 from fakegpu_lab.kernels.triton_programs.programs import run_all
 from fakegpu_lab.kernels.triton_programs.running import Running
@@ -84,10 +84,10 @@ class Launcher:
             cores = device.profile.compute_capability >= (8, 0)
             running = Running(memory, log, grid, threads, tensor_cores=cores)
             running.races = None if may_order(self.kernel) else Watch()
-            program = meaning.function_of(self.kernel)
+            program = semantics.function_of(self.kernel)
             total = grid[0] * grid[1] * grid[2]
             chosen = sampling.chosen(total)
-            with _one_at_a_time, meaning.in_force(), np.errstate(all="ignore"):
+            with _one_at_a_time, semantics.in_force(), np.errstate(all="ignore"):
                 arguments = {name: value() if callable(value) else value for name, value in values.items()}
                 run_all(running, lambda: program(**arguments), self.metadata.name, chosen)
             written = [memory.stretches[place].tensor for place in sorted(running.written)]
@@ -127,7 +127,7 @@ class _Arguments:
             return self._descriptor(value, name)
         if hasattr(value, "data_ptr"):
             address, element = self._address(value, name), _element(value.dtype)
-            return lambda: meaning.pointer(address, f"*{element}", name)
+            return lambda: semantics.pointer(address, f"*{element}", name)
         if isinstance(value, tuple):
             kinds = kind if isinstance(kind, tuple) else ("i64",) * len(value)
             parts = [
@@ -136,7 +136,7 @@ class _Arguments:
             return lambda: triton.language.tuple([one() if callable(one) else one for one in parts])
         if kind == "constexpr":
             return value
-        return lambda: meaning.number(value, str(kind))
+        return lambda: semantics.number(value, str(kind))
 
     def _address(self, value: Any, name: str) -> int:
         tensor = value.base if isinstance(value, triton.runtime.jit.TensorWrapper) else value
@@ -158,10 +158,10 @@ class _Arguments:
         address, element = self._address(value.base, name), _element(value.base.dtype)
 
         def make() -> Any:
-            strides = [meaning.number(int(one), "i64") for one in value.strides[:-1]]
+            strides = [semantics.number(int(one), "i64") for one in value.strides[:-1]]
             return semantic.make_tensor_descriptor(
-                meaning.pointer(address, f"*{element}", name),
-                [meaning.number(int(one), "i32") for one in value.shape],
+                semantics.pointer(address, f"*{element}", name),
+                [semantics.number(int(one), "i32") for one in value.shape],
                 [*strides, triton.language.constexpr(1)],
                 [triton.language.constexpr(one) for one in value.block_shape],
                 value.padding,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed import ReduceOp
 
-from fakegpu_lab.driver.asserts import device_asserts, sites
+from fakegpu_lab.driver.asserts import device_asserts, kernel_asserts
 from fakegpu_lab.driver.asserts.failing_threads import Failure
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.placement.dtypes import scalar_type
@@ -96,7 +96,7 @@ def _check_nan(operation: Operation) -> None:
         if isinstance(tensor, FakeCudaTensor) and tensor.is_floating_point() and not tensor._inner.is_meta:
             values = tensor._inner
             if bool((values.float() if values.itemsize == 1 else values).isnan().any()):
-                device_asserts.fail(tensor._device, Failure([(sites.NAN_SENT, 0, 0)], 1))
+                device_asserts.fail(tensor._device, Failure([(kernel_asserts.NAN_SENT, 0, 0)], 1))
                 device_asserts.check(tensor._device)
 
 
