@@ -121,7 +121,6 @@ def uninstall() -> None:
     """Restore torch."""
     patches.undo()
     regions.uninstall()
-    torch_compile.restore_stance()
     linear.registration.disable()
     _destroy_libraries()
     if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]

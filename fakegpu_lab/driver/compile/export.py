@@ -133,6 +133,8 @@ def install(patches: Patches) -> None:
     patches.set_item(handlers, _device, lambda args: cpp_device(answer(args)))
     dispatch = _torch_dispatch(fake_tensor.FakeTensor.__torch_dispatch__)
     patches.set(fake_tensor.FakeTensor, "__torch_dispatch__", staticmethod(dispatch))
+    # As in a process that must not initialize CUDA: constants are fake before they move to the device, not after.
+    patches.set(fake_tensor.FakeTensorMode, "avoid_device_init", property(lambda self: True))
     patches.set(fake_tensor.FakeTensor, "is_cuda", property(lambda self: self.device.type == "cuda"))
     if hasattr(fake_tensor.FakeTensor, "_normalize_fake_device"):
         normalize = _normalized(fake_tensor.FakeTensor._normalize_fake_device)
