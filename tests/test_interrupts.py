@@ -8,6 +8,7 @@ import io
 import signal
 import socket
 import sys
+import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -168,6 +169,55 @@ def test_torch_is_imported_to_the_end(machine: Machine, tmp_path: Path, monkeypa
     module = sys.modules.pop("torch.interrupted")
     assert module.done
     assert vars(torch).pop("interrupted") is module
+
+
+def test_a_mode_of_torch_is_entered_whole(machine: Machine) -> None:
+    def interrupt(frame: FrameType, event: str, _: object) -> None:
+        if event == "return" and frame.f_code is torch.set_grad_enabled.__init__.__code__:
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGINT)
+
+    sys.setprofile(interrupt)
+    with pytest.raises(KeyboardInterrupt), torch.no_grad():
+        at_once(lambda: None)
+    assert torch.is_grad_enabled()
+
+
+def test_a_step_of_an_optimizer_is_whole_but_for_its_closure(machine: Machine) -> None:
+    layer = torch.nn.Linear(4, 4).cuda()
+    optimizer = torch.optim.Adam(layer.parameters())
+    layer(torch.ones(1, 4, device="cuda")).sum().backward()
+    waits: dict[str, bool] = {}
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        waits[frame.f_code.co_name] = interrupts.must_wait(frame)
+
+    def closure() -> float:
+        return 0.0
+
+    sys.setprofile(note)
+    optimizer.step(closure)
+    sys.setprofile(None)
+    assert (waits["closure"], waits["_use_grad"], waits["adam"]) == (False, True, True)
+
+
+def test_a_long_wait_takes_no_time(machine: Machine) -> None:
+    @interrupts.whole
+    def work() -> float:
+        began = time.process_time()
+        for number in range(100_000):
+            abs(number)
+        return time.process_time() - began
+
+    @interrupts.whole
+    def interrupted() -> float:
+        signal.raise_signal(signal.SIGINT)
+        return work()
+
+    alone, times = work(), []
+    with pytest.raises(KeyboardInterrupt):
+        at_once(lambda: times.append(interrupted()) or time.sleep(1))
+    assert times[0] < 3 * alone + 0.1
 
 
 def test_an_event_loop_hears_of_a_signal_once(machine: Machine, program_signal: signal.Signals) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import os
 import shutil
 import sys
@@ -58,7 +59,7 @@ def run(request: Request) -> None:
     # before that import (PYTORCH_CUDA_ALLOC_CONF, OMP_NUM_THREADS) count, and torch is imported only if it is used.
     inheritance.leave(request.devices, request.memory, request.compute, request.clock)
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
-    _attach_nvml()
+    _attach_others()
     if not request.quiet:
         from fakegpu_lab.notebook.out_of_memory import postmortem
 
@@ -79,13 +80,14 @@ def run(request: Request) -> None:
     sys.exit(epilogue.status)
 
 
-def _attach_nvml() -> None:
-    """Let programs that look for GPUs without torch (gpustat, nvitop) see the machine."""
+def _attach_others() -> None:
+    """Let programs see the machine that do without torch: with pynvml (gpustat, nvitop), or with `numba.cuda`."""
     from fakegpu_lab.driver.base.deferred_patches import when_imported
     from fakegpu_lab.driver.base.patches import Patches
     from fakegpu_lab.nvml.library import attach
 
     when_imported("pynvml", Patches(), attach)
+    when_imported("numba.cuda", Patches(), lambda module: importlib.import_module("torch"))
 
 
 class _Timeline:

@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 import torch
 import torch.utils._foreach_utils
 from torch.optim.optimizer import _foreach_supported_types as _optimizer_types
+from torch.optim.optimizer import _use_grad_for_differentiable
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fakegpu_lab.driver.op_sheet  # noqa: F401 - makes the rows
 from fakegpu_lab.driver import torch_cuda
 from fakegpu_lab.driver.autocast import regions, scripted_regions
 from fakegpu_lab.driver.autograd import backward, optimizers
-from fakegpu_lab.driver.base import current, privateuse1
+from fakegpu_lab.driver.base import current, not_simulated, privateuse1
 from fakegpu_lab.driver.base.patches import Patches
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.compile import export, graph_printing, torch_compile, torchscript, without_dynamo, without_sympy
+from fakegpu_lab.driver.compile import export, graph_printing, torch_compile, torchscript
 from fakegpu_lab.driver.copies import pinned_memory
 from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher, registered_kernels
 from fakegpu_lab.driver.environment import host_threads, loader_workers, program_clock, torch_internals
@@ -23,7 +26,6 @@ from fakegpu_lab.driver.memory_report import host_memory
 from fakegpu_lab.driver.meta import assumed_values
 from fakegpu_lab.driver.ops import convolution, linear
 from fakegpu_lab.driver.ops.attention import choice
-from fakegpu_lab.driver.ops.nested import making
 from fakegpu_lab.driver.profiler import benchmark_timer, torch_profiler
 from fakegpu_lab.driver.random import generator_checks, generators
 from fakegpu_lab.driver.tensor_api import (
@@ -41,9 +43,22 @@ from fakegpu_lab.driver.tensor_api import (
 )
 from fakegpu_lab.driver.torch_cuda import nvml_functions
 from fakegpu_lab.hardware.time import clock
+from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.machine import Machine
+
+for _mode in (
+    torch.no_grad,
+    torch.enable_grad,
+    torch.inference_mode,
+    torch.autocast,
+    TorchFunctionMode,
+    TorchDispatchMode,
+):
+    for _method in (_mode.__enter__, _mode.__exit__):
+        interrupts.whole(_method)  # else an interrupt on the way in would leave the mode switched on
+interrupts.whole_but_for_users_code(_use_grad_for_differentiable(lambda: None))  # around an optimizer's step
 
 patches = Patches()
 _libraries: list[torch.library.Library] = []
@@ -87,20 +102,18 @@ def install(machine: Machine) -> None:
         interprocess.install(patches)
         lazy_parameters.install(patches)
         nvml_functions.install(patches)
-        making.install(patches)
         optimizers.install(patches)
         pinned_memory.install(patches)
         torch_profiler.install(patches)
         torch_internals.install(patches)
         torchscript.install(patches)
-        without_dynamo.install(patches)
-        without_sympy.install(patches)
         serialization.install(patches)
         graph_printing.install(patches)
         storage.install(patches)
         user_subclasses.install(patches)
         host_threads.install(patches)
         loader_workers.install(patches)
+        not_simulated.install(patches)
         torch_cuda.install(patches)
         choice.install(patches)
         convolution.install(patches)

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from fakegpu_lab.driver.base import live_objects
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+    from fakegpu_lab.hardware.device import Device
 
 _Base: Any = torch._C.StorageBase
 
@@ -69,7 +72,14 @@ def stretch(name: str, tensor: FakeCudaTensor) -> Stretch:
 
 
 class Memory:
-    """Some stretches of device memory, in the order of their addresses.
+    """Some stretches of device memory.
+
+    Parameters
+    ----------
+    stretches
+        The arguments'.
+    device
+        The device on which the kernel runs: it may load pointers into other tensors' memory from its own.
 
     Attributes
     ----------
@@ -79,18 +89,33 @@ class Memory:
         By the name of an argument, the stretch as it was given.
     """
 
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
+    def __init__(self, stretches: Sequence[Stretch], device: Device | None = None) -> None:
         self.given = {one.name: one for one in stretches}
-        self.stretches: list[Stretch] = sorted(
-            {one.start: one for one in reversed(stretches)}.values(), key=lambda one: one.start
-        )
-        self._starts = np.array([one.start for one in self.stretches], dtype=np.int64)
-        self._ends = np.array([one.end for one in self.stretches], dtype=np.int64)
+        self.stretches: list[Stretch] = list({one.start: one for one in reversed(stretches)}.values())
+        self._device = device
+        self._sort()
+
+    def _sort(self) -> None:
+        starts = np.array([one.start for one in self.stretches], dtype=np.int64)
+        self._order = np.argsort(starts)
+        self._starts = starts[self._order]
+        self._ends = np.array([one.end for one in self.stretches], dtype=np.int64)[self._order]
+
+    def add_others(self) -> None:
+        """Add the memory of all other tensors on the device: the kernel follows a pointer that is no argument's."""
+        known = {one.start for one in self.stretches}
+        for tensor in live_objects.live(live_objects.subclasses(FakeCudaTensor)):
+            if tensor._device is self._device and tensor.layout is torch.strided and tensor.data_ptr():
+                one = stretch("", tensor)
+                if one.start not in known:
+                    known.add(one.start)
+                    self.stretches.append(one._replace(name=f"(the tensor at {one.start:#x})"))
+        self._sort()
 
     def at(self, address: int) -> Stretch | None:
         """The stretch that an address is in."""
         place = int(np.searchsorted(self._starts, address, side="right")) - 1
-        return self.stretches[place] if place >= 0 and address < self._ends[place] else None
+        return self.stretches[self._order[place]] if place >= 0 and address < self._ends[place] else None
 
     def owners(self, addresses: NDArray[np.int64], itemsize: int) -> NDArray[np.int64]:
         """The stretch of each access, by its place in `stretches`; −1 for one that is not wholly inside any."""
@@ -98,7 +123,7 @@ class Memory:
             return np.full(addresses.shape, -1, dtype=np.int64)
         places = np.searchsorted(self._starts, addresses, side="right") - 1
         inside = (places >= 0) & (addresses + itemsize <= self._ends[places])
-        return np.where(inside, places, -1)
+        return np.where(inside, self._order[places], -1)
 
     def nearest(self, address: int) -> Stretch | None:
         """The stretch whose beginning or end is next to an address that is in none of them."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed import constants
 
-from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base import current, not_simulated
 from fakegpu_lab.processes import run_reports
 from fakegpu_lab.ranks.collectives.channel import Channel
 from fakegpu_lab.ranks.dist import c10d, cpp, dist
@@ -57,7 +57,7 @@ def new_process_group(
     `newer` are arguments that only newer versions of torch pass.
     """
     if newer.get("enable_reconfigure"):  # since torch 2.15
-        raise RuntimeError("Reconfiguring process groups (enable_reconfigure) is not part of the simulation.")
+        raise not_simulated.error("reconfiguring")
     config = c10d.BackendConfig(c10d.Backend(backend))
     backend_names = {str(device): str(name) for device, name in config.get_device_backend_map().items()}
     if not all(name in _OURS for name in backend_names.values()):

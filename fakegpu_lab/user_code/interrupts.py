@@ -5,7 +5,7 @@ books of the allocator half written, may be lost in a finalizer ("Exception igno
 cannot throw, which ends the process. So while a machine is enabled, a `_Guarded` stands in front of every handler,
 whoever sets it: `signal.signal` puts it there, and `signal.getsignal` does not show it. It looks at what the main
 thread is doing. At a bad moment, it has CPython call it again at the next step, and so on; then it calls the handler.
-Programs pay nothing for this until a signal arrives.
+So a timeout is raised inside the block that it is for. Programs pay nothing for this until a signal arrives.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import functools
 import importlib
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -87,6 +88,11 @@ def must_wait(frame: FrameType | None) -> bool:
     return False
 
 
+_STEPS, _PAUSE = 100, 0.005
+"""After this many steps the signal came in something long, such as an import, and looking at each would take longer
+still: from then on there are pauses of this many seconds."""
+
+
 class _Again(dict[int, None]):
     """``_again[number]`` makes CPython call the handler of a signal at its next step, as if the signal arrived then.
 
@@ -116,13 +122,34 @@ class _Guarded:
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
+        self._waits = 0
+        self._pausing = False
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
         if not must_wait(frame):
+            self._waits = 0
             return self.handler(number, frame)
+        self._waits += 1
+        if self._pausing or (self._waits > _STEPS and self._pause(number)):
+            return None
         file = signal.set_wakeup_fd(-1)  # an event loop is to hear of the signal once
         _again[number], _announce[file]
         return None
+
+    def _pause(self, number: int) -> bool:
+        """Have CPython call the handler after a pause; False if no thread can be started."""
+
+        def send() -> None:
+            time.sleep(_PAUSE)
+            self._pausing = False
+            _thread.interrupt_main(signal.Signals(number))
+
+        self._pausing = True
+        try:
+            _thread.start_new_thread(send, ())
+        except RuntimeError:
+            self._pausing = False
+        return self._pausing
 
 
 def _guarded(handler: Any) -> Any:

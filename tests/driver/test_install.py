@@ -20,28 +20,15 @@ PERMANENT = {
 }
 
 
-def test_the_first_step_of_a_training_imports_neither_dtensor_nor_sympy() -> None:
+def test_the_first_op_imports_neither_dtensor_nor_sympy() -> None:
     look = (
         "import sys\nimport fakegpu_lab as lab\nimport torch\nlab.enable('a100')\n"
-        "layer = torch.nn.Linear(3, 3).cuda()\noptimizer = torch.optim.AdamW(layer.parameters())\n"
-        "layer(torch.ones(2, 3, device='cuda')).sum().backward()\noptimizer.step()\noptimizer.zero_grad()\n"
+        "layer = torch.nn.Linear(3, 3).cuda()\nlayer(torch.ones(2, 3, device='cuda')).sum().backward()\n"
         "print(repr(layer.weight), file=sys.stderr)\n"
         "print(*{'sympy', 'torch.distributed.tensor', 'torch._dynamo'} & set(sys.modules))"
     )
     ran = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert ran.stdout == "\n"
-
-
-def test_once_the_compiler_is_imported_optimizers_are_torchs_own() -> None:
-    look = (
-        "import torch\nimport fakegpu_lab as lab\n"
-        "chain = lambda: [f.__code__ for f in (torch.optim.SGD.step, torch.optim.Optimizer.add_param_group)]\n"
-        "own = chain()\nlab.enable('a100')\nprint(chain() != own)\nimport torch._dynamo\nprint(chain() == own)\n"
-        "weight = torch.nn.Parameter(torch.ones(3, device='cuda'))\noptimizer = torch.optim.SGD([weight], lr=0.5)\n"
-        "weight.sum().backward()\noptimizer.step()\nprint(weight.tolist())\n"
-    )
-    ran = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
-    assert ran.stdout == "True\nTrue\n[0.5, 0.5, 0.5]\n"
 
 
 def torch_modules() -> dict[str, Any]:

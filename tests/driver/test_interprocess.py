@@ -91,16 +91,6 @@ def test_sparse_and_empty_tensors(machine):
     assert (empty.shape, empty.device) == ((0, 4), torch.device("cuda:1"))
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_nested_tensors_are_copied_where_they_arrive(machine):
-    sent = torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)], device="cuda:1")
-    received = here_and_back(sent)
-    assert received.is_nested
-    assert received.device == torch.device("cuda:1")
-    for mine, theirs in zip(received.unbind(), sent.unbind(), strict=True):
-        assert torch.equal(mine, theirs)
-
-
 def test_a_handle_that_a_program_carries_itself(machine):
     """As inference engines get weights from a trainer: `reduce_tensor`, and its function called elsewhere."""
     weight = torch.zeros(4, device="cuda")

@@ -141,5 +141,5 @@ def test_a_cuda_graph_may_share_the_pool() -> None:
 
 
 def test_another_allocator_is_refused() -> None:
-    with pytest.raises(RuntimeError, match=r"^Another memory allocator .* is not part of the simulation\.$"):
+    with pytest.raises(RuntimeError, match=r"^Another memory allocator .* is not simulated\.$"):
         torch.cuda.MemPool(object())

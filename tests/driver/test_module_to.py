@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+import fakegpu_lab as lab
+
 WHERE = ["cuda", "cpu", "cuda:1", "cuda:0", "cpu"]
 
 
@@ -275,3 +277,24 @@ def test_gradients_must_be_on_the_parameters_device(machine):
     parameter.grad = torch.ones(2, device="cuda")
     parameter.grad = None
     assert parameter.grad is None
+
+
+def test_a_gradient_of_another_size_stays_as_it_is(machine):
+    flat = nn.Parameter(torch.ones(4, device="cuda"))
+    flat.sum().backward()
+    flat.data = torch.zeros(2, device="cuda")  # as FSDP frees and gathers its parameters
+    flat.data = flat.cpu()
+    assert (flat.device.type, flat.tolist(), flat.grad.tolist()) == ("cpu", [0, 0], [1, 1, 1, 1])
+    flat.data = flat.cuda()
+    assert (flat.device.type, flat.tolist(), flat.grad.tolist()) == ("cuda", [0, 0], [1, 1, 1, 1])
+
+
+def test_under_a_profiler_that_keeps_the_shapes(machine):
+    with torch.profiler.profile(record_shapes=True, profile_memory=True) as profiler:
+        model = nn.Linear(4, 4).cuda()
+        model(torch.ones(2, 4, device="cuda")).sum().backward()
+    assert all(parameter.grad.is_cuda for parameter in model.parameters())
+    shapes = [event.input_shapes for event in profiler.events() if event.name == "aten::linear"]
+    assert shapes == [[[2, 4], [4, 4], [4]]]
+    with pytest.raises(lab.FakeGpuError, match="which PyTorch has deprecated, is not part of the simulation"):
+        profiler.export_memory_timeline("memory.json")

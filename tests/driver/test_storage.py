@@ -169,3 +169,11 @@ def test_storages_without_values_are_copied_but_not_read():
                 read()
     finally:
         lab.disable()
+
+
+def test_a_device_storage_s_type_makes_storages_of_the_host(machine):
+    there = torch.arange(4.0, device="cuda").untyped_storage()
+    for here in (type(there)(there.size()), type(there)(there.size(), device="cpu")):
+        here.copy_(there)  # as torch.distributed.checkpoint stages a state dict
+        assert here.device == torch.device("cpu")
+        assert torch.empty(0).set_(here, 0, (4,)).tolist() == [0, 1, 2, 3]

@@ -6,6 +6,7 @@ import copy
 import io
 from typing import ClassVar
 
+import pytest
 import torch
 
 import fakegpu_lab as lab
@@ -68,6 +69,46 @@ def test_a_subclass_decides_for_itself(machine):
     assert isinstance(moved, Label)
     assert isinstance(moved.clone(), Label)
     assert not isinstance(moved + 1, Label)
+
+
+def test_a_subclass_s_type_takes_a_device_tensor(machine):
+    tensor = torch.ones(2, 3, device="cuda:1")
+    for made in (Picture(tensor), torch.Tensor._make_subclass(Picture, tensor)):
+        assert isinstance(made + 1, Picture)
+        assert (made.data_ptr(), made.area()) == (tensor.data_ptr(), 6)
+    assert type(Picture(2, 3)) is Picture
+
+
+class Scaled(torch.nn.Parameter):
+    """A parameter with an attribute, as libraries for quantized weights have them."""
+
+    def __new__(cls, data, requires_grad=True, scale=1.0):
+        made = torch.Tensor._make_subclass(cls, data, requires_grad)
+        made.scale = scale
+        return made
+
+
+class Named(torch.nn.Parameter):
+    pass
+
+
+@pytest.mark.parametrize("kind", [Scaled, Named])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_parameter_stays_one_of_its_class(machine, kind, device):
+    layer = torch.nn.Linear(2, 2, bias=False)
+    weight = layer.weight = kind(torch.ones(2, 2, device=device))
+    layer.to("cuda:1")
+    assert layer.weight is weight
+    assert dict(layer.named_parameters()) == {"weight": weight}
+    layer(torch.ones(1, 2, device="cuda:1")).sum().backward()
+    torch.optim.SGD(layer.parameters(), lr=0.5).step()
+    twin = copy.deepcopy(layer).weight
+    for one in (weight, twin):
+        assert isinstance(one, kind)
+        assert isinstance(one, torch.nn.Parameter)
+        assert one.tolist() == [[0.5, 0.5], [0.5, 0.5]]
+    assert repr(twin).startswith(f"Parameter containing:\n{kind.__name__}([[0.5")
+    assert type(layer.cpu().weight) is kind
 
 
 def test_a_subclass_that_hands_on_to_torch(machine):

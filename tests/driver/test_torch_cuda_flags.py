@@ -105,6 +105,25 @@ def test_switches_of_attention_and_precision_are_put_back() -> None:
     assert torch.get_float32_matmul_precision() == "highest"
 
 
+def test_a_lower_precision_of_products_is_that_of_cuda() -> None:
+    left, right = torch.randn(256, 256), torch.randn(256, 256)
+    exact = left @ right
+    try:
+        torch.set_float32_matmul_precision("medium")  # bfloat16 on a CPU that has it, and TF32 on CUDA
+        with lab_machine():
+            for precision in ("high", "medium"):
+                torch.set_float32_matmul_precision(precision)
+                assert torch.get_float32_matmul_precision() == precision
+                assert (cuda.matmul.fp32_precision, cuda.matmul.allow_tf32) == ("tf32", True)
+                assert torch.equal((left.cuda() @ right.cuda()).cpu(), exact)
+            torch.backends.fp32_precision = "tf32"
+            assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"
+            torch.backends.fp32_precision = "none"
+        assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 def test_what_was_set_before_the_machine_stays_set() -> None:
     cudnn.benchmark = True
     try:

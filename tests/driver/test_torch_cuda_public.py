@@ -145,7 +145,7 @@ CALLS: dict[str, Callable[[Any], Any]] = SINCE_2_15 | {
 }
 
 CLEAR = re.compile(
-    r"is not part of the simulation\.$|^PyTorch was not built with Green Context support|Green contexts?.*$"
+    r"is not simulated\.|^PyTorch was not built with Green Context support|Green contexts?.*$"
     # torch's own sentences, also on a card: NVIDIA's Python bindings are a package of their own
     r"|^nvidia-ml-py does not seem to be installed|^pynvml does not seem to be installed"
     r"|^TunableOp is not enabled$|does not support this method|is not supported on this platform",

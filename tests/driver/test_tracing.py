@@ -6,6 +6,7 @@ import io
 
 import pytest
 import torch
+from functorch.compile import aot_function, nop
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -112,6 +113,53 @@ def test_flex_attention(machine):
     expected.sum().backward()
     torch.testing.assert_close(out, expected)
     torch.testing.assert_close(grad, q.grad)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_with_a_bias_of_its_surroundings(machine):
+    slopes = torch.tensor([0.5, 0.25], device="cuda")
+    places = torch.arange(128.0, device="cuda")
+    q = torch.randn(1, 2, 128, 16, device="cuda", requires_grad=True)
+    out = flex_attention(q, q, q, score_mod=lambda score, b, h, i, j: score + slopes[h] * (j - i))
+    out.sum().backward()
+    grad, q.grad = q.grad, None
+    bias = slopes[:, None, None] * (places[None, :] - places[:, None])
+    expected = nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=bias[None])
+    expected.sum().backward()
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(grad, q.grad, atol=1e-4, rtol=1e-4)
+
+
+def test_aot_autograd_differentiates(machine):
+    x = torch.ones(3, device="cuda", requires_grad=True)
+    aot_function(lambda x: (2 * x).sin(), nop)(x).sum().backward()
+    torch.testing.assert_close(x.grad, 2 * torch.cos(2 * x.detach()))
+
+
+def test_a_custom_op_passes_torchs_check(machine):
+    with torch.library._scoped_library("fakegpu_lab_checked", "FRAGMENT"):
+
+        @torch.library.custom_op("fakegpu_lab_checked::double", mutates_args=())
+        def double(x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        double.register_fake(torch.empty_like)
+        double.register_autograd(lambda ctx, grad: grad * 2)
+        found = torch.library.opcheck(double, (torch.ones(3, device="cuda", requires_grad=True),))
+    assert set(found.values()) == {"SUCCESS"}
+
+
+def test_a_module_with_a_tensor_that_is_no_buffer_is_exported(machine):
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shift = torch.ones(3, device="cuda")
+
+        def forward(self, x):
+            return x + self.shift
+
+    x = torch.ones(3, device="cuda")
+    assert torch.export.export(Shifted(), (x,)).module()(x).tolist() == [2, 2, 2]
 
 
 def test_cond_runs_one_branch(machine):

@@ -230,3 +230,23 @@ def test_whatever_numba_compiles_first(first):
     program = FIRST.format(path=sys.path, first=first)
     ran = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False)
     assert ran.stdout.endswith("done\n"), ran.stderr
+
+
+ALONE = """
+from numba import cuda
+import numpy as np
+@cuda.jit
+def add(x):
+    x[cuda.grid(1)] += 1
+x = np.zeros(4)
+add[1, 4](cuda.to_device(x))
+print(cuda.get_current_device().name)
+"""
+
+
+def test_a_program_that_does_without_torch(tmp_path):
+    (tmp_path / "alone.py").write_text(ALONE)
+    command = [sys.executable, "-m", "fakegpu_lab", "run", "-d", "t4", "alone.py"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ran.stdout == "b'Tesla T4'\n", ran.stderr
+    assert "1 (32 B)" in ran.stderr  # the copy, in the table

@@ -47,6 +47,24 @@ def test_it_reads_the_values_of_a_tensor_whose_storage_somebody_holds():
     assert storage.data_ptr() == x.data_ptr()
 
 
+@triton.jit
+def copy_from_table(table, out, N: tl.constexpr):
+    source = tl.load(table + tl.program_id(0)).to(tl.pointer_type(tl.float32))
+    offsets = tl.arange(0, N)
+    tl.store(out + tl.program_id(0) * N + offsets, tl.load(source + offsets))
+
+
+def test_it_follows_pointers_that_it_has_loaded():
+    sources = [torch.full((8,), float(number), device="cuda") for number in range(3)]
+    table = torch.tensor([source.data_ptr() for source in sources], device="cuda")
+    out = torch.zeros(24, device="cuda")
+    copy_from_table[(3,)](table, out, N=8)
+    assert out.tolist() == [0.0] * 8 + [1.0] * 8 + [2.0] * 8
+    copy_from_table[(1,)](table + 512 * 1024**2, out, N=8)
+    with pytest.raises(torch.AcceleratorError, match="an illegal memory access"):
+        torch.cuda.synchronize()
+
+
 def test_the_profiler_shows_its_name():
     x = torch.rand(1000, device="cuda")
     with torch.profiler.profile() as profiler:

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from jupyter_client.manager import KernelManager
 
-LATE = 12.0
-"""Seconds after which an interrupt that has not arrived counts as lost; the cells run for longer."""
+LATE = 30.0
+"""Seconds after which a command that has not ended counts as not interrupted; it runs for longer."""
 
 PATIENCE = 120.0
 """Seconds within which a kernel answers anything."""
@@ -477,9 +477,13 @@ class Presser:
         for message in messages:
             if message["msg_type"] == "error":
                 said = "\n".join(message["content"]["traceback"])
-        if time.monotonic() - began > LATE:
-            return f"lost: {time.monotonic() - began:.0f} s"
-        return "" if button is not None or kind.ends or "KeyboardInterrupt" in said else f"lost: {said}"
+        if kind.ends:
+            arrived = time.monotonic() - began < LATE
+        elif button is not None:
+            arrived = kernel.run("print(ended)").strip() == "[]"
+        else:
+            arrived = "KeyboardInterrupt" in said
+        return "" if arrived else f"lost after {time.monotonic() - began:.0f} s: {said}"
 
 
 def main() -> None:

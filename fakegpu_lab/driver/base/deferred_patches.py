@@ -6,7 +6,6 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
-import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -48,15 +47,6 @@ class _Waiting(importlib.abc.MetaPathFinder):
 
             loader.exec_module = exec_module
         return spec
-
-
-class NotImported(types.ModuleType):
-    """Stands for a module with what subclasses define of it, and imports it as soon as somebody needs more."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what anyone asks of every module, as inspect.getmodule does
-            raise AttributeError(name)
-        return getattr(importlib.import_module(self.__name__), name)
 
 
 def when_imported(name: str, patches: Patches, action: Callable[[Any], object]) -> None:

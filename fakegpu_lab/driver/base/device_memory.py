@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fakegpu_lab.driver.base import cuda_messages
+from fakegpu_lab.driver.base import cuda_messages, not_simulated
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
@@ -48,8 +48,8 @@ def new(inner: torch.Tensor, device: Device) -> FakeCudaTensor:
     """
     try:
         shape = inner.shape
-    except RuntimeError:  # nested
-        return wrap(inner, device, take_bytes(device, inner.numel() * inner.element_size()))
+    except RuntimeError:
+        raise not_simulated.error("strided nested tensors") from None
     if inner.layout is not _strided or not inner.is_contiguous() or 1 in shape or 0 in shape:
         return wrap(inner, device, take(device, inner))
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fakegpu_lab.driver.base import cuda_messages
+from fakegpu_lab.driver.base import cuda_messages, not_simulated
 from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.time.clock import CALL_NS, Mark, await_mark, here, record
@@ -235,7 +235,7 @@ def capture_copy(
     stream = here.host.streams[source or target]
     if source is not None and target is not None:
         if stream.capture is not None or here.host.streams[target].capture is not None:
-            raise RuntimeError("Capturing copies between two GPUs into a CUDA graph is not part of the simulation.")
+            raise not_simulated.error("captured peer copies")
         return False
     if stream.capture is None:
         return False

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch._C import DispatchKey, DispatchKeySet
 
+from fakegpu_lab.driver.base import not_simulated
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES, CUDA_DEVICES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from fakegpu_lab.hardware.buffer import Buffer
     from fakegpu_lab.hardware.device import Device
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 _strided = torch.strided
 _set_class = object.__dict__["__class__"].__set__
-
-cpp_shape: Callable[[torch.Tensor], torch.Size] = torch._C.TensorBase.shape.__get__  # type: ignore[attr-defined]
-"""The shape that C++ sees: of a nested tensor, that of the padded one; of any other, its own."""
 
 share: Callable[[torch.Tensor, torch.Tensor], None] = torch._functionalize_unsafe_set
 """``share(view, base)``: give the C++ half of `view` the storage of `base`'s (it holds no data), so that C++ sees them
@@ -53,7 +51,7 @@ class FakeCudaTensor(torch.Tensor):
     _inner: torch.Tensor
     _buffer: Buffer
     _device: Device
-    _unusual = False  # sparse, nested, or with C++'s conjugate or negative bit: not for the flat plans
+    _unusual = False  # sparse, or with C++'s conjugate or negative bit: not for the flat plans
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
@@ -63,6 +61,10 @@ class FakeCudaTensor(torch.Tensor):
             return super().__new__(cls, *args, **kwargs)
         parameter = "requires_grad" in kwargs or (len(args) == 2 and args[1].__class__ is bool)
         return (torch.nn.Parameter if parameter else torch.Tensor)(*args, **kwargs)
+
+    def __coerce_same_metadata_as_tangent__(self, metadata: Any, expected_type: Any = None) -> FakeCudaTensor:
+        """Itself: on CUDA it is a plain tensor, of which AOTAutograd asks nothing."""
+        return self
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -114,47 +116,8 @@ SparseCudaTensor.__name__ = SparseCudaTensor.__qualname__ = "Tensor"
 SparseCudaTensor.__module__ = "torch"
 
 
-class NestedCudaTensor(FakeCudaTensor):
-    """A nested tensor of the strided layout on a device.
-
-    Its C++ half is not a NestedTensorImpl, but has the dispatch keys of one, and the sizes of the padded tensor, so
-    that gradients can be compared with what they belong to. Python sees the sizes of the values.
-    """
-
-    on_first: ClassVar[list[Callable[[], None]]] = []
-    """Called when the first one is made: earlier plans ignore nested tensors (`ops.nested`)."""
-    _unusual = True
-    _subclass_on_the_host = FakeCudaTensor  # none: `user_subclasses.on_host`
-    __class__ = property(lambda self: FakeCudaTensor, _set_class)
-
-    def size(self, *args: Any) -> Any:
-        """Raises for a dimension that has several sizes."""
-        return self._inner.size(*args)
-
-    @property
-    def shape(self) -> torch.Size:  # type: ignore[override]
-        """Raises, as C++ does."""
-        return self._inner.shape
-
-    def numel(self) -> int:
-        """The elements of all tensors."""
-        return self._inner.numel()
-
-    @property
-    def nbytes(self) -> int:  # type: ignore[override]
-        """The bytes of all tensors."""
-        return self._inner.numel() * self._inner.element_size()
-
-    def is_contiguous(self, *args: Any, **kwargs: Any) -> bool:
-        """Whether the tensors follow each other."""
-        return self._inner.is_contiguous(*args, **kwargs)
-
-
-DEVICE_TENSORS = (FakeCudaTensor, SparseCudaTensor, NestedCudaTensor)
+DEVICE_TENSORS = (FakeCudaTensor, SparseCudaTensor)
 """The types of device tensors; the ``__class__`` of each is FakeCudaTensor."""
-
-NestedCudaTensor.__name__ = NestedCudaTensor.__qualname__ = "Tensor"
-NestedCudaTensor.__module__ = "torch"
 
 
 def wrap(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
@@ -164,7 +127,7 @@ def wrap(inner: torch.Tensor, device: Device, buffer: Buffer) -> FakeCudaTensor:
     try:
         shape = inner.shape
     except RuntimeError:
-        return wrap_nested(inner, device, buffer)
+        raise not_simulated.error("strided nested tensors") from None
     if inner.is_contiguous() and 1 not in shape and 0 not in shape:  # the stride of such an extent may be anything
         tensor = _make_wrapper(FakeCudaTensor, shape, device=CPP_DEVICES[device.index], dtype=inner.dtype)
     else:
@@ -194,8 +157,6 @@ def wrap_view(
     """The tensor on `device` with the values `inner`, a part of the storage `buffer` (and of `base`'s)."""
     if inner.layout is not _strided:
         return _wrap_sparse(inner, device)
-    if inner.is_nested:
-        return wrap_nested(inner, device, buffer)
     tensor = _make_wrapper(
         FakeCudaTensor,
         inner.shape,
@@ -207,7 +168,7 @@ def wrap_view(
     tensor._inner = inner
     tensor._buffer = buffer
     tensor._device = device
-    if base is not None and not isinstance(base, (SparseCudaTensor, NestedCudaTensor)):
+    if base is not None and not isinstance(base, SparseCudaTensor):
         share(tensor, base)
     if inner.is_conj() or inner.is_neg():
         set_conj_neg_bits(tensor)
@@ -225,19 +186,14 @@ def set_conj_neg_bits(tensor: FakeCudaTensor) -> None:
     tensor._unusual = True
 
 
-def _tell_of_first(kind: type[SparseCudaTensor | NestedCudaTensor]) -> None:
-    """Call whoever waits for the first tensor of a kind, in order."""
-    while kind.on_first:
-        kind.on_first.pop(0)()
-
-
 def _wrap_sparse(inner: torch.Tensor, device: Device) -> SparseCudaTensor:
     """Wrap a tensor of a sparse layout, whose parts have the memory.
 
     Its C++ half is not a SparseTensorImpl, but has the dispatch keys of one and calls us for its layout. So C++ takes
     the paths for sparse tensors, and all of them go through the dispatcher.
     """
-    _tell_of_first(SparseCudaTensor)
+    while SparseCudaTensor.on_first:
+        SparseCudaTensor.on_first.pop(0)()
     keys = DispatchKey.SparsePrivateUse1 if inner.layout is torch.sparse_coo else DispatchKey.SparseCsrPrivateUse1
     tensor = _make_wrapper(
         SparseCudaTensor,
@@ -251,37 +207,6 @@ def _wrap_sparse(inner: torch.Tensor, device: Device) -> SparseCudaTensor:
     tensor._buffer = SparseCudaTensor._adopt_parts(inner, device)
     tensor._device = device
     return tensor
-
-
-_NESTED_KEYS = DispatchKeySet(DispatchKey.NestedTensor) | DispatchKeySet(DispatchKey.AutogradNestedTensor)
-
-
-def wrap_nested(inner: torch.Tensor, device: Device, buffer: Buffer) -> NestedCudaTensor:
-    """Wrap a nested tensor of the strided layout, whose values are in the storage `buffer`."""
-    _tell_of_first(NestedCudaTensor)
-    sizes = inner._nested_tensor_size()
-    rest = inner.dim() - 1
-    padded = [inner.size(0), *(sizes.amax(0).tolist() if rest and sizes.numel() else [0] * rest)]
-    tensor = _make_wrapper(
-        NestedCudaTensor,
-        padded,
-        _strides(padded, 1 if inner.is_contiguous() else 2),
-        device=CPP_DEVICES[device.index],
-        dtype=inner.dtype,
-        _extra_dispatch_keys=_NESTED_KEYS,
-    )
-    tensor._inner = inner
-    tensor._buffer = buffer
-    tensor._device = device
-    return tensor
-
-
-def _strides(shape: Sequence[int], last: int) -> list[int]:
-    """Strides in which C++ sees a contiguous tensor if `last` is 1: then it copies nothing in ``contiguous()``."""
-    strides = [last]
-    for extent in reversed(shape[1:]):
-        strides.insert(0, strides[0] * max(extent, 1))
-    return strides
 
 
 def inner_of(value: Any) -> Any:

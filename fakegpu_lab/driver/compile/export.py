@@ -31,11 +31,11 @@ _PLAIN = torch._C.DispatchKey.CompositeExplicitAutograd
 
 
 def _torch_dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`FakeTensor.__torch_dispatch__`, which C++ asks for the device."""
+    """`FakeTensor.__torch_dispatch__`, which C++ asks for the device, and to which device tensors are plain tensors."""
 
     @functools.wraps(original)
     def torch_dispatch(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = original(func, types, args, kwargs or {})
+        result = original(func, [one for one in types if one not in DEVICE_TENSORS], args, kwargs or {})
         return cpp_device(result) if func is _device else result
 
     return torch_dispatch

@@ -14,7 +14,7 @@ import torch
 from fakegpu_lab.driver.asserts import device_asserts, domain_edges
 from fakegpu_lab.driver.base import current, graph_capture, sync_debug
 from fakegpu_lab.driver.base.device_memory import storage_bytes, take_bytes
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, cpp_shape, wrap
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.copies import pinned_memory
 from fakegpu_lab.driver.cost.launching import kernel, queue
 from fakegpu_lab.driver.cost.work import Work
@@ -115,7 +115,7 @@ def _record_shape(target: FakeCudaTensor) -> None:
     """Tell a recording what came into a block that `.to` has allocated, which is no op's result."""
     recorder, block = target._device.timeline.recorder, target._buffer.block
     while recorder is not None and block is not None:
-        recorder.made(block.address, cpp_shape(target), target.dtype)
+        recorder.made(block.address, target.shape, target.dtype)
         recorder = recorder.outer
 
 

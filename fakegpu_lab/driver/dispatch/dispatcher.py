@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.asserts import device_asserts
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, NestedCudaTensor, SparseCudaTensor
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor
 from fakegpu_lab.driver.copies import hidden_waits
 from fakegpu_lab.driver.cost import workspace
 from fakegpu_lab.driver.cost.kernel_call import KernelCall
 from fakegpu_lab.driver.cost.op import Op
 from fakegpu_lab.driver.dispatch import plans, sparse, values
 from fakegpu_lab.driver.meta import no_values
-from fakegpu_lab.driver.ops.nested import computing
 from fakegpu_lab.driver.placement import determinism, dtypes
 from fakegpu_lab.user_code import interrupts
 from fakegpu_lab.user_code.environment import DEBUG
@@ -57,8 +56,7 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
 
 
 FakeCudaTensor.__torch_dispatch__ = staticmethod(run)
-for kind in (SparseCudaTensor, NestedCudaTensor):
-    kind.on_first.append(_plans.clear)
+SparseCudaTensor.on_first.append(_plans.clear)
 
 
 def _make_plan(func: Any) -> Plan:
@@ -71,7 +69,7 @@ def _make_plan(func: Any) -> Plan:
     planned = workspace.borrowing(op, plans.plan(op))
     checked = dtypes.with_dtype_checks(op, device_asserts.with_assert_checks(op, planned))
     alerting = determinism.with_alerts(op, hidden_waits.with_waits(op, checked))
-    return computing.computing(op, sparse.adopting_new_parts(op, sparse.as_cuda_computes(op, alerting)))
+    return sparse.adopting_new_parts(op, sparse.as_cuda_computes(op, alerting))
 
 
 def forget() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.asserts import device_asserts
-from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base import current, not_simulated
 from fakegpu_lab.driver.base.device_memory import take_bytes
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, inner_of, wrap
 from fakegpu_lab.driver.copies import transfer
@@ -22,7 +22,6 @@ from fakegpu_lab.driver.cost.launching import kernel
 from fakegpu_lab.driver.cost.work import Work
 from fakegpu_lab.driver.ops import fused_kernels, quantized
 from fakegpu_lab.driver.ops.attention.attention import scaled_dot_product_attention
-from fakegpu_lab.driver.ops.nested import above_autograd
 from fakegpu_lab.driver.ops.recurrent import cudnn_rnn
 from fakegpu_lab.driver.placement import dtypes
 from fakegpu_lab.user_code import interrupts
@@ -230,8 +229,9 @@ def _register() -> list[torch.library.Library]:
     library.impl("_copy_from", copy_from, "PrivateUse1")
     library.impl("record_stream", record_stream, "PrivateUse1")
     library.impl("scaled_dot_product_attention", scaled_dot_product_attention, "AutogradPrivateUse1")
+    for key in ("NestedTensorCUDA", "NestedTensorPrivateUse1"):
+        library.impl("_to_copy", not_simulated.refuse("strided nested tensors"), key)
     cudnn_rnn.register(library)
-    above_autograd.register(library)
     quantized.register(library)
     fused_kernels.register(library)
     library.impl("_local_scalar_dense", local_scalar_dense, "PrivateUse1")

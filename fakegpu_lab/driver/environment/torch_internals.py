@@ -2,16 +2,21 @@
 
 `emit_nvtx` waits for the device, as on CUDA, and emits nothing.
 The weights of LSTMs are flattened for cuDNN, as in a CUDA build.
+Encoder layers on a device take the ordinary ops in eval mode; their fast path is not simulated.
 """
 
 from __future__ import annotations
 
+import sys
 import types
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._jit_internal import is_scripting
 from torch.autograd import profiler
+
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
@@ -36,8 +41,21 @@ def _exit_nvtx(self: Any, *exception: Any) -> bool | None:
     return False
 
 
+def _fast_path() -> bool:
+    """Whether a module may take its fast path: if this is enabled, and its input is not on a device."""
+    forward = sys._getframe(2).f_locals
+    source = forward.get("src", forward.get("query"))
+    return bool(torch.backends.mha._is_fastpath_enabled) and source.__class__ is not FakeCudaTensor
+
+
+def get_fastpath_enabled() -> bool:
+    """`torch.backends.mha.get_fastpath_enabled`, which TorchScript compiles, too."""
+    return _fast_path() if not is_scripting() else False
+
+
 def install(patches: Patches) -> None:
     """Install the patches."""
+    patches.set(torch.backends.mha, "get_fastpath_enabled", get_fastpath_enabled)
     patches.set(profiler.emit_nvtx, "__enter__", _enter_nvtx)
     patches.set(profiler.emit_nvtx, "__exit__", _exit_nvtx)
     patches.set(torch, "_use_cudnn_rnn_flatten_weight", lambda: True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from fakegpu_lab.driver.base import cuda_messages, graph_capture
+from fakegpu_lab.driver.base import cuda_messages, graph_capture, not_simulated
 from fakegpu_lab.driver.base.graph_capture import Capture
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, inner_of, tensors_of, wrap_view
 from fakegpu_lab.driver.cost.op import Op
@@ -145,7 +145,7 @@ class GraphCapture(Capture):
             given.append(value)
             if value.__class__ is FakeCudaTensor:
                 if value._inner.layout is not torch.strided:
-                    raise RuntimeError("Capturing sparse tensors into a CUDA graph is not part of the simulation.")
+                    raise not_simulated.error("captured sparse tensors")
                 return _borrowed(value)
             if op.name in _COPIES or not _has_values(value):
                 return value

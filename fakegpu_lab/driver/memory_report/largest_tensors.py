@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fakegpu_lab.driver.autograd import gradient_lock
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, cpp_shape
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.memory_report import categories
 from fakegpu_lab.driver.memory_report.facts import Holder
 from fakegpu_lab.driver.memory_report.program_position import user_frames
@@ -45,7 +45,7 @@ def describe_tensors(facts: Facts, device: Device, live: Live, claims: Claims, f
             dtype = str(tensor.dtype).removeprefix("torch.")
             line = _line(device, address, tensor)
             what = what or _origin(tensor, claim, facts.phase)
-            facts.largest.append(Holder(nbytes, tuple(cpp_shape(tensor)), dtype, category, what, line))
+            facts.largest.append(Holder(nbytes, tuple(tensor.shape), dtype, category, what, line))
 
 
 def _one_for_each_block(device: Device, live: Live, names: dict[int, str]) -> dict[int, FakeCudaTensor]:

@@ -14,7 +14,6 @@ from fakegpu_lab.driver.op_sheet import (
     indexing,
     linear_algebra,
     losses,
-    nested,
     norms,
     optimizers,
     pooling,
@@ -22,6 +21,7 @@ from fakegpu_lab.driver.op_sheet import (
     random,
     recurrent,
     reductions,
+    refused,
     sparse,
 )
 
@@ -34,7 +34,6 @@ __all__ = [
     "indexing",
     "linear_algebra",
     "losses",
-    "nested",
     "norms",
     "optimizers",
     "pooling",
@@ -42,5 +41,6 @@ __all__ = [
     "random",
     "recurrent",
     "reductions",
+    "refused",
     "sparse",
 ]

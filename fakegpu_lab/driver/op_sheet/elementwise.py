@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from fakegpu_lab.driver.asserts.domain_edges import integer_division
+from fakegpu_lab.driver.autocast import scripted_regions
 from fakegpu_lab.driver.base.half_precision import BOTH
 from fakegpu_lab.driver.cost.op_row import row
 from fakegpu_lab.driver.ops import fused_kernels
@@ -25,3 +26,4 @@ row("silu_backward", runs=fused_kernels.silu_backward, grows=False)
 row("mish_backward", runs=fused_kernels.mish_backward)
 row("_add_relu", no_kernel="CUDA")
 row("is_same_size", "_has_same_storage_numel", devices=rules.any_device)
+row("_autocast_to_reduced_precision", "_autocast_to_full_precision", runs=scripted_regions.below_autograd)

@@ -17,6 +17,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.profiler
 from torch._C._profiler import ProfilerActivity, ProfilerState
 from torch.autograd import profiler
 
@@ -25,6 +26,7 @@ from fakegpu_lab.driver.profiler.events import MARK
 from fakegpu_lab.driver.profiler.results import Results, assemble
 from fakegpu_lab.driver.profiler.session import Session, as_on_cuda, kineto_range
 from fakegpu_lab.driver.recorder import recording
+from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
@@ -124,6 +126,21 @@ def _set_always_syncs(value: bool) -> None:
     _always_syncs = value
 
 
+def _memory_timeline(original: Any) -> Any:
+    """`export_memory_timeline`, which reads what a card's allocator has told Kineto."""
+
+    @functools.wraps(original)
+    def export_memory_timeline(self: Any, path: str, device: str | None = None) -> None:
+        if (device or self.use_device or "cuda").startswith("cuda"):
+            raise FakeGpuError(
+                "export_memory_timeline, which PyTorch has deprecated, is not part of the simulation. Use "
+                "torch.cuda.memory._record_memory_history() and _dump_snapshot(), or fakegpu_lab.record()."
+            )
+        original(self, path, device)
+
+    return export_memory_timeline
+
+
 def install(patches: Patches) -> None:
     """Patch the functions that torch/autograd/profiler.py calls, and `record_function`."""
     originals: Any = profiler
@@ -221,5 +238,7 @@ def install(patches: Patches) -> None:
     patches.set(profile, "__init__", init_)
     patches.set(profile, "_start_trace", start_)
     patches.set(profile, "export_chrome_trace", export_)
+    kineto: Any = torch.profiler.profile.__base__
+    patches.set(kineto, "export_memory_timeline", _memory_timeline(kineto.export_memory_timeline))
     patches.set(annotation, "__enter__", enter_)
     patches.set(annotation, "__exit__", leave_)

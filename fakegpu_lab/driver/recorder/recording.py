@@ -20,7 +20,7 @@ from torch.nn.modules import module as torch_modules
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from fakegpu_lab.driver.base import device_memory
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, cpp_shape
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.copies import sent_before
 from fakegpu_lab.driver.cost import workspace
 from fakegpu_lab.driver.dispatch import dispatcher
@@ -108,7 +108,7 @@ def note(host: Host) -> int:
     for argument in op[1]:
         cls = argument.__class__
         if cls is FakeCudaTensor:
-            shapes.append(cpp_shape(argument))
+            shapes.append(argument.shape)
         elif cls is list and argument and isinstance(argument[0], torch.Tensor):
             shapes += [item.shape for item in argument[:8] if item is not None]
     key = (id(func), id(found), line, module, phase, *shapes)
@@ -175,7 +175,7 @@ def _note_tensors(result: Any) -> None:
             block = tensor._buffer.block
             if block is not None:
                 for recorder in _recorders:
-                    recorder.made(block.address, cpp_shape(tensor), tensor.dtype)
+                    recorder.made(block.address, tensor.shape, tensor.dtype)
 
 
 def _find_note(host: Host, func: Any, args: tuple[Any, ...]) -> None:
@@ -187,7 +187,7 @@ def _find_note(host: Host, func: Any, args: tuple[Any, ...]) -> None:
         i = 0
         for argument in args:
             if argument.__class__ is FakeCudaTensor:
-                if i == len(shapes) or cpp_shape(argument) != shapes[i]:
+                if i == len(shapes) or argument.shape != shapes[i]:
                     break
                 i += 1
             elif argument.__class__ is list:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils._device
 
-from fakegpu_lab.driver.base import cuda_messages, current
+from fakegpu_lab.driver.base import cuda_messages, current, not_simulated
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES, CUDA_DEVICES, DeviceClass
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.tensor_api import conversion, dlpack
@@ -78,6 +78,16 @@ def _from_tensor(function: Callable[..., Any], args: tuple[Any, ...], kwargs: di
 
 def _is_ours(where: Any) -> bool:
     return where is not None and current.is_ours(torch.device(where))
+
+
+def _nested(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def nested_tensor(*args: Any, **kwargs: Any) -> Any:
+        if _is_ours(kwargs.get("device")):
+            raise not_simulated.error("strided nested tensors")
+        return function(*args, **kwargs)
+
+    return nested_tensor
 
 
 def _with_out(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -194,6 +204,8 @@ def _device_context(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def install(patches: Patches) -> None:
     """Patch the constructors."""
+    nested: Any = torch._C._nested  # type: ignore[attr-defined]
+    patches.set(nested, "nested_tensor", _nested(nested.nested_tensor))
     torch.utils._device._device_constructors()  # cached for good, so it must see torch's functions, not our wrappers
     for name in _FUNCTIONS:
         patches.wrap_function(name, _indexed)

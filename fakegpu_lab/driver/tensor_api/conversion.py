@@ -12,8 +12,10 @@ import torch
 
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES, DeviceClass
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, NestedCudaTensor, SparseCudaTensor
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor
+from fakegpu_lab.driver.tensor_api import user_subclasses
 
+_set_class = object.__dict__["__class__"].__set__
 _base_to = torch._C.TensorBase.to
 _base_data = torch._C.TensorBase.data
 
@@ -89,8 +91,8 @@ def become(target: torch.Tensor, source: torch.Tensor) -> None:
     storages = [{k: t.__dict__.pop(k) for k in STORAGE_ATTRIBUTES if k in t.__dict__} for t in (target, source)]
     torch._C._swap_tensor_impl(target, source)
     for tensor, cls, storage in zip((target, source), classes, reversed(storages), strict=True):
-        if tensor.__class__ is not cls:
-            tensor.__class__ = cls
+        if type(tensor) is not cls:
+            _set_class(tensor, cls)
         tensor.__dict__.update(storage)
     for tensor, before, after in hooks:
         tensor._backward_hooks = before
@@ -98,16 +100,19 @@ def become(target: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def _class_like(tensor: torch.Tensor, other: torch.Tensor) -> type[torch.Tensor]:
-    """The class of `tensor`'s object once it is on the side of `other`; the object remembers its class on the host."""
+    """The class of `tensor`'s object once it is on the side of `other`."""
+    cls = user_subclasses.on_host(type(tensor))
     if other.__class__ is FakeCudaTensor:
-        if tensor.__class__ not in (torch.Tensor, FakeCudaTensor):
-            tensor.__dict__["_host_class"] = tensor.__class__
-            if isinstance(tensor, torch.nn.Parameter):
-                tensor.__dict__["_is_param"] = True
-        return type(other) if type(other) in (SparseCudaTensor, NestedCudaTensor) else FakeCudaTensor
-    remembered = tensor.__dict__.pop("_host_class", None)
+        if isinstance(tensor, torch.nn.Parameter):
+            tensor.__dict__["_is_param"] = True
+        if type(other) is SparseCudaTensor:
+            return SparseCudaTensor
+        plain = cls in (torch.Tensor, torch.nn.Parameter, FakeCudaTensor)
+        return FakeCudaTensor if plain else user_subclasses.on_device(cls)
     is_parameter = tensor.__dict__.pop("_is_param", False)
-    return remembered or (torch.nn.Parameter if is_parameter else torch.Tensor)
+    if cls is not FakeCudaTensor:
+        return cls
+    return torch.nn.Parameter if is_parameter else torch.Tensor
 
 
 def swap_tensors(t1: torch.Tensor, t2: torch.Tensor) -> None:
@@ -146,11 +151,13 @@ def set_data(self: torch.Tensor, new: torch.Tensor) -> None:
                 self.__dict__.pop(name, None)
     elif ours or theirs:
         grad, requires_grad = self.grad, self.requires_grad
-        become(self, new.detach())
-        self.requires_grad_(requires_grad)
         if grad is not None:  # C++ refuses a gradient on another device, so it moves along
             set_data(grad, _base_to(grad, CPP_DEVICES[new._device.index] if theirs else torch.device("cpu")))  # type: ignore[attr-defined]
+        become(self, (new if grad is None else grad).detach())
+        self.requires_grad_(requires_grad)
+        if grad is not None:  # which it also refuses if its size is not the new one, as FSDP's is not
             self.grad = grad
+            set_data(self, new)
     else:
         _base_data.__set__(self, new)  # type: ignore[attr-defined]
 
@@ -166,11 +173,23 @@ data = property(get_data, set_data)
 def has_compatible_shallow_copy_type(input: torch.Tensor, from_: torch.Tensor) -> bool:  # noqa: A002 - dynamo's check
     """`torch._has_compatible_shallow_copy_type`: whether `nn.Module.to` may write ``param.data = moved``.
 
-    On CUDA it may, and the Parameter keeps its identity; `set_data` does the same here.
+    On CUDA it may, and the Parameter keeps its identity; `set_data` does the same here. Simplified: not if a profiler
+    that records shapes has seen the parameter, because C++ exchanges no tensor to which it has weak references.
     """
-    if input.__class__ is FakeCudaTensor or from_.__class__ is FakeCudaTensor:
-        return True
+    ours = input.__class__ is FakeCudaTensor, from_.__class__ is FakeCudaTensor
+    if any(ours):
+        return all(ours) or not torch._C._autograd._profiler_enabled() or _is_exchangeable(input)
     return _has_compatible_shallow_copy_type(input, from_)
+
+
+def _is_exchangeable(tensor: torch.Tensor) -> bool:
+    other = torch.empty(0)
+    try:
+        torch._C._swap_tensor_impl(tensor, other)
+    except RuntimeError:
+        return False
+    torch._C._swap_tensor_impl(tensor, other)
+    return True
 
 
 _has_compatible_shallow_copy_type = torch._has_compatible_shallow_copy_type

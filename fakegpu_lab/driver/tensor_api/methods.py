@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any, NoReturn
 
 import torch
@@ -12,7 +11,7 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.autograd import backward, gradient_lock
 from fakegpu_lab.driver.base import cuda_messages, sync_debug
 from fakegpu_lab.driver.base.device_memory import storage_bytes
-from fakegpu_lab.driver.base.tensor import DEVICE_TENSORS, FakeCudaTensor, NestedCudaTensor
+from fakegpu_lab.driver.base.tensor import DEVICE_TENSORS, FakeCudaTensor
 from fakegpu_lab.driver.copies.transfer import count_copy, no_values, usable
 from fakegpu_lab.driver.ops import linear, quantized
 from fakegpu_lab.driver.tensor_api import conversion, dlpack, serialization, storage
@@ -98,22 +97,11 @@ def repr_(self: FakeCudaTensor, *, tensor_contents: str | None = None) -> str:
     if not inner.is_meta and inner.numel():
         sync_debug.synchronizing()
         count_copy(self._device, None, storage_bytes(inner))
-    if type(self) is NestedCudaTensor:
-        return _nested_text(self)
     prefix = "tensor(" if type(self) in DEVICE_TENSORS else f"{type(self).__name__}("
     with torch._C.DisableTorchFunction(), torch.no_grad():
         text = tensor_contents or _contents(inner, len(prefix))
     body: str = _texts._add_suffixes(prefix + text, _suffixes(self), len(prefix), force_newline=self.is_sparse)
     return ("Parameter containing:\n" if isinstance(self, torch.nn.Parameter) else "") + body
-
-
-def _nested_text(self: FakeCudaTensor) -> str:
-    """The text of a nested tensor, as `torch._tensor_str._str_intern` makes it."""
-    with torch.no_grad():
-        parts: Any = self.unbind()
-        items = (_texts._add_suffixes(_contents(item, 7), _suffixes(item), 7, False) for item in parts)
-        texts = [textwrap.indent("tensor(" + text, "  ") for text in items]
-    return str(_texts._add_suffixes("nested_tensor([\n" + ",\n".join(texts) + "\n]", _suffixes(self), 14, False))
 
 
 def _contents(inner: torch.Tensor, indent: int) -> str:

@@ -19,7 +19,7 @@ from fakegpu_lab.driver.tensor_api.conversion import STORAGE_ATTRIBUTES
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
 
-_OURS = {*STORAGE_ATTRIBUTES, "_is_param", "_host_class"}
+_OURS = {*STORAGE_ATTRIBUTES, "_is_param"}
 
 
 def user_state(tensor: FakeCudaTensor) -> dict[str, Any]:
@@ -73,8 +73,6 @@ def deepcopy(self: FakeCudaTensor, memo: dict[int, Any]) -> FakeCudaTensor:
         # As in torch: no gradient, no attributes, and views no longer share memory.
         clone = self.detach().clone(memory_format=torch.preserve_format)
         new = memo[id(self)] = torch.nn.Parameter(clone, self.requires_grad)
-        if "_host_class" in self.__dict__:
-            new._host_class = self.__dict__["_host_class"]  # type: ignore[attr-defined]
         return new  # type: ignore[return-value]
     if not self.is_leaf:
         raise RuntimeError(

@@ -169,9 +169,13 @@ def _need_values(storage: DeviceStorage) -> None:
 
 
 def new(cls: type[torch.UntypedStorage], *args: Any, **kwargs: Any) -> torch.UntypedStorage:
-    """`torch.UntypedStorage.__new__`, also for ``device="cuda:1"``, which C++ refuses in a CPU build."""
+    """`torch.UntypedStorage.__new__`, also for ``device="cuda:1"``, which C++ refuses in a CPU build.
+
+    A device storage's type makes storages of the host, too, as it does on CUDA, where all have one type.
+    """
     where = kwargs.get("device")
     if where is None or not current.is_ours(where := torch.device(where)):
+        cls = torch.UntypedStorage if cls is DeviceStorage else cls
         return _base_new(cls, *args, **kwargs)  # type: ignore[no-any-return]
     device = current.device(where.index)
     del kwargs["device"]

@@ -25,7 +25,7 @@ from fakegpu_lab.driver.torch_cuda import (
     memory_pools,
     streams,
 )
-from fakegpu_lab.driver.torch_cuda.cuda_build import cudart, flags, unsupported, versions
+from fakegpu_lab.driver.torch_cuda.cuda_build import cudart, flags, versions
 from fakegpu_lab.driver.torch_cuda.devices import (
     current_device,
     default_type,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
 
 _SUBJECTS = (
-    unsupported, lifecycle, versions, flags, current_device, properties, memory, history, streams, generators, graphs,
+    lifecycle, versions, flags, current_device, properties, memory, history, streams, generators, graphs,
     memory_pools, garbage, cudart, comm, accelerator, debug_modes, device_type, facades, tensor_types, default_type,
 )  # fmt: skip
 

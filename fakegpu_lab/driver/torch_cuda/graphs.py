@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 import torch.cuda.graphs
 
-from fakegpu_lab.driver.base import cuda_messages, current, graph_capture
+from fakegpu_lab.driver.base import cuda_messages, current, graph_capture, not_simulated
 from fakegpu_lab.driver.graphs import capture as capturing
 from fakegpu_lab.driver.graphs.replay import replay
 from fakegpu_lab.driver.recorder import recording
@@ -162,16 +162,16 @@ class CudaGraph:
 
     def raw_cuda_graph(self) -> NoReturn:
         """Refused: there is no such handle."""
-        raise _no_handle("cudaGraph_t")
+        raise not_simulated.error("raw graphs")
 
     def raw_cuda_graph_exec(self) -> NoReturn:
         """Refused: there is no such handle."""
-        raise _no_handle("cudaGraphExec_t")
+        raise not_simulated.error("raw graphs")
 
     @staticmethod
     def get_currently_capturing_graph() -> NoReturn:
         """Refused, with the conditional nodes that it is for."""
-        raise RuntimeError("Conditional nodes of CUDA graphs are not part of the simulation.")
+        raise not_simulated.error("conditional nodes")
 
 
 class _Base:
@@ -180,10 +180,6 @@ class _Base:
 
 _Base.__name__ = _Base.__qualname__ = "_CUDAGraph"
 _Base.__module__ = "torch._C"
-
-
-def _no_handle(kind: str) -> RuntimeError:
-    return RuntimeError(f"A raw {kind} is not part of the simulation: the GPU is simulated, and nothing could use it.")
 
 
 def _new(cls: Any, keep_graph: bool = False) -> Any:

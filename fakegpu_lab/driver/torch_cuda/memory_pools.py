@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.cuda.memory
 
-from fakegpu_lab.driver.base import current
-from fakegpu_lab.driver.torch_cuda.cuda_build.unsupported import PLUGGABLE, refuse
+from fakegpu_lab.driver.base import current, not_simulated
 from fakegpu_lab.driver.torch_cuda.graphs import graph_pool_handle
 from fakegpu_lab.driver.torch_cuda.streams import executed_again, replace
 from fakegpu_lab.hardware.time.clock import here
@@ -40,7 +39,7 @@ class Pool:
         self, allocator: Any = None, is_user_created: bool = True, use_on_oom: bool = False, no_split: bool = False
     ) -> None:
         if allocator is not None:
-            refuse(PLUGGABLE)()
+            raise not_simulated.error("allocators")
         source = current.device().allocator
         self._id = graph_pool_handle()
         source.hold_pool(self._id, use_on_oom=use_on_oom, no_split=no_split)

@@ -15,7 +15,7 @@ import torch
 import torch.cuda.streams
 
 from fakegpu_lab.driver.asserts import device_asserts
-from fakegpu_lab.driver.base import cuda_messages, current, graph_capture, stream_history, sync_debug
+from fakegpu_lab.driver.base import cuda_messages, current, graph_capture, not_simulated, stream_history, sync_debug
 from fakegpu_lab.driver.cost.launching import wait
 from fakegpu_lab.driver.torch_cuda import stand_in
 from fakegpu_lab.driver.torch_cuda.devices.lifecycle import require
@@ -198,11 +198,11 @@ class CudaEventBase(stand_in.EVENT):
     @classmethod
     def from_ipc_handle(cls, device: object, handle: bytes) -> CudaEventBase:
         """Refused: see `ipc_handle`."""
-        raise RuntimeError("Sharing CUDA events between processes is not part of the simulation.")
+        raise not_simulated.error("shared events")
 
     def ipc_handle(self) -> bytes:
         """Refused: events cannot be shared."""
-        raise RuntimeError("Sharing CUDA events between processes is not part of the simulation.")
+        raise not_simulated.error("shared events")
 
     @property
     def device(self) -> torch.device | None:  # type: ignore[override]

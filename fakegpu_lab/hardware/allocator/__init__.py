@@ -1,9 +1,8 @@
 """PyTorch's caching allocator, in pure Python. Start with `caching_allocator`, then `blocks`.
 
-`caching_allocator` has the fast paths of malloc and free, `slow_path` everything unusual, `recycling` a shortcut.
-`segments` takes memory from the device and gives it back, `expandable_segments` for the kind that grows; both work on
-the data in `state`. `controls` is the side of torch.cuda.memory: `settings` reads PYTORCH_CUDA_ALLOC_CONF, `statistics`
-counts for memory_stats, `history` records for the memory visualizer, `out_of_memory` has the error's figures.
+`caching_allocator` has the allocator, one class: malloc and free first. `settings` reads PYTORCH_CUDA_ALLOC_CONF,
+`statistics` counts for memory_stats, `history` records for the memory visualizer, `record_stream` has the blocks that
+wait for other streams, `oom_figures` the error's figures, `device_memory` the card below.
 
 Imports nothing else of `hardware`.
 """

@@ -80,7 +80,7 @@ class Launcher:
         threads = self.metadata.num_warps * device.profile.warp_size
 
         def run(log: AccessLog) -> Ran:
-            memory = Memory(given.stretches)
+            memory = Memory(given.stretches, device)
             cores = device.profile.compute_capability >= (8, 0)
             running = Running(memory, log, grid, threads, tensor_cores=cores)
             running.races = None if may_order(self.kernel) else Watch()

@@ -81,11 +81,14 @@ def _prepared(kind: str, pointers: Array, mask: Array | None, dtype: Any, origin
 
 def _in_several(running: Running, kind: str, addresses: Array, mask: Array | None, itemsize: int, origin: str) -> Array:
     """Addresses of the host for an access to several tensors."""
-    stretches = running.memory.stretches
     on = np.True_ if mask is None else mask
-    owners = running.memory.owners(addresses, itemsize)
-    wrong = owners < 0
     given = running.memory.given.get(origin)
+    owners = running.memory.owners(addresses, itemsize)
+    if given is None and ((owners < 0) & on).any():
+        running.memory.add_others()
+        owners = running.memory.owners(addresses, itemsize)
+    stretches = running.memory.stretches
+    wrong = owners < 0
     named = [place for place, stretch in enumerate(stretches) if given is not None and stretch.start == given.start]
     if named:
         wrong = owners != named[0]

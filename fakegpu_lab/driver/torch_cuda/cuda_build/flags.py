@@ -10,7 +10,8 @@ import contextlib
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch.backends import cuda
+import torch.cuda.green_contexts
+from torch.backends import ContextProp, cuda
 
 from fakegpu_lab.driver.base import current
 
@@ -38,7 +39,11 @@ _SWITCHES = (
     ("_get_math_sdp_allow_fp16_bf16_reduction", "_set_math_sdp_allow_fp16_bf16_reduction"),
     ("_get_float32_matmul_precision", "_set_float32_matmul_precision"),
 )
-_PRECISIONS = (("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"))
+_HOST_PRECISIONS = (("mkldnn", "all"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn"))
+_PRECISIONS = (
+    *(("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn")),
+    *_HOST_PRECISIONS,
+)
 
 
 def _state() -> dict[Any, Any]:
@@ -106,12 +111,47 @@ def set_plan_cache_max_size(index: int, size: int) -> None:
     _plans[device.index] = size
 
 
+class AllocatorState:
+    """``_cuda_CUDAAllocator_AllocatorState``, a checkpoint of a graph's memory; inductor imports the name."""
+
+
+_cudnn: dict[str, Any] = {"benchmark_limit": 10, "empty_cache": True}
+
+
+def set_matmul_precision(precision: str) -> None:
+    """``torch.set_float32_matmul_precision``: "medium" is TF32 on CUDA, but bfloat16 on a CPU that has it."""
+    _set_matmul_precision(precision)
+    _compute_in_full()
+
+
+def _compute_in_full() -> None:
+    """Let the host, which computes the devices' values, round no products."""
+    for backend_and_op in _HOST_PRECISIONS:
+        with contextlib.suppress(RuntimeError, AttributeError):
+            _C._set_fp32_precision_setter(*backend_and_op, "ieee")
+
+
+_set_matmul_precision = _C._set_float32_matmul_precision
+
 FUNCTIONS: dict[str, Any] = {
+    "_cuda_CUDAAllocator_AllocatorState": AllocatorState,
+    "_cuda_tunableop_is_enabled": lambda: False,
+    "_cuda_tunableop_tuning_is_enabled": lambda: False,
+    "_cuda_record_untuned_is_enabled": lambda: False,
+    "_cuda_getCurrentBlasHandle": lambda: 0x5700_0000_0000,
+    "_cuda_getCurrentSolverHandle": lambda: 0x5700_0000_1000,
+    "_cuda_getHipblasltVersion": lambda: "",
+    "_cuda_get_cudnn_benchmark_limit": lambda: _cudnn["benchmark_limit"],
+    "_cuda_set_cudnn_benchmark_limit": lambda limit: _cudnn.update(benchmark_limit=limit),
+    "_cuda_get_conv_benchmark_empty_cache": lambda: _cudnn["empty_cache"],
+    "_cudnn_set_conv_benchmark_empty_cache": lambda enable: _cudnn.update(empty_cache=enable),
+    "_rocm_is_backward_pass": lambda: False,
     "_get_linalg_preferred_backend": lambda: _preferred["linalg"],
     "_set_linalg_preferred_backend": set_linalg,
     "_get_blas_preferred_backend": lambda: _preferred["blas"],
     "_set_blas_preferred_backend": set_blas,
     "_is_flash_attention_available": lambda: True,
+    "_set_float32_matmul_precision": set_matmul_precision,
 }
 
 _CUFFT = {
@@ -125,7 +165,16 @@ _CUFFT = {
 def install(patches: Patches) -> None:
     """Note the switches, and give the missing ones their defaults."""
     patches.later(_restorer())
+    _compute_in_full()
     _plans.clear()
+    _cudnn.update(benchmark_limit=10, empty_cache=True)
+    green: Any = torch.cuda.green_contexts
+    if hasattr(green, "_is_locality_software_supported"):  # since 2.15
+        patches.set(green, "_is_locality_software_supported", lambda: False)
+    elif green.SUPPORTED:  # by a CUDA build
+        patches.set(green, "SUPPORTED", False)
+    limit = ContextProp(torch._C._cuda_get_cudnn_benchmark_limit, torch._C._cuda_set_cudnn_benchmark_limit)  # type: ignore[no-untyped-call]
+    patches.set(type(torch.backends.cudnn), "benchmark_limit", limit)
     _preferred.update(linalg=_C._LinalgBackend.Default, blas=_C._BlasBackend.Cublas)
     for name, function in _CUFFT.items():
         patches.set(torch, name, function)

@@ -1,0 +1,36 @@
+"""Writes not-simulated.md, the page of what is not simulated, from the table that refuses it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fakegpu_lab.driver.base.not_simulated import TABLE
+
+PAGE = Path(__file__).parent / "not-simulated.md"
+
+HEAD = """# What is not simulated
+
+The simulation has what a lesson, a panel, a check, an unmodified program or a published figure needs. The rest of
+PyTorch's CUDA is refused: the call raises a `NotSimulatedError`, which is a `FakeGpuError` and a `NotImplementedError`,
+with a sentence from this page. `python docs/not_simulated.py` writes the page from the table that refuses.
+
+| Not simulated | Instead |
+|---|---|
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return HEAD + "".join(f"| {as_code(row.what)} | {as_code(row.instead)} |\n" for row in TABLE.values())
+
+
+def as_code(text: str) -> str:
+    """A sentence with names of torch as code."""
+    return re.sub(
+        r"\b(?:torch|nn|numba)(?:\.\w+)+(?:\([^)]*\))?|\bcuda[A-Z]\w+|\benable_reconfigure\b", r"`\g<0>`", text
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

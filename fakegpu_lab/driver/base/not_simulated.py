@@ -1,0 +1,171 @@
+"""What is not simulated: one table, one error, one sentence each.
+
+`TABLE` is the whole list; docs/not-simulated.md is made of it. A row refuses functions of ``torch._C``, names under
+torch by itself; the op sheet's rows of refused ops and code that finds out later use `refuse` and `error`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from fakegpu_lab.hardware.errors import FakeGpuError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.base.patches import Patches
+
+
+class NotSimulatedError(FakeGpuError, NotImplementedError):
+    """The simulation does not have what was called, and says what to do instead."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Something that is not simulated.
+
+    Attributes
+    ----------
+    what
+        The subject of the sentence "… is not simulated."
+    instead
+        A sentence: what to do, or why it is left out.
+    functions, names
+        What refuses by itself: functions of ``torch._C``, names of torch's modules.
+    """
+
+    what: str
+    instead: str = ""
+    functions: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The message of the error."""
+        return f"{self.what} is not simulated.{f' {self.instead}' if self.instead else ''}"
+
+
+_NO_COMPILER = "There is no CUDA compiler here: write the kernel in Triton or with numba.cuda."
+
+TABLE: dict[str, Row] = {
+    "graph checkpoints": Row(
+        "Checkpointing the memory of a CUDA graph",
+        "It is for torch.compile's graph trees; torch.compile runs eagerly here.",
+        functions=(
+            "_cuda_checkPoolLiveAllocations",
+            "_cuda_setCheckpointPoolState",
+            "_cuda_getCheckpointState",
+            "_construct_CUDA_Tensor_From_Storage_And_Metadata",
+            "_free_And_Remove_DeleterFn",
+        ),
+    ),
+    "accelerator graphs": Row(
+        "Capturing with torch.accelerator.Graph", "Use torch.cuda.CUDAGraph.", names=("torch.accelerator.Graph",)
+    ),
+    "conditional nodes": Row("A conditional node of a CUDA graph (torch.cuda.CUDAGraph.get_currently_capturing_graph)"),
+    "raw graphs": Row("A raw cudaGraph_t or cudaGraphExec_t", "The GPU is simulated, and nothing could use it."),
+    "captured sparse tensors": Row("Capturing sparse tensors into a CUDA graph"),
+    "captured peer copies": Row("Capturing copies between two GPUs into a CUDA graph"),
+    "shared events": Row("Sharing CUDA events between processes", "Synchronize before you pass the tensor on."),
+    "allocators": Row(
+        "Another memory allocator (torch.cuda.memory.CUDAPluggableAllocator)",
+        functions=(
+            "_cuda_customAllocator",
+            "_cuda_changeCurrentAllocator",
+            "_cuda_getAllocator",
+            "_cuda_cudaHostAllocator",
+        ),
+    ),
+    "tuning": Row(
+        "Tuning GEMMs (torch.cuda.tunable)",
+        functions=(
+            "_cuda_tunableop_enable",
+            "_cuda_tunableop_tuning_enable",
+            "_cuda_record_untuned_enable",
+            "_cuda_tunableop_set_max_tuning_duration",
+            "_cuda_tunableop_get_max_tuning_duration",
+            "_cuda_tunableop_set_max_tuning_iterations",
+            "_cuda_tunableop_get_max_tuning_iterations",
+            "_cuda_tunableop_set_filename",
+            "_cuda_tunableop_get_filename",
+            "_cuda_tunableop_read_file",
+            "_cuda_tunableop_write_file",
+            "_cuda_tunableop_write_file_on_exit",
+            "_cuda_tunableop_get_results",
+            "_cuda_tunableop_get_validators",
+            "_cuda_tunableop_set_rotating_buffer_size",
+            "_cuda_tunableop_get_rotating_buffer_size",
+            "_cuda_tunableop_set_numerical_check_tolerances",
+            "_cuda_tunableop_set_cublaslt_requested_algo_count",
+            "_cuda_tunableop_get_cublaslt_requested_algo_count",
+        ),
+    ),
+    "GPUDirect Storage": Row(
+        "GPUDirect Storage (torch.cuda.gds)",
+        functions=(
+            "_gds_register_buffer",
+            "_gds_deregister_buffer",
+            "_gds_register_handle",
+            "_gds_deregister_handle",
+            "_gds_load_storage",
+            "_gds_save_storage",
+        ),
+    ),
+    "NCCL alone": Row(
+        "Joining processes by NCCL without torch.distributed (torch.cuda.nccl.init_rank)",
+        "Use torch.distributed.",
+        functions=("_nccl_unique_id", "_nccl_init_rank"),
+    ),
+    "CUDA code": Row(
+        "Compiling CUDA code (torch.cuda.jiterator, torch.cuda._compile_kernel)",
+        _NO_COMPILER,
+        functions=("_cuda_jiterator_compile_and_launch_kernel",),
+        names=("torch.cuda._compile_kernel",),
+    ),
+    "green contexts": Row(
+        "A green context (torch.cuda.green_contexts)",
+        names=("torch.cuda.green_contexts._get_driver_version",),
+    ),
+    "reconfiguring": Row("Reconfiguring process groups (enable_reconfigure)"),
+    "strided nested tensors": Row(
+        "A nested tensor of the strided layout on a device",
+        "Make a jagged one: torch.nested.nested_tensor(..., layout=torch.jagged).",
+    ),
+    "encoder fast path": Row(
+        "The fast path of nn.TransformerEncoderLayer and nn.MultiheadAttention in eval mode",
+        "The ordinary ops compute the same; nn.TransformerEncoder takes them by itself.",
+    ),
+}
+
+
+def error(key: str) -> NotSimulatedError:
+    """The error of a row of `TABLE`."""
+    return NotSimulatedError(TABLE[key].sentence)
+
+
+def refuse(key: str) -> Callable[..., NoReturn]:
+    """A function that raises the error of a row."""
+
+    def refused(*args: Any, **kwargs: Any) -> NoReturn:
+        raise error(key)
+
+    return refused
+
+
+def install(patches: Patches) -> None:
+    """Let the functions and names of all rows refuse; names that this torch does not have stay away."""
+    for key, row in TABLE.items():
+        for function in row.functions:
+            patches.set(torch._C, function, refuse(key))
+        for name in row.names:
+            module_name, _, attribute = name.rpartition(".")
+            module = importlib.import_module(module_name)
+            original = getattr(module, attribute, None)
+            if isinstance(original, type):
+                patches.set(original, "__new__", staticmethod(refuse(key)))
+            elif original is not None:
+                patches.set(module, attribute, refuse(key))

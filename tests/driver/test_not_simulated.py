@@ -1,0 +1,78 @@
+"""What is not simulated is refused in one sentence, and all of it stands on one page."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+
+import fakegpu_lab as lab
+from fakegpu_lab.driver.base.not_simulated import TABLE, NotSimulatedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.hardware.machine import Machine
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+
+
+def rows(device: str = "cpu") -> list[torch.Tensor]:
+    return [torch.ones(length, 4, device=device) for length in (2, 5)]
+
+
+REFUSED: dict[str, list[Callable[[], Any]]] = {
+    "strided nested tensors": [
+        lambda: torch.nested.nested_tensor(rows(), device="cuda"),
+        lambda: torch.nested.nested_tensor(rows("cuda")),
+        lambda: torch.nested.as_nested_tensor(rows("cuda")),
+        lambda: torch.nested.nested_tensor(rows()).cuda(),
+        lambda: torch.nested.nested_tensor(rows()).to("cuda:1"),
+        lambda: torch._nested_tensor_from_mask(torch.ones(2, 3, 4).cuda(), torch.ones(2, 3).bool().cuda()),
+    ],
+}
+
+
+@pytest.mark.parametrize(("key", "call"), [(key, call) for key, calls in REFUSED.items() for call in calls])
+def test_it_says_what_is_not_simulated_and_what_to_do(machine: Machine, key: str, call: Callable[[], Any]) -> None:
+    with pytest.raises(NotSimulatedError) as raised:
+        call()
+    assert str(raised.value) == TABLE[key].sentence
+    assert isinstance(raised.value, lab.FakeGpuError)
+
+
+def test_functions_and_names_refuse_and_come_back(machine: Machine) -> None:
+    names = {name: key for key, row in TABLE.items() for name in row.functions}
+    for name, key in names.items():
+        with pytest.raises(NotSimulatedError) as raised:
+            getattr(torch._C, name)()
+        assert str(raised.value) == TABLE[key].sentence
+    lab.disable()
+    assert not any(
+        getattr(getattr(torch._C, name, None), "__module__", "") == NotSimulatedError.__module__ for name in names
+    )
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_an_encoder_in_eval_mode_takes_the_ordinary_ops(machine: Machine, mask: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 2).eval()
+    x, padding = torch.randn(2, 5, 32), torch.tensor([[False] * 3 + [True] * 2, [False] * 5])
+    with torch.no_grad():
+        expected = model(x, src_key_padding_mask=padding if mask else None)
+        found = model.cuda()(x.cuda(), src_key_padding_mask=padding.cuda() if mask else None)
+    real = ~padding if mask else slice(None)  # the host's fast path makes zeros of the padding
+    torch.testing.assert_close(found.cpu()[real], expected[real])
+    with torch.no_grad(), pytest.raises(NotSimulatedError, match=r"(?s)fast path .* is not simulated"):
+        torch._native_multi_head_attention(*[x.cuda()] * 3, 32, 4, *[x.cuda()] * 4)
+
+
+def test_the_page_has_the_whole_table() -> None:
+    page = runpy.run_path(str(DOCS / "not_simulated.py"))["page"]
+    assert (DOCS / "not-simulated.md").read_text(encoding="utf-8") == page(), "python docs/not_simulated.py"
