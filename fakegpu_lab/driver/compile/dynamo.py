@@ -11,6 +11,7 @@ import sys
 from collections.abc import Hashable
 from functools import cache
 from importlib import import_module
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +19,7 @@ import torch
 from fakegpu_lab.driver.base.deferred_patches import when_imported
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher
+from fakegpu_lab.driver.recorder import running_modules
 from fakegpu_lab.user_code.environment import PACKAGE
 
 if TYPE_CHECKING:
@@ -37,9 +39,18 @@ def _prepare(patches: Patches) -> None:
     _skip_the_driver(patches, rules)
     _treat_replacements_alike(patches, rules, functions)
     _ask_torch_cuda(patches, import_module(f"{dynamo}.device_interface"))
-    builder = import_module(f"{dynamo}.variables.builder").VariableBuilder
-    patches.set_item(builder._type_dispatch(), FakeCudaTensor, builder.wrap_tensor)
+    _take_for_plain_tensors(patches, import_module(f"{dynamo}.variables.builder"))
     _leave_dispatch_alone()
+
+
+def _take_for_plain_tensors(patches: Patches, module: Any) -> None:
+    builder, infer = module.VariableBuilder, module.infer_subclass_type
+
+    def infer_subclass_type(value: Any) -> Any:
+        return None if type(value) is FakeCudaTensor else infer(value)
+
+    patches.set_item(builder._type_dispatch(), FakeCudaTensor, builder.wrap_tensor)
+    patches.set(module, "infer_subclass_type", infer_subclass_type)
 
 
 def _coerced(self: torch.Tensor, metadata: Any, expected_type: Any = None) -> torch.Tensor:
@@ -62,27 +73,37 @@ def _skip_the_driver(patches: Patches, rules: Any) -> None:
 
 
 def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> None:
-    """Tables have torch's functions themselves: what the driver put in the place of one is treated as that one is."""
-    tables = (functions.constant_fold_functions, functions.constant_fold_functions_need_guards)
-    pairs = [pair for pair in patches.replaced if all(callable(one) and isinstance(one, Hashable) for one in pair)]
-    for table in (*tables, functions.TorchInGraphFunctionVariable._get_handlers()):
-        for before, now in pairs:
-            if before in table and now not in table:
-                patches.set_item(table, now, table[before])
-            elif now in table:
-                table.setdefault(before, table[now])  # as if it had been imported without us
-    original = rules.get_torch_obj_rule_map
+    """Tables have torch's functions themselves: what the driver put in the place of one is treated as that one is.
 
-    @cache
+    A function that Dynamo would inline is inlined as torch wrote it (``_torchdynamo_inline``). The recorder's hooks are
+    left out of graphs, as if modules had none.
+    """
+    patches.later(rules.clear_lru_cache)
+    rules.clear_lru_cache()
+    original = rules.get_torch_obj_rule_map
+    in_graph = functions.TorchInGraphFunctionVariable
+
+    @cache  # at the first compilation, when all patches are in place
     def get_torch_obj_rule_map() -> dict[Any, Any]:
-        known: dict[Any, Any] = dict(original.__wrapped__())
+        known = dict(original())
+        pairs = [pair for pair in patches.replaced if all(callable(one) and isinstance(one, Hashable) for one in pair)]
+        tables = (functions.constant_fold_functions, functions.constant_fold_functions_need_guards)
+        for table in (*tables, in_graph._get_handlers()):
+            for before, now in pairs:
+                if before in table and now not in table:
+                    patches.set_item(table, now, table[before])
+                elif now in table:
+                    table.setdefault(before, table[now])  # as if it had been imported without us
         for before, now in pairs:
             if before in known:
                 known.setdefault(now, known[before])
+            elif isinstance(before, FunctionType) and isinstance(now, FunctionType) and now not in known:
+                patches.set(now, "_torchdynamo_inline", before)
+        for hook in (running_modules.enter, running_modules.leave, running_modules.remember_optimizer):
+            known[hook] = in_graph
+            patches.set_item(in_graph._get_handlers(), hook, lambda *args: functions.ConstantVariable.create(None))
         return known
 
-    patches.later(lambda: rules.clear_lru_cache())
-    rules.clear_lru_cache()
     patches.set(rules, "get_torch_obj_rule_map", get_torch_obj_rule_map)
 
 

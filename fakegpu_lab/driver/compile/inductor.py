@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from fakegpu_lab.driver.base.deferred_patches import when_imported
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.compile import triton_version
+from fakegpu_lab.driver.compile import cuda_graphs, triton_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,6 +36,7 @@ def install(patches: Patches) -> None:
         "async_compile": _compile_here,
         "codecache": _forget_system,
         "compile_fx": _compile_or_say_why,
+        "cudagraph_trees": cuda_graphs.install,
         "runtime.triton_heuristics": _launch_with_triton,
     }
     for name, action in actions.items():
@@ -88,6 +89,16 @@ def _launch_with_triton(patches: Patches, module: Any) -> None:
     result = getattr(module, "StaticTritonCompileResult", None)
     if result is not None:
         patches.set(result, "can_statically_launch", staticmethod(lambda *args, **kwargs: None))
+    make = module.TritonCompileResult.make_launcher
+
+    @wraps(make)
+    def make_launcher(self: Any) -> Any:
+        made = make(self)
+        # It is called "<string>", as code that a program itself executes: a kernel's line would be there.
+        made.__code__ = made.__code__.replace(co_filename=module.__file__)
+        return made
+
+    patches.set(module.TritonCompileResult, "make_launcher", make_launcher)
 
 
 def _compile_or_say_why(patches: Patches, module: Any) -> None:
