@@ -101,11 +101,15 @@ def _replace(new: Machine, farewell: str) -> None:
     old = _machine
     if old is not None:
         install.uninstall()
+    else:
+        interrupts.install()
     try:
         _install(new)
     except BaseException:
         if old is not None:
             _install(old)
+        else:
+            interrupts.uninstall()
         raise
     _machine = _latest = new
     if old is not None:
@@ -122,14 +126,11 @@ def _install(machine: Machine) -> None:
     from fakegpu_lab.driver import install
     from fakegpu_lab.kernels import install as kernels_install
     from fakegpu_lab.ranks import install as ranks_install
-    from fakegpu_lab.ranks.launching import launchers
 
     install.install(machine)
     kernels_install.install(install.patches)
-    ranks_install.install(install.patches)
-    launchers.install(install.patches)
+    ranks_install.install()
     install.patches.later(tracebacks.watch())
-    interrupts.install(install.patches)
     warning_lines.install(install.patches)
 
 
@@ -146,6 +147,7 @@ def disable() -> None:
         _notify(None)
         _retire(old, "it was switched off")
         install.uninstall()
+        interrupts.uninstall()
 
 
 def _retire(old: Machine, farewell: str) -> None:

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
+from fakegpu_lab.driver import install
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.ranks.scheduling.output import Console, RankOutput
 from fakegpu_lab.user_code import interrupts
@@ -278,6 +279,25 @@ def test_the_program_sees_its_own_handlers(program_signal: signal.Signals) -> No
     lab.disable()
     assert signal.getsignal(program_signal) is ring
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_machine_is_removed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.enable("a100")
+    undo = install.patches.undo
+
+    def interrupted() -> None:
+        signal.raise_signal(signal.SIGINT)
+        undo()
+
+    monkeypatch.setattr(install.patches, "undo", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        at_once(lambda: lab.disable() or time.sleep(0.1))
+    assert install.patches.places == []
+    assert not torch.cuda.is_available()
+    monkeypatch.undo()
+    lab.enable("t4")
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+    lab.disable()
 
 
 def test_a_program_that_ignores_interrupts_goes_on_doing_so() -> None:

@@ -167,6 +167,7 @@ def _self_test() -> Iterator[Finding]:
     try:
         machine = fakegpu_lab.enable("a100:2", memory="1GiB")
         yield Finding("ok", f"enabling two simulated GPUs took {time.perf_counter() - started:.2f} s")
+        yield _changes()
         for name, test in _TESTS.items():
             yield _run_test(name, test)
         yield _transfers_counted(machine.snapshot().devices[0].counters.h2d_count)
@@ -178,6 +179,18 @@ def _self_test() -> Iterator[Finding]:
         yield Finding("ok", "disabling restores torch")
     else:
         yield Finding("no", "disabling does not restore torch", _REPORT)
+
+
+def _changes() -> Finding:
+    """Whether the installed torch has every attribute that is changed: a new release may have renamed one."""
+    import torch
+
+    from fakegpu_lab.driver.base import changes
+
+    if not changes.lacking:
+        return Finding("ok", f"torch has all of the {len(changes.patches.places)} attributes that are changed")
+    absent = ", ".join(f"{row.path} ({row.why})" for row in changes.lacking)
+    return Finding("no", f"torch {torch.__version__} has no {absent}", _REPORT)
 
 
 def _run_test(name: str, test: Callable[[], None]) -> Finding:

@@ -6,31 +6,24 @@ processes, an `ImpliedChannel` where one rank of a large job runs alone.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.distributed import constants
 
-from fakegpu_lab.driver.base import current, not_simulated
+from fakegpu_lab.driver.base import changes, not_simulated
+from fakegpu_lab.driver.base.changes import added, computed, replaced
 from fakegpu_lab.processes import run_reports
 from fakegpu_lab.ranks.collectives.channel import Channel
 from fakegpu_lab.ranks.dist import c10d, cpp, dist
 from fakegpu_lab.ranks.planning import implied_ranks
-from fakegpu_lab.ranks.process_groups import (
-    assumed_values,
-    cpp_gloo,
-    ddp_reducer,
-    dtensor,
-    functional_collectives,
-    object_collectives,
-)
 from fakegpu_lab.ranks.process_groups.backends import NCCL_TIMEOUT, RankGloo, RankNccl
 from fakegpu_lab.ranks.process_groups.process_group import RankGroup
 from fakegpu_lab.ranks.scheduling.scheduler import current_rank
-from fakegpu_lab.ranks.torchrun import process_ranks, rpc
+from fakegpu_lab.ranks.torchrun import process_ranks
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
     from fakegpu_lab.ranks.collectives.operation import Communicator
 
 _new_process_group: Any = c10d._new_process_group_helper
@@ -222,27 +215,37 @@ def _attach_flight_recorder(group: Any, *args: Any) -> None:
 _attach: Any = getattr(c10d, "_maybe_attach_flight_recorder", None)
 
 
-def install(patches: Patches) -> None:
+def _rows() -> list[Change]:
+    """NCCL is available, and creates our groups."""
+    nccl_in = [c10d, dist] if hasattr(cpp, "ProcessGroupNCCL") else [c10d, dist, cpp]
+    return [
+        replaced(f"{_C10D}._NCCL_AVAILABLE", True, _WHY),
+        replaced(f"{_C10D}.default_pg_nccl_timeout", NCCL_TIMEOUT, _WHY),
+        replaced("torch.distributed.constants.default_pg_nccl_timeout", NCCL_TIMEOUT, _WHY),
+        *(added(f"{module.__name__}.ProcessGroupNCCL", RankNccl, _WHY) for module in nccl_in),
+        replaced(f"{_C10D}._new_process_group_helper", new_process_group, _WHY),
+        added("fakegpu_lab.ranks.process_groups.process_group.RankGroup.split_group", split_group, _WHY),
+        added("fakegpu_lab.ranks.process_groups.backends.RankNccl.group", staticmethod(nccl_group), _WHY),
+        replaced(f"{_C10D}._maybe_attach_flight_recorder", _attach_flight_recorder, _RECORDER, since="2.15"),
+        replaced(f"{_C10D}.batch_isend_irecv", batch_isend_irecv, _WHY),
+        replaced("torch.distributed.batch_isend_irecv", batch_isend_irecv, _WHY),
+    ]
+
+
+_C10D = "torch.distributed.distributed_c10d"
+_WHY = "NCCL is available, and its groups are ours"
+_RECORDER = "C++ cannot record groups that are made in Python"
+CHANGES = [computed(_rows, _WHY)]
+ROOMS = ("install", "process_groups", "planning.implied_ranks", "launching.launchers", "torchrun.rpc")
+"""The rooms with rows of the table of changes."""
+
+
+@cache
+def rows() -> list[Change]:
+    """The ranks' part of the table of changes."""
+    return changes.collected("fakegpu_lab.ranks", ROOMS)
+
+
+def install() -> None:
     """Make NCCL available in torch.distributed, and let it create our groups."""
-    patches.set(c10d, "_NCCL_AVAILABLE", True)
-    for module in (c10d, constants):
-        patches.set(module, "default_pg_nccl_timeout", NCCL_TIMEOUT)
-    for module in (c10d, dist, cpp):
-        if not hasattr(cpp, "ProcessGroupNCCL") or module is not cpp:
-            patches.set(module, "ProcessGroupNCCL", RankNccl)
-    patches.set(c10d, "_new_process_group_helper", new_process_group)
-    patches.set(RankGroup, "split_group", split_group)
-    patches.set(RankNccl, "group", staticmethod(nccl_group))
-    if hasattr(c10d, "_maybe_attach_flight_recorder"):  # since torch 2.15
-        patches.set(c10d, "_maybe_attach_flight_recorder", _attach_flight_recorder)
-    for module in (c10d, dist):
-        patches.set(module, "batch_isend_irecv", batch_isend_irecv)
-    functional_collectives.install(patches)
-    ddp_reducer.install(patches)
-    cpp_gloo.install(patches)
-    dtensor.install(patches)
-    implied_ranks.install(patches)
-    rpc.install(patches)
-    if current.meta():
-        assumed_values.install(patches)
-        object_collectives.install(patches)
+    changes.apply(rows())

@@ -160,23 +160,37 @@ def _own(handler: Any) -> Any:
     return handler.handler if isinstance(handler, _Guarded) else handler
 
 
-def install(patches: Any) -> None:
-    """Stand in front of all handlers, those that are there and those that are set later, until `patches` are undone.
+_set_handler, _get_handler = _signal.signal, _signal.getsignal
+
+
+def _set(number: int, handler: Any) -> Any:
+    return _own(_set_handler(number, _guarded(handler)))
+
+
+def _get(number: int) -> Any:
+    return _own(_get_handler(number))
+
+
+def install() -> None:
+    """Stand in front of all handlers, those that are there and those that are set later, until `uninstall`.
 
     Libraries keep references to `signal.signal` (IPython's kernel, for one, which sets the handler of SIGINT for each
     message), so the function that it calls is replaced.
     """
-    set_handler, get_handler = _signal.signal, _signal.getsignal
+    _signal.signal, _signal.getsignal = _set, _get
+    _change(_guarded)
 
-    def change(how: Callable[[Any], Any]) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return  # only the main thread may set handlers
-        for number in signal.valid_signals():
-            handler = get_handler(number)
-            if how(handler) is not handler:
-                set_handler(number, how(handler))
 
-    patches.later(functools.partial(change, _own))
-    patches.set(_signal, "signal", lambda number, handler: _own(set_handler(number, _guarded(handler))))
-    patches.set(_signal, "getsignal", lambda number: _own(get_handler(number)))
-    change(_guarded)
+def uninstall() -> None:
+    """Put back the handlers."""
+    _signal.signal, _signal.getsignal = _set_handler, _get_handler
+    _change(_own)
+
+
+def _change(how: Callable[[Any], Any]) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return  # only the main thread may set handlers
+    for number in sorted(signal.valid_signals(), reverse=True):  # SIGINT nearly last: its handler may raise at once
+        handler = _get_handler(number)
+        if how(handler) is not handler:
+            _set_handler(number, how(handler))

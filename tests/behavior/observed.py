@@ -107,7 +107,7 @@ def stable(text: str) -> str:
     text = re.sub(r"0x[0-9a-f]{6,}", "0x…", text)
     text = re.sub(r'File "[^"]*", line \d+', "File …", text)
     text = re.sub(r"/[\w./-]+/(site-packages|tests)/", "…/", text)
-    return re.sub(r"\.(py|cpp|h):\d+", r".\1:…", text)
+    return re.sub(r"\.(py|cpp|h):\d+|[Ll]ine \d+", "(a line)", text)
 
 
 def timeline(trace: Trace) -> dict[str, Any]:

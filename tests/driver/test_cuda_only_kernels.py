@@ -160,41 +160,6 @@ def test_statistics_of_ranks_with_the_same_number_of_values(machine: Any) -> Non
     assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
 
 
-def quantized(n: int, k: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Bytes of two 4-bit values each, scales and zeros of groups of 32, and the matrix that they stand for."""
-    generator = torch.Generator().manual_seed(0)
-    values = torch.randint(0, 16, (n, k), generator=generator)
-    scales_and_zeros = torch.rand(k // 32, n, 2, generator=generator).bfloat16()
-    scales, zeros = scales_and_zeros.float().transpose(0, 1).repeat_interleave(32, 1).unbind(-1)
-    return (values[:, ::2] << 4 | values[:, 1::2]).to(torch.uint8), scales_and_zeros, (values - 8) * scales + zeros
-
-
-@pytest.mark.parametrize("inner", [2, 4, 8])
-def test_a_product_with_weights_of_4_bits(machine: Any, inner: int) -> None:
-    weight, scales_and_zeros, matrix = quantized(24, 128)
-    x = torch.rand(5, 128).bfloat16()
-    packed = torch._convert_weight_to_int4pack(weight.cuda(), inner)
-    assert (packed.dtype, packed.shape) == (torch.int32, (3, 8 // inner, 32, inner // 2))
-    y = torch._weight_int4pack_mm(x.cuda(), packed, 32, scales_and_zeros.cuda())
-    assert torch.equal(y.cpu(), (x.float() @ matrix.bfloat16().float().T).bfloat16())
-
-
-def test_weights_of_4_bits_are_packed_as_a_warp_reads_them(machine: Any) -> None:
-    # int4mm.cu: lane 4r + c has row r, bytes c, c + 4, c + 8 and c + 12; their first values are its lower half.
-    weight = torch.zeros(8, 16, dtype=torch.uint8)
-    weight[2, [3, 7, 11, 15]] = torch.tensor([0x12, 0x34, 0x56, 0x78], dtype=torch.uint8)
-    packed = torch._convert_weight_to_int4pack(weight.cuda(), 2).cpu().flatten()
-    assert packed[4 * 2 + 3].item() == 0x86427531 - 2**32
-    assert packed.count_nonzero() == 1
-
-
-def test_a_matrix_of_another_dtype_is_refused_by_the_4_bit_product(machine: Any) -> None:
-    weight, scales_and_zeros, _ = quantized(8, 32)
-    packed = torch._convert_weight_to_int4pack(weight.cuda(), 2)
-    with pytest.raises(RuntimeError, match=r"^Expected A.dtype\(\) == at::kBFloat16 to be true, but got false\."):
-        torch._weight_int4pack_mm(torch.rand(4, 32, device="cuda"), packed, 32, scales_and_zeros.cuda())
-
-
 def test_gelu_in_a_product_s_epilogue_is_the_tanh_approximation(machine: Any) -> None:
     bias, a, b = torch.randn(4), torch.randn(3, 5), torch.randn(5, 4)
     expected = F.gelu(torch.addmm(bias, a, b, alpha=2), approximate="tanh")

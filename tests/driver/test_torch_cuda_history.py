@@ -55,20 +55,6 @@ def test_only_the_hosts_memory(machine: Any) -> None:
     assert torch._C._cuda_isHistoryEnabled()
 
 
-def test_functions_of_torchscript_come_first(machine: Any) -> None:
-    record("state", stacks="python")
-
-    @torch.jit.script
-    def scripted() -> torch.Tensor:
-        return torch.rand(100, 100, device="cuda")
-
-    x = scripted()
-    blocks = [b for s in torch.cuda.memory_snapshot() for b in s["blocks"] if b["state"] == "active_allocated"]
-    assert [block["frames"][0]["name"] for block in blocks] == ["scripted"]
-    assert blocks[0]["frames"][0]["filename"] == __file__
-    del x
-
-
 def test_in_the_state_only_living_blocks_have_frames(machine: Any) -> None:
     """RecordContext::STATE (c10/cuda/CUDACachingAllocator.cpp): none in the history, none of what has been freed."""
     other = torch.ones(1, device="cuda")  # the segment is not new, and remembers nothing

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tests.fidelity.published import HERE, Row, error, rows
+from tests.fidelity.published import HERE, HOST, Row, error, rows, series, sources
 from tests.fidelity.table import PAGE
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def summary(found: dict[tuple[str, str], float]) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     lines += [
         "",
+        by_series(found),
+        "",
         "| Not comparable | Machine | Real | Ours | Ratio | Why |",
         "| --- | --- | ---: | ---: | ---: | --- |",
     ]
@@ -70,6 +72,34 @@ def summary(found: dict[tuple[str, str], float]) -> str:
             ours = found[row.what, row.machine]
             figures = f"{row.real:g} {row.unit} | {ours:.4g} {row.unit} | {ours / row.real:.2f}"
             lines.append(f"| {row.what} | {row.machine} | {figures} | {row.apart} |")
+    return "\n".join(lines)
+
+
+def by_series(found: dict[tuple[str, str], float]) -> str:
+    """The errors of host-bound programs by series, in Markdown; a time below 1 is a simulation that is too fast."""
+    lines = [
+        "| Host-bound series | Torch | Host | Rows | Set aside | Half within | Time, ours to real |",
+        "| --- | --- | --- | ---: | --- | ---: | ---: |",
+    ]
+    several = defaultdict(list)
+    for row in rows():
+        if row.category == HOST:
+            several[series(row.source)].append(row)
+    for key in sorted(several):
+        told = [sources()[source] for source in dict.fromkeys(row.source for row in several[key])]
+        times = sorted(
+            (found[row.what, row.machine] / row.real) ** (-1 if row.unit.endswith("/s") else 1) for row in several[key]
+        )
+        cells = [
+            f"{told[0]['author']}: " + ", ".join(f"[{one['source']}]({one['url']})" for one in told),
+            ", ".join(dict.fromkeys(one["torch"] or "not published" for one in told)),
+            "; ".join(dict.fromkeys(host for one in told for host in (one["host"] or "not published").split("; "))),
+            str(len(times)),
+            "yes" if several[key][0].held_out else "",
+            f"{100 * median(error(one, 1) for one in times):.0f} %",
+            f"{times[0]:.2f} … {times[-1]:.2f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

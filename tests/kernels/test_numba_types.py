@@ -15,6 +15,7 @@ pytest.importorskip("greenlet", reason="the extra `numba` is not installed")
 
 from numba import cuda, int64, uint32, uint64
 from numba.cuda import libdevice, random
+from numba.cuda.cudadrv import devices
 
 pytestmark = [
     pytest.mark.usefixtures("machine"),
@@ -108,6 +109,21 @@ def test_types_convert_numbers_as_c_does():
     out = results(3)
     casts[1, 1](out, 0.1)
     assert out.tolist() == [2 * np.float64(np.float32(0.1)), 44, np.sin(np.float32(0.1))]
+
+
+@cuda.jit
+def sines(out, x):
+    np.sin(x, out)
+
+
+def test_a_function_of_numpy_on_arrays():
+    out, x = results(4), np.arange(4.0)
+    sines[1, 1](out, x)
+    np.testing.assert_allclose(out, np.sin(x))
+
+
+def test_the_context_that_numba_itself_asks_for():
+    assert devices.get_context().device.compute_capability == (8, 0)
 
 
 @cuda.jit

@@ -64,29 +64,12 @@ def test_functional_collectives_that_nothing_waited_for_are_counted() -> None:
     on_ranks(2, program)
 
 
-def test_a_hook_is_called_for_each_operation_that_finishes() -> None:
-    def program() -> list[Any]:
-        group = dist.new_group()
-        seen: list[Any] = []
-        group._register_on_completion_hook(seen.append)
-        with pytest.raises(dist.DistBackendError, match="OnCompletionHook already registered"):
-            group._register_on_completion_hook(seen.append)
-        group.allreduce(value(1))
-        group.broadcast([value(1)])
-        dist.destroy_process_group(group)
-        assert all(info.active_duration.total_seconds() > 0 for info in seen)
-        assert seen[0].time_finished <= seen[1].time_finished
-        return [(info.op_type.name, info.seq) for info in seen]
-
-    assert on_ranks(2, program) == [[("ALLREDUCE", 1), ("BROADCAST", 2)]] * 2
-
-
-def test_only_nccl_has_hooks_on_completion() -> None:
+def test_hooks_on_completion_are_refused() -> None:
     def program() -> None:
-        with pytest.raises(RuntimeError, match="Only ProcessGrouppNCCL supports onCompletion hook, but got gloo"):
+        with pytest.raises(lab.FakeGpuError, match=r"\(_register_on_completion_hook\) is not simulated\."):
             c10d._get_default_group()._register_on_completion_hook(print)
 
-    on_ranks(1, program, backend="gloo")
+    on_ranks(1, program)
 
 
 def test_ddp_trains_on_gpus_over_gloo() -> None:
@@ -132,16 +115,15 @@ def test_gloo_reduces_a_tensor_that_is_listed_twice_as_it_was_at_the_call() -> N
     assert on_ranks(2, program, backend="gloo") == [[2.0]] * 2
 
 
-def test_torchs_own_gloo_backend_takes_device_tensors() -> None:
+def test_torchs_own_gloo_backend_takes_tensors_of_the_host() -> None:
     options = dist.ProcessGroupGloo._Options()
     options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
     gloo = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, options)
-    x, copies = value(3), [value(0)]
-    work = gloo.allreduce([x])
-    work.wait()
-    assert work.result()[0] is x
-    assert gloo.allgather([copies], [x]).get_future().wait() == copies
-    assert copies[0].tolist() == [3, 3]
+    x = torch.ones(2)
+    gloo.allreduce([x]).wait()
+    for call in (lambda: gloo.allreduce([x.cuda()]), lambda: gloo.allgather([[x.cuda()]], [x.cuda()])):
+        with pytest.raises(lab.FakeGpuError, match=r"called directly with tensors of a device, is not simulated\."):
+            call()
 
 
 def test_nan_that_a_rank_sends_fails_an_assert(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.autocast import casts, recurrent
+from fakegpu_lab.driver.base.changes import begun, replaced
 from fakegpu_lab.driver.base.privateuse1 import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
 
 _set_enabled: Callable[..., None] = torch.set_autocast_enabled
 _is_enabled: Callable[[str], bool] = torch.is_autocast_enabled
@@ -68,17 +68,25 @@ def _register_fallthrough() -> None:
 _keep_alive: list[Any] = []
 
 
-def install(patches: Patches) -> None:
+def _begin() -> Callable[[], None]:
     """Follow CUDA's state, also in a region that is already open."""
-    for owner in (torch, torch._C):
-        patches.set(owner, "set_autocast_enabled", set_autocast_enabled)
-        patches.set(owner, "clear_autocast_cache", clear_autocast_cache)
     _follow()
+    return _end
 
 
-def uninstall() -> None:
+def _end() -> None:
     """Turn the key off, also within a region, and remove the kernels."""
     _set_enabled(NAME, False)
     casts.cached.clear()
     while _libraries:
         _libraries.pop()._destroy()
+
+
+CHANGES = [
+    *(
+        replaced(f"{owner}.{function.__name__}", function, "the backend's autocast follows CUDA's")
+        for owner in ("torch", "torch._C")
+        for function in (set_autocast_enabled, clear_autocast_cache)
+    ),
+    begun(_begin, "a region may be open already"),
+]

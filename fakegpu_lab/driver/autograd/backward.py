@@ -18,6 +18,7 @@ from torch.autograd import graph
 
 from fakegpu_lab.driver.autograd import gradient_lock, node_streams
 from fakegpu_lab.driver.base import cuda_messages, native_answers
+from fakegpu_lab.driver.base.changes import replaced
 from fakegpu_lab.driver.base.privateuse1 import NAME, as_cuda_device
 
 _engine_run_backward = graph._engine_run_backward
@@ -131,3 +132,13 @@ def apply(self: Any, *args: Any) -> Any:
         what = f"Function {type(self).__name__} returned an invalid gradient at index {index}"
         grads[place] = _beside(grads[place], where, what)
     return grads[0] if isinstance(result, torch.Tensor) else tuple(grads)
+
+
+_STREAMS = "backward runs on the streams of the forward pass"
+CHANGES = [
+    replaced(
+        "torch.autograd.graph._engine_run_backward", engine_run_backward, "backward runs on the forward's streams"
+    ),
+    replaced("torch.autograd._engine_run_backward", engine_run_backward, _STREAMS),
+    replaced("torch.autograd.function.BackwardCFunction.apply", apply, _STREAMS),
+]

@@ -10,14 +10,14 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
-import torch
-
+from fakegpu_lab.driver.base.changes import appended, computed, wrapped
 from fakegpu_lab.driver.base.privateuse1 import NAME, as_cuda_device
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
 
 _LISTS = (
     "_get_foreach_kernels_supported_devices",
@@ -48,12 +48,21 @@ def _named(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
     return devices
 
 
-def install(patches: Patches) -> None:
-    """Patch the grouping, and the lists in every module of torch that has imported them."""
-    group = torch._C._group_tensors_by_device_and_dtype
-    patches.set(torch._C, "_group_tensors_by_device_and_dtype", _grouped(group))
-    for name, module in list(sys.modules.items()):
-        if name.startswith(("torch.optim.", "torch.utils._foreach")):
-            for function in _LISTS:
-                if function in vars(module):
-                    patches.set(module, function, _named(vars(module)[function]))
+def _lists() -> list[Change]:
+    """The lists of device types, in every module of torch that has imported them."""
+    return [
+        wrapped(f"{name}.{function}", _named, "the lists of device types name CUDA")
+        for name, module in list(sys.modules.items())
+        if name.startswith(("torch.optim.", "torch.utils._foreach"))
+        for function in _LISTS
+        if function in vars(module)
+    ]
+
+
+_FOR_EACH = "optimizers take their for-each way with device tensors"
+CHANGES = [
+    wrapped("torch._C._group_tensors_by_device_and_dtype", _grouped, "tensors are grouped by the device they show"),
+    computed(_lists, "modules keep the functions that they have imported"),
+    appended("torch.utils._foreach_utils._foreach_supported_types", FakeCudaTensor, _FOR_EACH),
+    appended("torch.optim.optimizer._foreach_supported_types", FakeCudaTensor, _FOR_EACH),
+]

@@ -10,14 +10,13 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import torch
-
+from fakegpu_lab.driver.base.changes import added, computed, replaced
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
 
 
 class NotSimulatedError(FakeGpuError, NotImplementedError):
@@ -139,6 +138,27 @@ TABLE: dict[str, Row] = {
         "The fast path of nn.TransformerEncoderLayer and nn.MultiheadAttention in eval mode",
         "The ordinary ops compute the same; nn.TransformerEncoder takes them by itself.",
     ),
+    "TorchScript files": Row(
+        "Saving a TorchScript model whose tensors are on a device",
+        "Move it to the CPU first, or save its state_dict; torch.jit.load(..., map_location='cuda') works.",
+    ),
+    "4-bit weights": Row("A product with weights of 4 bits (torch._weight_int4pack_mm)"),
+    "C++ Gloo": Row(
+        "torch.distributed.ProcessGroupGloo, called directly with tensors of a device,",
+        "Use torch.distributed.init_process_group('gloo').",
+    ),
+    "completion hooks": Row(
+        "A hook for each operation of a process group that finishes (_register_on_completion_hook)",
+        "Call get_future().then(...) of an operation.",
+    ),
+    "default tensor types": Row(
+        "A CUDA type as default type (torch.set_default_tensor_type)",
+        "Use torch.set_default_device('cuda') and torch.set_default_dtype.",
+    ),
+    "sparse tensor types": Row(
+        "A legacy sparse tensor type (torch.cuda.sparse.FloatTensor)",
+        "Use torch.sparse_coo_tensor(..., device='cuda').",
+    ),
 }
 
 
@@ -156,16 +176,21 @@ def refuse(key: str) -> Callable[..., NoReturn]:
     return refused
 
 
-def install(patches: Patches) -> None:
-    """Let the functions and names of all rows refuse; names that this torch does not have stay away."""
+def _named() -> list[Change]:
+    """The rows of names; those that this torch does not have stay away."""
+    rows = []
     for key, row in TABLE.items():
-        for function in row.functions:
-            patches.set(torch._C, function, refuse(key))
         for name in row.names:
-            module_name, _, attribute = name.rpartition(".")
-            module = importlib.import_module(module_name)
-            original = getattr(module, attribute, None)
+            module, _, attribute = name.rpartition(".")
+            original = getattr(importlib.import_module(module), attribute, None)
             if isinstance(original, type):
-                patches.set(original, "__new__", staticmethod(refuse(key)))
+                rows.append(replaced(f"{name}.__new__", staticmethod(refuse(key)), "refused"))
             elif original is not None:
-                patches.set(module, attribute, refuse(key))
+                rows.append(replaced(name, refuse(key), "refused"))
+    return rows
+
+
+CHANGES = [
+    *(added(f"torch._C.{name}", refuse(key), "refused") for key, row in TABLE.items() for name in row.functions),
+    computed(_named, "refused"),
+]

@@ -26,7 +26,8 @@ class Patches:
         """Set ``owner.name`` to `value` and remember what was there."""
         old = vars(owner).get(name, _MISSING)
         setattr(owner, name, value)  # may refuse: then there is nothing to undo
-        self._done.append((owner, name, old))
+        if not any(done is owner and its == name for done, its, _ in self._done):
+            self._done.append((owner, name, old))
 
     def set_code(self, function: Any, replacement: Any) -> None:
         """Make `function` run the code of `replacement`, also when called through a pointer that C++ keeps."""
@@ -42,18 +43,6 @@ class Patches:
         """Set ``table[key]`` and remember what was there."""
         self._done.append((table, key, table.get(key, _MISSING)))
         table[key] = value
-
-    def wrap_function(self, name: str, wrapper: Callable[..., Callable[..., Any]]) -> None:
-        """Replace ``torch.name`` by ``wrapper(torch.name)``, for eager code and for TorchScript's builtins."""
-        import torch  # late: `fakegpu-lab run` uses Patches before torch is imported
-        from torch.jit import _builtins
-
-        original = getattr(torch, name)
-        wrapped = wrapper(original)
-        self.set(torch, name, wrapped)
-        table = _builtins._get_builtin_table()  # type: ignore[no-untyped-call]
-        if id(original) in table:
-            self.set_item(table, id(wrapped), table[id(original)])
 
     def later(self, restore: Callable[[], object]) -> None:
         """Let `undo` call `restore`: for state that is not an attribute."""

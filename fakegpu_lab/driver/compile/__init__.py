@@ -2,6 +2,6 @@
 
 `dynamo` prepares what captures a program, `inductor` what makes kernels of it, `cuda_graphs` what replays them, and
 `triton_version` says whether there is a Triton to compile with. `export` has FakeTensors and higher-order operators,
-`torchscript` saving and loading, `graph_printing` the texts of TorchScript's graphs. May import `driver.dispatch`,
+`torchscript` moving and loading. May import `driver.dispatch`,
 `driver.recorder` and everything below them.
 """

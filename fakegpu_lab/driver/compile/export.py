@@ -11,12 +11,11 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import HigherOrderOperator
 from torch._subclasses import fake_tensor
-from torch.fx.experimental import proxy_tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from fakegpu_lab.driver.base.changes import added, item, patches, replaced, wrapped
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import DEVICE_TENSORS, FakeCudaTensor
 from fakegpu_lab.driver.tensor_api.conversion import cpp_device
@@ -24,7 +23,6 @@ from fakegpu_lab.driver.tensor_api.conversion import cpp_device
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
 
 _device = torch.ops.prim.device.default
 _PLAIN = torch._C.DispatchKey.CompositeExplicitAutograd
@@ -112,7 +110,7 @@ def _zeros(fake: Any) -> torch.Tensor:
     return twin.zero_()
 
 
-def _dispatch(original: Callable[..., Any], patches: Patches) -> Callable[..., Any]:
+def _dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
     """`HigherOrderOperator.dispatch`, with the plain kernel as the rule for device tensors."""
 
     @functools.wraps(original)
@@ -124,25 +122,42 @@ def _dispatch(original: Callable[..., Any], patches: Patches) -> Callable[..., A
     return dispatch
 
 
-def install(patches: Patches) -> None:
-    """Patch FakeTensor's device, what `make_fx` traces, and the dispatch of higher-order operators."""
-    # On CUDA these are plain tensors; `make_fx` leaves out what is done to subclasses.
-    patches.set(proxy_tensor, "HANDLED_TYPES", (*proxy_tensor.HANDLED_TYPES, *DEVICE_TENSORS))
-    handlers: dict[Any, Any] = fake_tensor._DISPATCH_META_HANDLERS
-    answer = handlers[_device]
-    patches.set_item(handlers, _device, lambda args: cpp_device(answer(args)))
-    dispatch = _torch_dispatch(fake_tensor.FakeTensor.__torch_dispatch__)
-    patches.set(fake_tensor.FakeTensor, "__torch_dispatch__", staticmethod(dispatch))
-    # As in a process that must not initialize CUDA: constants are fake before they move to the device, not after.
-    patches.set(fake_tensor.FakeTensorMode, "avoid_device_init", property(lambda self: True))
-    patches.set(fake_tensor.FakeTensor, "is_cuda", property(lambda self: self.device.type == "cuda"))
-    if hasattr(fake_tensor.FakeTensor, "_normalize_fake_device"):
-        normalize = _normalized(fake_tensor.FakeTensor._normalize_fake_device)
-        patches.set(fake_tensor.FakeTensor, "_normalize_fake_device", staticmethod(normalize))
-    else:
-        patches.set(fake_tensor.FakeTensor, "__new__", staticmethod(_new(fake_tensor.FakeTensor.__new__)))
-    if hasattr(fake_tensor, "_check_for_subclass_arg"):
-        check = _check_for_subclass_arg(fake_tensor._check_for_subclass_arg)
-        patches.set(fake_tensor, "_check_for_subclass_arg", check)
-    patches.set(fake_tensor, "run_fallback_kernel", _run_fallback_kernel(fake_tensor.run_fallback_kernel))
-    patches.set(HigherOrderOperator, "dispatch", _dispatch(HigherOrderOperator.dispatch, patches))
+def _of_cuda(answer: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda args: cpp_device(answer(args))
+
+
+_FAKE = "torch._subclasses.fake_tensor.FakeTensor"
+_SHOWN = "a traced tensor shows the device that the program named"
+CHANGES = [
+    wrapped(
+        "torch.fx.experimental.proxy_tensor.HANDLED_TYPES",
+        lambda types: (*types, *DEVICE_TENSORS),
+        "on CUDA these are plain tensors; `make_fx` leaves out what is done to subclasses",
+    ),
+    item("torch._subclasses.fake_tensor._DISPATCH_META_HANDLERS", _device, _of_cuda, _SHOWN),
+    wrapped(f"{_FAKE}.__torch_dispatch__", lambda old: staticmethod(_torch_dispatch(old)), _SHOWN),
+    added(f"{_FAKE}.is_cuda", property(lambda self: self.device.type == "cuda"), _SHOWN),
+    replaced(
+        f"{_FAKE}Mode.avoid_device_init",
+        property(lambda self: True),
+        "constants are fake before they move to the device, not after",
+    ),
+    wrapped(f"{_FAKE}._normalize_fake_device", lambda old: staticmethod(_normalized(old)), _SHOWN, optional=True),
+    *(
+        ()
+        if hasattr(fake_tensor.FakeTensor, "_normalize_fake_device")
+        else (wrapped(f"{_FAKE}.__new__", lambda old: staticmethod(_new(old)), _SHOWN),)
+    ),
+    wrapped(
+        "torch._subclasses.fake_tensor._check_for_subclass_arg",
+        _check_for_subclass_arg,
+        "a device tensor is no subclass",
+        optional=True,
+    ),
+    wrapped(
+        "torch._subclasses.fake_tensor.run_fallback_kernel",
+        _run_fallback_kernel,
+        "an op without a meta kernel runs here",
+    ),
+    wrapped("torch._ops.HigherOrderOperator.dispatch", _dispatch, "the plain kernel is the rule for device tensors"),
+]

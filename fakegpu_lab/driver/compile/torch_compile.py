@@ -6,19 +6,21 @@ Triton, the captured graphs run op by op.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import torch
-
+from fakegpu_lab.driver.base.changes import begun, patches, replaced
 from fakegpu_lab.driver.compile import dynamo, inductor
 from fakegpu_lab.driver.recorder import recording
 
-if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
 
-
-def install(patches: Patches) -> None:
-    """Prepare Dynamo and Inductor; compiled modules do not warn of the recorders' hooks."""
-    patches.set(torch.nn.modules.module, "_has_any_global_hook", recording.hooks_of_others)
+def _begin() -> None:
     dynamo.install(patches)
     inductor.install(patches)
+
+
+CHANGES = [
+    replaced(
+        "torch.nn.modules.module._has_any_global_hook",
+        recording.hooks_of_others,
+        "compiled modules do not warn of the recorders' hooks",
+    ),
+    begun(_begin, "Dynamo and Inductor know device tensors and the card"),
+]

@@ -1,132 +1,47 @@
-"""TorchScript: `torch.jit.save` and `torch.jit.load` of models on a device, and moving them.
+"""TorchScript: models on a device run and move, are loaded from files of the CPU, and are not saved.
 
-C++ writes the files. It writes the name of our C++ device where a CUDA machine writes ``cuda``, and reads the tensors'
-C++ halves, which have no values. So it gets the values while it saves, and the records are corrected afterwards. When
-it loads, it makes C++ halves on the storages of tensors that it moved to the device; they get their values afterwards.
+C++ writes and reads the files, and the C++ halves of our tensors have no values. Texts show ``cuda`` in place of the
+name of our C++ device.
 """
 
 from __future__ import annotations
 
-import io
-import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.jit import _serialization
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from fakegpu_lab.driver.base import live_objects
+from fakegpu_lab.driver.base import current, not_simulated
+from fakegpu_lab.driver.base.changes import replaced, wrapped
 from fakegpu_lab.driver.base.privateuse1 import NAME
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.tensor_api import storage
-from fakegpu_lab.driver.tensor_api.constructors import with_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
 
-_own_storage = torch._C.TensorBase.untyped_storage
-
-
-def _shadows() -> dict[int, FakeCudaTensor]:
-    """All device tensors by the storages of their C++ halves, the only way to find the constants in a graph."""
-    tensors = [tensor for tensor in live_objects.live([FakeCudaTensor]) if tensor.layout is torch.strided]
-    return {_own_storage(tensor)._cdata: tensor for tensor in tensors}
+_PRINTED: tuple[type, ...] = (torch._C.Graph, torch._C.Node, torch._C.Value)
+_COMPILED: tuple[type, ...] = (torch._C.ScriptMethod, torch._C.ScriptFunction)
 
 
-def _renamed(name: str, record: bytes) -> bytes:
-    """A record of the archive, with ``cuda:1`` in place of our C++ device's name."""
-    ours = NAME.encode()
-    if name.endswith(".pkl"):  # BINUNICODE: the length precedes the text
-
-        def string(match: re.Match[bytes]) -> bytes:
-            device = b"cuda" + match[1]
-            return b"X" + len(device).to_bytes(4, "little") + device
-
-        return re.sub(rb"X[\x07-\x0a]\x00\x00\x00" + ours + rb"(:\d+|)", string, record)
-    if name.endswith(".py"):  # padded to the same length, because the debug records count its bytes
-        return re.sub(rb'"' + ours + rb'(:\d+|)"\)', rb'"cuda\1")' + b" " * (len(ours) - len("cuda")), record)
-    return record
-
-
-def _saved(save: Callable[..., bytes]) -> Callable[..., bytes]:
-    """A ``save_to_buffer`` whose result names CUDA devices."""
-
-    def save_to_buffer(self: Any, *args: Any, **kwargs: Any) -> bytes:
-        storage.shadows.update(_shadows())
+def _saves(save: Callable[..., Any]) -> Callable[..., Any]:
+    def saved(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            data = save(self, *args, **kwargs)
-        finally:
-            storage.shadows.clear()
-        return _rewritten(data)
+            return save(self, *args, **kwargs)
+        except RuntimeError as error:
+            if NAME not in str(error):
+                raise
+            raise not_simulated.error("TorchScript files") from None
 
-    return save_to_buffer
-
-
-def _rewritten(archive: bytes) -> bytes:
-    reader = torch._C.PyTorchFileReader(io.BytesIO(archive))
-    records = {name: reader.get_record(name) for name in reader.get_all_records()}
-    corrected = {name: _renamed(name, record) for name, record in records.items()}
-    if corrected == records:
-        return archive
-    buffer = io.BytesIO()
-    writer = torch._C.PyTorchFileWriter(buffer)
-    for name, record in corrected.items():
-        if name not in ("version", ".data/serialization_id"):  # the writer's own
-            writer.write_record(name, record, len(record))
-    writer.write_end_of_file()
-    return buffer.getvalue()
+    return saved
 
 
-def _to_file(save_to_buffer: Callable[..., bytes]) -> Callable[..., None]:
-    def save(self: Any, f: Any, _extra_files: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        if _extra_files is not None:
-            kwargs["_extra_files"] = _extra_files
-        data = save_to_buffer(self, **kwargs)
-        Path(f).write_bytes(data)
-
-    return save
+def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """`torch.jit.load`, which reads a file onto the CPU and moves the model."""
+    if map_location is None or not current.is_ours(torch.device(map_location)):
+        return _load(f, map_location, *args, **kwargs)  # type: ignore[no-untyped-call]
+    return _load(f, "cpu", *args, **kwargs).to(map_location)  # type: ignore[no-untyped-call]
 
 
-class _FillValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Gives values to the device tensors that the unpickler makes (rebuildTensor in torch/csrc/jit/serialization).
-
-    The unpickler moves a flat tensor with a storage's values to the device, then sets storage, sizes and strides of
-    empty tensors in C++, below the dispatcher, and detaches them. The storage identifies the flat tensor.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._flat: dict[
-            int, FakeCudaTensor
-        ] = {}  # by the address of the C++ half's storage, which the tensor keeps alive
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if args and type(args[0]) is FakeCudaTensor:
-            self._fill(args[0])
-        result = func(*args, **(kwargs or {}))
-        if type(result) is FakeCudaTensor:
-            self._flat[_own_storage(result)._cdata] = result
-        return result
-
-    def _fill(self, tensor: FakeCudaTensor) -> None:
-        inner = tensor._inner
-        flat = self._flat.get(_own_storage(tensor)._cdata)
-        if flat is not None and (inner.shape != tensor.shape or inner.stride() != tensor.stride()):
-            tensor._inner = flat._inner.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
-            tensor._buffer = flat._buffer
-
-
-def _loaded(load: Callable[..., Any]) -> Callable[..., Any]:
-    """An ``import_ir_module`` whose device tensors have values."""
-
-    def import_ir_module(*args: Any, **kwargs: Any) -> Any:
-        with _FillValues():
-            return load(*args, **kwargs)
-
-    return import_ir_module
+_load = torch.jit.load
 
 
 def apply(self: Any, fn: Any, recurse: bool = True) -> Any:
@@ -141,22 +56,27 @@ def apply(self: Any, fn: Any, recurse: bool = True) -> Any:
 _apply = torch.nn.Module._apply
 
 
-def validate_map_location(map_location: Any = None) -> Any:
-    """`torch.jit`'s check, with an index for ``cuda``, for which C++ would call the missing CUDA device guard."""
-    return with_index(_validate_map_location(map_location))  # type: ignore[no-untyped-call]
+def _renaming(original: Callable[..., str]) -> Callable[..., str]:
+    def text(self: Any, *args: Any, **kwargs: Any) -> str:
+        return original(self, *args, **kwargs).replace(NAME, "cuda")
+
+    return text
 
 
-_validate_map_location = _serialization.validate_map_location
-
-
-def install(patches: Patches) -> None:
-    """Patch saving and loading."""
-    owners: tuple[Any, ...] = (torch._C.ScriptModule, torch._C.ScriptFunction)
-    for owner in owners:
-        save_to_buffer = _saved(owner.save_to_buffer)
-        patches.set(owner, "save_to_buffer", save_to_buffer)
-        patches.set(owner, "save", _to_file(save_to_buffer))
-    for name in ("import_ir_module", "import_ir_module_from_buffer"):
-        patches.set(torch._C, name, _loaded(getattr(torch._C, name)))
-    patches.set(torch.jit.ScriptModule, "_apply", apply)
-    patches.set(_serialization, "validate_map_location", validate_map_location)
+_TEXTS = "the texts of graphs and of compiled code name CUDA"
+CHANGES = [
+    *(
+        wrapped(f"torch._C.{owner}.{name}", _saves, "files of device tensors are refused")
+        for owner in ("ScriptModule", "ScriptFunction")
+        for name in ("save", "save_to_buffer")
+    ),
+    replaced("torch.jit.load", load, "a file is read onto the CPU, and the model moved"),
+    replaced("torch.jit.ScriptModule._apply", apply, "scripted modules move to the device"),
+    *(
+        wrapped(f"torch._C.{cls.__name__}.{name}", _renaming, _TEXTS)
+        for cls in _PRINTED
+        for name in ("__str__", "__repr__")
+        if name in vars(cls)
+    ),
+    *(wrapped(f"torch._C.{cls.__name__}.code", lambda old: property(_renaming(old.fget)), _TEXTS) for cls in _COMPILED),
+]

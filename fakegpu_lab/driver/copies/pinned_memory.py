@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import begun, replaced, wrapped
 from fakegpu_lab.driver.base.device_memory import sparse_parts
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.time.clock import here
@@ -22,7 +23,6 @@ from fakegpu_lab.hardware.transfers.pinned_memory import copy_ns
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
 
 _BLOCK = "_pinned"
 
@@ -142,12 +142,11 @@ def _pinning(function: Callable[..., Any]) -> Callable[..., Any]:
     return factory
 
 
-def install(patches: Patches) -> None:
-    """Patch the tensor methods and the factories."""
-    registered.clear()
-    patches.set(torch.Tensor, "is_pinned", is_pinned)
-    patches.set(torch.Tensor, "pin_memory", pin_memory)
-    for name in _FACTORIES:
-        patches.wrap_function(name, _pinning)
-    for name in _METHODS:
-        patches.set(torch.Tensor, name, _pinning(getattr(torch.Tensor, name)))
+_PINNED = "factories and methods pin their result"
+CHANGES = [
+    begun(registered.clear, "no memory is registered yet"),
+    replaced("torch.Tensor.is_pinned", is_pinned, "pinning is simulated"),
+    replaced("torch.Tensor.pin_memory", pin_memory, "pinning is simulated"),
+    *(wrapped(f"torch.{name}", _pinning, _PINNED) for name in _FACTORIES),
+    *(wrapped(f"torch.Tensor.{name}", _pinning, _PINNED) for name in _METHODS),
+]

@@ -90,12 +90,6 @@ def linear(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Wor
     return product(device, source.dtype, source.numel() // (k or 1), weight.numel() // (k or 1), k)
 
 
-def int4(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
-    """A bfloat16 matrix by a packed weight of 4 bits, whose few bytes are all that is read of it."""
-    (m, k), n = args[0].shape, result.shape[1]
-    return product(device, args[0].dtype, m, n, k, nbytes=nbytes + nbytes_of(result))
-
-
 def attention(
     device: Device,
     query: Any,

@@ -12,14 +12,12 @@ torch.distributed.tensor and sympy, 500 modules and a second that most programs 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch._library import simple_registry
 
+from fakegpu_lab.driver.base.changes import added, recoded
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-
-if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
 
 singleton: Any = None  # only for linters: the code runs in simple_registry's namespace
 _fakegpu_class: Any = None
@@ -43,9 +41,14 @@ def rule(cls: Any, func: Any, types: Any, args: Any, kwargs: Any = _DECLINED) ->
     return cls.__torch_dispatch__(func, types, args, kwargs)
 
 
-def install(patches: Patches) -> None:
-    """Replace the function's code, if this torch has it as torch 2.10 to 2.14 do."""
-    if hasattr(simple_registry, "find_torch_dispatch_rule") and hasattr(simple_registry, "singleton"):
-        patches.set(simple_registry, "_fakegpu_class", FakeCudaTensor)
-        patches.set(simple_registry, "_fakegpu_rule", rule)
-        patches.set_code(simple_registry.find_torch_dispatch_rule, _find_torch_dispatch_rule)
+_WHY = "ops of torch.library with a rule for device tensors"
+CHANGES = (
+    [
+        added("torch._library.simple_registry._fakegpu_class", FakeCudaTensor, _WHY),
+        added("torch._library.simple_registry._fakegpu_rule", rule, _WHY),
+        recoded("torch._library.simple_registry.find_torch_dispatch_rule", _find_torch_dispatch_rule, _WHY),
+    ]
+    if hasattr(simple_registry, "find_torch_dispatch_rule") and hasattr(simple_registry, "singleton")
+    else []
+)
+"""The function's code, if this torch has it as torch 2.10 to 2.14 do."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.driver.base.changes import replaced
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.time.happens_before import merge
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
     from fakegpu_lab.hardware.time.clock import Host
 
 _start: Any = threading.Thread.start
@@ -44,7 +44,7 @@ def join(self: threading.Thread, timeout: float | None = None) -> None:
         merge(here.host.seen, child.seen)
 
 
-def install(patches: Patches) -> None:
-    """Patch `threading.Thread`."""
-    patches.set(threading.Thread, "start", start)
-    patches.set(threading.Thread, "join", join)
+CHANGES = [
+    replaced("threading.Thread.start", start, "a thread has its own host clock"),
+    replaced("threading.Thread.join", join, "who joins a thread waits for its work"),
+]

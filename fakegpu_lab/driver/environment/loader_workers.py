@@ -30,11 +30,11 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import replaced
 from fakegpu_lab.hardware.time.clock import Host, here
 from fakegpu_lab.hardware.time.records import LOADER_WAIT
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
     from fakegpu_lab.hardware.transfers.pinned_memory import PinnedBlock, PinnedMemory
 
 _worker_loop = worker._worker_loop
@@ -149,7 +149,10 @@ class _WaitingIterator(_MultiProcessingDataLoaderIter):
             self._ahead.append([memory.take_ahead(here.host.now, size) for size in self._sizes])
 
 
-def install(patches: Patches) -> None:
-    """Let workers send their time, and iterators wait for it. An iterator outlives `patches` as it is."""
-    patches.set(worker, "_worker_loop", worker_loop)
-    patches.set(torch.utils.data.dataloader, "_MultiProcessingDataLoaderIter", _WaitingIterator)
+CHANGES = [
+    replaced("torch.utils.data._utils.worker._worker_loop", worker_loop, "workers send the time that a batch took"),
+    replaced(
+        "torch.utils.data.dataloader._MultiProcessingDataLoaderIter", _WaitingIterator, "iterators wait for that time"
+    ),
+]
+"""An iterator outlives the machine as it is."""

@@ -17,18 +17,17 @@ import functools
 import sys
 import threading
 import time
-import timeit
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import begun, replaced, wrapped
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.user_code import environment, frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fakegpu_lab.driver.base.patches import Patches
 
 NAMES = ("time", "perf_counter", "monotonic", "process_time")
 READING_NS = 300
@@ -106,16 +105,22 @@ for _name in NAMES:
 _ORIGINALS = {new: old for old, new in _REPLACEMENTS.items()}
 
 
-def install(patches: Patches) -> None:
-    """Let the program's code see simulated time from now on; `patches` undoes it."""
-    patches.later(lambda: _rename(_ORIGINALS))  # what the program imported while the clock was simulated
-    patches.later(_began.clear)
+def _begin() -> Callable[[], None]:
     _began.update({name: getattr(time, f"{name}_ns")() for name in NAMES})
     _slept.total = 0
-    for old, new in _REPLACEMENTS.items():
-        patches.set(time, old.__name__, new)
-    patches.set(timeit, "default_timer", time.perf_counter)
-    _rename(_REPLACEMENTS)
+    return _end
+
+
+def _end() -> None:
+    _began.clear()
+    _rename(_ORIGINALS)  # what the program imported while the clock was simulated
+
+
+def _simulates_time() -> bool:
+    return current.machine is not None and current.machine.clock == "simulated"
+
+
+_WHY = "the program's code sees simulated time"
 
 
 def _rename(functions: dict[Callable[..., Any], Callable[..., Any]]) -> None:
@@ -138,3 +143,11 @@ def _namespaces() -> Iterator[dict[str, Any]]:
     shell = environment.shell()
     if shell is not None:
         yield shell.user_ns
+
+
+CHANGES = [
+    begun(_begin, "the simulated clock begins at the computer's", when=_simulates_time),
+    *(replaced(f"time.{old.__name__}", new, _WHY, when=_simulates_time) for old, new in _REPLACEMENTS.items()),
+    wrapped("timeit.default_timer", lambda old: time.perf_counter, _WHY, when=_simulates_time),
+    begun(lambda: _rename(_REPLACEMENTS), "and what it has imported before", when=_simulates_time),
+]

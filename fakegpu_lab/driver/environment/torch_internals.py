@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._jit_internal import is_scripting
-from torch.autograd import profiler
 
+from fakegpu_lab.driver.base.changes import added, computed, replaced
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
 
 
 def _enter_nvtx(self: Any) -> Any:
@@ -41,6 +41,9 @@ def _exit_nvtx(self: Any, *exception: Any) -> bool | None:
     return False
 
 
+_RNN_MODES = types.SimpleNamespace(rnn_relu=0, rnn_tanh=1, lstm=2, gru=3)  # cudnnRNNMode_t
+
+
 def _fast_path() -> bool:
     """Whether a module may take its fast path: if this is enabled, and its input is not on a device."""
     forward = sys._getframe(2).f_locals
@@ -53,14 +56,18 @@ def get_fastpath_enabled() -> bool:
     return _fast_path() if not is_scripting() else False
 
 
-def install(patches: Patches) -> None:
-    """Install the patches."""
-    patches.set(torch.backends.mha, "get_fastpath_enabled", get_fastpath_enabled)
-    patches.set(profiler.emit_nvtx, "__enter__", _enter_nvtx)
-    patches.set(profiler.emit_nvtx, "__exit__", _exit_nvtx)
-    patches.set(torch, "_use_cudnn_rnn_flatten_weight", lambda: True)
-    modes = types.SimpleNamespace(rnn_relu=0, rnn_tanh=1, lstm=2, gru=3)  # cudnnRNNMode_t
+def _cudnn_rnn() -> list[Change]:
     # sys.modules has an object with properties, which wraps the module with the functions.
-    # Import it by its full name: in torch 2.10, the attribute `torch.backends.cudnn.rnn` is something else.
-    cudnn_rnn = import_module("torch.backends.cudnn.rnn")
-    patches.set(getattr(cudnn_rnn, "m", cudnn_rnn), "_cudnn", types.SimpleNamespace(RNNMode=modes))
+    # Its full name: in torch 2.10, the attribute `torch.backends.cudnn.rnn` is something else.
+    path = "torch.backends.cudnn.rnn"
+    inner = ".m" if hasattr(import_module(path), "m") else ""
+    return [added(f"{path}{inner}._cudnn", types.SimpleNamespace(RNNMode=_RNN_MODES), "CPU builds lack it")]
+
+
+CHANGES = [
+    replaced("torch.backends.mha.get_fastpath_enabled", get_fastpath_enabled, "there is no fast path on a device"),
+    replaced("torch.autograd.profiler.emit_nvtx.__enter__", _enter_nvtx, "NVTX marks nothing here"),
+    replaced("torch.autograd.profiler.emit_nvtx.__exit__", _exit_nvtx, "NVTX marks nothing here"),
+    replaced("torch._use_cudnn_rnn_flatten_weight", lambda: True, "recurrent layers flatten their weights"),
+    computed(_cudnn_rnn, "recurrent layers ask for cuDNN's modes"),
+]

@@ -19,20 +19,20 @@ import functools
 import itertools
 import math
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.nn.modules import transformer
-from torch.optim import _adafactor, asgd, swa_utils
-
-from fakegpu_lab.driver.base.deferred_patches import when_imported
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import imported, replaced, wrapped
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.copies import transfer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fakegpu_lab.driver.base.patches import Patches
+    import torch
+
+    from fakegpu_lab.driver.base.changes import Change
 
 
 def _assuming(function: Any, answers: Callable[..., Iterator[Any]]) -> Any:
@@ -109,25 +109,31 @@ _MASKS = (
 sequence."""
 
 
-def install(patches: Patches) -> None:
-    """Patch these functions, for a machine that computes no values."""
+def _assume_no_padding(masking: Any) -> list[Change]:
+    return [
+        wrapped(f"{masking.__name__}.{name}", lambda old: _assuming(old, _always), _WHY)
+        for name in _MASKS
+        if hasattr(masking, name)
+    ]
 
-    def assume_no_padding(masking: Any) -> None:
-        for name in _MASKS:
-            if hasattr(masking, name):
-                patches.set(masking, name, _assuming(getattr(masking, name), _always))
 
-    when_imported("transformers.masking_utils", patches, assume_no_padding)
-    init: Any = torch.nn.init
-    swa: Any = swa_utils
-    for owner, name, answers in (
-        (transformer, "_detect_is_causal_mask", _yes),
-        (init, "_no_grad_trunc_normal_", _redraws),
-        (swa.AveragedModel, "update_parameters", _first_update),
-        (asgd, "asgd", _ones),
-        (_adafactor, "adafactor", _ones),
-    ):
-        patches.set(owner, name, _assuming(getattr(owner, name), answers))
-    multi_avg_fn = swa.get_swa_multi_avg_fn
-    patches.set(swa, "get_swa_multi_avg_fn", lambda: _assuming(multi_avg_fn(), _ones))
-    patches.set(torch.amp.grad_scaler.GradScaler, "_maybe_opt_step", _maybe_opt_step)
+def _of_every_average(get: Any) -> Any:
+    return lambda: _assuming(get(), _ones)
+
+
+_WHY = "without values, what a program would read is assumed"
+CHANGES = [
+    imported("transformers.masking_utils", _assume_no_padding, _WHY, when=current.meta),
+    *(
+        wrapped(path, partial(_assuming, answers=answers), _WHY, when=current.meta)
+        for path, answers in (
+            ("torch.nn.modules.transformer._detect_is_causal_mask", _yes),
+            ("torch.nn.init._no_grad_trunc_normal_", _redraws),
+            ("torch.optim.swa_utils.AveragedModel.update_parameters", _first_update),
+            ("torch.optim.asgd.asgd", _ones),
+            ("torch.optim._adafactor.adafactor", _ones),
+        )
+    ),
+    wrapped("torch.optim.swa_utils.get_swa_multi_avg_fn", _of_every_average, _WHY, when=current.meta),
+    replaced("torch.amp.grad_scaler.GradScaler._maybe_opt_step", _maybe_opt_step, _WHY, when=current.meta),
+]

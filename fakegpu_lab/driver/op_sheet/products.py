@@ -8,11 +8,11 @@ deterministically only with a fixed workspace. `dot` alerts on nothing. `addr` i
 from __future__ import annotations
 
 from fakegpu_lab.driver.base.half_precision import BOTH, SLOW_PRODUCTS
-from fakegpu_lab.driver.cost.matrix_products import bmm, int4, linear, mm
+from fakegpu_lab.driver.cost.matrix_products import bmm, linear, mm
 from fakegpu_lab.driver.cost.op_row import computes, row
 from fakegpu_lab.driver.meta import shapes
-from fakegpu_lab.driver.ops import int4_weights, products
 from fakegpu_lab.driver.ops import linear as whole_linear
+from fakegpu_lab.driver.ops import products
 from fakegpu_lab.driver.placement import refusals, rules
 from fakegpu_lab.driver.placement.determinism import cublas
 from fakegpu_lab.driver.placement.memory_preflight import product_bound
@@ -42,8 +42,6 @@ row(
 )
 row("_int_mm", cublas="lt", cost=mm(0))
 row("_scaled_mm", cublas="lt", cost=mm(0), checks=refusals.scaled_mm)
-row("_weight_int4pack_mm", cost=int4, values=computes(int4_weights.product))
-row("_convert_weight_to_int4pack", values=computes(int4_weights.pack))
 row("_grouped_mm", shape=shapes.grouped_mm)
 
 # Half-precision factors, and a result in another dtype (cuda/Blas.cpp).

@@ -15,3 +15,4 @@ row(
     runs=refuse("strided nested tensors"),
 )
 row("_transformer_encoder_layer_fwd", "_native_multi_head_attention", runs=refuse("encoder fast path"))
+row("_weight_int4pack_mm", "_convert_weight_to_int4pack", runs=refuse("4-bit weights"))

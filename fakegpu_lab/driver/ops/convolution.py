@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.base import half_precision
+from fakegpu_lab.driver.base.changes import wrapped
 from fakegpu_lab.driver.base.half_precision import BOTH, SLOW_PRODUCTS
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
     from fakegpu_lab.driver.cost.op import Op
 
 
@@ -112,6 +112,4 @@ def _backend(source: torch.Tensor, weight: torch.Tensor, named: dict[str, Any]) 
 _VOLUME = 5  # dimensions
 
 
-def install(patches: Patches) -> None:
-    """Patch the function that says which library computes a convolution."""
-    patches.set(torch._C, "_select_conv_backend", _selecting(torch._C._select_conv_backend))
+CHANGES = [wrapped("torch._C._select_conv_backend", _selecting, "the library that computes a convolution on the card")]

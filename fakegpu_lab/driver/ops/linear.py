@@ -18,6 +18,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fakegpu_lab.driver.asserts import device_asserts
+from fakegpu_lab.driver.base.changes import begun, computed, replaced
 from fakegpu_lab.driver.base.device_memory import new, take_bytes
 from fakegpu_lab.driver.base.half_precision import SLOW_PRODUCTS, in_float32
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
@@ -30,7 +31,7 @@ from fakegpu_lab.driver.placement.memory_preflight import HARMLESS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
     from fakegpu_lab.driver.cost.op import Op
     from fakegpu_lab.driver.cost.work import Launch
     from fakegpu_lab.hardware.device import Device
@@ -237,9 +238,8 @@ class Registration:
             self._library._destroy()
             self._library = None
 
-    def install(self, patches: Patches) -> None:
-        """Register the kernel, and follow forward-mode AD and dispatch modes."""
-        self.enable()
+    def changes(self) -> list[Change]:
+        """The kernel, which follows forward-mode AD and dispatch modes."""
         enter: Any = forward_ad.enter_dual_level
         leave: Any = forward_ad.exit_dual_level
 
@@ -271,10 +271,19 @@ class Registration:
 
         enter_dispatch: Any = TorchDispatchMode.__enter__
         leave_dispatch: Any = TorchDispatchMode.__exit__
-        patches.set(TorchDispatchMode, "__enter__", enter_mode)
-        patches.set(TorchDispatchMode, "__exit__", leave_mode)
-        patches.set(forward_ad, "enter_dual_level", enter_dual_level)
-        patches.set(forward_ad, "exit_dual_level", exit_dual_level)
+        mode, ad = "torch.utils._python_dispatch.TorchDispatchMode", "torch.autograd.forward_ad"
+        return [
+            begun(self._begin, "linear is one op on CUDA"),
+            replaced(f"{mode}.__enter__", enter_mode, "a mode sees CUDA's ops"),
+            replaced(f"{mode}.__exit__", leave_mode, "a mode sees CUDA's ops"),
+            replaced(f"{ad}.enter_dual_level", enter_dual_level, "forward-mode AD has no formula for linear"),
+            replaced(f"{ad}.exit_dual_level", exit_dual_level, "forward-mode AD has no formula for linear"),
+        ]
+
+    def _begin(self) -> Callable[[], None]:
+        self.enable()
+        return self.disable
 
 
 registration = Registration()
+CHANGES = [computed(registration.changes, "linear is one op on CUDA, not several")]

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.base.deferred_patches import when_imported
+from fakegpu_lab.driver.base.changes import imported, recoded, replaced, wrapped
 from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
+
 
 LARGEST_BLOCK = 100
 """At most this many runs between two readings."""
@@ -82,11 +83,6 @@ def _timer() -> float:  # as torch has it since 2.13
     return timeit.default_timer()
 
 
-def install(patches: Patches) -> None:
-    """Patch the timer function and the autoranges once they are imported."""
-    when_imported("torch.utils.benchmark.utils.timer", patches, lambda module: _patch(patches, module))
-
-
 def _with_timer(init: Any) -> Any:
     @functools.wraps(init)
     def with_timer(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -97,7 +93,7 @@ def _with_timer(init: Any) -> Any:
     return with_timer
 
 
-def _patch(patches: Patches, torch_timer: Any) -> None:
+def _changes(torch_timer: Any) -> list[Change]:
     timer_class: Any = torch_timer.Timer
     estimate, measure = timer_class._estimate_block_size, timer_class._threaded_measurement_loop
 
@@ -124,13 +120,23 @@ def _patch(patches: Patches, torch_timer: Any) -> None:
             stop_hook, min_run_time = (lambda times: len(times) >= BLOCKS), 0.0
         return list(measure(self, number, time_hook, stop_hook, min_run_time, max_run_time, callback))
 
+    path = torch_timer.__name__
+    rows = [
+        replaced(f"{path}.Timer._estimate_block_size", estimate_block_size, _WHY),
+        replaced(f"{path}.Timer._threaded_measurement_loop", threaded_measurement_loop, _WHY),
+    ]
     if hasattr(torch_timer.timer, "__code__"):
         if "is_available" not in torch_timer.timer.__code__.co_names:
             # Before 2.13, a module imported while there is a machine would synchronise always, also without one.
             torch_timer.timer.__code__ = _timer.__code__
-        patches.set_code(torch_timer.timer, _read)
-    else:  # before 2.13, if it was imported without a machine: the clock itself, which is the default of an argument
-        patches.set(torch_timer, "timer", clock.read)
-        patches.set(timer_class, "__init__", _with_timer(timer_class.__init__))
-    patches.set(timer_class, "_estimate_block_size", estimate_block_size)
-    patches.set(timer_class, "_threaded_measurement_loop", threaded_measurement_loop)
+        return [*rows, recoded(f"{path}.timer", _read, _WHY)]
+    # Before 2.13, if it was imported without a machine: the clock itself, which is the default of an argument.
+    return [
+        *rows,
+        replaced(f"{path}.timer", clock.read, _WHY),
+        wrapped(f"{path}.Timer.__init__", _with_timer, _WHY),
+    ]
+
+
+_WHY = "it shows simulated time where some has passed"
+CHANGES = [imported("torch.utils.benchmark.utils.timer", _changes, _WHY)]

@@ -22,6 +22,7 @@ from torch._C._profiler import ProfilerActivity, ProfilerState
 from torch.autograd import profiler
 
 from fakegpu_lab.driver.base import cuda_messages
+from fakegpu_lab.driver.base.changes import begun, computed, replaced, wrapped
 from fakegpu_lab.driver.profiler.events import MARK
 from fakegpu_lab.driver.profiler.results import Results, assemble
 from fakegpu_lab.driver.profiler.session import Session, as_on_cuda, kineto_range
@@ -30,9 +31,9 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
 
 _CUDA = ProfilerActivity.CUDA
 _scripting: Any = torch.jit.is_scripting  # type: ignore[attr-defined]
@@ -141,8 +142,8 @@ def _memory_timeline(original: Any) -> Any:
     return export_memory_timeline
 
 
-def install(patches: Patches) -> None:
-    """Patch the functions that torch/autograd/profiler.py calls, and `record_function`."""
+def _changes() -> list[Change]:
+    """The functions that torch/autograd/profiler.py calls, and `record_function`."""
     originals: Any = profiler
     supported, prepare, enable = (
         originals._supported_activities,
@@ -224,21 +225,31 @@ def install(patches: Patches) -> None:
             _session.mark()
         return leave(self, *exception)
 
-    _set_always_syncs(False)
-    patches.later(_end)
-    patches.set(torch._C._profiler, "_set_cuda_sync_enabled_val", _set_always_syncs)
     with_cuda = lambda: supported() | {_CUDA}  # noqa: E731
-    patches.set(torch.autograd, "_supported_activities", with_cuda)
-    patches.set(torch.autograd, "_add_metadata_json", add_metadata_)
-    patches.set(profiler, "_supported_activities", with_cuda)
-    patches.set(profiler, "_prepare_profiler", prepare_)
-    patches.set(profiler, "_enable_profiler", enable_)
-    patches.set(profiler, "_disable_profiler", disable_)
-    patches.set(profiler, "_toggle_collection_dynamic", toggle_)
-    patches.set(profile, "__init__", init_)
-    patches.set(profile, "_start_trace", start_)
-    patches.set(profile, "export_chrome_trace", export_)
-    kineto: Any = torch.profiler.profile.__base__
-    patches.set(kineto, "export_memory_timeline", _memory_timeline(kineto.export_memory_timeline))
-    patches.set(annotation, "__enter__", enter_)
-    patches.set(annotation, "__exit__", leave_)
+    module = "torch.autograd.profiler"
+    return [
+        begun(_begin_without, "no session runs"),
+        replaced("torch._C._profiler._set_cuda_sync_enabled_val", _set_always_syncs, _WHY),
+        replaced("torch.autograd._supported_activities", with_cuda, _WHY),
+        replaced("torch.autograd._add_metadata_json", add_metadata_, _WHY),
+        replaced(f"{module}._supported_activities", with_cuda, _WHY),
+        replaced(f"{module}._prepare_profiler", prepare_, _WHY),
+        replaced(f"{module}._enable_profiler", enable_, _WHY),
+        replaced(f"{module}._disable_profiler", disable_, _WHY),
+        replaced(f"{module}._toggle_collection_dynamic", toggle_, _WHY),
+        replaced(f"{module}.profile.__init__", init_, _WHY),
+        replaced(f"{module}.profile._start_trace", start_, _WHY),
+        replaced(f"{module}.profile.export_chrome_trace", export_, _WHY),
+        wrapped("torch.profiler.profiler._KinetoProfile.export_memory_timeline", _memory_timeline, _WHY),
+        replaced(f"{module}.record_function.__enter__", enter_, _WHY),
+        replaced(f"{module}.record_function.__exit__", leave_, _WHY),
+    ]
+
+
+def _begin_without() -> Callable[[], object]:
+    _set_always_syncs(False)
+    return _end
+
+
+_WHY = "torch's profiler shows the simulated kernels"
+CHANGES = [computed(_changes, _WHY)]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver.base.changes import wrapped
 from fakegpu_lab.driver.random.generators import CudaGenerator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
 
 _FUNCTIONS = ("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "binomial")
 _IN_PLACE = (
@@ -66,11 +66,9 @@ def _looking_first(method: Callable[..., Any]) -> Callable[..., Any]:
     return looking
 
 
-def install(patches: Patches) -> None:
-    """Wrap the functions and methods that take a generator."""
-    for name in _FUNCTIONS:
-        patches.wrap_function(name, _looking)
-    for name in _METHODS:
-        patches.set(torch.Tensor, name, _looking(getattr(torch.Tensor, name)))
-    for name in _IN_PLACE:
-        patches.set(torch.Tensor, name, _looking_first(getattr(torch.Tensor, name)))
+_WHY = "a generator of another device is refused"
+CHANGES = [
+    *(wrapped(f"torch.{name}", _looking, _WHY) for name in _FUNCTIONS),
+    *(wrapped(f"torch.Tensor.{name}", _looking, _WHY) for name in _METHODS),
+    *(wrapped(f"torch.Tensor.{name}", _looking_first, _WHY) for name in _IN_PLACE),
+]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its name everywhere
-from torch.jit import _builtins
 from torch.overrides import has_torch_function_unary
 
 from fakegpu_lab.driver.asserts import domain_edges
 from fakegpu_lab.driver.autocast import casts
 from fakegpu_lab.driver.base import cuda_messages
+from fakegpu_lab.driver.base.changes import wrapped
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.placement.dtypes import cpp_name, scalar_type
@@ -25,13 +25,12 @@ from fakegpu_lab.driver.placement.mismatch_errors import check_one_device
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
 
-_FUNCTIONS: tuple[tuple[Any, tuple[str, ...]], ...] = (
-    (torch, ("inner", "take_along_dim", "tensor_split", "gradient", "_weight_norm")),
-    (torch._VF, ("stft", "istft", "tensordot", "chain_matmul", "lstm", "gru", "rnn_tanh", "rnn_relu")),
-    (torch.linalg, ("multi_dot",)),
-    (torch.Tensor, ("inner", "take_along_dim", "tensor_split")),
+_FUNCTIONS = (
+    ("torch", ("inner", "take_along_dim", "tensor_split", "gradient", "_weight_norm")),
+    ("torch._VF", ("stft", "istft", "tensordot", "chain_matmul", "lstm", "gru", "rnn_tanh", "rnn_relu")),
+    ("torch.linalg", ("multi_dot",)),
+    ("torch.Tensor", ("inner", "take_along_dim", "tensor_split")),
 )
 """Functions whose own checks print a device."""
 
@@ -203,22 +202,14 @@ def _as_list(lengths: Any, name: str) -> Any:
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
-def install(patches: Patches) -> None:
-    """Patch the functions, for eager code and in TorchScript's table of builtins."""
-    for owner, names in _FUNCTIONS:
-        for name in names:
-            _patch(patches, owner, name, _cuda_named)
-    _patch(patches, torch.linalg, "matrix_rank", _matrix_rank)
-    _patch(patches, torch, "rms_norm", _rms_norm)
-    _patch(patches, torch, "ctc_loss", _ctc_loss)
-    _patch(patches, F, "one_hot", domain_edges.one_hot)
-    _patch(patches, F, "scaled_dot_product_attention", _attention)
+_WHY = "composed of other ops: CUDA's own kernel has another name, result or error"
 
 
-def _patch(patches: Patches, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    table = _builtins._get_builtin_table()  # type: ignore[no-untyped-call]
-    original = getattr(owner, name)
-    wrapped = wrapper(original)
-    patches.set(owner, name, wrapped)
-    if id(original) in table:
-        patches.set_item(table, id(wrapped), table[id(original)])
+CHANGES = [
+    *(wrapped(f"{owner}.{name}", _cuda_named, _WHY) for owner, names in _FUNCTIONS for name in names),
+    wrapped("torch.linalg.matrix_rank", _matrix_rank, _WHY),
+    wrapped("torch.rms_norm", _rms_norm, _WHY),
+    wrapped("torch.ctc_loss", _ctc_loss, _WHY),
+    wrapped("torch.nn.functional.one_hot", domain_edges.one_hot, _WHY),
+    wrapped("torch.nn.functional.scaled_dot_product_attention", _attention, _WHY),
+]

@@ -15,6 +15,7 @@ import torch
 import torch.utils._device
 
 from fakegpu_lab.driver.base import cuda_messages, current, not_simulated
+from fakegpu_lab.driver.base.changes import begun, wrapped
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES, CUDA_DEVICES, DeviceClass
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.tensor_api import conversion, dlpack
@@ -22,7 +23,6 @@ from fakegpu_lab.driver.tensor_api import conversion, dlpack
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fakegpu_lab.driver.base.patches import Patches
 
 _FUNCTIONS = ("tensor", "as_tensor", "asarray", "frombuffer")
 _SPARSE = ("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor",
@@ -202,22 +202,18 @@ def _device_context(original: Callable[..., Any]) -> Callable[..., Any]:
     return torch_function
 
 
-def install(patches: Patches) -> None:
-    """Patch the constructors."""
-    nested: Any = torch._C._nested  # type: ignore[attr-defined]
-    patches.set(nested, "nested_tensor", _nested(nested.nested_tensor))
-    torch.utils._device._device_constructors()  # cached for good, so it must see torch's functions, not our wrappers
-    for name in _FUNCTIONS:
-        patches.wrap_function(name, _indexed)
-    for name in _GUARDED:
-        patches.wrap_function(name, _guarded)
-    patches.wrap_function("sparse_coo_tensor", _coalesced)
-    for name in _WITH_OUT:
-        patches.wrap_function(name, _with_out)
-    for name in _FREQUENCIES:
-        patches.set(torch.fft, name, _with_out(getattr(torch.fft, name)))
-    for name in _METHODS:
-        patches.set(torch.Tensor, name, _indexed(getattr(torch.Tensor, name)))
-    patches.set(torch.Tensor, "new", _new(torch.Tensor.new))
-    context = torch.utils._device.DeviceContext
-    patches.set(context, "__torch_function__", _device_context(context.__torch_function__))
+CHANGES = [
+    wrapped("torch._C._nested.nested_tensor", _nested, "nested tensors of device tensors"),
+    begun(
+        lambda: torch.utils._device._device_constructors() and None,
+        "cached for good, so it must see torch's functions, not our wrappers",
+    ),
+    *(wrapped(f"torch.{name}", _indexed, "device='cuda' is the current device") for name in _FUNCTIONS),
+    *(wrapped(f"torch.{name}", _guarded, "device='cuda' is the current device") for name in _GUARDED),
+    wrapped("torch.sparse_coo_tensor", _coalesced, "device='cuda' is the current device"),
+    *(wrapped(f"torch.{name}", _with_out, "the device of out=") for name in _WITH_OUT),
+    *(wrapped(f"torch.fft.{name}", _with_out, "the device of out=") for name in _FREQUENCIES),
+    *(wrapped(f"torch.Tensor.{name}", _indexed, "device='cuda' is the current device") for name in _METHODS),
+    wrapped("torch.Tensor.new", _new, "a tensor on the device"),
+    wrapped("torch.utils._device.DeviceContext.__torch_function__", _device_context, "with torch.device('cuda')"),
+]

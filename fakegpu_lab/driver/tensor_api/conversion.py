@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import replaced
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES, DeviceClass
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor
 from fakegpu_lab.driver.tensor_api import user_subclasses
@@ -193,3 +194,12 @@ def _is_exchangeable(tensor: torch.Tensor) -> bool:
 
 
 _has_compatible_shallow_copy_type = torch._has_compatible_shallow_copy_type
+
+
+CHANGES = [
+    replaced("torch.Tensor.to", to, "'cuda' is a simulated device"),
+    replaced("torch.Tensor.cuda", cuda, "'cuda' is a simulated device"),
+    replaced("torch.Tensor.data", data, "a device tensor's data are a device tensor"),
+    replaced("torch._has_compatible_shallow_copy_type", has_compatible_shallow_copy_type, "modules move in place"),
+    replaced("torch.utils.swap_tensors", swap_tensors, "a swapped tensor keeps its memory"),
+]

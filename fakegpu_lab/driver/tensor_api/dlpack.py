@@ -7,16 +7,14 @@ tensor is an object that only torch's `from_dlpack` takes. All checks are torch'
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.utils.dlpack
 
+from fakegpu_lab.driver.base.changes import replaced
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-
-if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
 
 _C: Any = torch._C  # its stubs have few of these
 _to = {name: getattr(_C, name) for name in ("_to_dlpack", "_to_dlpack_versioned")}
@@ -105,10 +103,10 @@ def _cuda_array_interface(self: FakeCudaTensor) -> NoReturn:
 cuda_array_interface = property(_cuda_array_interface)
 
 
-def install(patches: Patches) -> None:
-    """Patch both directions in every module of torch that has the functions."""
-    for name, exporter in _exporters.items():
-        patches.set(torch._C, name, exporter)
-    patches.set(torch._C, "_from_dlpack", from_capsule)
-    for module in (torch, torch.utils.dlpack):
-        patches.set(module, "to_dlpack", _exporters["_to_dlpack"])
+_WHY = "a device tensor's values are the host's"
+CHANGES = [
+    *(replaced(f"torch._C.{name}", exporter, _WHY) for name, exporter in _exporters.items()),
+    replaced("torch._C._from_dlpack", from_capsule, _WHY),
+    replaced("torch.to_dlpack", _exporters["_to_dlpack"], _WHY),
+    replaced("torch.utils.dlpack.to_dlpack", _exporters["_to_dlpack"], _WHY),
+]

@@ -14,20 +14,19 @@ from __future__ import annotations
 import itertools
 import multiprocessing.queues
 import types
-from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.multiprocessing import reductions
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import added, item, recoded, replaced
 from fakegpu_lab.driver.base.tensor import DEVICE_TENSORS, FakeCudaTensor
 from fakegpu_lab.driver.tensor_api import storage as storages
-from fakegpu_lab.driver.tensor_api.storage import DeviceStorage
 from fakegpu_lab.hardware.buffer import ReceivedBuffer
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.tensor_api.storage import DeviceStorage
 
 _Untyped: Any = torch.UntypedStorage
 _reduce_tensor: Any = types.FunctionType(reductions.reduce_tensor.__code__, vars(reductions))
@@ -130,14 +129,16 @@ def _refuse_host(storage: torch.UntypedStorage) -> NoReturn:
     raise RuntimeError("_share_cuda_: only available on CUDA")
 
 
-def install(patches: Patches) -> None:
-    """Patch what sends tensors to other processes, and receives them."""
-    patches.set(torch.UntypedStorage, "_share_cuda_", _refuse_host)
-    patches.set(DeviceStorage, "_share_cuda_", share)
-    patches.set(torch.UntypedStorage, "_new_shared_cuda", staticmethod(open_shared))
-    patches.set(torch.UntypedStorage, "_release_ipc_counter_cuda", staticmethod(release))
-    patches.set(multiprocessing.queues.Queue, "put", put)
-    patches.set_code(reductions.reduce_tensor, _reduce)  # programs import it before there is a machine
-    reducers: dict[Any, Any] = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
-    for cls in DEVICE_TENSORS:
-        patches.set_item(reducers, cls, reductions.reduce_tensor)
+_WHY = "a device tensor is sent to another process as on a card"
+CHANGES = [
+    replaced("torch.UntypedStorage._share_cuda_", _refuse_host, _WHY),
+    replaced("torch.UntypedStorage._new_shared_cuda", staticmethod(open_shared), _WHY),
+    replaced("torch.UntypedStorage._release_ipc_counter_cuda", staticmethod(release), _WHY),
+    added(f"{storages.__name__}.DeviceStorage._share_cuda_", share, _WHY),
+    replaced("multiprocessing.queues.Queue.put", put, _WHY),
+    recoded("torch.multiprocessing.reductions.reduce_tensor", _reduce, "programs import it before there is a machine"),
+    *(
+        item("multiprocessing.reduction.ForkingPickler._extra_reducers", cls, lambda _: reductions.reduce_tensor, _WHY)
+        for cls in DEVICE_TENSORS
+    ),
+]

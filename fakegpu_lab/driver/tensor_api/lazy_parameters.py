@@ -12,6 +12,7 @@ import torch
 from torch.nn import parameter as nn_parameter
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import added, replaced, wrapped
 from fakegpu_lab.driver.base.privateuse1 import CUDA_DEVICES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.tensor_api import conversion
@@ -19,7 +20,6 @@ from fakegpu_lab.driver.tensor_api import conversion
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
 
 UninitializedTensorMixin = nn_parameter.UninitializedTensorMixin  # type: ignore[attr-defined]
 
@@ -105,15 +105,16 @@ def _new(original: Callable[..., Any]) -> Callable[..., Any]:
     return new
 
 
-def install(patches: Patches) -> None:
-    """Patch the uninitialised classes."""
-    patches.set(UninitializedTensorMixin, "to", to)
-    patches.set(UninitializedTensorMixin, "cuda", cuda)
-    patches.set(UninitializedTensorMixin, "cpu", cpu)
-    patches.set(UninitializedTensorMixin, "materialize", materialize)
-    patches.set(UninitializedTensorMixin, "device", property(_device))
-    patches.set(UninitializedTensorMixin, "is_cuda", property(_is_cuda))
-    parameter = nn_parameter.UninitializedParameter
-    patches.set(parameter, "__deepcopy__", _deepcopy(parameter.__deepcopy__))
-    for cls in (nn_parameter.UninitializedParameter, nn_parameter.UninitializedBuffer):
-        patches.set(cls, "__new__", _new(cls.__new__))
+_LAZY = "torch.nn.parameter.UninitializedTensorMixin"
+_WHY = "a parameter without a shape has a device"
+CHANGES = [
+    added(f"{_LAZY}.to", to, _WHY),
+    added(f"{_LAZY}.cuda", cuda, _WHY),
+    added(f"{_LAZY}.cpu", cpu, _WHY),
+    replaced(f"{_LAZY}.materialize", materialize, _WHY),
+    added(f"{_LAZY}.device", property(_device), _WHY),
+    added(f"{_LAZY}.is_cuda", property(_is_cuda), _WHY),
+    wrapped("torch.nn.parameter.UninitializedParameter.__deepcopy__", _deepcopy, _WHY),
+    wrapped("torch.nn.parameter.UninitializedParameter.__new__", _new, _WHY),
+    wrapped("torch.nn.parameter.UninitializedBuffer.__new__", _new, _WHY),
+]

@@ -10,6 +10,7 @@ from torch import _tensor_str
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.autograd import backward, gradient_lock
 from fakegpu_lab.driver.base import cuda_messages, sync_debug
+from fakegpu_lab.driver.base.changes import replaced
 from fakegpu_lab.driver.base.device_memory import storage_bytes
 from fakegpu_lab.driver.base.tensor import DEVICE_TENSORS, FakeCudaTensor
 from fakegpu_lab.driver.copies.transfer import count_copy, no_values, usable
@@ -239,3 +240,9 @@ def attach() -> None:
 
 
 attach()
+
+
+CHANGES = [
+    replaced("torch.Tensor.grad", grad, "a gradient is on the tensor's device"),
+    replaced("torch.Tensor.type", type_, "the types are CUDA's"),
+]

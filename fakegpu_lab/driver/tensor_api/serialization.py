@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from fakegpu_lab.driver.base.changes import replaced
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, set_conj_neg_bits
 from fakegpu_lab.driver.tensor_api import user_subclasses
 from fakegpu_lab.driver.tensor_api.conversion import STORAGE_ATTRIBUTES
-
-if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
 
 _OURS = {*STORAGE_ATTRIBUTES, "_is_param"}
 
@@ -115,6 +113,4 @@ def set_tensor_metadata(tensor: torch.Tensor, metadata: dict[str, bool]) -> None
 _set_tensor_metadata = torch._utils.set_tensor_metadata
 
 
-def install(patches: Patches) -> None:
-    """Patch the function that loading needs."""
-    patches.set(torch._utils, "set_tensor_metadata", set_tensor_metadata)
+CHANGES = [replaced("torch._utils.set_tensor_metadata", set_tensor_metadata, "loaded tensors keep their metadata")]

@@ -13,6 +13,7 @@ import torch
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current, sync_debug
+from fakegpu_lab.driver.base.changes import replaced, wrapped
 from fakegpu_lab.driver.base.device_memory import resize_bytes, take_bytes
 from fakegpu_lab.driver.base.metadata import sync_metadata
 from fakegpu_lab.driver.base.privateuse1 import CUDA_DEVICES
@@ -23,7 +24,6 @@ from fakegpu_lab.driver.cost.launching import kernel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
     from fakegpu_lab.driver.cost.op import Op
     from fakegpu_lab.hardware.buffer import Buffer
     from fakegpu_lab.hardware.device import Device
@@ -209,17 +209,11 @@ _MISMATCH = (
 )
 
 
-shadows: dict[int, FakeCudaTensor] = {}
-"""Tensors by the ``_cdata`` of their C++ halves' storages, while C++ code reads those (`compile.torchscript`)."""
-
-
 def set_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``t.set_(storage, …)``, ``t.set_(other)``, ``t.set_()``: give a device tensor another storage."""
     target, *rest = args
     rest += kwargs.values()  # in the schema's order: `source` is never a keyword alone
     source = rest[0] if rest else None
-    if source.__class__ is torch.UntypedStorage and source._cdata in shadows:
-        source = of(shadows[source._cdata])
     where = "cpu" if source is None else source.device
     if target.__class__ is not FakeCudaTensor or (source is not None and where != target.device):
         raise RuntimeError(_MISMATCH.format(target.device, where))
@@ -266,7 +260,7 @@ def is_storage(obj: Any, /) -> bool:
 _is_storage = torch.is_storage
 
 
-def wrapped(self: Any, storage: torch.UntypedStorage) -> Any:
+def wrapped_storage(self: Any, storage: torch.UntypedStorage) -> Any:
     """`TypedStorage._new_wrapped_storage`, which checks for the exact class."""
     if storage.__class__ is not DeviceStorage:
         return _wrapped(self, storage)
@@ -286,12 +280,12 @@ def _of_values(function: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tenso
     return lambda tensor: function(inner_of(tensor))
 
 
-def install(patches: Patches) -> None:
-    """Patch the functions that make and copy storages."""
-    for name in ("_is_cow_tensor", "_data_address"):
-        patches.set(torch._C, name, _of_values(getattr(torch._C, name)))
-    patches.set(torch.TypedStorage, "_new_wrapped_storage", wrapped)
-    patches.set(torch, "is_storage", is_storage)
-    patches.set(torch.UntypedStorage, "__new__", new)
-    patches.set(torch.UntypedStorage, "copy_", copy_)
-    patches.set(torch.Tensor, "set_", tensor_set_)
+_WHY = "device tensors have device storages"
+CHANGES = [
+    *(wrapped(f"torch._C.{name}", _of_values, _WHY) for name in ("_is_cow_tensor", "_data_address")),
+    replaced("torch.TypedStorage._new_wrapped_storage", wrapped_storage, _WHY),
+    replaced("torch.is_storage", is_storage, _WHY),
+    replaced("torch.UntypedStorage.__new__", new, _WHY),
+    replaced("torch.UntypedStorage.copy_", copy_, _WHY),
+    replaced("torch.Tensor.set_", tensor_set_, _WHY),
+]

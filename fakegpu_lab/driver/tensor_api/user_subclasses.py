@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import functools
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from fakegpu_lab.driver.base.changes import added, replaced
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-
-if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
 
 _HOST = "_subclass_on_the_host"
 _set_class = object.__dict__["__class__"].__set__
@@ -98,9 +96,10 @@ def new_parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any
     return of_class(made, cls) if made.__class__ is FakeCudaTensor else made
 
 
-def install(patches: Patches) -> None:
-    """Patch what makes a tensor of a subclass."""
-    patches.set(torch.Tensor, "as_subclass", as_subclass)
-    patches.set(torch.Tensor, "_make_subclass", staticmethod(make_subclass))
-    patches.set(torch.Tensor, "__new__", staticmethod(new))
-    patches.set(torch.nn.Parameter, "__new__", staticmethod(new_parameter))
+_WHY = "subclasses of programs can be device tensors"
+CHANGES = [
+    replaced("torch.Tensor.as_subclass", as_subclass, _WHY),
+    replaced("torch.Tensor._make_subclass", staticmethod(make_subclass), _WHY),
+    added("torch.Tensor.__new__", staticmethod(new), _WHY),
+    replaced("torch.nn.Parameter.__new__", staticmethod(new_parameter), _WHY),
+]

@@ -13,8 +13,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._functorch import eager_transforms, vmap
 
+from fakegpu_lab.driver.base.changes import patches, replaced, wrapped
 from fakegpu_lab.driver.base.patches import Patches
 from fakegpu_lab.driver.base.privateuse1 import NAME, as_cuda_device
 from fakegpu_lab.driver.tensor_api.conversion import cpp_device
@@ -41,26 +41,24 @@ def is_cuda(self: torch.Tensor) -> bool:
 _PROPERTIES = {"device": property(device), "is_cuda": property(is_cuda)}
 
 
-def _wrapper_maker(patches: Patches) -> Callable[..., torch.Tensor]:
-    @functools.wraps(_make_wrapper_subclass)
-    def make_wrapper_subclass(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
-        where = args[_DEVICE] if len(args) > _DEVICE else kwargs.get("device")
-        if where is None or torch.device(where).type not in ("cuda", NAME):
-            return _make_wrapper_subclass(cls, *args, **kwargs)  # type: ignore[no-any-return]
-        if len(args) > _DEVICE:
-            args = (*args[:_DEVICE], cpp_device(where), *args[_DEVICE + 1 :])
-        else:
-            kwargs["device"] = cpp_device(where)
-        if len(args) > _DISPATCH_DEVICE:  # C++ would get the device that the class shows
-            args = (*args[:_DISPATCH_DEVICE], False, *args[_DISPATCH_DEVICE + 1 :])
-        elif kwargs.get("dispatch_device"):
-            kwargs["dispatch_device"] = False
-        for name, value in _PROPERTIES.items():
-            if getattr(cls, name) is getattr(torch.Tensor, name):
-                patches.set(cls, name, value)
+@functools.wraps(_make_wrapper_subclass)
+def make_wrapper_subclass(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+    """`Tensor._make_wrapper_subclass`; a class with a device tensor inside shows the tensor's device."""
+    where = args[_DEVICE] if len(args) > _DEVICE else kwargs.get("device")
+    if where is None or torch.device(where).type not in ("cuda", NAME):
         return _make_wrapper_subclass(cls, *args, **kwargs)  # type: ignore[no-any-return]
-
-    return make_wrapper_subclass
+    if len(args) > _DEVICE:
+        args = (*args[:_DEVICE], cpp_device(where), *args[_DEVICE + 1 :])
+    else:
+        kwargs["device"] = cpp_device(where)
+    if len(args) > _DISPATCH_DEVICE:  # C++ would get the device that the class shows
+        args = (*args[:_DISPATCH_DEVICE], False, *args[_DISPATCH_DEVICE + 1 :])
+    elif kwargs.get("dispatch_device"):
+        kwargs["dispatch_device"] = False
+    for name, value in _PROPERTIES.items():
+        if getattr(cls, name) is getattr(torch.Tensor, name):
+            patches.set(cls, name, value)
+    return _make_wrapper_subclass(cls, *args, **kwargs)  # type: ignore[no-any-return]
 
 
 class _Levels:
@@ -101,14 +99,17 @@ class _Levels:
 _levels = _Levels()
 
 _NESTINGS = (
-    (vmap, "vmap_increment_nesting"),
-    (eager_transforms, "grad_increment_nesting"),
-    (eager_transforms, "jvp_increment_nesting"),
+    "torch._functorch.vmap.vmap_increment_nesting",
+    "torch._functorch.eager_transforms.grad_increment_nesting",
+    "torch._functorch.eager_transforms.jvp_increment_nesting",
 )
 
 
-def install(patches: Patches) -> None:
-    """Patch the maker of wrapper subclasses, and the functions that enter functorch's levels."""
-    patches.set(torch.Tensor, "_make_wrapper_subclass", staticmethod(_wrapper_maker(patches)))
-    for module, name in _NESTINGS:
-        patches.set(module, name, _levels.around(getattr(module, name)))
+CHANGES = [
+    replaced(
+        "torch.Tensor._make_wrapper_subclass",
+        staticmethod(make_wrapper_subclass),
+        "a library's wrapper shows the device",
+    ),
+    *(wrapped(path, _levels.around, "functorch's wrappers show the device") for path in _NESTINGS),
+]

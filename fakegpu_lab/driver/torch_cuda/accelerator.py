@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import in_cuda_builds, wrapped
 from fakegpu_lab.driver.cost import launching
 from fakegpu_lab.driver.torch_cuda import memory, streams
 from fakegpu_lab.driver.torch_cuda.cuda_build import cudart
 from fakegpu_lab.driver.torch_cuda.devices import current_device
-
-if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
 
 _DTYPES = frozenset(
     value for value in vars(torch).values() if isinstance(value, torch.dtype) and "bits" not in str(value)
@@ -84,9 +82,13 @@ FUNCTIONS = {
 }
 
 
-def install(patches: Patches) -> None:
-    """Give the functions whose results torch caches new caches for this machine."""
-    patches.set(torch, "get_device_module", functools.cache(torch.get_device_module.__wrapped__))
-    if hasattr(torch.accelerator, "get_device_capability"):  # since 2.11
-        capability = torch.accelerator.get_device_capability.__wrapped__
-        patches.set(torch.accelerator, "get_device_capability", functools.cache(capability))
+def _new_cache(function: Any) -> Any:
+    return functools.cache(function.__wrapped__)
+
+
+_CACHED = "what it has cached is another machine's"
+CHANGES = [
+    *in_cuda_builds(FUNCTIONS),
+    wrapped("torch.get_device_module", _new_cache, _CACHED),
+    wrapped("torch.accelerator.get_device_capability", _new_cache, _CACHED, since="2.11"),
+]

@@ -9,15 +9,13 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.parallel._functions as parallel_functions
 from torch import _utils as torch_utils
 
+from fakegpu_lab.driver.base.changes import in_cuda_builds, replaced
 from fakegpu_lab.driver.torch_cuda import nccl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from fakegpu_lab.driver.base.patches import Patches
 
     Tensor = torch.Tensor
 
@@ -236,6 +234,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def install(patches: Patches) -> None:
-    """Drop the streams that DataParallel keeps for its copies, which may be another machine's."""
-    patches.set(parallel_functions, "_streams", None)
+CHANGES = [
+    *in_cuda_builds(FUNCTIONS),
+    replaced("torch.nn.parallel._functions._streams", None, "DataParallel's streams may be another machine's"),
+]

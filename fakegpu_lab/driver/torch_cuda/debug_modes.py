@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from fakegpu_lab.driver.base import sync_debug
+from fakegpu_lab.driver.base.changes import begun, in_cuda_builds
 from fakegpu_lab.driver.dispatch import dispatcher
 from fakegpu_lab.driver.placement import determinism
-
-if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
 
 _set_deterministic = torch._C._set_deterministic_algorithms
 
@@ -29,7 +25,9 @@ FUNCTIONS = {
 }
 
 
-def install(patches: Patches) -> None:
-    """Forget what the process has warned of; switch the synchronisation's mode off."""
+def _begin() -> None:
     sync_debug.reset()
     determinism.reset()
+
+
+CHANGES = [*in_cuda_builds(FUNCTIONS), begun(_begin, "nothing was warned of yet; the synchronization's mode is off")]

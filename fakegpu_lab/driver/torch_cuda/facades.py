@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import begun, replaced
 from fakegpu_lab.driver.random.generators import CudaGenerator
 from fakegpu_lab.driver.torch_cuda import stand_in, streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from fakegpu_lab.driver.base.patches import Patches
 
 
 def _cuda_index(device: Any) -> int | None:
@@ -65,8 +64,12 @@ _STAND_INS: dict[str, tuple[Any, Callable[..., Any]]] = {
 }
 
 
-def install(patches: Patches) -> None:
-    """Put the stand-ins in the classes' places."""
-    for name, (cls, make) in _STAND_INS.items():
+def _begin() -> None:
+    for cls, make in _STAND_INS.values():
         cls.make = staticmethod(make)
-        patches.set(torch, name, cls)
+
+
+CHANGES = [
+    begun(_begin, "a stand-in makes objects of this machine"),
+    *(replaced(f"torch.{name}", cls, "its objects can be on a device") for name, (cls, _) in _STAND_INS.items()),
+]

@@ -11,14 +11,14 @@ import functools
 import gc
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.driver.base.deferred_patches import when_imported
+from fakegpu_lab.driver.base.changes import begun, imported, wrapped
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
 
 _found: list[Buffer] = []
 _before: dict[type[Buffer], Any] = {}
@@ -67,11 +67,11 @@ def _observing(observe_garbage: Callable[..., Any]) -> Callable[..., Any]:
     return observe
 
 
-def install(patches: Patches) -> None:
-    """Patch torch's observer of garbage when it is imported."""
+def _observer(cycles: Any) -> list[Change]:
+    return [wrapped(f"{cycles.__name__}.observe_garbage", _observing, "device memory counts in reference cycles")]
 
-    def patch(cycles: Any) -> None:
-        patches.set(cycles, "observe_garbage", _observing(cycles.observe_garbage))
 
-    when_imported("torch.utils.viz._cycles", patches, patch)
-    patches.later(_stop)
+CHANGES = [
+    imported("torch.utils.viz._cycles", _observer, "torch's observer of garbage"),
+    begun(lambda: _stop, "it stops with the machine"),
+]

@@ -15,14 +15,17 @@ import torch
 import torch.cuda.graphs
 
 from fakegpu_lab.driver.base import cuda_messages, current, graph_capture, not_simulated
+from fakegpu_lab.driver.base.changes import added, begun, computed, in_cuda_builds, replaced
 from fakegpu_lab.driver.graphs import capture as capturing
 from fakegpu_lab.driver.graphs.replay import replay
 from fakegpu_lab.driver.recorder import recording
-from fakegpu_lab.driver.torch_cuda.streams import executed_again, replace
+from fakegpu_lab.driver.torch_cuda.streams import class_rows, executed_again
 from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
+    from collections.abc import Callable
+
+    from fakegpu_lab.driver.base.changes import Change
     from fakegpu_lab.hardware.allocator.blocks import PoolId
 
 _MODES = ("global", "thread_local", "relaxed")
@@ -207,23 +210,35 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
-def install(patches: Patches) -> None:
-    """Patch torch.cuda.graphs, which bound a CPU build's dummies."""
+def _begin() -> Callable[[], None]:
     global _handles, _own_pools, _debug
     _handles, _own_pools, _debug = itertools.count(1), itertools.count(1), False
-    for name, function in FUNCTIONS.items():
-        patches.set(torch.cuda.graphs, name, function)
-    base: Any = torch._C._CUDAGraph if type(torch._C._CUDAGraph) is type else _Base
-    patches.set(base, "__new__", staticmethod(_new))
-    patches.set(base, "__init__", lambda self, *args, **kwargs: None)
-    for name, method in vars(CudaGraph).items():
-        if not name.startswith("__"):
-            patches.set(base, name, method)
-    if base is _Base:
-        patches.set(torch._C, "_CUDAGraph", base)
-        replace(patches, torch.cuda.graphs, "CUDAGraph", executed_again("torch.cuda.graphs").CUDAGraph)
-    patches.set(torch.cuda.graphs.graph, "default_capture_stream", None)
-    patches.later(_abandon)
+    return _abandon
+
+
+def _class() -> list[Change]:
+    dummy = type(torch._C._CUDAGraph) is type
+    base = "torch._C._CUDAGraph" if dummy else f"{__name__}._Base"
+    rows = [
+        added(f"{base}.__new__", staticmethod(_new), _WHY),
+        added(f"{base}.__init__", lambda self, *args, **kwargs: None, _WHY),
+        *(
+            added(f"{base}.{name}", method, _WHY)
+            for name, method in vars(CudaGraph).items()
+            if not name.startswith("__")
+        ),
+    ]
+    if dummy:
+        return rows
+    return [*rows, replaced("torch._C._CUDAGraph", _Base, _WHY), computed(_executed_again, _WHY)]
+
+
+def _executed_again() -> list[Change]:
+    return class_rows("torch.cuda.graphs", "CUDAGraph", executed_again("torch.cuda.graphs").CUDAGraph)
+
+
+_BOUND = "torch.cuda.graphs bound a CPU build's dummies"
+_WHY = "graphs are captured and replayed by the machine"
 
 
 def _abandon() -> None:
@@ -231,3 +246,12 @@ def _abandon() -> None:
     for capture in list(graph_capture.underway):
         capture.leave()
     recording.intercept(None)
+
+
+CHANGES = [
+    *in_cuda_builds(FUNCTIONS),
+    *(added(f"torch.cuda.graphs.{name}", function, _BOUND) for name, function in FUNCTIONS.items()),
+    begun(_begin, "graphs are numbered from 1; what is captured ends with the machine"),
+    computed(_class, _WHY),
+    replaced("torch.cuda.graphs.graph.default_capture_stream", None, "the stream is another machine's"),
+]

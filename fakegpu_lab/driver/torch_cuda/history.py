@@ -4,42 +4,30 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import begun, in_cuda_builds
 from fakegpu_lab.hardware.allocator.caching_allocator import merge_snapshots
 from fakegpu_lab.user_code.frames import OURS, kind, walk
-
-if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
 
 _TORCH = Path(torch.__file__).parent
 _CALLED_BY_CPP = (str(_TORCH / "_ops.py"), str(_TORCH / "library.py"), str(_TORCH / "_library"))
 """Torch's files whose frames lie between a program and its memory here, but not on a real card."""
 
-_profiler: Any = torch._C._profiler
 _metadata = ""
 
 
 def frames() -> list[dict[str, Any]]:
-    """The program's stack, innermost frame first, without the simulation's own frames.
-
-    TorchScript's frames come before Python's (torch/csrc/profiler/combined_traceback.cpp).
-    """
-    found = _script_frames()
+    """The program's stack, innermost frame first, without the simulation's own frames."""
+    found = []
     for frame in walk(sys._getframe(1)):
         code = frame.f_code
         if kind(code.co_filename) != OURS and not code.co_filename.startswith(_CALLED_BY_CPP):
             found.append({"filename": code.co_filename, "line": frame.f_lineno, "name": code.co_name})
     return found
-
-
-def _script_frames() -> list[dict[str, Any]]:
-    """The functions of TorchScript that are running."""
-    (scripted,) = _profiler.symbolize_tracebacks([_profiler.gather_traceback(False, True, False)])
-    return [frame for frame in scripted if frame["filename"]]
 
 
 def record_memory_history(
@@ -143,6 +131,4 @@ FUNCTIONS = {
 }
 
 
-def install(patches: Patches) -> None:
-    """Drop the previous machine's note."""
-    set_memory_metadata("")
+CHANGES = [*in_cuda_builds(FUNCTIONS), begun(lambda: set_memory_metadata(""), "the note was another machine's")]

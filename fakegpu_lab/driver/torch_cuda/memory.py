@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.cuda._utils import _get_device_index
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import cuda_messages, current
+from fakegpu_lab.driver.base.changes import begun, in_cuda_builds, wrapped
 from fakegpu_lab.driver.cost import workspace
 from fakegpu_lab.driver.torch_cuda import streams
 from fakegpu_lab.driver.torch_cuda.devices.lifecycle import require
@@ -18,7 +18,8 @@ from fakegpu_lab.hardware.allocator.settings import AllocatorSettings
 from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
+    from collections.abc import Callable
+
     from fakegpu_lab.hardware.allocator.caching_allocator import Block, CachingAllocator
     from fakegpu_lab.hardware.transfers.pinned_memory import PinnedMemory
 
@@ -188,13 +189,26 @@ FUNCTIONS = {
 }
 
 
-def install(patches: Patches) -> None:
-    """Drop the state of the previous machine."""
+def _begin() -> None:
     _raw.clear()
     workspace.chosen = None
     cuda_messages.oom_observers.clear()
-    # torch's own functions flatten and sort all hundred statistics to return one, and loops call them at every step.
-    for function in (memory_allocated, max_memory_allocated, memory_reserved, max_memory_reserved):
-        name = function.__name__
-        for module in (torch.cuda, torch.cuda.memory):
-            patches.set(module, name, functools.wraps(getattr(torch.cuda, name))(function))
+
+
+def _as(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    return lambda original: functools.wraps(original)(function)
+
+
+CHANGES = [
+    *in_cuda_builds(FUNCTIONS),
+    begun(_begin, "nothing of another machine's"),
+    *(
+        wrapped(
+            f"{module}.{function.__name__}",
+            _as(function),
+            "torch's own flatten and sort all hundred statistics to return one, and loops call them at every step",
+        )
+        for function in (memory_allocated, max_memory_allocated, memory_reserved, max_memory_reserved)
+        for module in ("torch.cuda", "torch.cuda.memory")
+    ),
+]

@@ -14,14 +14,15 @@ import torch
 import torch.cuda.memory
 
 from fakegpu_lab.driver.base import current, not_simulated
+from fakegpu_lab.driver.base.changes import added, computed, in_cuda_builds, replaced
 from fakegpu_lab.driver.torch_cuda.graphs import graph_pool_handle
-from fakegpu_lab.driver.torch_cuda.streams import executed_again, replace
+from fakegpu_lab.driver.torch_cuda.streams import class_rows, executed_again
 from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
     from fakegpu_lab.hardware.allocator.blocks import PoolId
     from fakegpu_lab.hardware.allocator.caching_allocator import CachingAllocator
 
@@ -98,14 +99,24 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
-def install(patches: Patches) -> None:
-    """Patch torch.cuda.memory, which bound a CPU build's dummies."""
-    for name, function in FUNCTIONS.items():
-        if hasattr(torch.cuda.memory, name):
-            patches.set(torch.cuda.memory, name, function)
+def _class() -> list[Change]:
     if type(torch._C._MemPool) is type:
-        for name in ("__new__", "__init__", "__del__", "id", "allocator", "use_count"):
-            patches.set(torch._C._MemPool, name, vars(Pool)[name])
-    else:  # a CUDA build
-        patches.set(torch._C, "_MemPool", Pool)
-        replace(patches, torch.cuda.memory, "MemPool", executed_again("torch.cuda.memory").MemPool)
+        names = ("__new__", "__init__", "__del__", "id", "allocator", "use_count")
+        return [added(f"torch._C._MemPool.{name}", vars(Pool)[name], _WHY) for name in names]
+    return [replaced("torch._C._MemPool", Pool, _WHY), computed(_executed_again, _WHY)]  # a CUDA build
+
+
+def _executed_again() -> list[Change]:
+    return class_rows("torch.cuda.memory", "MemPool", executed_again("torch.cuda.memory").MemPool)
+
+
+_WHY = "pools are the machine's allocator's"
+CHANGES = [
+    *in_cuda_builds(FUNCTIONS),
+    *(
+        replaced(f"torch.cuda.memory.{name}", function, "torch.cuda.memory bound a CPU build's dummies")
+        for name, function in FUNCTIONS.items()
+        if hasattr(torch.cuda.memory, name)
+    ),
+    computed(_class, _WHY),
+]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.driver.base import deferred_patches
+from fakegpu_lab.driver.base.changes import begun, imported
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
 
 
-def install(patches: Patches) -> None:
-    """Put the simulated library under pynvml when that is imported."""
+def _attach(module: Any) -> list[Change]:
+    from fakegpu_lab.nvml import library
 
-    def attach(module: Any) -> None:
-        from fakegpu_lab.nvml import library
+    return [begun(lambda: library.attach(module), "pynvml answers from the simulated library")]
 
-        patches.later(library.attach(module))
 
-    deferred_patches.when_imported("pynvml", patches, attach)
+CHANGES = [imported("pynvml", _attach, "torch.cuda.utilization and related functions ask it")]

@@ -16,6 +16,7 @@ import torch.cuda.streams
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import cuda_messages, current, graph_capture, not_simulated, stream_history, sync_debug
+from fakegpu_lab.driver.base.changes import begun, computed, in_cuda_builds, replaced
 from fakegpu_lab.driver.cost.launching import wait
 from fakegpu_lab.driver.torch_cuda import stand_in
 from fakegpu_lab.driver.torch_cuda.devices.lifecycle import require
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.time.clock import Mark, Stream
 
@@ -307,25 +308,40 @@ FUNCTIONS = {
 }
 
 
-def install(patches: Patches) -> None:
-    """Patch the classes in both modules that have them."""
+def _begin() -> None:
     global _event_numbers
     _next_in_pool.clear()
     stream_history.forget()
     _event_numbers = itertools.count(1)
-    torch_streams = torch.cuda.streams
-    for name in ("Stream", "ExternalStream", "Event"):
-        new = getattr(executed_again("torch.cuda.streams"), name)
-        replace(patches, torch_streams, name, new)
 
 
-def replace(patches: Patches, module: Any, name: str, new: Any) -> None:
-    """Put the class `new` into `module` and torch.cuda in the place of the one of that name."""
-    # For `from torch.cuda import Stream` before the machine was enabled.
-    patches.set(getattr(module, name), "__new__", staticmethod(functools.partial(_make_instead, new)))
-    patches.set(module, name, new)
-    patches.set(torch.cuda, name, new)
+def _classes() -> list[Change]:
+    return [
+        row
+        for name in ("Stream", "ExternalStream", "Event")
+        for row in class_rows("torch.cuda.streams", name, getattr(executed_again("torch.cuda.streams"), name))
+    ]
+
+
+def class_rows(module: str, name: str, new: Any) -> list[Change]:
+    """The class `new` in `module` and torch.cuda in the place of the one of that name."""
+    make = staticmethod(functools.partial(_make_instead, new))
+    why = "streams, events and graphs of the machine, over the bases that CUDA builds have"
+    return [
+        replaced(
+            f"{module}.{name}.__new__", make, "for `from torch.cuda import Stream` before the machine was enabled"
+        ),
+        replaced(f"{module}.{name}", new, why),
+        replaced(f"torch.cuda.{name}", new, why),
+    ]
 
 
 def _make_instead(new: Any, old: Any, *args: Any, **kwargs: Any) -> Any:
     return new(*args, **kwargs)
+
+
+CHANGES = [
+    *in_cuda_builds(FUNCTIONS),
+    begun(_begin, "streams are numbered from the first"),
+    computed(_classes, "torch.cuda.streams is executed again"),
+]

@@ -343,6 +343,15 @@ class KernelArray:
                 start += place * step
         return KernelArray(self._memory, tuple(shape), tuple(steps), start)
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None) -> Any:
+        """``np.sin(x, out)``: element by element."""
+        *given, target = (*inputs, *out) if out else inputs
+        if method != "__call__" or len(given) != ufunc.nin or not isinstance(target, KernelArray):
+            return NotImplemented
+        for index in product(*map(range, target.shape)):
+            target[index] = ufunc(*(one[index] if isinstance(one, KernelArray) else one for one in given))
+        return target
+
     def _fill(self, value: Any) -> None:
         for index in product(*map(range, self.shape)):
             self[index] = value[index] if isinstance(value, KernelArray) else value

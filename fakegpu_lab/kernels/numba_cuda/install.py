@@ -47,6 +47,8 @@ def _patch(patches: Patches, module: Any) -> None:
         dispatchers = importlib.import_module("numba.cuda.dispatcher")
         cls = dispatchers.CUDADispatcher
         patches.set(dispatchers, "get_current_device", host_api.get_current_device)
+        devices = importlib.import_module("numba.cuda.cudadrv.devices")
+        patches.set(devices, "get_context", host_api.current_context)
         patches.set(cls, "configure", _configure)
         patches.set(cls, "compile", _compile)
         if "fold_argument_types" not in cls.get_call_template.__code__.co_names:  # as NVIDIA's numba-cuda does

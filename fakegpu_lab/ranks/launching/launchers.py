@@ -11,16 +11,16 @@ import traceback
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
-import torch.multiprocessing
-
-from fakegpu_lab.driver.base import current, deferred_patches
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import imported, replaced
 from fakegpu_lab.ranks.scheduling.scheduler import current_rank
 from fakegpu_lab.user_code.environment import shell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
+
 
 _spawn_module: Any = sys.modules["torch.multiprocessing.spawn"]
 _start_processes: Any = _spawn_module.start_processes
@@ -82,7 +82,7 @@ def spawn(*args: Any, **kwargs: Any) -> Any:
     return start_processes(*args, **kwargs)
 
 
-def _patch_accelerate(patches: Patches, module: Any) -> None:
+def _of_accelerate(module: Any) -> list[Change]:
     real = module.notebook_launcher
 
     def notebook_launcher(
@@ -119,15 +119,16 @@ def _patch_accelerate(patches: Patches, module: Any) -> None:
         run_programs([partial(function, *args)] * num_processes, environment=environment)
         return None
 
-    patches.set(module, "notebook_launcher", notebook_launcher)
-    package = sys.modules.get("accelerate")
-    if package is not None and hasattr(package, "notebook_launcher"):
-        patches.set(package, "notebook_launcher", notebook_launcher)
+    paths = ("accelerate.launchers.notebook_launcher", "accelerate.notebook_launcher")
+    return [replaced(path, notebook_launcher, _WHY, optional=True) for path in paths]
 
 
-def install(patches: Patches) -> None:
-    """Patch torch's launchers, and accelerate's when it is imported."""
-    for module in (torch.multiprocessing, _spawn_module):
-        patches.set(module, "start_processes", start_processes)
-        patches.set(module, "spawn", spawn)
-    deferred_patches.when_imported("accelerate.launchers", patches, partial(_patch_accelerate, patches))
+_WHY = "a notebook's processes are ranks"
+CHANGES = [
+    *(
+        replaced(f"{module}.{function.__name__}", function, _WHY)
+        for module in ("torch.multiprocessing", "torch.multiprocessing.spawn")
+        for function in (start_processes, spawn)
+    ),
+    imported("accelerate.launchers", _of_accelerate, _WHY),
+]

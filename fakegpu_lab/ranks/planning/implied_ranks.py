@@ -18,6 +18,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import computed, replaced
 from fakegpu_lab.hardware.network.fabric import Fabric
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.ranks.collectives import cost
@@ -31,7 +32,7 @@ from fakegpu_lab.ranks.scheduling.environment import variables
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.network.fabric import Cost
     from fakegpu_lab.ranks.collectives.operation import Operation
@@ -238,8 +239,8 @@ def leave() -> None:
 _hooks: list[Any] = []
 
 
-def install(patches: Patches) -> None:
-    """Patch functions that would wait for the other ranks or read what they sent."""
+def _rows() -> list[Change]:
+    """Functions that would wait for the other ranks or read what they sent."""
 
     def rendezvous(url: str, rank: int = -1, world_size: int = -1, **options: Any) -> Any:
         implied = world()
@@ -249,11 +250,17 @@ def install(patches: Patches) -> None:
         yield dist.HashStore(), implied.rank if rank < 0 else rank, implied.size if world_size < 0 else world_size
 
     real_rendezvous: Any = c10d.rendezvous
-    patches.set(c10d, "rendezvous", rendezvous)
-    for name, instead in _INSTEAD.items():
-        patches.set(c10d, name, _unless_implied(getattr(c10d, name), instead))
-        if hasattr(dist, name):
-            patches.set(dist, name, getattr(c10d, name))
+    why = "a rank alone waits for no other"
+    return [
+        replaced("torch.distributed.distributed_c10d.rendezvous", rendezvous, why),
+        *(
+            replaced(f"{module.__name__}.{name}", function, why)
+            for name, instead in _INSTEAD.items()
+            for function in (_unless_implied(getattr(c10d, name), instead),)
+            for module in (c10d, dist)
+            if hasattr(module, name)
+        ),
+    ]
 
 
 def _unless_implied(function: Any, instead: Any) -> Any:
@@ -294,3 +301,6 @@ _INSTEAD = {
     "broadcast_object_list": _broadcast_object_list,
 }
 """torch sends objects as values on the device (`c10d._object_to_tensor`), which other ranks do not send here."""
+
+
+CHANGES = [computed(_rows, "one rank of a large job runs alone")]

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.driver.base.deferred_patches import when_imported
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import imported, replaced
 
 if TYPE_CHECKING:
     import torch
 
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
 
 
-def _patch_tracker(patches: Patches, module: Any) -> None:
+def _rows(module: Any) -> list[Change]:
     tracker = module.OffsetBasedRNGTracker
     initialise = tracker.__init__
 
@@ -27,10 +28,12 @@ def _patch_tracker(patches: Patches, module: Any) -> None:
         state: torch.Tensor = self._device_handle.get_rng_state()
         return state
 
-    patches.set(tracker, "__init__", without_sync)
-    patches.set(tracker, "_get_device_state", on_the_host)
+    path, why = f"{module.__name__}.OffsetBasedRNGTracker", "the state is the same on all ranks"
+    return [replaced(f"{path}.__init__", without_sync, why), replaced(f"{path}._get_device_state", on_the_host, why)]
 
 
-def install(patches: Patches) -> None:
-    """Patch DTensor when it is imported; for a machine that computes no values."""
-    when_imported("torch.distributed.tensor._random", patches, lambda module: _patch_tracker(patches, module))
+CHANGES = [
+    imported(
+        "torch.distributed.tensor._random", _rows, "ranks without values agree on the random state", when=current.meta
+    )
+]

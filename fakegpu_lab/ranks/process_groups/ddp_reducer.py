@@ -7,13 +7,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import replaced, wrapped
 from fakegpu_lab.driver.dispatch.registered_kernels import reducer
-from fakegpu_lab.ranks.dist import cpp, dist
+from fakegpu_lab.ranks.dist import cpp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from fakegpu_lab.driver.base.patches import Patches
 
 
 def _while(flag: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,13 +52,22 @@ def _register_builtin_comm_hook(reducer: Any, kind: Any) -> None:
     cpp._register_comm_hook(reducer, getattr(module, "process_group", None), fp16_compress_hook)
 
 
-def install(patches: Patches) -> None:
-    """Patch what DDP calls."""
-    patches.set(dist, "Reducer", _while("under_construction", cpp.Reducer))
-    patches.set(cpp.Reducer, "_set_static_graph", _while("under_construction", cpp.Reducer._set_static_graph))
-    if current.meta():  # what the ranks tell each other about parameters and buckets has values even so
-        patches.set(cpp.Reducer, "_rebuild_buckets", _while("agreeing", cpp.Reducer._rebuild_buckets))
-        verify = _while("agreeing", cpp._verify_params_across_processes)
-        patches.set(dist, "_verify_params_across_processes", verify)
-    patches.set(dist, "_register_builtin_comm_hook", _register_builtin_comm_hook)
-    patches.set(cpp.Logger, "set_runtime_stats_and_log", _without_timer(cpp.Logger.set_runtime_stats_and_log))
+def _building(real: Any) -> Any:
+    return _while("under_construction", real)
+
+
+def _agreeing(real: Any) -> Any:
+    return _while("agreeing", real)
+
+
+_CPP = "torch._C._distributed_c10d"
+_WHY = "what DDP asks of C++"
+_AGREE = "what the ranks tell each other about parameters and buckets has values even so"
+CHANGES = [
+    wrapped("torch.distributed.Reducer", _building, _WHY),
+    wrapped(f"{_CPP}.Reducer._set_static_graph", _building, _WHY),
+    wrapped(f"{_CPP}.Reducer._rebuild_buckets", _agreeing, _AGREE, when=current.meta),
+    wrapped("torch.distributed._verify_params_across_processes", _agreeing, _AGREE, when=current.meta),
+    replaced("torch.distributed._register_builtin_comm_hook", _register_builtin_comm_hook, _WHY),
+    wrapped(f"{_CPP}.Logger.set_runtime_stats_and_log", _without_timer, "no timer of a CUDA build"),
+]

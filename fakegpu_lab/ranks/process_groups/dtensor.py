@@ -8,16 +8,15 @@ cycle: `torch/distributed/tensor/_decompositions.py`, `propagate_strategy`.)
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.base import deferred_patches
+from fakegpu_lab.driver.base.changes import added, imported, item
 from fakegpu_lab.driver.tensor_api import wrapper_subclasses
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
 
 
 def linear(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -41,15 +40,16 @@ def linear_backward(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return tuple(results)
 
 
-def _patch_dtensor(patches: Patches, module: Any) -> None:
-    handlers = module.DTensor._op_dispatcher._custom_op_handlers
-    patches.set_item(handlers, torch.ops.aten.linear.default, linear)
-    patches.set_item(handlers, torch.ops.aten.linear_backward.default, linear_backward)
-    # A DTensor is made by its own C++ function, not by `_make_wrapper_subclass`.
-    patches.set(module.DTensor, "device", property(wrapper_subclasses.device))
-    patches.set(module.DTensor, "is_cuda", property(wrapper_subclasses.is_cuda))
+def _rows(_: Any) -> list[Change]:
+    path, table = f"{_API}.DTensor", f"{_API}.DTensor._op_dispatcher._custom_op_handlers"
+    made = "a DTensor is made by its own C++ function, not by `_make_wrapper_subclass`"
+    return [
+        item(table, torch.ops.aten.linear.default, lambda _: linear, "linear is one op on CUDA"),
+        item(table, torch.ops.aten.linear_backward.default, lambda _: linear_backward, "linear is one op on CUDA"),
+        added(f"{path}.device", property(wrapper_subclasses.device), made),
+        added(f"{path}.is_cuda", property(wrapper_subclasses.is_cuda), made),
+    ]
 
 
-def install(patches: Patches) -> None:
-    """Patch DTensor, now or when it is imported."""
-    deferred_patches.when_imported("torch.distributed.tensor._api", patches, partial(_patch_dtensor, patches))
+_API = "torch.distributed.tensor._api"
+CHANGES = [imported(_API, _rows, "DTensors of device tensors")]

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver.base.changes import begun, replaced
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.ranks.dist import c10d, cpp, dist
 from fakegpu_lab.ranks.scheduling.scheduler import current_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from fakegpu_lab.driver.base.patches import Patches
 
     Tensor = torch.Tensor
 
@@ -211,13 +210,24 @@ def _work_registry_size() -> int:
 _on_host: Any = cpp._get_work_registry_size
 
 
-def install(patches: Patches) -> None:
-    """Register the kernels for device tensors (`driver.dispatch.custom_ops` finds them)."""
-    patches.set(cpp, "_get_work_registry_size", _work_registry_size)
+def _register() -> Callable[[], None]:
+    """The kernels for device tensors; `driver.dispatch.custom_ops` finds them."""
     known = set(torch._C._dispatch_get_all_op_names())
+    libraries: list[Any] = []
     for namespace, kernels in (("_c10d_functional", KERNELS), ("_dtensor", (shard_dim_alltoall,))):
-        library: Any = torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]
+        libraries.append(torch.library.Library(namespace, "IMPL"))  # type: ignore[no-untyped-call]
         for kernel in kernels:
             if f"{namespace}::{kernel.__name__}" in known:  # not every version has all
-                library.impl(kernel.__name__, kernel, "CUDA")
-        patches.later(library._destroy)
+                libraries[-1].impl(kernel.__name__, kernel, "CUDA")
+
+    def end() -> None:
+        for library in reversed(libraries):
+            library._destroy()
+
+    return end
+
+
+CHANGES = [
+    replaced("torch._C._distributed_c10d._get_work_registry_size", _work_registry_size, "device tensors' work counts"),
+    begun(_register, "functional collectives of device tensors"),
+]

@@ -6,15 +6,16 @@ torch sends objects as tensors on a device, which would have no values. They tak
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import wrapped
 from fakegpu_lab.ranks.dist import c10d, dist
 from fakegpu_lab.ranks.scheduling.scheduler import Waiting, current_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from fakegpu_lab.driver.base.patches import Patches
 
 
 def _exchange(name: str, value: Any, group: Any) -> list[Any]:
@@ -88,9 +89,13 @@ def _between_ranks(function: Callable[..., None], instead: Callable[..., None]) 
     return either
 
 
-def install(patches: Patches) -> None:
-    """Patch torch's functions; for a machine that computes no values."""
-    for instead in (all_gather_object, gather_object, broadcast_object_list, scatter_object_list):
-        either = _between_ranks(getattr(c10d, instead.__name__), instead)
-        for module in (c10d, dist):
-            patches.set(module, instead.__name__, either)
+CHANGES = [
+    wrapped(
+        f"{module}.{instead.__name__}",
+        partial(_between_ranks, instead=instead),
+        "objects have values even so",
+        when=current.meta,
+    )
+    for instead in (all_gather_object, gather_object, broadcast_object_list, scatter_object_list)
+    for module in ("torch.distributed.distributed_c10d", "torch.distributed")
+]

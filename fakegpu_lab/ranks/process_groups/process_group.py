@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.base import graph_capture
+from fakegpu_lab.driver.base import graph_capture, not_simulated
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.ranks.collectives.operation import Operation
 from fakegpu_lab.ranks.dist import c10d, dist
 from fakegpu_lab.ranks.process_groups import (
     argument_checks,
-    completion_hooks,
     dispatch_modes,
     functional_collectives,
     options,
@@ -58,7 +57,6 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._bound: torch.device | None = None
         self._used_devices: set[int] = set()
         self._coalescing: list[Operation] | None = None
-        self._hooks: completion_hooks.Hooks | None = None
         self.store: Any = None
 
     # ------------------------------------------------ name, backends, settings
@@ -117,16 +115,14 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self.store
 
     def _has_hooks(self) -> bool:
-        return self._hooks is not None
+        return False
 
     def _register_on_completion_hook(self, hook: Any) -> None:
-        """Call `hook` for each operation of NCCL's that finishes (`completion_hooks`)."""
-        self._hooks = completion_hooks.registered(self._hooks, hook, self.getBackendName())
+        """Refused."""
+        raise not_simulated.error("completion hooks")
 
     def _wait_for_pending_works(self) -> None:
-        """Wait for the operations that hooks have not been called for."""
-        if self._hooks is not None:
-            self._hooks.finish()
+        """Nothing to do: only hooks on completion wait."""
 
     def _set_sequence_number_for_group(self) -> None:
         """Nothing to do: the communicator counts."""
@@ -197,8 +193,6 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         if self._coalescing is not None:
             self._coalescing.append(operation)
         backend.channel.issue(operation)
-        if self._hooks is not None:
-            self._hooks.issued(operation)
         functional_collectives.issued(outputs, work)
         return work
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.base.deferred_patches import when_imported
+from fakegpu_lab.driver.base.changes import imported, item, replaced, wrapped
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, tensors_of
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
 
 _own: dict[str, dict[torch.device, torch.device]] = {}
 """This process's device maps, by the worker that is called: where a tensor on one of its devices goes there."""
@@ -86,12 +86,7 @@ def _calling(call: Callable[..., Any], worker: Callable[[Any], Any]) -> Callable
     return noted
 
 
-def install(patches: Patches) -> None:
-    """Patch `torch.distributed.rpc` when it is imported."""
-    when_imported("torch.distributed.rpc", patches, functools.partial(_patch, patches))
-
-
-def _patch(patches: Patches, rpc: Any) -> None:
+def _rows(rpc: Any) -> list[Change]:
     api, registry = rpc.api, rpc.backend_registry
     begin, compare = registry.init_backend, registry._tensorpipe_exchange_and_check_all_device_maps
     given: list[Any] = []
@@ -115,9 +110,23 @@ def _patch(patches: Patches, rpc: Any) -> None:
         compare(name, count, given[0].device_maps, given[0].devices, group)
         return {}, []
 
-    patches.set(registry, "init_backend", init_backend)
-    patches.set(registry, "_tensorpipe_exchange_and_check_all_device_maps", check_device_maps)
-    patches.set(api, "_invoke_rpc", _calling(api._invoke_rpc, api._to_worker_info))
-    for module in (api, rpc):
-        patches.set(module, "remote", _calling(api.remote, api._to_worker_info))
-    patches.set_item(rpc.internal._internal_rpc_pickler._dispatch_table, FakeCudaTensor, _reduced)
+    def around(function: Any) -> Any:
+        return _calling(function, api._to_worker_info)
+
+    why, registered = "device tensors travel between processes", "torch.distributed.rpc.backend_registry"
+    return [
+        replaced(f"{registered}.init_backend", init_backend, why),
+        replaced(f"{registered}._tensorpipe_exchange_and_check_all_device_maps", check_device_maps, why),
+        wrapped("torch.distributed.rpc.api._invoke_rpc", around, why),
+        wrapped("torch.distributed.rpc.api.remote", around, why),
+        wrapped("torch.distributed.rpc.remote", around, why),
+        item(
+            "torch.distributed.rpc.internal._internal_rpc_pickler._dispatch_table",
+            FakeCudaTensor,
+            lambda _: _reduced,
+            why,
+        ),
+    ]
+
+
+CHANGES = [imported("torch.distributed.rpc", _rows, "device tensors travel between processes")]

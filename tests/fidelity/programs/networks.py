@@ -194,13 +194,13 @@ class Encoder(nn.Module):
 
 
 class ViT(nn.Module):
-    """A vision transformer on 196 patches of 16×16."""
+    """A vision transformer on patches of 16×16."""
 
-    def __init__(self, width: int, depth: int, heads: int, *, fused: bool = True) -> None:
+    def __init__(self, width: int, depth: int, heads: int, size: int = 224, *, fused: bool = True) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, width, 16, 16)
         self.first = nn.Parameter(torch.zeros(1, 1, width))
-        self.positions = nn.Parameter(torch.zeros(1, 197, width))
+        self.positions = nn.Parameter(torch.zeros(1, (size // 16) ** 2 + 1, width))
         self.layers = nn.Sequential(*(Encoder(width, heads, fused=fused) for _ in range(depth)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1000)
 
@@ -263,7 +263,9 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "mobilenetv2": MobileNetV2,
     "vit-s16": partial(ViT, 384, 12, 6),
     "vit-b16": partial(ViT, 768, 12, 12),
+    "vit-b16-384": partial(ViT, 768, 12, 12, 384),
     "vit-l16": partial(ViT, 1024, 24, 16),
     "convnext-t": partial(ConvNeXt, (3, 3, 9, 3), 96),
     "convnext-b": partial(ConvNeXt, (3, 3, 27, 3), 128),
+    "convnext-l": partial(ConvNeXt, (3, 3, 27, 3), 192),
 }

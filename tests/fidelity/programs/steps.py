@@ -58,8 +58,8 @@ def network(name: str, how: set[str]) -> tuple[nn.Module, torch.memory_format]:
     return (model.half() if "half" in how else model).to(memory_format=layout), layout
 
 
-def images(batch: int, layout: torch.memory_format, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.empty(batch, 3, 224, 224, device="cuda", dtype=dtype).to(memory_format=layout)
+def images(batch: int, layout: torch.memory_format, dtype: torch.dtype = torch.float32, size: int = 224) -> Tensor:
+    return torch.empty(batch, 3, size, size, device="cuda", dtype=dtype).to(memory_format=layout)
 
 
 def image_step(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import begun, in_cuda_builds
 from fakegpu_lab.driver.ops.attention.checks import (
     CHECKS,
     CUDNN,
@@ -26,7 +27,6 @@ from fakegpu_lab.driver.ops.attention.checks import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
 
 _USUAL_ORDER = (FLASH, EFFICIENT, MATH, CUDNN, OVERRIDEABLE)
 _state = {"order": list(_USUAL_ORDER)}
@@ -81,14 +81,8 @@ def _prefers_cudnn() -> bool:
     return devices[0].profile.compute_capability[0] in (9, 10)
 
 
-def install(patches: Patches) -> None:
-    """Patch the functions that C++ has in CUDA builds alone, and the order of the kernels."""
+def _begin() -> None:
     _state["order"] = [CUDNN, FLASH, EFFICIENT, MATH, OVERRIDEABLE] if _prefers_cudnn() else list(_USUAL_ORDER)
-    patches.set(torch._C, "_get_sdp_priority_order", lambda: list(_state["order"]))
-    patches.set(torch._C, "_set_sdp_priority_order", _set_order)
-    patches.set(torch._C, "_is_flash_attention_available", lambda: True)
-    for name, backend in (("flash", FLASH), ("mem_efficient", EFFICIENT), ("cudnn", CUDNN)):
-        patches.set(torch._C, f"_can_use_{name}_attention", _can_use(backend))
 
 
 def _can_use(backend: int) -> Callable[..., bool]:
@@ -96,3 +90,15 @@ def _can_use(backend: int) -> Callable[..., bool]:
         return can_use(backend, params, debug)
 
     return can_use_attention
+
+
+CHANGES = [
+    begun(_begin, "the card's own order of kernels"),
+    *in_cuda_builds({
+        "_get_sdp_priority_order": lambda: list(_state["order"]),
+        "_set_sdp_priority_order": _set_order,
+        "_can_use_flash_attention": _can_use(FLASH),
+        "_can_use_mem_efficient_attention": _can_use(EFFICIENT),
+        "_can_use_cudnn_attention": _can_use(CUDNN),
+    }),
+]  # fmt: skip

@@ -8,15 +8,13 @@ import itertools
 import types
 from typing import TYPE_CHECKING
 
-import torch
-import torch.cuda.nvtx
-
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import added, computed
 from fakegpu_lab.driver.copies.pinned_memory import registered
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
 
 
 class cudaError(enum.IntEnum):  # noqa: N801 (torch's name)
@@ -144,10 +142,15 @@ class Nvtx:
         """Close a range on a stream."""
 
 
-def install(patches: Patches) -> None:
-    """Patch the bindings in."""
+def _bindings() -> list[Change]:
     module, nvtx = _module(), Nvtx()
-    patches.set(torch._C, "_cudart", module)
-    patches.set(torch.cuda, "_cudart", module)
-    patches.set(torch._C, "_nvtx", nvtx)
-    patches.set(torch.cuda.nvtx, "_nvtx", nvtx)
+    return [
+        added("torch._C._cudart", module, _WHY),
+        added("torch.cuda._cudart", module, _WHY),
+        added("torch._C._nvtx", nvtx, _WHY),
+        added("torch.cuda.nvtx._nvtx", nvtx, _WHY),
+    ]
+
+
+_WHY = "CPU builds lack it"
+CHANGES = [computed(_bindings, "CUDA's runtime and NVTX")]

@@ -14,11 +14,11 @@ import torch.cuda.green_contexts
 from torch.backends import ContextProp, cuda
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import added, begun, in_cuda_builds, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
 
 _C: Any = torch._C  # its stubs have half of these
 
@@ -162,23 +162,36 @@ _CUFFT = {
 }
 
 
-def install(patches: Patches) -> None:
-    """Note the switches, and give the missing ones their defaults."""
-    patches.later(_restorer())
+def _begin() -> Callable[[], None]:
     _compute_in_full()
     _plans.clear()
     _cudnn.update(benchmark_limit=10, empty_cache=True)
-    green: Any = torch.cuda.green_contexts
-    if hasattr(green, "_is_locality_software_supported"):  # since 2.15
-        patches.set(green, "_is_locality_software_supported", lambda: False)
-    elif green.SUPPORTED:  # by a CUDA build
-        patches.set(green, "SUPPORTED", False)
-    limit = ContextProp(torch._C._cuda_get_cudnn_benchmark_limit, torch._C._cuda_set_cudnn_benchmark_limit)  # type: ignore[no-untyped-call]
-    patches.set(type(torch.backends.cudnn), "benchmark_limit", limit)
     _preferred.update(linalg=_C._LinalgBackend.Default, blas=_C._BlasBackend.Cublas)
-    for name, function in _CUFFT.items():
-        patches.set(torch, name, function)
-    # torch.backends.cuda bound the functions when it was imported.
-    cache, prop = cuda.cuFFTPlanCache, cast("Any", cuda.cuFFTPlanCacheAttrContextProp)
-    patches.set(cache, "size", prop(plan_cache_size, vars(cache)["size"].setter))  # the setter raises: it is read-only
-    patches.set(cache, "max_size", prop(plan_cache_max_size, set_plan_cache_max_size))
+    return _restorer()
+
+
+_PROPERTY = cast("Any", cuda.cuFFTPlanCacheAttrContextProp)
+_GREEN = "torch.cuda.green_contexts"
+_BOUND = "torch.backends.cuda bound the functions when it was imported"
+CHANGES = [
+    *in_cuda_builds(FUNCTIONS),
+    replaced(f"{_GREEN}._is_locality_software_supported", lambda: False, "not simulated", since="2.15"),
+    replaced(f"{_GREEN}.SUPPORTED", False, "not simulated", until="2.15"),
+    added(
+        "torch.backends.cudnn.__class__.benchmark_limit",
+        ContextProp(  # type: ignore[no-untyped-call]
+            FUNCTIONS["_cuda_get_cudnn_benchmark_limit"], FUNCTIONS["_cuda_set_cudnn_benchmark_limit"]
+        ),
+        "CPU builds lack it",
+    ),
+    begun(_begin, "switches are as before when the machine is gone"),
+    *(added(f"torch.{name}", function, "CPU builds refuse it") for name, function in _CUFFT.items()),
+    replaced(  # the setter raises: it is read-only
+        "torch.backends.cuda.cuFFTPlanCache.size",
+        _PROPERTY(plan_cache_size, vars(cuda.cuFFTPlanCache)["size"].setter),
+        _BOUND,
+    ),
+    replaced(
+        "torch.backends.cuda.cuFFTPlanCache.max_size", _PROPERTY(plan_cache_max_size, set_plan_cache_max_size), _BOUND
+    ),
+]

@@ -8,17 +8,15 @@ initialisation, and cuDNN does not refuse the card.
 from __future__ import annotations
 
 import logging
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import begun, in_cuda_builds, replaced, wrapped
 from fakegpu_lab.driver.torch_cuda.devices.lifecycle import poison_fork
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True)
@@ -68,14 +66,23 @@ FUNCTIONS = {
 }
 
 
-def install(patches: Patches) -> None:
-    """Patch the attributes that show what torch was built with."""
-    patches.set(torch._C, "_has_cuda", True)
-    patches.set(torch._C, "_has_cudnn", True)
-    patches.set(torch.version, "cuda", build().cuda)
-    # A CUDA wheel includes Triton; this one module reports on stderr, when it is imported, that it is missing.
-    patches.set(logging.getLogger("torch.utils.flop_counter"), "disabled", True)
+def _quiet() -> Callable[[], None]:
+    logger = logging.getLogger("torch.utils.flop_counter")
+    before, logger.disabled = logger.disabled, True
+    return lambda: setattr(logger, "disabled", before)
+
+
+_WHY = "what torch was built with"
+CHANGES = [
+    *in_cuda_builds(FUNCTIONS),
+    replaced("torch._C._has_cuda", True, _WHY),
+    replaced("torch._C._has_cudnn", True, _WHY),
+    wrapped("torch.version.cuda", lambda old: build().cuda, _WHY),
     # In sys.modules, the module is an object with properties; its functions are in the module that it wraps.
-    patches.set(sys.modules["torch.backends.cudnn"].m, "version", lambda: build().cudnn)
-    patches.set(sys.modules["torch.backends.cudnn"].m, "_init", lambda: True)  # is_acceptable() would warn otherwise
-    patches.set(torch.cuda, "has_magma", True)
+    replaced("torch.backends.cudnn.m.version", lambda: build().cudnn, _WHY),
+    replaced("torch.backends.cudnn.m._init", lambda: True, "is_acceptable() would warn otherwise"),
+    replaced("torch.cuda.has_magma", True, _WHY),
+    begun(
+        _quiet, "a CUDA wheel has Triton; this one module reports on stderr, when it is imported, that it is missing"
+    ),
+]

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
-
-import torch
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import in_cuda_builds, replaced, wrapped
 from fakegpu_lab.driver.cost import launching
 from fakegpu_lab.driver.cost.work import Work
 from fakegpu_lab.driver.torch_cuda.devices.lifecycle import look, poison_fork, require
-
-if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
 
 
 def get_device_count() -> int:
@@ -103,13 +98,18 @@ FUNCTIONS = {
 }
 
 
-def install(patches: Patches) -> None:
-    """Patch what torch.cuda bound when it was imported, and what it reads past the CUDA runtime."""
-    cuda = torch.cuda
-    patches.set(cuda, "_exchange_device", exchange_device)
-    patches.set(cuda, "_maybe_exchange_device", maybe_exchange_device)
-    patches.set(cuda, "_cached_device_count", None)
-    patches.set(cuda, "_check_bf16_tensor_supported", functools.cache(cuda._check_bf16_tensor_supported.__wrapped__))
-    # Otherwise a machine with NVIDIA's driver would count its real cards before initialisation.
-    for name in ("_device_count_nvml", "_raw_device_count_nvml"):
-        patches.set(cuda, name, count)
+CHANGES = [
+    *in_cuda_builds(FUNCTIONS),
+    replaced("torch.cuda._exchange_device", exchange_device, "torch.cuda bound it when it was imported"),
+    replaced("torch.cuda._maybe_exchange_device", maybe_exchange_device, "torch.cuda bound it when it was imported"),
+    replaced("torch.cuda._cached_device_count", None, "what it has cached is another machine's"),
+    wrapped(
+        "torch.cuda._check_bf16_tensor_supported",
+        lambda old: functools.cache(old.__wrapped__),
+        "what it has cached is another machine's",
+    ),
+    *(
+        replaced(f"torch.cuda.{name}", count, "NVIDIA's driver would count the real cards before initialization")
+        for name in ("_device_count_nvml", "_raw_device_count_nvml")
+    ),
+]

@@ -6,16 +6,13 @@ the C class; it equals that class and has its hash, so that tables find either b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.jit.annotations
-from torch.jit import _builtins
 
+from fakegpu_lab.driver.base.changes import replaced
 from fakegpu_lab.driver.base.privateuse1 import CUDA_DEVICES, MAX_DEVICES
-
-if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
 
 _device = torch.device
 _try_ann_to_type: Any = torch.jit.annotations.try_ann_to_type
@@ -60,10 +57,7 @@ def try_ann_to_type(ann: Any, *args: Any, **kwargs: Any) -> Any:
     return _try_ann_to_type(torch.device if ann is _device else ann, *args, **kwargs)
 
 
-def install(patches: Patches) -> None:
-    """Put the stand-in in the class's place."""
-    table = _builtins._get_builtin_table()  # type: ignore[no-untyped-call]
-    patches.set(torch, "device", _FACADE)
-    if id(_device) in table:  # TorchScript finds `torch.device(…)` by the id of the called object
-        patches.set_item(table, id(_FACADE), table[id(_device)])
-    patches.set(torch.jit.annotations, "try_ann_to_type", try_ann_to_type)
+CHANGES = [
+    replaced("torch.device", _FACADE, "torch.device('cuda') is a device of this machine"),
+    replaced("torch.jit.annotations.try_ann_to_type", try_ann_to_type, "TorchScript knows the stand-in"),
+]

@@ -12,16 +12,17 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import cuda_messages, current
+from fakegpu_lab.driver.base.changes import begun, in_cuda_builds, replaced, wrapped
 from fakegpu_lab.hardware.catalogue.visible_devices import VARIABLE
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
+    from collections.abc import Callable
 
 BAD_FORK = (
     "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' "
@@ -101,19 +102,30 @@ FUNCTIONS = {
 }
 
 
-def install(patches: Patches) -> None:
-    """Give torch.cuda the state of a CUDA build that has not been used yet."""
+def _begin() -> Callable[[], None]:
     global _poisoned, _in_bad_fork
     _poisoned = _in_bad_fork = False
     current.ready = False
-    patches.later(forget_in_cpp)
-    cuda = torch.cuda
-    patches.set(cuda, "_is_in_bad_fork", FUNCTIONS["_cuda_isInBadFork"])
-    patches.set(cuda, "_initialized", False)
-    patches.set(cuda, "_tls", threading.local())
-    # Copies, so that calls queued while the machine is enabled are dropped with it. Calls queued before
-    # (`torch.manual_seed` at the top of a notebook) take effect.
-    patches.set(cuda, "_queued_calls", list(cuda._queued_calls))
-    seeds = type(cuda._lazy_seed_tracker)()
-    vars(seeds).update(vars(cuda._lazy_seed_tracker))
-    patches.set(cuda, "_lazy_seed_tracker", seeds)
+    return forget_in_cpp
+
+
+def _copy_of(seeds: Any) -> Any:
+    copy = type(seeds)()
+    vars(copy).update(vars(seeds))
+    return copy
+
+
+_UNUSED = "as in a CUDA build that has not been used yet"
+_COPIED = (
+    "a copy, so that calls queued while the machine is enabled are dropped with it; calls queued before "
+    "(`torch.manual_seed` at the top of a notebook) take effect"
+)
+CHANGES = [
+    *in_cuda_builds(FUNCTIONS),
+    begun(_begin, _UNUSED),
+    replaced("torch.cuda._is_in_bad_fork", FUNCTIONS["_cuda_isInBadFork"], _UNUSED),
+    replaced("torch.cuda._initialized", False, _UNUSED),
+    wrapped("torch.cuda._tls", lambda old: threading.local(), _UNUSED),
+    wrapped("torch.cuda._queued_calls", list, _COPIED),
+    wrapped("torch.cuda._lazy_seed_tracker", _copy_of, _COPIED),
+]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base.changes import added, begun, in_cuda_builds
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
     from fakegpu_lab.hardware.device import Device
 
 _MIB = 1024 * 1024
@@ -89,8 +87,9 @@ def get_device_properties(index: int) -> CudaDeviceProperties:
 FUNCTIONS = {"_CudaDeviceProperties": CudaDeviceProperties}
 
 
-def install(patches: Patches) -> None:
-    """Patch the class and the function that C++ adds to torch.cuda when it initialises."""
-    _known.clear()
-    patches.set(torch.cuda, "_CudaDeviceProperties", CudaDeviceProperties)
-    patches.set(torch.cuda, "_get_device_properties", get_device_properties)
+CHANGES = [
+    *in_cuda_builds(FUNCTIONS),
+    begun(_known.clear, "another machine's properties"),
+    added("torch.cuda._CudaDeviceProperties", CudaDeviceProperties, "C++ adds it at initialization"),
+    added("torch.cuda._get_device_properties", get_device_properties, "C++ adds it at initialization"),
+]

@@ -1,23 +1,21 @@
 """The legacy tensor types: ``torch.cuda.FloatTensor(2, 3)``, ``isinstance(x, torch.cuda.HalfTensor)``.
 
 torch/csrc/tensor/python_tensor.cpp makes one object for each pair of backend and dtype; CUDA's do not work in a CPU
-build, so these replace them.
+build, so these replace them. They are not a default type: `torch.set_default_device` is what programs use today.
 """
 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.cuda.sparse
 
-from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base import current, not_simulated
+from fakegpu_lab.driver.base.changes import begun, in_cuda_builds, replaced, wrapped
 from fakegpu_lab.driver.base.privateuse1 import CUDA_DEVICES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-
-if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
 
 DTYPES = {
     "FloatTensor": torch.float32, "DoubleTensor": torch.float64, "HalfTensor": torch.float16,
@@ -41,7 +39,9 @@ class tensortype(type):  # noqa: N801 (torch's name)
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Make a tensor of this type, from sizes, values, a storage or a tensor."""
         _warn()
-        return _sparse(cls.dtype, *args) if cls.is_sparse else make(cls.dtype, *args, **kwargs)
+        if cls.is_sparse:
+            raise not_simulated.error("sparse tensor types")
+        return make(cls.dtype, *args, **kwargs)
 
     def __instancecheck__(cls, instance: object) -> bool:
         return instance.__class__ is FakeCudaTensor and instance.dtype is cls.dtype and instance.layout is cls.layout
@@ -77,14 +77,6 @@ def make(dtype: torch.dtype, *args: Any, **kwargs: Any) -> torch.Tensor:
     return torch.empty(0, dtype=dtype, device=CUDA_DEVICES[current.device().index]).new(*args, **kwargs)
 
 
-def _sparse(dtype: torch.dtype, *args: Any) -> torch.Tensor:
-    """``torch.cuda.sparse.FloatTensor(indices, values[, size])``, or sizes alone (legacy_sparse_tensor_ctor)."""
-    if len(args) >= 2 and isinstance(args[0], torch.Tensor):
-        return torch.sparse_coo_tensor(*args, dtype=dtype)
-    size = args[0] if len(args) == 1 and not isinstance(args[0], int) else args
-    return torch.sparse_coo_tensor(size=tuple(size) or (0,), dtype=dtype, device="cuda")  # type: ignore[call-arg]
-
-
 def _types(module: Any, layout: torch.layout) -> dict[str, tensortype]:
     made = {}
     for name, dtype in DTYPES.items():
@@ -98,10 +90,36 @@ _DENSE = _types(torch.cuda, torch.strided)
 _SPARSE = _types(torch.cuda.sparse, torch.sparse_coo)
 
 
-def install(patches: Patches) -> None:
-    """Put the types in the places of torch's own."""
-    for module, types in ((torch.cuda, _DENSE), (torch.cuda.sparse, _SPARSE)):
-        for name, made in types.items():
-            patches.set(module, name, made)
+def set_default_tensor_type(kind: Any) -> None:
+    """``torch._C._set_default_tensor_type``, which takes no type of CUDA's."""
+    if isinstance(kind, tensortype):
+        raise not_simulated.error("default tensor types")
+    _set_default(kind)
+
+
+_set_default: Any = torch._C._set_default_tensor_type
+FUNCTIONS = {"_set_default_tensor_type": set_default_tensor_type}
+
+
+def _forget_default_device() -> None:
+    """Undo a default of CUDA by `torch.set_default_device`: without a machine no factory would work."""
+    default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    if default is not None and current.is_ours(default.device):
+        torch.set_default_device(None)
+
+
+def _with_ours(classes: Any) -> Any:
     ours = {f"{made.__module__}.{name}": made for types in (_DENSE, _SPARSE) for name, made in types.items()}
-    patches.set(torch, "_tensor_classes", {ours.get(torch.typename(cls), cls) for cls in torch._tensor_classes})
+    return {ours.get(torch.typename(cls), cls) for cls in classes}
+
+
+CHANGES = [
+    *in_cuda_builds(FUNCTIONS),
+    begun(lambda: _forget_default_device, "the default device is the CPU again"),
+    *(
+        replaced(f"{module}.{name}", made, "legacy types of device tensors")
+        for module, types in (("torch.cuda", _DENSE), ("torch.cuda.sparse", _SPARSE))
+        for name, made in types.items()
+    ),
+    wrapped("torch._tensor_classes", _with_ours, "legacy types of device tensors"),
+]

@@ -1,0 +1,131 @@
+"""The table of changes to torch: each attribute once, each there in the installed torch, and what happens if not."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import torch.utils.benchmark
+import torch.utils.viz._cycles
+
+import fakegpu_lab as lab
+from fakegpu_lab.cli import doctor
+from fakegpu_lab.driver import install
+from fakegpu_lab.driver.base import changes
+from fakegpu_lab.driver.base.changes import Change, added, begun, replaced, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A module of torch's, which has two functions."""
+    made: Any = types.ModuleType("torch._for_changes")
+    made.double, made.whole = (lambda x: 2 * x), round
+    monkeypatch.setitem(__import__("sys").modules, made.__name__, made)
+    yield made
+    changes.patches.undo()
+    changes.lacking.clear()
+
+
+def test_the_installed_torch_has_all_that_is_changed_and_a_machine_makes_few_changes() -> None:
+    lab.enable("a100:2")
+    lacking, count = [row.path for row in changes.lacking], len(install.patches.places)
+    lab.disable()
+    assert lacking == []
+    assert count <= 600
+
+
+def test_every_row_says_why() -> None:
+    assert [row for row in install.rows() if not row.why] == []
+    assert len({row.path for row in install.rows()}) > 300
+
+
+def test_what_torch_no_longer_has_changes_nothing_and_the_doctor_names_it(
+    module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renamed = [
+        changes.imported("torch.utils.benchmark.absent", list, "timers"),
+        replaced("torch._for_changes.gone", len, "sizes"),
+        wrapped("torch._absent.module.function", repr, "texts"),
+    ]
+    rows = [*install.rows(), *renamed]
+    monkeypatch.setattr(install, "rows", lambda: rows)
+    findings = list(doctor._self_test())
+    (found,) = [one for one in findings if "torch._for_changes.gone" in one.text]
+    assert found.grade == "no"
+    assert found.text.partition(" has no ")[2] == (
+        "torch.utils.benchmark.absent (timers), torch._for_changes.gone (sizes), torch._absent.module.function (texts)"
+    )
+    assert not hasattr(module, "gone")
+    assert changes.lacking == []  # the machine is gone
+
+
+def test_a_row_is_for_some_releases_of_torch(module: Any) -> None:
+    changes.apply(
+        [
+            replaced("torch._for_changes.double", abs, "later", since="99.1"),
+            replaced("torch._for_changes.whole", abs, "earlier", until="1.13"),
+            added("torch._for_changes.now", 3, "now", since="2.0", until="99.0"),
+            added("torch._for_changes.never", 3, "never", when=lambda: False),
+        ]
+    )
+    assert (module.double(4), module.whole(1.6), module.now) == (8, 2, 3)
+    assert not hasattr(module, "never")
+    assert changes.lacking == []
+    changes.patches.undo()
+    assert not hasattr(module, "now")
+
+
+def test_wrappers_go_around_each_other_and_all_are_undone(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    double, calls = module.double, []
+
+    def adding(number: int) -> Any:
+        return lambda function: lambda x: function(x) + number
+
+    def begin() -> Any:
+        calls.append("begun")
+        return lambda: calls.append("ended")
+
+    module.CHANGES = [
+        wrapped("torch._for_changes.double", adding(1), "one"),
+        wrapped("torch._for_changes.double", lambda function: lambda x: function(x) * 10, "ten"),
+        begun(begin, "a state"),
+    ]
+    rows = changes.collected("torch", ["_for_changes"])
+    assert [row.why for row in rows] == ["one; ten", "a state"]
+    changes.apply(rows)
+    assert module.double(4) == 90
+    assert len(changes.patches.places) == 2
+    changes.patches.undo()
+    assert module.double is double
+    assert calls == ["begun", "ended"]
+
+
+@pytest.mark.parametrize("second", [replaced("torch.sin", abs, "b"), wrapped("torch.sin", repr, "b")])
+def test_an_attribute_that_two_rows_change_is_refused(second: Change) -> None:
+    with pytest.raises(ValueError, match=r"changed by two rows: torch\.sin"):
+        changes.refuse_duplicates([replaced("torch.sin", abs, "a"), second])
+    changes.refuse_duplicates([
+        replaced("torch.sin", abs, "a", until="2.12"), replaced("torch.sin", abs, "b", since="2.12"),
+    ])  # fmt: skip
+
+
+def test_torchscript_knows_a_changed_function() -> None:
+    table = torch.jit._builtins._get_builtin_table()
+    before = dict(table)
+    for _ in range(2):
+        lab.enable("t4")
+        try:
+            scripted = torch.jit.script(_makes_zeros)
+            assert scripted(torch.ones(3)).tolist() == [0.0, 0.0]
+        finally:
+            lab.disable()
+        assert table == before
+
+
+def _makes_zeros(x: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(2, dtype=x.dtype)
