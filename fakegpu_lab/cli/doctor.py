@@ -132,7 +132,7 @@ def _package(name: str, purpose: str, remedy: str) -> Finding:
 
 
 def _triton() -> Finding:
-    from fakegpu_lab.kernels.triton_programs.install import NEWER, OLDEST, too_old
+    from fakegpu_lab.driver.compile.triton_version import NEWER, OLDEST, too_old
 
     found = _package("triton", "for kernels written in Triton", "pip install 'fakegpu-lab[triton]'")
     if found.grade == "ok" and too_old(metadata.version("triton")):

@@ -62,6 +62,8 @@ def classified(file: str) -> int:
     if file.startswith(_GENERATED):
         return PYTHON
     real = file if file.startswith("<") else os.path.realpath(file)
+    if real.startswith(_cache_of_inductor()):
+        return TORCH
     torch = getattr(sys.modules.get("torch"), "__file__", None)
     if real.startswith(_OURS):
         return OURS
@@ -73,6 +75,12 @@ def classified(file: str) -> int:
     if real.startswith(_STANDARD_LIBRARY):
         return PYTHON
     return CELL if cell(file) else PROGRAM
+
+
+def _cache_of_inductor() -> tuple[str, ...]:
+    """Where torch.compile writes the code that it generates."""
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")  # Inductor sets it before it writes
+    return (os.path.realpath(folder) + os.sep,) if folder else ()
 
 
 def package(file: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import fakegpu_lab as lab
-from fakegpu_lab.kernels.triton_programs.install import OLDEST
+from fakegpu_lab.driver.compile.triton_version import OLDEST
 
 PAGE = Path(__file__).parents[2] / "docs" / "kernels.md"
 

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from fakegpu_lab.driver.base.patches import Patches
+from fakegpu_lab.driver.compile.triton_version import too_old
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.kernels.triton_programs import install
-from fakegpu_lab.kernels.triton_programs.install import too_old
 
 
 def test_enabling_a_machine_does_not_import_triton():

@@ -12,8 +12,8 @@ import platform
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from fakegpu_lab.driver.compile.triton_version import older, too_old
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.kernels.triton_programs.install import older, too_old
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

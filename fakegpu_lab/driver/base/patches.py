@@ -68,6 +68,15 @@ class Patches:
                 setattr(owner, name, old)
 
     @property
+    def replaced(self) -> list[tuple[Any, Any]]:
+        """(value before, value now) of every attribute that had one."""
+        return [
+            (old, vars(owner).get(name))
+            for owner, name, old in self._done
+            if name and old is not _MISSING and not isinstance(owner, dict)
+        ]
+
+    @property
     def places(self) -> list[tuple[Any, str]]:
         """(owner, name) of every change that is not yet undone."""
         return [(owner, name) for owner, name, _ in self._done]

@@ -15,7 +15,7 @@ from torch._subclasses import fake_tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from fakegpu_lab.driver.base.changes import added, item, patches, wrapped
+from fakegpu_lab.driver.base.changes import added, item, patches, replaced, wrapped
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import DEVICE_TENSORS, FakeCudaTensor
 from fakegpu_lab.driver.tensor_api.conversion import cpp_device
@@ -137,6 +137,11 @@ CHANGES = [
     item("torch._subclasses.fake_tensor._DISPATCH_META_HANDLERS", _device, _of_cuda, _SHOWN),
     wrapped(f"{_FAKE}.__torch_dispatch__", lambda old: staticmethod(_torch_dispatch(old)), _SHOWN),
     added(f"{_FAKE}.is_cuda", property(lambda self: self.device.type == "cuda"), _SHOWN),
+    replaced(
+        f"{_FAKE}Mode.avoid_device_init",
+        property(lambda self: True),
+        "constants are fake before they move to the device, not after",
+    ),
     wrapped(f"{_FAKE}._normalize_fake_device", lambda old: staticmethod(_normalized(old)), _SHOWN, optional=True),
     *(
         ()

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base.module_imports import when_imported
+from fakegpu_lab.driver.compile.triton_version import older, too_old
 from fakegpu_lab.hardware.errors import FakeGpuError, with_notes
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.patches import Patches
 
 
-OLDEST = (3, 9)
-"""The oldest version of Triton whose interpreter the simulation can build on."""
-NEWER = f"pip install 'triton>={'.'.join(map(str, OLDEST))}'"
-"""Without this package's extra: PyTorch's CUDA builds name one older Triton, and pip would look for another torch."""
-
-
 def install(patches: Patches) -> None:
     """Stand in for CUDA's driver, and for `triton.testing.do_bench`."""
     when_imported("triton", patches, partial(_install, patches))
-
-
-def too_old(version: str) -> bool:
-    """Whether that version of Triton cannot be used."""
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < OLDEST
-
-
-def older(version: str) -> str:
-    """What a student reads of that version of Triton."""
-    oldest = ".".join(map(str, OLDEST))
-    return f"Triton {version} is too old: simulated GPUs need {oldest} or newer. Run: {NEWER}, then restart the kernel."
 
 
 class _TooOld:
@@ -60,6 +44,8 @@ def _install(patches: Patches, triton: Any) -> None:
     driver = simulated.SimulatedDriver()
     patches.set(choice, "_default", driver)
     patches.set(choice, "_active", driver)
+    backends = triton.backends.backends
+    patches.set_item(backends, "nvidia", replace(backends["nvidia"], driver=simulated.SimulatedDriver))
     testing = import_module("triton.testing")
     patches.set(testing, "do_bench", benchmarking.do_bench)
     patches.set(testing, "do_bench_cudagraph", benchmarking.do_bench_cudagraph)

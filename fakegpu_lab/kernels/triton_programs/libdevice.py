@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from triton import language
 
 from fakegpu_lab.kernels.triton_programs.builder import builder, semantic
 
@@ -21,9 +22,14 @@ _UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     )
 }  # fmt: skip
 _UNARY |= {"fast_expf": torch.exp, "fast_logf": torch.log, "fast_sinf": torch.sin, "fast_cosf": torch.cos}
+_UNARY |= {"fast_tanhf": torch.tanh, "nearbyint": torch.round, "erfcx": torch.special.erfcx}
+_UNARY |= {"cyl_bessel_i0": torch.special.i0, "cyl_bessel_i1": torch.special.i1}
+_UNARY |= {"j0": torch.special.bessel_j0, "j1": torch.special.bessel_j1}
+_UNARY |= {"y0": torch.special.bessel_y0, "y1": torch.special.bessel_y1}
 _UNARY |= {"rint": torch.round, "abs": torch.abs, "tgamma": lambda x: torch.exp(torch.lgamma(x))}
 _BINARY: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "pow": torch.pow, "atan2": torch.atan2, "fmod": torch.fmod, "hypot": torch.hypot, "copysign": torch.copysign,
+    "mul_rn": torch.mul, "add_rn": torch.add, "sub_rn": torch.sub, "div_rn": torch.div, "nextafter": torch.nextafter,
 }  # fmt: skip
 
 
@@ -49,8 +55,15 @@ def _binary(function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> C
     return called
 
 
+def _predicate(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], Any]:
+    """A question, which libdevice answers with an int32."""
+    answer = _unary(lambda x: function(x).to(x.dtype))
+    return lambda operand: answer(operand).to(language.int32, _semantic=semantic)
+
+
 LIBDEVICE: dict[str, Callable[..., Any]] = {
     **{name: _unary(function) for name, function in _UNARY.items()},
     **{name: _binary(function) for name, function in _BINARY.items()},
+    **{name: _predicate(getattr(torch, name)) for name in ("isinf", "isnan", "signbit")},
 }
 """By name."""

@@ -1,0 +1,128 @@
+"""Inductor for simulated cards, as soon as the program imports it; nothing here imports it.
+
+Inductor asks torch.cuda what the card is, makes kernels in Triton's language, and calls them from a function in Python
+that allocates and launches. Triton compiles the kernels for the simulated card (`kernels.triton_programs`); what the
+function calls in C++, and a CPU build does not have, is here.
+"""
+
+from __future__ import annotations
+
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _triton
+from torch.utils._pytree import tree_leaves
+
+from fakegpu_lab.driver.base.module_imports import when_imported
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.compile import cuda_graphs, triton_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fakegpu_lab.driver.base.patches import Patches
+
+_said: set[str] = set()
+
+
+def install(patches: Patches) -> None:
+    """Prepare Inductor's modules, those that are imported and those that will be."""
+    guards: Any = torch._C._dynamo.guards
+    patches.set(guards, "_empty_strided_cuda", empty_strided)
+    patches.set(guards, "_reinterpret_tensor", _reinterpreting(guards._reinterpret_tensor))
+    _forget_answers(patches, _triton)
+    actions = {
+        "async_compile": _compile_here,
+        "codecache": _forget_system,
+        "compile_fx": _compile_or_say_why,
+        "cudagraph_trees": cuda_graphs.install,
+        "runtime.triton_heuristics": _launch_with_triton,
+    }
+    for name, action in actions.items():
+        when_imported(f"torch._inductor.{name}", patches, partial(action, patches))
+
+
+def empty_strided(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Inductor's allocation, on the current device."""
+    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+
+def _reinterpreting(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`_reinterpret_tensor`: a tensor of another shape on the same storage."""
+
+    def reinterpret_tensor(tensor: Any, size: Any, stride: Any, offset: int = 0) -> torch.Tensor:
+        if tensor.__class__ is not FakeCudaTensor:
+            return original(tensor, size, stride, offset)
+        return torch.as_strided(tensor, size, stride, tensor.storage_offset() + offset)
+
+    return reinterpret_tensor
+
+
+def _forget_answers(patches: Patches, module: Any) -> None:
+    """Ask again what a module keeps of the card (whether Triton supports it, for one), now and afterwards."""
+
+    def forget() -> None:
+        for value in list(vars(module).values()):
+            if hasattr(value, "cache_clear") and getattr(value, "__module__", None) == module.__name__:
+                value.cache_clear()
+
+    patches.later(forget)
+    forget()
+
+
+def _compile_here(patches: Patches, module: Any) -> None:
+    """Compile kernels in this process: others have no simulated driver."""
+    patches.set(module.AsyncCompile, "use_process_pool", classmethod(lambda cls: False))
+    patches.set(module.AsyncCompile, "warm_pool", classmethod(lambda cls: None))
+
+
+def _forget_system(patches: Patches, module: Any) -> None:
+    """The key of Inductor's cache on disk names the card."""
+    forget = module.CacheBase.get_system.cache_clear
+    patches.later(forget)
+    forget()
+
+
+def _launch_with_triton(patches: Patches, module: Any) -> None:
+    """Launch with what Triton calls the launcher: Inductor's own is C++ that a CPU build does not have."""
+    result = getattr(module, "StaticTritonCompileResult", None)
+    if result is not None:
+        patches.set(result, "can_statically_launch", staticmethod(lambda *args, **kwargs: None))
+    make = module.TritonCompileResult.make_launcher
+
+    @wraps(make)
+    def make_launcher(self: Any) -> Any:
+        made = make(self)
+        # It is called "<string>", as code that a program itself executes: a kernel's line would be there.
+        made.__code__ = made.__code__.replace(co_filename=module.__file__)
+        return made
+
+    patches.set(module.TritonCompileResult, "make_launcher", make_launcher)
+
+
+def _compile_or_say_why(patches: Patches, module: Any) -> None:
+    patches.set(module, "compile_fx", _compiling(module.compile_fx))
+
+
+def _compiling(compile_fx: Callable[..., Any]) -> Callable[..., Any]:
+    """`compile_fx`, Inductor's entrance, which runs a graph on a device op by op where there is no Triton."""
+
+    @wraps(compile_fx)
+    def compile_graph(model_: Any, example_inputs_: Any, *args: Any, **kwargs: Any) -> Any:
+        why = triton_version.missing()
+        if why is None or not _on_a_device(model_, example_inputs_):
+            return compile_fx(model_, example_inputs_, *args, **kwargs)
+        if why not in _said:
+            _said.add(why)
+            # To stdout: what is written to stderr looks like an error in a notebook.
+            print(f"fakegpu_lab: torch.compile does not fuse kernels here, but runs op by op. {why}")
+        return model_
+
+    return compile_graph
+
+
+def _on_a_device(model: Any, inputs: Any) -> bool:
+    tensors = [*tree_leaves(inputs), *model.parameters(), *model.buffers()]
+    tensors += [value for node in model.graph.nodes for value in tree_leaves(node.meta.get("example_value"))]
+    return any(isinstance(value, torch.Tensor) and value.device.type == "cuda" for value in tensors)

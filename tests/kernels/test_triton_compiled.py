@@ -1,0 +1,97 @@
+"""torch.compile with Triton: Inductor's kernels run on the simulated card."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import fakegpu_lab as lab
+from fakegpu_lab.driver.compile import triton_version
+
+if triton_version.missing() is not None:
+    pytest.skip(triton_version.missing() or "", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
+    lab.enable("a100")
+    yield
+    torch._dynamo.reset()
+
+
+def recorded(call):
+    call()
+    with lab.record() as trace:
+        result = call()
+    return result, trace.kernels
+
+
+def test_elementwise_ops_are_one_kernel_at_the_users_line():
+    x = torch.randn(8, 8, device="cuda")
+    compiled = torch.compile(lambda x: (x * 2 + 1).sin(), fullgraph=True)
+    result, (kernel,) = recorded(lambda: compiled(x))
+    assert (kernel.name, kernel.nbytes) == ("triton_poi_fused_add_mul_sin_0", 2 * 8 * 8 * 4)
+    assert kernel.line.rpartition(":")[0] == __file__
+    torch.testing.assert_close(result, (x * 2 + 1).sin())
+
+
+def test_training_is_fused_and_its_gradients_are_eagers():
+    net = nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)).cuda()
+    x = torch.randn(4, 16, device="cuda")
+
+    def step(model):
+        net.zero_grad()
+        model(x).square().mean().backward()
+        return [p.grad.clone() for p in net.parameters()]
+
+    eager, unfused = recorded(lambda: step(net))
+    compiled = torch.compile(net, fullgraph=True)
+    gradients, kernels = recorded(lambda: step(compiled))
+    torch.testing.assert_close(gradients, eager)
+    assert len(kernels) < len(unfused)
+    assert any("native_layer_norm_backward" in kernel.name and "triton" in kernel.name for kernel in kernels)
+
+
+def test_an_optimizers_step_is_a_kernel_for_all_parameters():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).cuda()
+    twin = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).cuda()
+    twin.load_state_dict(net.state_dict())
+    optimizers = [torch.optim.AdamW(one.parameters(), lr=0.1) for one in (net, twin)]
+    for one in (net, twin):
+        one(torch.ones(2, 4, device="cuda")).sum().backward()
+    compiled = torch.compile(optimizers[0].step)
+    _, kernels = recorded(compiled)
+    for _ in range(2):
+        optimizers[1].step()
+    torch.testing.assert_close(list(net.parameters()), list(twin.parameters()))
+    assert [kernel.name for kernel in kernels if kernel.name.startswith("triton_for_fused")]
+
+
+def test_reduce_overhead_replays_a_cuda_graph(monkeypatch):
+    replay = torch.cuda.CUDAGraph.replay
+    scale = torch.tensor(2.0, device="cuda")
+    compiled = torch.compile(lambda x: (x * scale).sin().cumsum(0) @ x, mode="reduce-overhead")
+    replayed = []
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda self: (replayed.append(self), replay(self)))
+    for _ in range(4):
+        x = torch.randn(8, 8, device="cuda")
+        torch.testing.assert_close(compiled(x), (x * scale).sin().cumsum(0) @ x)
+    assert len(replayed) == 3
+    assert len(set(replayed)) == 1
+
+
+def test_a_new_shape_makes_a_kernel_for_all_shapes():
+    compiled = torch.compile(lambda x: x.isnan().logical_not() * x + x.shape[0])
+    for rows in (2, 3, 5):
+        x = torch.randn(rows, 4, device="cuda")
+        torch.testing.assert_close(compiled(x), x + rows)
+
+
+def test_memory_that_a_compiled_region_lacks_is_missed_at_the_users_line():
+    def large(x):
+        return x.expand(1 << 20, 1 << 20) + 1
+
+    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"Tried to allocate 4096\.00 GiB"):
+        torch.compile(large)(torch.ones(1, device="cuda"))
