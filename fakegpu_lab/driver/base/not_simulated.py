@@ -53,7 +53,7 @@ _NO_COMPILER = "There is no CUDA compiler here: write the kernel in Triton or wi
 TABLE: dict[str, Row] = {
     "graph checkpoints": Row(
         "Checkpointing the memory of a CUDA graph",
-        "It is for torch.compile's graph trees; torch.compile runs eagerly here.",
+        "It is for torch.compile's graph trees; here, reduce-overhead captures plain CUDA graphs.",
         functions=(
             "_cuda_checkPoolLiveAllocations",
             "_cuda_setCheckpointPoolState",
