@@ -15,6 +15,7 @@ import torch
 import fakegpu_lab as lab
 from fakegpu_lab import autoload, session
 from fakegpu_lab.driver import install
+from fakegpu_lab.driver.base import changes
 from fakegpu_lab.processes import inheritance
 
 if TYPE_CHECKING:
@@ -133,15 +134,16 @@ def test_bad_allocator_settings_are_told_when_enabling(monkeypatch: pytest.Monke
 def test_an_error_while_patching_leaves_the_old_machine_working(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = lab.enable("t4:2")
     tensor = torch.ones(2).to("cuda:1")
-    real, calls = install.constructors.install, []
+    apply, calls = changes.apply, []
 
-    def fails_once(patches: Any) -> None:
-        calls.append(patches)
+    def fails_once(rows: Any) -> None:
+        calls.append(rows)
         if len(calls) == 1:
+            apply(rows[: len(rows) // 2])
             raise KeyError("half-way")
-        real(patches)
+        apply(rows)
 
-    monkeypatch.setattr(install.constructors, "install", fails_once)
+    monkeypatch.setattr(changes, "apply", fails_once)
     with pytest.raises(KeyError):
         lab.enable("a100")
     assert lab.machine() is machine

@@ -10,6 +10,8 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
+import torch  # noqa: F401 - TorchScript reads the wrapped functions' code, and looks up its names here
+
 from fakegpu_lab.driver.base.changes import appended, computed, wrapped
 from fakegpu_lab.driver.base.privateuse1 import NAME, as_cuda_device
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor

@@ -260,6 +260,8 @@ class _Libdevice:
     """`numba.cuda.libdevice`, as far as `math` has the functions."""
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked by `inspect`, also where numba is not installed
+            raise AttributeError(name)
         from numba.cuda.libdevicefuncs import functions
 
         plain = name.removeprefix("fast_")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 _USUAL_ORDER = (FLASH, EFFICIENT, MATH, CUDNN, OVERRIDEABLE)
-_state = {"order": list(_USUAL_ORDER)}
+_state: dict[str, list[int] | None] = {"order": None}
 
 
 def choose(params: Any, also: Callable[[int, bool], bool] = lambda backend, debug: True) -> int:
@@ -53,7 +53,7 @@ def choose(params: Any, also: Callable[[int, bool], bool] = lambda backend, debu
             "No viable backend for scaled_dot_product_attention was found. This is likely due to turning off both the "
             "math kernel and the fused kernels."
         )
-    for backend in _state["order"]:
+    for backend in _order():
         if backend in CHECKS:
             if can_use(backend, params) and also(backend, False):
                 return backend
@@ -70,7 +70,16 @@ def choose(params: Any, also: Callable[[int, bool], bool] = lambda backend, debu
 
 def _set_order(order: list[int]) -> None:
     """``_set_sdp_priority_order``: kernels not named follow in their old order (Context::setSDPPriorityOrder)."""
-    _state["order"] = [*order, *(backend for backend in _state["order"] if backend not in order)]
+    _state["order"] = [*order, *(backend for backend in _order() if backend not in order)]
+
+
+def _order() -> list[int]:
+    """The order of the kernels: the card's own, until a program sets another."""
+    order = _state["order"]
+    if order is None:
+        order = [CUDNN, FLASH, EFFICIENT, MATH, OVERRIDEABLE] if _prefers_cudnn() else list(_USUAL_ORDER)
+        _state["order"] = order
+    return order
 
 
 def _prefers_cudnn() -> bool:
@@ -82,7 +91,7 @@ def _prefers_cudnn() -> bool:
 
 
 def _begin() -> None:
-    _state["order"] = [CUDNN, FLASH, EFFICIENT, MATH, OVERRIDEABLE] if _prefers_cudnn() else list(_USUAL_ORDER)
+    _state["order"] = None
 
 
 def _can_use(backend: int) -> Callable[..., bool]:
@@ -95,7 +104,7 @@ def _can_use(backend: int) -> Callable[..., bool]:
 CHANGES = [
     begun(_begin, "the card's own order of kernels"),
     *in_cuda_builds({
-        "_get_sdp_priority_order": lambda: list(_state["order"]),
+        "_get_sdp_priority_order": lambda: list(_order()),
         "_set_sdp_priority_order": _set_order,
         "_can_use_flash_attention": _can_use(FLASH),
         "_can_use_mem_efficient_attention": _can_use(EFFICIENT),

@@ -163,11 +163,12 @@ _CUFFT = {
 
 
 def _begin() -> Callable[[], None]:
+    restore = _restorer()
     _compute_in_full()
     _plans.clear()
     _cudnn.update(benchmark_limit=10, empty_cache=True)
     _preferred.update(linalg=_C._LinalgBackend.Default, blas=_C._BlasBackend.Cublas)
-    return _restorer()
+    return restore
 
 
 _PROPERTY = cast("Any", cuda.cuFFTPlanCacheAttrContextProp)
