@@ -8,7 +8,7 @@ import sys
 import sysconfig
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -18,9 +18,6 @@ from IPython.core import interactiveshell
 import fakegpu_lab as lab
 from fakegpu_lab.course.flags import tampering
 from fakegpu_lab.user_code import frames
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PACKAGES = Path(sysconfig.get_path("purelib"))
 
@@ -54,19 +51,13 @@ def test_a_linked_file_is_of_the_kind_of_its_target(tmp_path: Path) -> None:
     assert frames.kind(str(tmp_path / "linked" / "nn" / "functional.py")) == frames.TORCH
 
 
-@pytest.fixture
-def shell() -> Iterator[Any]:
-    made: Any = interactiveshell.InteractiveShell.instance()
-    yield made
-    interactiveshell.InteractiveShell.clear_instance()
-
-
-def test_a_line_of_a_cell_and_of_a_file(shell: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    shell.run_cell("from fakegpu_lab.user_code import frames\nline = frames.user_line()", store_history=True)
-    line = shell.user_ns["line"]
-    assert frames.place(line) == ("In[1], line 2", "line = frames.user_line()")
+def test_a_line_of_a_cell_and_of_a_file(ipython: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    number = ipython.execution_count
+    ipython.run_cell("from fakegpu_lab.user_code import frames\nline = frames.user_line()", store_history=True)
+    line = ipython.user_ns["line"]
+    assert frames.place(line) == (f"In[{number}], line 2", "line = frames.user_line()")
     assert frames.kind(line.rpartition(":")[0]) == frames.CELL
-    assert frames.quoted(line) == "In[1], line 2: line = frames.user_line()"
+    assert frames.quoted(line) == f"In[{number}], line 2: line = frames.user_line()"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "train.py").write_text("import torch\n\nx = 1\n")
@@ -74,10 +65,11 @@ def test_a_line_of_a_cell_and_of_a_file(shell: Any, monkeypatch: pytest.MonkeyPa
     assert frames.quoted("") == "not in your program"
 
 
-def test_a_timed_line_is_the_cell_that_times_it(shell: Any) -> None:
-    shell.run_cell("from fakegpu_lab.user_code import frames\nlines = []", store_history=True)
-    shell.run_cell("%timeit -n1 -r1 -q lines.append(frames.user_line())", store_history=True)
-    assert frames.place(shell.user_ns["lines"][-1]).label == "In[2], line 1"
+def test_a_timed_line_is_the_cell_that_times_it(ipython: Any) -> None:
+    ipython.run_cell("from fakegpu_lab.user_code import frames\nlines = []", store_history=True)
+    number = ipython.execution_count
+    ipython.run_cell("%timeit -n1 -r1 -q lines.append(frames.user_line())", store_history=True)
+    assert frames.place(ipython.user_ns["lines"][-1]).label == f"In[{number}], line 1"
 
 
 def shown(error: BaseException) -> list[str]:
