@@ -491,10 +491,11 @@ class Kernel:
         """What the threads of the kernel and of its children are doing."""
         kernel = psutil.Process(self.manager.provisioner.pid)
         for process in (kernel, *kernel.children(recursive=True)):
-            print(process.pid, process.status(), process.cmdline()[:4], flush=True)
-            if process.is_running() and "ipykernel_launcher" in process.cmdline():  # it, or forked from it
-                process.send_signal(signal.SIGUSR1)
-                time.sleep(1)
+            print(process, flush=True)
+            with contextlib.suppress(psutil.Error):  # a zombie
+                if "ipykernel_launcher" in process.cmdline():  # it, or forked from it
+                    process.send_signal(signal.SIGUSR1)
+                    time.sleep(1)
         return self.last_words(20_000)
 
     def run(self, cell: str) -> str:
@@ -587,7 +588,7 @@ class Presser:
         began, said = time.monotonic(), "no error"
         for message in messages:
             if message["msg_type"] == "error":
-                said = "\n".join(message["content"]["traceback"])
+                said = message["content"]["traceback"][-1]
         if kind.ends:
             arrived = time.monotonic() - began < LATE
         elif widget is not None:
