@@ -574,6 +574,8 @@ class Presser:
                 said = error or f"with status {status}: {self.kernel.last_words()}"
                 print(f"{name}: {type(error).__name__} {said}", flush=True)
                 self.close()
+        if kind.setup == LESSON:
+            self.close()  # other kinds' exercises are not that lesson's
         return counts
 
     def _press(self, kind: Kind, widget: str | None, number: int) -> str:
