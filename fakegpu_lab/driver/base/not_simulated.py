@@ -134,6 +134,10 @@ TABLE: dict[str, Row] = {
         "A nested tensor of the strided layout on a device",
         "Make a jagged one: torch.nested.nested_tensor(..., layout=torch.jagged).",
     ),
+    "attention options": Row(
+        "Fused attention with a sliding window, paged keys, ALiBi, scales of 8-bit operands or a bias for packed "
+        "sequences, or its dropout mask as a result (return_debug_mask, _fill_mem_eff_dropout_mask_),"
+    ),
     "encoder fast path": Row(
         "The fast path of nn.TransformerEncoderLayer and nn.MultiheadAttention in eval mode",
         "The ordinary ops compute the same; nn.TransformerEncoder takes them by itself.",

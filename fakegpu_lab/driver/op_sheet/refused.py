@@ -16,3 +16,4 @@ row(
 )
 row("_transformer_encoder_layer_fwd", "_native_multi_head_attention", runs=refuse("encoder fast path"))
 row("_weight_int4pack_mm", "_convert_weight_to_int4pack", runs=refuse("4-bit weights"))
+row("_fill_mem_eff_dropout_mask_", runs=refuse("attention options"))
