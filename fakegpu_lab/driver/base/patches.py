@@ -21,12 +21,14 @@ class Patches:
 
     def __init__(self) -> None:
         self._done: list[tuple[Any, Any, Any]] = []
+        self._set: set[tuple[int, str]] = set()
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Set ``owner.name`` to `value` and remember what was there."""
         old = vars(owner).get(name, _MISSING)
         setattr(owner, name, value)  # may refuse: then there is nothing to undo
-        if not any(done is owner and its == name for done, its, _ in self._done):
+        if (id(owner), name) not in self._set:
+            self._set.add((id(owner), name))
             self._done.append((owner, name, old))
 
     def set_code(self, function: Any, replacement: Any) -> None:
@@ -51,6 +53,7 @@ class Patches:
     @interrupts.whole
     def undo(self) -> None:
         """Put everything back, last change first."""
+        self._set.clear()
         while self._done:
             owner, name, old = self._done.pop()
             if old is _CALL:

@@ -119,12 +119,14 @@ class Call:
         self.device = device_check.resolve(op, [pair for pair in tensors if not pair[0].startswith("philox_")], args)
         if self.device.retired:
             raise device_asserts.retired_error(self.device)
-        self.inner = {name: v._inner if v.__class__ is FakeCudaTensor else v for name, v in named.items()}
+        self.inner: dict[str, Any] = {
+            name: v._inner if v.__class__ is FakeCudaTensor else v for name, v in named.items()
+        }
         self.query, self.key, self.value = (self.heads_first(self.inner[name]) for name in ("query", "key", "value"))
         self.batch, self.heads, self.rows, self.width = self.query.shape
         self.columns, self.sequences = self.key.shape[2], self.batch
         get = self.inner.get
-        starts = get("cum_seq_q", get("cu_seqlens_q")), get("cum_seq_k", get("cu_seqlens_k"))
+        starts: Any = get("cum_seq_q", get("cu_seqlens_q")), get("cum_seq_k", get("cu_seqlens_k"))
         self.parts = None
         if starts[0] is not None:
             self.parts = _parts(starts, (self.rows, self.columns))
@@ -255,7 +257,7 @@ def _sums_shape(call: Call) -> tuple[int, ...]:
 
 def _longest(call: Call) -> int:
     """The rows of the longest sequence."""
-    return call.inner.get("max_seqlen_q") or call.rows
+    return int(call.inner.get("max_seqlen_q") or call.rows)
 
 
 def _kept(call: Call, sums: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -275,7 +277,7 @@ def _kept(call: Call, sums: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def _sums(call: Call, settings: Settings) -> Tensor:
     """The reverse."""
-    kept = call.inner["logsumexp"]
+    kept: Tensor = call.inner["logsumexp"]
     if not kept.numel():  # only the mask is trained: forward kept no sums, and a card would read past them
         return _computed(call, settings)[1]
     if not call.kernel.pads_sums:
@@ -337,12 +339,12 @@ def backward(kernel: Kernel) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], 
 
 def _saved(call: Call) -> Settings:
     """Settings of a backward: those of its forward."""
-    seed, offset = (call.inner.get(name) for name in ("philox_seed", "philox_offset"))
+    seed, offset = call.inner.get("philox_seed"), call.inner.get("philox_offset")
     seed = call.inner.get("rng_state") if seed is None else seed
     if not call.inner["dropout_p"] or seed is None or seed.is_meta:
         return call.settings()
     card = call.kernel.pads_sums and not call.signature.lengths_first
-    return call.settings(seed=int(seed.flatten()[0]), offset=int(offset) if card else None)
+    return call.settings(seed=int(seed.flatten()[0]), offset=int(offset) if card and offset is not None else None)
 
 
 def _gradients(
@@ -354,9 +356,9 @@ def _gradients(
     grads = [torch.zeros(t.shape, dtype=t.dtype, device=t.device) for t in operands]
     for rows, columns, own in call.sequence_parts(settings):
         places = rows, columns, columns
-        part = [t[:, :, at] for t, at in zip(operands, places, strict=True)]
-        found = values.backward(grad[:, :, rows], *part, None, out[:, :, rows], sums[:, :, rows], own)
-        for whole, at, gradient in zip(grads, places, found, strict=False):
+        query, key, value = (t[:, :, at] for t, at in zip(operands, places, strict=True))
+        found = values.backward(grad[:, :, rows], query, key, value, None, out[:, :, rows], sums[:, :, rows], own)
+        for whole, at, gradient in zip(grads, places, found[:3], strict=True):
             whole[:, :, at] = gradient
     return grads[0], grads[1], grads[2], None
 
