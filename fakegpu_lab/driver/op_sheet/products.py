@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fakegpu_lab.driver.base.half_precision import BOTH, SLOW_PRODUCTS
 from fakegpu_lab.driver.cost.matrix_products import bmm, linear, mm
-from fakegpu_lab.driver.cost.op_row import computes, row
+from fakegpu_lab.driver.cost.op_row import row
 from fakegpu_lab.driver.meta import shapes
 from fakegpu_lab.driver.ops import linear as whole_linear
 from fakegpu_lab.driver.ops import products
@@ -43,11 +43,5 @@ row(
 row("_int_mm", cublas="lt", cost=mm(0))
 row("_scaled_mm", cublas="lt", cost=mm(0), checks=refusals.scaled_mm)
 row("_grouped_mm", shape=shapes.grouped_mm)
-
-# Half-precision factors, and a result in another dtype (cuda/Blas.cpp).
-row("mm.dtype", values=computes(products.mm), in_float32=frozenset())
-row("addmm.dtype", values=computes(products.addmm), in_float32=frozenset())
-row("bmm.dtype", values=computes(products.bmm), in_float32=frozenset())
-row("baddbmm.dtype", values=computes(products.baddbmm), in_float32=frozenset())
 
 row("_trilinear", devices=rules.kernel("bmm", i1="self", i2="mat2", i3="mat2"))
