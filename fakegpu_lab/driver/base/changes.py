@@ -102,8 +102,9 @@ class Change:
         if self.how == IMPORTED:  # of another package's module, nothing is known
             return self if not self.path.startswith("torch.") or _has_file(self.path) else None
         owner = self.owner()
-        there = self.how == ADDED or hasattr(owner, self.name)
-        return owner if there else None
+        if owner is None or self.how == ADDED:
+            return owner
+        return owner if self.name in vars(owner) or hasattr(owner, self.name) else None
 
 
 def replaced(path: str, by: Any, why: str, **scope: Any) -> Change:

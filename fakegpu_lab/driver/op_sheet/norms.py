@@ -11,8 +11,8 @@ from __future__ import annotations
 from fakegpu_lab.driver.cost.estimators import TWICE, batch_norm
 from fakegpu_lab.driver.cost.op_row import computes, row
 from fakegpu_lab.driver.ops import fused_kernels, sync_batch_norm
-from fakegpu_lab.driver.ops.norms import backward_in_float32, forward_in_float32
-from fakegpu_lab.driver.ops.norms import batch_norm as batch_norm_values
+from fakegpu_lab.driver.ops.differences import backward_in_float32, forward_in_float32
+from fakegpu_lab.driver.ops.differences import batch_norm as batch_norm_values
 from fakegpu_lab.driver.placement import dtypes, rules
 
 row("native_layer_norm", checks=dtypes.layer_norm, values=forward_in_float32, grows=False)
