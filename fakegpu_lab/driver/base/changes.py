@@ -22,8 +22,7 @@ from functools import cache, partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.driver.base.module_imports import when_imported
-from fakegpu_lab.driver.base.patches import Patches
+from fakegpu_lab.driver.base.patches import Patches, when_imported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
