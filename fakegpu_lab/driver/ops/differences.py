@@ -112,15 +112,9 @@ def histc(
     bins: int = 100,
     min: Any = 0,  # noqa: A002 - torch's name
     max: Any = 0,  # noqa: A002 - torch's name
-    *,
-    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """``histc`` of an inner tensor (cuda/SummaryOps.cu, _histc_cuda_template and getBin)."""
-    result = _histogram(source, bins, min, max)
-    return result if out is None else into(out, result)
-
-
-def _histogram(source: torch.Tensor, bins: int, low: Any, high: Any) -> torch.Tensor:
+    """``histc``, also of integers, for mixtures of experts (cuda/SummaryOps.cu, _histc_cuda_template and getBin)."""
+    low, high = min, max
     if source.dtype is torch.float16:
         raise RuntimeError("HalfTensor is not supported")
     if source.dtype is torch.bfloat16:
