@@ -1,7 +1,9 @@
 """torch.backends.cuda and torch.backends.cudnn: adds the switches that a CPU build lacks, and restores all of them.
 
 Most switches exist in C++ in every build (aten/src/ATen/Context.cpp): they can be set and read, and do not change
-results, which are computed on the CPU. `install` notes their values, which are restored when the machine is disabled.
+results, which are computed on the CPU. Their values are noted, and restored when the machine is disabled.
+
+Also the modes that make ops warn or fail: `torch.cuda.set_sync_debug_mode`, `torch.use_deterministic_algorithms`.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ import torch
 import torch.cuda.green_contexts
 from torch.backends import ContextProp, cuda
 
-from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base import current, sync_debug
 from fakegpu_lab.driver.base.changes import added, begun, in_cuda_builds, replaced
+from fakegpu_lab.driver.dispatch import dispatcher
+from fakegpu_lab.driver.placement import determinism
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,6 +178,29 @@ def _begin() -> Callable[[], None]:
 _PROPERTY = cast("Any", cuda.cuFFTPlanCacheAttrContextProp)
 _GREEN = "torch.cuda.green_contexts"
 _BOUND = "torch.backends.cuda bound the functions when it was imported"
+
+
+_set_deterministic = torch._C._set_deterministic_algorithms
+
+
+def set_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """``torch._C._set_deterministic_algorithms``; ops check the mode only while it is on, so their plans change."""
+    _set_deterministic(mode, warn_only=warn_only)
+    dispatcher.forget()
+
+
+def _no_modes() -> None:
+    sync_debug.reset()
+    determinism.reset()
+
+
+FUNCTIONS = {
+    "_cuda_set_sync_debug_mode": sync_debug.set_mode,
+    "_cuda_get_sync_debug_mode": lambda: sync_debug.mode,
+    "_set_deterministic_algorithms": set_deterministic_algorithms,
+}
+
+
 CHANGES = [
     *in_cuda_builds(FUNCTIONS),
     replaced(f"{_GREEN}._is_locality_software_supported", lambda: False, "not simulated", since="2.15"),
@@ -195,4 +222,5 @@ CHANGES = [
     replaced(
         "torch.backends.cuda.cuFFTPlanCache.max_size", _PROPERTY(plan_cache_max_size, set_plan_cache_max_size), _BOUND
     ),
+    begun(_no_modes, "nothing was warned of yet; the synchronization's mode is off"),
 ]
