@@ -137,26 +137,6 @@ def _compute_in_full() -> None:
 
 _set_matmul_precision = _C._set_float32_matmul_precision
 
-FUNCTIONS: dict[str, Any] = {
-    "_cuda_CUDAAllocator_AllocatorState": AllocatorState,
-    "_cuda_tunableop_is_enabled": lambda: False,
-    "_cuda_tunableop_tuning_is_enabled": lambda: False,
-    "_cuda_record_untuned_is_enabled": lambda: False,
-    "_cuda_getCurrentBlasHandle": lambda: 0x5700_0000_0000,
-    "_cuda_getCurrentSolverHandle": lambda: 0x5700_0000_1000,
-    "_cuda_getHipblasltVersion": lambda: "",
-    "_cuda_get_cudnn_benchmark_limit": lambda: _cudnn["benchmark_limit"],
-    "_cuda_set_cudnn_benchmark_limit": lambda limit: _cudnn.update(benchmark_limit=limit),
-    "_cuda_get_conv_benchmark_empty_cache": lambda: _cudnn["empty_cache"],
-    "_cudnn_set_conv_benchmark_empty_cache": lambda enable: _cudnn.update(empty_cache=enable),
-    "_rocm_is_backward_pass": lambda: False,
-    "_get_linalg_preferred_backend": lambda: _preferred["linalg"],
-    "_set_linalg_preferred_backend": set_linalg,
-    "_get_blas_preferred_backend": lambda: _preferred["blas"],
-    "_set_blas_preferred_backend": set_blas,
-    "_is_flash_attention_available": lambda: True,
-    "_set_float32_matmul_precision": set_matmul_precision,
-}
 
 _CUFFT = {
     "_cufft_get_plan_cache_size": plan_cache_size,
@@ -194,7 +174,25 @@ def _no_modes() -> None:
     determinism.reset()
 
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Any] = {
+    "_cuda_CUDAAllocator_AllocatorState": AllocatorState,
+    "_cuda_tunableop_is_enabled": lambda: False,
+    "_cuda_tunableop_tuning_is_enabled": lambda: False,
+    "_cuda_record_untuned_is_enabled": lambda: False,
+    "_cuda_getCurrentBlasHandle": lambda: 0x5700_0000_0000,
+    "_cuda_getCurrentSolverHandle": lambda: 0x5700_0000_1000,
+    "_cuda_getHipblasltVersion": lambda: "",
+    "_cuda_get_cudnn_benchmark_limit": lambda: _cudnn["benchmark_limit"],
+    "_cuda_set_cudnn_benchmark_limit": lambda limit: _cudnn.update(benchmark_limit=limit),
+    "_cuda_get_conv_benchmark_empty_cache": lambda: _cudnn["empty_cache"],
+    "_cudnn_set_conv_benchmark_empty_cache": lambda enable: _cudnn.update(empty_cache=enable),
+    "_rocm_is_backward_pass": lambda: False,
+    "_get_linalg_preferred_backend": lambda: _preferred["linalg"],
+    "_set_linalg_preferred_backend": set_linalg,
+    "_get_blas_preferred_backend": lambda: _preferred["blas"],
+    "_set_blas_preferred_backend": set_blas,
+    "_is_flash_attention_available": lambda: True,
+    "_set_float32_matmul_precision": set_matmul_precision,
     "_cuda_set_sync_debug_mode": sync_debug.set_mode,
     "_cuda_get_sync_debug_mode": lambda: sync_debug.mode,
     "_set_deterministic_algorithms": set_deterministic_algorithms,
