@@ -35,6 +35,13 @@ class TamperedError(Exception):
     """What was reported is not what a check reports; the message says in what way."""
 
 
+def _tree(source: str) -> ast.Module | None:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
 class Tried:
     """An exercise's cell, as the grader knows it: its text, and what was reported when it ended.
 
@@ -49,10 +56,7 @@ class Tried:
     """
 
     def __init__(self, exercise: str, source: str, told: dict[str, Any]) -> None:
-        try:
-            tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            tree = None
+        tree = _tree(source)
         unsolved = bool(told.get("unsolved")) or (tree is not None and placeholder(tree) is not None)
         name = str(told.get("name", ""))
         self.attempt = Attempt(exercise, name, tree, error=str(told.get("error", ""))[:300], unsolved=unsolved)
@@ -78,7 +82,7 @@ class Examination:
     def __init__(self, source: str, *, gpus: bool) -> None:
         self.source = source
         self.parts = statements.parts(source)
-        random = Random(secrets.token_bytes(16))
+        random, style = Random(secrets.token_bytes(16)), canaries.Style(_tree(source))
         self.canaries: dict[int, Canary] = {}
         order: list[statements.Part | None] = list(self.parts)
         for _ in range(2 + len(order) // 4):
@@ -90,7 +94,7 @@ class Examination:
                 at + 1: one for at, one in makers.items()
             }
         self.order = order
-        self.canaries = {place: make(random) for place, make in makers.items()}
+        self.canaries = {place: make(random, style) for place, make in makers.items()}
 
     def job(self) -> dict[str, Any]:
         """What the submission's process needs to know."""
