@@ -13,6 +13,7 @@ import threading
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.course.cell_text.source import DEEPEST, depth
 from fakegpu_lab.course.checks import canaries, checking, statements
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.attempt import Attempt, placeholder
@@ -37,9 +38,10 @@ class TamperedError(Exception):
 
 def _tree(source: str) -> ast.Module | None:
     try:
-        return ast.parse(source)
+        tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+    return tree if depth(tree) <= DEEPEST else None
 
 
 class Tried:

@@ -13,7 +13,8 @@ import string
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.course.cell_text.bindings import declared_global, names
-from fakegpu_lab.course.cell_text.source import binding, bound_names, tree_of
+from fakegpu_lab.course.cell_text.source import MOST_COMMANDS, binding, bound_names, syntax_error, tree_of
+from fakegpu_lab.course.cell_text.source import commands as commands_in
 from fakegpu_lab.course.flags import allowed, commands, public
 from fakegpu_lab.course.flags.names import Names, parameters_of, without_getattr
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 LONGEST = 100_000
 """Characters of a cell; a longer one is flagged, not read."""
-DEEPEST = 100
-"""Expressions within one another; a deeper cell is flagged, not read."""
 _SECRET = re.compile(
     r"gradebook\.db|grades\.csv|HIDDEN TESTS|/proc/|(^|[.{\[])__\w|^(weights_only|allow_pickle)$|ext://|fakegpu_lab\.\w+\."
 )
@@ -114,11 +113,11 @@ class Policy:
         """
         if len(source) > LONGEST:
             return [f"has {len(source):,} characters, too many to be read"]
+        if commands_in(source) > MOST_COMMANDS:
+            return [f"has {commands_in(source)} magics and shell commands, too many to be read"]
         tree = tree_of(source)
         if tree is None:
-            return []
-        if _depth(tree) > DEEPEST:
-            return ["is nested too deeply to be read"]
+            return [] if syntax_error(source) else ["is nested too deeply to be read"]
         tree = without_getattr(tree)
         self.names.learn(tree, own=True)
         self.kept = self._read - set(later)
@@ -373,7 +372,7 @@ class _Cell(ast.NodeVisitor):
         if not text.strip():
             return
         tree = tree_of(text)
-        if tree is None or _depth(tree) > DEEPEST:
+        if tree is None:
             yield f"runs a text that cannot be read ({text[:40]!r})"
             return
         tree = without_getattr(tree)
@@ -478,14 +477,6 @@ def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
     if isinstance(node, ast.Import):
         return [one.name for one in node.names]
     return [f"{'.' * node.level}{node.module or ''}.{one.name}" for one in node.names]
-
-
-def _depth(tree: ast.AST) -> int:
-    """How deep a tree is, found without recursion."""
-    depth, level = 0, [tree]
-    while level:
-        depth, level = depth + 1, [child for node in level for child in ast.iter_child_nodes(node)]
-    return depth
 
 
 def _reaches(text: str) -> bool:

@@ -22,7 +22,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.cell_text.source import bound_names
+from fakegpu_lab.course.cell_text.source import bound_names, transformed
 from fakegpu_lab.course.flags import armed, files, given_values, tampering
 from fakegpu_lab.course.grade.sandbox import sealed_channel
 from fakegpu_lab.course.grade.sandbox.shell import GradingShell, Outputs, Stream, capture, drain, frames, start
@@ -148,7 +148,7 @@ class _Runner:
 def _value(job: dict[str, Any], names: dict[str, Any]) -> object:
     """The value of the last line of a check that has no ``%%check``."""
     file = f"<check {job['id']}>"
-    tree = ast.parse(_without_magics(job["source"]), file)
+    tree = ast.parse(transformed(job["source"]), file)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, file, "exec"), names)
     return eval(compile(ast.Expression(last.value), file, "eval"), names) if isinstance(last, ast.Expr) else None
@@ -170,12 +170,6 @@ def _score_of(value: object) -> float | None:
     except (TypeError, ValueError):
         return None
     return number if math.isfinite(number) else -1.0
-
-
-def _without_magics(source: str) -> str:
-    from IPython.core.inputtransformer2 import TransformerManager
-
-    return str(TransformerManager().transform_cell(source))
 
 
 def serve(report: Any, commands: int, settings: dict[str, Any], in_force: list[str]) -> None:
