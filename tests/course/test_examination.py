@@ -18,7 +18,7 @@ from fakegpu_lab.course.checks import canaries
 from fakegpu_lab.course.checks.examination import Examination, TamperedError, Tried, constant
 from fakegpu_lab.course.checks.observe import observe, tried
 from fakegpu_lab.course.expect.attempt import Attempt
-from fakegpu_lab.course.expect.seeing.seen import SeenTrace
+from fakegpu_lab.course.expect.plain_data.conversion import SeenTrace
 
 if TYPE_CHECKING:
     from fakegpu_lab.course.checks.result import Result

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from fakegpu_lab.course.expect.seeing.seen import SeenTensor, SeenTrace
+from fakegpu_lab.course.expect.plain_data.conversion import SeenTensor, SeenTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

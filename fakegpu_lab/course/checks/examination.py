@@ -19,8 +19,8 @@ from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.attempt import Attempt, placeholder
 from fakegpu_lab.course.expect.expectation import JUDGES, RUNS, SIGNATURES
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
-from fakegpu_lab.course.expect.seeing.codec import decode
-from fakegpu_lab.course.expect.seeing.seen import Attempted, seen
+from fakegpu_lab.course.expect.plain_data.codec import decode
+from fakegpu_lab.course.expect.plain_data.conversion import Attempted, seen
 
 if TYPE_CHECKING:
     from fakegpu_lab.course.checks.canaries import Canary

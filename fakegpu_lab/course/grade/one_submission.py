@@ -166,7 +166,7 @@ def _flags_of_file(policy: Policy, text: bytes) -> list[str]:
 
 def _tampered(message: dict[str, Any], kind: str) -> list[str]:
     changed = [f"{what} had been replaced" for what in message.get("restored", [])]
-    changed += message.get("armed", [])
+    changed += message.get("left", [])
     changed += [f"the name {name} had been given another meaning" for name in message.get("rebound", [])]
     if message.get("threads") and kind == "check":
         changed.append("a thread of the notebook's own was running")
