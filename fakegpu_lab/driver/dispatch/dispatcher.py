@@ -14,7 +14,7 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor
 from fakegpu_lab.driver.copies import hidden_waits
 from fakegpu_lab.driver.cost import workspace
-from fakegpu_lab.driver.cost.kernel_call import KernelCall
+from fakegpu_lab.driver.cost.launching import KernelCall
 from fakegpu_lab.driver.cost.op import Op
 from fakegpu_lab.driver.dispatch import plans, sparse, values
 from fakegpu_lab.driver.meta import assumed_values
