@@ -20,11 +20,22 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parents[2] / "docs"
 
-pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
+    pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions"),
+]
 
 
 def rows(device: str = "cpu") -> list[torch.Tensor]:
     return [torch.ones(length, 4, device=device) for length in (2, 5)]
+
+
+def halves() -> torch.Tensor:
+    return torch.ones(2, 2, device="cuda", dtype=torch.float16)
+
+
+def image() -> torch.Tensor:
+    return torch.ones(1, 1, 4, 4, device="cuda")
 
 
 REFUSED: dict[str, list[Callable[[], Any]]] = {
@@ -35,6 +46,19 @@ REFUSED: dict[str, list[Callable[[], Any]]] = {
         lambda: torch.nested.nested_tensor(rows()).cuda(),
         lambda: torch.nested.nested_tensor(rows()).to("cuda:1"),
         lambda: torch._nested_tensor_from_mask(torch.ones(2, 3, 4).cuda(), torch.ones(2, 3).bool().cuda()),
+    ],
+    "quantized tensors": [
+        lambda: torch.quantize_per_tensor(torch.ones(3, device="cuda"), 0.25, 1, torch.qint8),
+        lambda: torch.quantize_per_tensor(torch.ones(3), 0.25, 1, torch.qint8).cuda(),
+        lambda: torch.quantize_per_tensor(torch.ones(3), 0.25, 1, torch.qint8).to("cuda:1"),
+    ],
+    "products of another dtype": [
+        lambda: torch.mm(halves(), halves(), out_dtype=torch.float32),
+        lambda: torch.addmm(halves(), halves(), halves(), out_dtype=torch.float32),
+        lambda: torch.bmm(halves()[None], halves()[None], out_dtype=torch.float32),
+    ],
+    "cuDNN by name": [
+        lambda: torch.cudnn_convolution(image(), image(), [0, 0], [1, 1], [1, 1], 1, False, True, True),
     ],
 }
 

@@ -6,7 +6,7 @@ from fakegpu_lab.driver.base.half_precision import SLOW_PRODUCTS
 from fakegpu_lab.driver.cost.estimators import solving, transforming
 from fakegpu_lab.driver.cost.op_row import row
 from fakegpu_lab.driver.meta import shapes
-from fakegpu_lab.driver.ops.linear_algebra import conjugating
+from fakegpu_lab.driver.ops.differences import conjugating
 from fakegpu_lab.driver.placement import rules
 
 _CHOLESKY = {"cost": solving(1 / 3), "values": conjugating}
