@@ -338,3 +338,20 @@ print(x.tolist())
     path = f"import sys; sys.path[:0] = {sys.path!r}\n"
     ran = subprocess.run([sys.executable, "-c", path + program], capture_output=True, text=True, check=False)
     assert ran.stdout.strip() == "[1.0, 1.0, 1.0, 1.0]", ran.stderr
+
+
+def test_a_tensor_of_torch_as_an_array_of_numba(machine):
+    x = torch.arange(4, device="cuda")
+    assert isinstance(cuda.as_cuda_array(x), cuda.devicearray.DeviceNDArray)
+    assert cuda.is_cuda_array(x)
+    assert not cuda.is_cuda_array(x.cpu())
+    assert not cuda.is_cuda_array(x.to_sparse())
+    weight = torch.ones(4, device="cuda", requires_grad=True)
+    for call in (cuda.is_cuda_array, cuda.as_cuda_array):
+        with pytest.raises(RuntimeError, match="requires grad"):
+            call(weight)
+    other = torch.ones(4, device="cuda:1")
+    with pytest.raises(cuda.driver.CudaAPIError, match="cuPointerGetAttribute"):
+        cuda.as_cuda_array(other)
+    with cuda.devices.gpus[1]:
+        assert cuda.as_cuda_array(other).copy_to_host().sum() == 4

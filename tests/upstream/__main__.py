@@ -23,6 +23,7 @@ def main() -> None:
     "--results", type=RESULTS, required=True, help="A folder for the outcomes; a run that finds some resumes."
 )
 @click.option("--sample", default=0, help="At most so many tests of a file, spread over its functions.")
+@click.option("--draw", default=0, help="Only so many of the files, drawn by the seed.")
 @click.option("--seed", default=0, help="Another sample for every number.")
 @click.option("--minutes", default=0.0, help="At most so many minutes for a file.")
 @click.option("--timeout", default=0.0, help="Seconds for a test, instead of a minute, or two with several processes.")
@@ -33,6 +34,7 @@ def run(
     files: tuple[str, ...],
     results: Path,
     sample: int,
+    draw: int,
     seed: int,
     minutes: float,
     timeout: float,
@@ -40,7 +42,8 @@ def run(
     twins: bool,
 ) -> None:
     """Run the tests of TREE, the `test` folder of PyTorch's repository; with FILES, those that match these globs."""
-    runner.run(tree.resolve(), results.resolve(), files, sample, minutes, timeout, again=again, twins=twins, seed=seed)
+    where = tree.resolve(), results.resolve()
+    runner.run(*where, files, sample, minutes, timeout, again=again, twins=twins, seed=seed, draw=draw)
 
 
 @main.command()

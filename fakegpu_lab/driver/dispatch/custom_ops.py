@@ -23,7 +23,8 @@ _KEYS = ("CUDA", "CompositeExplicitAutograd")
 
 def plan(op: Op) -> Plan | None:
     """The plan of an operator that was registered from Python; None for all others."""
-    if op.func.namespace == "aten" or not any(_registered(op, key) for key in (*_KEYS, "CPU")):
+    keys = ("CUDA",) if op.func.namespace == "aten" else (*_KEYS, "CPU")
+    if not any(_registered(op, key) for key in keys):
         return None
     return partial(_run, op)
 

@@ -6,12 +6,14 @@ was compared with a CUDA build of torch 2.14, message by message (tests/driver/p
 
 from __future__ import annotations
 
+import functools
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.base import cuda_messages
+from fakegpu_lab.driver.base import cuda_messages, not_simulated
 from fakegpu_lab.driver.base.half_precision import HALVES
 
 if TYPE_CHECKING:
@@ -53,13 +55,11 @@ def scalar_type(dtype: torch.dtype) -> str:
 
 def with_dtype_checks(op: Op, plan: Plan) -> Plan:
     """`plan`, after a check that refuses what only the CPU could compute; unchanged for most ops."""
-    if op.row.no_integers and not op.outs and not by_shape(op):
-        plan = _without_integers(op, plan)
     return _checked(op, plan, op.row.checks) if op.row.checks is not None else plan
 
 
 def by_shape(op: Op) -> bool:
-    """Whether the op's plan keeps what depends on the shapes and dtypes alone, and calls `refuse_integers` itself."""
+    """Whether the op's plan keeps what depends on the shapes and dtypes alone, once `refusing_integers` let it pass."""
     two = op.tensors == (0, 1) or op.row.runs is not None  # `linear` may have a bias
     return op.row.cublas == "gemm" and two and not op.written and not op.schema.overload_name
 
@@ -70,15 +70,18 @@ def refuse_integers(op: Op, dtype: torch.dtype) -> None:
         raise NotImplementedError(f"\"{op.row.no_integers}\" not implemented for '{_SCALAR_TYPES[dtype]}'")
 
 
-def _without_integers(op: Op, plan: Plan) -> Plan:
-    def floating(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        dtype = args[0].dtype
-        result = plan(args, kwargs)  # errors about shapes come first
-        if dtype in _NOT_MULTIPLIED:
-            refuse_integers(op, dtype)
-        return result
+def refusing_integers(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call`, the CPU's kernel, with the error of CUDA's before anything is launched."""
 
-    return floating
+    @functools.wraps(call)
+    def refusing(*args: Any, **kwargs: Any) -> Any:
+        if args[0].dtype not in _NOT_MULTIPLIED:
+            return call(*args, **kwargs)
+        with suppress(NotImplementedError):  # the CPU's word for it
+            call(*args, **kwargs)  # errors about shapes come first
+        return refuse_integers(op, args[0].dtype)
+
+    return refusing
 
 
 def _checked(op: Op, plan: Plan, check: Callable[..., None]) -> Plan:
@@ -210,6 +213,10 @@ def as_cuda(error: Exception) -> Exception:
     if not isinstance(error, RuntimeError):
         return error
     text = str(error)
+    if "not implemented for 'ComplexHalf'" in text:
+        return not_simulated.error("complex32")
+    if text.startswith("Could not run 'aten::") and "with arguments from the 'CPU' backend" in text:
+        return not_simulated.error("CUDA's alone")
     if "DefaultCPUAllocator: can't allocate memory" in text:
         return cuda_messages.no_host_memory()
     reworded = _NOT_IMPLEMENTED.sub(lambda match: f'"{_cuda_kernel(match[1])}" not implemented for', text)

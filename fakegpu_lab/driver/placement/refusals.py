@@ -51,6 +51,56 @@ def avg_pool2d(op: Op, source: torch.Tensor, *rest: Any, **options: Any) -> None
             raise RuntimeError("integer out of range")
 
 
+def int_mm(op: Op, self: torch.Tensor, mat2: torch.Tensor, *rest: Any, **options: Any) -> None:
+    """cuda/Blas.cpp, _int_mm_out_cuda: cuBLASLt's kernels for int8 take no small or odd sizes.
+
+    Raises
+    ------
+    RuntimeError
+        The sizes are others.
+    """
+    for name, tensor in (("self", self), ("mat2", mat2)):
+        if tensor.dim() != 2:
+            raise RuntimeError(f"Expected {name} to be of dimension 2 but got {tensor.dim()}")
+    (m, k), (rows, n) = self.shape, mat2.shape
+    if m <= 16:
+        raise RuntimeError(f"self.size(0) needs to be greater than 16, but got {m}")
+    eights = "needs to be greater than 0 and a multiple of 8, but got"
+    if not k or k % 8:
+        raise RuntimeError(f"self.size(1) {eights} {k}")
+    if k != rows:
+        raise RuntimeError(f"self.size(1) needs to match mat2.size(0) but got {k} and {rows}")
+    if not n or n % 8:
+        raise RuntimeError(f"mat2.size(1) {eights} {n}")
+
+
+def lstsq(op: Op, *args: Any, driver: str | None = None, **options: Any) -> None:
+    """BatchLinearAlgebra.cpp, get_default_lstsq_driver.
+
+    Raises
+    ------
+    RuntimeError
+        The driver is one of LAPACK's that cuSOLVER does not have.
+    """
+    if driver is not None and driver.lower() in ("gelsy", "gelsd", "gelss"):
+        raise RuntimeError("torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA")
+
+
+def svd(op: Op, *args: Any, driver: str | None = None, **options: Any) -> None:
+    """cuda/linalg/BatchLinearAlgebraLib.cpp, svd_cusolver.
+
+    Raises
+    ------
+    RuntimeError
+        cuSOLVER has no such driver.
+    """
+    if driver not in (None, "gesvd", "gesvdj", "gesvda"):
+        raise RuntimeError(
+            f"torch.linalg.svd: unknown svd driver {driver} in svd_cusolver computation. "
+            "Check doc at https://pytorch.org/docs/stable/generated/torch.linalg.svd.html"
+        )
+
+
 def scaled_mm(op: Op, mat1: torch.Tensor, *rest: Any, **options: Any) -> None:
     """cuda/ScaledBlas.cpp, _scaled_mm_allowed_device: float8 products need Ada, Hopper or later.
 

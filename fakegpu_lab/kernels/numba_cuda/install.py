@@ -20,7 +20,7 @@ def install(patches: Patches) -> None:
 
 
 def _patch(patches: Patches, module: Any) -> None:
-    from fakegpu_lab.kernels.numba_cuda import compiling, functions, host_api, launching, threads
+    from fakegpu_lab.kernels.numba_cuda import compiling, device_arrays, functions, host_api, launching, threads
 
     try:
         threads.greenlets = importlib.import_module("greenlet")
@@ -49,6 +49,9 @@ def _patch(patches: Patches, module: Any) -> None:
         patches.set(dispatchers, "get_current_device", host_api.get_current_device)
         devices = importlib.import_module("numba.cuda.cudadrv.devices")
         patches.set(devices, "get_context", host_api.current_context)
+        patches.set(devices, "gpus", host_api.HOST["gpus"])
+        arrays = importlib.import_module("numba.cuda.cudadrv.devicearray")
+        patches.set(arrays, "DeviceNDArray", device_arrays.DeviceArray)
         patches.set(cls, "configure", _configure)
         patches.set(cls, "compile", _compile)
         if "fold_argument_types" not in cls.get_call_template.__code__.co_names:  # as NVIDIA's numba-cuda does

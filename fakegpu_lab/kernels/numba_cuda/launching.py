@@ -23,7 +23,7 @@ import torch
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.kernels.launch import IllegalAccess, Ran, launch
+from fakegpu_lab.kernels.launch import GRID_LIMITS, IllegalAccess, Ran, launch
 from fakegpu_lab.kernels.numba_cuda import compiling, declared_arrays, messages, scalars, threads
 from fakegpu_lab.kernels.numba_cuda.arrays import AccessNotes, KernelArray, Memory, OutOfBounds
 from fakegpu_lab.kernels.numba_cuda.declared_arrays import Arrays
@@ -44,7 +44,6 @@ _MOST_NOTED = 200_000
 """Accesses that are kept before requests are made of them."""
 _FORMATS = {scalars.Float16: "fp16", scalars.Float32: "fp32", scalars.Float64: "fp64"}
 _BLOCK_LIMITS = (1024, 1024, 64)
-_GRID_LIMITS = (2**31 - 1, 65_535, 65_535)
 
 _one_at_a_time = threading.RLock()
 _active: Launch | None = None
@@ -130,7 +129,7 @@ class Launch:
         block, grid, profile = self.configured.blockdim, self.configured.griddim, self.device.profile
         if prod(block) > _BLOCK_LIMITS[0] or any(one > most for one, most in zip(block, _BLOCK_LIMITS, strict=True)):
             raise messages.too_many_threads(block)
-        if any(one > most for one, most in zip(grid, _GRID_LIMITS, strict=True)) or min(*grid, *block) < 1:
+        if any(one > most for one, most in zip(grid, GRID_LIMITS, strict=True)) or min(*grid, *block) < 1:
             raise messages.impossible_grid(grid, block)
         if shared > profile.shared_mem_per_block:
             raise messages.too_much_dynamic(shared, profile.shared_mem_per_block)
