@@ -128,3 +128,12 @@ def test_a_kernel_for_cuda_takes_the_place_of_one_of_torchs(machine):
     assert torch.erfinv(torch.zeros(2)).tolist() == [0, 0]
     lib._destroy()
     assert torch.erfinv(x).tolist() == [0, 0]
+
+
+def test_torchs_own_triton_kernels_are_not_simulated_as_such(machine, monkeypatch):
+    registry = pytest.importorskip("torch._native.registry", reason="since torch 2.13")
+    lib = torch.library.Library("aten", "IMPL")
+    monkeypatch.setitem(registry._aten_override_libs, ("erfinv", "CUDA"), lib)
+    lib.impl("erfinv", lambda x: x + 7, "CUDA")
+    assert torch.erfinv(torch.zeros(2, device="cuda")).tolist() == [0, 0]
+    lib._destroy()

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import fakegpu_lab as lab
-import fakegpu_lab.driver.op_sheet  # noqa: F401 - its rows
+import fakegpu_lab.driver.op_sheet
 from fakegpu_lab.driver.cost.op_row import rows
 from fakegpu_lab.driver.placement.native_functions import _entries
 
@@ -154,7 +154,7 @@ def test_a_solution_is_written_only_to_its_own_device(machine: Any) -> None:
 @pytest.mark.parametrize("driver", ["gelsy", "gelsd", "gelss"])
 def test_least_squares_have_one_driver(machine: Any, driver: str) -> None:
     a, b = torch.randn(6, 4), torch.randn(6, 2)
-    with pytest.raises(RuntimeError, match="^torch.linalg.lstsq: `driver` other than `gels` is not supported"):
+    with pytest.raises(RuntimeError, match="other than `gels` is not supported on CUDA"):
         torch.linalg.lstsq(a.cuda(), b.cuda(), driver=driver)
     with pytest.raises(RuntimeError, match="parameter `driver` should be one of"):
         torch.linalg.lstsq(a.cuda(), b.cuda(), driver="else")

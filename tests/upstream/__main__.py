@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tests.upstream import report, runner
+from tests.upstream.files import code
 
 RESULTS = click.Path(file_okay=False, path_type=Path)
 
@@ -56,9 +57,10 @@ def one(tree: Path, tests: tuple[str, ...]) -> None:
 
 @main.command()
 @click.argument("results", type=RESULTS)
-def table(results: Path) -> None:
+@click.option("--all", "every", is_flag=True, help="Count also what an older state of the package did.")
+def table(results: Path, every: bool) -> None:
     """Print the counts of each file, and why tests are out of scope or skipped."""
-    files = report.read(results)
+    files = report.read(results, "" if every else code())
     click.echo(report.table(files))
     for column in ("out of scope", "skipped"):
         click.echo(f"\n{column}:\n{report.reasons(files, column)}")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import inspect
 import re
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import unittest
-    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,17 @@ GROUPS = (
     ),
 )
 
+PACKAGE = Path(__file__).parents[2] / "fakegpu_lab"
 CUDA = re.compile(r"cuda|gpu|nccl", re.IGNORECASE)
+
+
+@functools.cache
+def code() -> str:
+    """Which state of the package this is: a hash of its source files."""
+    known = hashlib.sha1(usedforsecurity=False)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        known.update(path.read_bytes())
+    return known.hexdigest()[:10]
 
 
 def found(tree: Path, only: tuple[str, ...] = ()) -> dict[str, Group]:

@@ -46,8 +46,7 @@ def apply() -> None:
         common_cuda.tf32_is_not_fp32 = tf32_is_not_fp32
     if not hasattr(common_methods_invocations, "binary_ufuncs_and_refs"):
         ops: Any = common_methods_invocations
-        refs = [op for op in ops.python_ref_db if isinstance(op, ops.ElementwiseBinaryPythonRefInfo)]
-        ops.binary_ufuncs_and_refs = (*ops.binary_ufuncs, *refs)
+        ops.binary_ufuncs_and_refs = tuple(op for op in ops.ops_and_refs if isinstance(op, ops.BinaryUfuncInfo))
     if not {"new_module_tests", "__getattr__"} & vars(common_nn).keys():  # in 2.6 a list; now a function makes it
         # Made when a test file asks for it: the list looks at the machine.
         common_nn.__getattr__ = functools.partial(_made_on_demand, common_nn)

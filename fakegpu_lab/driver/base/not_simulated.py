@@ -169,6 +169,15 @@ TABLE: dict[str, Row] = {
         "Backward, with its hooks, runs in the thread that calls it, as after "
         "torch.autograd.set_multithreading_enabled(False).",
     ),
+    "exact types": Row(
+        "The exact type of a tensor on a device",
+        "It is a subclass: isinstance(x, torch.Tensor) and type(x) == torch.Tensor are true, also of a parameter; "
+        "type(x) is torch.Tensor is not, and type(p) == torch.nn.Parameter is not.",
+    ),
+    "memory timelines": Row(
+        "export_memory_timeline, which PyTorch has deprecated,",
+        "Use torch.cuda.memory._record_memory_history() and _dump_snapshot(), or fakegpu_lab.record().",
+    ),
     "pinned addresses": Row(
         "Which address PyTorch's cache of pinned memory gives out",
         "Its blocks are counted, with their times; a tensor's data_ptr() is that of ordinary memory.",

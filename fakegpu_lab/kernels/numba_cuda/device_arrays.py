@@ -99,6 +99,11 @@ class DeviceArray:
         return types.Array(numpy_support.from_dtype(self.dtype), self.ndim, layout)
 
     @property
+    def flags(self) -> dict[str, bool]:
+        """Whether the elements lie one after the other, in C's order and in Fortran's."""
+        return {"C_CONTIGUOUS": self.tensor.is_contiguous(), "F_CONTIGUOUS": self.T.tensor.is_contiguous()}
+
+    @property
     def _tensor_on_device(self) -> FakeCudaTensor:
         """What torch gets (`driver.tensor_api.constructors`)."""
         if self.raw is not None:

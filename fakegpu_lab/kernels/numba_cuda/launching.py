@@ -25,7 +25,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.kernels.launch import GRID_LIMITS, IllegalAccess, Ran, launch
 from fakegpu_lab.kernels.numba_cuda import compiling, declared_arrays, messages, scalars, threads
-from fakegpu_lab.kernels.numba_cuda.arrays import AccessNotes, KernelArray, Memory, OutOfBounds
+from fakegpu_lab.kernels.numba_cuda.arrays import AccessNotes, KernelArray, Memory, OutOfBounds, Record
 from fakegpu_lab.kernels.numba_cuda.declared_arrays import Arrays
 from fakegpu_lab.kernels.numba_cuda.device_arrays import DeviceArray, MappedArray, as_cuda_array, to_device
 from fakegpu_lab.kernels.numba_cuda.requests import Accesses, Between
@@ -140,6 +140,12 @@ class Launch:
         host = value.value if hint else value
         if isinstance(host, FakeCudaTensor):
             return as_cuda_array(host)
+        if isinstance(host, np.void):
+            record = to_device(np.array([host]))
+            write_back.append(
+                lambda: [host.__setitem__(name, record.copy_to_host()[0][name]) for name in host.dtype.names]
+            )
+            return record
         if not isinstance(host, np.ndarray):
             return value
         if not hint and not isinstance(host, MappedArray):
@@ -208,6 +214,8 @@ class Launch:
             elements = inner.as_strided((count,), (1,)).numpy().view(value.dtype)
             memory = Memory(name, "global", value.tensor.data_ptr(), elements, self.notes)
             self._memories[id(memory)] = value.tensor
+            if hasattr(to, "fields"):  # numba's type of a record
+                return Record(memory, 0)
             return KernelArray(memory, value.shape, tuple(step // value.dtype.itemsize for step in value.strides))
         if isinstance(value, tuple):
             parts = [self._value(name, one, its) for one, its in zip(value, getattr(to, "types", value), strict=True)]
