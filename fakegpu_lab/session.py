@@ -124,11 +124,12 @@ def _notify(machine: Machine | None) -> None:
 
 def _install(machine: Machine) -> None:
     from fakegpu_lab.driver import install
-    from fakegpu_lab.kernels import install as kernels_install
+    from fakegpu_lab.driver.base import changes
+    from fakegpu_lab.kernels.install import CHANGES as OF_KERNELS
     from fakegpu_lab.ranks import install as ranks_install
 
     install.install(machine)
-    kernels_install.install(install.patches)
+    changes.apply(OF_KERNELS)
     ranks_install.install()
     install.patches.later(tracebacks.watch())
     warning_lines.install(install.patches)

@@ -82,8 +82,7 @@ def run(request: Request) -> None:
 
 def _attach_others() -> None:
     """Let programs see the machine that do without torch: with pynvml (gpustat, nvitop), or with `numba.cuda`."""
-    from fakegpu_lab.driver.base.module_imports import when_imported
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.patches import Patches, when_imported
     from fakegpu_lab.nvml.library import attach
 
     when_imported("pynvml", Patches(), attach)

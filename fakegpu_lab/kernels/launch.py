@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current, graph_capture
-from fakegpu_lab.driver.cost.kernel_call import call_of
+from fakegpu_lab.driver.cost.launching import call_of
 from fakegpu_lab.hardware.kernel_model.accesses import AccessLog
 from fakegpu_lab.hardware.kernel_model.launch_time import launch_time
 from fakegpu_lab.hardware.kernel_model.occupancy import occupancy

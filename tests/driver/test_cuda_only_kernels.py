@@ -62,42 +62,6 @@ def test_nansum_of_complex_numbers(machine: Any) -> None:
     assert x.nansum(0, keepdim=True).tolist() == [[1 + 5j, 0]]
 
 
-def test_products_of_halves_with_a_float32_result(machine: Any) -> None:
-    a, b = halves(8, 512), halves(512, 4)
-    exact = a.float() @ b.float()
-    product = torch.mm(a.cuda(), b.cuda(), out_dtype=torch.float32)
-    assert product.dtype is torch.float32
-    assert torch.equal(product.cpu(), exact)
-    bias = halves(8, 4)
-    added = torch.addmm(bias.cuda(), a.cuda(), b.cuda(), out_dtype=torch.float32, beta=2)
-    torch.testing.assert_close(added.cpu(), exact + 2 * bias.float())
-    batched = torch.bmm(a.cuda()[None], b.cuda()[None], out_dtype=torch.float32)
-    assert torch.equal(batched.cpu()[0], exact)
-    more = torch.baddbmm(bias.cuda()[None], a.cuda()[None], b.cuda()[None], out_dtype=torch.float32)
-    torch.testing.assert_close(more.cpu()[0], exact + bias.float())
-    out = torch.empty(8, 4, device="cuda")
-    assert torch.mm(a.cuda(), b.cuda(), out_dtype=torch.float32, out=out) is out
-    assert torch.equal(out.cpu(), exact)
-
-
-def test_products_too_large_for_the_card_are_not_computed(machine: Any) -> None:
-    a = torch.zeros(1, 1, dtype=torch.float16, device="cuda").expand(64 * 1024, 1)
-    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 16\.00 GiB"):
-        torch.mm(a, a.T, out_dtype=torch.float32)
-
-
-def test_products_refuse_as_cuda_does(machine: Any) -> None:
-    a, b = halves(2, 3).cuda(), halves(3, 2).cuda()
-    with pytest.raises(RuntimeError, match=r"^out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs$"):
-        torch.mm(a, b, out_dtype=torch.float64)
-    with pytest.raises(RuntimeError, match=r"^input dtypes must be the same$"):
-        torch.mm(a, b.float(), out_dtype=torch.float32)
-    with pytest.raises(RuntimeError, match=r"^mat1 and mat2 shapes cannot be multiplied \(2x3 and 2x3\)$"):
-        torch.mm(a, a, out_dtype=torch.float32)
-    with pytest.raises(RuntimeError, match=r"^self dtype must match either out_dtype or mat1 dtype$"):
-        torch.addmm(b[:2].double(), a, b, out_dtype=torch.float32)
-
-
 def test_kernels_that_conjugate_within(machine: Any) -> None:
     generator = torch.Generator().manual_seed(0)
     a = torch.randn(3, 3, dtype=torch.complex64, generator=generator)

@@ -523,3 +523,12 @@ def test_after_a_real_backward_it_runs_out_nearly_there(seen: Any) -> None:
     assert len(plain["states"]) - 7 <= len(told["states"]) <= len(plain["states"])
     size = 4 * seen["fits"]["sizes"][len(told["states"]) - 1]
     assert f"Tried to allocate {format_size(size)}." in told["error"]
+
+
+@pytest.mark.parametrize("loss", [F.multi_margin_loss, F.multilabel_margin_loss])
+def test_gradients_of_margin_losses_have_the_shape_of_the_input(meta: None, loss: Callable[..., torch.Tensor]) -> None:
+    """torch has no shape function for them."""
+    x = torch.empty(8, 5, requires_grad=True, **GPU)
+    loss(x, torch.empty((8,) if loss is F.multi_margin_loss else (8, 5), dtype=torch.long, **GPU)).backward()
+    assert x.grad is not None
+    assert x.grad.shape == (8, 5)

@@ -23,12 +23,25 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore:{words}")
-    for words in ("The PyTorch API of nested tensors", "ComplexHalf support", "The PyTorch API of SparseSemiStructured")
+    for words in (
+        "The PyTorch API of nested tensors",
+        "The PyTorch API of SparseSemiStructured",
+        "ComplexHalf support",
+        ".*quantized tensor creation functions",
+    )
 ]
 
 
 def rows(device: str = "cpu") -> list[torch.Tensor]:
     return [torch.ones(length, 4, device=device) for length in (2, 5)]
+
+
+def halves() -> torch.Tensor:
+    return torch.ones(2, 2, device="cuda", dtype=torch.float16)
+
+
+def image() -> torch.Tensor:
+    return torch.ones(1, 1, 4, 4, device="cuda")
 
 
 REFUSED: dict[str, list[Callable[[], Any]]] = {
@@ -56,6 +69,19 @@ REFUSED: dict[str, list[Callable[[], Any]]] = {
     "complex32": [
         lambda: torch.ones(4).cuda().to(torch.complex32).sum(),
         lambda: torch.ones(4).cuda().to(torch.complex32).exp(),
+    ],
+    "quantized tensors": [
+        lambda: torch.quantize_per_tensor(torch.ones(3, device="cuda"), 0.25, 1, torch.qint8),
+        lambda: torch.quantize_per_tensor(torch.ones(3), 0.25, 1, torch.qint8).cuda(),
+        lambda: torch.quantize_per_tensor(torch.ones(3), 0.25, 1, torch.qint8).to("cuda:1"),
+    ],
+    "products of another dtype": [
+        lambda: torch.mm(halves(), halves(), out_dtype=torch.float32),
+        lambda: torch.addmm(halves(), halves(), halves(), out_dtype=torch.float32),
+        lambda: torch.bmm(halves()[None], halves()[None], out_dtype=torch.float32),
+    ],
+    "cuDNN by name": [
+        lambda: torch.cudnn_convolution(image(), image(), [0, 0], [1, 1], [1, 1], 1, False, True, True),
     ],
 }
 

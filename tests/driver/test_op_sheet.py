@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab.driver.cost.op_row import Row, row, row_of, rows
+from fakegpu_lab.driver.cost.op import Op
+from fakegpu_lab.driver.cost.op_row import Row, computes, row, row_of, rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,6 +83,18 @@ def test_half_precision_is_rounded_once_in_place_too(machine: Any) -> None:
     assert torch.vdot(x.cuda(), y.cuda()).item() == torch.dot(x.float(), y.float()).half().item()
 
 
+def test_what_computes_an_op_computes_its_other_forms(machine: Any) -> None:
+    """A function in the column ``values`` returns a result; ``x.op_()`` and ``out=`` write it."""
+    x = torch.tensor([-1.5, 2.5])
+    aten, values = torch.ops.aten, computes(lambda x, plus=0: x + 10 + plus)
+    plain, in_place, out = (values(Op(func), None) for func in (aten.frac.default, aten.frac_.default, aten.frac.out))
+    assert plain(x, plus=1).tolist() == [9.5, 13.5]
+    assert out(x, out=(result := torch.empty(0))) is result
+    assert result.tolist() == [8.5, 12.5]
+    assert in_place(x) is x
+    assert x.tolist() == [8.5, 12.5]
+
+
 def test_an_ops_row_is_added_once() -> None:
     with pytest.raises(ValueError, match="two rows for addmm"):
         row("addmm", launches=False)
@@ -89,7 +102,8 @@ def test_an_ops_row_is_added_once() -> None:
 
 def test_an_overload_begins_with_the_ops_row(machine: Any) -> None:
     assert row_of(torch.ops.aten.mm.dtype._schema).cost is row_of(torch.ops.aten.mm.default._schema).cost
-    assert row_of(torch.ops.aten.mm.dtype._schema).in_float32 == frozenset()
+    assert row_of(torch.ops.aten.mm.dtype._schema).runs is not None
+    assert row_of(torch.ops.aten.mm.default._schema).runs is None
 
 
 def test_every_row_is_of_an_op_of_torch_and_says_something(machine: Any) -> None:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 import fakegpu_lab as lab
 import fakegpu_lab.driver.op_sheet
 from fakegpu_lab.driver.cost.op_row import rows
-from fakegpu_lab.driver.placement.native_functions import _entries
+from fakegpu_lab.driver.placement.mismatch_errors import _entries
 
 NOT_REFUSED = {
     "_empty_affine_quantized", "_empty_per_channel_affine_quantized", "_foobar", "_functional_assert_async",

@@ -19,7 +19,7 @@ import numba
 from numba import cuda, float32, int32
 from numba.cuda.cudadrv.driver import CudaAPIError
 
-from fakegpu_lab.kernels import progress
+from fakegpu_lab.kernels import sampling
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -288,7 +288,7 @@ def test_some_blocks_stand_for_all():
 
 
 def test_a_launch_that_takes_long_says_how_far_it_is(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(sampling, "PATIENCE", 0.0)
     double[4, 32](torch.ones(128, device="cuda"))
     said = capsys.readouterr()
     assert "double: 1 of 4 blocks in 0 s" in said.out

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from fakegpu_lab.driver.base.patches import Patches
 from fakegpu_lab.driver.compile.triton_version import too_old
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.kernels.triton_programs import install
@@ -33,15 +32,13 @@ SENTENCE = f"Triton 3.6.0 is too old: simulated GPUs need 3.9 or newer. {REMEDY}
 
 
 def test_with_a_triton_that_is_too_old_a_launch_says_what_to_install():
-    choice = SimpleNamespace(_default=None, _active=None)
-    patches = Patches()
-    install._install(patches, SimpleNamespace(__version__="3.6.0", runtime=SimpleNamespace(driver=choice)))
+    (of_triton,) = install.CHANGES
+    rows = {row.name: row.by for row in of_triton.by(SimpleNamespace(__version__="3.6.0"))}
+    assert rows.keys() == {"_default", "_active"}
     with pytest.raises(FakeGpuError) as raised:
-        choice._active.get_current_device()
+        rows["_active"].get_current_device()
     assert str(raised.value) == SENTENCE
-    assert not hasattr(choice._active, "_obj"), "what torch looks for before it compiles"
-    patches.undo()
-    assert choice._active is None
+    assert not hasattr(rows["_active"], "_obj"), "what torch looks for before it compiles"
 
 
 KERNEL = """

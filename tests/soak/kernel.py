@@ -8,8 +8,8 @@ presses that were lost, and inconsistencies. ``--plain`` runs the same cells on 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
-import os
 import queue
 import random
 import signal
@@ -20,13 +20,19 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 from jupyter_client.manager import KernelManager
+
+LESSON_01 = Path(__file__).parents[2] / "lessons" / "source" / "01-device-placement" / "01-device-placement.ipynb"
 
 LATE = 30.0
 """Seconds after which a command that has not ended counts as not interrupted; it runs for longer."""
 
-PATIENCE = 120.0
-"""Seconds within which a kernel answers anything."""
+PATIENCE = 300.0
+"""Seconds within which a kernel answers anything, on a machine that does something else, too."""
+
+
+FOUND = "After the press:"
 
 
 class Kind(NamedTuple):
@@ -148,6 +154,25 @@ while time.monotonic() < until:
     x.sum().item()
 """
 
+LESSON = """
+import json
+from IPython.utils.capture import capture_output
+from pathlib import Path
+checks = []
+with capture_output():
+    for cell in json.loads(Path({lesson!r}).read_text())["cells"]:
+        text = "".join(cell["source"])
+        if text.startswith("%%check"):
+            checks.append(text.removeprefix("%%check ").partition(chr(10))[::2])
+        if cell["cell_type"] == "code":
+            get_ipython().run_cell(text).raise_error()
+plain_step = training()
+def all_checks():
+    with capture_output():
+        for name, text in checks:
+            get_ipython().run_cell_magic("check", name, text)
+""".replace("{lesson!r}", repr(str(LESSON_01)))
+
 KINDS = {
     "train": Kind("forever(step)", "step = training()"),
     "adam": Kind("forever(step)", "step = training(torch.optim.Adam)"),
@@ -255,7 +280,77 @@ KINDS = {
         button = ipywidgets.Button(description="train")
         button.on_click(lambda _: forever(step))
         step = training()
-        print("BUTTON", button.model_id)
+        print("WIDGET", button.model_id)
+        """,
+    ),
+    "slider": Kind(
+        "SLIDE",
+        """
+        import ipywidgets
+        slider = ipywidgets.IntSlider()
+        def moved(_): forever(step)
+        slider.observe(moved, "value")
+        step = training()
+        print("WIDGET", slider.model_id)
+        """,
+    ),
+    "panel": Kind(
+        "forever(step)",
+        "step = training(); panel = lab.panel(live=True)",
+        plain=False,
+    ),
+    "timer of asyncio": Kind(
+        """
+        import asyncio
+        done = asyncio.get_running_loop().create_future()
+        def later():
+            try:
+                forever(step)
+            except BaseException as error:
+                done.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+            else:
+                done.set_result(None)
+        asyncio.get_running_loop().call_later(0.01, later)
+        await done
+        """,
+        "step = training()",
+    ),
+    "await": Kind(
+        """
+        import asyncio
+        ended.clear()
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            step()
+            await asyncio.sleep(0)
+        """,
+        "step = training()",
+    ),
+    "thread": Kind(
+        """
+        stopping = threading.Event()
+        def endless():
+            while not stopping.is_set(): step()
+        thread = threading.Thread(target=endless)
+        thread.start()
+        try:
+            thread.join(30)
+        finally:
+            stopping.set()
+            thread.join()
+        """,
+        "step = training()",
+    ),
+    "gpuprofile": Kind("%%gpuprofile\nforever(step)", "step = training()", plain=False),
+    "compiled": Kind(
+        "forever(compiled)",
+        """
+        step = training()
+        net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)).to(dev)
+        fast = torch.compile(net, backend="eager")
+        x = torch.randn(4, 8, device=dev)
+        def compiled(): fast(x).sum().backward()
+        compiled()
         """,
     ),
     "streams": Kind(
@@ -311,6 +406,7 @@ KINDS = {
     "check of a run": Kind(
         "%%check sum\nexpect.run(lambda: forever(step)); expect.kernels(at_least=1)", "step = training()", plain=False
     ),
+    "checks of a lesson": Kind("forever(all_checks)", LESSON, plain=False, delay=(0.05, 2.0)),
     "exercise": Kind("%%exercise sum\nforever(step)", "step = training()", plain=False),
     "reset": Kind(
         """
@@ -339,6 +435,9 @@ KINDS = {
     ),
     "fakegpu-lab run": Kind("!{sys.executable} -m fakegpu_lab run {file}", PROGRAM, plain=False, ends=True,
                             delay=(0.5, 8.0)),
+    "fakegpu-lab lesson check": Kind(
+        f"!{{sys.executable}} -m fakegpu_lab lesson check {LESSON_01.parent}", plain=False, ends=True,
+        delay=(0.5, 15.0)),
 }  # fmt: skip
 
 
@@ -363,9 +462,12 @@ class Kernel:
     def send(self, cell: str) -> str:
         return str(self.client.execute(cell, store_history=False))
 
-    def click(self, button: str) -> str:
-        data = {"method": "custom", "content": {"event": "click"}}
-        message = self.client.session.msg("comm_msg", {"comm_id": button, "data": data})
+    def use(self, widget: str, value: int) -> str:
+        """Click a button, or move a slider."""
+        data: dict[str, Any] = {"method": "custom", "content": {"event": "click"}}
+        if value:
+            data = {"method": "update", "state": {"value": value}, "buffer_paths": []}
+        message = self.client.session.msg("comm_msg", {"comm_id": widget, "data": data})
         self.client.shell_channel.send(message)
         return str(message["header"]["msg_id"])
 
@@ -386,10 +488,15 @@ class Kernel:
         raise TimeoutError(self.where())
 
     def where(self) -> str:
-        """What the kernel's threads are doing."""
-        os.kill(self.manager.provisioner.pid, signal.SIGUSR1)
-        time.sleep(1)
-        return self.last_words()
+        """What the threads of the kernel and of its children are doing."""
+        kernel = psutil.Process(self.manager.provisioner.pid)
+        for process in (kernel, *kernel.children(recursive=True)):
+            print(process, flush=True)
+            with contextlib.suppress(psutil.Error):  # a zombie
+                if "ipykernel_launcher" in process.cmdline():  # it, or forked from it
+                    process.send_signal(signal.SIGUSR1)
+                    time.sleep(1)
+        return self.last_words(20_000)
 
     def run(self, cell: str) -> str:
         """Run a cell to its end, and return what it printed."""
@@ -405,16 +512,16 @@ class Kernel:
         self.manager.shutdown_kernel(now=True)
         self.errors.close()
 
-    def last_words(self) -> str:
+    def last_words(self, length: int = 4_000) -> str:
         self.errors.seek(0)
-        return self.errors.read()[-4000:]
+        return self.errors.read()[-length:]
 
 
 class Count:
-    """What the presses of one kind came to."""
+    """What the presses of one kind came to; `printed` are those after which there was something on stderr."""
 
     def __init__(self) -> None:
-        self.presses = self.dead = self.lost = self.inconsistent = 0
+        self.presses = self.dead = self.lost = self.inconsistent = self.printed = 0
 
 
 class Presser:
@@ -436,7 +543,7 @@ class Presser:
     def kind(self, name: str, count: int) -> Count:
         """Press Stop `count` times in cells of a kind."""
         kind, counts = KINDS[name], Count()
-        button = None
+        widget = None
         prepared = False
         while counts.presses < count:
             if self.kernel is None or kind.fresh:
@@ -446,29 +553,34 @@ class Presser:
             if not prepared:
                 setup = "" if kind.setup == PROGRAM else textwrap.dedent(kind.setup)
                 printed = self.kernel.run(setup + f"\nfile = {str(self.program)!r}")
-                button = printed.split()[-1] if "BUTTON" in printed else None
+                widget = printed.split()[-1] if "WIDGET" in printed else None
                 prepared = True
             counts.presses += 1
             try:
-                said = self._press(kind, button)
+                said = self._press(kind, widget, counts.presses)
                 counts.lost += bool(said)
-                *also, found = self.kernel.run("print(inconsistent())").splitlines()
-                wrong = [*also, *eval(found)]
-                if said or wrong:
-                    print(f"{name}: {said} {wrong or ''}", flush=True)
+                printed = self.kernel.run(f"print({FOUND!r}, inconsistent())")
+                also = printed[: printed.rindex(FOUND)].strip()
+                wrong = ast.literal_eval(printed[printed.rindex(FOUND) + len(FOUND) :].split("\n")[0].strip())
+                if said or wrong or also:
+                    print(f"{name}: {said} {wrong or ''} {also}", flush=True)
                 counts.inconsistent += bool(wrong)
+                counts.printed += bool(also)
             except (Died, TimeoutError, RuntimeError) as error:
                 counts.dead += 1
                 print(f"{name}: {type(error).__name__} {error or self.kernel.last_words()}", flush=True)
                 self.close()
         return counts
 
-    def _press(self, kind: Kind, button: str | None) -> str:
+    def _press(self, kind: Kind, widget: str | None, number: int) -> str:
         """Run the cell and press Stop; what happened if the interrupt was lost."""
         kernel = self.kernel
         assert kernel is not None
         cell = textwrap.dedent(kind.cell).strip()
-        request = kernel.send(cell) if button is None else kernel.click(button)
+        if widget is None:
+            request = kernel.send(cell)
+        else:
+            request = kernel.use(widget, number % 100 + 1 if cell == "SLIDE" else 0)
         messages = kernel.messages(request, PATIENCE)
         next(messages)  # it is busy
         time.sleep(self.dice.uniform(*kind.delay))
@@ -476,13 +588,13 @@ class Presser:
         began, said = time.monotonic(), "no error"
         for message in messages:
             if message["msg_type"] == "error":
-                said = "\n".join(message["content"]["traceback"])
+                said = message["content"]["traceback"][-1]
         if kind.ends:
             arrived = time.monotonic() - began < LATE
-        elif button is not None:
+        elif widget is not None:
             arrived = kernel.run("print(ended)").strip() == "[]"
         else:
-            arrived = "KeyboardInterrupt" in said
+            arrived = "KeyboardInterrupt" in said or "CancelledError" in said  # of a cell that awaits
         return "" if arrived else f"lost after {time.monotonic() - began:.0f} s: {said}"
 
 
@@ -496,14 +608,15 @@ def main() -> None:
     names = asked.kinds or list(KINDS)
     presser = Presser(asked.plain, asked.seed)
     wrong = 0
-    print(f"{'':20}  presses  dead  lost  inconsistent")
+    print(f"{'':24}  presses  dead  lost  inconsistent  printed")
     with contextlib.closing(presser):
         for name in names:
             if asked.plain and not KINDS[name].plain:
                 continue
             found = presser.kind(name, asked.count)
             wrong += found.dead + found.lost + found.inconsistent
-            print(f"{name:20}  {found.presses:7}  {found.dead:4}  {found.lost:4}  {found.inconsistent:12}", flush=True)
+            counts = f"{found.presses:7}  {found.dead:4}  {found.lost:4}  {found.inconsistent:12}  {found.printed:7}"
+            print(f"{name:24}  {counts}", flush=True)
     sys.exit(wrong > 0)
 
 

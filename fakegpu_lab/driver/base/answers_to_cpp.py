@@ -32,9 +32,9 @@ _ERROR = (ctypes.c_void_p * 3)()
 """The exception that was fetched last: the addresses of its type, its value and its traceback."""
 _error_bytes = memoryview(_ERROR).cast("B").tobytes
 
-_fetch: Any = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle).PyErr_Fetch
+_fetch: Any = ctypes.PyDLL("python", handle=ctypes.pythonapi._handle).PyErr_Fetch  # on Windows it must have a name
 _fetch.restype = None
-_restore: Any = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle).PyErr_Restore
+_restore: Any = ctypes.PyDLL("python", handle=ctypes.pythonapi._handle).PyErr_Restore
 _restore.restype = None
 _restore.argtypes = [ctypes.c_void_p] * 3
 

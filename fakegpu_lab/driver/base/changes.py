@@ -18,12 +18,11 @@ import sys
 import types
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.driver.base.module_imports import when_imported
-from fakegpu_lab.driver.base.patches import Patches
+from fakegpu_lab.driver.base.patches import Patches, when_imported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -76,13 +75,7 @@ class Change:
         return _release(self.since) <= now and (not self.until or now < _release(self.until))
 
     def owner(self) -> Any:
-        """The module or class of the attribute.
-
-        Raises
-        ------
-        LookupError
-            If the installed torch does not have it.
-        """
+        """The module or class of the attribute; None if the installed torch does not have it."""
         first, *parts = self.path.split(".")[:-1]
         found, name = importlib.import_module(first), first
         for part in parts:
@@ -92,7 +85,7 @@ class Change:
                 try:
                     inner = importlib.import_module(name)
                 except ImportError:
-                    raise LookupError(name) from None
+                    return None
             found = inner
         return found
 
@@ -101,17 +94,16 @@ class Change:
         """The attribute's own name."""
         return self.path.rpartition(".")[2]
 
-    def is_there(self) -> bool:
-        """Whether the installed torch has what this changes. Of another package's module, nothing is known."""
+    def place(self) -> Any:
+        """What this changes: the attribute's owner. None if the installed torch does not have the attribute."""
         if self.how in (BEGUN, COMPUTED):
-            return True
-        if self.how == IMPORTED:
-            return not self.path.startswith("torch.") or _has_file(self.path)
-        try:
-            owner = self.owner()
-            return self.how == ADDED or self.name in vars(owner) or hasattr(owner, self.name)
-        except LookupError:
-            return False
+            return self
+        if self.how == IMPORTED:  # of another package's module, nothing is known
+            return self if not self.path.startswith("torch.") or _has_file(self.path) else None
+        owner = self.owner()
+        if owner is None or self.how == ADDED:
+            return owner
+        return owner if self.name in vars(owner) or hasattr(owner, self.name) else None
 
 
 def replaced(path: str, by: Any, why: str, **scope: Any) -> Change:
@@ -224,14 +216,15 @@ def apply(rows: Iterable[Change]) -> None:
     """Make the changes, in `patches`; note in `lacking` what torch does not have."""
     for row in rows:
         if row.of_this_torch() and (row.when is None or row.when()):
-            if row.is_there():
-                _HOW[row.how](row)
+            place = row.place()
+            if place is not None:
+                _HOW[row.how](row, place)
             elif not row.optional:
                 lacking.append(row)
 
 
-def _set(row: Change) -> None:
-    owner, name = row.owner(), row.name
+def _set(row: Change, owner: Any) -> None:
+    name = row.name
     old = getattr(owner, name, None)
     new = row.by(old) if row.how == WRAPPED else row.by
     if isinstance(owner, types.ModuleType):
@@ -258,27 +251,27 @@ def _name_in_torchscript(old: Any, new: Any) -> None:
         _scripted.append(id(new))
 
 
-def _set_item(row: Change) -> None:
-    table = getattr(row.owner(), row.name)
+def _set_item(row: Change, owner: Any) -> None:
+    table = getattr(owner, row.name)
     patches.set_item(table, row.key, row.by(table.get(row.key)))
 
 
-def _begin(row: Change) -> None:
+def _begin(row: Change, _: Any) -> None:
     end = row.by()
     if callable(end):
         patches.later(end)
 
 
-_HOW: dict[str, Callable[[Change], object]] = {
+_HOW: dict[str, Callable[[Change, Any], object]] = {
     REPLACED: _set,
     WRAPPED: _set,
     ADDED: _set,
-    RECODED: lambda row: patches.set_code(getattr(row.owner(), row.name), row.by),
-    APPENDED: lambda row: patches.append(getattr(row.owner(), row.name), row.by),
+    RECODED: lambda row, owner: patches.set_code(getattr(owner, row.name), row.by),
+    APPENDED: lambda row, owner: patches.append(getattr(owner, row.name), row.by),
     ITEM: _set_item,
     BEGUN: _begin,
-    COMPUTED: lambda row: apply(row.by()),
-    IMPORTED: lambda row: when_imported(row.path, patches, lambda module: apply(row.by(module))),
+    COMPUTED: lambda row, _: apply(row.by()),
+    IMPORTED: lambda row, _: when_imported(row.path, patches, lambda module: apply(row.by(module))),
 }
 
 
@@ -288,5 +281,6 @@ def _has_file(module: str) -> bool:
     return file.with_suffix(".py").exists() or file.is_dir()
 
 
+@cache
 def _release(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])

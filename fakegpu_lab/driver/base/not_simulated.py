@@ -134,6 +134,22 @@ TABLE: dict[str, Row] = {
         "A nested tensor of the strided layout on a device",
         "Make a jagged one: torch.nested.nested_tensor(..., layout=torch.jagged).",
     ),
+    "attention options": Row(
+        "Fused attention with a sliding window, paged keys, ALiBi, scales of 8-bit operands or a bias for packed "
+        "sequences, or its dropout mask as a result (return_debug_mask, _fill_mem_eff_dropout_mask_),"
+    ),
+    "quantized tensors": Row(
+        "A quantized tensor on a device", "Quantized models run on the CPU; on a card, use int8 or float8 tensors."
+    ),
+    "products of another dtype": Row(
+        "A product with another out_dtype (torch.mm(a, b, out_dtype=…))", "Convert the operands, or the result."
+    ),
+    "cuDNN by name": Row(
+        "A convolution by cuDNN's name (torch.cudnn_convolution)", "torch.nn.functional.conv2d uses cuDNN."
+    ),
+    "sparse kernels": Row(
+        "An operation on sparse tensors in half precision or of booleans", "Convert them to float32 first."
+    ),
     "encoder fast path": Row(
         "The fast path of nn.TransformerEncoderLayer and nn.MultiheadAttention in eval mode",
         "The ordinary ops compute the same; nn.TransformerEncoder takes them by itself.",

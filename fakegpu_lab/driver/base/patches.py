@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 _MISSING: Any = object()
 _CALL: Any = object()
@@ -21,12 +26,14 @@ class Patches:
 
     def __init__(self) -> None:
         self._done: list[tuple[Any, Any, Any]] = []
+        self._set: set[tuple[int, str]] = set()
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Set ``owner.name`` to `value` and remember what was there."""
         old = vars(owner).get(name, _MISSING)
         setattr(owner, name, value)  # may refuse: then there is nothing to undo
-        if not any(done is owner and its == name for done, its, _ in self._done):
+        if (id(owner), name) not in self._set:
+            self._set.add((id(owner), name))
             self._done.append((owner, name, old))
 
     def set_code(self, function: Any, replacement: Any) -> None:
@@ -51,6 +58,7 @@ class Patches:
     @interrupts.whole
     def undo(self) -> None:
         """Put everything back, last change first."""
+        self._set.clear()
         while self._done:
             owner, name, old = self._done.pop()
             if old is _CALL:
@@ -80,3 +88,52 @@ class Patches:
     def places(self) -> list[tuple[Any, str]]:
         """(owner, name) of every change that is not yet undone."""
         return [(owner, name) for owner, name, _ in self._done]
+
+
+class _Waiting(importlib.abc.MetaPathFinder):
+    def __init__(self, name: str, action: Callable[[Any], object]) -> None:
+        self.name = name
+        self.action = action
+        self.searching = False
+
+    def _found(self, name: str, path: Any, target: Any) -> importlib.machinery.ModuleSpec | None:
+        for finder in list(sys.meta_path):
+            spec = finder.find_spec(name, path, target) if finder is not self else None
+            if spec is not None:
+                return spec
+        return None
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name != self.name or self.searching:
+            return None
+        self.searching = True  # a finder may ask all finders again, as numba-cuda's does
+        try:
+            spec = self._found(name, path, target)
+        finally:
+            self.searching = False
+        if spec is not None and spec.loader is not None:
+            loader: Any = spec.loader
+            run = loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                run(module)
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                    self.action(module)
+
+            loader.exec_module = exec_module
+        return spec
+
+
+def when_imported(name: str, patches: Patches, action: Callable[[Any], object]) -> None:
+    """Call `action` with the module `name`: now if it is imported, else as soon as it is.
+
+    `action` may add to `patches`. After `patches.undo` it is no longer called.
+    """
+    module = sys.modules.get(name)
+    if module is not None:
+        action(module)
+        return
+    waiting = _Waiting(name, action)
+    sys.meta_path.insert(0, waiting)
+    patches.later(lambda: sys.meta_path.remove(waiting) if waiting in sys.meta_path else None)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.base.module_imports import when_imported
+from fakegpu_lab.driver.base.patches import when_imported
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher
 from fakegpu_lab.driver.recorder import running_modules

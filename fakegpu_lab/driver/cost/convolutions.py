@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.cost.formats import format_of, fp32_precision
-from fakegpu_lab.driver.cost.work import Work
+from fakegpu_lab.driver.cost.work import Work, format_of, fp32_precision
 from fakegpu_lab.hardware.first_use import CUDNN, NEW_CONVOLUTION_NS
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.time.efficiency import WINOGRAD

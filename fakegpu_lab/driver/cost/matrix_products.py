@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.cost.formats import format_of, fp32_precision
-from fakegpu_lab.driver.cost.work import Work, nbytes_of, numel_of, streaming
+from fakegpu_lab.driver.cost.work import Work, format_of, fp32_precision, nbytes_of, numel_of, streaming
 from fakegpu_lab.hardware.time.roofline import ATTENTION_EFFICIENCY, ATTENTION_TILE
 
 if TYPE_CHECKING:

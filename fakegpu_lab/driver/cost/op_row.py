@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fakegpu_lab.driver.base.half_precision import into
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -142,17 +144,19 @@ _PLAIN = Row()
 _rows: dict[str, Row] = {}
 
 
-def computes(kernel: Callable[..., Any], *, with_out: bool = True) -> Values:
-    """For `Row.values`: `kernel`, whatever the CPU has.
+def computes(kernel: Callable[..., Any]) -> Values:
+    """For `Row.values`: `kernel`, whatever the CPU has, also in place and into ``out=``; not into several tensors."""
 
-    Parameters
-    ----------
-    with_out
-        Whether `kernel` takes ``out=``; else the CPU's kernel does.
-    """
+    def in_place(target: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return target.copy_(kernel(target, *args, **kwargs))
+
+    def into_out(*args: Any, out: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        return into(out, kernel(*args, **kwargs))
 
     def values(op: Any, call: Callable[..., Any]) -> Callable[..., Any]:
-        return kernel if with_out or not op.outs else call
+        if op.outs:
+            return into_out if op.outs == ("out",) else call
+        return in_place if op.written else kernel
 
     return values
 

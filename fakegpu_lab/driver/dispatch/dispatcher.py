@@ -16,10 +16,10 @@ from fakegpu_lab.driver.base.changes import wrapped
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor
 from fakegpu_lab.driver.copies import hidden_waits
 from fakegpu_lab.driver.cost import workspace
-from fakegpu_lab.driver.cost.kernel_call import KernelCall
+from fakegpu_lab.driver.cost.launching import KernelCall
 from fakegpu_lab.driver.cost.op import Op
 from fakegpu_lab.driver.dispatch import plans, sparse, values
-from fakegpu_lab.driver.meta import no_values
+from fakegpu_lab.driver.meta import assumed_values
 from fakegpu_lab.driver.placement import determinism, dtypes
 from fakegpu_lab.user_code import interrupts
 from fakegpu_lab.user_code.environment import DEBUG
@@ -55,7 +55,7 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
         if outcome is None:
             if DEBUG:
                 raise
-            raise dtypes.as_cuda(no_values.explained(func, error.with_traceback(None))) from None
+            raise dtypes.as_cuda(assumed_values.explained(func, error.with_traceback(None))) from None
     return outcome()
 
 

@@ -18,7 +18,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor, dispatches_itself, wr
 from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.cost.workspace import ensure_workspace
 from fakegpu_lab.driver.dispatch import custom_ops
-from fakegpu_lab.driver.placement import device_check, refusals
+from fakegpu_lab.driver.placement import device_check, dtypes
 from fakegpu_lab.driver.placement.memory_preflight import SMALL, reserve, reserve_outs, reserve_resized
 from fakegpu_lab.driver.random import sampling
 
@@ -35,7 +35,7 @@ def plan(op: Op) -> Plan:
 
 def special(op: Op) -> Plan | None:
     """The plan of an op that is not a kernel on one device, such as a copy between devices; else None."""
-    refused = refusals.plan(op)
+    refused = dtypes.plan(op)
     if refused is not None:
         return refused
     if op.row.runs is not None:

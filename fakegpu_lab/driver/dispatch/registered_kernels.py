@@ -20,7 +20,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor, inner_of, wrap
 from fakegpu_lab.driver.copies import transfer
 from fakegpu_lab.driver.cost.launching import kernel
 from fakegpu_lab.driver.cost.work import Work
-from fakegpu_lab.driver.ops import fused_kernels, quantized
+from fakegpu_lab.driver.ops import fused_kernels
 from fakegpu_lab.driver.ops.attention.attention import scaled_dot_product_attention
 from fakegpu_lab.driver.ops.recurrent import cudnn_rnn
 from fakegpu_lab.driver.placement import dtypes
@@ -215,6 +215,14 @@ def register() -> list[torch.library.Library]:
         return _register()
 
 
+def quantized_to_copy(source: torch.Tensor, *, device: torch.device | None = None, **options: Any) -> torch.Tensor:
+    """``aten::_to_copy`` of a quantized tensor on the host."""
+    if device is not None and current.is_ours(device):
+        raise not_simulated.error("quantized tensors")
+    plain = torch._C.DispatchKey.CompositeExplicitAutograd
+    return torch.ops.aten._to_copy.default._op_dk(plain, source, device=device, **options)  # type: ignore[no-any-return]
+
+
 def _register() -> list[torch.library.Library]:
     library: Any = _library("aten", "IMPL")
     for key in ("CUDA", "PrivateUse1"):
@@ -232,7 +240,8 @@ def _register() -> list[torch.library.Library]:
     for key in ("NestedTensorCUDA", "NestedTensorPrivateUse1"):
         library.impl("_to_copy", not_simulated.refuse("strided nested tensors"), key)
     cudnn_rnn.register(library)
-    quantized.register(library)
+    for key in ("QuantizedCUDA", "QuantizedPrivateUse1"):
+        library.impl("_to_copy", quantized_to_copy, key)
     fused_kernels.register(library)
     library.impl("_local_scalar_dense", local_scalar_dense, "PrivateUse1")
     return [library]

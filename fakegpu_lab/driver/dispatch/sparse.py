@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver.base import not_simulated
 from fakegpu_lab.driver.base.device_memory import sparse_parts, storage_bytes, take_bytes
 from fakegpu_lab.driver.base.half_precision import HALVES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor, wrap, wrap_view
@@ -67,12 +68,12 @@ _PRODUCTS = ("mul", "mul_", "multiply", "multiply_")
 
 
 def as_cuda_computes(op: Op, plan: Plan) -> Plan:
-    """`plan`, or CUDA's way to add sparse tensors, and to multiply those in half precision or of booleans."""
+    """`plan`, or CUDA's way to add sparse tensors; refused where the CPU has no kernel."""
     if not _any_sparse or not (op.name in _SUMS or op.name in _PRODUCTS or op.name == "_sparse_sparse_matmul"):
         return plan
-    sums, wider, products = copy.copy(op), copy.copy(op), copy.copy(op)
-    sums.call, wider.call, products.call = partial(_sum, op), partial(_in_float32, op), partial(_in_bytes, op)
-    add, widen, multiply = map(general_path.plan, (sums, wider, products))
+    sums = copy.copy(op)
+    sums.call = partial(_sum, op)
+    add = general_path.plan(sums)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         first, second = args[:2]
@@ -81,12 +82,10 @@ def as_cuda_computes(op: Op, plan: Plan) -> Plan:
         if op.name in _SUMS and first.layout is torch.sparse_coo and second.layout is torch.sparse_coo:
             return add(args, kwargs)
         dtype = torch.result_type(first, second)
-        if op.name in _PRODUCTS:
-            in_place = op.written and first.layout is not torch.sparse_coo
-            booleans = dtype is torch.bool and type(first) is type(second) and not in_place
-            return (multiply if booleans else plan)(args, kwargs)
-        narrow = dtype in HALVES and (not op.written or torch.can_cast(dtype, first.dtype))
-        return (widen if narrow else plan)(args, kwargs)
+        booleans = op.name in _PRODUCTS and dtype is torch.bool and type(first) is type(second)
+        if booleans or (op.name not in _PRODUCTS and dtype in HALVES):
+            raise not_simulated.error("sparse kernels")
+        return plan(args, kwargs)
 
     return run
 
@@ -109,24 +108,6 @@ def _sum(op: Op, first: torch.Tensor, second: torch.Tensor, alpha: complex = 1, 
         result._coalesced_((first if first._nnz() else second).is_coalesced())
     elif result._nnz() > result.numel():
         result = result.coalesce()
-    return result if target is None else target.copy_(result)
-
-
-def _in_float32(op: Op, first: torch.Tensor, second: torch.Tensor, *rest: Any, **kwargs: Any) -> torch.Tensor:
-    compute = getattr(torch, op.name.rstrip("_"))
-    result = compute(first.float(), second.float(), *rest, **kwargs)
-    if op.written:
-        return (kwargs["out"] if op.outs else first).copy_(result)
-    return result.to(torch.result_type(first, second))  # type: ignore[no-any-return]
-
-
-def _in_bytes(op: Op, first: torch.Tensor, second: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """mul_out_sparse_cuda of booleans, for which the CPU has no kernel (SparseBinaryOpIntersectionKernel.cu).
-
-    Simplified: in place, only COO tensors are multiplied.
-    """
-    result = first.to(torch.uint8).mul(second.to(torch.uint8)).to(torch.bool)
-    target = out if out is not None else first if op.written else None
     return result if target is None else target.copy_(result)
 
 

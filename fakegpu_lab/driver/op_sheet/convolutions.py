@@ -21,6 +21,4 @@ row(
 )
 row("convolution_backward", cost=convolution_backward, grows=False, values=ops.in_float32, borrows=backward_workspaces)
 row("_convolution", cost=convolution, values=ops.in_float32)
-row("cudnn_convolution", cost=convolution, runs=ops.cudnn_convolution)
-row("cudnn_convolution_transpose", runs=ops.cudnn_convolution_transpose)
 row("slow_conv3d_forward", "to_mkldnn", no_kernel="CUDA")

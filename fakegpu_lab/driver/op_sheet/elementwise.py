@@ -7,7 +7,9 @@ import torch
 from fakegpu_lab.driver.asserts.domain_edges import integer_division
 from fakegpu_lab.driver.autocast import scripted_regions
 from fakegpu_lab.driver.base.half_precision import BOTH
+from fakegpu_lab.driver.cost.estimators import updating
 from fakegpu_lab.driver.cost.op_row import row
+from fakegpu_lab.driver.meta import shapes
 from fakegpu_lab.driver.ops import fused_kernels
 from fakegpu_lab.driver.placement import rules
 
@@ -27,3 +29,7 @@ row("mish_backward", runs=fused_kernels.mish_backward)
 row("_add_relu", no_kernel="CUDA")
 row("is_same_size", "_has_same_storage_numel", devices=rules.any_device)
 row("_autocast_to_reduced_precision", "_autocast_to_full_precision", runs=scripted_regions.below_autograd)
+
+
+row("_fused_adam_", "_fused_adamw_", cost=updating(0, 2, 3, 4), devices=rules.fused_optimizer)
+row("_fused_sgd_", "_fused_adagrad_", cost=updating(0, 2), devices=rules.fused_optimizer, shape=shapes.nothing)

@@ -8,7 +8,7 @@ from fakegpu_lab.driver.copies import hidden_waits
 from fakegpu_lab.driver.cost import estimators
 from fakegpu_lab.driver.cost.estimators import gathering, scattering
 from fakegpu_lab.driver.cost.op_row import Assert, row
-from fakegpu_lab.driver.ops import fused_kernels, reductions
+from fakegpu_lab.driver.ops import differences, fused_kernels
 from fakegpu_lab.driver.placement import dtypes, rules
 from fakegpu_lab.driver.placement.determinism import alert, alert_if
 from fakegpu_lab.driver.placement.memory_preflight import embedding_bound
@@ -100,11 +100,11 @@ row("embedding_dense_backward", cost=estimators.embedding_backward, runs=fused_k
 _BAG = {
     "cost": estimators.bag,
     "asserts": Assert(r"num_embeddings but found idx|not in the valid range \[", threads.embedding_bag),
-    "values": reductions.without_maxima,
+    "values": differences.without_maxima,
 }
 row("_embedding_bag", "_embedding_bag_forward_only", **_BAG)
 row(
     "_embedding_bag_backward",
     "_embedding_bag_dense_backward",
-    alert=alert_if("embedding_bag_backward_cuda_max", lambda a: a["mode"] == reductions.MAX_OF_BAG),
+    alert=alert_if("embedding_bag_backward_cuda_max", lambda a: a["mode"] == differences.MAX_OF_BAG),
 )

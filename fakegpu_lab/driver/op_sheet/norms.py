@@ -11,8 +11,8 @@ from __future__ import annotations
 from fakegpu_lab.driver.cost.estimators import TWICE, batch_norm
 from fakegpu_lab.driver.cost.op_row import computes, row
 from fakegpu_lab.driver.ops import fused_kernels, sync_batch_norm
-from fakegpu_lab.driver.ops.norms import backward_in_float32, forward_in_float32
-from fakegpu_lab.driver.ops.norms import batch_norm as batch_norm_values
+from fakegpu_lab.driver.ops.differences import backward_in_float32, forward_in_float32
+from fakegpu_lab.driver.ops.differences import batch_norm as batch_norm_values
 from fakegpu_lab.driver.placement import dtypes, rules
 
 row("native_layer_norm", checks=dtypes.layer_norm, values=forward_in_float32, grows=False)
@@ -51,9 +51,9 @@ row("batch_norm_backward", cost=TWICE, values=backward_in_float32(2))
 row("cudnn_batch_norm_backward", cost=TWICE)
 
 # Only CUDA has these.
-row("batch_norm_stats", values=computes(sync_batch_norm.stats, with_out=False))
-row("batch_norm_gather_stats", values=computes(sync_batch_norm.gather_stats, with_out=False))
-row("batch_norm_gather_stats_with_counts", values=computes(sync_batch_norm.gather_stats_with_counts, with_out=False))
-row("batch_norm_elemt", values=computes(sync_batch_norm.elemt, with_out=False))
-row("batch_norm_backward_reduce", values=computes(sync_batch_norm.backward_reduce, with_out=False))
-row("batch_norm_backward_elemt", values=computes(sync_batch_norm.backward_elemt, with_out=False))
+row("batch_norm_stats", values=computes(sync_batch_norm.stats))
+row("batch_norm_gather_stats", values=computes(sync_batch_norm.gather_stats))
+row("batch_norm_gather_stats_with_counts", values=computes(sync_batch_norm.gather_stats_with_counts))
+row("batch_norm_elemt", values=computes(sync_batch_norm.elemt))
+row("batch_norm_backward_reduce", values=computes(sync_batch_norm.backward_reduce))
+row("batch_norm_backward_elemt", values=computes(sync_batch_norm.backward_elemt))

@@ -7,7 +7,7 @@ from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
 from fakegpu_lab.driver.base.half_precision import BOTH
 from fakegpu_lab.driver.cost.op_row import Assert, row
 from fakegpu_lab.driver.meta import shapes
-from fakegpu_lab.driver.placement import refusals
+from fakegpu_lab.driver.placement import dtypes
 from fakegpu_lab.driver.placement.determinism import alert, alert_if, cudnn_samples
 
 row("max_pool2d_with_indices", grows=False, no_integers="max_pool2d_with_indices_out_cuda_frame")
@@ -15,7 +15,7 @@ row("max_pool2d_with_indices_backward", "avg_pool2d_backward", grows=False)
 row("max_pool3d_with_indices", no_integers="max_pool3d_with_indices_out_frame")
 if TORCH_VERSION < (2, 13):
     row("max_pool3d_with_indices_backward", alert=alert("max_pool3d_with_indices_backward_cuda"))
-row("avg_pool2d", checks=refusals.avg_pool2d, no_integers="avg_pool2d_out_cuda_frame")
+row("avg_pool2d", checks=dtypes.avg_pool2d, no_integers="avg_pool2d_out_cuda_frame")
 row("avg_pool3d", in_float32=BOTH)
 row("avg_pool3d_backward", in_float32=BOTH, alert=alert("avg_pool3d_backward_cuda"))
 row("_adaptive_avg_pool2d", grows=False)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from fakegpu_lab.driver.base.half_precision import BOTH, SLOW_PRODUCTS
 from fakegpu_lab.driver.cost.matrix_products import bmm, linear, mm
-from fakegpu_lab.driver.cost.op_row import computes, row
+from fakegpu_lab.driver.cost.op_row import row
 from fakegpu_lab.driver.meta import shapes
+from fakegpu_lab.driver.ops import differences
 from fakegpu_lab.driver.ops import linear as whole_linear
-from fakegpu_lab.driver.ops import products
-from fakegpu_lab.driver.placement import refusals, rules
+from fakegpu_lab.driver.placement import dtypes, rules
 from fakegpu_lab.driver.placement.determinism import cublas
 from fakegpu_lab.driver.placement.memory_preflight import product_bound
 
@@ -38,16 +38,10 @@ row(
     cost=mm(1),
     no_integers="addmm_cuda",
     in_float32=SLOW_PRODUCTS,
-    values=products.with_tanh,
+    values=differences.with_tanh,
 )
-row("_int_mm", cublas="lt", cost=mm(0), checks=refusals.int_mm)
-row("_scaled_mm", cublas="lt", cost=mm(0), checks=refusals.scaled_mm)
+row("_int_mm", cublas="lt", cost=mm(0), checks=dtypes.int_mm)
+row("_scaled_mm", cublas="lt", cost=mm(0), checks=dtypes.scaled_mm)
 row("_grouped_mm", shape=shapes.grouped_mm)
-
-# Half-precision factors, and a result in another dtype (cuda/Blas.cpp).
-row("mm.dtype", values=computes(products.mm), in_float32=frozenset())
-row("addmm.dtype", values=computes(products.addmm), in_float32=frozenset())
-row("bmm.dtype", values=computes(products.bmm), in_float32=frozenset())
-row("baddbmm.dtype", values=computes(products.baddbmm), in_float32=frozenset())
 
 row("_trilinear", devices=rules.kernel("bmm", i1="self", i2="mat2", i3="mat2"))

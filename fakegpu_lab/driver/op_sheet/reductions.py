@@ -6,9 +6,9 @@ from fakegpu_lab.driver.base.half_precision import BOTH
 from fakegpu_lab.driver.copies import hidden_waits
 from fakegpu_lab.driver.cost.estimators import selecting, sorting
 from fakegpu_lab.driver.cost.op_row import computes, row
-from fakegpu_lab.driver.ops import histogram
+from fakegpu_lab.driver.ops import differences
 from fakegpu_lab.driver.ops.attention.attention import safe_softmax
-from fakegpu_lab.driver.ops.reductions import nansum
+from fakegpu_lab.driver.ops.differences import nansum
 from fakegpu_lab.driver.placement import rules
 from fakegpu_lab.driver.placement.determinism import alert_if
 
@@ -34,7 +34,7 @@ row("segment_reduce", devices=rules.segment_reduce)
 
 row(
     "histc",
-    values=computes(histogram.histc),
+    values=computes(differences.histc),
     waits=hidden_waits.histc,
     alert=alert_if("_histc_cuda with floating point input", lambda a: a["self"].is_floating_point()),
 )

@@ -29,3 +29,20 @@ row(
     runs=refuse("semi-structured sparsity"),
 )
 row("_weight_int4pack_mm", "_convert_weight_to_int4pack", runs=refuse("4-bit weights"))
+row("_fill_mem_eff_dropout_mask_", runs=refuse("attention options"))
+row(
+    "quantize_per_tensor",
+    "quantize_per_tensor_dynamic",
+    "quantize_per_channel",
+    "_empty_affine_quantized",
+    "_empty_per_channel_affine_quantized",
+    runs=refuse("quantized tensors"),
+)
+row("mm.dtype", "addmm.dtype", "bmm.dtype", "baddbmm.dtype", runs=refuse("products of another dtype"))
+row(
+    "cudnn_convolution",
+    "cudnn_convolution_transpose",
+    "cudnn_convolution_relu",
+    "cudnn_convolution_add_relu",
+    runs=refuse("cuDNN by name"),
+)

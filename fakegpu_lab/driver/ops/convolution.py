@@ -1,7 +1,4 @@
-"""Convolutions: how they are computed, cuDNN's own names (`torch.cudnn_convolution`), and which library CUDA chooses.
-
-Simplified: what cuDNN fuses with a convolution (bias, addition, ReLU) are kernels of their own.
-"""
+"""Convolutions: how they are computed, and which library CUDA chooses."""
 
 from __future__ import annotations
 
@@ -19,21 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fakegpu_lab.driver.cost.op import Op
-
-
-_convolution: Callable[..., torch.Tensor] = torch.ops.aten.convolution.default
-
-
-def cudnn_convolution(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    """``aten::cudnn_convolution``; its arguments about algorithms do not change the result."""
-    source, weight, padding, stride, dilation, groups = args[:6]
-    return _convolution(source, weight, None, stride, padding, dilation, False, [0] * len(padding), groups)
-
-
-def cudnn_convolution_transpose(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    """``aten::cudnn_convolution_transpose``."""
-    source, weight, padding, output_padding, stride, dilation, groups = args[:7]
-    return _convolution(source, weight, None, stride, padding, dilation, True, output_padding, groups)
 
 
 def in_float32(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:

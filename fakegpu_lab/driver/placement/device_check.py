@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.placement import native_functions
+from fakegpu_lab.driver.placement import mismatch_errors
 from fakegpu_lab.driver.placement.mismatch_errors import generated_check
 from fakegpu_lab.driver.placement.rules import elementwise, foreach
 
@@ -78,5 +78,5 @@ def _accepts_cpu_scalar(op: Op) -> bool:
         and op.row.devices is None
         and op.row.cpu_scalars
         and not op.name.startswith("_foreach_")
-        and native_functions.checked_kernel(native_functions.full_name(op)) is None
+        and mismatch_errors.checked_kernel(mismatch_errors.full_name(op)) is None
     )

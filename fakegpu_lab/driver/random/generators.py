@@ -2,10 +2,14 @@
 
 One difference: a device's default generator starts from the seed 67280421310721, where CUDA draws a seed from the
 system. So a program that sets no seed gives the same numbers every time.
+
+To C++ a device's generator is a CPU generator (`CudaGenerator`), and an op on the host would accept it. The wrappers at
+the end refuse it with CUDA's error; calls without a generator cost one more dictionary look-up.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import struct
 import weakref
@@ -15,11 +19,15 @@ import numpy as np
 import torch
 
 from fakegpu_lab.driver.base import cuda_messages, graph_capture
+from fakegpu_lab.driver.base.changes import wrapped
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from typing_extensions import Self
 
     from fakegpu_lab.hardware.device import Device
+
 
 DEFAULT_SEED = 67280421310721  # c10/core/GeneratorImpl.h: default_rng_seed_val
 
@@ -218,3 +226,59 @@ def use(generators: dict[int, CudaGenerator]) -> None:
 def forget() -> None:
     """Drop all generators: the next machine starts from the default seed."""
     _generators.clear()
+
+
+_FUNCTIONS = ("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "binomial")
+_IN_PLACE = (
+    "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_",
+)  # fmt: skip
+_METHODS = ("bernoulli", "multinomial")
+
+
+def _refuse(result: Any) -> None:
+    if isinstance(result, torch.Tensor) and result.device.type == "cpu":
+        raise RuntimeError("Expected a 'cpu' device type for generator but found 'cuda'")
+
+
+def _is_empty_permutation(function: Callable[..., Any], result: Any) -> bool:
+    """``randperm(0)`` looks at no generator (cuda/Randperm.cu, TensorFactories.cpp)."""
+    return function.__name__ == "randperm" and not len(result)
+
+
+def _looking(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, then a check: its result shows on which device it ran."""
+
+    @functools.wraps(function)
+    def looking(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        result = function(*args, **kwargs)
+        if (
+            kwargs
+            and kwargs.get("generator").__class__ is CudaGenerator
+            and not _is_empty_permutation(function, result)
+        ):
+            _refuse(result)
+        return result
+
+    return looking
+
+
+def _looking_first(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A check, then `method`, which writes to its tensor."""
+
+    @functools.wraps(method)
+    def looking(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if kwargs and kwargs.get("generator").__class__ is CudaGenerator:
+            _refuse(self)
+        return method(self, *args, **kwargs)
+
+    return looking
+
+
+_WHY = "a generator of another device is refused"
+CHANGES = [
+    *(wrapped(f"torch.{name}", _looking, _WHY) for name in _FUNCTIONS),
+    *(wrapped(f"torch.Tensor.{name}", _looking, _WHY) for name in _METHODS),
+    *(wrapped(f"torch.Tensor.{name}", _looking_first, _WHY) for name in _IN_PLACE),
+]

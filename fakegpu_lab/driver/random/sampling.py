@@ -5,7 +5,7 @@ compares with a running sum, which a GPU adds up in another order: a sample on t
 
 Not reproduced are `poisson`, `binomial`, `_standard_gamma` and `_sample_dirichlet`. The CPU's kernels compute them from
 a seed that follows from the generator's state, so they are repeatable, and they advance the offset as on CUDA. The
-dropout inside fused attention (`ops.attention.kernels`) and recurrent layers (`ops.cudnn_rnn`) is elsewhere: its seed
+dropout inside fused attention (`ops.attention.fused`) and recurrent layers (`ops.recurrent`) is elsewhere: its seed
 comes from the device's generator, but its mask is not that of a GPU.
 """
 

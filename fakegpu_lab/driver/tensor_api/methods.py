@@ -14,7 +14,7 @@ from fakegpu_lab.driver.base.changes import replaced
 from fakegpu_lab.driver.base.device_memory import storage_bytes
 from fakegpu_lab.driver.base.tensor import DEVICE_TENSORS, FakeCudaTensor
 from fakegpu_lab.driver.copies.transfer import count_copy, no_values, usable
-from fakegpu_lab.driver.ops import linear, quantized
+from fakegpu_lab.driver.ops import linear
 from fakegpu_lab.driver.tensor_api import conversion, dlpack, serialization, storage
 
 _texts: Any = _tensor_str
@@ -31,9 +31,6 @@ _DTYPES = {name: dtype for dtype, name in _TYPE_NAMES.items()}
 def type_name(tensor: torch.Tensor) -> str:
     """``torch.cuda.FloatTensor``, as `Tensor.type()` returns it."""
     sparse = "sparse." if tensor.layout is torch.sparse_coo else ""
-    name = _TYPE_NAMES.get(tensor.dtype)
-    if name is None and tensor.__class__ is FakeCudaTensor:
-        return _base_type(tensor._inner).replace("torch.", "torch.cuda.", 1)  # quantized
     return f"torch.cuda.{sparse}{_TYPE_NAMES[tensor.dtype]}"
 
 
@@ -112,15 +109,13 @@ def _contents(inner: torch.Tensor, indent: int) -> str:
     if inner.layout is not torch.strided:  # the texts of its parts, without the suffixes
         text = _texts._str_intern(inner)[len("tensor(") :].rpartition("size=")[0].rstrip(", \n")
         return text
-    text = _texts._tensor_str(inner.dequantize() if inner.is_quantized else inner, indent)
+    text = _texts._tensor_str(inner, indent)
     return text
 
 
 def _suffixes(self: FakeCudaTensor) -> list[str]:
     """What `torch._tensor_str._str_intern` prints after a tensor's values, in its order."""
     suffixes = [f"device='{self.device}'"]
-    if self._inner.is_quantized:
-        return [*suffixes, *quantized.suffixes(self)]
     default = torch.get_default_dtype()
     usual = (default, torch.complex128 if default is torch.float64 else torch.complex64, torch.int64, torch.bool)
     strided, meta, empty = self.layout is torch.strided, self._inner.is_meta, self.numel() == 0
@@ -226,8 +221,6 @@ def _methods() -> dict[str, Any]:
         "untyped_storage": storage.untyped_storage,
         "__reduce_ex__": serialization.reduce_ex,
         "__deepcopy__": serialization.deepcopy,
-        "is_quantized": property(quantized.is_quantized),
-        "qscheme": quantized.qscheme,
         "is_cuda": property(is_cuda),
         "data": conversion.data,
     }

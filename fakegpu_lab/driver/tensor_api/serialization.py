@@ -47,8 +47,6 @@ def _reduce(self: FakeCudaTensor, protocol: Any) -> tuple[Any, ...]:
         rebuild, (layout, parts) = self._reduce_ex_internal(protocol)  # type: ignore[no-untyped-call]
         # The parts share one block here; torch would take them for views with different dtypes, so they are copied.
         return rebuild, (layout, tuple(p.clone() if isinstance(p, torch.Tensor) else p for p in parts))
-    if self._inner.is_quantized:
-        return self._reduce_ex_internal(protocol)  # type: ignore[no-any-return, no-untyped-call]
     torch.utils.hooks.warn_if_has_hooks(self)
     metadata = torch._utils.get_tensor_metadata(self._inner)  # type: ignore[no-untyped-call]
     arguments: tuple[Any, ...] = (
@@ -79,8 +77,7 @@ def deepcopy(self: FakeCudaTensor, memo: dict[int, Any]) -> FakeCudaTensor:
             "see https://github.com/pytorch/pytorch/pull/103001"
         )
     with torch.no_grad():
-        apart = self.layout is torch.strided and not self._inner.is_quantized
-        twin = _deep(self, memo) if apart else self.clone()
+        twin = _deep(self, memo) if self.layout is torch.strided else self.clone()
         twin.requires_grad_(self.requires_grad)
         if self.grad is not None:
             twin.grad = copy.deepcopy(self.grad, memo)

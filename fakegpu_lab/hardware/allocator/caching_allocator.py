@@ -49,9 +49,8 @@ from fakegpu_lab.hardware.allocator.blocks import (
     PrivatePool,
     Segment,
 )
-from fakegpu_lab.hardware.allocator.device_memory import DeviceMemory, ExpandableRange
+from fakegpu_lab.hardware.allocator.device_memory import DeviceMemory, DeviceOutOfMemory, ExpandableRange
 from fakegpu_lab.hardware.allocator.history import ALL, STATE, History, describe_segments, merge_snapshots
-from fakegpu_lab.hardware.allocator.oom_figures import DeviceOutOfMemory
 from fakegpu_lab.hardware.allocator.record_stream import EventQueue, FinishedClock, StreamClock
 from fakegpu_lab.hardware.allocator.settings import (
     MIN_BLOCK_BYTES,

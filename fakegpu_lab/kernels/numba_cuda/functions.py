@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.kernels.numba_cuda import compiling, declared_arrays, scalars, threads
+from fakegpu_lab.kernels.numba_cuda import arrays, compiling, scalars, threads
 from fakegpu_lab.kernels.numba_cuda.arrays import line_of
 from fakegpu_lab.kernels.numba_cuda.threads import (
     WARP,
@@ -81,13 +81,13 @@ class _Declared:
 
     def array(self, shape: Any, dtype: Any, alignment: int | None = None) -> KernelArray:
         """``array(shape, dtype)``."""
-        return getattr(declared_arrays.running, self._kind)(shape, dtype, sys._getframe(1))  # type: ignore[no-any-return]
+        return getattr(arrays.running, self._kind)(shape, dtype, sys._getframe(1))  # type: ignore[no-any-return]
 
     def array_like(self, values: Any) -> KernelArray:
         """``const.array_like(values)``."""
         if self._kind == "constant":
-            return declared_arrays.running.constant(values, sys._getframe(1))
-        return getattr(declared_arrays.running, self._kind)(values.shape, values.dtype, sys._getframe(1))  # type: ignore[no-any-return]
+            return arrays.running.constant(values, sys._getframe(1))
+        return getattr(arrays.running, self._kind)(values.shape, values.dtype, sys._getframe(1))  # type: ignore[no-any-return]
 
 
 class _Atomic:

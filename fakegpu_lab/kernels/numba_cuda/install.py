@@ -1,4 +1,4 @@
-"""Puts the simulation into `numba.cuda`: now if it is imported, else as soon as it is."""
+"""What the simulation changes in `numba.cuda`: now if it is imported, else as soon as it is."""
 
 from __future__ import annotations
 
@@ -6,26 +6,49 @@ import importlib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.driver.base.module_imports import when_imported
+from fakegpu_lab.driver.base.changes import added, begun, imported, patches, replaced, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.base.patches import Patches
+    from fakegpu_lab.driver.base.changes import Change
 
 
-def install(patches: Patches) -> None:
-    """Patch `numba.cuda`, if greenlet is there too (the extra ``numba`` has both)."""
-    when_imported("numba.cuda", patches, lambda module: _patch(patches, module))
-
-
-def _patch(patches: Patches, module: Any) -> None:
-    from fakegpu_lab.kernels.numba_cuda import compiling, device_arrays, functions, host_api, launching, threads
+def _rows(module: Any) -> list[Change]:
+    """The rows, if greenlet is there, too (the extra ``numba`` has both)."""
+    from fakegpu_lab.kernels.numba_cuda import device_arrays, host_api, launching, threads
 
     try:
         threads.greenlets = importlib.import_module("greenlet")
     except ImportError:
-        return
+        return []
+    rows = [added(f"numba.cuda.{name}", value, "the host's functions") for name, value in host_api.HOST.items()]
+    rows.append(begun(lambda: _know_stubs(module), "kernels find the simulation behind numba's stubs"))
+    if importlib.import_module("numba.core.config").ENABLE_CUDASIM:  # NUMBA_ENABLE_CUDASIM=1: numba's own simulator
+        cls = "numba.cuda.simulator.kernel.FakeCUDAKernel"
+    else:
+        cls = "numba.cuda.dispatcher.CUDADispatcher"
+        rows += [
+            replaced("numba.cuda.dispatcher.get_current_device", host_api.get_current_device, "the simulated card"),
+            replaced("numba.cuda.cudadrv.devices.get_context", host_api.current_context, "the simulated card's"),
+            replaced("numba.cuda.cudadrv.devices.gpus", host_api.HOST["gpus"], "the simulated cards"),
+            replaced("numba.cuda.cudadrv.devicearray.DeviceNDArray", device_arrays.DeviceArray, "arrays are ours"),
+            replaced(f"{cls}.configure", _configure, "launches run here"),
+            replaced(f"{cls}.compile", _compile, "there is no card to compile for"),
+            wrapped(f"{cls}.get_call_template", _folding, "min and max of several values, as numba-cuda compiles them"),
+        ]
+    return [
+        *rows,
+        replaced(f"{cls}.__getitem__", _configured, "launches run here"),
+        replaced(f"{cls}.__call__", launching.call, "launches run here"),
+        replaced(f"{cls}.forall", _forall, "launches run here"),
+        added(f"{cls}.specialize", lambda self, *args: self, "nothing is compiled for a card"),
+    ]
+
+
+def _know_stubs(module: Any) -> None:
+    """Let kernels find ours by numba's stubs, under whatever names they imported them."""
+    from fakegpu_lab.kernels.numba_cuda import compiling, functions
 
     stub = importlib.import_module("numba.cuda.stubs").Stub
     stubs = {name for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, stub)}
@@ -39,27 +62,6 @@ def _patch(patches: Patches, module: Any) -> None:
     ]:
         patches.set_item(compiling.meanings, id(original), (original, ours))
     patches.later(compiling.widths.clear)
-    for name, value in host_api.HOST.items():
-        patches.set(module, name, value)
-    if importlib.import_module("numba.core.config").ENABLE_CUDASIM:  # NUMBA_ENABLE_CUDASIM=1: numba's own simulator
-        cls = importlib.import_module("numba.cuda.simulator.kernel").FakeCUDAKernel
-    else:
-        dispatchers = importlib.import_module("numba.cuda.dispatcher")
-        cls = dispatchers.CUDADispatcher
-        patches.set(dispatchers, "get_current_device", host_api.get_current_device)
-        devices = importlib.import_module("numba.cuda.cudadrv.devices")
-        patches.set(devices, "get_context", host_api.current_context)
-        patches.set(devices, "gpus", host_api.HOST["gpus"])
-        arrays = importlib.import_module("numba.cuda.cudadrv.devicearray")
-        patches.set(arrays, "DeviceNDArray", device_arrays.DeviceArray)
-        patches.set(cls, "configure", _configure)
-        patches.set(cls, "compile", _compile)
-        if "fold_argument_types" not in cls.get_call_template.__code__.co_names:  # as NVIDIA's numba-cuda does
-            patches.set(cls, "get_call_template", _folding(cls.get_call_template))
-    patches.set(cls, "__getitem__", _configured)
-    patches.set(cls, "__call__", launching.call)
-    patches.set(cls, "forall", _forall)
-    patches.set(cls, "specialize", lambda self, *args: self)
 
 
 def _configured(self: Any, args: Any) -> Any:
@@ -77,6 +79,8 @@ def _configure(self: Any, *args: Any) -> Any:
 
 def _folding(get_call_template: Callable[..., Any]) -> Callable[..., Any]:
     """``min`` and ``max``: numba's own compiler passes their arguments one by one to a function that takes ``*x``."""
+    if "fold_argument_types" in get_call_template.__code__.co_names:  # NVIDIA's numba-cuda does it
+        return get_call_template
 
     def folding(self: Any, args: Any, kws: Any) -> Any:
         return get_call_template(self, self.fold_argument_types(args, kws)[1], {})
@@ -99,3 +103,6 @@ def _compile(self: Any, sig: Any) -> None:
     from fakegpu_lab.kernels.numba_cuda import compiling
 
     compiling.compiled(self, sigutils.normalize_signature(sig)[0])
+
+
+CHANGES = [imported("numba.cuda", _rows, "kernels of numba.cuda run on simulated cards")]

@@ -24,14 +24,12 @@ from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.kernels.launch import GRID_LIMITS, IllegalAccess, Ran, launch
-from fakegpu_lab.kernels.numba_cuda import compiling, declared_arrays, messages, scalars, threads
-from fakegpu_lab.kernels.numba_cuda.arrays import AccessNotes, KernelArray, Memory, OutOfBounds, Record
-from fakegpu_lab.kernels.numba_cuda.declared_arrays import Arrays
+from fakegpu_lab.kernels.numba_cuda import arrays, compiling, messages, scalars, threads
+from fakegpu_lab.kernels.numba_cuda.arrays import AccessNotes, Arrays, KernelArray, Memory, OutOfBounds, Record
 from fakegpu_lab.kernels.numba_cuda.device_arrays import DeviceArray, MappedArray, as_cuda_array, to_device
 from fakegpu_lab.kernels.numba_cuda.requests import Accesses, Between
 from fakegpu_lab.kernels.numba_cuda.streams import on_stream
-from fakegpu_lab.kernels.progress import Progress
-from fakegpu_lab.kernels.sampling import chosen
+from fakegpu_lab.kernels.sampling import Progress, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -179,10 +177,10 @@ class Launch:
         for counter in _FORMATS:
             scalars.FLOPS[counter].reset()
         self._begin()
-        declared_arrays.running = arrays = Arrays(self.notes, self.configured.sharedmem)
+        arrays.running = declared = Arrays(self.notes, self.configured.sharedmem)
         try:
             with np.errstate(all="ignore"):
-                self._run_blocks(list(map(self._value, names, values, types)), arrays, log)
+                self._run_blocks(list(map(self._value, names, values, types)), declared, log)
         except OutOfBounds as error:
             raise IllegalAccess(messages.out_of_bounds(error, self.configured.griddim)) from None
         finally:
@@ -197,7 +195,7 @@ class Launch:
             written=list({id(tensor): tensor for tensor in written}.values()),
             grid=self.configured.griddim,
             threads=prod(self.configured.blockdim),
-            shared_bytes=arrays.static_bytes + self.configured.sharedmem,
+            shared_bytes=declared.static_bytes + self.configured.sharedmem,
             part=len(self.chosen) / prod(self.configured.griddim),
             races=self.races,
         )
@@ -222,7 +220,7 @@ class Launch:
             return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
         return compiling.converted(scalars.Float64(value) if isinstance(value, float) else value, to)
 
-    def _run_blocks(self, args: list[Any], arrays: Arrays, log: AccessLog) -> None:
+    def _run_blocks(self, args: list[Any], declared: Arrays, log: AccessLog) -> None:
         __tracebackhide__ = True
         grid, block = self.configured.griddim, self.configured.blockdim
         threads.grid_extent.set(grid)
@@ -231,7 +229,7 @@ class Launch:
         indices = [(x, y, z) for z, y, x in product(*map(range, reversed(block)))]
         progress = Progress(self.program.__name__, len(self.chosen), "blocks")
         for place, number in enumerate(self.chosen.tolist()):
-            arrays.new_block()
+            declared.new_block()
             index = number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1])
             try:
                 threads.run_block(number, index, indices, program, self.notes, self.segments)
@@ -241,7 +239,7 @@ class Launch:
                 messages.raised(error)
                 raise
             if not place:
-                self._check_static(arrays.static_bytes)
+                self._check_static(declared.static_bytes)
             if len(self.notes.codes) > _MOST_NOTED:
                 self._note_requests(log)
             progress.reached(place + 1)

@@ -1,22 +1,17 @@
-"""Lets Triton see the simulated devices, as soon as the program imports it; nothing here imports it."""
+"""What the simulation changes in Triton, as soon as the program imports it; nothing here imports it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.driver.base.module_imports import when_imported
+from fakegpu_lab.driver.base.changes import imported, item, replaced, wrapped
 from fakegpu_lab.driver.compile.triton_version import older, too_old
 from fakegpu_lab.hardware.errors import FakeGpuError, with_notes
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.base.patches import Patches
-
-
-def install(patches: Patches) -> None:
-    """Stand in for CUDA's driver, and for `triton.testing.do_bench`."""
-    when_imported("triton", patches, partial(_install, patches))
+    from fakegpu_lab.driver.base.changes import Change
 
 
 class _TooOld:
@@ -31,29 +26,25 @@ class _TooOld:
         raise FakeGpuError(older(self._version)) from None
 
 
-def _install(patches: Patches, triton: Any) -> None:
+def _rows(triton: Any) -> list[Change]:
     from importlib import import_module
 
-    choice = triton.runtime.driver
+    driver, why = "triton.runtime.driver.driver", "the card is simulated"
     if too_old(triton.__version__):
-        patches.set(choice, "_default", _TooOld(triton.__version__))
-        patches.set(choice, "_active", choice._default)
-        return
+        none = _TooOld(triton.__version__)
+        return [replaced(f"{driver}._default", none, why), replaced(f"{driver}._active", none, why)]
     simulated = import_module("fakegpu_lab.kernels.triton_programs.driver")
     benchmarking = import_module("fakegpu_lab.kernels.triton_programs.benchmarking")
-    driver = simulated.SimulatedDriver()
-    patches.set(choice, "_default", driver)
-    patches.set(choice, "_active", driver)
-    backends = triton.backends.backends
-    patches.set_item(backends, "nvidia", replace(backends["nvidia"], driver=simulated.SimulatedDriver))
-    testing = import_module("triton.testing")
-    patches.set(testing, "do_bench", benchmarking.do_bench)
-    patches.set(testing, "do_bench_cudagraph", benchmarking.do_bench_cudagraph)
-    kernels = import_module("triton.runtime.jit").JITFunction
-    patches.set(kernels, "__call__", _without_grid(kernels.__call__))
-    knobs = import_module("triton.knobs")
-    if hasattr(knobs, "warn_once"):
-        patches.set(knobs, "warn_once", partial(_warn_once, knobs.warn_once))
+    card = simulated.SimulatedDriver()
+    return [
+        replaced(f"{driver}._default", card, why),
+        replaced(f"{driver}._active", card, why),
+        item("triton.backends.backends", "nvidia", lambda b: replace(b, driver=simulated.SimulatedDriver), why),
+        replaced("triton.testing.do_bench", benchmarking.do_bench, "times are the card's"),
+        replaced("triton.testing.do_bench_cudagraph", benchmarking.do_bench_cudagraph, "times are the card's"),
+        wrapped("triton.runtime.jit.JITFunction.__call__", _without_grid, "the error shows how to launch a kernel"),
+        wrapped("triton.knobs.warn_once", _quiet, "standard error stays empty", optional=True),
+    ]
 
 
 def _without_grid(call: Any) -> Any:
@@ -73,7 +64,14 @@ def _without_grid(call: Any) -> Any:
     return called
 
 
-def _warn_once(warn: Any, message: str) -> None:
-    """Leave out the warning about a setting that changes nothing here; standard error stays empty."""
-    if "TRITON_DEFAULT_FP_FUSION" not in message:
-        warn(message)
+def _quiet(warn: Any) -> Any:
+    """Leave out the warning about a setting that changes nothing here."""
+
+    def warn_once(message: str) -> None:
+        if "TRITON_DEFAULT_FP_FUSION" not in message:
+            warn(message)
+
+    return warn_once
+
+
+CHANGES = [imported("triton", _rows, "kernels of Triton run on simulated cards")]

@@ -24,8 +24,8 @@ from fakegpu_lab.kernels.races import Watch
 from fakegpu_lab.kernels.triton_programs import semantics
 from fakegpu_lab.kernels.triton_programs.builder import semantic
 from fakegpu_lab.kernels.triton_programs.programs import run_all
+from fakegpu_lab.kernels.triton_programs.rewriting import may_order
 from fakegpu_lab.kernels.triton_programs.running import Running
-from fakegpu_lab.kernels.triton_programs.source import may_order
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device

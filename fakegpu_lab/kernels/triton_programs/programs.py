@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fakegpu_lab.kernels.progress import Progress
+from fakegpu_lab.kernels.sampling import Progress
 from fakegpu_lab.kernels.triton_programs.running import Diverged, now
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 torch chooses a fused kernel only for device types that it knows (`_fused_sdp_choice_stub`); for PrivateUse1 it would
 take the math path. So this function is registered above autograd. It follows
-aten/src/ATen/native/transformers/attention.cpp: `choice` selects the kernel, `kernels` has the fused ones. As there,
+aten/src/ATen/native/transformers/attention.cpp: `choice` selects the kernel, `fused` has the fused ones. As there,
 the choice does not depend on the class of the tensors: a DTensor or a tensor under `torch.func.grad` takes the same
 kernel, and so has no forward-mode derivative where a plain one has none. Inside `torch.vmap`, C++ decomposes the
 function first, and it takes the math path.
@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 from fakegpu_lab.driver.base.half_precision import HALVES
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.ops.attention import choice
-from fakegpu_lab.driver.ops.attention.checks import CUDNN, EFFICIENT, FLASH, MATH, Params
+from fakegpu_lab.driver.ops.attention.choice import CUDNN, EFFICIENT, FLASH, MATH, Params
 from fakegpu_lab.driver.placement.dtypes import cpp_name
 
 if TYPE_CHECKING:

@@ -199,17 +199,3 @@ def uniform_numbers(settings: Settings, shape: tuple[int, int, int, int], part: 
         position = (settings.offset or 0) + (i * count + part.start) * length
         curand.consecutive(head.flatten().numpy(), settings.seed, position)
     return numbers
-
-
-def signed_weights(q: Tensor, k: Tensor, settings: Settings) -> Tensor:
-    """Flash's debug mask: weights relative to the row's largest, negative where dropped; padded to multiples of 128."""
-    batch, heads, count, _ = q.shape
-    keys = _repeated(q, k, k)[0]
-    result = q.new_zeros((batch, heads, -(-count // 128) * 128, -(-k.shape[2] // 128) * 128))
-    if not q.is_meta:
-        for part, scores, kept in _blocks(q, keys, None, settings):
-            weights = (scores - scores.amax(-1, keepdim=True)).exp_()
-            if kept is not None:
-                weights = torch.where(kept > 0, weights, -weights)
-            result[:, :, part, : k.shape[2]] = weights.to(q.dtype)
-    return result

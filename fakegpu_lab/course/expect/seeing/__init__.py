@@ -1,5 +1,0 @@
-"""What a check sees, as plain data, and how it is sent. Start with `seen`.
-
-`codec` writes it as JSON and reads it again, `records` does so for the records of a recording. Imports nothing else of
-`expect`.
-"""

@@ -1,0 +1,182 @@
+"""Inside a submission's process: disarms what a cell has left that would act while a check runs.
+
+A timer, a handler of signals, a profiler, a hook of imports or of the garbage collector: each is taken away before a
+check, and reported. Threads cannot be taken away; they are reported when they are started (`tampering.watch`).
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import gc
+import signal
+import sys
+import threading
+import warnings
+from typing import Any
+
+from fakegpu_lab.course.flags.tampering import from_cell
+
+_HOOKS = ("excepthook", "unraisablehook", "displayhook", "breakpointhook")
+
+
+def _own(thing: Any) -> bool:
+    """Whether something that can be called was written in a cell: a function, a method, an object, a partial call."""
+    if isinstance(thing, functools.partial):
+        return _own(thing.func)
+    return (
+        from_cell(thing)
+        or from_cell(vars(type(thing)).get("__call__"))
+        or from_cell(vars(type(thing)).get("find_spec"))
+    )
+
+
+class LeftBehind:
+    """What could act during a check, as it was before the submission ran."""
+
+    def __init__(self) -> None:
+        self._import = builtins.__import__
+        self._hooks = {name: getattr(sys, name) for name in _HOOKS if hasattr(sys, name)}
+        self._warn = warnings.showwarning
+        self._handlers: dict[int, Any] = {}
+        for number in signal.valid_signals():
+            self._handlers[number] = signal.getsignal(number)
+
+    def disarm(self) -> list[str]:
+        """Take away what the submission left, and say what that was."""
+        found = self._profilers() + self._signals()
+        tables: Any = (
+            ("gc.callbacks", gc.callbacks),
+            ("sys.meta_path", sys.meta_path),
+            ("sys.path_hooks", sys.path_hooks),
+        )
+        for name, table in tables:
+            for hook in [one for one in table if _own(one)]:
+                table.remove(hook)
+                found.append(f"a hook in {name} was in place")
+        for name, hook in self._hooks.items():
+            if _own(getattr(sys, name)):
+                setattr(sys, name, hook)
+                found.append(f"sys.{name} had been replaced")
+        if builtins.__import__ is not self._import:
+            builtins.__import__ = self._import
+            found.append("builtins.__import__ had been replaced")
+        if _own(warnings.showwarning):
+            warnings.showwarning = self._warn
+        return found
+
+    def _profilers(self) -> list[str]:
+        found = []
+        if sys.getprofile() is not None:
+            sys.setprofile(None)
+            found.append("a profiler (sys.setprofile) was running")
+        if _own(sys.gettrace()):
+            sys.settrace(None)
+            found.append("a tracer (sys.settrace) was running")
+        for name in ("_profile_hook", "_trace_hook"):
+            if _own(getattr(threading, name, None)):
+                setattr(threading, name, None)
+                found.append("a profiler of threads was in place")
+        monitoring: Any = getattr(sys, "monitoring", None)
+        for tool in range(6) if monitoring is not None else ():
+            if monitoring.get_tool(tool) is not None:
+                monitoring.set_events(tool, 0)
+                found.append("a tool of sys.monitoring was in place")
+        return found
+
+    def _signals(self) -> list[str]:
+        found = []
+        if hasattr(signal, "setitimer"):
+            for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+                if signal.getitimer(timer)[0]:
+                    signal.setitimer(timer, 0)
+                    found.append("a timer of signals was running")
+        for number, handler in self._handlers.items():
+            now = signal.getsignal(number)
+            if now is not handler and _own(now):
+                signal.signal(number, handler)
+                found.append(f"signal {number} had a handler")
+        return found
+
+
+_HOOKS_OF_MODULES = (
+    "_global_backward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_forward_hooks",
+    "_global_parameter_registration_hooks",
+    "_global_module_registration_hooks",
+    "_global_buffer_registration_hooks",
+)
+
+
+class Surroundings:
+    """What torch and the machine are set to, as the lesson's own cells left them."""
+
+    def __init__(self) -> None:
+        self.keep()
+
+    def keep(self) -> None:
+        """Remember them as they are."""
+        import torch
+
+        self._dtype, self._device = torch.get_default_dtype(), torch.get_default_device()
+        self._modes, self._gpus = _modes(), _gpus()
+        self._autocast = {kind: torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")}
+
+    def restore(self, *, any_gpus: bool) -> list[str]:
+        """Set torch back, and say what was changed.
+
+        Parameters
+        ----------
+        any_gpus
+            Whether the lesson's solutions choose GPUs, so that an answer may, too.
+        """
+        import torch
+
+        found = []
+        if torch.get_default_dtype() != self._dtype:
+            found.append(f"torch's default dtype was {torch.get_default_dtype()}")
+            torch.set_default_dtype(self._dtype)
+        if torch.get_default_device() != self._device:
+            found.append(f"torch's default device was {torch.get_default_device()}")
+            torch.set_default_device(self._device if self._device.type != "cpu" else None)
+        for kind, enabled in self._autocast.items():
+            if torch.is_autocast_enabled(kind) != enabled:
+                found.append(f"autocast on {kind} was left {'off' if enabled else 'on'}")
+                torch.set_autocast_enabled(kind, enabled)
+        while _modes()[0] > self._modes[0]:
+            torch._C._pop_torch_function_stack()
+            found.append("a mode of torch's functions was left on")
+        while _modes()[1] > self._modes[1]:
+            torch._C._pop_torch_dispatch_stack(None)
+            found.append("a mode of torch's dispatcher was left on")
+        hooks: Any = sys.modules.get("torch.nn.modules.module")
+        for table in [vars(hooks).get(name, {}) for name in _HOOKS_OF_MODULES]:
+            for key in [key for key, hook in table.items() if _own(hook)]:
+                del table[key]
+                found.append("a hook on all modules was in place")
+        now = _gpus()
+        if now != self._gpus and not any_gpus:
+            found.append(f"the GPUs were {_name(now)} instead of {_name(self._gpus)}")
+        return found
+
+
+def _modes() -> tuple[int, int]:
+    import torch
+
+    return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+
+
+def _gpus() -> Any:
+    """The machine's specification, its settings, and its cards' profiles; None without one."""
+    from fakegpu_lab import session
+
+    if not session.enabled():
+        return None
+    machine = session.machine()
+    return machine.spec, machine.compute, machine.clock, [card.profile for card in machine.cards]
+
+
+def _name(gpus: Any) -> str:
+    return "off" if gpus is None else f"{gpus[0].text} ({gpus[1]} values, {gpus[2]} clock)"
