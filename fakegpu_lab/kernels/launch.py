@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.time.access import Access
 
 
+GRID_LIMITS = (2**31 - 1, 65_535, 65_535)
+"""The blocks of a grid along x, y and z (CUDA C++ Programming Guide, table of compute capabilities)."""
+
+
 class IllegalAccess(Exception):  # noqa: N818 - CUDA's word
     """Raised while a kernel runs, at an access outside its tensors; its text says which one, in a sentence."""
 

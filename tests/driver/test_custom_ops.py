@@ -117,3 +117,23 @@ def test_flops_are_those_of_the_cpu(machine):
     _step(model, x, host)
     _step(model.cuda(), x.cuda(), device)
     assert device.get_total_flops() == host.get_total_flops() > 0
+
+
+def test_a_kernel_for_cuda_takes_the_place_of_one_of_torchs(machine):
+    x = torch.zeros(2, device="cuda")
+    assert torch.erfinv(x).tolist() == [0, 0]
+    lib = torch.library.Library("aten", "IMPL")
+    lib.impl("erfinv", lambda x: x + 7, "CUDA")
+    assert torch.erfinv(x).tolist() == [7, 7]
+    assert torch.erfinv(torch.zeros(2)).tolist() == [0, 0]
+    lib._destroy()
+    assert torch.erfinv(x).tolist() == [0, 0]
+
+
+def test_torchs_own_triton_kernels_are_not_simulated_as_such(machine, monkeypatch):
+    registry = pytest.importorskip("torch._native.registry", reason="since torch 2.13")
+    lib = torch.library.Library("aten", "IMPL")
+    monkeypatch.setitem(registry._aten_override_libs, ("erfinv", "CUDA"), lib)
+    lib.impl("erfinv", lambda x: x + 7, "CUDA")
+    assert torch.erfinv(torch.zeros(2, device="cuda")).tolist() == [0, 0]
+    lib._destroy()

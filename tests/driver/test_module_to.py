@@ -296,5 +296,5 @@ def test_under_a_profiler_that_keeps_the_shapes(machine):
     assert all(parameter.grad.is_cuda for parameter in model.parameters())
     shapes = [event.input_shapes for event in profiler.events() if event.name == "aten::linear"]
     assert shapes == [[[2, 4], [4, 4], [4]]]
-    with pytest.raises(lab.FakeGpuError, match="which PyTorch has deprecated, is not part of the simulation"):
+    with pytest.raises(lab.FakeGpuError, match="which PyTorch has deprecated, is not simulated"):
         profiler.export_memory_timeline("memory.json")

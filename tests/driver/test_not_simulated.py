@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from torch import nn
+from torch.sparse import to_sparse_semi_structured
 
 import fakegpu_lab as lab
 from fakegpu_lab.driver.base.not_simulated import TABLE, NotSimulatedError
@@ -21,8 +22,13 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).parents[2] / "docs"
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
-    pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions"),
+    pytest.mark.filterwarnings(f"ignore:{words}")
+    for words in (
+        "The PyTorch API of nested tensors",
+        "The PyTorch API of SparseSemiStructured",
+        "ComplexHalf support",
+        ".*quantized tensor creation functions",
+    )
 ]
 
 
@@ -46,6 +52,23 @@ REFUSED: dict[str, list[Callable[[], Any]]] = {
         lambda: torch.nested.nested_tensor(rows()).cuda(),
         lambda: torch.nested.nested_tensor(rows()).to("cuda:1"),
         lambda: torch._nested_tensor_from_mask(torch.ones(2, 3, 4).cuda(), torch.ones(2, 3).bool().cuda()),
+    ],
+    "semi-structured sparsity": [
+        lambda: to_sparse_semi_structured(torch.tensor([0, 0, 1, 1]).half().tile(128, 32).cuda()),
+        lambda: torch._sparse_semi_structured_tile(torch.ones(32, 32).half().cuda()),
+    ],
+    "CUDA's alone": [
+        lambda: torch._mixed_dtypes_linear(
+            torch.ones(8, 8).half().cuda(), torch.ones(8, 8).char().cuda(), torch.ones(8).cuda()
+        ),
+    ],
+    "half-precision transforms": [
+        lambda: torch.fft.fft(torch.ones(8).half().cuda()),
+        lambda: torch.fft.irfftn(input=torch.ones(8, 8).cuda().half()),
+    ],
+    "complex32": [
+        lambda: torch.ones(4).cuda().to(torch.complex32).sum(),
+        lambda: torch.ones(4).cuda().to(torch.complex32).exp(),
     ],
     "quantized tensors": [
         lambda: torch.quantize_per_tensor(torch.ones(3, device="cuda"), 0.25, 1, torch.qint8),

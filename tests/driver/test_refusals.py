@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import fakegpu_lab as lab
+import fakegpu_lab.driver.op_sheet
 from fakegpu_lab.driver.cost.op_row import rows
 from fakegpu_lab.driver.placement.mismatch_errors import _entries
 
@@ -148,3 +149,74 @@ def test_a_solution_is_written_only_to_its_own_device(machine: Any) -> None:
         r"input on cuda:0$",
     ):
         torch.cholesky_solve(factor, factor, out=torch.empty(2, 2))
+
+
+@pytest.mark.parametrize("driver", ["gelsy", "gelsd", "gelss"])
+def test_least_squares_have_one_driver(machine: Any, driver: str) -> None:
+    a, b = torch.randn(6, 4), torch.randn(6, 2)
+    with pytest.raises(RuntimeError, match="other than `gels` is not supported on CUDA"):
+        torch.linalg.lstsq(a.cuda(), b.cuda(), driver=driver)
+    with pytest.raises(RuntimeError, match="parameter `driver` should be one of"):
+        torch.linalg.lstsq(a.cuda(), b.cuda(), driver="else")
+    found, expected = torch.linalg.lstsq(a.cuda(), b.cuda()), torch.linalg.lstsq(a, b, driver="gels")
+    torch.testing.assert_close(found.solution.cpu(), expected.solution)
+    torch.testing.assert_close(found.residuals.cpu(), expected.residuals)  # the CPU's default has none
+    assert found.rank.numel() == 0
+
+
+@pytest.mark.parametrize("driver", ["gesvd", "gesvdj", "gesvda", None])
+def test_singular_values_by_each_of_cusolvers_drivers(machine: Any, driver: str | None) -> None:
+    a = torch.randn(6, 4)
+    expected = torch.linalg.svdvals(a)
+    torch.testing.assert_close(torch.linalg.svdvals(a.cuda(), driver=driver).cpu(), expected)
+    torch.testing.assert_close(torch.linalg.svd(a.cuda(), driver=driver).S.cpu(), expected)
+    with pytest.raises(RuntimeError, match=r"^torch\.linalg\.svd: unknown svd driver else in svd_cusolver computation"):
+        torch.linalg.svd(a.cuda(), driver="else")
+    with pytest.raises(RuntimeError, match="is only supported on CUDA inputs"):
+        torch.linalg.svd(a, driver="gesvd")
+
+
+@pytest.mark.parametrize(
+    ("mode", "dims", "name"),
+    [
+        ("linear", 1, "upsample_linear1d_out_frame"),
+        ("bilinear", 2, "upsample_bilinear2d_out_frame"),
+        ("bicubic", 2, "upsample_bicubic2d_out_frame"),
+        ("trilinear", 3, "upsample_trilinear3d_out_frame"),
+    ],
+)
+def test_interpolation_takes_no_bytes(machine: Any, mode: str, dims: int, name: str) -> None:
+    image = torch.ones(1, 2, *[4] * dims, dtype=torch.uint8, device="cuda")
+    with pytest.raises(NotImplementedError, match=f"^\"{name}\" not implemented for 'Byte'$"):
+        F.interpolate(image, scale_factor=2, mode=mode)
+    assert F.interpolate(image, scale_factor=2, mode="nearest").sum().item() == 2 * 8**dims
+    assert F.interpolate(image.float(), scale_factor=2, mode=mode).dtype is torch.float32
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "words"),
+    [
+        (16, 16, 16, "self.size(0) needs to be greater than 16, but got 16"),
+        (17, 12, 16, "self.size(1) needs to be greater than 0 and a multiple of 8, but got 12"),
+        (17, 16, 12, "mat2.size(1) needs to be greater than 0 and a multiple of 8, but got 12"),
+    ],
+)
+def test_products_of_int8_need_sizes_of_cublaslts(machine: Any, m: int, k: int, n: int, words: str) -> None:
+    a, b = (torch.ones(size, dtype=torch.int8, device="cuda") for size in ((m, k), (k, n)))
+    with pytest.raises(RuntimeError, match=f"^{re.escape(words)}$"):
+        torch._int_mm(a, b)
+    whole = torch.ones(24, 16, dtype=torch.int8, device="cuda")
+    assert torch._int_mm(whole, whole.t().contiguous()).eq(16).all()
+
+
+@pytest.mark.parametrize("size", [4, 600])
+def test_a_refused_product_takes_no_workspace(machine: Any, size: int) -> None:
+    a = torch.ones(size, size, dtype=torch.int64, device="cuda")
+    products = (lambda: a @ a, lambda: torch.mv(a, a[0]), lambda: a[0] @ a[0], lambda: torch.addmm(a, a, a))
+    before = torch.cuda.memory_allocated()
+    with lab.record() as trace:
+        for product in products:
+            with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
+                product()
+    assert torch.cuda.memory_allocated() == before
+    assert not trace.kernels

@@ -33,3 +33,20 @@ def test_a_tensor_s_type_makes_tensors_as_torch_tensor_does(machine: Machine) ->
         assert not isinstance(made, nn.Parameter)
         assert (made.device, made.shape, made.dtype) == (expected.device, expected.shape, expected.dtype)
     assert type(tensor)(tensor).data_ptr() == tensor.data_ptr()
+
+
+def test_programs_that_compare_types(machine: Machine) -> None:
+    x = torch.ones(2, device="cuda")
+    assert type(x) == torch.Tensor  # noqa: E721 - what programs write
+    assert torch.Tensor == type(x)  # noqa: E721
+    assert type(x) in (torch.Tensor, int)
+    assert {torch.Tensor: "tensor"}[type(x)] == "tensor"
+    assert type(x.to_sparse()) == torch.Tensor  # noqa: E721
+    assert type(x) != torch.nn.Parameter  # noqa: E721
+    assert type(x) is not torch.Tensor  # a page of the documentation says so
+
+    class Mine(torch.Tensor):
+        pass
+
+    mine = Mine(torch.ones(2)).cuda()
+    assert type(mine) != torch.Tensor  # noqa: E721

@@ -15,6 +15,7 @@ import fakegpu_lab as lab
 pytest.importorskip("numba", reason="the extra `numba` is not installed")
 pytest.importorskip("greenlet", reason="the extra `numba` is not installed")
 
+import numba
 from numba import cuda, float32, int32
 from numba.cuda.cudadrv.driver import CudaAPIError
 
@@ -338,3 +339,47 @@ print(x.tolist())
     path = f"import sys; sys.path[:0] = {sys.path!r}\n"
     ran = subprocess.run([sys.executable, "-c", path + program], capture_output=True, text=True, check=False)
     assert ran.stdout.strip() == "[1.0, 1.0, 1.0, 1.0]", ran.stderr
+
+
+def test_a_tensor_of_torch_as_an_array_of_numba(machine):
+    x = torch.arange(4, device="cuda")
+    assert isinstance(cuda.as_cuda_array(x), cuda.devicearray.DeviceNDArray)
+    assert cuda.is_cuda_array(x)
+    assert not cuda.is_cuda_array(x.cpu())
+    assert not cuda.is_cuda_array(x.to_sparse())
+    weight = torch.ones(4, device="cuda", requires_grad=True)
+    for call in (cuda.is_cuda_array, cuda.as_cuda_array):
+        with pytest.raises(RuntimeError, match="requires grad"):
+            call(weight)
+    other = torch.ones(4, device="cuda:1")
+    with pytest.raises(cuda.driver.CudaAPIError, match="cuPointerGetAttribute"):
+        cuda.as_cuda_array(other)
+    with cuda.devices.gpus[1]:
+        assert cuda.as_cuda_array(other).copy_to_host().sum() == 4
+
+
+@pytest.mark.filterwarnings("ignore:Host array")
+def test_records_as_arguments_and_in_shared_memory(machine):
+    kind = np.dtype([("a", np.float64), ("b", np.int32)], align=True)
+    host = np.array([(1.5, 2), (2.5, 3)], dtype=kind)
+
+    @cuda.jit
+    def exchange(record, found):
+        found[0] = record.a
+        record.b = 7
+
+    @cuda.jit
+    def copied(x, y):
+        mine = cuda.shared.array(2, dtype=numba.from_dtype(kind))
+        i = cuda.grid(1)
+        mine[i] = x[i]
+        cuda.syncthreads()
+        y[i] = mine[1 - i]
+
+    found = np.zeros(1)
+    exchange[1, 1](host[1], found)
+    assert (found[0], host[1]["b"]) == (2.5, 7)
+    other = np.zeros_like(host)
+    copied[1, 2](host, other)
+    assert other.tolist() == host[::-1].tolist()
+    assert cuda.to_device(np.zeros((2, 3), order="F")).flags == {"C_CONTIGUOUS": False, "F_CONTIGUOUS": True}

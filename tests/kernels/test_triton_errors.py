@@ -330,3 +330,12 @@ def test_print_is_that_of_a_card(capsys):
     assert said[:2] == ["pid (0, 0, 0) idx (0) value: 0.500000", "pid (0, 0, 0) idx (1) value: 2.000000"]
     assert "pid (1, 0, 0) idx () at: (operand 0) 1" in said
     assert "pid (1, 0, 0) idx (1) at: (operand 1) 1" in said
+
+
+@pytest.mark.parametrize("grid", [(1, 65536), (1, 1, 65536)])
+def test_a_grid_that_is_too_large(grid):
+    x = torch.zeros(64, device="cuda")
+    with pytest.raises(RuntimeError, match=r"^Triton Error \[CUDA\]: invalid argument"):
+        without_mask[grid](x, x, B=64)
+    without_mask[1,](x, x, B=64)
+    torch.cuda.synchronize()

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tests.upstream import report, runner
+from tests.upstream.files import code
 
 RESULTS = click.Path(file_okay=False, path_type=Path)
 
@@ -23,6 +24,7 @@ def main() -> None:
     "--results", type=RESULTS, required=True, help="A folder for the outcomes; a run that finds some resumes."
 )
 @click.option("--sample", default=0, help="At most so many tests of a file, spread over its functions.")
+@click.option("--draw", default=0, help="Only so many of the files, drawn by the seed.")
 @click.option("--seed", default=0, help="Another sample for every number.")
 @click.option("--minutes", default=0.0, help="At most so many minutes for a file.")
 @click.option("--timeout", default=0.0, help="Seconds for a test, instead of a minute, or two with several processes.")
@@ -33,6 +35,7 @@ def run(
     files: tuple[str, ...],
     results: Path,
     sample: int,
+    draw: int,
     seed: int,
     minutes: float,
     timeout: float,
@@ -40,7 +43,8 @@ def run(
     twins: bool,
 ) -> None:
     """Run the tests of TREE, the `test` folder of PyTorch's repository; with FILES, those that match these globs."""
-    runner.run(tree.resolve(), results.resolve(), files, sample, minutes, timeout, again=again, twins=twins, seed=seed)
+    where = tree.resolve(), results.resolve()
+    runner.run(*where, files, sample, minutes, timeout, again=again, twins=twins, seed=seed, draw=draw)
 
 
 @main.command()
@@ -53,9 +57,10 @@ def one(tree: Path, tests: tuple[str, ...]) -> None:
 
 @main.command()
 @click.argument("results", type=RESULTS)
-def table(results: Path) -> None:
+@click.option("--all", "every", is_flag=True, help="Count also what an older state of the package did.")
+def table(results: Path, every: bool) -> None:
     """Print the counts of each file, and why tests are out of scope or skipped."""
-    files = report.read(results)
+    files = report.read(results, "" if every else code())
     click.echo(report.table(files))
     for column in ("out of scope", "skipped"):
         click.echo(f"\n{column}:\n{report.reasons(files, column)}")

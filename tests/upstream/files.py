@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import inspect
 import re
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import unittest
-    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,51 @@ GROUPS = (
             "profiler/test_*.py",
         )
     ),
+    Group(  # only in samples (`--draw`)
+        (
+            "test_autocast.py",
+            "test_binary_ufuncs.py",
+            "test_complex.py",
+            "test_custom_ops.py",
+            "test_dlpack.py",
+            "test_expanded_weights.py",
+            "test_fake_tensor.py",
+            "test_flop_counter.py",
+            "test_legacy_vmap.py",
+            "test_masked.py",
+            "test_maskedtensor.py",
+            "test_matmul_cuda.py",
+            "test_meta.py",
+            "test_modules.py",
+            "test_multiprocessing.py",
+            "test_namedtensor.py",
+            "test_nestedtensor.py",
+            "test_numba_integration.py",
+            "test_numpy_interop.py",
+            "test_ops.py",
+            "test_ops_*gradients.py",
+            "test_overrides.py",
+            "test_proxy_tensor.py",
+            "test_python_dispatch.py",
+            "test_scatter_gather_ops.py",
+            "test_segment_reductions.py",
+            "test_serialization.py",
+            "test_shape_ops.py",
+            "test_sort_and_select.py",
+            "test_sparse_csr.py",
+            "test_spectral_ops.py",
+            "test_stateless.py",
+            "test_testing.py",
+            "test_unary_ufuncs.py",
+            "test_utils.py",
+            "autograd/test_functional.py",
+            "distributions/test_distributions.py",
+            "functorch/test_eager_transforms.py",
+            "functorch/test_ops.py",
+            "functorch/test_vmap.py",
+            "optim/test_*.py",
+        )
+    ),
     Group(
         (
             "distributed/test_c10d_*.py",
@@ -66,7 +113,17 @@ GROUPS = (
     ),
 )
 
+PACKAGE = Path(__file__).parents[2] / "fakegpu_lab"
 CUDA = re.compile(r"cuda|gpu|nccl", re.IGNORECASE)
+
+
+@functools.cache
+def code() -> str:
+    """Which state of the package this is: a hash of its source files."""
+    known = hashlib.sha1(usedforsecurity=False)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        known.update(path.read_bytes())
+    return known.hexdigest()[:10]
 
 
 def found(tree: Path, only: tuple[str, ...] = ()) -> dict[str, Group]:
@@ -79,6 +136,11 @@ def found(tree: Path, only: tuple[str, ...] = ()) -> dict[str, Group]:
                 if not only or any(fnmatch(name, glob) for glob in only):
                     files.setdefault(name, group)
     return files
+
+
+def drawn(names: list[str], count: int, seed: int) -> list[str]:
+    """Some of the files, for a seed always the same; a longer draw begins with the shorter one."""
+    return sorted(names, key=lambda name: zlib.crc32(f"{seed}{name}".encode()))[:count]
 
 
 def concerns_cuda(test_class: type, name: str) -> bool:

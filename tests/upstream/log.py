@@ -18,10 +18,12 @@ class Log:
     """The test file, below PyTorch's `test/`."""
     tree: str = ""
     """The version of PyTorch that the tests come from."""
+    code: str = ""
+    """Which state of this package ran the last tests (`files.code`)."""
     collected: list[str] = field(default_factory=list)
     """Every test of the file that concerns CUDA, as ``Class::test``."""
     outcomes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """For each test that ran: ``status``, ``seconds``, ``detail``."""
+    """For each test that ran: ``status``, ``seconds``, ``detail``, ``code``."""
     unloadable: str = ""
     """Why the file could not be imported."""
     running: str = ""
@@ -64,7 +66,7 @@ def read(path: Path) -> Log:
             continue
         if "id" in line:
             test = line.pop("id")
-            log.outcomes[test] = line
+            log.outcomes[test] = {**line, "code": log.code}
             log.forgotten.discard(test)
             log.running = ""
         elif "start" in line:
@@ -73,6 +75,7 @@ def read(path: Path) -> Log:
             log.alarm = True
         elif "file" in line:
             log.name, log.tree, log.collecting = line["file"], line.get("tree", ""), True
+            log.code = line.get("code", "")
         elif "collected" in line:
             log.collected, log.unloadable, log.collecting = line["collected"], "", False
         elif "unloadable" in line:

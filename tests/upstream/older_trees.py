@@ -35,10 +35,18 @@ def apply() -> None:
             if not hasattr(module, old) and hasattr(module, new):
                 setattr(module, old, getattr(module, new))
 
-    from torch.testing._internal import common_cuda, common_nn
+    from torch.testing._internal import common_cuda, common_device_type, common_methods_invocations, common_nn
+
+    if not hasattr(common_methods_invocations, "skipOps"):  # they moved, and the decorator knows its test by itself
+        common_methods_invocations.skip = common_device_type.skip
+        common_methods_invocations.xfail = common_device_type.xfail
+        common_methods_invocations.skipOps = lambda case, test, to_skip: common_device_type.skipOps(to_skip)
 
     if not hasattr(common_cuda, "tf32_is_not_fp32"):
         common_cuda.tf32_is_not_fp32 = tf32_is_not_fp32
+    if not hasattr(common_methods_invocations, "binary_ufuncs_and_refs"):
+        ops: Any = common_methods_invocations
+        ops.binary_ufuncs_and_refs = tuple(op for op in ops.ops_and_refs if isinstance(op, ops.BinaryUfuncInfo))
     if not {"new_module_tests", "__getattr__"} & vars(common_nn).keys():  # in 2.6 a list; now a function makes it
         # Made when a test file asks for it: the list looks at the machine.
         common_nn.__getattr__ = functools.partial(_made_on_demand, common_nn)

@@ -14,7 +14,7 @@ from tests.upstream.scope import needs_older_pytorch, out_of_scope
 if TYPE_CHECKING:
     from pathlib import Path
 
-COLUMNS = ("tests", "out of scope", "not run", "skipped", "tree", "timeout", "failed", "passed")
+COLUMNS = ("tests", "out of scope", "not run", "older code", "skipped", "tree", "timeout", "failed", "passed")
 ERROR = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Crash|Exit|Took too long|AssertionError|unexpected)\w*)\b.*$")
 
 
@@ -34,12 +34,12 @@ class File:
         return Counter(tests=len(self.tests), **Counter(self.tests.values()))
 
 
-def read(results: Path) -> list[File]:
-    """All files of a run."""
-    return [read_file(path) for path in sorted(results.glob("*.jsonl"), key=lambda p: ("-" in p.stem, p.stem))]
+def read(results: Path, code: str = "") -> list[File]:
+    """All files of a run; with `code`, what another state of the package did is no outcome."""
+    return [read_file(path, code) for path in sorted(results.glob("*.jsonl"), key=lambda p: ("-" in p.stem, p.stem))]
 
 
-def read_file(path: Path) -> File:
+def read_file(path: Path, code: str = "") -> File:
     """One file: outcomes, sorted by scope and by what the CPU variants did."""
     found, on_cpu = log.read(path), log.read(path.parent / "cpu" / path.name)
     file = File(found.name or f"{path.stem}.py")
@@ -53,6 +53,8 @@ def read_file(path: Path) -> File:
             file.tests[test], file.details[test] = "out of scope", reason
         elif not outcome:
             file.tests[test] = "not run"
+        elif code and outcome["code"] != code:
+            file.tests[test] = "older code"
         else:
             file.tests[test], file.details[test] = outcome["status"], outcome["detail"]
             if "TookTooLongError" in outcome["detail"]:

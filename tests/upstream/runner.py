@@ -26,12 +26,14 @@ def run(
     again: bool = False,
     twins: bool = True,
     seed: int = 0,
+    draw: int = 0,
 ) -> None:
     """Run the chosen files; what a log already has is not run again."""
     (results / "cpu").mkdir(parents=True, exist_ok=True)
     by_machine: dict[str, list[str]] = defaultdict(list)
-    for name, group in files.found(tree, only).items():
-        by_machine[group.machine].append(name)
+    found = files.found(tree, only)
+    for name in files.drawn(list(found), draw, seed) if draw else found:
+        by_machine[found[name].machine].append(name)
         if again:
             forget_failures(log.path_of(results, name))
     for machine, names in by_machine.items():

@@ -112,7 +112,7 @@ def file_process(options: argparse.Namespace, name: str, group: files.Group, pat
     until = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
     with path.open("a", encoding="utf-8") as file:
         writer = log.Writer(file)
-        writer.write(file=name, tree=version(options.tree))
+        writer.write(file=name, tree=version(options.tree), code=files.code())
         signal.alarm(IMPORT)
         try:
             tests = collected(options.tree, name)

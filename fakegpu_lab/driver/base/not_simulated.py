@@ -171,6 +171,33 @@ TABLE: dict[str, Row] = {
         "A CUDA type as default type (torch.set_default_tensor_type)",
         "Use torch.set_default_device('cuda') and torch.set_default_dtype.",
     ),
+    "semi-structured sparsity": Row(
+        "Sparsity of two in four (torch.sparse.to_sparse_semi_structured)",
+        "Keep the tensor dense, with zeros in it: the values are the same.",
+    ),
+    "CUDA's alone": Row("This operator, which CUDA has and the CPU has not,"),
+    "half-precision transforms": Row(
+        "A Fourier transform in half precision", "Transform the tensor in float32: torch.fft.fft(x.float())."
+    ),
+    "complex32": Row("This operation on complex32", "Use complex64."),
+    "threads of autograd": Row(
+        "A thread of autograd for each GPU",
+        "Backward, with its hooks, runs in the thread that calls it, as after "
+        "torch.autograd.set_multithreading_enabled(False).",
+    ),
+    "exact types": Row(
+        "The exact type of a tensor on a device",
+        "It is a subclass: isinstance(x, torch.Tensor) and type(x) == torch.Tensor are true, also of a parameter; "
+        "type(x) is torch.Tensor is not, and type(p) == torch.nn.Parameter is not.",
+    ),
+    "memory timelines": Row(
+        "export_memory_timeline, which PyTorch has deprecated,",
+        "Use torch.cuda.memory._record_memory_history() and _dump_snapshot(), or fakegpu_lab.record().",
+    ),
+    "pinned addresses": Row(
+        "Which address PyTorch's cache of pinned memory gives out",
+        "Its blocks are counted, with their times; a tensor's data_ptr() is that of ordinary memory.",
+    ),
     "sparse tensor types": Row(
         "A legacy sparse tensor type (torch.cuda.sparse.FloatTensor)",
         "Use torch.sparse_coo_tensor(..., device='cuda').",

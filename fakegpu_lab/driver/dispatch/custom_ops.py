@@ -6,6 +6,7 @@ Kernels for ``cuda`` or for every device get the device tensors themselves, as o
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,19 @@ _KEYS = ("CUDA", "CompositeExplicitAutograd")
 
 def plan(op: Op) -> Plan | None:
     """The plan of an operator that was registered from Python; None for all others."""
-    if op.func.namespace == "aten" or not any(_registered(op, key) for key in (*_KEYS, "CPU")):
+    of_torch = op.func.namespace == "aten"
+    if of_torch and op.func.name().partition("::")[2] in _torchs_own():
+        return None
+    if not any(_registered(op, key) for key in (("CUDA",) if of_torch else (*_KEYS, "CPU"))):
         return None
     return partial(_run, op)
+
+
+def _torchs_own() -> set[str]:
+    """Ops that torch computes with Triton kernels of its own where Triton is installed: the values are the same."""
+    registry = sys.modules.get("torch._native.registry")
+    overrides = getattr(registry, "_aten_override_libs", {})
+    return {name for name, _ in overrides}
 
 
 def _registered(op: Op, key: str) -> bool:

@@ -6,11 +6,13 @@ schema and its row, and kept as a *plan* (`plans`); the checks that the row asks
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fakegpu_lab.driver.asserts import device_asserts
+from fakegpu_lab.driver.base.changes import wrapped
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, SparseCudaTensor
 from fakegpu_lab.driver.copies import hidden_waits
 from fakegpu_lab.driver.cost import workspace
@@ -23,6 +25,8 @@ from fakegpu_lab.user_code import interrupts
 from fakegpu_lab.user_code.environment import DEBUG
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fakegpu_lab.driver.cost.op import Plan
 
 _function_mode_enabled = torch._C._is_torch_function_mode_enabled
@@ -70,6 +74,25 @@ def _make_plan(func: Any) -> Plan:
     checked = dtypes.with_dtype_checks(op, device_asserts.with_assert_checks(op, planned))
     alerting = determinism.with_alerts(op, hidden_waits.with_waits(op, checked))
     return sparse.adopting_new_parts(op, sparse.as_cuda_computes(op, alerting))
+
+
+def _noticed(method: Callable[..., Any]) -> Callable[..., Any]:
+    """`Library.impl` and `Library._destroy`: a kernel for CUDA in Python replaces an op's plan (`custom_ops`)."""
+
+    @functools.wraps(method)
+    def changes(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        finally:
+            forget()
+
+    return changes
+
+
+CHANGES = [
+    wrapped(f"torch.library.Library.{name}", _noticed, "kernels in Python replace plans")
+    for name in ("impl", "_destroy")
+]
 
 
 def forget() -> None:

@@ -182,15 +182,13 @@ def _quick(op: Op, fallback: Plan) -> Plan:
 
 def _product(op: Op, fallback: Plan) -> Plan:
     """A product of two small matrices, or of two batches: its kernel is worked out once for each pair of shapes."""
-    call, name, estimate = op.call, op.name, op.estimate
+    call, name, estimate = getattr(op.call, "__wrapped__", op.call), op.name, op.estimate
     assert estimate is not None
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         a, b = args[0], args[1]
         if kwargs or a.__class__ is not FakeCudaTensor or b.__class__ is not FakeCudaTensor or a._unusual or b._unusual:
-            result = fallback(args, kwargs)
-            dtypes.refuse_integers(op, a.dtype)
-            return result
+            return fallback(args, kwargs)
         device = a._device
         x, y = a._inner, b._inner
         dtype = x.dtype
@@ -198,8 +196,7 @@ def _product(op: Op, fallback: Plan) -> Plan:
         kernel = device.roofline.known.get(key)
         if kernel is not None and b._device is device and not device.retired:
             return product(call(x, y), device, kernel)
-        result = fallback(args, kwargs)  # errors about devices and shapes come first
-        dtypes.refuse_integers(op, dtype)
+        result = fallback(args, kwargs)  # with the errors about devices, shapes and integers
         if x.nbytes <= SMALL and y.nbytes <= SMALL:
             ns, flops, moved, share = estimate(device, (x, y), result._inner, x.nbytes + y.nbytes)
             device.roofline.remember(key, (ns, share, flops, moved))

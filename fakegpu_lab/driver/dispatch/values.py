@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base.half_precision import in_float32
 from fakegpu_lab.driver.meta import shapes
+from fakegpu_lab.driver.placement import dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,8 @@ def kernel(op: Op) -> Kernel:
     if row.in_float32:
         call = in_float32(call, row.in_float32, decides=op.tensors[0], written=op.written)
     call = shapes.kernel(op, call)
+    if row.no_integers and not op.outs:
+        call = dtypes.refusing_integers(op, call)
     return _masked(call, op.position["output_mask"]) if "output_mask" in op.position else call
 
 

@@ -6,8 +6,8 @@ from fakegpu_lab.driver.base.half_precision import SLOW_PRODUCTS
 from fakegpu_lab.driver.cost.estimators import solving, transforming
 from fakegpu_lab.driver.cost.op_row import row
 from fakegpu_lab.driver.meta import shapes
-from fakegpu_lab.driver.ops.differences import conjugating
-from fakegpu_lab.driver.placement import rules
+from fakegpu_lab.driver.ops.differences import by_qr, conjugating, without_driver
+from fakegpu_lab.driver.placement import dtypes, rules
 
 _CHOLESKY = {"cost": solving(1 / 3), "values": conjugating}
 _LU = {"cost": solving(2 / 3), "values": conjugating}
@@ -20,10 +20,10 @@ row("linalg_lu_factor_ex", "linalg_lu", "_linalg_det", "_linalg_slogdet", **_LU)
 row("linalg_inv_ex", "_linalg_solve_ex", "linalg_solve_triangular", "linalg_qr", "ormqr", **_SOLVE)
 row("triangular_solve", "cholesky_inverse", **_SOLVE)
 row("geqrf", **_SOLVE, shape=shapes.geqrf)
-row("linalg_lstsq", **_SOLVE, devices=rules.lstsq)
+row("linalg_lstsq", cost=solving(2.0), values=by_qr, checks=dtypes.lstsq, devices=rules.lstsq)
 row("_linalg_eigh", "linalg_eig", **_EIGEN)
 row("linalg_matrix_exp", **_EIGEN, in_float32=SLOW_PRODUCTS)
-row("_linalg_svd", cost=solving(20.0), values=conjugating)
+row("_linalg_svd", cost=solving(20.0), values=without_driver, checks=dtypes.svd)
 row("cholesky_solve", values=conjugating, devices=rules.cholesky_solve)
 row(
     "_linalg_eigvals",

@@ -33,9 +33,10 @@ for _name in ("reflection_pad2d_backward", *(f"replication_pad{dims}d_backward" 
     row(_name, alert=alert(f"{_name}_cuda"))
 
 for _name in ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d"):
+    row(f"upsample_{_name}", no_integers=f"upsample_{_name}_out_frame")
     row(f"upsample_{_name}_backward", alert=alert(f"upsample_{_name}_backward_out_cuda"))
 for _name in ("bicubic2d_aa", "bilinear2d_aa"):
-    row(f"_upsample_{_name}", in_float32=BOTH)
+    row(f"_upsample_{_name}", in_float32=BOTH, no_integers="upsample_bilinear2d_out_frame")  # one kernel for both
     row(f"_upsample_{_name}_backward", in_float32=BOTH, alert=alert(f"upsample_{_name}_backward_out_cuda"))
 row("_upsample_lanczos2d_aa", "_upsample_lanczos2d_aa_backward", no_kernel="CUDA")
 

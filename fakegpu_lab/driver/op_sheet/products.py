@@ -40,7 +40,7 @@ row(
     in_float32=SLOW_PRODUCTS,
     values=differences.with_tanh,
 )
-row("_int_mm", cublas="lt", cost=mm(0))
+row("_int_mm", cublas="lt", cost=mm(0), checks=dtypes.int_mm)
 row("_scaled_mm", cublas="lt", cost=mm(0), checks=dtypes.scaled_mm)
 row("_grouped_mm", shape=shapes.grouped_mm)
 

@@ -15,6 +15,19 @@ row(
     runs=refuse("strided nested tensors"),
 )
 row("_transformer_encoder_layer_fwd", "_native_multi_head_attention", runs=refuse("encoder fast path"))
+row(
+    "_cslt_compress",
+    "_cslt_sparse_mm",
+    "_cslt_sparse_mm_search",
+    "_sparse_semi_structured_addmm",
+    "_sparse_semi_structured_apply",
+    "_sparse_semi_structured_apply_dense",
+    "_sparse_semi_structured_linear",
+    "_sparse_semi_structured_mm",
+    "_sparse_semi_structured_tile",
+    "_to_sparse_semi_structured",
+    runs=refuse("semi-structured sparsity"),
+)
 row("_weight_int4pack_mm", "_convert_weight_to_int4pack", runs=refuse("4-bit weights"))
 row("_fill_mem_eff_dropout_mask_", runs=refuse("attention options"))
 row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,10 @@ import torch
 from torch.nn.functional import gelu
 from torch.utils._pytree import tree_map
 
+from fakegpu_lab.driver.base.changes import wrapped
 from fakegpu_lab.driver.base.half_precision import BOTH, in_float32, into
+from fakegpu_lab.driver.base.not_simulated import error
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,6 +167,50 @@ def conjugating(op: Op, call: Kernel) -> Kernel:
             return tree_map(_resolved, call(*args, **kwargs))
 
     return conjugating
+
+
+def by_qr(op: Op, call: Kernel) -> Kernel:
+    """`linalg_lstsq`, whose only driver on CUDA is gels; the CPU's default is gelsy (get_default_lstsq_driver)."""
+    compute = conjugating(op, call)
+
+    def least_squares(*args: Any, driver: str | None = None, **kwargs: Any) -> Any:
+        return compute(*args, driver=driver or "gels", **kwargs)
+
+    return least_squares
+
+
+def without_driver(op: Op, call: Kernel) -> Kernel:
+    """`_linalg_svd`: the CPU's kernel refuses the names of cuSOLVER's drivers, which `dtypes.svd` has checked."""
+    compute = conjugating(op, call)
+
+    def decompose(*args: Any, driver: str | None = None, **kwargs: Any) -> Any:
+        return compute(*args, **kwargs)
+
+    return decompose
+
+
+def _in_words(function: Kernel) -> Kernel:
+    """A Fourier transform that says that half precision is not simulated, instead of the CPU's "Unsupported dtype"."""
+
+    @functools.wraps(function)
+    def transform(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        try:
+            return function(*args, **kwargs)
+        except RuntimeError as raised:
+            source = args[0] if args else kwargs.get("input")
+            if source.__class__ is FakeCudaTensor and str(raised).startswith("Unsupported dtype Half"):
+                raise error("half-precision transforms") from None
+            raise
+
+    return transform
+
+
+CHANGES = [
+    wrapped(f"torch.fft.{name}", _in_words, "half precision is refused in a sentence")
+    for name in ("fft", "ifft", "rfft", "irfft", "fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn")
+    if hasattr(torch.fft, name)
+]
 
 
 def _resolved(value: Any) -> Any:

@@ -7,12 +7,14 @@ that have no CUDA kernel.
 
 from __future__ import annotations
 
+import functools
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from fakegpu_lab.driver.base import cuda_messages
+from fakegpu_lab.driver.base import cuda_messages, not_simulated
 from fakegpu_lab.driver.base.half_precision import HALVES
 
 if TYPE_CHECKING:
@@ -55,13 +57,11 @@ def scalar_type(dtype: torch.dtype) -> str:
 
 def with_dtype_checks(op: Op, plan: Plan) -> Plan:
     """`plan`, after a check that refuses what only the CPU could compute; unchanged for most ops."""
-    if op.row.no_integers and not op.outs and not by_shape(op):
-        plan = _without_integers(op, plan)
     return _checked(op, plan, op.row.checks) if op.row.checks is not None else plan
 
 
 def by_shape(op: Op) -> bool:
-    """Whether the op's plan keeps what depends on the shapes and dtypes alone, and calls `refuse_integers` itself."""
+    """Whether the op's plan keeps what depends on the shapes and dtypes alone, once `refusing_integers` let it pass."""
     two = op.tensors == (0, 1) or op.row.runs is not None  # `linear` may have a bias
     return op.row.cublas == "gemm" and two and not op.written and not op.schema.overload_name
 
@@ -72,15 +72,18 @@ def refuse_integers(op: Op, dtype: torch.dtype) -> None:
         raise NotImplementedError(f"\"{op.row.no_integers}\" not implemented for '{_SCALAR_TYPES[dtype]}'")
 
 
-def _without_integers(op: Op, plan: Plan) -> Plan:
-    def floating(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        dtype = args[0].dtype
-        result = plan(args, kwargs)  # errors about shapes come first
-        if dtype in _NOT_MULTIPLIED:
-            refuse_integers(op, dtype)
-        return result
+def refusing_integers(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call`, the CPU's kernel, with the error of CUDA's before anything is launched."""
 
-    return floating
+    @functools.wraps(call)
+    def refusing(*args: Any, **kwargs: Any) -> Any:
+        if args[0].dtype not in _NOT_MULTIPLIED:
+            return call(*args, **kwargs)
+        with suppress(NotImplementedError):  # the CPU's word for it
+            call(*args, **kwargs)  # errors about shapes come first
+        return refuse_integers(op, args[0].dtype)
+
+    return refusing
 
 
 def _checked(op: Op, plan: Plan, check: Callable[..., None]) -> Plan:
@@ -212,6 +215,10 @@ def as_cuda(error: Exception) -> Exception:
     if not isinstance(error, RuntimeError):
         return error
     text = str(error)
+    if "not implemented for 'ComplexHalf'" in text:
+        return not_simulated.error("complex32")
+    if text.startswith("Could not run 'aten::") and "with arguments from the 'CPU' backend" in text:
+        return not_simulated.error("CUDA's alone")
     if "DefaultCPUAllocator: can't allocate memory" in text:
         return cuda_messages.no_host_memory()
     reworded = _NOT_IMPLEMENTED.sub(lambda match: f'"{_cuda_kernel(match[1])}" not implemented for', text)
@@ -267,6 +274,56 @@ def avg_pool2d(op: Op, source: torch.Tensor, *rest: Any, **options: Any) -> None
         result = torch.ops.aten.avg_pool2d(torch.empty(source.shape, device="meta"), *rest, **options)
         if result.numel() > torch.iinfo(torch.int32).max:
             raise RuntimeError("integer out of range")
+
+
+def int_mm(op: Op, self: torch.Tensor, mat2: torch.Tensor, *rest: Any, **options: Any) -> None:
+    """cuda/Blas.cpp, _int_mm_out_cuda: cuBLASLt's kernels for int8 take no small or odd sizes.
+
+    Raises
+    ------
+    RuntimeError
+        The sizes are others.
+    """
+    for name, tensor in (("self", self), ("mat2", mat2)):
+        if tensor.dim() != 2:
+            raise RuntimeError(f"Expected {name} to be of dimension 2 but got {tensor.dim()}")
+    (m, k), (rows, n) = self.shape, mat2.shape
+    if m <= 16:
+        raise RuntimeError(f"self.size(0) needs to be greater than 16, but got {m}")
+    eights = "needs to be greater than 0 and a multiple of 8, but got"
+    if not k or k % 8:
+        raise RuntimeError(f"self.size(1) {eights} {k}")
+    if k != rows:
+        raise RuntimeError(f"self.size(1) needs to match mat2.size(0) but got {k} and {rows}")
+    if not n or n % 8:
+        raise RuntimeError(f"mat2.size(1) {eights} {n}")
+
+
+def lstsq(op: Op, *args: Any, driver: str | None = None, **options: Any) -> None:
+    """BatchLinearAlgebra.cpp, get_default_lstsq_driver.
+
+    Raises
+    ------
+    RuntimeError
+        The driver is one of LAPACK's that cuSOLVER does not have.
+    """
+    if driver is not None and driver.lower() in ("gelsy", "gelsd", "gelss"):
+        raise RuntimeError("torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA")
+
+
+def svd(op: Op, *args: Any, driver: str | None = None, **options: Any) -> None:
+    """cuda/linalg/BatchLinearAlgebraLib.cpp, svd_cusolver.
+
+    Raises
+    ------
+    RuntimeError
+        cuSOLVER has no such driver.
+    """
+    if driver not in (None, "gesvd", "gesvdj", "gesvda"):
+        raise RuntimeError(
+            f"torch.linalg.svd: unknown svd driver {driver} in svd_cusolver computation. "
+            "Check doc at https://pytorch.org/docs/stable/generated/torch.linalg.svd.html"
+        )
 
 
 def scaled_mm(op: Op, mat1: torch.Tensor, *rest: Any, **options: Any) -> None:

@@ -23,11 +23,11 @@ from torch.autograd import profiler
 
 from fakegpu_lab.driver.base import cuda_messages
 from fakegpu_lab.driver.base.changes import begun, computed, replaced, wrapped
+from fakegpu_lab.driver.base.not_simulated import error
 from fakegpu_lab.driver.profiler.events import MARK
 from fakegpu_lab.driver.profiler.results import Results, assemble
 from fakegpu_lab.driver.profiler.session import Session, as_on_cuda, kineto_range
 from fakegpu_lab.driver.recorder import recording
-from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
@@ -133,10 +133,7 @@ def _memory_timeline(original: Any) -> Any:
     @functools.wraps(original)
     def export_memory_timeline(self: Any, path: str, device: str | None = None) -> None:
         if (device or self.use_device or "cuda").startswith("cuda"):
-            raise FakeGpuError(
-                "export_memory_timeline, which PyTorch has deprecated, is not part of the simulation. Use "
-                "torch.cuda.memory._record_memory_history() and _dump_snapshot(), or fakegpu_lab.record()."
-            )
+            raise error("memory timelines")
         original(self, path, device)
 
     return export_memory_timeline

@@ -146,8 +146,8 @@ class _Records:
         return Record(self._memory, position)
 
     def __setitem__(self, position: int, value: Any) -> None:
-        elements = self._memory.elements
-        elements[position] = elements[value._position] if isinstance(value, Record) else value
+        whole = value._memory.elements[value._position] if isinstance(value, Record) else value
+        self._memory.elements[position] = whole
 
 
 class Record:

@@ -6,6 +6,7 @@ Simplified: numba frees memory some time after an array dies, this at once.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,11 @@ class DeviceArray:
         else:
             layout = "F" if self.ndim > 1 and self.T.tensor.is_contiguous() and not broadcast else "A"
         return types.Array(numpy_support.from_dtype(self.dtype), self.ndim, layout)
+
+    @property
+    def flags(self) -> dict[str, bool]:
+        """Whether the elements lie one after the other, in C's order and in Fortran's."""
+        return {"C_CONTIGUOUS": self.tensor.is_contiguous(), "F_CONTIGUOUS": self.T.tensor.is_contiguous()}
 
     @property
     def _tensor_on_device(self) -> FakeCudaTensor:
@@ -269,12 +275,23 @@ def as_cuda_array(obj: Any, sync: bool = True) -> DeviceArray:
     if not isinstance(obj, FakeCudaTensor):
         raise TypeError("*obj* doesn't implement the cuda array interface.")  # numba/cuda/api.py
     dlpack.exported_interface(obj)  # or what torch raises for a tensor whose memory it does not give away
+    if obj.nbytes and obj._device is not current.device():
+        raise messages.driver_error(
+            1,
+            "cuPointerGetAttribute",
+            "CUDA_ERROR_INVALID_VALUE",
+            f"The tensor is on {obj.device}, and another device is current: use torch.cuda.set_device, or "
+            f"'with cuda.gpus[{obj.device.index}]:'.",
+        )
     return DeviceArray(obj)
 
 
 def is_cuda_array(obj: Any) -> bool:
     """Whether numba can use the object's memory on the device."""
-    return isinstance(obj, (DeviceArray, FakeCudaTensor))
+    if isinstance(obj, FakeCudaTensor):
+        with suppress(AttributeError):  # a sparse tensor has none
+            return bool(dlpack.exported_interface(obj))  # or torch's error, for one that requires gradients
+    return isinstance(obj, DeviceArray)
 
 
 def pinned_array(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C") -> Any:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def _rows(module: Any) -> list[Change]:
     """The rows, if greenlet is there, too (the extra ``numba`` has both)."""
-    from fakegpu_lab.kernels.numba_cuda import host_api, launching, threads
+    from fakegpu_lab.kernels.numba_cuda import device_arrays, host_api, launching, threads
 
     try:
         threads.greenlets = importlib.import_module("greenlet")
@@ -31,6 +31,8 @@ def _rows(module: Any) -> list[Change]:
         rows += [
             replaced("numba.cuda.dispatcher.get_current_device", host_api.get_current_device, "the simulated card"),
             replaced("numba.cuda.cudadrv.devices.get_context", host_api.current_context, "the simulated card's"),
+            replaced("numba.cuda.cudadrv.devices.gpus", host_api.HOST["gpus"], "the simulated cards"),
+            replaced("numba.cuda.cudadrv.devicearray.DeviceNDArray", device_arrays.DeviceArray, "arrays are ours"),
             replaced(f"{cls}.configure", _configure, "launches run here"),
             replaced(f"{cls}.compile", _compile, "there is no card to compile for"),
             wrapped(f"{cls}.get_call_template", _folding, "min and max of several values, as numba-cuda compiles them"),

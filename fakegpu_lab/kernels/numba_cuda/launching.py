@@ -23,9 +23,9 @@ import torch
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.kernels.launch import IllegalAccess, Ran, launch
+from fakegpu_lab.kernels.launch import GRID_LIMITS, IllegalAccess, Ran, launch
 from fakegpu_lab.kernels.numba_cuda import arrays, compiling, messages, scalars, threads
-from fakegpu_lab.kernels.numba_cuda.arrays import AccessNotes, Arrays, KernelArray, Memory, OutOfBounds
+from fakegpu_lab.kernels.numba_cuda.arrays import AccessNotes, Arrays, KernelArray, Memory, OutOfBounds, Record
 from fakegpu_lab.kernels.numba_cuda.device_arrays import DeviceArray, MappedArray, as_cuda_array, to_device
 from fakegpu_lab.kernels.numba_cuda.requests import Accesses, Between
 from fakegpu_lab.kernels.numba_cuda.streams import on_stream
@@ -42,7 +42,6 @@ _MOST_NOTED = 200_000
 """Accesses that are kept before requests are made of them."""
 _FORMATS = {scalars.Float16: "fp16", scalars.Float32: "fp32", scalars.Float64: "fp64"}
 _BLOCK_LIMITS = (1024, 1024, 64)
-_GRID_LIMITS = (2**31 - 1, 65_535, 65_535)
 
 _one_at_a_time = threading.RLock()
 _active: Launch | None = None
@@ -128,7 +127,7 @@ class Launch:
         block, grid, profile = self.configured.blockdim, self.configured.griddim, self.device.profile
         if prod(block) > _BLOCK_LIMITS[0] or any(one > most for one, most in zip(block, _BLOCK_LIMITS, strict=True)):
             raise messages.too_many_threads(block)
-        if any(one > most for one, most in zip(grid, _GRID_LIMITS, strict=True)) or min(*grid, *block) < 1:
+        if any(one > most for one, most in zip(grid, GRID_LIMITS, strict=True)) or min(*grid, *block) < 1:
             raise messages.impossible_grid(grid, block)
         if shared > profile.shared_mem_per_block:
             raise messages.too_much_dynamic(shared, profile.shared_mem_per_block)
@@ -139,6 +138,12 @@ class Launch:
         host = value.value if hint else value
         if isinstance(host, FakeCudaTensor):
             return as_cuda_array(host)
+        if isinstance(host, np.void):
+            record = to_device(np.array([host]))
+            write_back.append(
+                lambda: [host.__setitem__(name, record.copy_to_host()[0][name]) for name in host.dtype.names]
+            )
+            return record
         if not isinstance(host, np.ndarray):
             return value
         if not hint and not isinstance(host, MappedArray):
@@ -207,6 +212,8 @@ class Launch:
             elements = inner.as_strided((count,), (1,)).numpy().view(value.dtype)
             memory = Memory(name, "global", value.tensor.data_ptr(), elements, self.notes)
             self._memories[id(memory)] = value.tensor
+            if hasattr(to, "fields"):  # numba's type of a record
+                return Record(memory, 0)
             return KernelArray(memory, value.shape, tuple(step // value.dtype.itemsize for step in value.strides))
         if isinstance(value, tuple):
             parts = [self._value(name, one, its) for one, its in zip(value, getattr(to, "types", value), strict=True)]

@@ -18,7 +18,7 @@ from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.errors import with_notes
 from fakegpu_lab.kernels import sampling
-from fakegpu_lab.kernels.launch import Ran, launch
+from fakegpu_lab.kernels.launch import GRID_LIMITS, Ran, launch
 from fakegpu_lab.kernels.pointers import Memory, Stretch, stretch
 from fakegpu_lab.kernels.races import Watch
 from fakegpu_lab.kernels.triton_programs import semantics
@@ -68,6 +68,8 @@ class Launcher:
         }
         if enter is not None:
             enter(about)
+        if any(one > most for one, most in zip((x, y, z), GRID_LIMITS, strict=True)):
+            raise _too_large((x, y, z))
         if x * y * z:
             self._launch(device, given, values, (x, y, z), function)
         if leave is not None:
@@ -182,6 +184,16 @@ def _sentence() -> str:
         r'"(Pointer argument[^"]*cannot be accessed[^"]*)"\s*"([^"]*)"', source.read_text(encoding="utf-8")
     )
     return found[1] + found[2] if found else "Pointer argument cannot be accessed from Triton (cpu tensor?)"
+
+
+def _too_large(grid: tuple[int, int, int]) -> Exception:
+    """Triton's error, with a sentence below it that says which limit it is."""
+    if grid[0] > GRID_LIMITS[0]:  # PyArg_ParseTuple in Triton's driver.c
+        return OverflowError("signed integer is greater than maximum")
+    error = RuntimeError("Triton Error [CUDA]: invalid argument")
+    return with_notes(
+        error, f"A grid of {grid} programs is too large: along its second and third axis it can have 65,535 at most."
+    )
 
 
 def _inaccessible(place: int, name: str, where: str, here: int) -> ValueError:
