@@ -102,7 +102,7 @@ FakeCudaTensor.__name__ = FakeCudaTensor.__qualname__ = "Tensor"
 FakeCudaTensor.__module__ = "torch"
 
 
-class SparseCudaTensor(FakeCudaTensor):
+class SparseCudaTensor(FakeCudaTensor):  # type: ignore[metaclass]
     """A device tensor of a sparse layout. Its ``__class__`` is FakeCudaTensor, which the dispatch path looks for."""
 
     on_first: ClassVar[list[Callable[[], None]]] = []

@@ -23,7 +23,7 @@ _base_new: Any = torch.Tensor.__new__
 _parameter_new: Any = torch.nn.Parameter.__new__
 
 
-class _Last(FakeCudaTensor):
+class _Last(FakeCudaTensor):  # type: ignore[metaclass]
     """Has torch.Tensor's `__torch_function__`, which keeps the class, for a user's ``super().__torch_function__``."""
 
 

@@ -140,9 +140,12 @@ class Launch:
             return as_cuda_array(host)
         if isinstance(host, np.void):
             record = to_device(np.array([host]))
-            write_back.append(
-                lambda: [host.__setitem__(name, record.copy_to_host()[0][name]) for name in host.dtype.names]
-            )
+
+            def of_record() -> None:
+                for name in host.dtype.names or ():
+                    host[name] = record.copy_to_host()[0][name]
+
+            write_back.append(of_record)
             return record
         if not isinstance(host, np.ndarray):
             return value
