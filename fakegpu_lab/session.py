@@ -30,7 +30,12 @@ on_change: list[Callable[[Machine | None], object]] = []
 
 
 def enable(
-    spec: str = "a100", *, memory: int | str | None = None, compute: Compute = "real", clock: Clock = "real"
+    spec: str = "a100",
+    *,
+    memory: int | str | None = None,
+    compute: Compute = "real",
+    clock: Clock = "real",
+    host: str | None = None,
 ) -> Machine:
     """Enable simulated GPUs in torch. A machine that is already enabled is replaced.
 
@@ -46,23 +51,28 @@ def enable(
         ``"simulated"``: ``time.time``, ``perf_counter``, ``monotonic`` and ``process_time`` show simulated time to
         the program and to training libraries, and ``time.sleep`` advances it. ``"real"``: they show the computer's
         clock.
+    host
+        How fast the host's processor is: ``"dgx-a100"``, ``"cloud-t4"``, ``"desktop-2023"`` or the path of a profile;
+        by default, the host that the cards usually have. ``"measured"``: in addition, the program's own code between
+        two ops takes the simulated time that it takes on this computer, which differs from one computer to the next.
 
     Raises
     ------
     FakeGpuError
-        The spec names an unknown card or an impossible count, `memory` is not a size, or the profile is malformed.
+        The spec names an unknown card or an impossible count, the host is unknown, `memory` is not a size, or the
+        profile is malformed.
     """
     if compute not in ("real", "meta"):
         raise FakeGpuError(f'compute={compute!r} is neither "real" (values) nor "meta" (shapes and memory only).')
     if clock not in ("real", "simulated"):
         raise FakeGpuError(f'clock={clock!r} is neither "real" (the computer\'s) nor "simulated" (the GPU\'s time).')
     # Everything that can be wrong with the request is found here, while the old machine still runs.
-    new = _from_environment(Machine(parse_spec(spec, memory=memory), compute, _allocator_settings(), clock))
+    new = _from_environment(Machine(parse_spec(spec, memory=memory, host=host), compute, _allocator_settings(), clock))
     notice = _hidden_gpus_notice()
     _replace(new, f"it was replaced by {spec!r}")
     if notice is not None and inheritance.VARIABLE not in os.environ:  # in a child process, the parent has printed it
         print(notice)
-    inheritance.leave(spec, memory, compute, clock)
+    inheritance.leave(spec, memory, compute, clock, host)
     publish.begin(new)
     return new
 

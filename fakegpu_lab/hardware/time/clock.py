@@ -32,6 +32,10 @@ CALL_NS = 1_000
 """The cost of a call to the CUDA runtime that launches nothing: recording, querying or awaiting an event."""
 
 
+LAUNCH_NS = 5_000
+"""A launch on a host of which nothing is known."""
+
+
 class Watch(Protocol):
     """Places kernels in time when `launch` alone cannot; see `Timeline`."""
 
