@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 _machine: Machine | None = None
 _latest: Machine | None = None
+_asked: dict[str, Any] = {}
+"""What the machine was enabled with, but for the host."""
+_written_for: str | None = None
+"""The host that machines have if none is asked for (`written_for`)."""
 
 on_change: list[Callable[[Machine | None], object]] = []
 """Functions to call with the machine that was enabled, or with None when it was disabled."""
@@ -62,6 +66,9 @@ def enable(
         The spec names an unknown card or an impossible count, the host is unknown, `memory` is not a size, or the
         profile is malformed.
     """
+    global _asked
+    if host is None:
+        host = _written_for
     if compute not in ("real", "meta"):
         raise FakeGpuError(f'compute={compute!r} is neither "real" (values) nor "meta" (shapes and memory only).')
     if clock not in ("real", "simulated"):
@@ -72,9 +79,21 @@ def enable(
     _replace(new, f"it was replaced by {spec!r}")
     if notice is not None and inheritance.VARIABLE not in os.environ:  # in a child process, the parent has printed it
         print(notice)
+    _asked = {"spec": spec, "memory": memory, "compute": compute, "clock": clock}
     inheritance.leave(spec, memory, compute, clock, host)
     publish.begin(new)
     return new
+
+
+def written_for(host: str | None) -> None:
+    """Let machines have this host from now on, unless another one is asked for: a lesson's figures are for it.
+
+    The machine that is enabled is replaced by one with this host, if it has another one. None: the usual hosts again.
+    """
+    global _written_for
+    _written_for = host
+    if _machine is not None and host is not None and _machine.host.id != host:
+        enable(**_asked)
 
 
 def _hidden_gpus_notice() -> str | None:

@@ -99,6 +99,7 @@ class CourseMagics(Magics):
             raise UsageError(str(error)) from None
         found = self.room.lesson
         assert found is not None
+        session.written_for(found.host)
         path = progress.path_for(found.name)
         display(pages.Welcome(found, progress.read(path) if path is not None else progress.Progress()))
         absent = extras.missing(found.needs)

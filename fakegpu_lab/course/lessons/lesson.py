@@ -44,6 +44,9 @@ class Exercise(_Strict):
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", description="unique in the lesson")
     title: str
     points: float = Field(default=1, ge=0, description="of all parts of its check, hidden ones too")
+    host: str | None = Field(
+        default=None, description="the host that its figures are for; by default, the one that its GPUs usually have"
+    )
     needs: tuple[Extra, ...] = Field(default=(), description="libraries beyond those of the lesson: numba, triton")
     hints: tuple[str, ...] = Field(default=(), max_length=3, description="one at a time, the last nearly the answer")
     wrong: tuple[WrongSolution, ...] = Field(default=(), description="solutions that must fail; not in a release")

@@ -15,6 +15,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
     model_validator,
@@ -275,7 +276,7 @@ class HostProfile(_Model):
     name: str = Field(examples=["DGX A100"])
     aliases: tuple[str, ...] = Field(default=(), examples=[["epyc-7742"]])
     cpu: str = Field(examples=["AMD EPYC 7742"])
-    factor: PositiveFloat = Field(
+    factor: NonNegativeFloat = Field(
         description="how many times as long Python and PyTorch take as on the reference host", examples=[1.2]
     )
     launch_us: PositiveFloat = Field(description="microseconds that a kernel launch takes", examples=[5])

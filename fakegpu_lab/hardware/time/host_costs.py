@@ -54,6 +54,8 @@ RECURRENT = OpCost(60_000, 90_000)
 USER_KERNEL = OpCost(12_000, 12_000)
 """A kernel that the program compiled itself (Triton, numba): its launcher is Python."""
 
+PYTHON = 3_000
+"""The part of an op's time in the forward pass that Python takes before C++ begins; a timeline shows them apart."""
 LISTED_TENSOR = 250
 """Each tensor of an op on lists: C++ checks it and packs its address. `_foreach_add_` of twice 161 tensors took 100 to
 115 µs in a trace of a V100 (ns_resolution_trace)."""
