@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import fakegpu_lab as lab
+from fakegpu_lab import session
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -21,6 +22,18 @@ if TYPE_CHECKING:
 # How long an example takes says how busy the machine is.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+# Tests of other things state times; the host's constants may be chosen better without changing them.
+session.written_for("launches-only")
+
+
+@pytest.fixture
+def usual_hosts() -> Iterator[None]:
+    """Machines have their usual hosts, as outside the tests."""
+    session.written_for(None)
+    yield
+    session.written_for("launches-only")
 
 
 @pytest.hookimpl(wrapper=True)

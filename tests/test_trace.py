@@ -56,7 +56,7 @@ def test_a_thousand_tiny_kernels_are_launch_bound_and_one_product_is_not(planned
     host = lab.machine().host
     each = host.ns(host_costs.IN_PLACE.forward) / 1e9 + host.launch_us * 1e-6
     assert tiny.host_elapsed == pytest.approx(1000 * each, rel=0.01)
-    assert tiny.kernels[0].launched_ns - tiny.kernels[0].dispatched_ns < each * 1e9  # Python came before
+    assert tiny.kernels[0].launched_ns - tiny.kernels[0].dispatched_ns <= each * 1e9  # Python came before
 
     a = torch.empty(8192, 8192, device="cuda")
     with lab.record() as large:

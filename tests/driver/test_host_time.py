@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def machine() -> Iterator[Machine]:
+def machine(usual_hosts: None) -> Iterator[Machine]:
     yield lab.enable("a100")
     lab.disable()
 

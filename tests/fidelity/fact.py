@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import fakegpu_lab as lab
+from fakegpu_lab import session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,9 +55,12 @@ class Fact:
 
 @contextmanager
 def enabled(card: str, **options: Any) -> Iterator[None]:
-    """A machine for one measurement."""
+    """A machine for one measurement, with its usual host."""
+    session.written_for(None)
     lab.enable(card, **options)
     try:
         yield
     finally:
         lab.disable()
+        if "pytest" in sys.modules:
+            session.written_for("launches-only")  # as tests/conftest.py
