@@ -31,7 +31,7 @@ DEVICES, RANKS = 16, 8
 
 FEED = """
 import threading, time
-import fakegpu_lab, fakegpu_lab.notebook.telemetry.comms
+import fakegpu_lab, fakegpu_lab.notebook.telemetry.publisher
 from fakegpu_lab.notebook.telemetry.messages import (
     CollectiveTotal, DeviceAllocations, Lane, Telemetry, Timeline)
 

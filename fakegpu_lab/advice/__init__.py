@@ -63,10 +63,10 @@ def advise(trace: Recorded) -> Advice:
         )
     findings = [finding for rule in RULES for finding in rule(trace)]
     if session.enabled() and session.machine() is trace.machine:
-        from fakegpu_lab.driver.memory_report import references
+        from fakegpu_lab.driver.memory_report import out_of_memory
 
-        findings += kept_activations(trace, references.holder) + leak(trace, references.holder)
-        findings += optimizer_before_to(trace, *references.training())
+        findings += kept_activations(trace, out_of_memory.holder) + leak(trace, out_of_memory.holder)
+        findings += optimizer_before_to(trace, *out_of_memory.training())
     else:
         findings += kept_activations(trace, lambda addresses: "") + leak(trace, lambda addresses: "")
     return Advice(findings, note_of_dropped(trace))

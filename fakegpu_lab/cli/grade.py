@@ -12,7 +12,7 @@ from rich.table import Table
 from fakegpu_lab.cli.plain_console import PlainConsole
 from fakegpu_lab.course import whole_file
 from fakegpu_lab.course.grade import graded_lesson, submissions, whole_class
-from fakegpu_lab.course.grade.journal import Journal
+from fakegpu_lab.course.grade.outcome import Journal
 from fakegpu_lab.course.grade.outputs import autograded, gradebook, lateness, pages, platforms, tables
 from fakegpu_lab.course.grade.sandbox.limits import LEAST_MEMORY, Limits
 from fakegpu_lab.course.lessons import extras

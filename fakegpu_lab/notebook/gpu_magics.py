@@ -17,7 +17,7 @@ from fakegpu_lab.notebook import cell_hooks, footer, panel
 from fakegpu_lab.notebook.gpuprofile import GpuProfileMagics
 from fakegpu_lab.notebook.kernel import KernelMagics
 from fakegpu_lab.notebook.ranks import RanksMagics
-from fakegpu_lab.notebook.telemetry import comms
+from fakegpu_lab.notebook.telemetry import publisher
 from fakegpu_lab.report import gpu_list, run_tables
 from fakegpu_lab.user_code import magic_line
 
@@ -133,7 +133,7 @@ def load(shell: InteractiveShell) -> None:
     """Register the magics with `shell`."""
     shell.register_magics(FakeGpuMagics, GpuProfileMagics, KernelMagics, RanksMagics)
     cell_hooks.register(shell)
-    comms.register(shell)
+    publisher.register(shell)
     shell.set_hook("complete_command", _complete, str_key="%fakegpu")
 
 

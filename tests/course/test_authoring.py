@@ -13,8 +13,7 @@ pytest.importorskip("nbgrader")
 
 from fakegpu_lab.cli.commands import cli
 from fakegpu_lab.course.authoring import add, check, new, rename, rules
-from fakegpu_lab.course.authoring.answers import grade_id, handed_in, replaced
-from fakegpu_lab.course.authoring.together import Answer, grade_together
+from fakegpu_lab.course.authoring.answers import Answer, grade_id, grade_together, handed_in, replaced
 from fakegpu_lab.course.checks.record import CheckRecord
 from fakegpu_lab.course.grade import graded_lesson as graded
 from fakegpu_lab.course.grade.outcome import Outcome

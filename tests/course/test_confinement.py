@@ -16,7 +16,7 @@ from fakegpu_lab.course.grade.sandbox.limits import Limits
 from fakegpu_lab.course.grade.sandbox.process import Sandbox
 
 NOBODY, PR_SET_DUMPABLE = 65534, 4
-SETTINGS = {"namespaces": True, "hide": [], "homes": [], "needed": []}
+SETTINGS = {"namespaces": True, "hide": [], "others": [], "needed": []}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
@@ -86,3 +86,28 @@ except OSError as error:
         "mine ['submission']",
         "Read-only file system",
     ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
+def test_what_others_have_is_out_of_sight_whatever_its_mode() -> None:
+    """An exchange or a shared folder lies anywhere, and anybody may read it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may make a folder in /srv")
+    with tempfile.TemporaryDirectory(dir="/srv") as exchange, tempfile.TemporaryDirectory(dir="/var/tmp") as shared:
+        for folder in map(Path, (exchange, shared)):
+            folder.chmod(0o777)
+            (folder / "bob.ipynb").write_text("bob's answers")
+            (folder / "bob.ipynb").chmod(0o666)
+        look = f"""
+import os, torch, pathlib
+for path in ({exchange!r}, {shared!r}, "/home", "/root/.ssh", "/mnt"):
+    print(os.path.exists(path) and os.listdir(path))
+print(torch.ones(2).sum().item(), pathlib.Path("/etc/passwd").exists(), os.path.exists(os.sys.executable))
+"""
+        with Sandbox({}, Limits(), []) as sandbox:
+            if "a file system of its own" not in sandbox.in_force:
+                pytest.skip("this system lets nobody make namespaces")
+            told = sandbox.run({"id": "look", "kind": "student", "source": look, "visible": look})
+    lines = "".join(one.get("text", str(one)) for one in told["outputs"]).splitlines()
+    assert set(lines[:5]) <= {"False", "[]"}, lines
+    assert lines[5] == "2.0 True True"

@@ -18,7 +18,7 @@ from fakegpu_lab.course.checks import canaries
 from fakegpu_lab.course.checks.examination import Examination, TamperedError, Tried, constant
 from fakegpu_lab.course.checks.observe import observe, tried
 from fakegpu_lab.course.expect.attempt import Attempt
-from fakegpu_lab.course.expect.seeing.seen import SeenTrace
+from fakegpu_lab.course.expect.plain_data.conversion import SeenTrace
 
 if TYPE_CHECKING:
     from fakegpu_lab.course.checks.result import Result
@@ -254,7 +254,7 @@ def test_an_unsolved_exercise_earns_nothing() -> None:
 
 def test_canaries_are_as_they_must_be_here_and_among_them_are_false_ones() -> None:
     random = Random(1)
-    made = [canaries.plain(random) for _ in range(200)]
+    made = [canaries.plain(random, canaries.Style()) for _ in range(200)]
     for one in made:
         check = Check(one.text, {"torch": torch})
         (event,) = [event for event in check.told if event.get("saw") and one.parameter in event["data"]][:1] or [None]
@@ -263,6 +263,20 @@ def test_canaries_are_as_they_must_be_here_and_among_them_are_false_ones() -> No
     assert any(one.text.startswith("expect.true") and one.right(True) for one in made)
     assert not any(one.right(None) for one in made)
     assert len({one.text for one in made}) > 190, "chosen at random"
+
+
+def test_canaries_look_like_the_statements_of_the_check() -> None:
+    tree = ast.parse(
+        "expect.equal(x, [1, 2], what='the sum')\nexpect.close(y, -0.25)\nexpect.true(z)\nexpect.equal(a, b)"
+    )
+    style, random = canaries.Style(tree), Random(2)
+    assert (style.constants, style.said) == (["[1, 2]", "-0.25"], [", what='the sum'"])
+    texts = [canaries.plain(random, style).text for _ in range(100)]
+    assert any(text.endswith("[1, 2], what='the sum')") for text in texts)
+    assert any(text.endswith(", -0.25)") for text in texts)
+    assert any("expect.equal(torch.tensor" in text and "sum()" not in text for text in texts), "bare tensors"
+    runs = {canaries.recorded(random, style).text.split("]", 1)[1] for _ in range(30)}
+    assert len({op for run in runs for op in run.split(".")}) > 6, "kernels of many names"
 
 
 def test_a_canary_that_comes_to_something_else_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:

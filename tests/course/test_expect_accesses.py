@@ -15,8 +15,8 @@ import torch
 import fakegpu_lab as lab
 from fakegpu_lab import expect
 from fakegpu_lab.course.checks import checking
-from fakegpu_lab.course.expect.seeing import codec
-from fakegpu_lab.course.expect.seeing.seen import trace as seen_trace
+from fakegpu_lab.course.expect.plain_data import codec
+from fakegpu_lab.course.expect.plain_data.conversion import trace as seen_trace
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.kernels.launch import Ran, launch
 from tests.course.conftest import told

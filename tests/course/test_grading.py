@@ -179,7 +179,7 @@ def every_student_has_a_page_that_tells_all_but_the_hidden_tests(graded: Path) -
 
 def the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
     from fakegpu_lab.course.grade import graded_lesson, whole_class
-    from fakegpu_lab.course.grade.journal import Journal
+    from fakegpu_lab.course.grade.outcome import Journal
     from fakegpu_lab.course.grade.outputs import tables
     from fakegpu_lab.course.grade.sandbox.limits import Limits
     from fakegpu_lab.course.grade.submissions import collect

@@ -8,7 +8,7 @@ import pytest
 
 from fakegpu_lab.course.expect.expectation import JUDGES
 from fakegpu_lab.course.expect.outcome import Unmet
-from fakegpu_lab.course.expect.seeing.seen import SeenTensor, SeenTrace
+from fakegpu_lab.course.expect.plain_data.conversion import SeenTensor, SeenTrace
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time.records import Collective, HostWork, Kernel, Transfer, Wait
 

@@ -24,9 +24,9 @@ from fakegpu_lab.course.checks import checking
 from fakegpu_lab.course.expect.comparable import asked, comparable, genuine
 from fakegpu_lab.course.expect.describe import value as described
 from fakegpu_lab.course.expect.outcome import RunningCheck, begin, end
-from fakegpu_lab.course.expect.seeing import codec
-from fakegpu_lab.course.expect.seeing.codec import decode, encode
-from fakegpu_lab.course.expect.seeing.seen import Opaque, SeenGroup, SeenTensor, named, places, seen
+from fakegpu_lab.course.expect.plain_data import codec
+from fakegpu_lab.course.expect.plain_data.codec import decode, encode
+from fakegpu_lab.course.expect.plain_data.conversion import Opaque, SeenGroup, SeenTensor, named, places, seen
 
 
 def sent(thing: Any) -> Any:

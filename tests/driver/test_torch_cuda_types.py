@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab.driver.torch_cuda.devices.tensor_types import DTYPES
+from fakegpu_lab.driver.torch_cuda.tensor_types import DTYPES
 
 C = torch.cuda
 

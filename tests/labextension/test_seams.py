@@ -14,7 +14,7 @@ from fakegpu_lab.course.checks import record
 from fakegpu_lab.course.lessons import progress
 from fakegpu_lab.formatting import units
 from fakegpu_lab.notebook import gpu_magics
-from fakegpu_lab.notebook.telemetry import comms, messages, source
+from fakegpu_lab.notebook.telemetry import messages, publisher, source
 from fakegpu_lab.sidebar import answers
 
 ROOT = Path(__file__).parents[2]
@@ -24,8 +24,8 @@ SIDEBAR = ROOT / "labextension" / "src"
 @pytest.mark.parametrize(
     ("path", "name", "value"),
     [
-        (SIDEBAR / "kernel" / "link.ts", "TELEMETRY", comms.TELEMETRY),
-        (SIDEBAR / "kernel" / "link.ts", "CONTROL", comms.CONTROL),
+        (SIDEBAR / "kernel" / "link.ts", "TELEMETRY", publisher.TELEMETRY),
+        (SIDEBAR / "kernel" / "link.ts", "CONTROL", publisher.CONTROL),
         (SIDEBAR / "kernel" / "ask.ts", "VERSION", answers.VERSION),
         (SIDEBAR / "telemetry" / "schema.ts", "VERSION", messages.VERSION),
         (SIDEBAR / "telemetry" / "model.ts", "STEPS", source.STEPS),

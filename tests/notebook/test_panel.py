@@ -18,8 +18,7 @@ from nbconvert import HTMLExporter
 
 import fakegpu_lab as lab
 from fakegpu_lab.hardware.memory_categories import NAMES
-from fakegpu_lab.notebook.panel import Panel
-from fakegpu_lab.notebook.static_panel import COLOURS
+from fakegpu_lab.notebook.panel import COLOURS, Panel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,8 +19,8 @@ from fakegpu_lab.driver.memory_report import live_categories
 from fakegpu_lab.driver.memory_report.memory_curve import ROWS, Curve, kept
 from fakegpu_lab.formatting import units
 from fakegpu_lab.hardware.memory_categories import NAMES
-from fakegpu_lab.notebook.telemetry import comms
 from fakegpu_lab.notebook.telemetry import messages as telemetry
+from fakegpu_lab.notebook.telemetry import publisher
 from fakegpu_lab.notebook.telemetry.publisher import UNSEEN, Outlet, Publisher
 from fakegpu_lab.notebook.telemetry.source import NEW_ROWS, STEPS, Reader, Source
 
@@ -547,8 +547,8 @@ def test_two_comms_data_and_control() -> None:
     lab.enable("a100", memory="1GiB")
     data, control = Comm("one"), Comm("two")
     try:
-        comms.telemetry_opened(data, {"content": {"data": {"acknowledges": True}}})
-        comms.control_opened(control, {"content": {"data": {}}})
+        publisher.telemetry_opened(data, {"content": {"data": {"acknowledges": True}}})
+        publisher.control_opened(control, {"content": {"data": {}}})
 
         def say(**words: Any) -> dict[str, Any]:
             control.heard({"content": {"data": {"reader": "one", **words}}})

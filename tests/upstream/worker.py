@@ -230,9 +230,9 @@ def ranks_are_forked() -> None:
 def let_children_use_cuda() -> None:
     """Let the next forked process use CUDA, even if this one has counted the GPUs: it stands for a spawned one."""
     if "fakegpu_lab" in sys.modules:
-        from fakegpu_lab.driver.torch_cuda.devices import lifecycle
+        from fakegpu_lab.driver.torch_cuda import devices
 
-        lifecycle._poisoned = False
+        devices._poisoned = False
 
 
 def let_nvml_answer() -> None:

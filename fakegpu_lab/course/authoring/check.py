@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import nbformat
 
 from fakegpu_lab.course.authoring import rules
-from fakegpu_lab.course.authoring.answers import grade_id, handed_in, replaced
-from fakegpu_lab.course.authoring.together import Answer, grade_together
+from fakegpu_lab.course.authoring.answers import Answer, grade_id, grade_together, handed_in, replaced
 from fakegpu_lab.course.grade import graded_lesson as graded
 from fakegpu_lab.course.grade.one_submission import grade
 from fakegpu_lab.course.grade.sandbox.limits import Limits

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 _TIMED = re.compile(r"^([ \t]*)%(?:time|timeit|memit)\b(?:\s+-\S+(?:\s+\d+)?)*[ \t]*", re.MULTILINE)
 
 
+MOST_COMMANDS = 60
+"""Lines of magics and shell commands in a cell that is read with them."""
+DEEPEST = 150
+"""Expressions and statements within one another in a cell that is read."""
+_COMMAND = re.compile(r"^[ \t]*[%!?]|=[ \t]*[%!]|\?[ \t]*$", re.MULTILINE)
 _WRITE = "%%writefile "
 _TIMED_CELL = re.compile(r"%%timeit\b(?:\s+-[a-z]+\s*\d*\b)*[ \t]*")
 
@@ -27,11 +32,30 @@ def code_of(source: str) -> str:
 
 def python_of(source: str) -> str:
     """Return a cell's Python, with calls in the place of magics and shell commands, as IPython runs it."""
-    from IPython.core.inputtransformer2 import TransformerManager
-
     text = _TIMED.sub(r"\1", _body(source))
     blank = len(text) - len(text.lstrip("\n"))  # IPython leaves them out, and lines would have other numbers
-    return "\n" * blank + str(TransformerManager().transform_cell(text))
+    return "\n" * blank + transformed(text)
+
+
+def transformed(text: str) -> str:
+    """Return a text with calls in the place of magics and shell commands.
+
+    IPython takes the square of their number: beyond `MOST_COMMANDS`, they are left out. A text that IPython cannot
+    split into words stays as it is: Python will say what is wrong with it.
+    """
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    if commands(text) > MOST_COMMANDS:
+        return code_of(text)
+    try:
+        return str(TransformerManager().transform_cell(text))
+    except SyntaxError:
+        return text
+
+
+def commands(source: str) -> int:
+    """The number of lines that may be magics or shell commands."""
+    return len(_COMMAND.findall(source))
 
 
 def written_file(source: str) -> tuple[str, str] | None:
@@ -49,6 +73,8 @@ def syntax_error(source: str) -> str:
         ast.parse(python_of(source))
     except SyntaxError as error:
         return error.msg
+    except (ValueError, RecursionError, MemoryError) as error:
+        return str(error) or "too deeply nested"
     return ""
 
 
@@ -74,18 +100,27 @@ def bound_names(source: str, *, definitions_only: bool = False) -> set[str]:
     """
     try:
         body = ast.parse(code_of(source)).body
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
     kinds = (ast.Import, ast.ImportFrom, *bindings.DEFINITIONS) if definitions_only else ast.stmt
     return {name for node in body if isinstance(node, kinds) for name in bindings.names(node)}
 
 
 def tree_of(source: str) -> ast.Module | None:
-    """A cell's statements; None if it is no Python, and so cannot run."""
+    """A cell's statements; None if it is no Python, and so cannot run, or if it is too deep to be read."""
     try:
-        return ast.parse(python_of(source))
+        tree = ast.parse(python_of(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+    return tree if depth(tree) <= DEEPEST else None
+
+
+def depth(tree: ast.AST) -> int:
+    """How deep a tree is, found without recursion."""
+    found, level = 0, [tree]
+    while level:
+        found, level = found + 1, [child for node in level for child in ast.iter_child_nodes(node)]
+    return found
 
 
 def class_names(source: str) -> set[str]:

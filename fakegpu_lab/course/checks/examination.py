@@ -13,13 +13,14 @@ import threading
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.course.cell_text.source import DEEPEST, depth
 from fakegpu_lab.course.checks import canaries, checking, statements
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.attempt import Attempt, placeholder
 from fakegpu_lab.course.expect.expectation import JUDGES, RUNS, SIGNATURES
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
-from fakegpu_lab.course.expect.seeing.codec import decode
-from fakegpu_lab.course.expect.seeing.seen import Attempted, seen
+from fakegpu_lab.course.expect.plain_data.codec import decode
+from fakegpu_lab.course.expect.plain_data.conversion import Attempted, seen
 
 if TYPE_CHECKING:
     from fakegpu_lab.course.checks.canaries import Canary
@@ -33,6 +34,14 @@ _CONSTANTS = frozenset({"list", "range", "tuple", "float", "int", "torch"})
 
 class TamperedError(Exception):
     """What was reported is not what a check reports; the message says in what way."""
+
+
+def _tree(source: str) -> ast.Module | None:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return tree if depth(tree) <= DEEPEST else None
 
 
 class Tried:
@@ -49,10 +58,7 @@ class Tried:
     """
 
     def __init__(self, exercise: str, source: str, told: dict[str, Any]) -> None:
-        try:
-            tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            tree = None
+        tree = _tree(source)
         unsolved = bool(told.get("unsolved")) or (tree is not None and placeholder(tree) is not None)
         name = str(told.get("name", ""))
         self.attempt = Attempt(exercise, name, tree, error=str(told.get("error", ""))[:300], unsolved=unsolved)
@@ -78,7 +84,7 @@ class Examination:
     def __init__(self, source: str, *, gpus: bool) -> None:
         self.source = source
         self.parts = statements.parts(source)
-        random = Random(secrets.token_bytes(16))
+        random, style = Random(secrets.token_bytes(16)), canaries.Style(_tree(source))
         self.canaries: dict[int, Canary] = {}
         order: list[statements.Part | None] = list(self.parts)
         for _ in range(2 + len(order) // 4):
@@ -90,7 +96,7 @@ class Examination:
                 at + 1: one for at, one in makers.items()
             }
         self.order = order
-        self.canaries = {place: make(random) for place, make in makers.items()}
+        self.canaries = {place: make(random, style) for place, make in makers.items()}
 
     def job(self) -> dict[str, Any]:
         """What the submission's process needs to know."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.checks import checking, statements
 from fakegpu_lab.course.expect.outcome import RunningCheck
-from fakegpu_lab.course.expect.seeing.codec import encode
-from fakegpu_lab.course.expect.seeing.seen import RECORDS, SeenTrace, seen, trace
+from fakegpu_lab.course.expect.plain_data.codec import encode
+from fakegpu_lab.course.expect.plain_data.conversion import RECORDS, SeenTrace, seen, trace
 from fakegpu_lab.recording_views.labels import place
 from fakegpu_lab.user_code.frames import cell
 

@@ -44,5 +44,5 @@ class CheckRecord(_Frozen):
 
     @property
     def passed(self) -> bool:
-        """Whether every part is met."""
-        return bool(self.parts) and all(part.met for part in self.parts)
+        """Whether every part is met, also those that are not shown."""
+        return bool(self.parts) and all(part.met for part in self.parts) and self.score > self.points - 1e-6

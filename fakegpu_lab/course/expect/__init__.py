@@ -3,7 +3,7 @@
 Each file has the expectations of one subject: `values`, `devices`, `runs` (copies, kernels, memory), `accesses` (of
 kernels that the student wrote), `time`, `ranks`, `code`, `errors`. `outcome` is what they all return, `attempt` the
 student's cell, `describe` puts values into words. `expectation` makes each of them of a judge, which knows of its
-arguments only what `seeing` makes of them: plain data.
+arguments only what `plain_data` makes of them: plain data.
 A ``%%check`` cell has ``expect`` already; elsewhere, use ``from fakegpu_lab import expect``.
 
 May import `course.flags` and `course.cell_text`.

@@ -105,14 +105,21 @@ def _lines(tree: ast.Module, name: str) -> list[int]:
 def placeholder(tree: ast.Module) -> int | None:
     """The line of the first ``...`` in place of a solution; None if there is none.
 
-    It counts as a statement or as an assigned value, not as an argument or an index such as ``x[..., 0]``.
+    It counts as a statement or as an assigned value, not as an argument or an index such as ``x[..., 0]``, nor if the
+    name that it is assigned to gets a value elsewhere in the cell.
     """
+    left, bound = [], set[str]()
     for node in ast.walk(tree):
         if isinstance(node, (ast.Expr, ast.Assign, ast.AnnAssign, ast.Return)):
-            value = node.value
+            value, targets = node.value, getattr(node, "targets", [getattr(node, "target", None)])
+            names = {one.id for one in targets if isinstance(one, ast.Name)}
             if isinstance(value, ast.Constant) and value.value is Ellipsis:
-                return node.lineno
-    return None
+                left.append((node.lineno, names))
+            else:
+                bound |= names
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            bound.add(node.name)
+    return next((line for line, names in left if not names or not names <= bound), None)
 
 
 def unwritten(tree: ast.Module) -> bool:

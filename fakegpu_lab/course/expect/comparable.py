@@ -8,7 +8,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.expect.outcome import running_check
-from fakegpu_lab.course.expect.seeing.seen import DEEPEST, RECORDS, is_known, is_known_tensor, is_public
+from fakegpu_lab.course.expect.plain_data.conversion import DEEPEST, RECORDS, is_known, is_known_tensor, is_public
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

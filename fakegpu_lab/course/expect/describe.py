@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.expect.seeing.seen import Opaque, SeenGroup, SeenTensor, SeenType
+from fakegpu_lab.course.expect.plain_data.conversion import Opaque, SeenGroup, SeenTensor, SeenType
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.course.expect.describe import listed, tensors, value
 from fakegpu_lab.course.expect.expectation import expectation
 from fakegpu_lab.course.expect.outcome import report, subject
-from fakegpu_lab.course.expect.seeing.seen import SeenGroup, SeenTensor, places
+from fakegpu_lab.course.expect.plain_data.conversion import SeenGroup, SeenTensor, places
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

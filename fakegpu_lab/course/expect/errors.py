@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.expect.expectation import expectation
 from fakegpu_lab.course.expect.outcome import report, subject
-from fakegpu_lab.course.expect.seeing.seen import SeenError, SeenType, named, type_of
+from fakegpu_lab.course.expect.plain_data.conversion import SeenError, SeenType, named, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from fakegpu_lab.course.expect.outcome import running_check
-from fakegpu_lab.course.expect.seeing.seen import seen
+from fakegpu_lab.course.expect.plain_data.conversion import seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

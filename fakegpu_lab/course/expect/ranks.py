@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from fakegpu_lab.course.expect.plain_data.conversion import SeenTensor
     from fakegpu_lab.course.expect.runs import Run
-    from fakegpu_lab.course.expect.seeing.seen import SeenTensor
     from fakegpu_lab.hardware.time.records import Collective
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from fakegpu_lab import trace as traces
 from fakegpu_lab.course.expect.expectation import expectation
 from fakegpu_lab.course.expect.outcome import report, running_check, student_line, subject
-from fakegpu_lab.course.expect.seeing.seen import SeenTrace
-from fakegpu_lab.course.expect.seeing.seen import trace as seen_trace
+from fakegpu_lab.course.expect.plain_data.conversion import SeenTrace
+from fakegpu_lab.course.expect.plain_data.conversion import trace as seen_trace
 from fakegpu_lab.formatting.units import duration, several, size
 from fakegpu_lab.hardware.catalogue.sizes import parse_size
 from fakegpu_lab.hardware.errors import FakeGpuError

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from fakegpu_lab.course.expect.outcome import Said
+    from fakegpu_lab.course.expect.plain_data.conversion import SeenTrace
     from fakegpu_lab.course.expect.runs import Run
-    from fakegpu_lab.course.expect.seeing.seen import SeenTrace
     from fakegpu_lab.hardware.time.records import Record
 
 _KINDS = ("h2d", "d2h", "p2p", "copies", "kernels", "collectives", "host")

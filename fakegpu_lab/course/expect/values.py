@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.course.expect.describe import SHOWN, tensors, value
 from fakegpu_lab.course.expect.expectation import expectation
 from fakegpu_lab.course.expect.outcome import report, subject
-from fakegpu_lab.course.expect.seeing.seen import Opaque, SeenTensor, SeenType, named, places, type_of
+from fakegpu_lab.course.expect.plain_data.conversion import Opaque, SeenTensor, SeenType, named, places, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """Why a submission is flagged for the instructor. Start with `policy`.
 
-`policy` reads a submission's cells without running them, by the lists in `allowed`.
-In the submission's process, `tampering` detects whether it replaced functions that a check relies on, and `armed` what
-it left to act while a check runs.
+`policy` reads a submission's cells without running them: `allowed` lists what an answer may use, `public` follows a
+path through the real modules, `names` knows what the cells' names stand for. In the submission's process, `tampering`
+detects whether it replaced functions that a check relies on, and `left_behind` what it left to act while a check runs.
 
 May import `course.cell_text`.
 """

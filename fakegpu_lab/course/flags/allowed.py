@@ -1,4 +1,4 @@
-"""What an answer may use without being flagged: modules, and of a few of them only parts."""
+"""What an answer may use without being flagged, by full path. What is not here is flagged; it may be honest, too."""
 
 from __future__ import annotations
 
@@ -7,20 +7,31 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+BUILTINS = _words(
+    """
+    abs aiter all anext any ascii bin bool bytearray bytes callable chr classmethod complex delattr dict dir display
+    divmod enumerate filter float format frozenset get_ipython getattr hasattr hash help hex id int isinstance
+    issubclass iter len list map max memoryview min next object oct open ord pow print property range repr reversed
+    round set setattr slice sorted staticmethod str sum super tuple type zip Ellipsis False None NotImplemented True
+    breakpoint
+    """
+)
+"""Builtins other than errors and warnings."""
+
 MODULES = _words(
     """
     __future__ abc argparse array base64 bisect calendar cmath collections colorsys contextlib copy csv cycler
     dataclasses datetime decimal difflib enum fnmatch fractions functools gc glob gzip hashlib heapq html io IPython
-    itertools json logging math numbers operator os pathlib platform pprint random re secrets shutil statistics
-    string struct sys tempfile textwrap time timeit typing typing_extensions uuid warnings zipfile zlib accelerate
-    altair bokeh datasets einops fakegpu_lab ipywidgets lightning matplotlib mpl_toolkits networkx numpy opt_einsum
-    pandas peft PIL plotly polars psutil pytorch_lightning rich safetensors scipy seaborn sklearn sympy tabulate
-    timm tokenizers torch torchaudio torchinfo torchmetrics torchvision tqdm transformers yaml
+    itertools json locale logging math numbers operator os pathlib pdb platform pprint random re secrets shutil
+    statistics string struct sys tempfile textwrap time timeit typing typing_extensions uuid warnings zipfile zlib
+    accelerate altair bokeh datasets einops fakegpu_lab ipywidgets lightning matplotlib mpl_toolkits networkx numpy
+    opt_einsum pandas peft PIL plotly polars pytorch_lightning rich safetensors scipy seaborn sklearn sympy
+    tabulate timm tokenizers torch torchaudio torchinfo torchmetrics torchvision tqdm transformers yaml
     """
 )
-"""Modules that honest answers import. Any other is flagged; it may be honest, too."""
+"""Modules that honest answers import, with what is public in them (`public.refused`)."""
 
-THREADS = _words("threading concurrent asyncio multiprocessing queue joblib")
+THREADS = _words("threading concurrent asyncio multiprocessing queue joblib torch.multiprocessing")
 """Modules that a lesson allows by ``allow: [threading]``."""
 
 PARTS = {
@@ -37,6 +48,9 @@ PARTS = {
     ),
     "gc": _words("collect disable enable"),
     "IPython": _words("display"),
+    "pdb": _words("set_trace"),
+    "string": _words("ascii_letters ascii_lowercase ascii_uppercase capwords digits hexdigits octdigits punctuation "
+                     "printable whitespace Template"),
     "operator": _words(
         """
     itemgetter add sub mul truediv floordiv mod pow neg matmul lt le eq ne gt ge and_ or_ not_ xor abs
@@ -59,17 +73,54 @@ PARTS = {
     peak_memory raises raises_oom run same_device same_on_every_rank score shape takes transfers true values
     """
     ),
-}
+}  # fmt: skip
 """Of these modules, what an answer may use."""
+
+SUBMODULES = {
+    "torch": _words(
+        """
+    accelerator amp amp.grad_scaler autograd autograd.forward_ad autograd.function autograd.functional
+    autograd.grad_mode autograd.graph autograd.profiler backends compiler cuda distributed distributions fft func
+    functional linalg masked
+    nested nn optim profiler random special sparse testing utils.benchmark utils.checkpoint utils.data
+    utils.data.distributed utils.dlpack utils.flop_counter utils.tensorboard utils version
+    """
+    ),
+    "numpy": _words("fft linalg ma polynomial random typing dtypes exceptions strings char"),
+}
+"""Submodules of libraries of which most do not concern an answer; those below `WHOLE` are in addition."""
+
+WHOLE = ("torch.backends", "torch.cuda", "torch.distributed", "torch.distributions", "torch.nn", "torch.optim",
+         "torch.profiler", "torch.autograd.profiler", "numpy.polynomial", "numpy.random")  # fmt: skip
+"""Modules whose public submodules are allowed, but for `HIDDEN`."""
 
 HIDDEN = _words(
     """
-    torch.library torch.overrides torch.hub torch.package torch.fx torch.utils.cpp_extension torch.ops.load_library
-    torch.classes.load_library torch.serialization.add_safe_globals numpy.ctypeslib numpy.f2py
-    numpy.lib.stride_tricks numpy.testing pandas.eval logging.config string.Formatter torch.nn.modules.module
+    torch.nn.modules.module torch.cuda.jiterator torch.cuda.tunable torch.cuda.CUDAPluggableAllocator
+    torch.cuda.memory.CUDAPluggableAllocator torch.cuda.memory.change_current_allocator
+    torch.cuda.change_current_allocator torch.distributed.rpc torch.distributed.elastic torch.distributed.launch
+    torch.distributed.launcher torch.distributed.run torch.distributed.checkpoint torch.distributed.nn
+    torch.distributed.autograd torch.distributed.argparse_util torch.distributed.remote_device
+    torch.autograd.function.once_differentiable.__wrapped__ torch.classes torch.ops
+    numpy.ctypeslib numpy.f2py numpy.frompyfunc.__call__ numpy.get_include numpy.random.bit_generator
+    dataclasses.make_dataclass functools.singledispatch functools.singledispatchmethod logging.config
+    logging.handlers typing.get_type_hints typing.ForwardRef typing.evaluate_forward_ref
+    typing_extensions.get_type_hints typing_extensions.evaluate_forward_ref typing_extensions.ForwardRef
+    collections.abc.ByteString json.tool html.parser pandas.eval pandas.read_pickle pandas.read_hdf
+    sympy.sympify sympy.parse_expr sympy.parsing sympy.lambdify sympy.S sympy.utilities sympy.preview
+    yaml.load yaml.unsafe_load yaml.full_load yaml.load_all yaml.unsafe_load_all yaml.Loader yaml.UnsafeLoader
+    yaml.FullLoader networkx.drawing matplotlib.testing scipy.weave polars.sql_expr polars.SQLContext
     """
 )
-"""Parts of other modules that load or run code, or reach memory."""
+"""Parts of allowed modules that run text, load code, or reach what is not theirs."""
+
+RUN_TEXT = {
+    "timeit.timeit": ("stmt", "setup"),
+    "timeit.repeat": ("stmt", "setup"),
+    "timeit.Timer": ("stmt", "setup"),
+    "torch.utils.benchmark.Timer": ("stmt", "setup", "global_setup"),
+}
+"""Functions that run a text, with their parameters in order: the text is looked at like the rest of the cell."""
 
 MODULE_NAMES = _words(
     """
@@ -101,8 +152,48 @@ SPECIAL = _words(
 )
 """Names with double underscores that honest answers have."""
 
+RECORDS = _words("_asdict _replace _fields _make")
+"""Methods of named tuples: public, although they begin with an underscore."""
+
+SETTINGS = ("torch.backends", "matplotlib", "plotly", "warnings.filters")
+"""Where an assignment to a module's attribute is how it is meant to be used."""
+
+OF_TENSORS = _words("grad requires_grad data training")
+"""Attributes that training sets, of whatever tensor or module."""
+
+CHANGING = _words(
+    """
+    append clear extend insert pop popitem remove reverse sort update setdefault load_state_dict register_buffer
+    register_parameter register_module add_module register_forward_hook register_forward_pre_hook
+    register_full_backward_hook register_full_backward_pre_hook register_state_dict_pre_hook apply_ set_ swap_
+    """
+)
+"""Methods that change what they are called on, beside those that end with an underscore."""
+
+ITEMS_OF = _words(
+    """
+    parameters named_parameters buffers named_buffers modules named_modules children named_children values items keys
+    state_dict get detach view view_as reshape flatten squeeze unsqueeze expand t transpose permute narrow select unbind
+    split chunk get_parameter get_buffer get_submodule __getitem__
+    """
+)
+"""Methods whose results are, or hold, what they are called on."""
+
 LISTS = _words("parameters named_parameters buffers named_buffers modules named_modules state_dict")
 """Methods by which a module says what it has."""
+
+IMITATES = _words("int float complex str bytes bool")
+"""A class of these can claim to be equal to everything."""
+
+CONTAINERS = _words("list tuple dict set frozenset UserList UserDict UserString OrderedDict defaultdict Counter deque")
+"""So can a class of these, with methods of its own for what a check asks: `ASKED`."""
+
+ASKED = _words(
+    """
+    __getitem__ __iter__ __len__ __contains__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__ __getattr__
+    __getattribute__ __class__ __instancecheck__ __subclasscheck__ keys values items get
+    """
+)
 
 FRAMES = _words(
     """

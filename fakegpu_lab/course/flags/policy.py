@@ -1,18 +1,22 @@
 """Flags for what an instructor should look at in a submission's source. They cost no points: it may be honest.
 
-A cell is parsed, never run. `allowed` lists what honest answers use; the rest is flagged with its line.
+A cell is parsed, never run. `allowed` lists what honest answers use; the rest is flagged with its line. A rule is a
+method of `_Cell`, named after the kind of node that it looks at.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import re
+import string
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.course.cell_text.bindings import declared_global
-from fakegpu_lab.course.cell_text.source import binding, bound_names, root_of, tree_of
-from fakegpu_lab.course.flags import allowed, commands
-from fakegpu_lab.course.flags.meaning import Meanings, without_getattr
+from fakegpu_lab.course.cell_text.bindings import declared_global, names
+from fakegpu_lab.course.cell_text.source import MOST_COMMANDS, binding, bound_names, syntax_error, tree_of
+from fakegpu_lab.course.cell_text.source import commands as commands_in
+from fakegpu_lab.course.flags import allowed, commands, public
+from fakegpu_lab.course.flags.names import Names, parameters_of, without_getattr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,13 +26,15 @@ LONGEST = 100_000
 _SECRET = re.compile(
     r"gradebook\.db|grades\.csv|HIDDEN TESTS|/proc/|(^|[.{\[])__\w|^(weights_only|allow_pickle)$|ext://|fakegpu_lab\.\w+\."
 )
-_CODE = frozenset({"exec", "eval", "compile", "__import__", "globals", "locals", "vars", "breakpoint", "input"})
-_LYING = frozenset({"int", "float", "complex", "str", "bytes", "bool"})
-_CHANGES = frozenset(
-    ["append", "clear", "extend", "insert", "pop", "popitem", "remove", "reverse", "sort", "update", "setdefault"]
-)
 _QUIET = frozenset({"print", "help", "dir", "type", "repr", "id"})
-_ATTRIBUTES = frozenset({"getattr", "setattr", "delattr"})
+_BY_NAME = frozenset({"getattr", "setattr", "delattr"})
+_ERRORS = frozenset(
+    name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)
+)
+_HISTORY = re.compile(r"_+\d*|_i+\d*")
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_MODES = frozenset({"TorchFunctionMode", "TorchDispatchMode"})
+_MACHINE = re.compile(r"machine|device|fakegpu|trace|^lab$")
 
 
 class Policy:
@@ -44,35 +50,58 @@ class Policy:
         What else the lesson allows: ``"threading"``.
     own
         Modules that were handed in, by name: they are looked at, too.
+    solutions
+        The texts of the lesson's solutions: what they use and change, an answer may.
     """
 
     def __init__(
-        self, given: Iterable[str] = (), read: Iterable[str] = (), allow: Iterable[str] = (), own: Iterable[str] = ()
+        self,
+        given: Iterable[str] = (),
+        read: Iterable[str] = (),
+        allow: Iterable[str] = (),
+        own: Iterable[str] = (),
+        solutions: Iterable[str] = (),
     ) -> None:
-        self._modules = set(allowed.MODULES) | set(own) | (set(allowed.THREADS) if "threading" in allow else set())
-        self._read = set(read)
-        self._names = Meanings()
+        self.modules = allowed.MODULES | set(own) | (allowed.THREADS if "threading" in allow else set())
+        self.names = Names()
+        self.used: set[str] = set()
+        """Paths that the lesson itself uses."""
+        self.set = set(allowed.OF_TENSORS)
+        """Attributes that the lesson itself sets, of whatever object."""
+        self.enabled, self.gpus = set[str](), set[str]()
+        self.lessons: set[str] = set()
+        """Names that the lesson's own cells bind."""
         self._statements: dict[str, set[str]] = {}
-        self._enabled, self._gpus = set[str](), set[str]()
-        for source in given:
-            tree = tree_of(source)
-            self._names.learn(tree)
-            for name, statement in binding(tree):
-                self._statements.setdefault(name, set()).add(statement)
-            for node in ast.walk(tree) if tree is not None else ():
-                self._remember_gpus(node)
-        self._given = {name: path for name, path in self._names.paths.items() if "()" not in path}
+        self._read = set(read)
+        solved = [tree for tree in map(tree_of, solutions) if tree is not None]
+        for tree in [*filter(None, map(tree_of, given)), *solved]:
+            self._learn(tree)
+        self._given = {name: path for name, path in self.names.paths.items() if "()" not in path}
         self._read -= set(self._given)
-        self._kept = self._read
+        self.kept = self._read
+        for tree in solved:
+            looked = _Cell(self, tree)
+            self._read = self.kept = self._read - looked.changed
 
-    def _remember_gpus(self, node: ast.AST) -> None:
-        """What the lesson's own cells enable, an answer may enable, too."""
-        if isinstance(node, ast.Call):
-            words = [one.value for one in node.args if isinstance(one, ast.Constant)]
-            if len(words) == 2 and words[0] == "fakegpu":
-                self._gpus.add(str(words[1]).strip())
-            if self._names.path(node.func) == "fakegpu_lab.enable":
-                self._enabled.add(_arguments(node))
+    def _learn(self, tree: ast.Module) -> None:
+        self.names.learn(tree)
+        self.lessons |= names(tree)
+        for name, statement in binding(tree):
+            self._statements.setdefault(name, set()).add(statement)
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Attribute, ast.Name)) and (path := self.names.path(node)):
+                self.used.add(path)
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                self.used |= (imported := set(_imported(node)))
+                self.modules |= {name.split(".")[0] for name in imported}
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                self.set.add(node.attr)
+            if isinstance(node, ast.Call):
+                words = [one.value for one in node.args if isinstance(one, ast.Constant)]
+                if len(words) == 2 and words[0] == "fakegpu":
+                    self.gpus.add(str(words[1]).strip())
+                if self.names.path(node.func) == "fakegpu_lab.enable":
+                    self.enabled.add(arguments(node))
 
     def flags(self, source: str, later: Iterable[str] = ()) -> list[str]:
         """Return what is suspicious in a cell, a phrase for each.
@@ -84,71 +113,90 @@ class Policy:
         """
         if len(source) > LONGEST:
             return [f"has {len(source):,} characters, too many to be read"]
+        if commands_in(source) > MOST_COMMANDS:
+            return [f"has {commands_in(source)} magics and shell commands, too many to be read"]
         tree = tree_of(source)
         if tree is None:
-            return []
+            return [] if syntax_error(source) else ["is nested too deeply to be read"]
         tree = without_getattr(tree)
-        self._names.learn(tree)
-        self._kept = self._read - set(later)
-        self._inside = parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-        found = {
-            f"line {getattr(node, 'lineno', 0)} {what}"
-            for node in ast.walk(tree)
-            for what in self._about(node, parents.get(node))
-            if what
-        }
+        self.names.learn(tree, own=True)
+        self.kept = self._read - set(later)
+        found = _Cell(self, tree).found
         outer = declared_global(tree)
         bound = bound_names(source) | outer
         own = outer | {name for name, statement in binding(tree) if statement not in self._statements.get(name, ())}
-        found |= {f"gives {name}, which the check reads, another value" for name in bound & self._kept & own}
+        found |= {f"gives {name}, which the check reads, another value" for name in bound & self.kept & own}
         other = [
-            name for name, path in self._given.items() if self._names.paths[name] != path or name in _assigned(tree)
+            name for name, path in self._given.items() if self.names.paths[name] != path or name in _assigned(tree)
         ]
         found |= {f"gives {name} another meaning" for name in other if name in bound}
         return sorted(found)
 
-    def _about(self, node: ast.AST, parent: ast.AST | None) -> Iterator[str]:
-        if isinstance(node, ast.Attribute):
-            yield from self._attribute(node, parent)
-        elif isinstance(node, ast.Name):
-            yield self._name(node, parent)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            yield from self._import(node)
-        elif isinstance(node, ast.Call):
-            yield from self._call(node)
-            magic = isinstance(parent, ast.Attribute) and parent.attr in commands.OF_SHELL
-            if isinstance(node.func, ast.Name) and node.func.id == "get_ipython" and not magic:
-                yield "uses get_ipython"
-        elif isinstance(node, ast.ClassDef):
-            yield from self._class(node)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield _special(node.name, f"defines {node.name}")
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _SECRET.search(node.value):
-            yield "" if node.value in allowed.SPECIAL else f"names {node.value[:60]!r}"
-        elif isinstance(node, ast.keyword) and node.arg:
-            yield _special(node.arg, f"names {node.arg}")
-        elif isinstance(node, ast.MatchClass):
-            yield from (_special(name, f"reads {name}") for name in node.kwd_attrs)
-        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, (ast.Store, ast.Del)):
-            yield self._change(node.value)
-            yield f"changes {ast.unparse(node.value)}" if "()" in self._names.path(node.value) else ""
 
-    def _name(self, node: ast.Name, parent: ast.AST | None) -> str:
+class _Cell(ast.NodeVisitor):
+    """One look at a cell, or at a text that a cell runs: `found` has the flags, `changed` the lesson's names."""
+
+    def __init__(self, policy: Policy, tree: ast.AST, line: int | None = None) -> None:
+        self._policy, self._names, self._line = policy, policy.names, line
+        self.found: set[str] = set()
+        self.changed: set[str] = set()
+        self._around: list[ast.AST] = []
+        self._own = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+        self._own |= {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)} | names(tree)
+        self._own |= {one.name for one in ast.walk(tree) if isinstance(one, (*_FUNCTION[:2], ast.ClassDef))}
+        self._own |= {one.name for one in ast.walk(tree) if isinstance(one, ast.ExceptHandler) and one.name}
+        self.visit(tree)
+
+    def visit(self, node: ast.AST) -> None:
+        """Apply the rules for a node, then for what is in it."""
+        rule = getattr(self, f"_{type(node).__name__.lower()}", None)
+        for what in rule(node) if rule is not None else ():
+            if what:
+                self.found.add(f"line {self._line or getattr(node, 'lineno', 0)} {what}")
+        self._around.append(node)
+        self.generic_visit(node)
+        self._around.pop()
+
+    # what is used
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+        for name in _imported(node):
+            if name not in self._policy.used and self._is_refused(name.removesuffix(".*")):
+                yield f"imports {name}"
+            elif name.endswith(".*") and (name.split(".")[0] in allowed.PARTS or not public.names_in(name[:-2])):
+                yield f"imports all of {name[:-2]}"
+        yield from (
+            f"names {one.asname}"
+            for one in node.names
+            if one.asname and public.hidden_names(one.asname) and not _HISTORY.fullmatch(one.asname)
+        )
+
+    _importfrom = _import
+
+    def _name(self, node: ast.Name) -> Iterator[str]:
+        name, parent = node.id, self._parent
         called = isinstance(parent, ast.Call) and parent.func is node
-        if node.id in _CODE and isinstance(node.ctx, ast.Load):
-            return f"uses {node.id}"
-        if node.id in _ATTRIBUTES and not called and isinstance(node.ctx, ast.Load):
-            return f"uses {node.id} as a value"
-        if node.id == "get_ipython" and not isinstance(parent, ast.Call):  # a line of IPython's is such a call
-            return "uses get_ipython"
-        path = self._names.paths.get(node.id, "")
+        path = self._names.paths.get(name, "")
+        known = name in self._own or name in self._policy.lessons or name in self._names.functions or path
+        if isinstance(node.ctx, ast.Load) and not known:
+            if hasattr(builtins, name) and name not in allowed.BUILTINS | _ERRORS | allowed.SPECIAL:
+                yield f"uses {name}"
+            elif public.hidden_names(name) and not _HISTORY.fullmatch(name) and name not in self._names.private:
+                yield f"names {name}"
+        if name in _BY_NAME and not called and isinstance(node.ctx, ast.Load):
+            yield f"uses {name} as a value"
+        if name == "get_ipython" and not called:  # a line of IPython's is such a call
+            yield "uses get_ipython"
         quiet = isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id in _QUIET
-        if _is_module(path) and isinstance(node.ctx, ast.Load) and not isinstance(parent, (ast.Attribute, ast.Assign)):
-            return "" if quiet else f"passes the module {path} on"
-        return _special(node.id, f"names {node.id}")
+        if path and isinstance(node.ctx, ast.Load) and not isinstance(parent, ast.Attribute):
+            if self._is_refused(path):
+                yield f"uses {path}"
+            elif public.is_module(path) and not isinstance(parent, ast.Assign) and not quiet:
+                yield f"passes the module {path} on"
 
-    def _attribute(self, node: ast.Attribute, parent: ast.AST | None) -> Iterator[str]:
+    def _attribute(self, node: ast.Attribute) -> Iterator[str]:
         name, text, path = node.attr, ast.unparse(node.value), self._names.path(node)
+        load = isinstance(node.ctx, ast.Load)
         if name in allowed.FRAMES:
             yield f"reads {name}"
         elif (name in allowed.SHELL and "get_ipython" in text) or name in ("ast_transformers", "magics_manager"):
@@ -156,123 +204,182 @@ class Policy:
         elif (
             name in allowed.BOOKS
             and "snapshot" not in text
-            and (_of_machine(text) or "()" in path or name in allowed.ONLY_BOOKS)
+            and (_MACHINE.search(text) or "()" in path or name in allowed.ONLY_BOOKS)
         ):
             yield f"reaches into the simulated machine's internal records (.{name})"
         elif name in allowed.MODULE_NAMES or name == "get_ipython":
             yield f"reaches {text}.{name}"
-        elif name.startswith("_") and not name.startswith("__") and not self._is_own(node):
+        elif name.startswith("__"):
+            if name == "__class__" and load:
+                yield f"reads {name}" if self._names.path(node.value) else ""
+            elif name not in allowed.SPECIAL or not load:
+                yield f"reads {name}" if load else f"sets {name}"
+        elif public.hidden_names(name) and not self._is_own_private(node):
             yield f"uses the private name {text[:40]}.{name}"
-        elif name.startswith("__") and not (name == "__class__" and isinstance(node.ctx, ast.Load)):
-            yield _special(name, f"reads {name}") if isinstance(node.ctx, ast.Load) else f"sets {name}"
-        elif name == "__class__":
-            yield f"reads {name}" if self._names.path(node.value) else ""
-        if path:
-            yield f"uses {path}" if _is_hidden(path) else ""
-            if _is_module(path) and not isinstance(parent, (ast.Attribute, ast.Assign)):
+        elif path and not isinstance(self._parent, ast.Attribute):
+            if self._is_refused(path):
+                yield f"uses {path}"
+            elif "()" not in path and public.is_module(path) and not isinstance(self._parent, ast.Assign):
                 yield f"passes the module {path} on"
+        elif path and self._is_refused(path):
+            yield f"uses {path}"
         if name.startswith("register_module_"):
             yield f"sets a hook on all modules ({name})"
+        if not load:
+            usual = name in allowed.OF_TENSORS and name != "data"
+            yield ("" if usual else self._change(node.value)) or self._assignment(node, path)
+
+    def _assignment(self, node: ast.Attribute, path: str) -> str:
+        """An attribute may be set of what the answer made, and of what is there to be set."""
+        if path:
+            return "" if path.startswith(allowed.SETTINGS) else f"assigns to {ast.unparse(node)}"
+        if node.attr in self._policy.set or self._is_of_self(node.value):
+            return ""
+        if self._names.is_own(node.value, self._parameters):
+            return ""
+        return f"sets {ast.unparse(node)[:60]}, which the answer did not make"
+
+    def _is_of_self(self, node: ast.expr) -> bool:
+        """Whether something is reached from the first parameter of a method."""
+        while isinstance(node, (ast.Attribute, ast.Subscript)):
+            node = node.value
+        method = self._method
+        return (
+            isinstance(node, ast.Name)
+            and method is not None
+            and bool(method.args.args)
+            and node.id == method.args.args[0].arg
+        )
+
+    @property
+    def _method(self) -> ast.FunctionDef | None:
+        pairs = zip(self._around, self._around[1:], strict=False)
+        return next(
+            (inner for outer, inner in pairs if isinstance(outer, ast.ClassDef) and isinstance(inner, ast.FunctionDef)),
+            None,
+        )
+
+    def _is_own_private(self, node: ast.Attribute) -> bool:
+        """Whether a private attribute is one of the answer's own classes."""
+        if self._is_of_self(node.value) or ast.unparse(node.value) in ("self", "cls", "super()"):
+            return True
+        own = node.attr in self._names.private and not self._names.path(node.value)
+        return own and node.attr not in ("_inner", "_buffer", "_recorder")
+
+    # what is changed
+
+    def _subscript(self, node: ast.Subscript) -> Iterator[str]:
         if isinstance(node.ctx, (ast.Store, ast.Del)):
             yield self._change(node.value)
-            if path and not path.startswith(("torch.backends", "matplotlib", "plotly")):
-                yield f"assigns to {ast.unparse(node)}"
-
-    def _is_own(self, node: ast.Attribute) -> bool:
-        """Whether a private attribute is one of the answer's own classes."""
-        if node.attr in ("_asdict", "_replace", "_fields", "_make") or ast.unparse(node.value) in (
-            "self",
-            "cls",
-            "super()",
-        ):
-            return True
-        return (
-            node.attr in self._names.private
-            and not self._names.path(node.value)
-            and node.attr not in ("_inner", "_buffer", "_recorder")
-        )
+            yield f"changes {ast.unparse(node.value)}" if "()" in self._names.path(node.value) else ""
 
     def _change(self, node: ast.expr) -> str:
-        """Changing, in place, what the lesson made and the check reads."""
-        root = root_of(node)
-        if not isinstance(root, ast.Name) or root.id not in self._kept or self._is_parameter(root.id, root):
-            return ""
-        return f"changes {root.id}, which the check reads"
+        """Changing, in place, what the lesson made and the check reads, under whatever name."""
+        reached = self._names.reached_from(node)
+        for function in self._around:
+            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self._names.changes.setdefault(function.name, set()).update(
+                    number for number, one in enumerate(function.args.args) if one.arg in reached
+                )
+        reached -= self._parameters
+        self.changed |= reached
+        found = sorted(reached & self._policy.kept)
+        return f"changes {found[0]}, which the check reads" if found else ""
 
-    def _is_parameter(self, name: str, node: ast.AST) -> bool:
-        """Whether a name is a parameter of a function around a node, and so not the lesson's."""
-        around = self._inside.get(node)
-        if isinstance(around, ast.FunctionDef) and name in [one.arg for one in around.args.args]:
-            return True
-        return around is not None and self._is_parameter(name, around)
+    @property
+    def _parameters(self) -> frozenset[str]:
+        pairs = zip([None, *self._around], self._around, strict=False)
+        found = (parameters_of(inner, method=isinstance(outer, ast.ClassDef)) for outer, inner in pairs)
+        return frozenset().union(*found)
 
-    def _import(self, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
-        if isinstance(node, ast.ImportFrom):
-            module = node.module or ""
-            names = [f"{module}.{alias.name}" for alias in node.names if alias.name != "*"]
-            if any(alias.name == "*" for alias in node.names) and module.split(".")[0] in allowed.PARTS:
-                yield f"imports all of {module}"
-        else:
-            module, names = "", [alias.name for alias in node.names]
-        for name in names or [module]:
-            words = name.split(".")
-            if (
-                words[0] not in self._modules
-                or _is_hidden(name)
-                or any(word.startswith("_") and word != "__future__" for word in words)
-                or any(word in allowed.MODULE_NAMES for word in words[1:2])
-            ):
-                yield f"imports {name}"
-        for alias in node.names:
-            yield _special(alias.asname or "", f"names {alias.asname}")
+    # what is called
 
     def _call(self, node: ast.Call) -> Iterator[str]:
-        name = (
-            node.func.id
-            if isinstance(node.func, ast.Name)
-            else node.func.attr
-            if isinstance(node.func, ast.Attribute)
-            else ""
-        )
-        path = self._names.path(node.func)
-        if isinstance(node.func, ast.Name) and name in _ATTRIBUTES:
-            yield self._by_name(node)
-        of_type = isinstance(node.func, ast.Call) and ast.unparse(node.func.func) == "type"
-        if (of_type or (isinstance(node.func, ast.Name) and name == "type")) and len(node.args) == 3:
-            yield "makes a class by type()"
-        if path == "fakegpu_lab.disable" or (path == "fakegpu_lab.enable" and _arguments(node) not in self._enabled):
-            yield f"chooses the GPUs ({ast.unparse(node)[:60]})"
-        if name in (
-            "make_dataclass",
-            "new_class",
-            "attrgetter",
-            "methodcaller",
-            "TorchFunctionMode",
-            "TorchDispatchMode",
-        ):
-            yield f"uses {name}"
+        func, path = node.func, self._names.path(node.func)
+        name = getattr(func, "id", getattr(func, "attr", ""))
         named = {keyword.arg: keyword.value for keyword in node.keywords}
-        timed = [*node.args[:2], *(named[key] for key in ("stmt", "setup") if key in named)]
-        if path.startswith("timeit.") and not all(_is_function(one, self._names.functions) for one in timed):
-            yield f"runs text as code ({path})"
+        magic = isinstance(self._parent, ast.Attribute) and self._parent.attr in commands.OF_SHELL
+        if isinstance(func, ast.Name):
+            if name == "get_ipython" and not magic:
+                yield "uses get_ipython"
+            if name in _BY_NAME:
+                yield self._by_name(node)
+            if name == "breakpoint" and (node.args or node.keywords):
+                yield "calls breakpoint with arguments"
+        if (
+            len(node.args) == 3
+            and (
+                name == "type"
+                or (isinstance(node.args[2], (ast.Dict, ast.DictComp)) and isinstance(node.args[1], ast.Tuple))
+            )
+        ) or (isinstance(func, ast.Call) and ast.unparse(func.func) == "type" and len(node.args) == 3):
+            yield "makes a class by type()"
+        if path == "fakegpu_lab.disable" or (
+            path == "fakegpu_lab.enable" and arguments(node) not in self._policy.enabled
+        ):
+            yield f"chooses the GPUs ({ast.unparse(node)[:60]})"
+        if name in ("attrgetter", "methodcaller", "new_class", *_MODES):
+            yield f"uses {name}"
+        if path in allowed.RUN_TEXT:
+            yield from self._run_text(node, path, named)
+        yield from self._loading(node, path, name, named)
+        if {"assigned", "updated"} & set(named):
+            yield f"copies attributes by their names ({name})"
+        if (
+            name == "format"
+            and isinstance(func, ast.Attribute)
+            and not isinstance(func.value, (ast.Constant, ast.Name, ast.Attribute, ast.JoinedStr))
+        ):
+            yield f"formats a text that is put together ({ast.unparse(node)[:60]})"
+        if isinstance(func, ast.Attribute) and (
+            name in allowed.CHANGING or (name.endswith("_") and not name.startswith("_"))
+        ):
+            yield self._change(func.value)
+            yield f"changes {ast.unparse(func.value)}" if "()" in self._names.path(func.value) else ""
+        for number in self._names.changes.get(name, ()) if isinstance(func, ast.Name) else ():
+            if number < len(node.args):
+                yield self._change(node.args[number])
+        if name in commands.OF_SHELL:
+            yield commands.about(name, node.args, self._policy.gpus)
+            yield from self._text(commands.argument(node), node.lineno)
+
+    def _loading(self, node: ast.Call, path: str, name: str, named: dict[str | None, ast.expr]) -> Iterator[str]:
+        """Files that may run code when they are loaded, and texts that a library evaluates."""
         if not _is_true(named.get("weights_only", ast.Constant(True))) or (path == "torch.load" and None in named):
             yield "loads a file that may run code (weights_only)"
         if "allow_pickle" in named or (path == "numpy.load" and (None in named or len(node.args) > 2)):
             yield "loads a file that may run code (allow_pickle)"
-        if name in ("read_pickle", "query") and "pandas" in path:
-            yield f"loads a file that may run code ({name})"
-        if {"assigned", "updated"} & set(named):
-            yield f"copies attributes by their names ({name})"
-        if isinstance(node.func, ast.Attribute) and (
-            name in _CHANGES or (name.endswith("_") and not name.startswith("_"))
-        ):
-            yield self._change(node.func.value)
-            yield f"changes {ast.unparse(node.func.value)}" if "()" in self._names.path(node.func.value) else ""
-        if name in commands.OF_SHELL:
-            yield commands.about(name, node.args, self._gpus)
-            inner = tree_of(commands.argument(node))
-            for one in ast.walk(inner) if inner is not None else ():
-                yield from self._about(one, None)
+        if name in ("read_pickle", "query", "eval") and isinstance(node.func, ast.Attribute):
+            yield f"runs text as code ({name})"
+
+    def _run_text(self, node: ast.Call, path: str, named: dict[str | None, ast.expr]) -> Iterator[str]:
+        """What runs a text: the text is looked at, if it is one."""
+        places = dict(zip(allowed.RUN_TEXT[path], node.args, strict=False)) | {
+            key: value for key, value in named.items() if key in allowed.RUN_TEXT[path]
+        }
+        for given in places.values():
+            if isinstance(given, ast.Constant) and isinstance(given.value, str):
+                yield from self._text(given.value, node.lineno)
+            elif not (
+                isinstance(given, ast.Lambda) or (isinstance(given, ast.Name) and given.id in self._names.functions)
+            ):
+                yield f"runs text as code ({path})"
+        if None in named or any(isinstance(one, ast.Starred) for one in node.args):
+            yield f"runs text as code ({path})"
+
+    def _text(self, text: str, line: int) -> Iterator[str]:
+        """A text that is run as Python: the same rules hold for it."""
+        if not text.strip():
+            return
+        tree = tree_of(text)
+        if tree is None:
+            yield f"runs a text that cannot be read ({text[:40]!r})"
+            return
+        tree = without_getattr(tree)
+        self._names.learn(tree, own=True)
+        inner = _Cell(self._policy, tree, line)
+        self.found |= inner.found
+        self.changed |= inner.changed
 
     def _by_name(self, node: ast.Call) -> str:
         """getattr, setattr, delattr."""
@@ -283,67 +390,124 @@ class Policy:
             return ""
         if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
             return f"puts an attribute's name together ({ast.unparse(node)[:80]})"
-        if name.value.startswith("_"):
+        if public.hidden_names(name.value):
             return f"calls {ast.unparse(node)[:80]}"
         changes = isinstance(node.func, ast.Name) and node.func.id != "getattr"
-        return f"calls {ast.unparse(node)[:80]}" if changes and self._names.path(owner) else ""
+        if not changes or self._names.is_own(owner, self._parameters) or name.value in self._policy.set:
+            return self._change(owner) if changes else ""
+        return f"calls {ast.unparse(node)[:80]}"
 
-    def _class(self, node: ast.ClassDef) -> Iterator[str]:
+    # names in other positions, and texts
+
+    def _keyword(self, node: ast.keyword) -> Iterator[str]:
+        if node.arg and public.hidden_names(node.arg) and node.arg not in self._own:
+            yield f"names {node.arg}"
+
+    def _matchclass(self, node: ast.MatchClass) -> Iterator[str]:
+        for name in node.kwd_attrs:
+            if name.startswith("_") or name in allowed.FRAMES | allowed.BOOKS | allowed.MODULE_NAMES:
+                yield f"reads {name}"
+
+    def _constant(self, node: ast.Constant) -> Iterator[str]:
+        if not isinstance(node.value, str):
+            return
+        if _SECRET.search(node.value) and node.value not in allowed.SPECIAL:
+            yield f"names {node.value[:60]!r}"
+        elif "{" in node.value and _reaches(node.value):
+            yield f"formats attributes ({node.value[:60]!r})"
+
+    def _annotation(self, node: ast.expr | None) -> Iterator[str]:
+        """An annotation that is a text: libraries evaluate it."""
+        for one in ast.walk(node) if node is not None else ():
+            if isinstance(one, ast.Constant) and isinstance(one.value, str) and not one.value.isidentifier():
+                yield from self._text(one.value, one.lineno)
+
+    def _arg(self, node: ast.arg) -> Iterator[str]:
+        yield from self._annotation(node.annotation)
+
+    def _annassign(self, node: ast.AnnAssign) -> Iterator[str]:
+        yield from self._annotation(node.annotation)
+
+    def _functiondef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+        yield from self._annotation(node.returns)
+        if node.name.startswith("__") and node.name not in allowed.SPECIAL and node.name.endswith("__"):
+            yield f"defines {node.name}"
+
+    _asyncfunctiondef = _functiondef
+
+    def _classdef(self, node: ast.ClassDef) -> Iterator[str]:
         bases = [self._names.path(base) or ast.unparse(base) for base in node.bases]
-        if any(base in _LYING for base in bases):
-            yield f"defines a class that imitates a {next(base for base in bases if base in _LYING)}"
-        if any(
-            base.endswith(
-                ("torch.Tensor", "nn.Parameter", "TorchFunctionMode", "TorchDispatchMode", "fakegpu_lab.Trace")
-            )
-            for base in bases
-        ):
-            yield f"defines a class of {', '.join(bases)}"
-        if any(keyword.arg is None or keyword.arg == "metaclass" for keyword in node.keywords) or any(
-            base == "type" or base.startswith("type(") for base in bases
-        ):
+        parts = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+        parts |= {
+            one.id
+            for part in node.body
+            for one in ast.walk(part)
+            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+        }
+        for base in bases:
+            last = base.split(".")[-1].split("[")[0]
+            if base in allowed.IMITATES or (last in allowed.CONTAINERS and parts & allowed.ASKED):
+                yield f"defines a class that imitates a {last}"
+            if base.endswith(("torch.Tensor", "nn.Parameter", *_MODES, "fakegpu_lab.Trace")):
+                yield f"defines a class of {', '.join(bases)}"
+            if base == "type" or base.startswith("type(") or last in ("ABCMeta", "EnumMeta", "EnumType"):
+                yield "defines a class with a metaclass"
+        if any(keyword.arg is None or keyword.arg == "metaclass" for keyword in node.keywords):
             yield "defines a class with a metaclass"
-        for part in node.body:
-            if isinstance(part, ast.FunctionDef) and part.name in allowed.LISTS:
-                yield f"defines {node.name}.{part.name}"
+        if not set(bases) <= self._policy.used:
+            yield from (f"defines {node.name}.{name}" for name in sorted(parts & allowed.LISTS))
+
+    @property
+    def _parent(self) -> ast.AST | None:
+        return self._around[-1] if self._around else None
+
+    def _is_refused(self, path: str) -> bool:
+        """Whether a path of a module leads to what neither the lists nor the lesson allow."""
+        if path in self._policy.used:
+            return False
+        path = path.partition("()")[0].rstrip(".")
+        root = path.split(".")[0]
+        if root not in self._policy.modules:
+            return True
+        return public.refused(path) and not any(path == one or one.startswith(f"{path}.") for one in self._policy.used)
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """The paths of what a statement imports; ``.*`` for all of a module."""
+    if isinstance(node, ast.Import):
+        return [one.name for one in node.names]
+    return [f"{'.' * node.level}{node.module or ''}.{one.name}" for one in node.names]
+
+
+def _reaches(text: str) -> bool:
+    """Whether a format string reads attributes that an answer should not."""
+    try:
+        fields = [field for _, field, _, _ in string.Formatter().parse(text) if field]
+    except ValueError:
+        return False
+    words = [word for field in fields for word in re.split(r"[.\[\]]", field)[1:]]
+    return any(word.startswith("_") or word in allowed.FRAMES | allowed.MODULE_NAMES for word in words)
 
 
 def _assigned(tree: ast.Module) -> set[str]:
     """Names that are assigned, or defined, and not imported."""
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return names | {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return stored | {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
 
 
-def _special(name: str, what: str) -> str:
-    return what if name.startswith("__") and name.endswith("__") and name not in allowed.SPECIAL else ""
-
-
-def _is_hidden(path: str) -> bool:
-    """Whether a path leads to what an answer should not use."""
-    words = path.replace("()", "").split(".")
-    for length in range(1, len(words)):
-        parts = allowed.PARTS.get(".".join(words[:length]))
-        if parts is not None and words[length] not in parts:
-            return True
-    return any(path == one or path.startswith(f"{one}.") for one in allowed.HIDDEN)
-
-
-def _is_module(path: str) -> bool:
-    return bool(path) and ("." not in path or path in allowed.PARTS)
-
-
-def _arguments(node: ast.Call) -> str:
+def arguments(node: ast.Call) -> str:
+    """The arguments of a call, as they are written."""
     return ", ".join(map(ast.unparse, [*node.args, *(keyword.value for keyword in node.keywords)]))
 
 
-def _is_function(node: ast.expr, functions: set[str]) -> bool:
-    return isinstance(node, ast.Lambda) or (isinstance(node, ast.Name) and node.id in functions)
+def _makes_a_class(node: ast.Call) -> bool:
+    """Whether a call is ``type(name, bases, names)``, or one of a metaclass under another name."""
+    if len(node.args) != 3:
+        return False
+    func, bases, parts = node.func, node.args[1], node.args[2]
+    of_type = ast.unparse(func) == "type" or (isinstance(func, ast.Call) and ast.unparse(func.func) == "type")
+    return of_type or (isinstance(bases, ast.Tuple) and isinstance(parts, (ast.Dict, ast.DictComp)))
 
 
 def _is_true(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
-
-
-def _of_machine(text: str) -> bool:
-    """Whether an expression reaches the machine, as ``machine().…`` or ``….devices[0]`` does."""
-    return any(word in text for word in ("machine", "device", "fakegpu", "trace")) or text == "lab"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.inputtransformer2 import TransformerManager
-
 from fakegpu_lab.course.cell_text.reached import read_names
-from fakegpu_lab.course.cell_text.source import tree_of
+from fakegpu_lab.course.cell_text.source import transformed, tree_of
 from fakegpu_lab.course.checks.examination import Examination, TamperedError, Tried
 
 if TYPE_CHECKING:
@@ -51,7 +49,7 @@ class Examiner:
             return job
         first, _, rest = cell.source.lstrip().partition("\n")
         self._exercise = first.removeprefix(_MAGIC).strip() if first.startswith(_MAGIC) else ""
-        self._examination = Examination("\n" + _python(rest) if self._exercise else "", gpus=self._gpus)
+        self._examination = Examination("\n" + transformed(rest) if self._exercise else "", gpus=self._gpus)
         return job | {"exercise": self._exercise, **self._examination.job()}
 
     def remember(self, cell: Cell, message: dict[str, Any]) -> None:
@@ -60,7 +58,7 @@ class Examiner:
         for told in message.get("tried", []):
             _, _, rest = cell.source.lstrip().partition("\n")
             try:
-                self._tried[told["exercise"]] = Tried(told["exercise"], "\n" + _python(rest), told)
+                self._tried[told["exercise"]] = Tried(told["exercise"], "\n" + transformed(rest), told)
                 self._cells[told["exercise"]] = cell.id
             except (KeyError, TypeError, ValueError, AttributeError):
                 self._tried.pop(str(told.get("exercise", "")), None)
@@ -91,8 +89,3 @@ class Examiner:
             shown = {"text/plain": repr(result), "text/html": result._repr_html_()}
             message["outputs"].append({"output_type": "execute_result", "data": shown, "metadata": {}})
         return ""
-
-
-def _python(source: str) -> str:
-    """A cell's text as Python: without line magics and shell commands."""
-    return str(TransformerManager().transform_cell(source))

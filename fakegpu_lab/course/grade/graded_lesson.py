@@ -45,11 +45,12 @@ class LessonCell(BaseModel):
 
 
 class About(BaseModel):
-    """What ``lesson.yaml`` says of an exercise; points are None without one."""
+    """What ``lesson.yaml`` says of an exercise; points are None without one, and `right` has other right answers."""
 
     title: str
     points: float | None = None
     hints: int = 0
+    right: list[str] = []
 
 
 class GradedLesson(BaseModel):
@@ -90,8 +91,9 @@ class GradedLesson(BaseModel):
 
     def policy(self, modules: list[str]) -> Policy:
         """What flags a submission's cells; `modules` were handed in with it."""
-        given, answers = self._given, [cell.source for cell in self.cells if cell.solution]
-        return Policy([*given, *answers], self.read, self.allow, modules)
+        answers = [cell.source for cell in self.cells if cell.solution]
+        answers += [code for one in self.exercises.values() for code in one.right]
+        return Policy(self._given, self.read, self.allow, modules, answers)
 
     @property
     def _given(self) -> list[str]:
@@ -183,7 +185,9 @@ def load(folder: Path) -> GradedLesson:
         cells=cells,
         shown=[cell.source.strip() for cell in source.cells if cell.cell_type == "code" and not _is_marked(cell)],
         exercises={
-            one.id: About(title=one.title, points=one.points, hints=len(one.hints))
+            one.id: About(
+                title=one.title, points=one.points, hints=len(one.hints), right=[other.code for other in one.right]
+            )
             for one in (lesson.exercises if lesson is not None else ())
         },
         allow=list(lesson.allow) if lesson is not None else [],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
+import tokenize
 from importlib.util import find_spec
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -145,16 +147,26 @@ def _suspicious_files(policy: Policy, files: dict[str, bytes]) -> set[str]:
     found = {f"{path}: brings compiled code" for path in files if path.lower().endswith(COMPILED)}
     for path, text in files.items():
         if path.endswith(".py"):
-            found |= {f"{path}: {what}" for what in policy.flags(text.decode(errors="replace"))}
+            found |= {f"{path}: {what}" for what in _flags_of_file(policy, text)}
             name = PurePosixPath(path).parts[0].removesuffix(".py")
             if name in sys.stdlib_module_names or find_spec(name) is not None:
                 found.add(f"{path}: takes the place of the module {name}")
     return found
 
 
+def _flags_of_file(policy: Policy, text: bytes) -> list[str]:
+    """What the policy finds in a module, decoded as Python would: by its byte order mark or its coding cookie."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(text).readline)
+        found = [] if encoding in ("utf-8", "utf-8-sig") else [f"is written in {encoding}"]
+        return found + policy.flags(text.decode(encoding))
+    except (SyntaxError, UnicodeDecodeError, LookupError):
+        return ["cannot be decoded"]
+
+
 def _tampered(message: dict[str, Any], kind: str) -> list[str]:
     changed = [f"{what} had been replaced" for what in message.get("restored", [])]
-    changed += message.get("armed", [])
+    changed += message.get("left", [])
     changed += [f"the name {name} had been given another meaning" for name in message.get("rebound", [])]
     if message.get("threads") and kind == "check":
         changed.append("a thread of the notebook's own was running")
@@ -166,7 +178,8 @@ def score(check: CheckOutcome, source: str, message: dict[str, Any], flags: set[
 
     An error, or anything on stderr, earns 0; a number is the points; any other value, or none, earns all points if the
     check was run to its end. nbgrader gives all points for a negative number and for NaN, and fails for one above the
-    maximum: here these earn 0 and a flag, and so does a check without a result.
+    maximum: here these earn 0 and a flag, and so does a check without a result. To stderr, an answer may log what it
+    likes where ``%%check`` judges its parts.
     """
     check.ran, check.record = True, message.get("record")
     check.title = (check.record or {}).get("title", "")
@@ -174,7 +187,8 @@ def score(check: CheckOutcome, source: str, message: dict[str, Any], flags: set[
     stderr = [out for out in message["outputs"] if out.get("name") == "stderr"]
     earned = message.get("score")
     parts = source.lstrip().startswith("%%check")
-    if message["interrupted"] or ((errors or stderr) and (message.get("ended") or not parts)):
+    failed = errors or (stderr and not parts)
+    if message["interrupted"] or (failed and (message.get("ended") or not parts)):
         check.points = 0.0
     elif problem or not message.get("ended") or (check.record is None and parts):
         check.points = 0.0

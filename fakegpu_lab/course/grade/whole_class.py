@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
-    from fakegpu_lab.course.grade.journal import Journal
-    from fakegpu_lab.course.grade.outcome import Outcome
+    from fakegpu_lab.course.grade.outcome import Journal, Outcome
     from fakegpu_lab.course.grade.sandbox.limits import Limits
     from fakegpu_lab.course.grade.submissions import Submission
 

@@ -19,7 +19,7 @@ from fakegpu_lab.driver.cost.kernel_call import KernelCall
 from fakegpu_lab.driver.cost.op import Op
 from fakegpu_lab.driver.dispatch import plans, sparse, values
 from fakegpu_lab.driver.environment import own_code
-from fakegpu_lab.driver.meta import no_values
+from fakegpu_lab.driver.meta import assumed_values
 from fakegpu_lab.driver.placement import determinism, dtypes
 from fakegpu_lab.hardware.time import host_costs
 from fakegpu_lab.hardware.time.clock import here
@@ -66,7 +66,7 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
         if outcome is None:
             if DEBUG:
                 raise
-            raise dtypes.as_cuda(no_values.explained(func, error.with_traceback(None))) from None
+            raise dtypes.as_cuda(assumed_values.explained(func, error.with_traceback(None))) from None
     return outcome()
 
 

@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.driver.environment import host_limits
-from fakegpu_lab.driver.memory_report.program_position import user_frames
+from fakegpu_lab.driver.memory_report.out_of_memory import user_frames
 from fakegpu_lab.formatting.units import size
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.user_code.frames import OURS, kind, line_of, place, walk

@@ -2,6 +2,6 @@
 
 torch/cuda/*.py runs unmodified. Each module here has one subject: its ``FUNCTIONS``, under torch's own names, are set
 on ``torch._C``, and the other rows of its ``CHANGES`` are what Python bound elsewhere when a CPU build was imported.
-`devices` has the devices, `streams` streams and events, `memory` and `history` the allocator's functions, `cuda_build`
-versions and switches. May import every other room of the driver.
+`devices` has the devices, `streams` streams and events, `memory` the allocator's functions, `versions` and `flags` the
+versions and switches of a CUDA build. May import every other room of the driver.
 """

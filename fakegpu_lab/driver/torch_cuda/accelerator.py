@@ -11,9 +11,7 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.changes import in_cuda_builds, wrapped
 from fakegpu_lab.driver.cost import launching
-from fakegpu_lab.driver.torch_cuda import memory, streams
-from fakegpu_lab.driver.torch_cuda.cuda_build import cudart
-from fakegpu_lab.driver.torch_cuda.devices import current_device
+from fakegpu_lab.driver.torch_cuda import devices, memory, nvidia_libraries, streams
 
 _DTYPES = frozenset(
     value for value in vars(torch).values() if isinstance(value, torch.dtype) and "bits" not in str(value)
@@ -40,7 +38,7 @@ def synchronize(index: int) -> None:
 
 def get_memory_info(index: int) -> tuple[int, int]:
     """Free and total bytes."""
-    return cudart.mem_get_info(index)
+    return nvidia_libraries.mem_get_info(index)
 
 
 def get_device_capability(index: int) -> dict[str, Any]:
@@ -58,15 +56,15 @@ def get_default_generator(index: int) -> torch.Generator:
 FUNCTIONS = {
     "_accelerator_getAccelerator": lambda: torch.device("cuda"),
     "_get_accelerator": lambda check=False: torch.device("cuda"),
-    "_accelerator_getDeviceIndex": current_device.get_device,
-    "_accelerator_setDeviceIndex": current_device.set_device,
-    "_accelerator_exchangeDevice": current_device.exchange_device,
-    "_accelerator_maybeExchangeDevice": current_device.exchange_device,
-    "_accelerator_hooks_device_count": current_device.get_device_count,
-    "_accelerator_hooks_get_current_device": current_device.get_device,
-    "_accelerator_hooks_set_current_device": current_device.set_device,
-    "_accelerator_hooks_exchange_device": current_device.exchange_device,
-    "_accelerator_hooks_maybe_exchange_device": current_device.exchange_device,
+    "_accelerator_getDeviceIndex": devices.get_device,
+    "_accelerator_setDeviceIndex": devices.set_device,
+    "_accelerator_exchangeDevice": devices.exchange_device,
+    "_accelerator_maybeExchangeDevice": devices.exchange_device,
+    "_accelerator_hooks_device_count": devices.get_device_count,
+    "_accelerator_hooks_get_current_device": devices.get_device,
+    "_accelerator_hooks_set_current_device": devices.set_device,
+    "_accelerator_hooks_exchange_device": devices.exchange_device,
+    "_accelerator_hooks_maybe_exchange_device": devices.exchange_device,
     "_accelerator_getDeviceCapability": get_device_capability,
     "_accelerator_getStream": get_stream,
     "_accelerator_setStream": set_stream,

@@ -1,4 +1,4 @@
-"""Streams and events, on the simulated queues of `hardware.time.clock`.
+"""Streams and events, on the simulated queues of `hardware.time.clock`, and stand-ins for torch's C classes of them.
 
 PyTorch makes its streams with cudaStreamNonBlocking: they do not wait for the default stream, nor it for them. Only
 an external stream (`ExternalStream`) may be a blocking one; here it is treated like the others.
@@ -18,18 +18,52 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import cuda_messages, current, graph_capture, not_simulated, stream_history, sync_debug
 from fakegpu_lab.driver.base.changes import begun, computed, in_cuda_builds, replaced
 from fakegpu_lab.driver.cost.launching import wait
-from fakegpu_lab.driver.torch_cuda import c_classes
-from fakegpu_lab.driver.torch_cuda.devices.lifecycle import require
+from fakegpu_lab.driver.torch_cuda.devices import require
 from fakegpu_lab.hardware.time.clock import CALL_NS, here, query, synchronised
 
 if TYPE_CHECKING:
     import types
+    from collections.abc import Callable
 
     from typing_extensions import Self
 
     from fakegpu_lab.driver.base.changes import Change
     from fakegpu_lab.hardware.device import Device
     from fakegpu_lab.hardware.time.clock import Mark, Stream
+
+
+class StandIn(type):
+    """The class of a stand-in: calling it calls `make`, and all objects of the C class are its instances."""
+
+    _original: type
+    make: Callable[..., Any]
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Make an object: by `make` only if it is the stand-in itself, not a subclass, that is called."""
+        return cls.make(*args, **kwargs) if "make" in vars(cls) else super().__call__(*args, **kwargs)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls._original) if "make" in vars(cls) else super().__instancecheck__(instance)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, cls._original) if "make" in vars(cls) else super().__subclasscheck__(subclass)
+
+
+def stand_in(original: type) -> Any:
+    """A class that stands in for `original`, and can be a base of other classes; its `make` is set later."""
+    meta = type(f"{original.__name__}Type", (StandIn, type(original)), {})
+    # `__module__`: pickle names it as programs do
+    names = {"__module__": "torch", "__doc__": original.__doc__, "_original": original}
+    return meta(original.__name__, (original,), names)
+
+
+if TYPE_CHECKING:
+    STREAM = torch._C.Stream
+    EVENT = torch._C.Event
+    GENERATOR = torch._C.Generator
+else:
+    STREAM, EVENT, GENERATOR = map(stand_in, (torch._C.Stream, torch._C.Event, torch._C.Generator))
+
 
 _CUDA = 1  # c10::DeviceType::CUDA
 
@@ -101,7 +135,7 @@ def _index(index: int) -> int:
     return current.device(index).index
 
 
-class CudaStreamBase(c_classes.STREAM):
+class CudaStreamBase(STREAM):
     """``torch._C._CudaStreamBase`` (torch/csrc/cuda/Stream.cpp), the base of `torch.cuda.Stream`."""
 
     def __new__(
@@ -173,7 +207,7 @@ class CudaStreamBase(c_classes.STREAM):
         current.thread.index = device_before
 
 
-class CudaEventBase(c_classes.EVENT):
+class CudaEventBase(EVENT):
     """``torch._C._CudaEventBase`` (c10/cuda/CUDAEvent.h), the base of `torch.cuda.Event`."""
 
     _timing: bool
@@ -297,17 +331,6 @@ def executed_again(name: str) -> types.ModuleType:
     return module
 
 
-FUNCTIONS = {
-    "_CudaStreamBase": CudaStreamBase,
-    "_CudaEventBase": CudaEventBase,
-    "_cuda_getCurrentStream": lambda index: _described(current_stream(_index(index)), _index(index)),
-    "_cuda_getCurrentRawStream": lambda index: pointer_of(current_stream(_index(index)), _index(index)),
-    "_cuda_getDefaultStream": lambda index: _described(0, _index(index)),
-    "_cuda_getStreamFromExternal": lambda pointer, index: _described(pointer, _index(index)),
-    "_cuda_setStream": set_stream,
-}
-
-
 def _begin() -> None:
     global _event_numbers
     _next_in_pool.clear()
@@ -338,6 +361,17 @@ def class_rows(module: str, name: str, new: Any) -> list[Change]:
 
 def _make_instead(new: Any, old: Any, *args: Any, **kwargs: Any) -> Any:
     return new(*args, **kwargs)
+
+
+FUNCTIONS = {
+    "_CudaStreamBase": CudaStreamBase,
+    "_CudaEventBase": CudaEventBase,
+    "_cuda_getCurrentStream": lambda index: _described(current_stream(_index(index)), _index(index)),
+    "_cuda_getCurrentRawStream": lambda index: pointer_of(current_stream(_index(index)), _index(index)),
+    "_cuda_getDefaultStream": lambda index: _described(0, _index(index)),
+    "_cuda_getStreamFromExternal": lambda pointer, index: _described(pointer, _index(index)),
+    "_cuda_setStream": set_stream,
+}
 
 
 CHANGES = [

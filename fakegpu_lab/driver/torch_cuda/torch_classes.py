@@ -13,7 +13,7 @@ import torch
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.changes import begun, replaced
 from fakegpu_lab.driver.random.generators import CudaGenerator
-from fakegpu_lab.driver.torch_cuda import c_classes, streams
+from fakegpu_lab.driver.torch_cuda import streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,9 +58,9 @@ def make_event(
 
 _generator, _stream, _event = torch._C.Generator, torch._C.Stream, torch._C.Event
 _STAND_INS: dict[str, tuple[Any, Callable[..., Any]]] = {
-    "Generator": (c_classes.GENERATOR, make_generator),
-    "Stream": (c_classes.STREAM, make_stream),
-    "Event": (c_classes.EVENT, make_event),
+    "Generator": (streams.GENERATOR, make_generator),
+    "Stream": (streams.STREAM, make_stream),
+    "Event": (streams.EVENT, make_event),
 }
 
 

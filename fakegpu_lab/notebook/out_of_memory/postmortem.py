@@ -14,7 +14,7 @@ from fakegpu_lab.notebook.out_of_memory.remedies import Remedy, remedies
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.memory_report.facts import Facts
+    from fakegpu_lab.driver.memory_report.out_of_memory import Facts
 
 _PHASES = {
     "forward": "in forward", "backward": "in backward", "optimizer": "in the optimizer's step",

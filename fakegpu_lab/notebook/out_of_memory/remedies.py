@@ -13,7 +13,7 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.user_code.environment import shell
 
 if TYPE_CHECKING:
-    from fakegpu_lab.driver.memory_report.facts import Facts
+    from fakegpu_lab.driver.memory_report.out_of_memory import Facts
 
 MOST = 3
 """The most remedies that are shown."""

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.hardware.network.fabric import Cost
 from fakegpu_lab.ranks.collectives import cost, mismatches, start_conditions, values
-from fakegpu_lab.ranks.collectives.kinds import P2P
-from fakegpu_lab.ranks.collectives.operation import Communicator
+from fakegpu_lab.ranks.collectives.operation import P2P, Communicator
 from fakegpu_lab.ranks.scheduling.scheduler import Waiting, current_rank
 
 if TYPE_CHECKING:

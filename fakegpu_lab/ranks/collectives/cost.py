@@ -19,7 +19,7 @@ from fakegpu_lab.hardware.network import nccl
 from fakegpu_lab.hardware.time.clock import Mark, await_mark, here, record, synchronised
 from fakegpu_lab.hardware.transfers import collectives
 from fakegpu_lab.ranks.collectives import start_conditions
-from fakegpu_lab.ranks.collectives.kinds import KINDS, P2P
+from fakegpu_lab.ranks.collectives.operation import KINDS, P2P
 from fakegpu_lab.ranks.dist import dist
 
 if TYPE_CHECKING:

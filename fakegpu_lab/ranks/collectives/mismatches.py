@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.placement.dtypes import scalar_type
-from fakegpu_lab.ranks.collectives.kinds import P2P
+from fakegpu_lab.ranks.collectives.operation import P2P
 from fakegpu_lab.ranks.dist import dist
 from fakegpu_lab.ranks.rank_conditions import rank_condition
 from fakegpu_lab.user_code.frames import place, quoted

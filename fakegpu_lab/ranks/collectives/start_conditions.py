@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.hardware.time.clock import Host, here
-from fakegpu_lab.ranks.collectives.kinds import P2P
+from fakegpu_lab.ranks.collectives.operation import P2P
 from fakegpu_lab.ranks.scheduling.scheduler import Waiting, current_rank
 
 if TYPE_CHECKING:

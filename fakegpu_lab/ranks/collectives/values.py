@@ -13,7 +13,7 @@ import torch
 from torch.distributed import ReduceOp
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.ranks.collectives.kinds import by_kind
+from fakegpu_lab.ranks.collectives.operation import by_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.ranks.collectives import start_conditions
-from fakegpu_lab.ranks.collectives.kinds import P2P
-from fakegpu_lab.ranks.collectives.operation import Operation
+from fakegpu_lab.ranks.collectives.operation import P2P, Operation
 from fakegpu_lab.ranks.rank_conditions import rank_condition
 from fakegpu_lab.user_code.frames import quoted
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.ranks.collectives import start_conditions
 from fakegpu_lab.ranks.collectives.channel import Channel
-from fakegpu_lab.ranks.collectives.kinds import P2P
-from fakegpu_lab.ranks.collectives.operation import Operation
+from fakegpu_lab.ranks.collectives.operation import P2P, Operation
 from fakegpu_lab.ranks.diagnosis import nccl_watchdog
 from fakegpu_lab.ranks.diagnosis.hang_causes import awaited, likely_cause
 from fakegpu_lab.ranks.dist import dist

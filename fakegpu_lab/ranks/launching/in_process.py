@@ -13,7 +13,7 @@ from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.patches import Patches
 from fakegpu_lab.driver.dispatch import dispatcher
 from fakegpu_lab.driver.recorder import recording
-from fakegpu_lab.driver.torch_cuda.devices import current_device, lifecycle
+from fakegpu_lab.driver.torch_cuda import devices
 from fakegpu_lab.hardware.errors import FakeGpuError, with_notes
 from fakegpu_lab.ranks.diagnosis import hang_messages, held_by_errors, program_hints
 from fakegpu_lab.ranks.dist import c10d, cpp, dist
@@ -198,8 +198,7 @@ def _install(patches: Patches) -> None:
         patches.set(rendezvous, name, substitute)
         patches.set(dist, name, substitute)
     program_hints.install(patches)
-    for module in (lifecycle, current_device):  # else one rank's CUDA_VISIBLE_DEVICES would renumber all ranks' devices
-        patches.set(module, "look", lambda: None)
+    patches.set(devices, "look", lambda: None)  # else one rank's CUDA_VISIBLE_DEVICES would renumber all ranks' devices
     isolate = cpp._set_thread_isolation_mode
     isolate(True)
     patches.later(partial(isolate, False))

@@ -22,8 +22,7 @@ from fakegpu_lab.driver.base.changes import computed, replaced
 from fakegpu_lab.hardware.network.fabric import Fabric
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.ranks.collectives import cost
-from fakegpu_lab.ranks.collectives.kinds import KINDS, P2P, by_kind
-from fakegpu_lab.ranks.collectives.operation import Communicator
+from fakegpu_lab.ranks.collectives.operation import KINDS, P2P, Communicator, by_kind
 from fakegpu_lab.ranks.collectives.values import inner, is_meta, portions, premultiplier, put
 from fakegpu_lab.ranks.dist import c10d, dist
 from fakegpu_lab.ranks.planning import figures

@@ -15,7 +15,7 @@ from fakegpu_lab.driver.asserts import device_asserts, kernel_asserts
 from fakegpu_lab.driver.asserts.failing_threads import Failure
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.placement.dtypes import scalar_type
-from fakegpu_lab.ranks.collectives.kinds import KINDS
+from fakegpu_lab.ranks.collectives.operation import KINDS
 from fakegpu_lab.ranks.diagnosis import nccl_watchdog
 from fakegpu_lab.ranks.dist import dist
 

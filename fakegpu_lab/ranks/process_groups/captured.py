@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base import graph_capture
 from fakegpu_lab.driver.graphs.capture import GraphCapture
-from fakegpu_lab.ranks.collectives.kinds import KINDS
+from fakegpu_lab.ranks.collectives.operation import KINDS
 from fakegpu_lab.ranks.process_groups.work_handles import RankWork
 
 if TYPE_CHECKING:

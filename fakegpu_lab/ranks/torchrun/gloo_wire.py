@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.ranks.collectives.kinds import by_kind
+from fakegpu_lab.ranks.collectives.operation import by_kind
 from fakegpu_lab.ranks.collectives.values import inner, portions, put, put_sparse, reduced, sum_of_sparse
 from fakegpu_lab.ranks.dist import cpp, dist
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.placement.dtypes import scalar_type
-from fakegpu_lab.driver.torch_cuda.cuda_build.versions import build
+from fakegpu_lab.driver.torch_cuda.versions import build
 from fakegpu_lab.ranks.collectives import mismatches
 from fakegpu_lab.ranks.collectives.operation import Operation
 from fakegpu_lab.ranks.diagnosis import nccl_watchdog

@@ -28,8 +28,7 @@ import torch
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.processes import run_reports
 from fakegpu_lab.ranks.collectives import cost, values
-from fakegpu_lab.ranks.collectives.kinds import P2P
-from fakegpu_lab.ranks.collectives.operation import Communicator
+from fakegpu_lab.ranks.collectives.operation import P2P, Communicator
 from fakegpu_lab.ranks.dist import dist
 from fakegpu_lab.ranks.torchrun import gloo_wire, later_waits, messages
 from fakegpu_lab.user_code import interrupts

@@ -73,12 +73,12 @@ o.observe.__code__ = observe.__code__
 """,
     "what is seen is replaced": WRONG
     + """
-import fakegpu_lab.course.expect.seeing.seen as s
+import fakegpu_lab.course.expect.plain_data.conversion as s
 s.seen.__code__ = (lambda thing, depth=0: 9).__code__
 """,
     "the codec is replaced": WRONG
     + """
-import fakegpu_lab.course.expect.seeing.codec as c
+import fakegpu_lab.course.expect.plain_data.codec as c
 c.encode.__code__ = (lambda thing: 9 if thing == 0 else thing).__code__
 """,
     "json.dumps changes numbers": WRONG

@@ -16,7 +16,7 @@ from fakegpu_lab.course.checks import checking
 from fakegpu_lab.course.expect.attempt import Attempt, placeholder, unwritten
 from fakegpu_lab.course.expect.expectation import JUDGES
 from fakegpu_lab.course.expect.outcome import RunningCheck, Unmet, begin, end, report
-from fakegpu_lab.course.expect.seeing.seen import Opaque, SeenGroup, SeenTensor, SeenType
+from fakegpu_lab.course.expect.plain_data.conversion import Opaque, SeenGroup, SeenTensor, SeenType
 from fakegpu_lab.course.expect.values import digest
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time.happens_before import Race

@@ -237,7 +237,7 @@ def test_files_that_hide_modules_or_cannot_be_read() -> None:
 
 def test_what_was_tampered_with_is_said() -> None:
     assert _tampered({}, "check") == []
-    message = {"restored": ["torch.equal"], "armed": ["a timer was running"], "rebound": ["abs"], "threads": 2}
+    message = {"restored": ["torch.equal"], "left": ["a timer was running"], "rebound": ["abs"], "threads": 2}
     told = ["torch.equal had been replaced", "a timer was running", "the name abs had been given another meaning"]
     assert _tampered(message, "student") == told, "threads may end before the check"
     assert _tampered(message, "check") == [*told, "a thread of the notebook's own was running"]

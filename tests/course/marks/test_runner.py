@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fakegpu_lab.course.checks.examination import Examination
-from fakegpu_lab.course.flags.armed import Armed
 from fakegpu_lab.course.flags.files import LessonFiles
+from fakegpu_lab.course.flags.left_behind import LeftBehind
 from fakegpu_lab.course.grade.sandbox import cell_runner
 from fakegpu_lab.course.grade.sandbox.limits import Limits
 from fakegpu_lab.course.grade.sandbox.process import Sandbox
@@ -34,8 +34,8 @@ class Process:
         return self.sandbox.run({"id": "a", "kind": kind, "source": source, "visible": source, **about, **job})
 
     def check(self, source: str, **job: Any) -> dict[str, Any]:
-        """A check with ``%%check`` in front, as the grader sends it."""
-        more = {"exercise": "first", **Examination("\n" + source, gpus=False).job()}
+        """A check with ``%%check`` in front, as the grader sends it, but without canaries."""
+        more = {"exercise": "first", **Examination("\n" + source, gpus=False).job(), "canaries": {}}
         return self.cell("%%check first\n" + source, "check", **more | job)
 
     def assertions(self, source: str, **job: Any) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def process() -> Iterator[Process]:
 
 
 def saw(message: dict[str, Any]) -> list[Any]:
-    """What the check's own expectations saw: canaries compare with numbers of three digits and more, or are true."""
+    """What the check's own expectations saw."""
     found = [one["data"] for one in message["told"] if one.get("saw") == "equal"]
     return [data["found"] for data in found if data["expected"] == "mine"]
 
@@ -73,7 +73,7 @@ def test_a_check_reports_what_it_sees(process: Process) -> None:
     message = process.check("expect.equal(seen, 'mine')\nexpect.equal(seen + 1, 'mine')")
     assert (message["ended"], message["has_value"], saw(message)) == (True, False, [7, 8])
     assert [one["n"] for one in message["told"]] == list(range(len(message["told"])))
-    assert message["outputs"] == message["armed"] == message["rebound"] == []
+    assert message["outputs"] == message["left"] == message["rebound"] == []
 
 
 @pytest.mark.parametrize(
@@ -133,21 +133,21 @@ def test_values_that_the_lesson_made_and_a_check_reads(process: Process) -> None
         "import torch, numpy as np\ndata = torch.ones(3)\nrows = [[1], {'a': np.ones(2)}]\nfree = [1]", "given"
     )
     source = "expect.equal(1, 'mine')"
-    assert process.check(source)["armed"] == []
+    assert process.check(source)["left"] == []
     process.cell("alias = data\nalias.add_(1)\nrows[1]['a'][0] = 5\nfree.append(2)")
     message = process.check("expect.equal([data.tolist(), rows[1]['a'].tolist(), free], 'mine')")
-    assert sorted(message["armed"]) == [
+    assert sorted(message["left"]) == [
         "data, which the lesson made, had been changed",
         "rows, which the lesson made, had been changed",
     ]
     (found,) = saw(message)
     assert found == ["list", [["list", [1.0, 1.0, 1.0]], ["list", [1.0, 1.0]], ["list", [1, 2]]]]
-    assert process.check(source)["armed"] == []
+    assert process.check(source)["left"] == []
     process.cell("data = object()")
-    assert process.check(source)["armed"] == ["data, which the lesson made, had been changed"]
+    assert process.check(source)["left"] == ["data, which the lesson made, had been changed"]
     process.cell("data = torch.ones(10**7)", "given")
     process.cell("data = 3")
-    assert process.check(source)["armed"] == [], "it was too large to be kept"
+    assert process.check(source)["left"] == [], "it was too large to be kept"
 
 
 def test_what_a_check_makes_visibly_stays(process: Process) -> None:
@@ -170,10 +170,10 @@ def test_the_lesson_s_files_are_put_back(process: Process) -> None:
 
 def test_torch_and_the_machine_are_as_the_lesson_left_them(process: Process) -> None:
     process.cell("import torch\nimport fakegpu_lab as lab\nlab.enable('t4')", "given")
-    assert process.check("expect.equal(1, 'mine')")["armed"] == []
+    assert process.check("expect.equal(1, 'mine')")["left"] == []
     process.cell("torch.set_default_dtype(torch.float64)\nlab.enable('h100')")
     message = process.check("expect.equal(str(torch.ones(1).dtype), 'mine')")
-    assert message["armed"] == [
+    assert message["left"] == [
         "torch's default dtype was torch.float64",
         "the GPUs were h100 (real values, real clock) instead of t4 (real values, real clock)",
     ]
@@ -181,10 +181,10 @@ def test_torch_and_the_machine_are_as_the_lesson_left_them(process: Process) -> 
     process.cell("lab.enable('t4', compute='meta')", "given")
     process.cell("lab.enable('t4')")
     message = process.check("expect.equal(1, 'mine')")
-    assert message["armed"] == ["the GPUs were t4 (real values, real clock) instead of t4 (meta values, real clock)"]
-    assert process.check("expect.equal(1, 'mine')")["armed"] == [], "it is said once"
+    assert message["left"] == ["the GPUs were t4 (real values, real clock) instead of t4 (meta values, real clock)"]
+    assert process.check("expect.equal(1, 'mine')")["left"] == [], "it is said once"
     process.cell("lab.disable()")
-    assert process.check("expect.equal(1, 'mine')", any_gpus=True)["armed"] == []
+    assert process.check("expect.equal(1, 'mine')", any_gpus=True)["left"] == []
     process.cell("torch.set_default_dtype(torch.float64)", "given")
     assert saw(process.check("expect.equal(str(torch.ones(1).dtype), 'mine')")) == ["torch.float64"], (
         "the lesson's choice"
@@ -196,22 +196,22 @@ def test_what_an_answer_sets_before_a_cell_of_the_lesson_is_not_the_lesson_s(pro
     process.cell("import torch\nimport fakegpu_lab as lab\nlab.enable('t4')", "given")
     process.cell("torch.set_default_dtype(torch.float16)\ncast = torch.autocast('cuda')\ncast.__enter__()")
     left = ["torch's default dtype was torch.float16", "autocast on cuda was left on"]
-    assert process.cell("kept = str(torch.ones(1).dtype)", "given")["armed"] == left
+    assert process.cell("kept = str(torch.ones(1).dtype)", "given")["left"] == left
     message = process.check("expect.equal([kept, torch.is_autocast_enabled('cuda')], 'mine')")
-    assert message["armed"] == []
+    assert message["left"] == []
     assert saw(message) == [["list", ["torch.float32", False]]]
 
 
 def test_an_object_of_an_own_class_is_named_unless_the_lesson_has_the_class(process: Process) -> None:
     process.cell("class Loader:\n    workers = 2\nloader = Loader()")
     text = "expect.equal(loader.workers, 'mine')"
-    assert process.check(text)["armed"] == ["the check read .workers of an object of the answer's own class Loader"]
-    assert process.check(text, classes=["Loader"])["armed"] == []
+    assert process.check(text)["left"] == ["the check read .workers of an object of the answer's own class Loader"]
+    assert process.check(text, classes=["Loader"])["left"] == []
 
 
 def test_a_class_that_a_library_has_under_another_name_is_not_the_answer_s(process: Process) -> None:
     process.cell("from torch.nn.attention import SDPBackend", "given")
-    assert process.check("expect.equal(SDPBackend.MATH.name, 'MATH')")["armed"] == []
+    assert process.check("expect.equal(SDPBackend.MATH.name, 'MATH')")["left"] == []
 
 
 def test_what_exercises_did_is_reported_once(process: Process) -> None:
@@ -318,15 +318,15 @@ def test_an_import_hook_of_a_cell_is_its_own(monkeypatch: pytest.MonkeyPatch) ->
     import builtins
     import sys
 
-    armed = Armed()
-    assert armed.disarm() == []
+    left = LeftBehind()
+    assert left.disarm() == []
     names: dict[str, Any] = {}
     exec(compile("def hook(*a, **k): return None", "<cell>", "exec"), names)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "meta_path", [*sys.meta_path, SimpleNamespace(find_spec=names["hook"])])
         patch.setattr(sys, "displayhook", names["hook"])
         patch.setattr(builtins, "__import__", names["hook"])
-        found = armed.disarm()
+        found = left.disarm()
     assert found == ["sys.displayhook had been replaced", "builtins.__import__ had been replaced"]
     assert _thread.get_ident() == threading.get_ident()
 

@@ -22,8 +22,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.cell_text.source import bound_names
-from fakegpu_lab.course.flags import armed, files, given_values, tampering
+from fakegpu_lab.course.cell_text.source import bound_names, transformed
+from fakegpu_lab.course.flags import files, given_values, left_behind, tampering
 from fakegpu_lab.course.grade.sandbox import sealed_channel
 from fakegpu_lab.course.grade.sandbox.shell import GradingShell, Outputs, Stream, capture, drain, frames, start
 from fakegpu_lab.user_code.frames import walk
@@ -64,7 +64,7 @@ class _Runner:
         from fakegpu_lab.course import lesson_magics
         from fakegpu_lab.course.checks import observe
 
-        self.armed, self.surroundings = armed.Armed(), armed.Surroundings()
+        self.left_behind, self.surroundings = left_behind.LeftBehind(), left_behind.Surroundings()
         self.files = files.LessonFiles(settings["given_files"])
         self._magics_class, self._gpus = lesson_magics.CourseMagics, session.enabled
         self._observe, self._observe_tried = observe.observe, observe.tried
@@ -78,7 +78,7 @@ class _Runner:
         """Run one cell of the notebook; report what exercises' cells in it did."""
         own = job["kind"] in ("locked", "given")
         changed = self.files.put_back() if own else []
-        armed = self.surroundings.restore(any_gpus=job["any_gpus"]) if own and self.began else []
+        left = self.surroundings.restore(any_gpus=job["any_gpus"]) if own and self.began else []
         self.began |= own
         self.shell.run_cell(job["source"], store_history=job["kind"] in ("student", "given"))
         registered = self.shell.magics_manager.registry.get("CourseMagics")
@@ -93,7 +93,7 @@ class _Runner:
             names = bound_names(job["source"], definitions_only=True)
             self.bound |= {name: self.shell.user_ns[name] for name in names if name in self.shell.user_ns}
         tried = [self._observe_tried(one) for one in new]
-        return {"tried": tried, "gpus": self._gpus(), "restored": changed, "armed": armed}
+        return {"tried": tried, "gpus": self._gpus(), "restored": changed, "left": left}
 
     def check(self, job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Run a check, with its hidden parts, on the notebook's names: with plain Python, not IPython's tools.
@@ -101,7 +101,7 @@ class _Runner:
         Imports, functions and classes of locked cells, and builtins that a cell gave another meaning, have their
         original values. `tell` is called with what is seen, while it is seen.
         """
-        found, restored = self.armed.disarm(), [*self.pristine.restore(), *self.files.put_back()]
+        found, restored = self.left_behind.disarm(), [*self.pristine.restore(), *self.files.put_back()]
         found += self.surroundings.restore(any_gpus=job["any_gpus"])
         found += [
             f"{name}, which the lesson made, had been changed" for name in self.values.put_back(self.shell.user_ns)
@@ -117,12 +117,12 @@ class _Runner:
                 rebound += [name] if tampering.from_cell(names[name]) else []
                 del names[name]
         before = dict(names)
-        result: dict[str, Any] = {"armed": found, "restored": restored, "rebound": rebound, "has_value": False}
+        result: dict[str, Any] = {"left": found, "restored": restored, "rebound": rebound, "has_value": False}
         try:
             name = job["exercise"]
             attempt = self.magics.room.attempts.get(name) if name and self.magics is not None else None
             answered = self._observe(job["check"], job["canaries"], names, attempt, f"<check {job['id']}>", tell)
-            result["armed"] += [
+            result["left"] += [
                 f"the check read .{attribute} of an object of the answer's own class {name}"
                 for name, attribute in sorted(answered)
                 if name not in job["classes"]
@@ -139,7 +139,7 @@ class _Runner:
         for name in bound_names(job["visible"]):
             if name in names and names[name] is not before.get(name):
                 notebook[name] = names[name]
-        result["armed"] += self.armed.disarm()
+        result["left"] += self.left_behind.disarm()
         result["restored"] += self.pristine.restore()
         self.surroundings.keep()
         return result
@@ -148,7 +148,7 @@ class _Runner:
 def _value(job: dict[str, Any], names: dict[str, Any]) -> object:
     """The value of the last line of a check that has no ``%%check``."""
     file = f"<check {job['id']}>"
-    tree = ast.parse(_without_magics(job["source"]), file)
+    tree = ast.parse(transformed(job["source"]), file)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, file, "exec"), names)
     return eval(compile(ast.Expression(last.value), file, "eval"), names) if isinstance(last, ast.Expr) else None
@@ -170,12 +170,6 @@ def _score_of(value: object) -> float | None:
     except (TypeError, ValueError):
         return None
     return number if math.isfinite(number) else -1.0
-
-
-def _without_magics(source: str) -> str:
-    from IPython.core.inputtransformer2 import TransformerManager
-
-    return str(TransformerManager().transform_cell(source))
 
 
 def serve(report: Any, commands: int, settings: dict[str, Any], in_force: list[str]) -> None:

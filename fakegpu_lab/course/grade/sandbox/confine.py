@@ -1,7 +1,8 @@
 """The script that `process` starts: gives up what a submission does not need, then runs its cells.
 
 On Linux, if the kernel lets ordinary users make namespaces, the submission has no network except its own loopback, a
-file system that is read-only except for its own folder, no sight of other submissions, of the lessons' sources or of
+file system that is read-only except for its own folder and has the system's programs, Python and the lesson, and
+nothing of other people's: no home, exchange, shared folder or other submission, whatever its owner and mode. It sees no
 other processes, and one kill ends everything that it started. Elsewhere it has only the system's resource limits. The
 first message to the grader says which of these are in force.
 
@@ -217,7 +218,7 @@ def isolate(settings: dict[str, Any], report: IO[bytes]) -> list[str]:
             _wait_for(child)
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         _enable_loopback()
-        if _restrict_files(settings["folder"], [*settings["homes"], *settings["hide"]], settings["needed"]):
+        if _restrict_files(settings["folder"], [*settings["others"], *settings["hide"]], settings["needed"]):
             in_force.append("a file system of its own")
         _drop_capabilities()
     undumpable()  # not before: of a process that is, only root may write the files in /proc that isolate it

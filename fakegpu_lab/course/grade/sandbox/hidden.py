@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from pathlib import Path
 def needed() -> list[str]:
     """The folders without which Python and this package do not run, as they are named and where they really are."""
     named = [sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(sys.executable).parent), *sys.path]
-    named += [str(Path(__file__).parents[4])]
+    named += [str(Path(__file__).parents[4]), *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)]
     paths = {one for name in named if name and Path(name).is_absolute() for one in (Path(name), Path(name).resolve())}
     return sorted(str(path) for path in paths - set(map(Path, _own_homes())) if not paths & set(path.parents))
 
@@ -22,15 +23,23 @@ def _own_homes() -> list[str]:
     return []
 
 
-def homes() -> list[str]:
-    """The home folder, which has keys and passwords, if the package itself is not right there."""
+def others() -> list[str]:
+    """All folders that are not the system's: homes, exchanges, shared folders, other disks, whoever owns them.
+
+    What is needed inside of them stays. A home outside of them (``/usr/local/hub``) is hidden, too.
+    """
     package = Path(__file__).resolve().parents[4]
     real = {Path(home).resolve() for home in _own_homes()}
-    return sorted(str(home) for home in real if home.is_dir() and home != package and home not in _ROOTS)
+    found = {home for home in real if home.is_dir() and home != package and home not in (Path("/"), Path("/usr"))}
+    with contextlib.suppress(OSError):
+        found |= {
+            one for one in Path("/").iterdir() if one.is_dir() and not one.is_symlink() and one.name not in SYSTEM
+        }
+    return sorted(str(one) for one in found if one != package)
 
 
-_ROOTS = (Path("/"), Path("/tmp"), Path("/home"), Path("/usr"))
-"""What some accounts have for a home."""
+SYSTEM = frozenset(["bin", "sbin", "usr", "lib", "lib32", "lib64", "libx32", "etc", "dev", "proc", "sys", "nix", "gnu"])
+"""Folders with programs, libraries and their settings, which every process may read."""
 
 
 def hideable(hide: list[str], folder: Path) -> list[str]:

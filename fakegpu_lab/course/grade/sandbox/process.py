@@ -116,7 +116,7 @@ class Sandbox:
         self._settings = {
             "folder": str(self.folder),
             "hide": hidden.hideable(hide, self.folder),
-            "homes": hidden.homes(),
+            "others": hidden.others(),
             "needed": hidden.needed(),
             "namespaces": namespaces,
             "allow": list(allow),

@@ -1,7 +1,9 @@
 """torch.backends.cuda and torch.backends.cudnn: adds the switches that a CPU build lacks, and restores all of them.
 
 Most switches exist in C++ in every build (aten/src/ATen/Context.cpp): they can be set and read, and do not change
-results, which are computed on the CPU. `install` notes their values, which are restored when the machine is disabled.
+results, which are computed on the CPU. Their values are noted, and restored when the machine is disabled.
+
+Also the modes that make ops warn or fail: `torch.cuda.set_sync_debug_mode`, `torch.use_deterministic_algorithms`.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ import torch
 import torch.cuda.green_contexts
 from torch.backends import ContextProp, cuda
 
-from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base import current, sync_debug
 from fakegpu_lab.driver.base.changes import added, begun, in_cuda_builds, replaced
+from fakegpu_lab.driver.dispatch import dispatcher
+from fakegpu_lab.driver.placement import determinism
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,26 +137,6 @@ def _compute_in_full() -> None:
 
 _set_matmul_precision = _C._set_float32_matmul_precision
 
-FUNCTIONS: dict[str, Any] = {
-    "_cuda_CUDAAllocator_AllocatorState": AllocatorState,
-    "_cuda_tunableop_is_enabled": lambda: False,
-    "_cuda_tunableop_tuning_is_enabled": lambda: False,
-    "_cuda_record_untuned_is_enabled": lambda: False,
-    "_cuda_getCurrentBlasHandle": lambda: 0x5700_0000_0000,
-    "_cuda_getCurrentSolverHandle": lambda: 0x5700_0000_1000,
-    "_cuda_getHipblasltVersion": lambda: "",
-    "_cuda_get_cudnn_benchmark_limit": lambda: _cudnn["benchmark_limit"],
-    "_cuda_set_cudnn_benchmark_limit": lambda limit: _cudnn.update(benchmark_limit=limit),
-    "_cuda_get_conv_benchmark_empty_cache": lambda: _cudnn["empty_cache"],
-    "_cudnn_set_conv_benchmark_empty_cache": lambda enable: _cudnn.update(empty_cache=enable),
-    "_rocm_is_backward_pass": lambda: False,
-    "_get_linalg_preferred_backend": lambda: _preferred["linalg"],
-    "_set_linalg_preferred_backend": set_linalg,
-    "_get_blas_preferred_backend": lambda: _preferred["blas"],
-    "_set_blas_preferred_backend": set_blas,
-    "_is_flash_attention_available": lambda: True,
-    "_set_float32_matmul_precision": set_matmul_precision,
-}
 
 _CUFFT = {
     "_cufft_get_plan_cache_size": plan_cache_size,
@@ -174,6 +158,47 @@ def _begin() -> Callable[[], None]:
 _PROPERTY = cast("Any", cuda.cuFFTPlanCacheAttrContextProp)
 _GREEN = "torch.cuda.green_contexts"
 _BOUND = "torch.backends.cuda bound the functions when it was imported"
+
+
+_set_deterministic = torch._C._set_deterministic_algorithms
+
+
+def set_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """``torch._C._set_deterministic_algorithms``; ops check the mode only while it is on, so their plans change."""
+    _set_deterministic(mode, warn_only=warn_only)
+    dispatcher.forget()
+
+
+def _no_modes() -> None:
+    sync_debug.reset()
+    determinism.reset()
+
+
+FUNCTIONS: dict[str, Any] = {
+    "_cuda_CUDAAllocator_AllocatorState": AllocatorState,
+    "_cuda_tunableop_is_enabled": lambda: False,
+    "_cuda_tunableop_tuning_is_enabled": lambda: False,
+    "_cuda_record_untuned_is_enabled": lambda: False,
+    "_cuda_getCurrentBlasHandle": lambda: 0x5700_0000_0000,
+    "_cuda_getCurrentSolverHandle": lambda: 0x5700_0000_1000,
+    "_cuda_getHipblasltVersion": lambda: "",
+    "_cuda_get_cudnn_benchmark_limit": lambda: _cudnn["benchmark_limit"],
+    "_cuda_set_cudnn_benchmark_limit": lambda limit: _cudnn.update(benchmark_limit=limit),
+    "_cuda_get_conv_benchmark_empty_cache": lambda: _cudnn["empty_cache"],
+    "_cudnn_set_conv_benchmark_empty_cache": lambda enable: _cudnn.update(empty_cache=enable),
+    "_rocm_is_backward_pass": lambda: False,
+    "_get_linalg_preferred_backend": lambda: _preferred["linalg"],
+    "_set_linalg_preferred_backend": set_linalg,
+    "_get_blas_preferred_backend": lambda: _preferred["blas"],
+    "_set_blas_preferred_backend": set_blas,
+    "_is_flash_attention_available": lambda: True,
+    "_set_float32_matmul_precision": set_matmul_precision,
+    "_cuda_set_sync_debug_mode": sync_debug.set_mode,
+    "_cuda_get_sync_debug_mode": lambda: sync_debug.mode,
+    "_set_deterministic_algorithms": set_deterministic_algorithms,
+}
+
+
 CHANGES = [
     *in_cuda_builds(FUNCTIONS),
     replaced(f"{_GREEN}._is_locality_software_supported", lambda: False, "not simulated", since="2.15"),
@@ -195,4 +220,5 @@ CHANGES = [
     replaced(
         "torch.backends.cuda.cuFFTPlanCache.max_size", _PROPERTY(plan_cache_max_size, set_plan_cache_max_size), _BOUND
     ),
+    begun(_no_modes, "nothing was warned of yet; the synchronization's mode is off"),
 ]

@@ -6,7 +6,7 @@ import dataclasses
 from functools import cache
 from typing import Any
 
-from fakegpu_lab.course.expect.seeing.seen import RECORDS
+from fakegpu_lab.course.expect.plain_data.conversion import RECORDS
 from fakegpu_lab.hardware.time.access import Access, LaunchTime, LineAccess, Occupancy
 from fakegpu_lab.hardware.time.happens_before import Race
 from fakegpu_lab.hardware.time.records import Allocation, Collective, HostWork, Kernel, Transfer, Wait

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.changes import begun, in_cuda_builds, replaced, wrapped
-from fakegpu_lab.driver.torch_cuda.devices.lifecycle import poison_fork
+from fakegpu_lab.driver.torch_cuda.devices import poison_fork
 
 if TYPE_CHECKING:
     from collections.abc import Callable

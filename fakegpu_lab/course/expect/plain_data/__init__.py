@@ -1,4 +1,4 @@
-"""What a check sees, as plain data, and how it is sent. Start with `seen`.
+"""What a check sees, as plain data, and how it is sent. Start with `conversion`.
 
 `codec` writes it as JSON and reads it again, `records` does so for the records of a recording. Imports nothing else of
 `expect`.

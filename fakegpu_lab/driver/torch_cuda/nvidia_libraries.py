@@ -1,4 +1,4 @@
-"""``torch.cuda.cudart()`` and NVTX, the few functions of NVIDIA's libraries that torch exposes to Python."""
+"""NVIDIA's libraries as Python sees them: ``torch.cuda.cudart()``, NVTX, and NVML for ``torch.cuda.utilization``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import ctypes
 import enum
 import itertools
 import types
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import current
-from fakegpu_lab.driver.base.changes import added, computed
+from fakegpu_lab.driver.base.changes import added, begun, computed, imported
 from fakegpu_lab.driver.copies.pinned_memory import registered
 
 if TYPE_CHECKING:
@@ -153,4 +153,15 @@ def _bindings() -> list[Change]:
 
 
 _WHY = "CPU builds lack it"
-CHANGES = [computed(_bindings, "CUDA's runtime and NVTX")]
+
+
+def _attach(module: Any) -> list[Change]:
+    from fakegpu_lab.nvml import library
+
+    return [begun(lambda: library.attach(module), "pynvml answers from the simulated library")]
+
+
+CHANGES = [
+    computed(_bindings, "CUDA's runtime and NVTX"),
+    imported("pynvml", _attach, "torch.cuda.utilization and related functions ask it"),
+]

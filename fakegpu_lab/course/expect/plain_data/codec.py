@@ -6,8 +6,8 @@ import base64
 import math
 from typing import Any
 
-from fakegpu_lab.course.expect.seeing import records
-from fakegpu_lab.course.expect.seeing.seen import (
+from fakegpu_lab.course.expect.plain_data import records
+from fakegpu_lab.course.expect.plain_data.conversion import (
     RECORDS,
     Attempted,
     Opaque,

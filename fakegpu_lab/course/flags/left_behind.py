@@ -31,7 +31,7 @@ def _own(thing: Any) -> bool:
     )
 
 
-class Armed:
+class LeftBehind:
     """What could act during a check, as it was before the submission ran."""
 
     def __init__(self) -> None:

@@ -1,0 +1,194 @@
+"""What the names in a submission's cells stand for: modules, their functions, the simulated machine, the lesson's."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.course.cell_text.source import root_of
+from fakegpu_lab.course.flags import allowed, public
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_OF_LAB = ("fakegpu_lab.machine", "fakegpu_lab.enable", "fakegpu_lab.record")
+"""Functions whose results are followed: ``lab.machine().devices[0]``."""
+_PASSED_ON = frozenset(
+    {"enumerate", "filter", "iter", "list", "map", "next", "reversed", "sorted", "tuple", "zip", "set"}
+)
+"""Builtins whose results have the items of their arguments."""
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+class Names:
+    """The names of a notebook, as far as its text tells what they stand for.
+
+    Attributes
+    ----------
+    paths
+        After ``import torch.nn as nn``, ``nn`` is ``torch.nn``. A name that stands for several things keeps the last.
+    functions, private
+        The functions of the notebook's own, and the private attributes of its own classes.
+    changes
+        By function, the places of the parameters that it changes in place.
+    """
+
+    def __init__(self) -> None:
+        self.paths: dict[str, str] = {}
+        self.functions: set[str] = set()
+        self.private: set[str] = set()
+        self.changes: dict[str, set[int]] = {}
+        self._bound: dict[str, list[ast.expr]] = {}
+        self._made: set[str] = set()
+
+    def learn(self, tree: ast.Module | None, *, own: bool = False) -> None:
+        """Remember what a cell's names stand for; with `own`, it is an answer's, and what it makes is its own."""
+        for node in ast.walk(tree) if tree is not None else ():
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    name = alias.name if alias.asname else alias.name.split(".")[0]
+                    self.paths[alias.asname or name] = name
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    for name in public.names_in(node.module or "") if alias.name == "*" else (alias.name,):
+                        self.paths[alias.asname or name] = f"{node.module}.{name}"
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                self.functions.add(node.name)
+                if own:
+                    self._made.add(node.name)
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+                self.private.add(node.attr)
+            else:
+                for target, value in _bindings(node):
+                    self._bind(target, value, own=own)
+
+    def _bind(self, target: ast.expr, value: ast.expr, *, own: bool) -> None:
+        if isinstance(target, ast.Starred):
+            self._bind(target.value, value, own=own)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            same = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
+            for number, one in enumerate(target.elts):
+                self._bind(one, value.elts[number] if same else value, own=own)  # type: ignore[attr-defined]
+        elif isinstance(target, ast.Name):
+            if path := self.path(value):
+                self.paths[target.id] = path
+            if own:
+                self._bound.setdefault(target.id, []).append(value)
+
+    def path(self, node: ast.expr | None) -> str:
+        """What an expression names of an imported module, such as ``torch.cuda``; empty if it is something else."""
+        if isinstance(node, ast.Name):
+            return self.paths.get(node.id, "")
+        if isinstance(node, ast.Attribute) and (path := self.path(node.value)):
+            return f"{path}.{node.attr}"
+        if isinstance(node, ast.Call):
+            if self.path(node.func) in _OF_LAB:
+                return f"{self.path(node.func)}()"
+            if isinstance(node.func, ast.Name) and node.func.id in _PASSED_ON:
+                return next((path for path in map(self.path, node.args) if "()" in path), "")
+        if isinstance(node, ast.Subscript) and "()" in (path := self.path(node.value)):
+            return path
+        return ""
+
+    def reached_from(self, node: ast.AST | None, seen: frozenset[str] = frozenset()) -> set[str]:
+        """The names by which an expression reaches what it stands for: ``model`` of ``[*model.parameters()][0]``."""
+        if isinstance(node, ast.Name):
+            if node.id in seen:
+                return {node.id}
+            inner = (self.reached_from(one, seen | {node.id}) for one in self._bound.get(node.id, ()))
+            return {node.id}.union(*inner)
+        if isinstance(node, (ast.Attribute, ast.Subscript, ast.Starred, ast.NamedExpr)):
+            return self.reached_from(node.value, seen)
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+            return set().union(*(self.reached_from(one, seen) for one in node.elts))
+        if isinstance(node, ast.Dict):
+            return set().union(*(self.reached_from(one, seen) for one in node.values))
+        if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+            return set().union(*(self.reached_from(one.iter, seen) for one in node.generators))
+        if isinstance(node, ast.IfExp):
+            return self.reached_from(node.body, seen) | self.reached_from(node.orelse, seen)
+        if isinstance(node, ast.BoolOp):
+            return set().union(*(self.reached_from(one, seen) for one in node.values))
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Name) and node.func.id in (*_PASSED_ON, "type", "vars", "super", "getattr"):
+                return set().union(*(self.reached_from(one, seen) for one in node.args))
+            if isinstance(node.func, ast.Attribute) and node.func.attr in allowed.ITEMS_OF:
+                return self.reached_from(node.func.value, seen)
+        return set()
+
+    def is_own(self, node: ast.AST, parameters: frozenset[str], seen: frozenset[str] = frozenset()) -> bool:
+        """Whether the answer itself made what an expression stands for: a list, an object, a function of its own.
+
+        Parameters
+        ----------
+        parameters
+            Those of the functions around the expression, without a method's first: what they are is not known.
+        """
+        root = root_of(node)
+        if isinstance(root, ast.Name):
+            if root.id in parameters or root.id in seen:
+                return False
+            if root.id in self._made:
+                return True
+            bound = self._bound.get(root.id, [])
+            return bool(bound) and all(self.is_own(one, parameters, seen | {root.id}) for one in bound)
+        if isinstance(root, ast.Call):
+            return self._makes(root, parameters, seen)
+        if isinstance(root, (ast.List, ast.Tuple, ast.Set)):
+            return all(self.is_own(one, parameters, seen) for one in root.elts)
+        if isinstance(root, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+            return self.is_own(root.elt, parameters, seen)
+        if isinstance(root, ast.IfExp):
+            return self.is_own(root.body, parameters, seen) and self.is_own(root.orelse, parameters, seen)
+        return isinstance(root, (ast.Constant, ast.Dict, ast.DictComp, ast.Lambda, ast.JoinedStr, ast.BinOp))
+
+    def _makes(self, node: ast.Call, parameters: frozenset[str], seen: frozenset[str]) -> bool:
+        """Whether a call makes something new: of a class or a function, not an accessor of what was there before."""
+        func = node.func
+        if isinstance(func, ast.Name) and func.id in _PASSED_ON:
+            return all(self.is_own(one, parameters, seen) for one in node.args)
+        if isinstance(func, ast.Name):
+            return func.id not in ("type", "getattr", "vars", "super", "globals", "id") and func.id not in parameters
+        if isinstance(func, ast.Attribute):
+            return bool(self.path(func)) or self.is_own(func.value, parameters, seen)
+        return False
+
+
+def _bindings(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Targets with what they are bound to; to an item of it, in loops."""
+    if isinstance(node, ast.Assign):
+        yield from ((target, node.value) for target in node.targets)
+    elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+        yield node.target, node.value
+    elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+        yield node.target, node.iter
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        yield node.optional_vars, node.context_expr
+    elif isinstance(node, ast.Match):
+        for case in node.cases:
+            for pattern in ast.walk(case.pattern):
+                if isinstance(pattern, (ast.MatchAs, ast.MatchStar)) and pattern.name:
+                    yield ast.Name(pattern.name, ast.Store()), node.subject
+
+
+def parameters_of(node: ast.AST, *, method: bool) -> frozenset[str]:
+    """The parameters of a function, without the first of a method."""
+    if not isinstance(node, _FUNCTIONS):
+        return frozenset()
+    given = [*node.args.posonlyargs, *node.args.args][1 if method else 0 :] + node.args.kwonlyargs
+    return frozenset(one.arg for one in [*given, node.args.vararg, node.args.kwarg] if one is not None)
+
+
+class _Getattr(ast.NodeTransformer):
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        named = isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) >= 2
+        if named and isinstance(name := node.args[1], ast.Constant) and str(name.value).isidentifier():
+            return ast.copy_location(ast.Attribute(node.args[0], str(name.value), ast.Load()), node)
+        return node
+
+
+def without_getattr(tree: ast.Module) -> ast.Module:
+    """Write ``getattr(x, "name")`` as ``x.name``."""
+    changed: ast.Module = _Getattr().visit(tree)
+    return changed

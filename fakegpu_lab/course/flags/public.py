@@ -1,0 +1,107 @@
+"""What a dotted path leads to: something public of an allowed module, or what an answer has no business with.
+
+The path is followed through the real modules, where the grader has them: only so is it seen that ``enum.bltns`` is
+Python's builtins, and ``torch.nn.functional.importlib`` not a part of torch. Nothing of a submission is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from fakegpu_lab.course.flags import allowed
+
+_FOLLOWED = frozenset({"torch", "numpy"})
+"""Libraries that the grader has loaded anyway; others are judged by their names alone."""
+_MISSING = object()
+
+
+def hidden_names(word: str) -> bool:
+    """Whether a name is private: it begins with an underscore, and is no method that honest answers have."""
+    return word.startswith("_") and word not in allowed.SPECIAL and word not in allowed.RECORDS
+
+
+@cache
+def refused(path: str) -> bool:
+    """Whether a path leads out of what is public in its module. Its first word is an allowed module."""
+    words = path.split(".")
+    thing: Any = _module(words[0])
+    for position, word in enumerate(words[1:], 1):
+        owner, so_far = ".".join(words[:position]), ".".join(words[: position + 1])
+        parts = allowed.PARTS.get(owner)
+        if hidden_names(word) or so_far in allowed.HIDDEN or (parts is not None and word not in parts):
+            return True
+        if thing is None:
+            if word in allowed.MODULE_NAMES:
+                return True
+            continue
+        inside = _attribute(thing, word)
+        if isinstance(thing, ModuleType) and parts is None and _is_foreign(inside, thing, word, so_far):
+            return True
+        thing = None if inside is _MISSING else inside
+    return False
+
+
+def is_module(path: str) -> bool:
+    """Whether a path leads to a module."""
+    words = path.split(".")
+    thing: Any = _module(words[0])
+    for word in words[1:]:
+        if thing is None:
+            return path in allowed.PARTS
+        thing = _attribute(thing, word)
+    return len(words) == 1 or path in allowed.PARTS or isinstance(thing, ModuleType)
+
+
+@cache
+def names_in(module: str) -> tuple[str, ...]:
+    """The names that ``from module import *`` binds; none where the module is not loaded here."""
+    thing: Any = _module(module.split(".", maxsplit=1)[0])
+    for word in module.split(".")[1:]:
+        thing = None if thing is None else _attribute(thing, word)
+    if not isinstance(thing, ModuleType):
+        return ()
+    return tuple(getattr(thing, "__all__", None) or (name for name in vars(thing) if not name.startswith("_")))
+
+
+def _module(root: str) -> ModuleType | None:
+    if root not in allowed.MODULES | allowed.THREADS or not (root in sys.stdlib_module_names or root in _FOLLOWED):
+        return None
+    return importlib.import_module(root)
+
+
+def _attribute(thing: Any, word: str) -> Any:
+    try:
+        return getattr(thing, word, _MISSING)
+    except Exception:  # a module that loads its parts lazily may lack what they need
+        return _MISSING
+
+
+def _is_foreign(inside: Any, module: ModuleType, word: str, path: str) -> bool:
+    """Whether a module's attribute is not its own public one: another module, or what it has imported for itself."""
+    root = path.split(".", maxsplit=1)[0]
+    if isinstance(inside, ModuleType):
+        return (inside.__name__ != path and path != "os.path") or not _is_listed(path, root)
+    if inside is _MISSING:
+        return root in allowed.SUBMODULES and not _is_listed(path, root)  # a submodule that is not loaded, or nothing
+    public = getattr(module, "__all__", None)
+    if public is not None and word in public:
+        return False
+    home = getattr(inside, "__module__", None)
+    if not isinstance(home, str):
+        return False  # a number, a text, a function of C
+    if root in _FOLLOWED:
+        return home.split(".")[0] not in (root, "builtins", "typing") or word in ("Any", "Callable", "cast")
+    return public is not None or home.split(".")[0].lstrip("_") not in (root, "builtins", "", "sre", "functools")
+
+
+def _is_listed(path: str, root: str) -> bool:
+    listed = allowed.SUBMODULES.get(root)
+    return (
+        listed is None
+        or path.removeprefix(f"{root}.") in listed
+        or path.startswith(tuple(f"{one}." for one in allowed.WHOLE))
+    )

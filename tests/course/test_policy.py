@@ -1,0 +1,174 @@
+"""What is flagged in a submission's text, and what is not: every way of running text, every position of a name."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakegpu_lab.course.flags.policy import Policy
+
+LESSON = """import torch
+import fakegpu_lab as lab
+lab.enable("a100")
+model = torch.nn.Linear(4, 4)
+table = torch.arange(4)
+def reference(k): return k * k
+"""
+FLAGGED = {
+    # text that is run
+    "exec by another name": "import enum\nenum.bltns.exec('torch.equal = 1')",
+    "builtins of a library": "import dataclasses\ndataclasses.builtins.exec('1')",
+    "importlib of torch": "import torch.nn.functional as F\nF.importlib.import_module('os')",
+    "a module of a star": "from torch.nn.functional import *\nimportlib.import_module('os')",
+    "timeit's Timer": "import timeit\ntimeit.Timer('torch.equal = lambda *a: True').timeit(1)",
+    "timeit's main": "import timeit\ntimeit.main(['torch.equal = 1'])",
+    "benchmark.Timer": "from torch.utils.benchmark import Timer\nTimer(stmt='exec(\"1\")').timeit(1)",
+    "a text that is put together": "import timeit\ntimeit.timeit('to' + 'rch')",
+    "sympify": "import sympy\nsympy.sympify('__import__(\"os\")')",
+    "parse_expr": "from sympy.parsing.sympy_parser import parse_expr\nparse_expr('1')",
+    "get_type_hints": "import typing\nclass A: x: 'int'\ntyping.get_type_hints(A)",
+    "a text annotation": "class A:\n    x: '__import__(\"os\")'",
+    "a text annotation of a parameter": "def f(x: 'exec(1)') -> 'globals()': pass",
+    "singledispatch": "from functools import singledispatch",
+    "yaml.load": "import yaml\nyaml.load('!!python/object/apply:os.getpid []', Loader=yaml.UnsafeLoader)",
+    "pandas' eval": "import pandas as pd\npd.eval('1')",
+    "a frame's query": "import pandas as pd\npd.DataFrame({'a': [1]}).query('@exec(1)')",
+    "TorchScript of text": "torch.jit.CompilationUnit('def f(): return 1')",
+    "torch.fx": "import torch.fx",
+    "pickle": "import pickle\npickle.loads(b'')",
+    "breakpoint with a text": "breakpoint('exec(1)')",
+    "pdb.run": "import pdb\npdb.run('torch.equal = 1')",
+    "logging.config": "import logging.config",
+    # names in every position
+    "a class pattern": "match lab.record():\n    case object(_inner=value): pass",
+    "a class pattern with a frame": "match (x for x in ()):\n    case object(gi_frame=frame): pass",
+    "a keyword": "lab.record(_started=1)",
+    "getattr's text": "getattr(torch.ones(1), '_' + 'inner')",
+    "getattr's plain text": "getattr(torch.ones(1), '_inner')",
+    "getattr as a value": "import functools\nfunctools.reduce(getattr, ['a'], torch)",
+    "attrgetter": "import operator\noperator.attrgetter('_inner')",
+    "a format string": "'{0.gi_frame.f_back}'.format((x for x in ()))",
+    "a format string with a private name": "'{0._inner}'.format(torch.ones(1))",
+    "a format string that is put together": "('{0.gi_fr' + 'ame}').format((x for x in ()))",
+    "a format string by format_map": "'{x.__class__}'.format_map({'x': 1})",
+    "a private import": "from torch import _C",
+    "an import under a private name": "import torch as _torch\n_torch._C",
+    "IPython's history": "_ih[-1]",
+    "a star import of this package": "from fakegpu_lab import *",
+    "a star import of what is not known": "from seaborn import *",
+    # what is not on the list
+    "os of torch": "torch.os.fork()",
+    "sys of a library": "import statistics\nstatistics.sys.modules",
+    "collect_env": "from torch.utils.collect_env import run\nrun('id')",
+    "psutil": "import psutil",
+    "string.Formatter": "import string\nstring.Formatter().get_field('0.x', (1,), {})",
+    "make_dataclass": "from dataclasses import make_dataclass",
+    "inspect": "import inspect",
+    "an audit hook": "import sys\nsys.addaudithook(print)",
+    "garbage": "import gc\ngc.get_objects()",
+    "a module that is passed on": "f = lambda m: m\nf(torch)",
+    "hooks on all modules": "torch.nn.modules.module.register_module_forward_hook(print)",
+    "vars": "vars(lab)",
+    # what the answer did not make
+    "a method on type(x)": "type(torch.ones(1)).item = lambda self: 9",
+    "a method on type(x) by another name": "T = type(torch.ones(1))\nT.item = lambda self: 9",
+    "a method on type(x) in a loop": "for T in [type(torch.ones(1))]:\n    T.item = lambda self: 9",
+    "a method on type(x) by setattr": "setattr(type(torch.ones(1)), 'item', lambda self: 9)",
+    "a method on type(x) in a list": "[T := type(torch.ones(1))]\nT.equal = print",
+    "an attribute of a parameter": "def change(thing):\n    thing.profile = None\nchange(lab.machine())",
+    "a library's function": "torch.equal = lambda *a: True",
+    "a library's function by another name": "t = torch\nt.equal = lambda *a: True",
+    "the lesson's function": "reference.calls = 9",
+    "a replaced forward": "net = model\nnet.forward = lambda x: x",
+    "a replaced forward in a list": "for net in [model]:\n    net.forward = lambda x: x",
+    # what the lesson made and a check reads
+    "zeroed weights": "model.weight.data.zero_()",
+    "zeroed weights by another name": "net = model\nfor p in net.parameters():\n    p.data.zero_()",
+    "zeroed weights in a container": "nets = {'a': model}\nnext(iter(nets.values())).weight.data.fill_(0)",
+    "zeroed weights by a function": "def wipe(net):\n    for p in net.parameters(): p.zero_()\nwipe(model)",
+    "loaded weights": "net = model\nnet.load_state_dict({})",
+    "a hook": "[m for m in [model]][0].register_forward_hook(lambda *a: a[2] * 0)",
+    "items": "mine = table.view(2, 2)\nmine[0] = 9",
+    "a case's name": "match [model]:\n    case [net]:\n        net.load_state_dict({})",
+    # classes that claim
+    "a list": "class Same(list):\n    def __getitem__(self, i): return 9",
+    "a dict": "from collections import UserDict\nclass Same(UserDict):\n    def keys(self): return []",
+    "a number": "class Same(int):\n    def __eq__(self, other): return True",
+    "a class by a metaclass's call": "from abc import ABCMeta\nABCMeta('Same', (float,), {'__eq__': lambda *a: True})",
+    "a metaclass": "from enum import EnumMeta\nclass Kind(EnumMeta): pass",
+}
+HONEST = {
+    "a counter on an own function": "def f(): f.calls += 1\nf.calls = 0",
+    "own private names": "_width = 3\ndef _helper(x): return x * _width\n_helper(2)",
+    "an own class": "class A:\n    def __init__(self): self._x = 1; self.y = 2\na = A()\na.y = 3\na.z = a._x",
+    "a context manager": "from contextlib import contextmanager\n@contextmanager\ndef timed():\n    yield\n"
+    "with timed(): pass",
+    "autograd's context": "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+    "        ctx.scale = 2\n        return x * 2\n    @staticmethod\n    def backward(ctx, g): return g * ctx.scale",
+    "an optimizer's own": "mine = torch.nn.Linear(2, 2)\nfor p in mine.parameters():\n"
+    "    p.data.mul_(0.5); p.grad = None",
+    "frozen layers": "for p in model.parameters():\n    p.requires_grad = False",
+    "learning rates": "opt = torch.optim.SGD(model.parameters(), lr=1)\nopt.param_groups[0]['lr'] = 0.1",
+    "timeit of a function": "import timeit\ntimeit.timeit(lambda: sum(range(9)), number=2)",
+    "timeit of a text": "import timeit\ntimeit.timeit('sum(range(9))', number=2)",
+    "benchmark.Timer": "from torch.utils import benchmark\n"
+    "benchmark.Timer('x @ x', globals={'x': torch.ones(2, 2)}).timeit(2)",
+    "logging": "import logging\nlogging.basicConfig(level=logging.INFO)\nlog = logging.getLogger(__name__)\n"
+    "log.info('x %s', 1)",
+    "early stars": "from math import *\nfrom torch.nn import *\nfrom torch import *\nprint(pi, Linear(2, 2), ones(2))",
+    "annotations": "from typing import Optional\n"
+    "def f(x: 'torch.Tensor', y: Optional[int] = None) -> 'list[int]': return []",
+    "pdb": "import pdb",
+    "a guarded breakpoint": "DEBUG = False\nif DEBUG: breakpoint()",
+    "a pattern": "match (1, 2):\n    case (a, b): print(a + b)",
+    "a dataclass": "from dataclasses import dataclass, field, asdict\n@dataclass\nclass A:\n"
+    "    x: list = field(default_factory=list)\nasdict(A())",
+    "an enumeration": "import enum\nclass Kind(enum.Enum):\n    A = enum.auto()\nKind.A.value",
+    "an own list": "class Batches(list):\n    def first(self): return self[0]",
+    "format strings": "'{:>8} {0} {x.shape} {1[a]}'.format(1, {'a': 2}, x=torch.ones(2))",
+    "a template": "row = '{:<8}{:>8}'\nprint(row.format('a', 1))",
+    "torch in many ways": "import torch.nn.functional as F\nfrom torch.utils.data import DataLoader, TensorDataset\n"
+    "from torch.utils.checkpoint import checkpoint\nfrom torch.nn.parallel import DistributedDataParallel as DDP\n"
+    "torch.cuda.memory_stats(); torch.linalg.norm(torch.ones(2)); torch.backends.cudnn.benchmark = True\n"
+    "with torch.autocast('cuda', dtype=torch.bfloat16): F.relu(torch.ones(2))\n"
+    "torch.cuda.amp.GradScaler; torch.profiler.ProfilerActivity.CUDA; torch.testing.assert_close(1, 1)",
+    "distributed": "import torch.distributed as dist\ndist.all_reduce; dist.ReduceOp.SUM\n"
+    "from torch.distributed.fsdp import fully_shard\nfrom torch.distributed.device_mesh import init_device_mesh",
+    "numpy": "import numpy as np\nnp.random.default_rng(0).normal(size=2); np.linalg.norm(np.ones(2)); np.float32(1)",
+    "a plot": "import matplotlib.pyplot as plt\nplt.rcParams['figure.dpi'] = 80\nfig, ax = plt.subplots()\n"
+    "ax.title.set_text('x')",
+    "standard library": "import collections, itertools, functools, json, os, pathlib, random, time, math\n"
+    "collections.abc.Iterable; os.path.join('a', 'b'); pathlib.Path('x').name; random.seed(1); time.perf_counter()\n"
+    "functools.lru_cache(maxsize=None); json.dumps({}); itertools.chain.from_iterable([]); math.prod([1])",
+    "errors": "try:\n    raise ValueError('x')\nexcept (ValueError, torch.cuda.OutOfMemoryError) as error:\n"
+    "    print(error)",
+    "loops with underscores": "for _ in range(3): pass\n_, kept = (1, 2)",
+    "a walrus and a lambda": "if (n := 3) > 2: print((lambda *xs: max(xs))(n, 1))",
+    "own modules in a list": "layers = [torch.nn.Linear(2, 2) for _ in range(3)]\nfor layer in layers:\n"
+    "    layer.name = 'x'\n    layer.weight.data.zero_()",
+    "namedtuples": "from collections import namedtuple\nP = namedtuple('P', 'x y')\nP(1, 2)._replace(x=3)",
+}
+
+
+def flags(text: str) -> list[str]:
+    return Policy([LESSON], ["model", "table", "reference"]).flags(text)
+
+
+@pytest.mark.parametrize("name", FLAGGED)
+def test_what_honest_answers_do_not_do_is_flagged(name: str) -> None:
+    assert flags(FLAGGED[name])
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_what_is_honest_is_not_flagged(name: str) -> None:
+    assert flags(HONEST[name]) == []
+
+
+def test_what_the_lesson_or_its_solutions_use_and_change_an_answer_may() -> None:
+    text = "import inspect\nmodel.forward = print\nmodel.weight.data.zero_()\ninspect.signature(print)"
+    assert len(Policy([LESSON], ["model"]).flags(text)) == 4
+    assert Policy([LESSON], ["model"], solutions=[text]).flags(text) == []
+
+
+def test_a_text_too_deep_or_too_long_to_be_read_is_flagged() -> None:
+    assert flags("+".join(["k"] * 900)) == ["is nested too deeply to be read"]
+    assert flags("x = 1\n" * 50_000) == ["has 300,000 characters, too many to be read"]
