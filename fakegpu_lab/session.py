@@ -27,7 +27,7 @@ _latest: Machine | None = None
 _asked: dict[str, Any] = {}
 """What the machine was enabled with, but for the host."""
 _written_for: str | None = None
-"""The host that machines have if none is asked for (`written_for`)."""
+"""The host that machines have if none is requested (`written_for`)."""
 
 on_change: list[Callable[[Machine | None], object]] = []
 """Functions to call with the machine that was enabled, or with None when it was disabled."""
@@ -86,7 +86,7 @@ def enable(
 
 
 def written_for(host: str | None) -> None:
-    """Let machines have this host from now on, unless another one is asked for: a lesson's figures are for it.
+    """Let machines have this host from now on, unless another one is requested: a lesson's figures are for it.
 
     The machine that is enabled is replaced by one with this host, if it has another one. None: the usual hosts again.
     """

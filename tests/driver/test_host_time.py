@@ -127,8 +127,7 @@ def test_measured_counts_the_programs_own_code() -> None:
         x + 1
         sum(range(3_000_000))  # some 50 ms of the program's own
         x + 1
-    (work,) = [work for work in trace.host_work if work.name == own_code.NAME]
-    assert work.duration > 0.005
+    assert max(work.duration for work in trace.host_work if work.name == own_code.NAME) > 0.005
     lab.enable("a100")
     x = torch.ones(8, device="cuda")
     with lab.record() as trace:

@@ -61,7 +61,7 @@ class Op:
     launches
         Whether there is a kernel at all.
     host
-        What it takes on the host besides launches.
+        What it takes on the host, without launches.
     """
 
     __slots__ = (

@@ -49,7 +49,7 @@ class Row:
     launches
         Whether it launches a kernel at all.
     host
-        What it takes on the host besides launches; None if that follows from its schema (`Op.host`). All rows of a
+        What it takes on the host, without launches; None if that follows from its schema (`Op.host`). All rows of a
         family have that of the family (`family`).
     cublas
         Which of cuBLAS's functions computes it: ``"gemm"``, ``"gemv"``, ``"dot"``, ``"lt"`` (cuBLASLt); "" if none.

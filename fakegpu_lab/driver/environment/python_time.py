@@ -9,16 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from fakegpu_lab.driver.base import current
-from fakegpu_lab.driver.base.changes import added, begun, computed, recoded
+from fakegpu_lab.driver.base.changes import added, computed, item, recoded
 from fakegpu_lab.hardware.time import host_costs
 from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fakegpu_lab.driver.base.changes import Change
 
 _fakegpu_lab_here, _fakegpu_lab_call_ns = here, 0  # in the module of `nn.Module`, whose function has the code below
@@ -44,17 +41,18 @@ def _calls() -> list[Change]:
     ]
 
 
-def _watch_optimizers() -> Callable[[], None]:
+def _steps() -> list[Change]:
     each = current.host_ns(host_costs.OPTIMIZED_PARAMETER)
 
     def steps(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if not torch.compiler.is_compiling():
             here.host.now += each * sum([len(group["params"]) for group in optimizer.param_groups])
 
-    return register_optimizer_step_pre_hook(steps).remove
+    why = "an optimizer's step takes the host time for each parameter"
+    return [item("torch.optim.optimizer._global_optimizer_pre_hooks", "fakegpu_lab", lambda _: steps, why)]
 
 
 CHANGES = [
     computed(_calls, "modules take the host time"),
-    begun(_watch_optimizers, "optimizers take the host time"),
+    computed(_steps, "optimizers take the host time"),
 ]

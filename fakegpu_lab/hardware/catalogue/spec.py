@@ -46,7 +46,7 @@ class MachineSpec:
     nodes
         How many such nodes; 1 for single GPUs.
     chosen_host
-        The host that was asked for; None for the usual one.
+        The host that was requested; None for the usual one.
     measured
         Whether the program's own code takes the time that it takes on this computer (``host="measured"``).
     """
@@ -60,7 +60,7 @@ class MachineSpec:
 
     @property
     def host(self) -> HostProfile:
-        """The host: the one that was asked for, the node's, or the one that the first card is usually sold with."""
+        """The host: the one that was requested, the node's, or the one that the first card is usually sold with."""
         if self.chosen_host is not None:
             return self.chosen_host
         if self.node is not None and self.node.host.profile:
