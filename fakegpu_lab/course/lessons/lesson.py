@@ -44,9 +44,6 @@ class Exercise(_Strict):
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", description="unique in the lesson")
     title: str
     points: float = Field(default=1, ge=0, description="of all parts of its check, hidden ones too")
-    host: str | None = Field(
-        default=None, description="the host that its figures are for; by default, the one that its GPUs usually have"
-    )
     needs: tuple[Extra, ...] = Field(default=(), description="libraries beyond those of the lesson: numba, triton")
     hints: tuple[str, ...] = Field(default=(), max_length=3, description="one at a time, the last nearly the answer")
     wrong: tuple[WrongSolution, ...] = Field(default=(), description="solutions that must fail; not in a release")
@@ -76,6 +73,9 @@ class Lesson(_Strict):
     )
     minutes: int = Field(gt=0, description="that a student needs", examples=[40])
     hardware: str = Field(default="a100", description="what %fakegpu is given in its first cell")
+    host: str | None = Field(
+        default=None, description="the host that its figures are for; by default, the one that its GPUs usually have"
+    )
     needs: tuple[Extra, ...] = Field(default=(), description="libraries without which it is skipped: numba, triton")
     prerequisites: tuple[str, ...] = Field(default=(), description="names of lessons")
     points: float = Field(default=0, ge=0, description="of all exercises")
