@@ -361,6 +361,7 @@ def test_a_tensor_of_torch_as_an_array_of_numba(machine):
 @pytest.mark.filterwarnings("ignore:Host array")
 def test_records_as_arguments_and_in_shared_memory(machine):
     kind = np.dtype([("a", np.float64), ("b", np.int32)], align=True)
+    element = numba.from_dtype(kind)
     host = np.array([(1.5, 2), (2.5, 3)], dtype=kind)
 
     @cuda.jit
@@ -370,7 +371,7 @@ def test_records_as_arguments_and_in_shared_memory(machine):
 
     @cuda.jit
     def copied(x, y):
-        mine = cuda.shared.array(2, dtype=numba.from_dtype(kind))
+        mine = cuda.shared.array(2, dtype=element)
         i = cuda.grid(1)
         mine[i] = x[i]
         cuda.syncthreads()
