@@ -137,6 +137,7 @@ def _replace(new: Machine, farewell: str) -> None:
     try:
         _install(new)
     except BaseException:
+        install.uninstall()  # what was installed before it failed
         if old is not None:
             _install(old)
         else:

@@ -261,3 +261,25 @@ def test_a_child_process_may_enable_a_machine_of_its_own_before_it_imports_torch
     child = "import fakegpu_lab as lab; lab.enable('a100'); import torch; print(torch.cuda.get_device_name())"
     done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("NVIDIA A100-SXM4-80GB\n", "")
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_an_error_while_a_machine_is_installed_takes_back_what_was(
+    earlier: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fakegpu_lab.ranks import install
+
+    def fails() -> None:
+        monkeypatch.undo()
+        raise KeyError("on purpose")
+
+    lab.disable()
+    if earlier:
+        lab.enable("t4:2")
+    monkeypatch.setattr(install, "install", fails)
+    with pytest.raises(KeyError):
+        lab.enable("a100")
+    assert torch.cuda.is_available() == earlier
+    assert torch.cuda.device_count() == 2 * earlier
+    assert not earlier or torch.ones(2, device="cuda:1").sum().item() == 2
+    lab.disable()

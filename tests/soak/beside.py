@@ -125,11 +125,14 @@ if __name__ == '__main__':
     "Dask": Tool("distributed", code="""
 if __name__ == '__main__':
     from distributed import Client
-    def there(x):
-        import fakegpu_lab as lab, torch
+    def enable():
+        import fakegpu_lab as lab
         lab.enable("a100")
+    def there(x):
+        import torch
         return torch.ones(x, device="cuda").sum().item()
     with Client(n_workers=2, threads_per_worker=2, dashboard_address=None) as client:
+        client.run(enable)
         assert client.gather(client.map(there, range(1, 9))) == [float(x) for x in range(1, 9)]
     main()
 """),
