@@ -34,17 +34,7 @@ share: Callable[[torch.Tensor, torch.Tensor], None] = torch._functionalize_unsaf
 as aliases: DDP checks its buckets with `torch._C._is_alias_of`."""
 
 
-class _LikeTensor(type(torch.Tensor)):  # type: ignore[misc]
-    """Makes ``type(x) == torch.Tensor`` true, which programs ask; ``type(x) is torch.Tensor`` cannot be."""
-
-    def __eq__(cls, other: object) -> bool:
-        return other is cls or (other is torch.Tensor and cls.__module__ == "torch")  # not a user's subclass
-
-    def __hash__(cls) -> int:
-        return hash(torch.Tensor) if cls.__module__ == "torch" else super().__hash__()
-
-
-class FakeCudaTensor(torch.Tensor, metaclass=_LikeTensor):
+class FakeCudaTensor(torch.Tensor):
     """A tensor on a simulated GPU; see the module's docstring. `tensor_api.methods` adds Python's methods.
 
     Attributes
