@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.hardware.allocator.settings import AllocatorSettings
-from fakegpu_lab.hardware.catalogue.spec import parse_spec
+from fakegpu_lab.hardware.catalogue.spec import USUAL, parse_spec
 from fakegpu_lab.hardware.catalogue.visible_devices import VARIABLE
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.machine import Machine
@@ -24,13 +24,23 @@ if TYPE_CHECKING:
 
 _machine: Machine | None = None
 _latest: Machine | None = None
+_asked: dict[str, Any] = {}
+"""What the machine was enabled with, but for the host."""
+LAUNCHES_ONLY = "launches-only"
+_written_for = LAUNCHES_ONLY
+"""The host that machines have if none is requested (`written_for`)."""
 
 on_change: list[Callable[[Machine | None], object]] = []
 """Functions to call with the machine that was enabled, or with None when it was disabled."""
 
 
 def enable(
-    spec: str = "a100", *, memory: int | str | None = None, compute: Compute = "real", clock: Clock = "real"
+    spec: str = "a100",
+    *,
+    memory: int | str | None = None,
+    compute: Compute = "real",
+    clock: Clock = "real",
+    host: str | None = None,
 ) -> Machine:
     """Enable simulated GPUs in torch. A machine that is already enabled is replaced.
 
@@ -46,25 +56,46 @@ def enable(
         ``"simulated"``: ``time.time``, ``perf_counter``, ``monotonic`` and ``process_time`` show simulated time to
         the program and to training libraries, and ``time.sleep`` advances it. ``"real"``: they show the computer's
         clock.
+    host
+        How fast the host's processor is: ``"dgx-a100"``, ``"cloud-t4"``, ``"desktop-2023"`` or the path of a profile;
+        ``"usual"``: the host that the cards usually have. ``"measured"``: in addition, the program's own code between
+        two ops takes the simulated time that it takes on this computer, which differs from one computer to the next.
+        By default, only launches take the host time, as on ``"launches-only"``.
 
     Raises
     ------
     FakeGpuError
-        The spec names an unknown card or an impossible count, `memory` is not a size, or the profile is malformed.
+        The spec names an unknown card or an impossible count, the host is unknown, `memory` is not a size, or the
+        profile is malformed.
     """
+    global _asked
+    if host is None:
+        host = _written_for
     if compute not in ("real", "meta"):
         raise FakeGpuError(f'compute={compute!r} is neither "real" (values) nor "meta" (shapes and memory only).')
     if clock not in ("real", "simulated"):
         raise FakeGpuError(f'clock={clock!r} is neither "real" (the computer\'s) nor "simulated" (the GPU\'s time).')
     # Everything that can be wrong with the request is found here, while the old machine still runs.
-    new = _from_environment(Machine(parse_spec(spec, memory=memory), compute, _allocator_settings(), clock))
+    new = _from_environment(Machine(parse_spec(spec, memory=memory, host=host), compute, _allocator_settings(), clock))
     notice = _hidden_gpus_notice()
     _replace(new, f"it was replaced by {spec!r}")
     if notice is not None and inheritance.VARIABLE not in os.environ:  # in a child process, the parent has printed it
         print(notice)
-    inheritance.leave(spec, memory, compute, clock)
+    _asked = {"spec": spec, "memory": memory, "compute": compute, "clock": clock}
+    inheritance.leave(spec, memory, compute, clock, host)
     publish.begin(new)
     return new
+
+
+def written_for(host: str | None) -> None:
+    """Let machines have this host from now on, unless another one is requested: a lesson's figures are for it.
+
+    The machine that is enabled is replaced by one with this host, if it has another one. None: launches alone.
+    """
+    global _written_for
+    _written_for = host or LAUNCHES_ONLY
+    if _machine is not None and _written_for not in (USUAL, _machine.host.id):
+        enable(**_asked)
 
 
 def _hidden_gpus_notice() -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab import session
@@ -195,9 +196,12 @@ class Trace:
         top
             How many rows per device; one more row sums up the others. None: all.
         """
+        from fakegpu_lab.advice.kernels import launch_bound
         from fakegpu_lab.recording_views import tables
 
-        return tables.summary(self, self.described(), sort_by, top)
+        table = tables.summary(self, self.described(), sort_by, top)
+        sentences = [f"{found.title}: lab.advise(trace) says why, and what would help." for found in launch_bound(self)]
+        return replace(table, note=" ".join([*([table.note] if table.note else []), *sentences]))
 
     def by_line(self, top: int | None = 20) -> Table:
         """The source lines that took most of the devices' time, and how long the host waited in them."""

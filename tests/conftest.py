@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import fakegpu_lab as lab
+from fakegpu_lab import session
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 # How long an example takes says how busy the machine is.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+@pytest.fixture
+def usual_hosts() -> Iterator[None]:
+    """Machines have their usual hosts, as outside the tests."""
+    session.written_for("usual")
+    yield
+    session.written_for(None)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -184,6 +184,30 @@ def test_a_mode_of_torch_is_entered_whole(machine: Machine) -> None:
     assert torch.is_grad_enabled()
 
 
+@pytest.mark.parametrize("kind", ["device", "stream", "graph"])
+def test_a_device_a_stream_and_a_capture_are_entered_and_left_whole(machine: Machine, kind: str) -> None:
+    x = torch.ones(2, device="cuda")
+    owner = {"device": torch.cuda.device, "stream": torch.cuda.StreamContext, "graph": torch.cuda.graph}[kind]
+    codes = {owner.__enter__.__code__, owner.__exit__.__code__}
+    seen: list[bool] = []
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        if frame.f_code in codes or (frame.f_back is not None and frame.f_back.f_code in codes):
+            seen.append(interrupts.must_wait(frame))
+
+    context = {
+        "device": lambda: torch.cuda.device(0),
+        "stream": lambda: torch.cuda.stream(torch.cuda.Stream()),
+        "graph": lambda: torch.cuda.graph(torch.cuda.CUDAGraph()),
+    }[kind]()
+    sys.setprofile(look)
+    with context:
+        x + 1
+    sys.setprofile(None)
+    assert len(seen) > 3
+    assert all(seen)
+
+
 def test_a_step_of_an_optimizer_is_whole_but_for_its_closure(machine: Machine) -> None:
     layer = torch.nn.Linear(4, 4).cuda()
     optimizer = torch.optim.Adam(layer.parameters())

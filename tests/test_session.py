@@ -203,8 +203,8 @@ def work() -> None:
 
 
 def test_the_machine_is_left_for_child_processes_and_taken_away() -> None:
-    lab.enable("a100:2", memory="2GiB", compute="meta")
-    wanted = {"spec": "a100:2", "memory": "2GiB", "compute": "meta", "clock": "real"}
+    lab.enable("a100:2", memory="2GiB", compute="meta", host="desktop-2023")
+    wanted = {"spec": "a100:2", "memory": "2GiB", "compute": "meta", "clock": "real", "host": "desktop-2023"}
     assert json.loads(os.environ[inheritance.VARIABLE]) == wanted
     lab.disable()
     assert inheritance.VARIABLE not in os.environ

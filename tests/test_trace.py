@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import fakegpu_lab as lab
+from fakegpu_lab.hardware.time import host_costs
 from fakegpu_lab.hardware.time.clock import here
 
 MS = 1e-3
@@ -52,12 +53,15 @@ def test_a_thousand_tiny_kernels_are_launch_bound_and_one_product_is_not(planned
             x += 1
     assert len(tiny.kernels) == 1000
     assert tiny.busy(0) < 0.5 * tiny.elapsed
-    assert tiny.host_elapsed == pytest.approx(5 * MS, rel=0.01)  # 5 µs a launch
+    host = lab.machine().host
+    each = host.ns(host_costs.IN_PLACE.forward) / 1e9 + host.launch_us * 1e-6
+    assert tiny.host_elapsed == pytest.approx(1000 * each, rel=0.01)
+    assert tiny.kernels[0].launched_ns - tiny.kernels[0].dispatched_ns <= each * 1e9  # Python came before
 
     a = torch.empty(8192, 8192, device="cuda")
     with lab.record() as large:
         a @ a
-    assert large.busy(0) > 0.99 * (large.elapsed - 5e-6)
+    assert large.busy(0) > 0.99 * (large.elapsed - large.host_elapsed)
     assert large.host_elapsed < 0.01 * large.elapsed
 
 
@@ -78,9 +82,10 @@ def test_without_synchronize_only_the_launch_is_timed(planned: Any) -> None:
     end.record()
     end.synchronize()
     measured = begin.elapsed_time(end) * MS
-    assert launched == pytest.approx(5e-6)
+    host = lab.machine().host
+    assert launched == pytest.approx(host.ns(host_costs.PRODUCT.forward) / 1e9 + host.launch_us * 1e-6)
     assert waited == pytest.approx(measured, rel=0.01)
-    assert measured > 1000 * launched
+    assert measured > 100 * launched
     assert 2 * 8192**3 / measured == pytest.approx(0.90 * 19.5e12, rel=0.05)  # fp32 without TF32
 
 
@@ -127,7 +132,7 @@ def test_pinned_copies_on_a_side_stream_overlap_with_compute(planned: Any) -> No
     assert same_stream.elapsed > 1.4 * overlapped.elapsed
     pageable = pipeline(pinned=False, non_blocking=True, side=True)
     assert pageable.elapsed > 1.5 * overlapped.elapsed
-    assert overlapped.host_elapsed - overlapped.waits[-1].duration < 0.1 * MS  # it only launched
+    assert overlapped.host_elapsed - overlapped.waits[-1].duration < 1 * MS  # it only launched
     assert sum(wait.duration for wait in pageable.waits if wait.name.startswith("the copy")) > 9 * MS
 
 

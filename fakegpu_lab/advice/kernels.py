@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.advice.finding import OFTEN, Finding
 from fakegpu_lab.formatting.units import duration, percent, size
-from fakegpu_lab.hardware.time.records import LOADER_WAIT
-from fakegpu_lab.recording_views import spans
+from fakegpu_lab.hardware.time.records import LOADER_WAIT, Kernel
+from fakegpu_lab.recording_views import host_lane, spans
+from fakegpu_lab.recording_views.kernel_classes import class_of
 
 if TYPE_CHECKING:
-    from fakegpu_lab.hardware.time.records import Kernel
+    from fakegpu_lab.hardware.time.records import Collective, Transfer
+    from fakegpu_lab.recording_views.host_lane import HostLaunch
     from fakegpu_lab.recording_views.recorded import Recorded
 
 
@@ -23,27 +26,80 @@ def _by_device(recorded: Recorded) -> dict[int, list[Kernel]]:
 
 
 def launch_bound(recorded: Recorded) -> list[Finding]:
-    """Kernels are shorter than their launch: the device waits for the host after each."""
+    """The device waits for the host, which takes longer to launch a kernel than the kernel runs."""
     found = []
     whole = recorded.ended_ns - recorded.began_ns
+    hosts = host_lane.launches(recorded)
     for device, kernels in _by_device(recorded).items():
-        launch = recorded.machine.devices[device].profile.launch_overhead_us * 1e3
-        short = [k for k in kernels if k.end_ns - k.start_ns < launch and not k.waited_for]
+        waiting = [k for k in kernels if not k.waited_for]
         busy = spans.length(spans.of(kernels))
-        if len(kernels) < 50 or len(short) < 0.5 * len(kernels) or busy > 0.6 * whole:
+        if len(kernels) < 50 or len(waiting) < 0.5 * len(kernels) or busy > 0.6 * whole:
             continue
-        mean = sum(k.end_ns - k.start_ns for k in short) / len(short)
-        line, count = Counter(k.line for k in short).most_common(1)[0]
+        several = [
+            one
+            for thread in hosts.values()
+            for one in thread
+            if one.record.device == device and isinstance(one.record, Kernel)
+        ]
+        python, pytorch, launch = (
+            sum(parts)
+            for parts in zip(
+                *((o.dispatched - o.began, o.launching - o.dispatched, o.record.launched_ns - o.launching)
+                  for o in several), strict=True,
+            )
+        )  # fmt: skip
+        host = python + pytorch + launch
+        if host < 0.5 * (whole - busy):
+            continue  # something else keeps the device waiting
+        lines: Counter[str] = Counter()
+        for one in several:
+            lines[one.record.line] += one.host_ns
+        line, took = lines.most_common(1)[0]
+        mean = sum(k.end_ns - k.start_ns for k in kernels) / len(kernels)
         found.append(Finding(
-            "launch_bound", "Launches take longer than kernels",
-            f"{len(short):,} of cuda:{device}'s {len(kernels):,} kernels ran for {duration(mean)} on average, and each "
-            f"launch takes the host {duration(launch)}: the device was busy {percent(busy, whole)} of the time. "
-            f"Most of them, {count:,}, come from this line.",
-            "Give each kernel more to do (a larger batch, one tensor for many), use fused=True or foreach=True "
-            "optimizers, or capture the step in a CUDA graph.",
-            line, whole - busy,
+            "launch_bound", f"The host keeps cuda:{device} waiting",
+            f"cuda:{device} was busy {percent(busy, whole)} of the time. Its {len(kernels):,} kernels ran for "
+            f"{duration(mean)} on average, but the host took {duration(host / len(several))} for each: "
+            f"{duration(python / len(several))} in Python, {duration(pytorch / len(several))} in PyTorch's C++ and "
+            f"{duration(launch / len(several))} for the launch. {percent(took, host)} of the host's time went to this "
+            "line.",
+            _helps(several, host, busy, whole), line, whole - busy,
         ))  # fmt: skip
     return found
+
+
+def _helps(several: list[HostLaunch], host: int, busy: int, whole: int) -> str:
+    """What makes a launch-bound program faster, with the time that each would save of `whole`."""
+    launch = several[0].record.launched_ns - several[0].launching
+    idle = whole - busy
+    ways = [(min(host - launch, idle), "a CUDA graph of the step (one launch for all kernels)")]
+    fused = sum(
+        one.host_ns
+        for before, one in pairwise(several)
+        if one.record.phase != "optimizer" and _fusible(before.record) and _fusible(one.record)
+    )
+    ways.append((min(fused, idle), "`torch.compile` (elementwise kernels that follow each other become one)"))
+    steps = [one for one in several if one.record.phase == "optimizer"]
+    if len(steps) >= OFTEN and not any("_fused_" in one.record.name for one in steps):
+        count = (
+            sum(
+                before.record.phase != "optimizer"
+                for before, one in pairwise(several)
+                if one.record.phase == "optimizer"
+            )
+            or 1
+        )
+        saved = sum(one.host_ns for one in steps) - count * steps[0].host_ns
+        ways.append((min(saved, idle), "the optimizer with `fused=True`"))
+    ways = sorted((way for way in ways if way[0] > 0.05 * whole), key=lambda way: -way[0])
+    told = [f"{what} would save {duration(ns)} of {duration(whole)}" for ns, what in ways]
+    larger = f"a batch about {max(round(host / max(busy, 1)), 2)} times as large takes hardly longer"
+    sentence = "; ".join([*told, larger])
+    return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def _fusible(record: Kernel | Transfer | Collective) -> bool:
+    return isinstance(record, Kernel) and class_of(record.name) in ("elementwise", "normalization", "reduction")
 
 
 def gpu_idle(recorded: Recorded) -> list[Finding]:

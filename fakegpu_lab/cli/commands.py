@@ -59,6 +59,12 @@ def cli() -> None:
     show_default=True,
     help="simulated: time.time, perf_counter and sleep in the script follow simulated time",
 )
+@click.option(
+    "--host",
+    metavar="NAME",
+    help="The host's processor: dgx-a100, cloud-t4, desktop-2023, …, a profile's path; measured: your own code takes "
+    "the time that it takes here",
+)
 @_report
 @_chrome
 @click.option("-q", "--quiet", is_flag=True, help="No table at the end")
@@ -70,6 +76,7 @@ def run(
     memory: str | None,
     compute: Compute,
     clock: Clock,
+    host: str | None,
     report: str | None,
     chrome: str | None,
     quiet: bool,
@@ -87,7 +94,9 @@ def run(
     """
     from fakegpu_lab.cli import run as run_command
 
-    run_command.run(run_command.Request(devices, memory, compute, report, chrome, quiet, module, command, clock, code))
+    run_command.run(
+        run_command.Request(devices, memory, compute, report, chrome, quiet, module, command, clock, code, host)
+    )
 
 
 @cli.command(context_settings=_BEFORE_SCRIPT)

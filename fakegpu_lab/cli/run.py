@@ -41,6 +41,7 @@ class Request(NamedTuple):
     command: tuple[str, ...]
     clock: Clock = "real"
     code: bool = False
+    host: str | None = None
 
 
 def run(request: Request) -> None:
@@ -51,13 +52,13 @@ def run(request: Request) -> None:
     FakeGpuError
         If anything is wrong with the request. The program has not started then.
     """
-    spec = parse_spec(request.devices, memory=request.memory)
+    spec = parse_spec(request.devices, memory=request.memory, host=request.host)
     for what, path in (("report", request.report), ("timeline", request.chrome)):
         if path is not None and not Path(path).absolute().parent.is_dir():
             raise FakeGpuError(f"The {what} {path} cannot be written: there is no such folder.")
     # The program's own `import torch` enables the machine, as in a child process: settings that the program makes
     # before that import (PYTORCH_CUDA_ALLOC_CONF, OMP_NUM_THREADS) count, and torch is imported only if it is used.
-    inheritance.leave(request.devices, request.memory, request.compute, request.clock)
+    inheritance.leave(request.devices, request.memory, request.compute, request.clock, request.host)
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
     _attach_others()
     if not request.quiet:

@@ -99,6 +99,7 @@ class CourseMagics(Magics):
             raise UsageError(str(error)) from None
         found = self.room.lesson
         assert found is not None
+        session.written_for(found.host)
         path = progress.path_for(found.name)
         display(pages.Welcome(found, progress.read(path) if path is not None else progress.Progress()))
         absent = extras.missing(found.needs)
@@ -307,6 +308,11 @@ def _new_gpus() -> None:
 
     On a real GPU only a new process helps; in a lesson, one exercise must not decide on all that follow.
     """
+    if session.enabled() and session.machine().spec.measured:
+        raise UsageError(
+            "host='measured' differs from one computer to the next, so a check could not judge it: "
+            "enable the GPUs without it."
+        )
     if session.enabled() and any(device.fault is not None for device in session.machine().devices):
         session.reset()
         print("A kernel in an earlier cell failed, and its GPU could not be used anymore. It was reset, and is empty.")

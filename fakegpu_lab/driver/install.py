@@ -30,9 +30,12 @@ for _mode in (
     torch.autocast,
     TorchFunctionMode,
     TorchDispatchMode,
+    torch.cuda.device,
+    torch.cuda.StreamContext,
+    torch.cuda.graph,
 ):
     for _method in (_mode.__enter__, _mode.__exit__):
-        interrupts.whole(_method)  # else an interrupt on the way in would leave the mode switched on
+        interrupts.whole(_method)  # else an interrupt on the way in would leave it switched on
 interrupts.whole_but_for_users_code(_use_grad_for_differentiable(lambda: None))  # around an optimizer's step
 
 patches = changes.patches

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware.allocator.caching_allocator import CachingAllocator
 from fakegpu_lab.hardware.first_use import FirstUses
-from fakegpu_lab.hardware.time.clock import CALL_NS, Stream, here, query, record, synchronised
+from fakegpu_lab.hardware.time.clock import CALL_NS, LAUNCH_NS, Stream, here, query, record, synchronised
 from fakegpu_lab.hardware.time.concurrent_kernels import Timeline
 from fakegpu_lab.hardware.time.happens_before import merge
 from fakegpu_lab.hardware.time.ledger import Ledger
@@ -82,7 +82,12 @@ class Device:
     )
 
     def __init__(
-        self, index: int, profile: GpuProfile, links: Links, settings: AllocatorSettings | None = None
+        self,
+        index: int,
+        profile: GpuProfile,
+        links: Links,
+        settings: AllocatorSettings | None = None,
+        launch_ns: int = LAUNCH_NS,
     ) -> None:
         self.index = self.slot = index
         self.events = 0
@@ -105,7 +110,7 @@ class Device:
         self.first_uses = FirstUses(self.allocator.device_memory, self.timeline)
         self.workspaces: dict[int, object] = {}
         self.copy_engines = {"h2d": 0, "d2h": 0}
-        self.default_stream = Stream(index, 0, self.ledger, round(profile.launch_overhead_us * 1e3))
+        self.default_stream = Stream(index, 0, self.ledger, launch_ns)
         self.streams = {0: self.default_stream}
 
     @property

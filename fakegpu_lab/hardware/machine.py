@@ -43,6 +43,8 @@ class Machine:
         All its GPUs, by their place in the machine.
     devices
         Those that CUDA sees, by their ordinals.
+    host
+        How long PyTorch's own work takes.
     pinned_memory
         Of the host. Simplified: ranks of a notebook share it.
     """
@@ -59,7 +61,9 @@ class Machine:
         self.clock = clock
         self.links = Links(spec)
         self.fabric = Fabric(spec)
-        self.cards = [Device(index, profile, self.links, settings) for index, profile in enumerate(spec.gpus)]
+        self.host = spec.host
+        launch = round(self.host.launch_us * 1e3)
+        self.cards = [Device(index, profile, self.links, settings, launch) for index, profile in enumerate(spec.gpus)]
         self.devices = list(self.cards)
         self.pinned_memory = PinnedMemory()
 

@@ -38,6 +38,10 @@ def begin(info: Any = None) -> None:
     """Act before a cell runs."""
     postmortem.take()
     footer.begin()
+    if session.enabled() and session.machine().spec.measured:
+        from fakegpu_lab.driver.environment import own_code  # imports torch
+
+        own_code.restart()  # what the kernel did between two cells is not the program's work
     publisher().source.begin()  # even without readers: one may come before the cell ends
 
 

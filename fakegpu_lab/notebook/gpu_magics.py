@@ -84,6 +84,7 @@ class FakeGpuMagics(Magics):
     @argument(
         "--clock", choices=["real", "simulated"], help="simulated: time.time() and its relatives follow simulated time"
     )
+    @argument("--host", metavar="NAME", help="the host's processor, such as dgx-a100, cloud-t4, desktop-2023, measured")
     @line_magic
     def fakegpu(self, line: str) -> Table | Panel | None:
         """Give this notebook simulated CUDA GPUs.
@@ -91,6 +92,7 @@ class FakeGpuMagics(Magics):
         %fakegpu a100:2                 two A100s; also a100:1,t4:2, dgx-a100, ./my-gpu.yaml
         %fakegpu a100 --memory 2GiB     an A100 that has only 2 GiB
         %fakegpu a100 --clock simulated time.time() in your cells follows simulated time
+        %fakegpu t4 --host desktop-2023 a T4 in a desktop with a fast processor
         %fakegpu                        the GPUs, their memory, what they did
         %fakegpu reset                  the same GPUs from scratch: empty memory, counters at 0
         %fakegpu off                    no simulated GPUs: torch as it was
@@ -100,8 +102,10 @@ class FakeGpuMagics(Magics):
         """
         args = magic_line.parse(self.fakegpu, line)
         verb, *rest = args.spec or [""]
-        if (args.memory or args.compute or args.clock) and verb in ("", *WORDS):
-            raise UsageError("--memory, --compute and --clock go with the GPUs to enable: %fakegpu a100 --memory 2GiB")
+        if (args.memory or args.compute or args.clock or args.host) and verb in ("", *WORDS):
+            raise UsageError(
+                "--memory, --compute, --clock and --host go with the GPUs to enable: %fakegpu a100 --memory 2GiB"
+            )
         if verb in ("off", "panel", "reset") and rest:
             raise UsageError(f"%fakegpu {verb} takes no arguments, but got {' '.join(rest)!r}.")
         try:
@@ -109,7 +113,11 @@ class FakeGpuMagics(Magics):
                 return _VERBS[verb](rest)
             if verb:
                 session.enable(
-                    " ".join(args.spec), memory=args.memory, compute=args.compute or "real", clock=args.clock or "real"
+                    " ".join(args.spec),
+                    memory=args.memory,
+                    compute=args.compute or "real",
+                    clock=args.clock or "real",
+                    host=args.host,
                 )
             elif not session.enabled():
                 print("No simulated GPU is enabled; %fakegpu a100 enables one.")
@@ -140,5 +148,5 @@ def unload(shell: InteractiveShell) -> None:
 
 def _complete(shell: InteractiveShell, event: SimpleNamespace) -> list[str]:
     """The completions that Tab offers after ``%fakegpu``."""
-    words = [*WORDS, *catalogue("gpus"), *catalogue("nodes"), "--memory", "--compute", "--clock"]
+    words = [*WORDS, *catalogue("gpus"), *catalogue("nodes"), "--memory", "--compute", "--clock", "--host"]
     return [word for word in words if word.startswith(event.symbol)]

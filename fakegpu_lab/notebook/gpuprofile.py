@@ -10,6 +10,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from fakegpu_lab import trace
+from fakegpu_lab.advice.kernels import launch_bound
 from fakegpu_lab.formatting.units import duration, several
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time.clock import here
@@ -66,6 +67,8 @@ class GpuProfileMagics(Magics):
 
     def _show(self, recording: Trace, name: str, args: SimpleNamespace) -> None:
         print(recording.described())
+        for finding in launch_bound(recording):
+            print(f"{finding.title}: {finding.text} {finding.remedy}")
         if not recording.totals:
             print("Nothing ran on a simulated GPU.")
         elif not args.no_figure:

@@ -101,5 +101,7 @@ def _idle(identity: str) -> Document:
     from fakegpu_lab.hardware.machine import Machine
 
     wanted = json.loads(os.environ[environment.MACHINE])
-    unused = document(Machine(parse_spec(wanted["spec"], memory=wanted["memory"])), identity, 0)
+    unused = document(
+        Machine(parse_spec(wanted["spec"], memory=wanted["memory"], host=wanted.get("host"))), identity, 0
+    )
     return {**unused, "pid": 0}

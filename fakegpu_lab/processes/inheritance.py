@@ -36,11 +36,13 @@ def inheriting() -> Iterator[None]:
         _inheriting = False
 
 
-def leave(spec: str, memory: int | str | None, compute: str, clock: str) -> None:
+def leave(spec: str, memory: int | str | None, compute: str, clock: str, host: str | None = None) -> None:
     """Let child processes started from now on inherit this machine, and find nvidia-smi."""
     from fakegpu_lab.nvml import program_path
 
     wanted = {"spec": _absolute(spec), "memory": memory, "compute": compute, "clock": clock}
+    if host is not None:
+        wanted["host"] = _absolute(host)
     os.environ[VARIABLE] = json.dumps(wanted)
     if not (_inheriting and IDENTITY in os.environ):
         os.environ[IDENTITY] = f"{os.getpid()}-{next(_numbers)}"

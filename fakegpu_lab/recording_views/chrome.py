@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.hardware.time.records import Collective, Kernel, Transfer
+from fakegpu_lab.recording_views.host_lane import launches
 from fakegpu_lab.recording_views.kernel_classes import class_of
 from fakegpu_lab.recording_views.memory import memory_curve
 from fakegpu_lab.recording_views.recorded import device_records, note_of_dropped
@@ -115,19 +117,25 @@ def _args(record: Kernel | Transfer | Collective) -> dict[str, Any]:
 
 def _host_events(recorded: Recorded, threads: _Threads) -> list[dict[str, Any]]:
     """Launches, waits and host work of each thread; its slices do not overlap, as the format requires."""
-    overheads = {device.index: device.default_stream.overhead for device in recorded.machine.devices}
     slices: list[tuple[str, int, int, str, str, str, list[int]]] = []
-    launches: dict[tuple[str, int], int] = {}
+    together: dict[tuple[str, int], list[int]] = defaultdict(list)  # one launch of many kernels
     for record in device_records(recorded):
-        found = launches.get((record.thread, record.launched_ns))
-        if found is not None:  # one launch of many kernels
-            slices[found][-1].append(record.correlation)
-            continue
-        launches[record.thread, record.launched_ns] = len(slices)
-        start = record.launched_ns - overheads.get(record.device, 0)
-        what = "cudaLaunchKernel" if isinstance(record, Kernel) else "cudaMemcpyAsync"
-        what = "ncclLaunch" if isinstance(record, Collective) else what
-        slices.append((record.thread, start, record.launched_ns, what, "launch", record.line, [record.correlation]))
+        together[record.thread, record.launched_ns].append(record.correlation)
+    for thread, several in launches(recorded).items():
+        for one in several:
+            record = one.record
+            what = "cudaLaunchKernel" if isinstance(record, Kernel) else "cudaMemcpyAsync"
+            what = "ncclLaunch" if isinstance(record, Collective) else what
+            slices += [
+                (thread, began, ended, name, category, record.line, [])
+                for began, ended, name, category in (
+                    (one.began, one.dispatched, "Python", "python"),
+                    (one.dispatched, one.launching, record.name, "cpu_op"),
+                )
+                if ended > began
+            ]  # fmt: skip
+            correlations = together[thread, record.launched_ns]
+            slices.append((thread, one.launching, record.launched_ns, what, "launch", record.line, correlations))
     slices += [(w.thread, w.start_ns, w.end_ns, f"waits: {w.name}", "wait", w.line, []) for w in recorded.waits]
     slices += [(w.thread, w.start_ns, w.end_ns, w.name, "host", w.line, []) for w in recorded.host_work]
     slices.sort(key=lambda part: part[1:3])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fakegpu_lab.formatting.units import size
 from fakegpu_lab.hardware.time.records import Collective, Kernel, Transfer
 from fakegpu_lab.recording_views import hover
+from fakegpu_lab.recording_views.host_lane import launches
 from fakegpu_lab.recording_views.kernel_classes import class_of
 from fakegpu_lab.recording_views.recorded import device_records
 
@@ -50,7 +51,7 @@ def lanes(recorded: Recorded, device: int | None, start_ns: int, end_ns: int, *,
     Without `hovers` the bars of kernels and launches have no hover texts, which are most of the work.
     """
     records = device_records(recorded)
-    found = _by_rank([*_host(recorded, records, device, hovers), *_devices(records, device, hovers)], recorded)
+    found = _by_rank([*_host(recorded, device, hovers), *_devices(records, device, hovers)], recorded)
     for lane in found:
         lane.bars = [bar for bar in lane.bars if bar.end_ns >= start_ns and bar.start_ns <= end_ns]
         lane.bars.sort(key=lambda bar: bar.start_ns)
@@ -76,26 +77,23 @@ def _by_rank(found: list[Lane], recorded: Recorded) -> list[Lane]:
     return [lane for _, lane in sorted(enumerate(found), key=place)]
 
 
-def _host(
-    recorded: Recorded, records: Sequence[Kernel | Transfer | Collective], device: int | None, hovers: bool
-) -> list[Lane]:
-    overheads = {each.index: each.default_stream.overhead for each in recorded.machine.devices}
+def _host(recorded: Recorded, device: int | None, hovers: bool) -> list[Lane]:
     threads: dict[str, Lane] = {}
 
     def lane(thread: str) -> list[Bar]:
         return threads.setdefault(thread, Lane(f"host {thread}")).bars
 
-    launches: dict[tuple[str, int], Bar] = {}
-    for record in records:
-        if device not in (None, record.device):
-            continue
-        key = (record.thread, record.launched_ns)
-        if key in launches:  # one launch for several kernels
-            launches[key].count += 1
-            continue
-        start = record.launched_ns - overheads.get(record.device, 0)
-        bar = launches[key] = Bar(start, record.launched_ns, "launch", "", hover.launch(record) if hovers else "")
-        lane(record.thread).append(bar)
+    for thread, several in launches(recorded, device).items():
+        bars = lane(thread) if several else []
+        for one in several:
+            text = hover.launch(one.record) if hovers else ""
+            for kind, start, end in (
+                ("python", one.began, one.dispatched),
+                ("dispatch", one.dispatched, one.launching),
+                ("launch", one.launching, one.record.launched_ns),
+            ):
+                if end > start or kind == "launch":
+                    bars.append(Bar(start, end, kind, "", text, one.count if kind == "launch" else 1))
     for wait in recorded.waits:
         if device in (None, wait.device):
             lane(wait.thread).append(Bar(wait.start_ns, wait.end_ns, "host waits", "waits", hover.wait(wait)))

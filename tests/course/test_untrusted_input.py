@@ -226,6 +226,14 @@ def test_magics_of_the_course_are_honest() -> None:
     assert policy.flags("%%kernel\neval('1')") == ["line 2 uses eval"]
 
 
+def test_an_answer_may_choose_the_gpus_that_the_lesson_chooses() -> None:
+    policy = Policy(["%fakegpu a100:2", "import fakegpu_lab as lab\nlab.enable('t4')"])
+    assert policy.flags("%fakegpu a100:2") == []
+    assert policy.flags("%fakegpu h100:2") == ["line 1 chooses the GPUs (%fakegpu h100:2)"]
+    assert policy.flags("import fakegpu_lab as lab\nlab.enable('t4')") == []
+    assert policy.flags("import fakegpu_lab as lab\nlab.enable('h100')") != []
+
+
 def test_a_name_that_a_function_changes_is_changed() -> None:
     policy = Policy(["table = 1"], read=["table"])
     changed = ["gives table, which the check reads, another value"]

@@ -16,6 +16,7 @@ from torch.utils.benchmark.utils import timer as torch_timer
 
 import fakegpu_lab as lab
 from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
+from fakegpu_lab.hardware.time import host_costs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,9 @@ def test_a_launch_bound_statement_costs_its_launches() -> None:
     x = torch.ones(4, device="cuda")
     began = time.monotonic()
     measured = Timer("x + 1; x + 1", globals={"x": x}).blocked_autorange()
-    assert measured.median == pytest.approx(2 * 5e-6, rel=0.01)
+    host = lab.machine().host
+    each = (host.ns(host_costs.POINTWISE.forward) + host.launch_us * 1e3) / 1e9
+    assert measured.median == pytest.approx(2 * each, rel=0.01)
     assert time.monotonic() - began < 10  # torch alone would run it a hundred thousand times
 
 
@@ -149,8 +152,9 @@ def test_the_clock_shows_launches_until_somebody_synchronises() -> None:
     launched = lab.clock() - began
     torch.cuda.synchronize()
     done = lab.clock() - began
-    assert launched == pytest.approx(5e-6)
-    assert done > 100 * launched
+    host = lab.machine().host
+    assert launched == pytest.approx((host.ns(host_costs.PRODUCT.forward) + host.launch_us * 1e3) / 1e9)
+    assert done > 50 * launched
     lab.host_work(0.5)
     assert lab.clock() - began == pytest.approx(done + 0.5)
     torch.accelerator.synchronize()
@@ -173,7 +177,7 @@ lab.enable("a100")
 assert "torch.utils.benchmark" not in sys.modules
 from torch.utils.benchmark import Timer
 x = torch.ones(16, device="cuda")
-print(Timer("x + 1", globals={"x": x}).timeit(10).mean < 7e-6)
+print(Timer("x + 1", globals={"x": x}).timeit(10).mean < 5e-5)
 lab.disable()
 lab.enable("a100")
 lab.disable()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +27,23 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A module of torch's, which has two functions."""
     made: Any = types.ModuleType("torch._for_changes")
     made.double, made.whole = (lambda x: 2 * x), round
-    monkeypatch.setitem(__import__("sys").modules, made.__name__, made)
+    monkeypatch.setitem(sys.modules, made.__name__, made)
     yield made
     changes.patches.undo()
     changes.lacking.clear()
 
 
 def test_the_installed_torch_has_all_that_is_changed_and_a_machine_makes_few_changes() -> None:
-    lab.enable("a100:2")
-    lacking, count = [row.path for row in changes.lacking], len(install.patches.places)
-    lab.disable()
-    assert lacking == []
-    assert count <= 600
+    """In a process of its own: Dynamo, Triton and numba, once imported, have changes of their own."""
+    program = (
+        "import fakegpu_lab as lab\nlab.enable('a100:2')\n"
+        "from fakegpu_lab.driver import install\nfrom fakegpu_lab.driver.base import changes\n"
+        "print([row.path for row in changes.lacking], len(install.patches.places))"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    lacking, _, count = told.rpartition(" ")
+    assert lacking == "[]"
+    assert 300 < int(count) <= 600
 
 
 def test_every_row_says_why() -> None:

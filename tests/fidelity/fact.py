@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import fakegpu_lab as lab
+from fakegpu_lab import session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,9 +54,11 @@ class Fact:
 
 @contextmanager
 def enabled(card: str, **options: Any) -> Iterator[None]:
-    """A machine for one measurement."""
+    """A machine for one measurement, with its usual host."""
+    session.written_for("usual")
     lab.enable(card, **options)
     try:
         yield
     finally:
         lab.disable()
+        session.written_for(None)

@@ -28,7 +28,8 @@ def test_rows_are_set_aside_by_the_rule_and_every_one_has_a_public_source() -> N
     for row in rows():
         assert row.held_out == set_aside(row), row
         assert sources()[row.source]["url"].startswith("https://"), row
-    assert 0.25 < sum(row.held_out for row in rows()) / len(rows()) < 0.4
+    others = [row for row in rows() if row.category != HOST]
+    assert 0.25 < sum(row.held_out for row in others) / len(others) < 0.4
     assert len({row.machine.split(":")[0].split()[0] for row in rows()}) >= 20
 
 
@@ -37,7 +38,14 @@ def test_host_bound_rows_are_set_aside_by_series() -> None:
     assert len(several) >= 40
     known, aside = ({series(row.source) for row in several if row.held_out is held} for held in (False, True))
     assert not known & aside
-    assert len(known) == len(aside) >= 5
+    assert len(known) == 10
+    assert len(aside) >= 5
+
+
+def test_host_bound_programs_that_the_model_has_not_seen_are_within_a_quarter() -> None:
+    aside = results.errors(FOUND, held_out=True)[HOST]
+    assert median(aside) <= 0.25
+    assert sum(error <= 0.4 for error in aside) >= 0.8 * len(aside)
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=f"{row.what}, {row.machine}") for row in rows() if row.quick])
@@ -79,7 +87,7 @@ def test_rows_that_are_not_comparable_are_few_and_say_why_on_the_page() -> None:
 
 def test_half_of_each_category_is_close() -> None:
     for category, errors in results.errors(FOUND, held_out=False).items():
-        assert category == HOST or median(errors) <= 0.1, category  # the page says that the host's time is not modeled
+        assert median(errors) <= (0.25 if category == HOST else 0.1), category
 
 
 EXPLAINED = {

@@ -566,10 +566,16 @@ class Presser:
                     print(f"{name}: {said} {wrong or ''} {also}", flush=True)
                 counts.inconsistent += bool(wrong)
                 counts.printed += bool(also)
+                if wrong:
+                    self.close()  # what is wrong would be counted again
             except (Died, TimeoutError, RuntimeError) as error:
                 counts.dead += 1
-                print(f"{name}: {type(error).__name__} {error or self.kernel.last_words()}", flush=True)
+                status = self.kernel.manager.provisioner.process.poll()
+                said = error or f"with status {status}: {self.kernel.last_words()}"
+                print(f"{name}: {type(error).__name__} {said}", flush=True)
                 self.close()
+        if kind.setup == LESSON:
+            self.close()  # other kinds' exercises are not that lesson's
         return counts
 
     def _press(self, kind: Kind, widget: str | None, number: int) -> str:
@@ -589,6 +595,8 @@ class Presser:
         for message in messages:
             if message["msg_type"] == "error":
                 said = message["content"]["traceback"][-1]
+            elif message["content"].get("name") == "stderr":
+                said += "; " + message["content"]["text"]
         if kind.ends:
             arrived = time.monotonic() - began < LATE
         elif widget is not None:

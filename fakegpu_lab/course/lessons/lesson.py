@@ -73,6 +73,9 @@ class Lesson(_Strict):
     )
     minutes: int = Field(gt=0, description="that a student needs", examples=[40])
     hardware: str = Field(default="a100", description="what %fakegpu is given in its first cell")
+    host: str | None = Field(
+        default=None, description="the host that its figures are for; by default, the one that its GPUs usually have"
+    )
     needs: tuple[Extra, ...] = Field(default=(), description="libraries without which it is skipped: numba, triton")
     prerequisites: tuple[str, ...] = Field(default=(), description="names of lessons")
     points: float = Field(default=0, ge=0, description="of all exercises")

@@ -17,9 +17,11 @@ import torch
 from torch.autograd import graph
 
 from fakegpu_lab.driver.autograd import gradient_lock, node_streams
-from fakegpu_lab.driver.base import answers_to_cpp, cuda_messages
+from fakegpu_lab.driver.base import answers_to_cpp, cuda_messages, current
 from fakegpu_lab.driver.base.changes import replaced
 from fakegpu_lab.driver.base.privateuse1 import NAME, as_cuda_device
+from fakegpu_lab.hardware.time import host_costs
+from fakegpu_lab.hardware.time.clock import here
 
 _engine_run_backward = graph._engine_run_backward
 _is_multithreading: Any = torch._C._is_multithreading_enabled
@@ -115,6 +117,7 @@ _apply = torch.autograd.function.BackwardCFunction.apply
 
 def apply(self: Any, *args: Any) -> Any:
     """`BackwardCFunction.apply`: the backward of a `torch.autograd.Function`, its gradients checked."""
+    here.host.now += current.host_ns(host_costs.FUNCTION_BACKWARD)
     result = _apply(self, *args)  # type: ignore[no-untyped-call]
     grads = [result] if isinstance(result, torch.Tensor) else list(result or ())
     edges = list(enumerate(self.next_functions))

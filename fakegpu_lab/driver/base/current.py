@@ -60,6 +60,11 @@ def device(index: int | None = None) -> Device:
     return found[index]
 
 
+def host_ns(reference_ns: int) -> int:
+    """What the machine's host takes for something that takes `reference_ns` on the reference host (`host_costs`)."""
+    return machine.host.ns(reference_ns) if machine is not None else 0
+
+
 def is_ours(where: torch.device | None) -> bool:
     """Whether a torch device is a simulated GPU, by its Python or its C++ name."""
     return where is not None and where.type in ("cuda", NAME)

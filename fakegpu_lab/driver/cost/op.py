@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.cost.op_row import row_of
+from fakegpu_lab.hardware.time import host_costs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,11 +60,13 @@ class Op:
         What its kernel costs; None if it streams (see `work`).
     launches
         Whether there is a kernel at all.
+    host
+        What it takes on the host, without launches.
     """
 
     __slots__ = (
         "arguments", "call", "composite", "estimate", "func", "has_device", "has_generator", "has_ints", "has_lists",
-        "is_view", "launches", "name", "only_tensors", "outs", "pointwise", "position", "random", "reshaping",
+        "host", "is_view", "launches", "name", "only_tensors", "outs", "pointwise", "position", "random", "reshaping",
         "returns", "returns_write", "row", "schema", "single", "tensor_kwargs", "tensors", "writes_lists", "written",
     )  # fmt: skip
 
@@ -118,6 +121,9 @@ class Op:
         self.random = seeded and row.random
         self.estimate: Estimator | None = row.cost
         self.launches = row.launches and not (self.is_view or torch.Tag.inplace_view in tags)
+        kernel = host_costs.IN_PLACE if self.written and not self.outs else host_costs.POINTWISE
+        kind = host_costs.VIEW if self.is_view else kernel if self.launches else host_costs.EMPTY
+        self.host = row.host or (host_costs.LIST if self.name.startswith("_foreach_") else kind)
 
     def decomposed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a composite op by the ops that C++ decomposes it into."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from fakegpu_lab.driver.cost.work import Estimator
+    from fakegpu_lab.hardware.time.host_costs import OpCost
 
     Values = Callable[[Any, Callable[..., Any]], Callable[..., Any]]
 
@@ -49,6 +50,9 @@ class Row:
         The estimator of its kernel; None if it streams.
     launches
         Whether it launches a kernel at all.
+    host
+        What it takes on the host, without launches; None if that follows from its schema (`Op.host`). All rows of a
+        family have that of the family (`family`).
     cublas
         Which of cuBLAS's functions computes it: ``"gemm"``, ``"gemv"``, ``"dot"``, ``"lt"`` (cuBLASLt); "" if none.
         cuBLAS takes its workspace from the caching allocator at the first call on a (device, stream).
@@ -110,6 +114,7 @@ class Row:
 
     cost: Estimator | None = None
     launches: bool = True
+    host: OpCost | None = None
     cublas: str = ""
     grows: bool = True
     bound: Callable[[list[Any]], int | None] | None = None
@@ -182,6 +187,15 @@ def row(*names: str, **columns: Any) -> None:
             raise ValueError(f"The op sheet has two rows for {name}.")
         base, _, overload = name.partition(".")
         _rows[name] = replace(row_named(base) if overload else _PLAIN, **columns)
+
+
+def family(host: OpCost) -> Callable[..., None]:
+    """`row` for a family of ops that take the same time on the host."""
+
+    def row_of_family(*names: str, **columns: Any) -> None:
+        row(*names, **{"host": host} | columns)
+
+    return row_of_family
 
 
 def rows() -> dict[str, Row]:

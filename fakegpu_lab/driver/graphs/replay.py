@@ -81,11 +81,11 @@ def _launch(capture: GraphCapture, stream: Stream, nodes: list[Node], *, first: 
     """
     host, device = here.host, capture.device
     recorded = device.timeline.recorder is not None
-    outer = host.op, host.note
+    outer = host.op, host.note, host.dispatched
 
     def note_op(note: Note) -> None:
         if recorded:
-            host.op, host.note = (None, (), None), recording.index_of(note)
+            host.op, host.note, host.dispatched = (None, (), None), recording.index_of(note), 0
 
     try:
         for state, drawn in capture.offsets.items() if first else ():
@@ -107,7 +107,7 @@ def _launch(capture: GraphCapture, stream: Stream, nodes: list[Node], *, first: 
                 move(host, device, node.nbytes, pinned=True, non_blocking=True)
         host.now = before + stream.overhead
     finally:
-        host.op, host.note = outer
+        host.op, host.note, host.dispatched = outer
 
 
 def _compute(capture: GraphCapture, steps: list[Step], *, last: bool) -> None:

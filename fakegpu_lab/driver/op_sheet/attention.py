@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from fakegpu_lab.driver.cost.matrix_products import fused_attention
-from fakegpu_lab.driver.cost.op_row import row
+from fakegpu_lab.driver.cost.op_row import family
 from fakegpu_lab.driver.ops.attention import attention
 from fakegpu_lab.driver.ops.attention.fused import CUDNN, EFFICIENT, FLASH, backward, forward
 from fakegpu_lab.driver.placement.determinism import alert_once
+from fakegpu_lab.hardware.time import host_costs
+
+row = family(host_costs.ATTENTION)
 
 row("scaled_dot_product_attention", runs=attention.below_autograd)
 row("_fused_sdp_choice", runs=attention.choice_of)

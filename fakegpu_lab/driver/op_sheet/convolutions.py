@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from fakegpu_lab.driver.cost.convolutions import backward_workspaces, convolution, convolution_backward, workspaces
-from fakegpu_lab.driver.cost.op_row import row
+from fakegpu_lab.driver.cost.op_row import family
 from fakegpu_lab.driver.meta import shapes
 from fakegpu_lab.driver.ops import convolution as ops
 from fakegpu_lab.driver.placement import dtypes, rules
 from fakegpu_lab.driver.placement.memory_preflight import convolution_bound
+from fakegpu_lab.hardware.time import host_costs
+
+row = family(host_costs.CONVOLUTION)
 
 row(
     "convolution",

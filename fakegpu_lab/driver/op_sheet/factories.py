@@ -11,6 +11,7 @@ from fakegpu_lab.driver.cost.estimators import writing
 from fakegpu_lab.driver.cost.op_row import row
 from fakegpu_lab.driver.placement import rules
 from fakegpu_lab.driver.tensor_api import storage
+from fakegpu_lab.hardware.time import host_costs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +48,7 @@ row("fill_", cost=writing, devices=rules.any_device)
 
 row("_unsafe_view", "lift", "lift_fresh", "_reshape_alias", views=True)
 row("alias", "slice", binding=False)
+row("detach", host=host_costs.DETACH)
 
 
 row("copy_", runs=transfer.copy_)

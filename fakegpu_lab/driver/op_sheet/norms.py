@@ -9,11 +9,15 @@ norm is a batch norm.
 from __future__ import annotations
 
 from fakegpu_lab.driver.cost.estimators import TWICE, batch_norm
-from fakegpu_lab.driver.cost.op_row import computes, row
+from fakegpu_lab.driver.cost.op_row import computes, family
 from fakegpu_lab.driver.ops import fused_kernels, sync_batch_norm
 from fakegpu_lab.driver.ops.differences import backward_in_float32, forward_in_float32
 from fakegpu_lab.driver.ops.differences import batch_norm as batch_norm_values
 from fakegpu_lab.driver.placement import dtypes, rules
+from fakegpu_lab.hardware.time import host_costs
+
+row = family(host_costs.NORM)
+batch_row = family(host_costs.BATCH_NORM)
 
 row("native_layer_norm", checks=dtypes.layer_norm, values=forward_in_float32, grows=False)
 row("native_layer_norm_backward", cost=TWICE, values=backward_in_float32(5), grows=False)
@@ -22,7 +26,7 @@ row("native_group_norm_backward", cost=TWICE, grows=False)
 row("_fused_rms_norm", runs=fused_kernels.rms_norm, grows=False)
 row("_fused_rms_norm_backward", cost=TWICE, runs=fused_kernels.rms_norm_backward, grows=False)
 
-row(
+batch_row(
     "native_batch_norm",
     cost=batch_norm,
     checks=dtypes.batch_norm,
@@ -30,30 +34,30 @@ row(
     values=batch_norm_values,
     grows=False,
 )
-row(
+batch_row(
     "_native_batch_norm_legit",
     cost=batch_norm,
     devices=rules.batch_norm,
     values=batch_norm_values,
 )
-row("_native_batch_norm_legit_no_training", devices=rules.batch_norm, values=forward_in_float32)
-row("_batch_norm_no_update", values=forward_in_float32)
-row("_batch_norm_with_update", cost=TWICE, values=forward_in_float32)
-row("cudnn_batch_norm", cost=batch_norm)
-row(
+batch_row("_native_batch_norm_legit_no_training", devices=rules.batch_norm, values=forward_in_float32)
+batch_row("_batch_norm_no_update", values=forward_in_float32)
+batch_row("_batch_norm_with_update", cost=TWICE, values=forward_in_float32)
+batch_row("cudnn_batch_norm", cost=batch_norm)
+batch_row(
     "native_batch_norm_backward",
     cost=TWICE,
     checks=dtypes.batch_norm_backward,
     values=backward_in_float32(2),
     grows=False,
 )
-row("batch_norm_backward", cost=TWICE, values=backward_in_float32(2))
-row("cudnn_batch_norm_backward", cost=TWICE)
+batch_row("batch_norm_backward", cost=TWICE, values=backward_in_float32(2))
+batch_row("cudnn_batch_norm_backward", cost=TWICE)
 
 # Only CUDA has these.
-row("batch_norm_stats", values=computes(sync_batch_norm.stats))
-row("batch_norm_gather_stats", values=computes(sync_batch_norm.gather_stats))
-row("batch_norm_gather_stats_with_counts", values=computes(sync_batch_norm.gather_stats_with_counts))
-row("batch_norm_elemt", values=computes(sync_batch_norm.elemt))
-row("batch_norm_backward_reduce", values=computes(sync_batch_norm.backward_reduce))
-row("batch_norm_backward_elemt", values=computes(sync_batch_norm.backward_elemt))
+batch_row("batch_norm_stats", values=computes(sync_batch_norm.stats))
+batch_row("batch_norm_gather_stats", values=computes(sync_batch_norm.gather_stats))
+batch_row("batch_norm_gather_stats_with_counts", values=computes(sync_batch_norm.gather_stats_with_counts))
+batch_row("batch_norm_elemt", values=computes(sync_batch_norm.elemt))
+batch_row("batch_norm_backward_reduce", values=computes(sync_batch_norm.backward_reduce))
+batch_row("batch_norm_backward_elemt", values=computes(sync_batch_norm.backward_elemt))

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from fakegpu_lab.driver.base.half_precision import BOTH, SLOW_PRODUCTS
 from fakegpu_lab.driver.cost.matrix_products import bmm, linear, mm
-from fakegpu_lab.driver.cost.op_row import row
+from fakegpu_lab.driver.cost.op_row import family
 from fakegpu_lab.driver.meta import shapes
 from fakegpu_lab.driver.ops import differences
 from fakegpu_lab.driver.ops import linear as whole_linear
 from fakegpu_lab.driver.placement import dtypes, rules
 from fakegpu_lab.driver.placement.determinism import cublas
 from fakegpu_lab.driver.placement.memory_preflight import product_bound
+from fakegpu_lab.hardware.time import host_costs
+
+row = family(host_costs.PRODUCT)
 
 _GEMM = {"cublas": "gemm", "alert": cublas, "in_float32": SLOW_PRODUCTS}
 _GEMV = {"cublas": "gemv", "alert": cublas, "in_float32": SLOW_PRODUCTS}
@@ -29,7 +32,7 @@ row("mv", **_GEMV, cost=mm(0), no_integers="addmv_impl_cuda", devices=rules.mv)
 row("addmv", **_GEMV, cost=mm(1), no_integers="addmv_impl_cuda")
 row("dot", "vdot", cublas="dot", cost=mm(0), no_integers="dot", in_float32=BOTH, devices=rules.dot_out)
 row("linear", cublas="gemm", alert=cublas, cost=linear, no_integers="addmm_cuda", runs=whole_linear.linear)
-row("linear_backward", alert=cublas, runs=whole_linear.linear_backward)
+row("linear_backward", host=host_costs.LINEAR_BACKWARD, alert=cublas, runs=whole_linear.linear_backward)
 
 # cuBLASLt, which adds a bias and an activation to the product.
 row(

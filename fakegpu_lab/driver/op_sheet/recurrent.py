@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from fakegpu_lab.driver.cost.op_row import row
+from fakegpu_lab.driver.cost.op_row import family
 from fakegpu_lab.driver.ops.recurrent import cudnn_rnn, values
+from fakegpu_lab.hardware.time import host_costs
+
+row = family(host_costs.RECURRENT)
 
 row("_cudnn_rnn", runs=cudnn_rnn.forward)
 row("_cudnn_rnn_backward", runs=cudnn_rnn.backward)

@@ -19,7 +19,7 @@ import torch
 from torch.nn.modules import module as torch_modules
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from fakegpu_lab.driver.base import device_memory
+from fakegpu_lab.driver.base import current, device_memory
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.copies import repeated_copies
 from fakegpu_lab.driver.cost import workspace
@@ -28,6 +28,7 @@ from fakegpu_lab.driver.recorder import host_reads, race_detection, running_modu
 from fakegpu_lab.driver.recorder.recorded_buffer import RecordedBuffer, report_older
 from fakegpu_lab.driver.recorder.running_modules import forward_modules, modules, remember
 from fakegpu_lab.hardware.buffer import Buffer
+from fakegpu_lab.hardware.time import host_costs
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.time.recorder import UNKNOWN_NOTE
 from fakegpu_lab.user_code import interrupts
@@ -147,9 +148,10 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
     """`dispatcher.run`, with a note of the op for the recorders."""
     __tracebackhide__ = True
     host = here.host
-    outer = host.op, host.note
+    outer = host.op, host.note, host.dispatched
     try:
         host.op = func, args, sys._getframe(1)
+        host.dispatched = host.now if _current_node() is not None else host.now + _python_ns
         host.note = None
         host.took = False
         _find_note(host, func, args)
@@ -164,7 +166,7 @@ def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
             host_reads.follow(args, kwargs or {}, result, notes.get(host.note, UNKNOWN_NOTE))
         return result
     finally:
-        host.op, host.note = outer
+        host.op, host.note, host.dispatched = outer
         host.took = True  # of an op within an op: the outer one may have
 
 
@@ -198,6 +200,8 @@ def _find_note(host: Host, func: Any, args: tuple[Any, ...]) -> None:
                 host.note = place
 
 
+_python_ns = 0
+"""What Python takes of an op that it calls (`host_costs.PYTHON`), on the machine's host."""
 _hooks: list[Any] = []
 _recorders: list[Recorder] = []
 _interceptor: list[Any] = []
@@ -244,7 +248,8 @@ def recorded() -> bool:
 
 def _refresh() -> None:
     """Put in front of the dispatch path what is needed, and no more."""
-    global notes
+    global notes, _python_ns
+    _python_ns = current.host_ns(host_costs.PYTHON)
     way = _interceptor[0] if _interceptor else _runs[-1] if _recorders else dispatcher.run
     way = _refusal[0] if _refusal else _wrapper[0](way) if _wrapper else way
     FakeCudaTensor.__torch_dispatch__ = staticmethod(way)

@@ -1,4 +1,4 @@
-"""Finding a GPU or a node by name, and reading its YAML file.
+"""Finding a GPU, a node or a host by name, and reading its YAML file.
 
 >>> gpu("A100-80GB").name
 'NVIDIA A100-SXM4-80GB'
@@ -15,19 +15,23 @@ import difflib
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 from pydantic import ValidationError
 
-from fakegpu_lab.hardware.catalogue.profile import GpuProfile, NodeProfile
+from fakegpu_lab.hardware.catalogue.profile import GpuProfile, HostProfile, NodeProfile
 from fakegpu_lab.hardware.catalogue.validation_errors import first_sentence, invalid_yaml
 from fakegpu_lab.hardware.errors import FakeGpuError
 
+Profile: TypeAlias = "GpuProfile | NodeProfile | HostProfile"
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+USUAL = "dgx-a100"
+"""The host of cards that no host's file names."""
 _NOISE = {"nvidia", "geforce", "tesla", "gpu"}
 _SUFFIXES = (".yaml", ".yml")
-_FAVOURITES = {"gpus": ["a100", "h100", "t4", "rtx4090"], "nodes": ["dgx-a100", "dgx-h100", "cloud-4xt4"]}
+_FAVOURITES = {"gpus": ["a100", "h100", "t4", "rtx4090"], "nodes": ["dgx-a100", "dgx-h100", "cloud-4xt4"],
+               "hosts": ["dgx-a100", "cloud-t4", "desktop-2023"]}  # fmt: skip
 
 
 def profiles_dir() -> Path:
@@ -50,13 +54,13 @@ def key(name: str) -> str:
     return "".join(word for word in words if word not in _NOISE)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def _files(kind: str) -> dict[str, Path]:
     """Bundled files by the key of their id."""
     return {key(path.stem): path for path in sorted((profiles_dir() / kind).glob("*.yaml"))}
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def _names(kind: str) -> dict[str, Path]:
     """Bundled files by the key of every name in the file's head, which ends at the first blank line."""
     found: dict[str, Path] = {}
@@ -73,7 +77,7 @@ def catalogue(kind: str = "gpus") -> list[str]:
     Parameters
     ----------
     kind
-        ``"gpus"`` or ``"nodes"``.
+        ``"gpus"``, ``"nodes"`` or ``"hosts"``.
     """
     return sorted(path.stem for path in _files(kind).values())
 
@@ -103,12 +107,33 @@ def node(name: str) -> NodeProfile:
     return found
 
 
+def host(name: str) -> HostProfile:
+    """Find a host (what a machine's processor takes for PyTorch's own work) as `gpu` finds a GPU."""
+    found = _load(name, ["hosts"])
+    if not isinstance(found, HostProfile):
+        raise FakeGpuError(f"{name!r} is not a host: a host's file has a `factor` and `launch_us`.")
+    return found
+
+
+@lru_cache(maxsize=64)
+def usual_host(segment: str, architecture: str) -> HostProfile:
+    """The host that cards of a segment and an architecture are usually rented or sold with."""
+    for known in map(host, catalogue("hosts")):
+        for usual in known.usual_for:
+            if segment in usual.segments and architecture in usual.architectures:
+                return known
+    return host(USUAL)
+
+
 def find(name: str) -> GpuProfile | NodeProfile:
     """Find the GPU or the node of a name or path."""
-    return _load(name, ["gpus", "nodes"])
+    found = _load(name, ["gpus", "nodes"])
+    if isinstance(found, HostProfile):
+        raise FakeGpuError(f"{name!r} is a host, not a GPU or a node: write enable(…, host={name!r}).")
+    return found
 
 
-def _load(name: str, kinds: list[str]) -> GpuProfile | NodeProfile:
+def _load(name: str, kinds: list[str]) -> Profile:
     if is_path(name):
         path = Path(name).expanduser() if name.startswith(("~/", "~\\")) else Path(name)
         return _build(path, _mapping(path))
@@ -121,7 +146,7 @@ def _load(name: str, kinds: list[str]) -> GpuProfile | NodeProfile:
 
 
 @lru_cache(maxsize=256)
-def _bundled(path: Path) -> GpuProfile | NodeProfile:
+def _bundled(path: Path) -> Profile:
     return _build(path, _mapping(path))
 
 
@@ -130,7 +155,7 @@ def _unknown(name: str, kinds: list[str]) -> str:
     places = {known: path.stem for kind in kinds for known, path in _names(kind).items()}
     close = difflib.get_close_matches(key(name), list(places), n=8, cutoff=0.6)
     near = list(dict.fromkeys(places[known] for known in close))[:3]
-    what = " or ".join({"gpus": "GPU", "nodes": "node"}[kind] for kind in kinds)
+    what = " or ".join({"gpus": "GPU", "nodes": "node", "hosts": "host"}[kind] for kind in kinds)
     among = " and ".join(f"{len(catalogue(kind))} {kind.replace('gpus', 'GPUs')}" for kind in kinds)
     names = ", ".join(repr(known) for known in near or [one for kind in kinds for one in _FAVOURITES[kind]])
     suggestion = f"the nearest of {among} are {names}" if near else f"among {among} there are {names}"
@@ -166,8 +191,8 @@ def _mapping(path: Path) -> dict[str, Any]:
     return data
 
 
-def _build(path: Path, data: dict[str, Any]) -> GpuProfile | NodeProfile:
-    model: type[GpuProfile | NodeProfile] = NodeProfile if "gpus" in data else GpuProfile
+def _build(path: Path, data: dict[str, Any]) -> Profile:
+    model: type[Profile] = NodeProfile if "gpus" in data else HostProfile if "launch_us" in data else GpuProfile
     if model is GpuProfile:
         if "based_on" in data:
             data = _based_on(path, data)

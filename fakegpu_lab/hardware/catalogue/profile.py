@@ -1,8 +1,8 @@
-"""The pydantic models that a GPU's or a node's YAML file must fit.
+"""The pydantic models that a GPU's, a node's or a host's YAML file must fit.
 
-The figures are in ``profiles/gpus/*.yaml`` and ``profiles/nodes/*.yaml``; `fakegpu_lab.hardware.catalogue.lookup` finds
-and reads them. In YAML, sizes have a unit (``memory: 80 GiB``); in Python, every number is in base units: bytes, bytes
-per second, FLOP/s.
+The figures are in ``profiles/gpus``, ``profiles/nodes`` and ``profiles/hosts``;
+`fakegpu_lab.hardware.catalogue.lookup` finds and reads them. In YAML, sizes have a unit (``memory: 80 GiB``); in
+Python, every number is in base units: bytes, bytes per second, FLOP/s.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
     model_validator,
@@ -161,9 +162,6 @@ class GpuProfile(_Model):
     sm_count: PositiveInt = Field(description="streaming multiprocessors", examples=[108])
     core_clock_mhz: PositiveFloat = Field(description="boost clock, MHz", examples=[1410])
     power_limit_w: PositiveFloat = Field(description="TDP, watts", examples=[400])
-    launch_overhead_us: PositiveFloat = Field(
-        default=5.0, description="host microseconds a kernel launch costs", examples=[5]
-    )
     shared_mem_per_sm: Bytes = Field(description="bytes", examples=["164 KiB"])
     shared_mem_per_block: Bytes = Field(description="bytes", examples=["48 KiB"])
     shared_mem_per_block_optin: Bytes = Field(description="bytes", examples=["163 KiB"])
@@ -254,6 +252,43 @@ class Host(_Model):
     sockets: PositiveInt = Field(examples=[2])
     cores: PositiveInt = Field(description="physical cores of all sockets", examples=[128])
     memory_bytes: Bytes = Field(validation_alias="memory", description="bytes", examples=["2 TiB"])
+    profile: str = Field(
+        default="", description="how fast it is: an id of profiles/hosts; else that of its GPUs", examples=["dgx-a100"]
+    )
+
+
+class Usual(_Model):
+    """Cards that are usually rented or sold with a host."""
+
+    segments: tuple[Literal["consumer", "laptop", "workstation", "datacenter", "embedded"], ...] = Field(
+        examples=[["datacenter"]]
+    )
+    architectures: tuple[str, ...] = Field(examples=[["ampere"]])
+
+
+class HostProfile(_Model):
+    """How long a kind of host takes for PyTorch's own work.
+
+    `hardware.time.host_costs` has the times of ops on a host whose factor is 1.
+    """
+
+    id: str
+    name: str = Field(examples=["DGX A100"])
+    aliases: tuple[str, ...] = Field(default=(), examples=[["epyc-7742"]])
+    cpu: str = Field(examples=["AMD EPYC 7742"])
+    factor: NonNegativeFloat = Field(
+        description="how many times as long Python and PyTorch take as on the reference host", examples=[1.2]
+    )
+    launch_us: PositiveFloat = Field(description="microseconds that a kernel launch takes", examples=[5])
+    usual_for: tuple[Usual, ...] = Field(
+        default=(), description="the cards that have this host if nothing else is said"
+    )
+    status: Status = Field(examples=["estimated"])
+    source: tuple[str, ...] = Field(min_length=1, examples=[["https://www.nvidia.com/en-us/data-center/dgx-a100/"]])
+
+    def ns(self, reference_ns: float) -> int:
+        """What takes `reference_ns` nanoseconds on the reference host."""
+        return round(reference_ns * self.factor)
 
 
 class NodeProfile(_Model):

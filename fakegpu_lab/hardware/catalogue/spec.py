@@ -9,10 +9,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from fakegpu_lab.hardware.catalogue import lookup
 from fakegpu_lab.hardware.catalogue.lookup import find, gpu, is_path
-from fakegpu_lab.hardware.catalogue.profile import GpuProfile, NodeProfile
+from fakegpu_lab.hardware.catalogue.profile import GpuProfile, HostProfile, NodeProfile
 from fakegpu_lab.hardware.catalogue.sizes import format_size, parse_size
 from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -23,6 +24,8 @@ PyTorch keeps a device's index in a signed byte (``c10::DeviceIndex``), so there
 systems, and each GPU costs memory of the one process that simulates it.
 """
 
+USUAL = "usual"
+MEASURED = "measured"
 _FIX = "write a name and a count, such as 'a100:2', 'a100:1,t4:2' or 'dgx-h100 x2'"
 _AFTER = re.compile(r"(?P<name>.*\S)(?:\s*:\s*|\s+[x×*]\s*)(?P<count>[^:/\\\s]*)", re.IGNORECASE | re.DOTALL)
 _QUOTED = re.compile(r"\s*([\"'])([^\"']*[^\"'\s][^\"']*)\1\s*")  # text in quotation marks
@@ -43,12 +46,27 @@ class MachineSpec:
         The node's profile, if the specification names a node rather than single GPUs.
     nodes
         How many such nodes; 1 for single GPUs.
+    chosen_host
+        The host that was requested; None for the usual one.
+    measured
+        Whether the program's own code takes the time that it takes on this computer (``host="measured"``).
     """
 
     text: str
     gpus: tuple[GpuProfile, ...]
     node: NodeProfile | None = None
     nodes: int = 1
+    chosen_host: HostProfile | None = None
+    measured: bool = False
+
+    @property
+    def host(self) -> HostProfile:
+        """The host: the one that was requested, the node's, or the one that the first card is usually sold with."""
+        if self.chosen_host is not None:
+            return self.chosen_host
+        if self.node is not None and self.node.host.profile:
+            return lookup.host(self.node.host.profile)
+        return lookup.usual_host(self.gpus[0].segment, self.gpus[0].architecture)
 
     @property
     def gpus_per_node(self) -> int:
@@ -56,7 +74,7 @@ class MachineSpec:
         return len(self.gpus) // self.nodes
 
 
-def parse_spec(text: str, memory: str | int | None = None) -> MachineSpec:
+def parse_spec(text: str, memory: str | int | None = None, host: str | None = None) -> MachineSpec:
     """Read a machine's specification.
 
     Parameters
@@ -67,12 +85,22 @@ def parse_spec(text: str, memory: str | int | None = None) -> MachineSpec:
         the number of nodes in the same way.
     memory
         Limits every device to this size ("2GiB"), to run out of memory early.
+    host
+        The host, by its name or the path of a YAML file; None or ``"usual"`` for the usual one; ``"measured"``: that
+        one, and the program's own code takes the time that it takes on this computer.
 
     Raises
     ------
     FakeGpuError
         If a name is unknown, a count is not from 1 to 64, or ``memory`` is not a size or more than the cards have.
     """
+    spec = _parsed(text, memory)
+    if host is None or host in (USUAL, MEASURED):
+        return replace(spec, measured=host == MEASURED)
+    return replace(spec, chosen_host=lookup.host(host))
+
+
+def _parsed(text: str, memory: str | int | None) -> MachineSpec:
     if not isinstance(text, str) or not text.strip():
         raise FakeGpuError(f"{text!r} names no GPU: {_FIX}.")
     if quoted := _QUOTED.fullmatch(text):  # %fakegpu "dgx-h100 x2": IPython keeps the marks
@@ -138,4 +166,4 @@ def _limited(spec: MachineSpec, memory: str | int | None) -> MachineSpec:
             f"{largest.name} has: ask for less, or for a larger card, such as 'h200' or 'b200'."
         )
     gpus = tuple(card.with_memory(min(limit, card.total_memory_bytes)) for card in spec.gpus)
-    return MachineSpec(spec.text, gpus, spec.node, spec.nodes)
+    return replace(spec, gpus=gpus)

@@ -32,6 +32,10 @@ CALL_NS = 1_000
 """The cost of a call to the CUDA runtime that launches nothing: recording, querying or awaiting an event."""
 
 
+LAUNCH_NS = 5_000
+"""A launch on a host of which nothing is known."""
+
+
 class Watch(Protocol):
     """Places kernels in time when `launch` alone cannot; see `Timeline`."""
 
@@ -106,6 +110,8 @@ class Host:
         How far streams are known to have come (`happens_before`).
     op
         The running op, as the driver represents it, during a recording; else None.
+    dispatched
+        When the running op reached C++, during a recording, ns; 0 if nothing is known.
     note
         The index of that op's `Note` in the recorder's notes, once it has been looked up; else None.
     live
@@ -117,7 +123,19 @@ class Host:
         recordings and displays; a program's clocks show both.
     """
 
-    __slots__ = ("__weakref__", "first_uses", "live", "name", "note", "now", "op", "seen", "streams", "took")
+    __slots__ = (
+        "__weakref__",
+        "dispatched",
+        "first_uses",
+        "live",
+        "name",
+        "note",
+        "now",
+        "op",
+        "seen",
+        "streams",
+        "took",
+    )
 
     def __init__(self, now: int = 0, name: str = "") -> None:
         self.now = now
@@ -127,6 +145,7 @@ class Host:
         self.note: int | None = None
         self.live: Any = None
         self.took = False
+        self.dispatched = 0
         self.first_uses = 0
         self.seen: dict[Any, int] = {}
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["UNKNOWN_NOTE", "Recorder"]
 
-_KERNEL = 11
+_KERNEL = 12
 """The number of entries of a kernel in the flat list."""
 
 RACES = 100
@@ -92,7 +92,8 @@ class Recorder(MemoryRecorder):
             note = host.note
             if note is None:
                 note = self.note(host)
-            self._raw_kernels += (stream, host.name, host.now, before, start, end, share, flops, nbytes, note, number)
+            self._raw_kernels += (stream, host.name, host.now, before, start, end, share, flops, nbytes, note, number,
+                                  host.dispatched if host.op is not None else 0)  # fmt: skip
         else:
             self._beyond_limit("kernels", stream.device, self._known(self.note(host))[0], end - start, flops, nbytes)
         if end > self._ends.get(host, 0):
@@ -226,7 +227,7 @@ class Recorder(MemoryRecorder):
         raw = self._raw_kernels
         for place in range(len(self._kernels) * _KERNEL, len(raw), _KERNEL):
             entry = raw[place : place + _KERNEL]
-            stream, thread, launched, before, start, end, share, flops, nbytes, index, number = entry
+            stream, thread, launched, before, start, end, share, flops, nbytes, index, number, dispatched = entry
             note = self._known(index)
             waited = "" if start <= launched else "the stream" if before >= start else "the card"
             self._kernels.append(
@@ -235,7 +236,7 @@ class Recorder(MemoryRecorder):
                     launched_ns=launched,
                     flops=flops, nbytes=nbytes, share=share, shapes=tuple(tuple(shape) for shape in note[1]),
                     backward=note[5] in ("backward", "recompute"), correlation=number, waited_for=waited,
-                    access=self._accesses.get(place // _KERNEL),
+                    access=self._accesses.get(place // _KERNEL), dispatched_ns=dispatched,
                 )
             )  # fmt: skip
         return self._kernels

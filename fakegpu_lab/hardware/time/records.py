@@ -90,6 +90,8 @@ class Kernel(Record):
     ----------
     launched_ns
         When the host had launched it. It starts later if the stream or the card was busy (`waited_for`).
+    dispatched_ns
+        When its op reached PyTorch's C++ code; 0 if it belongs to none. Before that, Python ran.
     flops, nbytes
         Floating-point operations; bytes read and written.
     share
@@ -115,6 +117,7 @@ class Kernel(Record):
     correlation: int = 0
     waited_for: str = ""
     access: Access | None = None
+    dispatched_ns: int = 0
 
 
 @dataclass(slots=True)

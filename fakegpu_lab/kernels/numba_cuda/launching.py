@@ -47,11 +47,6 @@ _one_at_a_time = threading.RLock()
 _active: Launch | None = None
 
 
-def _copy_fields(source: Any, target: Any) -> None:
-    for name in target.dtype.names:
-        target[name] = source[name]
-
-
 class Configured:
     """``kernel[griddim, blockdim, stream, sharedmem]``: call it to launch the kernel."""
 
@@ -145,7 +140,12 @@ class Launch:
             return over(host)
         if isinstance(host, np.void):
             record = to_device(np.array([host]))
-            write_back.append(lambda: _copy_fields(record.copy_to_host()[0], host))
+
+            def of_record() -> None:
+                for name in host.dtype.names or ():
+                    host[name] = record.copy_to_host()[0][name]
+
+            write_back.append(of_record)
             return record
         if not isinstance(host, np.ndarray):
             return value

@@ -39,9 +39,10 @@ POINTS = 3_000
 BANDS = 500
 """Collectives that are drawn across the ranks' lanes; if there are more, each would be too thin to see."""
 
-_NEUTRAL = ("launch", "host waits", "host works", "forward", "backward", "waits for ranks")
+_NEUTRAL = ("python", "dispatch", "launch", "host waits", "host works", "forward", "backward", "waits for ranks")
 _LEGEND = {
-    "launch": "host launches", "forward": "module, forward", "backward": "module, backward",
+    "python": "host: Python", "dispatch": "host: PyTorch's C++", "launch": "host launches",
+    "forward": "module, forward", "backward": "module, backward",
     "waits for ranks": "collective waits for the slowest rank",
 }  # fmt: skip
 _EDGED = 120
