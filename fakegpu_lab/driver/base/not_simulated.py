@@ -187,8 +187,8 @@ TABLE: dict[str, Row] = {
     ),
     "exact types": Row(
         "The exact type of a tensor on a device",
-        "It is a subclass: isinstance(x, torch.Tensor) and type(x) == torch.Tensor are true, also of a parameter; "
-        "type(x) is torch.Tensor is not, and type(p) == torch.nn.Parameter is not.",
+        "It is a subclass that prints as torch.Tensor: write isinstance(x, torch.Tensor), because "
+        "type(x) is torch.Tensor and type(x) == torch.Tensor are false here.",
     ),
     "memory timelines": Row(
         "export_memory_timeline, which PyTorch has deprecated,",

@@ -34,17 +34,7 @@ share: Callable[[torch.Tensor, torch.Tensor], None] = torch._functionalize_unsaf
 as aliases: DDP checks its buckets with `torch._C._is_alias_of`."""
 
 
-class _LikeTensor(type(torch.Tensor)):  # type: ignore[misc]
-    """Makes ``type(x) == torch.Tensor`` true, which programs ask; ``type(x) is torch.Tensor`` cannot be."""
-
-    def __eq__(cls, other: object) -> bool:
-        return other is cls or (other is torch.Tensor and cls.__module__ == "torch")  # not a user's subclass
-
-    def __hash__(cls) -> int:
-        return hash(torch.Tensor) if cls.__module__ == "torch" else super().__hash__()
-
-
-class FakeCudaTensor(torch.Tensor, metaclass=_LikeTensor):
+class FakeCudaTensor(torch.Tensor):
     """A tensor on a simulated GPU; see the module's docstring. `tensor_api.methods` adds Python's methods.
 
     Attributes
@@ -102,7 +92,7 @@ FakeCudaTensor.__name__ = FakeCudaTensor.__qualname__ = "Tensor"
 FakeCudaTensor.__module__ = "torch"
 
 
-class SparseCudaTensor(FakeCudaTensor):  # type: ignore[metaclass]
+class SparseCudaTensor(FakeCudaTensor):
     """A device tensor of a sparse layout. Its ``__class__`` is FakeCudaTensor, which the dispatch path looks for."""
 
     on_first: ClassVar[list[Callable[[], None]]] = []

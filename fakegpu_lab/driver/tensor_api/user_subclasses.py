@@ -23,7 +23,7 @@ _base_new: Any = torch.Tensor.__new__
 _parameter_new: Any = torch.nn.Parameter.__new__
 
 
-class _Last(FakeCudaTensor):  # type: ignore[metaclass]
+class _Last(FakeCudaTensor):
     """Has torch.Tensor's `__torch_function__`, which keeps the class, for a user's ``super().__torch_function__``."""
 
 
@@ -39,9 +39,7 @@ def on_device(cls: type[torch.Tensor]) -> type[torch.Tensor]:
         if getattr(cls, name) is getattr(torch.nn.Parameter, name):
             members[name] = getattr(FakeCudaTensor, name)
     function: Any = cls.__torch_function__
-    metaclass: Any = type(cls)  # that of parameters, or the user's: both at once
-    if not issubclass(type(_Last), metaclass):
-        metaclass = type(metaclass.__name__, (metaclass, type(_Last)), {})
+    metaclass: Any = type(cls)
     double = metaclass(cls.__name__, (cls, _Last), members)
     # Set now, because torch disables it when it makes a class with a `__torch_dispatch__`.
     double.__torch_function__ = classmethod(function.__func__) if hasattr(function, "__func__") else function

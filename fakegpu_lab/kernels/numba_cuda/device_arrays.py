@@ -274,7 +274,7 @@ def as_cuda_array(obj: Any, sync: bool = True) -> DeviceArray:
         return obj
     if not isinstance(obj, FakeCudaTensor):
         raise TypeError("*obj* doesn't implement the cuda array interface.")  # numba/cuda/api.py
-    dlpack.exported_interface(obj)  # or what torch raises for a tensor whose memory it does not give away
+    array = over(obj)
     if obj.nbytes and obj._device is not current.device():
         raise messages.driver_error(
             1,
@@ -283,7 +283,13 @@ def as_cuda_array(obj: Any, sync: bool = True) -> DeviceArray:
             f"The tensor is on {obj.device}, and another device is current: use torch.cuda.set_device, or "
             f"'with cuda.gpus[{obj.device.index}]:'.",
         )
-    return DeviceArray(obj)
+    return array
+
+
+def over(tensor: FakeCudaTensor) -> DeviceArray:
+    """A device array over the memory of a tensor, on any device."""
+    dlpack.exported_interface(tensor)  # or what torch raises for a tensor whose memory it does not give away
+    return DeviceArray(tensor)
 
 
 def is_cuda_array(obj: Any) -> bool:

@@ -26,7 +26,7 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.kernels.launch import GRID_LIMITS, IllegalAccess, Ran, launch
 from fakegpu_lab.kernels.numba_cuda import arrays, compiling, messages, scalars, threads
 from fakegpu_lab.kernels.numba_cuda.arrays import AccessNotes, Arrays, KernelArray, Memory, OutOfBounds, Record
-from fakegpu_lab.kernels.numba_cuda.device_arrays import DeviceArray, MappedArray, as_cuda_array, to_device
+from fakegpu_lab.kernels.numba_cuda.device_arrays import DeviceArray, MappedArray, over, to_device
 from fakegpu_lab.kernels.numba_cuda.requests import Accesses, Between
 from fakegpu_lab.kernels.numba_cuda.streams import on_stream
 from fakegpu_lab.kernels.sampling import Progress, chosen
@@ -111,7 +111,7 @@ class Launch:
         __tracebackhide__ = True
         dispatcher = self.configured.dispatcher
         names = list(dispatcher.py_func.__code__.co_varnames)
-        given = [as_cuda_array(value) if isinstance(value, FakeCudaTensor) else value for value in self.args]
+        given = [over(value) if isinstance(value, FakeCudaTensor) else value for value in self.args]
         types = tuple(compiling.type_of(dispatcher, value) for value in given)
         types = compiling.compiled(dispatcher, types)
         self._check_limits(self.configured.sharedmem)
@@ -137,7 +137,7 @@ class Launch:
         hint = type(value).__name__ if hasattr(value, "to_device") and hasattr(value, "value") else ""
         host = value.value if hint else value
         if isinstance(host, FakeCudaTensor):
-            return as_cuda_array(host)
+            return over(host)
         if isinstance(host, np.void):
             record = to_device(np.array([host]))
 
