@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 import fakegpu_lab as lab
 from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
 from fakegpu_lab.driver.random.generators import CudaGenerator
-from tests.conformance.exceptions import DTYPE_EXCEPTIONS, EXCEPTIONS, NOT_COMPARED
+from tests.conformance.exceptions import DTYPE_EXCEPTIONS, EXCEPTIONS, NOT_COMPARED, WRONG_ON_SOME_CPUS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -286,6 +286,10 @@ def pair_name(value: Any) -> str:
 @pytest.mark.parametrize(("op", "dtype"), PAIRS, ids=pair_name)
 def test_agrees_with_cpu(op: OpInfo, dtype: torch.dtype) -> None:
     most = SAMPLES if dtype is torch.float32 else FEW
+    if dtype is torch.bfloat16 and name_of(op) in WRONG_ON_SOME_CPUS:
+        e = torch.matrix_exp(torch.eye(5, dtype=dtype))[0, 0].item()
+        if not 2 < e < 3:
+            pytest.skip("this processor computes bfloat16 wrongly")
     if name_of(op) not in EXCEPTIONS and f"{name_of(op)}-{pair_name(dtype)}" not in DTYPE_EXCEPTIONS:
         run(op, dtype, most)
         return

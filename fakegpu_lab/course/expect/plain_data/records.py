@@ -32,7 +32,7 @@ def records(name: str, rows: list[list[Any]]) -> list[Any]:
     """
     kind = _KINDS[name]
     if kind is Kernel:
-        return [Kernel(*values) for values in ([*map(_frozen, row[:-1]), _access(row[-1])] for row in rows)]
+        return [_kernel(row) for row in rows]
     if kind is Race:
         return [(KernelRace if len(row) == len(_fields(KernelRace)) else Race)(*map(_frozen, row)) for row in rows]
     return [kind(*map(_frozen, row)) for row in rows]
@@ -43,6 +43,9 @@ def _fields(kind: type) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]
 
 
+_ACCESS = _fields(Kernel).index("access")
+
+
 def _values(record: Any, kind: type) -> list[Any]:
     return [getattr(record, field) for field in _fields(kind)]
 
@@ -50,8 +53,15 @@ def _values(record: Any, kind: type) -> list[Any]:
 def _row(record: Any, kind: type) -> list[Any]:
     values = _values(record, kind)
     if kind is Kernel:
-        values[-1] = _access_row(record.access)
+        values[_ACCESS] = _access_row(record.access)
     return values
+
+
+def _kernel(row: list[Any]) -> Kernel:
+    values = list(row)
+    access = _access(values.pop(_ACCESS))
+    frozen = list(map(_frozen, values))
+    return Kernel(*frozen[:_ACCESS], access, *frozen[_ACCESS:])  # type: ignore[call-arg]
 
 
 def _access_row(access: Access | None) -> list[Any] | None:
