@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from fakegpu_lab.course.grade.sandbox import hidden, measures, sealed_channel
+from fakegpu_lab.course.grade.sandbox.bubblewrap import IN_FORCE, command
 from fakegpu_lab.course.grade.sandbox.limits import MIB
 
 if TYPE_CHECKING:
@@ -86,8 +87,8 @@ class Sandbox:
         Names that the lesson's cells make and its checks read.
     allow
         What the lesson lets exercises use that is reported otherwise: ``"threading"``.
-    namespaces
-        Whether to confine it by Linux namespaces where they are available.
+    bubblewrap, namespaces
+        Whether to confine it by these, the first that works (Linux).
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Sandbox:
         given: Sequence[str] = (),
         read: Sequence[str] = (),
         allow: Sequence[str] = (),
+        bubblewrap: bool = True,
         namespaces: bool = True,
     ) -> None:
         self.limits = limits
@@ -113,11 +115,12 @@ class Sandbox:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         self.folder.mkdir(exist_ok=True)
+        paths = {"hide": hidden.hideable(hide, self.folder), "others": hidden.others(), "needed": hidden.needed()}
+        self._wrapped = command(self.folder, **paths) if bubblewrap and sys.platform == "linux" else None
         self._settings = {
             "folder": str(self.folder),
-            "hide": hidden.hideable(hide, self.folder),
-            "others": hidden.others(),
-            "needed": hidden.needed(),
+            **paths,
+            "in_force": IN_FORCE if self._wrapped else (),
             "namespaces": namespaces,
             "allow": list(allow),
             "given_files": list(given),
@@ -144,8 +147,11 @@ class Sandbox:
         environment |= {"TORCHINDUCTOR_CACHE_DIR": str(self.folder / ".inductor")}  # hidden files are not handed in
         script = str(Path(__file__).with_name("confine.py"))
         self._log = tempfile.TemporaryFile()
+        told, tell = os.pipe() if self._wrapped else (-1, -1)
+        wrapped = [*self._wrapped, "--info-fd", str(tell), "--"] if self._wrapped else []
         self._process = subprocess.Popen(
-            [sys.executable, script, json.dumps(self._settings)],
+            [*wrapped, sys.executable, script, json.dumps(self._settings)],
+            pass_fds=[tell] if wrapped else [],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -153,12 +159,18 @@ class Sandbox:
             env=environment,
             start_new_session=True,
         )
+        outside = b"{}"
+        if wrapped:  # the process's own number is another one in its namespace
+            os.close(tell)
+            with os.fdopen(told, "rb") as pipe:
+                outside = pipe.read()
         _live.add(self)
         threading.Thread(target=self._read, daemon=True).start()
         try:
             self._send_raw(json.dumps({"key": self._key.hex()}).encode() + b"\n")
             deadline = time.monotonic() + START_SECONDS
-            self._watched = psutil.Process(int(json.loads(self._line(deadline) or b'{"pid": 0}')["pid"]))
+            pid = int(json.loads(self._line(deadline) or b'{"pid": 0}')["pid"])
+            self._watched = psutil.Process(json.loads(outside)["child-pid"] if wrapped else pid)
             self.in_force = self._message(deadline)["in_force"]
         except (EndedError, psutil.Error, ValueError, KeyError, TypeError):
             self._log.seek(0)
