@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,7 +12,7 @@ from rich.table import Table
 
 from fakegpu_lab.cli.plain_console import PlainConsole
 from fakegpu_lab.course import whole_file
-from fakegpu_lab.course.grade import graded_lesson, submissions, whole_class
+from fakegpu_lab.course.grade import graded_lesson, submissions, versions, whole_class
 from fakegpu_lab.course.grade.outcome import Journal
 from fakegpu_lab.course.grade.outputs import autograded, gradebook, lateness, pages, platforms, tables
 from fakegpu_lab.course.grade.sandbox.limits import LEAST_MEMORY, Limits
@@ -88,6 +89,7 @@ def _grade(request: Request) -> int:
     roots = [Path.cwd(), Path.cwd() / "lessons", submitted.absolute().parent, *_shipped()]
     folder = graded_lesson.find(request.lesson, roots)
     graded = graded_lesson.load(folder)
+    earlier = versions.earlier(folder)
     if (folder / lessons.FILE).is_file():
         extras.require(lessons.load(folder))
     if not graded.checks:
@@ -114,7 +116,8 @@ def _grade(request: Request) -> int:
     kept = _journal(out)
     if only and not kept.exists():
         raise FakeGpuError(f"--regrade {request.regrade}: nothing has been graded here before; {kept} is not there.")
-    journal = Journal(kept, graded, limits, resume=request.resume, earlier=only is not None)
+    used = [versions.of(one, graded, earlier) for one in found]
+    journal = Journal(kept, limits, resume=request.resume, earlier=only is not None)
     summary = Path(request.summary) if request.summary else out.with_suffix(".html")
     sources = [root / "source" for root in roots]
     hide = [
@@ -143,7 +146,7 @@ def _grade(request: Request) -> int:
 
             outcomes = whole_class.run(
                 found,
-                graded,
+                used,
                 limits,
                 [str(path) for path in hide if path],
                 journal,
@@ -155,8 +158,8 @@ def _grade(request: Request) -> int:
     except KeyboardInterrupt:
         console.print(f"Interrupted. The same command with --resume continues from {journal.path}.")
         return 130
-    outcomes = _write_files(request, graded, outcomes, found, summary, late)
-    _print_summary(console, graded, outcomes, out, summary)
+    outcomes = _write_files(request, graded, outcomes, found, summary, late, used)
+    _print_summary(console, graded, outcomes, out, summary, used)
     if roster:
         written = out.with_name(f"{out.stem}.{roster.platform}.csv")
         _print_platform(console, platforms.write(roster, written, graded, outcomes, late), roster)
@@ -195,6 +198,7 @@ def _write_files(
     found: list[Submission],
     summary: Path,
     late: Deadline,
+    used: list[GradedLesson],
 ) -> list[Outcome]:
     """Write everything; return the outcomes with the points that a person gave in nbgrader's formgrader.
 
@@ -203,7 +207,7 @@ def _write_files(
     problem = None
     if request.gradebook:
         try:
-            outcomes = gradebook.write(Path(request.gradebook), graded, outcomes, found, late)
+            outcomes = gradebook.write(Path(request.gradebook), graded, outcomes, found, late, used)
         except FakeGpuError as error:
             problem = error
     tables.write(Path(request.out), graded, outcomes, late)
@@ -218,7 +222,14 @@ def _write_files(
     return outcomes
 
 
-def _print_summary(console: Console, graded: GradedLesson, outcomes: list[Outcome], out: Path, summary: Path) -> None:
+def _print_summary(
+    console: Console,
+    graded: GradedLesson,
+    outcomes: list[Outcome],
+    out: Path,
+    summary: Path,
+    used: list[GradedLesson],
+) -> None:
     table = Table(title=f"{graded.name}: {several(len(outcomes), 'submission')}", title_justify="left")
     for name in ("exercise", "mean", "all points", "some", "none"):
         table.add_column(name, justify="left" if name == "exercise" else "right")
@@ -233,6 +244,8 @@ def _print_summary(console: Console, graded: GradedLesson, outcomes: list[Outcom
         if outcome.status != "graded":
             ended[outcome.status] = ended.get(outcome.status, 0) + 1
     counts_by_status = [f"{count} {status}" for status, count in sorted(ended.items())]
+    for version, count in Counter(one.version for one in used if one.version).items():
+        console.print(f"{several(count, 'submission')} came from the version of {version}, and were graded by it.")
     flagged = sum(bool(outcome.flags) for outcome in outcomes)
     if counts_by_status:
         console.print(f"Did not finish: {', '.join(counts_by_status)}.")

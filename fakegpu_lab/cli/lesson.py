@@ -116,4 +116,5 @@ def release(paths: tuple[str, ...], into: str | None) -> None:
     for folder in _folders(paths):
         target = (Path(into) if into else folder.resolve().parent.parent / "release") / folder.resolve().name
         releases.release(folder, target)
-        print(f"Released {target}")
+        version = releases.keep(folder)
+        print(f"Released {target}" + (f"; kept as version {version}" if version else ""))

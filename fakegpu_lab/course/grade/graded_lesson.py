@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from fakegpu_lab.course.cell_text.source import bound_names, class_names, read_names, written_file
 from fakegpu_lab.course.flags.policy import Policy
 from fakegpu_lab.course.lessons import lesson as yaml
+from fakegpu_lab.course.lessons import release
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 
@@ -72,6 +73,10 @@ class GradedLesson(BaseModel):
         Names that the instructor's own solution binds, so that a student may, too.
     classes
         The classes in all of the lesson's cells, solutions included: a check may ask their objects.
+    digest
+        A hash of all of it.
+    version
+        Which release this is, for people: its day and its hash; empty for the lesson as it is now.
     """
 
     name: str
@@ -84,6 +89,7 @@ class GradedLesson(BaseModel):
     given_by_solution: list[str]
     classes: list[str] = []
     digest: str
+    version: str = ""
 
     def about(self, exercise: str) -> About:
         """What is known of an exercise; without a ``lesson.yaml``, a title made from its id."""
@@ -165,15 +171,13 @@ def load(folder: Path) -> GradedLesson:
     FakeGpuError
         The folder does not have exactly one notebook, or its nbgrader metadata are wrong.
     """
-    from fakegpu_lab.course.lessons.release import released
-
     folder = folder.resolve()
     notebooks = sorted(path for path in folder.glob("*.ipynb"))
     if len(notebooks) != 1:
         raise FakeGpuError(f"{folder} has {len(notebooks)} notebooks, but a lesson has one.")
     raw = notebooks[0].read_bytes()
     source = nbformat.reads(raw.decode("utf-8"), as_version=4)
-    cells = _lesson_cells(source, released(source))
+    cells = _lesson_cells(source, release.released(source))
     files = _written_files(source) | _other_files(folder)
     lesson = yaml.load(folder) if (folder / yaml.FILE).is_file() else None
     digest = hashlib.sha256(raw)
@@ -244,12 +248,8 @@ def _other_files(folder: Path) -> dict[str, bytes]:
     files = {}
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
-        if path.is_file() and path.suffix != ".ipynb" and inside.name != yaml.FILE and not _is_hidden(inside):
+        if path.is_file() and path.suffix != ".ipynb" and inside.name != yaml.FILE and release.belongs(inside):
             files[inside.as_posix()] = path.read_bytes()
     if (folder / yaml.FILE).is_file():
         files[yaml.FILE] = yaml.load(folder).released().dump().encode()
     return files
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") or part == "__pycache__" for part in path.parts)

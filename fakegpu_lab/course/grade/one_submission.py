@@ -65,6 +65,8 @@ def nothing_yet(submission: Submission, lesson: GradedLesson) -> Outcome:
         student=submission.student,
         lesson=lesson.name,
         digest=submission.digest,
+        edition=lesson.digest,
+        notes=[f"graded by the version released on {lesson.version}, which it came from"] if lesson.version else [],
         timestamp=submission.timestamp,
         checks=[CheckOutcome(grade_id=cell.grade_id, points=0.0, max_points=cell.points) for cell in lesson.checks],
     )

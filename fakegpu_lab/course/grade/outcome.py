@@ -76,6 +76,8 @@ class Outcome(BaseModel):
 
     Attributes
     ----------
+    digest, edition
+        Hashes of the submission, and of the lesson that it was graded by.
     reason
         A sentence, if the status is not ``"graded"``, or if an answer is not valid Python.
     flags
@@ -95,6 +97,7 @@ class Outcome(BaseModel):
     student: str
     lesson: str
     digest: str
+    edition: str = ""
     timestamp: str = ""
     status: Status = "graded"
     reason: str = ""
@@ -139,7 +142,7 @@ class Outcome(BaseModel):
 
 
 class Journal:
-    """A file of outcomes, valid for one edition of a lesson and the same limits.
+    """A file of outcomes, each valid for one edition of a lesson and the same limits.
 
     Parameters
     ----------
@@ -151,11 +154,9 @@ class Journal:
         Whether to keep the outcomes of the run before, of whatever edition and limits, for `before`.
     """
 
-    def __init__(
-        self, path: Path, lesson: GradedLesson, limits: Limits, *, resume: bool, earlier: bool = False
-    ) -> None:
+    def __init__(self, path: Path, limits: Limits, *, resume: bool, earlier: bool = False) -> None:
         self.path = path
-        self._key = f"{lesson.digest} {limits.model_dump_json()}"
+        self._key = limits.model_dump_json()
         self._known: dict[tuple[str, str], Outcome] = {}
         self._before: dict[tuple[str, str], Outcome] = {}
         old = path.with_suffix(path.suffix + ".old")
@@ -166,10 +167,10 @@ class Journal:
         if earlier:
             self._before = _outcomes(old)
 
-    def known(self, submission: Submission) -> Outcome | None:
-        """The outcome of exactly this submission, unless the grader itself failed."""
+    def known(self, submission: Submission, lesson: GradedLesson) -> Outcome | None:
+        """The outcome of exactly this submission and this edition, unless the grader itself failed."""
         found = self._known.get((submission.student, submission.digest))
-        return None if found is None or found.status == "error" else found
+        return None if found is None or found.status == "error" or found.edition != lesson.digest else found
 
     def before(self, submission: Submission) -> Outcome | None:
         """The outcome of exactly this submission in the run before."""
@@ -193,7 +194,7 @@ class Journal:
 
 
 def _outcomes(path: Path, key: str | None = None) -> dict[tuple[str, str], Outcome]:
-    """The outcomes in a journal, the last of each submission; with `key`, only those of one edition and its limits."""
+    """The outcomes in a journal, the last of each submission; with `key`, only those of the same limits."""
     found: dict[tuple[str, str], Outcome] = {}
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
     for line in lines:

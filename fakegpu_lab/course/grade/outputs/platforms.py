@@ -202,7 +202,8 @@ def _match(
     most: float | None,
 ) -> tuple[list[tuple[dict[str, str], Outcome, str]], Written]:
     """Each outcome with its row and its grade, on the platform's scale."""
-    scale = 1.0 if most is None or not lesson.max_score else most / lesson.max_score
+    most = lesson.max_score if most is None else most
+    scale = most / lesson.max_score if lesson.max_score else 1.0
     matched: list[tuple[dict[str, str], Outcome, str]] = []
     unknown, pending = [], []
     for outcome in outcomes:
@@ -213,7 +214,8 @@ def _match(
             pending.append(outcome.student)
         else:
             score = outcome.score - deadline.lateness(outcome.timestamp, outcome.score).penalty
-            matched.append((rows[0], outcome, f"{round(score * scale, 2):g}"))
+            share = score / outcome.max_score if outcome.max_score else 0.0  # an earlier version may have other points
+            matched.append((rows[0], outcome, f"{round(share * most, 2):g}"))
     return matched, Written(path, len(matched), unknown, pending, scale)
 
 

@@ -44,12 +44,12 @@ def cell(text: object) -> str:
 
 def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline = NEVER) -> None:
     """Write a row for every submission. The file is replaced whole, or not at all."""
-    parts = [check.grade_id for check in lesson.checks]
+    parts = [cell.grade_id for cell in checks(lesson, outcomes)]
     with whole_file.writing(path, newline="") as file:
         table = csv.writer(file)
         table.writerow([*NBGRADER, *OURS, *parts])
         for outcome in outcomes:
-            points = [check.points for check in outcome.checks]
+            points = {check.grade_id: check.points for check in outcome.checks}
             late = deadline.lateness(outcome.timestamp, outcome.score)
             common = {
                 "assignment": lesson.name,
@@ -69,7 +69,8 @@ def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: D
                 "; ".join(outcome.notes),
                 "" if late.days is None else late.days,
             ]
-            row = [*(common.get(name, "") for name in NBGRADER), *ours, *("" if p is None else p for p in points)]
+            earned = [points.get(name) for name in parts]
+            row = [*(common.get(name, "") for name in NBGRADER), *ours, *("" if p is None else p for p in earned)]
             table.writerow([value if isinstance(value, float) else cell(value) for value in row])
 
 
@@ -102,9 +103,21 @@ class ExerciseSummary(NamedTuple):
 def summary(lesson: GradedLesson, outcomes: list[Outcome], most: int = 3) -> list[ExerciseSummary]:
     """Sum up each exercise: how often it failed, and how."""
     return [
-        _exercise_summary(graded, [outcome.checks[i] for outcome in outcomes], most)
-        for i, graded in enumerate(lesson.checks)
+        _exercise_summary(
+            graded, [one for outcome in outcomes for one in outcome.checks if one.grade_id == graded.grade_id], most
+        )
+        for graded in checks(lesson, outcomes)
     ]
+
+
+def checks(lesson: GradedLesson, outcomes: list[Outcome]) -> list[LessonCell]:
+    """The cells that give points: those of the lesson, then those that only earlier versions of it have."""
+    found = {cell.grade_id: cell for cell in lesson.checks}
+    for check in [check for outcome in outcomes for check in outcome.checks]:
+        if check.grade_id not in found:
+            like = {"grade_id": check.grade_id, "points": check.max_points, "solution": check.points is None}
+            found[check.grade_id] = lesson.checks[0].model_copy(update=like)
+    return list(found.values())
 
 
 def _exercise_summary(graded: LessonCell, checks: list[CheckOutcome], most: int) -> ExerciseSummary:
