@@ -216,6 +216,22 @@ def grade(submitted: str, **asked: object) -> int:
     return grade_command.grade(grade_command.Request(submitted=submitted, **asked))  # type: ignore[arg-type]
 
 
+@cli.command()
+@click.option("--note", metavar="TEXT", help="What you found: these flags no longer ask for a look")
+@click.option("--withdraw", is_flag=True, help="Forget the note: the flags ask for a look again")
+@click.argument("grades", default="grades.csv")
+@click.argument("student", required=False)
+@click.argument("exercise", required=False)
+def flags(grades: str, student: str | None, exercise: str | None, note: str | None, withdraw: bool) -> None:
+    """List the flags in GRADES that nobody has looked at, or write a note about STUDENT's EXERCISE.
+
+    GRADES is the table that `fakegpu-lab grade` wrote.
+    """
+    from fakegpu_lab.cli import flags as flags_command
+
+    flags_command.flags(grades, student, exercise, note, withdraw=withdraw)
+
+
 @cli.command(name="class")
 @click.option("--page", metavar="FILE", help="Also write a page, which reloads itself: class.html")
 @click.option(

@@ -13,7 +13,8 @@ from rich.table import Table
 from fakegpu_lab.cli.plain_console import PlainConsole
 from fakegpu_lab.course import whole_file
 from fakegpu_lab.course.grade import graded_lesson, submissions, versions, whole_class
-from fakegpu_lab.course.grade.outcome import Journal
+from fakegpu_lab.course.grade.flagged import Acknowledged
+from fakegpu_lab.course.grade.outcome import Journal, journal_of
 from fakegpu_lab.course.grade.outputs import autograded, gradebook, lateness, pages, platforms, tables
 from fakegpu_lab.course.grade.sandbox.limits import LEAST_MEMORY, Limits
 from fakegpu_lab.course.lessons import extras
@@ -71,17 +72,13 @@ def grade(request: Request) -> int:
             raise
         where = f" for {error.filename}" if error.filename else ""
         raise FakeGpuError(
-            f"The disk has no space left{where}. Every grade given so far is in {_journal(Path(request.out))}: "
+            f"The disk has no space left{where}. Every grade given so far is in {journal_of(Path(request.out))}: "
             "make room, and run the same command with --resume. Nothing is graded twice."
         ) from None
 
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A full disk, a user's quota, and a limit on the size of files."""
-
-
-def _journal(out: Path) -> Path:
-    return out.with_name(out.name + ".journal")
 
 
 def _grade(request: Request) -> int:
@@ -113,7 +110,7 @@ def _grade(request: Request) -> int:
     if not out.absolute().parent.is_dir():
         raise FakeGpuError(f"The grades cannot be written to {out}: there is no such folder.")
     found = submissions.collect(submitted, graded.name, graded.notebook, request.student)
-    kept = _journal(out)
+    kept = journal_of(out)
     if only and not kept.exists():
         raise FakeGpuError(f"--regrade {request.regrade}: nothing has been graded here before; {kept} is not there.")
     used = [versions.of(one, graded, earlier) for one in found]
@@ -210,13 +207,14 @@ def _write_files(
             outcomes = gradebook.write(Path(request.gradebook), graded, outcomes, found, late, used)
         except FakeGpuError as error:
             problem = error
-    tables.write(Path(request.out), graded, outcomes, late)
+    looked_at = Acknowledged(Path(request.out))
+    tables.write(Path(request.out), graded, outcomes, late, looked_at)
     links = [""] * len(outcomes)
     if request.feedback:
         written = pages.write(Path(request.feedback), graded.notebook, outcomes, found)
         links = [pages.link(path, summary) for path in written]
     with whole_file.writing(summary) as file:
-        file.write(pages.summary(graded, outcomes, links))
+        file.write(pages.summary(graded, outcomes, links, looked_at))
     if problem:
         raise problem
     return outcomes
@@ -246,11 +244,13 @@ def _print_summary(
     counts_by_status = [f"{count} {status}" for status, count in sorted(ended.items())]
     for version, count in Counter(one.version for one in used if one.version).items():
         console.print(f"{several(count, 'submission')} came from the version of {version}, and were graded by it.")
-    flagged = sum(bool(outcome.flags) for outcome in outcomes)
+    looked_at = Acknowledged(out)
+    opened = [looked_at.open(outcome) for outcome in outcomes]
+    flagged, serious = sum(map(bool, opened)), sum(any(one.severity == "serious" for one in own) for own in opened)
     if counts_by_status:
         console.print(f"Did not finish: {', '.join(counts_by_status)}.")
     if flagged:
-        console.print(f"Please look at: {flagged}.")
+        console.print(f"Please look at: {flagged}, {serious} of them with a serious flag (fakegpu-lab flags {out}).")
     console.print(f"The grades are in {out}, and your page is {summary}.")
 
 

@@ -193,6 +193,17 @@ class Journal:
             return file.read(1) != b"\n"
 
 
+def journal_of(grades: Path) -> Path:
+    """The journal beside a table of grades."""
+    return grades.with_name(grades.name + ".journal")
+
+
+def latest(path: Path) -> list[Outcome]:
+    """The last outcome of each student in a journal, by name."""
+    found = {outcome.student: outcome for outcome in _outcomes(path).values()}
+    return [found[student] for student in sorted(found)]
+
+
 def _outcomes(path: Path, key: str | None = None) -> dict[tuple[str, str], Outcome]:
     """The outcomes in a journal, the last of each submission; with `key`, only those of the same limits."""
     found: dict[tuple[str, str], Outcome] = {}

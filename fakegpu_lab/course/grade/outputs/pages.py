@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from fakegpu_lab.course.checks import card as cards
 from fakegpu_lab.course.checks.record import CheckRecord
+from fakegpu_lab.course.grade.flagged import Acknowledged, flags
 from fakegpu_lab.course.grade.outputs import tables
 from fakegpu_lab.course.grade.submissions import SECRET
 
@@ -109,8 +110,11 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n… and {len(text) - LONGEST:,} characters more"
 
 
-def summary(lesson: GradedLesson, outcomes: list[Outcome], links: list[str]) -> str:
+def summary(
+    lesson: GradedLesson, outcomes: list[Outcome], links: list[str], looked_at: Acknowledged | None = None
+) -> str:
     """Return the instructor's page; `links` lead to the students' pages and may be empty."""
+    opened = [(one, looked_at.open(one) if looked_at else flags(one)) for one in outcomes]
     scores = [outcome.score for outcome in outcomes] or [0.0]
     return (
         _environment()
@@ -119,7 +123,11 @@ def summary(lesson: GradedLesson, outcomes: list[Outcome], links: list[str]) -> 
             lesson=lesson.name,
             outcomes=outcomes,
             rows=tables.summary(lesson, outcomes),
-            flagged=[outcome for outcome in outcomes if outcome.flags],
+            flagged=sorted(
+                [(outcome, found) for outcome, found in opened if found],
+                key=lambda one: all(flag.severity != "serious" for flag in one[1]),
+            ),
+            acknowledged=[(one, notes) for one in outcomes if looked_at and (notes := looked_at.done(one))],
             ended=sum(outcome.status != "graded" for outcome in outcomes),
             mean=statistics.fmean(scores),
             median=statistics.median(scores),

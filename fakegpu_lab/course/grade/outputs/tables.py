@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from fakegpu_lab.course import whole_file
+from fakegpu_lab.course.grade.flagged import Acknowledged
 from fakegpu_lab.course.grade.outputs.lateness import NEVER
 from fakegpu_lab.formatting.printable import printable
 
@@ -32,7 +33,7 @@ NBGRADER = (
     "max_score",
 )
 """The columns that nbgrader/plugins/export.py writes."""
-OURS = ("status", "reason", "needs_manual_grade", "flags", "notes", "days_late")
+OURS = ("status", "reason", "needs_manual_grade", "flags", "acknowledged", "notes", "days_late")
 _FORMULA = re.compile(r"(^|[;\t\r\n])(\s*)(?=[=+\-@\uff1d\uff0b\uff0d\uff20\t\r])")
 """How a formula begins; also after what a spreadsheet set to another language takes for the end of a cell."""
 
@@ -42,8 +43,21 @@ def cell(text: object) -> str:
     return _FORMULA.sub(r"\1\2'", printable(str(text)))
 
 
-def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline = NEVER) -> None:
-    """Write a row for every submission. The file is replaced whole, or not at all."""
+def write(
+    path: Path,
+    lesson: GradedLesson,
+    outcomes: list[Outcome],
+    deadline: Deadline = NEVER,
+    looked_at: Acknowledged | None = None,
+) -> None:
+    """Write a row for every submission. The file is replaced whole, or not at all.
+
+    Parameters
+    ----------
+    looked_at
+        What a person has looked at; the other flags are in the column of flags.
+    """
+    looked_at = looked_at or Acknowledged(path)
     parts = [cell.grade_id for cell in checks(lesson, outcomes)]
     with whole_file.writing(path, newline="") as file:
         table = csv.writer(file)
@@ -65,7 +79,8 @@ def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: D
                 outcome.status,
                 outcome.reason,
                 " ".join(outcome.manual),
-                "; ".join(outcome.flags),
+                "; ".join(one.text for one in looked_at.open(outcome)),
+                "; ".join(f"{name}: {note}" for name, note in looked_at.done(outcome).items()),
                 "; ".join(outcome.notes),
                 "" if late.days is None else late.days,
             ]
