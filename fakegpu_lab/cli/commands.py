@@ -207,6 +207,16 @@ def smi(args: tuple[str, ...]) -> int:
     type=click.FloatRange(0, 100),
     help="Percent of the points lost for each further day",
 )
+@click.option(
+    "--extensions", metavar="FILE", help="Deadlines of single students: a CSV with the columns student and due"
+)
+@click.option(
+    "--times",
+    metavar="FILE",
+    help="When submissions were handed in: Canvas's list of submissions (JSON), or a CSV with student and time",
+)
+@click.option("--comments", metavar="FILE", help="Comments for everyone whose answer they fit: comments.yaml")
+@click.option("--similar", metavar="FILE", help="Also write a page of answers that are nearly the same, side by side")
 @click.option("--regrade", metavar="EXERCISE", help="Grade only this exercise again; the others keep their points")
 @click.argument("submitted")
 def grade(submitted: str, **asked: object) -> int:

@@ -15,7 +15,7 @@ from fakegpu_lab.course import whole_file
 from fakegpu_lab.course.grade import graded_lesson, submissions, versions, whole_class
 from fakegpu_lab.course.grade.flagged import Acknowledged
 from fakegpu_lab.course.grade.outcome import Journal, journal_of
-from fakegpu_lab.course.grade.outputs import autograded, gradebook, lateness, pages, platforms, tables
+from fakegpu_lab.course.grade.outputs import autograded, comments, gradebook, lateness, pages, platforms, tables
 from fakegpu_lab.course.grade.sandbox.limits import LEAST_MEMORY, Limits
 from fakegpu_lab.course.lessons import extras
 from fakegpu_lab.course.lessons import lesson as lessons
@@ -54,6 +54,10 @@ class Request(NamedTuple):
     due: str | None
     late_days: int
     late_penalty: float
+    extensions: str | None
+    times: str | None
+    comments: str | None
+    similar: str | None
     regrade: str | None
 
 
@@ -84,14 +88,17 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def _grade(request: Request) -> int:
     submitted, out = Path(request.submitted), Path(request.out)
     roots = [Path.cwd(), Path.cwd() / "lessons", submitted.absolute().parent, *_shipped()]
-    folder = graded_lesson.find(request.lesson, roots)
+    folder = lessons.find_source(request.lesson, roots)
     graded = graded_lesson.load(folder)
     earlier = versions.earlier(folder)
     if (folder / lessons.FILE).is_file():
         extras.require(lessons.load(folder))
     if not graded.checks:
         raise FakeGpuError(f"The lesson {graded.name} has no exercise worth points.")
-    late = lateness.deadline(request.due, request.late_days, request.late_penalty)
+    extensions = Path(request.extensions) if request.extensions else None
+    late = lateness.deadline(request.due, request.late_days, request.late_penalty, extensions)
+    exercises = [cell.grade_id.removesuffix("-check") for cell in graded.checks]
+    wanted = comments.read(Path(request.comments), exercises) if request.comments else {}
     if (request.format is None) != (request.roster is None):
         raise FakeGpuError(
             "--format and --roster need each other: the roster is the file of students that the platform exported."
@@ -113,6 +120,10 @@ def _grade(request: Request) -> int:
     kept = journal_of(out)
     if only and not kept.exists():
         raise FakeGpuError(f"--regrade {request.regrade}: nothing has been graded here before; {kept} is not there.")
+    times = lateness.times(Path(request.times)) if request.times else {}
+    for one in found:
+        if not one.timestamp:
+            one.timestamp = roster.time_of(one.student, times) if roster else platforms.time_of(one.student, times)
     used = [versions.of(one, graded, earlier) for one in found]
     journal = Journal(kept, limits, resume=request.resume, earlier=only is not None)
     summary = Path(request.summary) if request.summary else out.with_suffix(".html")
@@ -128,6 +139,10 @@ def _grade(request: Request) -> int:
         request.gradebook,
         request.gradebook and Path(request.gradebook).parent / autograded.FOLDER,
         request.roster,
+        request.extensions,
+        request.times,
+        request.comments,
+        request.similar,
     ]
     hide += _histories(folder)
     console = PlainConsole()
@@ -155,7 +170,9 @@ def _grade(request: Request) -> int:
     except KeyboardInterrupt:
         console.print(f"Interrupted. The same command with --resume continues from {journal.path}.")
         return 130
-    outcomes = _write_files(request, graded, outcomes, found, summary, late, used)
+    at = {one.student: one.timestamp for one in found}
+    outcomes = [one.model_copy(update={"timestamp": at[one.student]}) for one in outcomes]
+    outcomes = _write_files(request, graded, outcomes, found, summary, late, used, wanted)
     _print_summary(console, graded, outcomes, out, summary, used)
     if roster:
         written = out.with_name(f"{out.stem}.{roster.platform}.csv")
@@ -196,6 +213,7 @@ def _write_files(
     summary: Path,
     late: Deadline,
     used: list[GradedLesson],
+    wanted: dict[str, list[comments.Comment]],
 ) -> list[Outcome]:
     """Write everything; return the outcomes with the points that a person gave in nbgrader's formgrader.
 
@@ -207,6 +225,7 @@ def _write_files(
             outcomes = gradebook.write(Path(request.gradebook), graded, outcomes, found, late, used)
         except FakeGpuError as error:
             problem = error
+    outcomes = [comments.added(outcome, wanted) for outcome in outcomes]
     looked_at = Acknowledged(Path(request.out))
     tables.write(Path(request.out), graded, outcomes, late, looked_at)
     links = [""] * len(outcomes)
@@ -215,6 +234,9 @@ def _write_files(
         links = [pages.link(path, summary) for path in written]
     with whole_file.writing(summary) as file:
         file.write(pages.summary(graded, outcomes, links, looked_at))
+    if request.similar:
+        with whole_file.writing(Path(request.similar)) as file:
+            file.write(pages.similar(graded, outcomes))
     if problem:
         raise problem
     return outcomes

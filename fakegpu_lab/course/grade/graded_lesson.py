@@ -127,42 +127,6 @@ class GradedLesson(BaseModel):
         return sum(cell.points for cell in self.checks)
 
 
-def find(name: str, roots: list[Path]) -> Path:
-    """Return the folder of a lesson's source, given its path, its name in ``source/``, or a name's beginning (``03``).
-
-    Raises
-    ------
-    FakeGpuError
-        There is no such lesson, or more than one.
-    """
-    given = Path(name)
-    if given.suffix == ".ipynb" and given.is_file():
-        return given.parent
-    if _has_notebook(given):
-        return given
-    known = [_lessons_of(root) for root in roots]
-    for lessons in known:
-        if name in lessons:
-            return lessons[name]
-    for lessons in known:  # the instructor's own course before the lessons that come with the package
-        near = [folder for known_name, folder in lessons.items() if known_name.startswith(name)]
-        if len(near) == 1:
-            return near[0]
-        if near:
-            raise FakeGpuError(f"{name} stands for {', '.join(folder.name for folder in near)}: name one.")
-    which = ", ".join(sorted({one for lessons in known for one in lessons})) or "none"
-    raise FakeGpuError(f"There is no lesson {name}. Available: {which}. The path of a source folder works, too.")
-
-
-def _lessons_of(root: Path) -> dict[str, Path]:
-    """The lessons in a root's ``source/`` folder, by name."""
-    return {folder.name: folder for folder in sorted((root / "source").glob("*")) if _has_notebook(folder)}
-
-
-def _has_notebook(folder: Path) -> bool:
-    return folder.is_dir() and any(folder.glob("*.ipynb"))
-
-
 def load(folder: Path) -> GradedLesson:
     """Read a lesson's source.
 

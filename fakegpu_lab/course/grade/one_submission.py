@@ -128,7 +128,8 @@ def _run(
     except EndedError as end:
         outcome.status, outcome.reason = end.status, f"{end.reason}, in {shown.id}"  # type: ignore[assignment]
     outcome.peak_bytes = sandbox.peak_bytes
-    outcome.processor_seconds = round(sandbox.processor_seconds, 2)
+    outcome.processor_seconds = round(sandbox.spent.processor, 2)
+    outcome.asleep_seconds = round(sandbox.spent.asleep, 2)
     flags |= sandbox.flags
     outcome.flags = sorted(flags)
 

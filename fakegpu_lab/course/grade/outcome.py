@@ -86,8 +86,8 @@ class Outcome(BaseModel):
         What was repaired or noticed, and is nobody's fault.
     seconds
         Wall-clock time.
-    processor_seconds
-        Processor time, as far as it was observed.
+    processor_seconds, asleep_seconds
+        Processor time, and time in which it wanted no processor, as far as they were observed.
     peak_bytes
         The most memory that its processes were observed to hold.
     confined
@@ -107,6 +107,7 @@ class Outcome(BaseModel):
     cells: list[CellOutcome] = Field(default_factory=list)
     seconds: float = 0.0
     processor_seconds: float = 0.0
+    asleep_seconds: float = 0.0
     peak_bytes: int = 0
     confined: list[str] = Field(default_factory=list)
 

@@ -107,7 +107,7 @@ def _write(
             when = {}
         submission = book.update_or_create_submission(lesson.name, outcome.student, **when)
         for notebook in submission.notebooks if deadline.due else ():
-            notebook.late_submission_penalty = deadline.lateness(outcome.timestamp, outcome.score).penalty
+            notebook.late_submission_penalty = deadline.lateness(outcome).penalty
         changed = autograded.is_new(folder, version, outcome, handed_in)
         read.append(_exchange_points(book, lesson, outcome, autograded.answers(version, handed_in), changed=changed))
     book.db.commit()

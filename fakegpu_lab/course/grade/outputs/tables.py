@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import statistics
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -64,7 +65,7 @@ def write(
         table.writerow([*NBGRADER, *OURS, *parts])
         for outcome in outcomes:
             points = {check.grade_id: check.points for check in outcome.checks}
-            late = deadline.lateness(outcome.timestamp, outcome.score)
+            late = deadline.lateness(outcome)
             common = {
                 "assignment": lesson.name,
                 "timestamp": outcome.timestamp,
@@ -99,6 +100,11 @@ class ExerciseSummary(NamedTuple):
         ended before the exercise.
     mean
         The mean of the points.
+    difficulty
+        The mean share of the points that was earned: 1 if everyone solved it.
+    discrimination
+        The correlation of its points with those of all other exercises, from -1 to 1; None if it is not defined. Below
+        0.2, those who know the rest fail it as often as others: look at its check.
     wrong
         The most common wrong answers, and how often each was given.
     """
@@ -112,17 +118,27 @@ class ExerciseSummary(NamedTuple):
     unsolved: int
     unreached: int
     mean: float
+    difficulty: float
+    discrimination: float | None
     wrong: list[tuple[str, int]]
 
 
 def summary(lesson: GradedLesson, outcomes: list[Outcome], most: int = 3) -> list[ExerciseSummary]:
     """Sum up each exercise: how often it failed, and how."""
-    return [
-        _exercise_summary(
-            graded, [one for outcome in outcomes for one in outcome.checks if one.grade_id == graded.grade_id], most
-        )
-        for graded in checks(lesson, outcomes)
-    ]
+    found = []
+    for graded in checks(lesson, outcomes):
+        mine = [(one, outcome) for outcome in outcomes for one in outcome.checks if one.grade_id == graded.grade_id]
+        scored = [(one.points, outcome.score - one.points) for one, outcome in mine if one.points is not None]
+        found.append(_exercise_summary(graded, [one for one, _ in mine], _correlation(scored), most))
+    return found
+
+
+def _correlation(pairs: list[tuple[float, float]]) -> float | None:
+    """Pearson's; None where one of the two is the same for everyone, or there are fewer than three."""
+    try:
+        return statistics.correlation(*zip(*pairs, strict=True)) if len(pairs) > 2 else None
+    except statistics.StatisticsError:
+        return None
 
 
 def checks(lesson: GradedLesson, outcomes: list[Outcome]) -> list[LessonCell]:
@@ -135,7 +151,9 @@ def checks(lesson: GradedLesson, outcomes: list[Outcome]) -> list[LessonCell]:
     return list(found.values())
 
 
-def _exercise_summary(graded: LessonCell, checks: list[CheckOutcome], most: int) -> ExerciseSummary:
+def _exercise_summary(
+    graded: LessonCell, checks: list[CheckOutcome], discrimination: float | None, most: int
+) -> ExerciseSummary:
     scored = [check for check in checks if check.points is not None]
     passed = [check for check in scored if check.passed]
     partly = [check for check in scored if check.points and not check.passed]
@@ -151,6 +169,8 @@ def _exercise_summary(graded: LessonCell, checks: list[CheckOutcome], most: int)
         failed=len(failed),
         unsolved=sum(check.answer is False for check in failed),
         unreached=sum(not check.ran and not graded.manual for check in failed),
-        mean=sum(check.points or 0.0 for check in scored) / len(scored) if scored else 0.0,
+        mean=(mean := sum(check.points or 0.0 for check in scored) / len(scored) if scored else 0.0),
+        difficulty=mean / graded.points if graded.points else 0.0,
+        discrimination=discrimination,
         wrong=wrong.most_common(most),
     )
