@@ -65,7 +65,7 @@ def test_a_cells_clock_can_be_simulated(shell: InteractiveShell) -> None:
     lab.disable()
     shell.run_cell("took = perf_counter() - time.perf_counter()")
     assert abs(shell.user_ns["took"]) < 1
-    with pytest.raises(UsageError, match="--clock go with the GPUs to enable"):
+    with pytest.raises(UsageError, match="--clock and --host go with the GPUs to enable"):
         fakegpu(shell, "off --clock simulated")
 
 
