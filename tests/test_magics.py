@@ -115,6 +115,10 @@ def test_profiles_lists_the_catalogue(shell: InteractiveShell, capsys: pytest.Ca
         ("off now", "takes no arguments"),
         ("reset", "No simulated GPU is enabled"),
         ("profiles h1oo", "No GPU or node is called 'h1oo'"),
+        ("a101", "the nearest of .* are 'a100', "),
+        ("smi", r"Did you mean !nvidia-smi\?"),
+        ("ranks 4", r"Did you mean %%ranks\?"),
+        ("rest", r"Did you mean %fakegpu reset\?"),
     ],
 )
 def test_bad_input_is_one_sentence_without_a_traceback(shell: InteractiveShell, line: str, sentence: str) -> None:

@@ -43,9 +43,7 @@ class Patches:
         """
         old = function.__code__
         self._done.append((function, "__code__", old))
-        function.__code__ = replacement.__code__.replace(
-            co_filename=old.co_filename, co_firstlineno=old.co_firstlineno
-        )
+        function.__code__ = replacement.__code__.replace(co_filename=old.co_filename, co_firstlineno=old.co_firstlineno)
 
     def append(self, items: list[Any], value: Any) -> None:
         """Append to a list; `undo` removes it."""
