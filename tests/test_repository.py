@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 import pytest
+import yaml
 
 import fakegpu_lab
 from fakegpu_lab.cli.commands import cli
@@ -191,3 +192,30 @@ def test_the_readme_s_links_work_on_a_page_elsewhere(address: str) -> None:
     own = [(mark, link.removeprefix(address)) for mark, link in links if address and link.startswith(address)]
     assert all((ROOT / link.split("/HEAD/")[1].partition("#")[0]).exists() for _, link in own)
     assert {link.split("/")[1] for mark, link in own if mark} == ({"raw"} if address else set())
+
+
+def test_what_a_hosted_repository_needs_is_there_and_true() -> None:
+    """Workflows run what the Makefile has, updates look where files are, and ruff is the same one everywhere."""
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    workflows = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")}
+    assert workflows.keys() >= {"ci", "docs", "release"}
+    steps = [step for flow in workflows.values() for job in flow["jobs"].values() for step in job["steps"]]
+    commands = [step["run"] for step in steps if "run" in step]
+    made = {target for command in commands for target in re.findall(r"\bmake ([a-z]+)", command)}
+    assert {"kernels", "docs", "test", "release"} <= made <= targets
+    assert all((ROOT / command).is_file() for command in commands if command.startswith(".ci/"))
+    for update in yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]:
+        folder = ROOT / update["directory"].strip("/")
+        assert {"pip": "constraints.txt", "npm": "package.json"}.get(update["package-ecosystem"], "README.md") in {
+            path.name for path in folder.iterdir()
+        }
+    hooks = {
+        repo["repo"]: repo.get("rev")
+        for repo in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    }
+    pinned = re.search(r"(?m)^ruff==(.+)$", (ROOT / "constraints.txt").read_text())
+    assert pinned is not None
+    assert hooks["https://github.com/astral-sh/ruff-pre-commit"] == f"v{pinned[1]}"
+    for form in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"):
+        asked = yaml.safe_load(form.read_text())
+        assert form.stem == "config" or {"name", "description", "body"} <= asked.keys()
