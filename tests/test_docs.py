@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 import linecache
+import os
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -115,7 +119,19 @@ def test_every_picture_is_made_by_a_program_of_the_repository() -> None:
     documents = [DOCS.parent / "README.md", *DOCUMENTS]
     text = "".join(document.read_text(encoding="utf-8") for document in documents)
     shown = set(re.findall(r"\((?:docs/)?images/([\w.-]+)\.png\)", text))
-    assert shown == made == {path.stem for path in (DOCS / "images").iterdir()}
+    assert shown == made == {path.stem for path in (DOCS / "images").glob("*.png")}
+
+
+def test_the_pictures_show_what_the_code_draws_now() -> None:
+    """In a process of its own: figures are drawn for it, on machines of their own."""
+    pytest.importorskip("playwright")
+    program = "import json, pictures; print(json.dumps(pictures.drawn()))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(DOCS.parent), str(DOCS)])}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    now = json.loads(ran.stdout.splitlines()[-1])
+    kept = json.loads((DOCS / "images" / "drawn.json").read_text(encoding="utf-8"))
+    stale = sorted(name for name in now if now[name] != kept.get(name))
+    assert not stale, f"python docs/pictures.py {' '.join(stale)}"
 
 
 def test_each_promise_of_grading_names_a_test_that_exists() -> None:
