@@ -227,6 +227,16 @@ def smi(args: tuple[str, ...]) -> int:
     type=click.FloatRange(0, 100),
     help="Percent of the points lost for each further day",
 )
+@click.option(
+    "--extensions", metavar="FILE", help="Deadlines of single students: a CSV with the columns student and due"
+)
+@click.option(
+    "--times",
+    metavar="FILE",
+    help="When submissions were handed in: Canvas's list of submissions (JSON), or a CSV with student and time",
+)
+@click.option("--comments", metavar="FILE", help="Comments for everyone whose answer they fit: comments.yaml")
+@click.option("--similar", metavar="FILE", help="Also write a page of answers that are nearly the same, side by side")
 @click.option("--regrade", metavar="EXERCISE", help="Grade only this exercise again; the others keep their points")
 @click.argument("submitted")
 def grade(submitted: str, **asked: object) -> int:
@@ -234,6 +244,22 @@ def grade(submitted: str, **asked: object) -> int:
     from fakegpu_lab.cli import grade as grade_command
 
     return grade_command.grade(grade_command.Request(submitted=submitted, **asked))  # type: ignore[arg-type]
+
+
+@cli.command()
+@click.option("--note", metavar="TEXT", help="What you found: these flags no longer ask for a look")
+@click.option("--withdraw", is_flag=True, help="Forget the note: the flags ask for a look again")
+@click.argument("grades", default="grades.csv")
+@click.argument("student", required=False)
+@click.argument("exercise", required=False)
+def flags(grades: str, student: str | None, exercise: str | None, note: str | None, withdraw: bool) -> None:
+    """List the flags in GRADES that nobody has looked at, or write a note about STUDENT's EXERCISE.
+
+    GRADES is the table that `fakegpu-lab grade` wrote.
+    """
+    from fakegpu_lab.cli import flags as flags_command
+
+    flags_command.flags(grades, student, exercise, note, withdraw=withdraw)
 
 
 @cli.command(name="class")

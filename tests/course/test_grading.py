@@ -186,9 +186,9 @@ def the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
 
     two = graded_lesson.load(graded / "source" / "two")
     limits = Limits(cell_seconds=2, memory_bytes=MIB * 2**20)
-    journal = Journal(graded / "grades.csv.journal", two, limits, resume=True)
+    journal = Journal(graded / "grades.csv.journal", limits, resume=True)
     submissions = collect(graded / "submitted", "two", "two")
-    outcomes = whole_class.run(submissions, two, limits, [], journal)
+    outcomes = whole_class.run(submissions, [two] * len(submissions), limits, [], journal)
     place, move, why = tables.summary(two, outcomes)
     assert (place.passed, place.partly, place.failed, place.unsolved) == (5, 1, 5, 1)
     assert place.mean == pytest.approx((5 * 3 + 2) / 11)

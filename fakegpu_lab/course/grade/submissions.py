@@ -219,6 +219,8 @@ def _submission(entry: _Entry, assignment: str, notebook: str, pattern: str | No
         made.timestamp, made.secret = timestamp, secret
     elif timestamp:
         made.notes.append(f"it came with a {TIMESTAMP}: only nbgrader's, in its own folders, is trusted")
+    if re.search(r"_LATE_\d+", entry.name):
+        made.notes.append("Canvas marked it as late")
     notebooks = [path for path in files if path.endswith(".ipynb")]
     if not notebooks:
         made.problem = "it contains no notebook"
