@@ -101,7 +101,7 @@ def _grade(request: Request) -> int:
     wanted = comments.read(Path(request.comments), exercises) if request.comments else {}
     if (request.format is None) != (request.roster is None):
         raise FakeGpuError(
-            "--format and --roster need each other: the roster is the file of students that the platform exported."
+            "--format and --roster must be used together: the roster lists the students, as the platform exported them."
         )
     roster = platforms.Roster(request.format, Path(request.roster)) if request.format and request.roster else None
     only = _check_of(graded, request.regrade) if request.regrade else None
@@ -115,11 +115,11 @@ def _grade(request: Request) -> int:
         processes=request.processes,
     )
     if not out.absolute().parent.is_dir():
-        raise FakeGpuError(f"The grades cannot be written to {out}: there is no such folder.")
+        raise FakeGpuError(f"The grades cannot be written to {out}: its folder does not exist.")
     found = submissions.collect(submitted, graded.name, graded.notebook, request.student)
     kept = journal_of(out)
     if only and not kept.exists():
-        raise FakeGpuError(f"--regrade {request.regrade}: nothing has been graded here before; {kept} is not there.")
+        raise FakeGpuError(f"--regrade {request.regrade}: there is nothing to regrade, because {kept} does not exist.")
     times = lateness.times(Path(request.times)) if request.times else {}
     for one in found:
         if not one.timestamp:

@@ -40,7 +40,7 @@ def test_an_extension_is_one_student_s_deadline(tmp_path: Path) -> None:
         (None, "there is no such file"),
         ("name,due\nada,2026-11-20\n", "columns student and due"),
         ("student,time\nada,2026-11-20\n", "columns student and due"),
-        ("student,due\nada,soon\n", "ada soon: this is not a date"),
+        ("student,due\nada,soon\n", "'soon' is not a date"),
     ],
 )
 def test_a_file_of_extensions_that_cannot_be_read_has_a_sentence(text: str | None, told: str, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_moodle_s_participants_are_enough_for_its_gradebook(tmp_path: Path) -> N
         ("canvas", WORKSHEET, "Grades > Export > Export Entire Gradebook"),
         ("moodle", CANVAS, "one of Username, ID number, Email address, Identifier must be there"),
         ("moodle", "Identifier,Full name,Grade\nParticipant 1,A,\n", "without the column “Last modified (grade)”"),
-        ("canvas", "Student,ID\n", "it has no students"),
+        ("canvas", "Student,ID\n", "has no students"),
     ],
 )
 def test_a_wrong_roster_has_a_sentence(tmp_path: Path, platform: str, roster: str, sentence: str) -> None:
@@ -207,8 +207,8 @@ def test_a_day_is_over_at_its_end() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("soon", 0, 0.0), "this is not a date. Try '2026-11-20 23:59'"),
-        (("2026-11-20 23:59 Mars/Olympus", 0, 0.0), "this is not a date"),
+        (("soon", 0, 0.0), "is not a date. Try '2026-11-20 23:59'"),
+        (("2026-11-20 23:59 Mars/Olympus", 0, 0.0), "is not a date"),
         ((None, 2, 0.0), "need --due"),
         ((None, 0, 10.0), "need --due"),
     ],

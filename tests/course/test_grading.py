@@ -476,9 +476,9 @@ def test_regrading_what_is_not_there_has_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "submitted" / "ada").mkdir(parents=True)
     with pytest.raises(FakeGpuError, match=r"two has no such exercise\. It has place, move, why"):
         grade(tmp_path, "submitted", "--regrade", "moves")
-    with pytest.raises(FakeGpuError, match="nothing has been graded here before"):
+    with pytest.raises(FakeGpuError, match="there is nothing to regrade"):
         grade(tmp_path, "submitted", "--regrade", "move")
-    with pytest.raises(FakeGpuError, match="--format and --roster need each other"):
+    with pytest.raises(FakeGpuError, match="--format and --roster must be used together"):
         grade(tmp_path, "submitted", "--format", "canvas")
 
 

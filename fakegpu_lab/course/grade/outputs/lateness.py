@@ -121,7 +121,7 @@ def _due(text: str, where: str) -> dt.datetime:
     try:
         moment = parse_time(text)
     except ValueError:
-        raise FakeGpuError(f"{where} {text}: this is not a date. Try '2026-11-20 23:59'.") from None
+        raise FakeGpuError(f"{where}: {text!r} is not a date. Try '2026-11-20 23:59'.") from None
     if not re.search(r"\d:\d", text):  # a day is over at its end
         moment = moment.replace(hour=23, minute=59, second=59)
     return moment

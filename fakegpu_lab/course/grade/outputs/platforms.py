@@ -85,7 +85,7 @@ class Roster:
         delimiter = max(",;\t", key=first.count)
         table = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if any(map(str.strip, row))]
         if len(table) < 2:
-            raise FakeGpuError(f"--roster {path}: it has no students.")
+            raise FakeGpuError(f"The roster {path} has no students.")
         self.platform, self.path = platform, path
         self.columns = [name.strip() for name in table[0]]
         self.rows = [dict(zip(self.columns, row + [""] * len(self.columns), strict=False)) for row in table[1:]]
