@@ -30,6 +30,7 @@ UNUSUAL = {
 }
 SERIOUS = {
     "move: line 1 uses exec",
+    "move: line 1 uses enum.bltns.exec",
     "move: line 3 reads f_back",
     "move-check: it lied",
     "move-check: builtins.len had been replaced",
