@@ -68,6 +68,7 @@ def collective(machine: str, operation: str, gpus: str, nbytes: str, algorithm: 
 MEASURES: dict[str, Callable[..., float]] = {
     **{one.__name__: one for one in (product, elementwise, device_copy, host_copy, peer_copy, collective)},
     "train": steps.train,
+    "gpt_train": steps.gpt_train,
     "infer": steps.infer,
     "small_train": steps.small_train,
     "small_infer": steps.small_infer,

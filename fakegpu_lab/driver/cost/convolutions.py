@@ -59,10 +59,10 @@ def _convolved(
     efficiency = efficiency_of(device.profile, fmt)
     if winograd and fmt == "fp32":
         efficiency *= WINOGRAD
+    aligned = fmt in ("fp32", "fp64") or not (channels % row or weight.shape[1] % row) or weight.shape[1] < row
     ns = roofline.gemm(
-        fmt, positions, channels, window, groups, nbytes=nbytes, efficiency=efficiency,
-        aligned=fmt in ("fp32", "fp64") or not (channels % row or weight.shape[1] % row) or weight.shape[1] < row,
-    )  # fmt: skip
+        fmt, positions, channels, window, groups, nbytes=nbytes, efficiency=efficiency, alignment=16 if aligned else 4
+    )
     return Work(ns, flops, nbytes, roofline.gemm_share(positions, channels, groups))
 
 
