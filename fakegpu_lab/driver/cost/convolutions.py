@@ -189,6 +189,11 @@ def _backward(device: Device, args: Sequence[Any], nbytes: int) -> Work:
     for copied in _backward_copies(device, args):
         more = _rearranged(device, copied, source.dtype.itemsize)
         ns, moved = ns + more[0], moved + more[1]
+    if mask[1] and _depthwise(weight, groups):
+        # A block for each number of the weight reads all images (conv_depthwise2d_grad_weight_kernel in
+        # aten/src/ATen/native/cuda/DepthwiseConv2d.cu). The blocks of a window run together: all but one find L2 full.
+        again = (prod(weight.shape[2:]) - 1) * (grad.nbytes + source.nbytes)
+        ns, moved = ns + round(again * device.roofline.ns_per_cached_byte), moved + again
     ns = max(one.ns * count + ns, device.roofline.floor)
     return Work(ns, one.flops * count, nbytes * count + moved, one.share)
 

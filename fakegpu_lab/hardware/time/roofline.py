@@ -71,7 +71,7 @@ def attention_width(width: int) -> int:
 
 
 UNALIGNED = {8: 0.7, 4: 0.5}
-"""The factor for rows that begin at multiples of only so many bytes, not of 16, so that tensor cores are fed by narrow
+"""The factor for rows that begin at multiples of 8 or 4 bytes, not of 16, so that tensor cores are fed by narrow
 loads (NVIDIA, "Matrix Multiplication Background": alignment). With rows of 140 halves, an A100 gets 86 instead of 132
 TFLOP/s, a part of it because the sum is cut into pieces of 32 (pytorch#83272)."""
 
