@@ -20,9 +20,9 @@ def train() -> lab.Trace:
     torch.cuda.set_device(rank)
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = True
-    model = DistributedDataParallel(GPT(width=512, heads=8, depth=8).cuda())
+    model = DistributedDataParallel(GPT(width=1024, heads=16, depth=8).cuda())
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    tokens = torch.randint(0, 1000, (8, 129), device="cuda")
+    tokens = torch.randint(0, 1000, (16, 129), device="cuda")
 
     def step() -> None:
         optimizer.zero_grad()
@@ -50,7 +50,7 @@ def program() -> lab.Trace:
 
 def main() -> None:
     """Write the page."""
-    lab.enable("a100:4")
+    lab.enable("a100:4", compute="meta")
     trace = lab.run_ranks(program, 4)[0]
     trace.figure().write_html("ddp-step.html")
     print(trace.summary(top=8))

@@ -70,9 +70,9 @@ class GPT(nn.Module):
 
 def gpt_step() -> lab.Trace:
     """One step of training, ended by ``loss.item()``; not the first one, in which the optimizer takes its memory."""
-    model = GPT().cuda()
+    model = GPT(width=512, heads=8).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
-    tokens = torch.randint(0, 1000, (8, 129), device="cuda")
+    tokens = torch.randint(0, 1000, (16, 129), device="cuda")
 
     def step() -> float:
         optimizer.zero_grad()

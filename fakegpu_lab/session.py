@@ -26,8 +26,7 @@ _machine: Machine | None = None
 _latest: Machine | None = None
 _asked: dict[str, Any] = {}
 """What the machine was enabled with, but for the host."""
-LAUNCHES_ONLY = "launches-only"
-_written_for = LAUNCHES_ONLY
+_written_for = USUAL
 """The host that machines have if none is requested (`written_for`)."""
 
 on_change: list[Callable[[Machine | None], object]] = []
@@ -57,10 +56,10 @@ def enable(
         the program and to training libraries, and ``time.sleep`` advances it. ``"real"``: they show the computer's
         clock.
     host
-        How fast the host's processor is: ``"dgx-a100"``, ``"cloud-t4"``, ``"desktop-2023"`` or the path of a profile;
-        ``"usual"``: the host that the cards usually have. ``"measured"``: in addition, the program's own code between
-        two ops takes the simulated time that it takes on this computer, which differs from one computer to the next.
-        By default, only launches take the host time, as on ``"launches-only"``.
+        How fast the host's processor is: ``"dgx-a100"``, ``"cloud-t4"``, ``"desktop-2023"`` or the path of a profile.
+        By default, ``"usual"``: the host that the cards usually have. ``"launches-only"``: only launches take time on
+        it. ``"measured"``: in addition, the program's own code between two ops takes the simulated time that it takes
+        on this computer, which differs from one computer to the next.
 
     Raises
     ------
@@ -90,10 +89,10 @@ def enable(
 def written_for(host: str | None) -> None:
     """Let machines have this host from now on, unless another one is requested: a lesson's figures are for it.
 
-    The machine that is enabled is replaced by one with this host, if it has another one. None: launches alone.
+    The machine that is enabled is replaced by one with this host, if it has another one. None: the usual one.
     """
     global _written_for
-    _written_for = host or LAUNCHES_ONLY
+    _written_for = host or USUAL
     if _machine is not None and _written_for not in (USUAL, _machine.host.id):
         enable(**_asked)
 
@@ -111,7 +110,7 @@ def _allocator_settings() -> AllocatorSettings:
         return AllocatorSettings.from_environ(os.environ)
     except ValueError as error:
         sentence = str(error).rstrip(".")
-        raise FakeGpuError(f"PYTORCH_CUDA_ALLOC_CONF cannot be understood: {sentence}. Fix it or unset it.") from None
+        raise FakeGpuError(f"PYTORCH_CUDA_ALLOC_CONF is invalid: {sentence}. Fix it or unset it.") from None
 
 
 def _from_environment(new: Machine) -> Machine:

@@ -200,8 +200,8 @@ class Trace:
         from fakegpu_lab.recording_views import tables
 
         table = tables.summary(self, self.described(), sort_by, top)
-        sentences = [f"{found.title}: lab.advise(trace) says why, and what would help." for found in launch_bound(self)]
-        return replace(table, note=" ".join([*([table.note] if table.note else []), *sentences]))
+        notes = [*([table.note] if table.note else []), *map(str, launch_bound(self))]
+        return replace(table, note="\n".join(notes))
 
     def by_line(self, top: int | None = 20) -> Table:
         """The source lines that took most of the devices' time, and how long the host waited in them."""

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.advice.finding import OFTEN, Finding
 from fakegpu_lab.formatting.units import duration, percent, size
-from fakegpu_lab.hardware.time.records import LOADER_WAIT, Kernel
+from fakegpu_lab.hardware.time.records import LOADER_WAIT, Kernel, Transfer
 from fakegpu_lab.recording_views import host_lane, spans
 from fakegpu_lab.recording_views.kernel_classes import class_of
 
 if TYPE_CHECKING:
-    from fakegpu_lab.hardware.time.records import Collective, Transfer
+    from fakegpu_lab.hardware.time.records import Collective
     from fakegpu_lab.recording_views.host_lane import HostLaunch
     from fakegpu_lab.recording_views.recorded import Recorded
+
+_MANY_KERNELS = 20
+"""A training step of two layers has more; fewer say little about a program."""
+_TO_HOST = "the copy to the host"
 
 
 def _by_device(recorded: Recorded) -> dict[int, list[Kernel]]:
@@ -26,21 +31,20 @@ def _by_device(recorded: Recorded) -> dict[int, list[Kernel]]:
 
 
 def launch_bound(recorded: Recorded) -> list[Finding]:
-    """The device waits for the host, which takes longer to launch a kernel than the kernel runs."""
-    found = []
+    """The device waits for the host, which takes longer to launch a kernel than the kernel runs.
+
+    Devices that wait alike, as those of several ranks do, are one finding: the one that waits longest, and the names of
+    the others.
+    """
+    found: dict[int, Finding] = {}
     whole = recorded.ended_ns - recorded.began_ns
-    hosts = host_lane.launches(recorded)
     for device, kernels in _by_device(recorded).items():
         waiting = [k for k in kernels if not k.waited_for]
         busy = spans.length(spans.of(kernels))
-        if len(kernels) < 50 or len(waiting) < 0.5 * len(kernels) or busy > 0.6 * whole:
+        if len(kernels) < _MANY_KERNELS or len(waiting) < 0.5 * len(kernels) or busy > 0.6 * whole:
             continue
-        several = [
-            one
-            for thread in hosts.values()
-            for one in thread
-            if one.record.device == device and isinstance(one.record, Kernel)
-        ]
+        launched = [one for thread in host_lane.launches(recorded, device).values() for one in thread]
+        several = [one for one in launched if isinstance(one.record, Kernel)]
         python, pytorch, launch = (
             sum(parts)
             for parts in zip(
@@ -56,42 +60,53 @@ def launch_bound(recorded: Recorded) -> list[Finding]:
             lines[one.record.line] += one.host_ns
         line, took = lines.most_common(1)[0]
         mean = sum(k.end_ns - k.start_ns for k in kernels) / len(kernels)
-        found.append(Finding(
+        waits = [wait for wait in recorded.waits if wait.device == device and wait.name.startswith(_TO_HOST)]
+        read = sum(wait.end_ns - wait.start_ns for wait in waits) + sum(
+            one.host_ns for one in launched if isinstance(one.record, Transfer) and one.record.kind == "d2h"
+        )
+        found[device] = Finding(
             "launch_bound", f"The host keeps cuda:{device} waiting",
-            f"cuda:{device} was busy {percent(busy, whole)} of the time. Its {len(kernels):,} kernels ran for "
-            f"{duration(mean)} on average, but the host took {duration(host / len(several))} for each: "
-            f"{duration(python / len(several))} in Python, {duration(pytorch / len(several))} in PyTorch's C++ and "
-            f"{duration(launch / len(several))} for the launch. {percent(took, host)} of the host's time went to this "
-            "line.",
-            _helps(several, host, busy, whole), line, whole - busy,
-        ))  # fmt: skip
-    return found
+            f"cuda:{device} was busy {percent(busy, whole)} of the time: its {len(kernels):,} kernels ran for "
+            f"{duration(mean)} on average, and the host took {duration(host / len(several))} to launch each "
+            f"({duration(python / len(several))} in Python, {duration(pytorch / len(several))} in PyTorch's C++, "
+            f"{duration(launch / len(several))} for the launch itself); {percent(took, host)} of the host's time went "
+            "to this line.",
+            _helps(several, read, busy, whole), line, whole - busy,
+        )  # fmt: skip
+    if not found:
+        return []
+    device = max(found, key=lambda one: found[one].cost_ns)
+    others = [f"cuda:{other}" for other in sorted(found) if other != device]
+    if others:
+        worst = found[device]
+        return [replace(worst, title=f"{worst.title}, and {', '.join(others)} as well")]
+    return [found[device]]
 
 
-def _helps(several: list[HostLaunch], host: int, busy: int, whole: int) -> str:
-    """What makes a launch-bound program faster, with the time that each would save of `whole`."""
-    launch = several[0].record.launched_ns - several[0].launching
+def _helps(several: list[HostLaunch], read: int, busy: int, whole: int) -> str:
+    """What makes a launch-bound program faster, with the time that each would save of `whole`.
+
+    `read` is what reading single values took: the waits, and launching the copies.
+    """
+    host = sum(one.host_ns for one in several)
     idle = whole - busy
-    ways = [(min(host - launch, idle), "a CUDA graph of the step (one launch for all kernels)")]
+    steps = [one for one in several if one.record.phase == "optimizer"]
+    count = sum(
+        one.record.phase == "optimizer" != before.record.phase for before, one in pairwise((several[-1], *several))
+    )
+    launch = several[0].record.launched_ns - several[0].launching
+    ways = [(host - max(count, 1) * launch, "a CUDA graph of the step (one launch for all kernels)")]
     fused = sum(
         one.host_ns
         for before, one in pairwise(several)
         if one.record.phase != "optimizer" and _fusible(before.record) and _fusible(one.record)
     )
-    ways.append((min(fused, idle), "`torch.compile` (elementwise kernels that follow each other become one)"))
-    steps = [one for one in several if one.record.phase == "optimizer"]
+    ways.append((fused, "`torch.compile` (elementwise kernels that follow each other become one)"))
     if len(steps) >= OFTEN and not any("_fused_" in one.record.name for one in steps):
-        count = (
-            sum(
-                before.record.phase != "optimizer"
-                for before, one in pairwise(several)
-                if one.record.phase == "optimizer"
-            )
-            or 1
-        )
-        saved = sum(one.host_ns for one in steps) - count * steps[0].host_ns
-        ways.append((min(saved, idle), "the optimizer with `fused=True`"))
-    ways = sorted((way for way in ways if way[0] > 0.05 * whole), key=lambda way: -way[0])
+        saved = sum(one.host_ns for one in steps) - max(count, 1) * 2 * steps[0].host_ns  # it counts its steps, too
+        ways.append((saved, "the optimizer with `fused=True`"))
+    ways.append((read, "reading values once, after the loop, instead of `.item()` in each step"))
+    ways = sorted(((min(ns, idle), what) for ns, what in ways if ns > 0.05 * whole), key=lambda way: -way[0])
     told = [f"{what} would save {duration(ns)} of {duration(whole)}" for ns, what in ways]
     larger = f"a batch about {max(round(host / max(busy, 1)), 2)} times as large takes hardly longer"
     sentence = "; ".join([*told, larger])

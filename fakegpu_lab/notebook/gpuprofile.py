@@ -68,7 +68,7 @@ class GpuProfileMagics(Magics):
     def _show(self, recording: Trace, name: str, args: SimpleNamespace) -> None:
         print(recording.described())
         for finding in launch_bound(recording):
-            print(f"{finding.title}: {finding.text} {finding.remedy}")
+            print(finding)
         if not recording.totals:
             print("Nothing ran on a simulated GPU.")
         elif not args.no_figure:

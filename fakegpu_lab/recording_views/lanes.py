@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.formatting.units import size
+from fakegpu_lab.hardware.time import host_costs
 from fakegpu_lab.hardware.time.records import Collective, Kernel, Transfer
 from fakegpu_lab.recording_views import hover
 from fakegpu_lab.recording_views.host_lane import launches
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 MODULES = 30
 """Spans in a lane of modules; with more, the modules' paths are shortened."""
 
-IDLE_NS = 50_000
-"""A module's span ends where its device is idle for longer: ten launches long."""
+IDLE_LAUNCHES, IDLE_OPS = 10, 2
+"""A module's span ends where its device idles for longer than the host takes for this many launches and longest ops."""
 
 
 @dataclass(slots=True)
@@ -50,8 +51,7 @@ def lanes(recorded: Recorded, device: int | None, start_ns: int, end_ns: int, *,
 
     Without `hovers` the bars of kernels and launches have no hover texts, which are most of the work.
     """
-    records = device_records(recorded)
-    found = _by_rank([*_host(recorded, device, hovers), *_devices(records, device, hovers)], recorded)
+    found = _by_rank([*_host(recorded, device, hovers), *_devices(recorded, device, hovers)], recorded)
     for lane in found:
         lane.bars = [bar for bar in lane.bars if bar.end_ns >= start_ns and bar.start_ns <= end_ns]
         lane.bars.sort(key=lambda bar: bar.start_ns)
@@ -108,14 +108,18 @@ _MODULES, _STREAM, _COPY_IN, _COPY_OUT = range(4)  # the order of a device's lan
 _Key = tuple[int, int, int]  # device, kind of lane, stream
 
 
-def _devices(records: Sequence[Kernel | Transfer | Collective], device: int | None, hovers: bool) -> list[Lane]:
+def _devices(recorded: Recorded, device: int | None, hovers: bool) -> list[Lane]:
+    records = device_records(recorded)
     found: dict[_Key, Lane] = {}
     for record, text in zip(records, _hover_texts(records, hovers), strict=True):
         for key, label, bars in _placed(record, text):
             if device in (None, key[0]):
                 found.setdefault(key, Lane(f"cuda:{key[0]} {label}")).bars.extend(bars)
+    host = recorded.machine.host
+    idle_ns = round(IDLE_LAUNCHES * host.launch_us * 1e3) + IDLE_OPS * host.ns(host_costs.LINEAR_BACKWARD.backward)
     for index in {index for index, _, _ in found}:
-        spans = _modules([record for record in records if isinstance(record, Kernel) and record.device == index])
+        of_device = [record for record in records if isinstance(record, Kernel) and record.device == index]
+        spans = _modules(of_device, idle_ns)
         if spans:
             found[index, _MODULES, 0] = Lane(f"cuda:{index} modules", spans)
     for (index, order, stream), entry in found.items():
@@ -167,20 +171,20 @@ def bands(recorded: Recorded, device: int | None, start_ns: int, end_ns: int) ->
     return sorted(found)
 
 
-def _modules(kernels: list[Kernel]) -> list[Bar]:
+def _modules(kernels: list[Kernel], idle_ns: int) -> list[Bar]:
     """The spans of a device's modules; the paths are shortened until there are no more than `MODULES` spans."""
     if not any(kernel.module for kernel in kernels):
         return []
     kernels.sort(key=lambda kernel: kernel.start_ns)
     spans: list[Bar] = []
     for depth in (4, 3, 2, 1):
-        spans = _spans(kernels, depth)
+        spans = _spans(kernels, depth, idle_ns)
         if len(spans) <= MODULES:
             break
     return spans
 
 
-def _spans(kernels: Iterable[Kernel], depth: int) -> list[Bar]:
+def _spans(kernels: Iterable[Kernel], depth: int, idle_ns: int) -> list[Bar]:
     spans: list[Bar] = []
     path, waiting = "", 0
     for kernel in kernels:
@@ -189,7 +193,7 @@ def _spans(kernels: Iterable[Kernel], depth: int) -> list[Bar]:
             waiting += 1
             continue
         here = ".".join(kernel.module.split(".")[:depth])
-        idle = spans and kernel.start_ns - spans[-1].end_ns > IDLE_NS and not waiting
+        idle = spans and kernel.start_ns - spans[-1].end_ns > idle_ns and not waiting
         if spans and here == path and spans[-1].kind == kind and not idle:
             spans[-1].end_ns = max(spans[-1].end_ns, kernel.end_ns)
             spans[-1].count += 1 + waiting

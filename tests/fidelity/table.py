@@ -95,11 +95,11 @@ def rows(page: str, section: Section) -> list[list[str]]:
 
 
 def percent(error: float) -> str:
-    return f"{max(1, round(100 * error))} %"
+    return f"{max(1, round(100 * error))}%"
 
 
 def summary(page: str) -> list[str]:
-    """What the page says in short, for the README: a line of Markdown for each section."""
+    """What the page says in short, for the guide: a line of Markdown for each section."""
     lines = []
     for section in SECTIONS:
         found = [[cell.strip() for cell in row] for row in rows(page, section)]

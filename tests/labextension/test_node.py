@@ -27,8 +27,6 @@ def test_panel_dashboard_and_figures_have_the_same_colors() -> None:
     light = dict(re.findall(r"--fg-([\w-]+): (#[0-9a-f]{6});", style.partition("[data-jp-theme-light")[0]))
     for prefix, colors in (("kind-", BARS), ("phase-", PHASES), ("", COLOURS)):
         for name, color in colors.items():
-            if name in ("python", "dispatch"):  # parts of an op, which only figures of a chosen host have
-                continue
             assert light[prefix + re.sub(r"\W+|_", "-", name)] == color.lower(), name
 
 

@@ -305,6 +305,8 @@ export class Lanes {
   private _name(kind: string): string {
     return (
       {
+        python: this._trans.__('host: Python'),
+        dispatch: this._trans.__("host: PyTorch's C++"),
         launch: this._trans.__('host launches'),
         forward: this._trans.__('module, forward'),
         backward: this._trans.__('module, backward'),
