@@ -106,7 +106,7 @@ def by_series(found: dict[tuple[str, str], float]) -> str:
 def _told(found: list[float]) -> tuple[str, str, str]:
     if not found:
         return "0", "", ""
-    return str(len(found)), f"{100 * median(found):.0f}%", f"{100 * max(found):.0f} %"
+    return str(len(found)), f"{100 * median(found):.0f}%", f"{100 * max(found):.0f}%"
 
 
 def page_with(table: str) -> str:
