@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from website import address
 
 project = "fakegpu_lab"
-author = "the authors of fakegpu_lab"
+author = "The fakegpu_lab developers"
 release = version = fakegpu_lab.__version__
 html_title = project
 

@@ -3,11 +3,15 @@
 It needs the extra `browser` and a Chromium (on Debian: apt-get install chromium), and for `kernel-card` the extra
 `numba`. Figures of recordings are made by timeline.py, ranks.py and memory.py, here, and photographed; the others are
 photographed in a JupyterLab that is started for it, with the extension as it is built.
+
+docs/images/drawn.json has a digest of what each picture was made of (`drawn`): a test fails if the code now draws
+something else.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
+DRAWN = DOCS / "images" / "drawn.json"
 TOKEN = "pictures"
 WAIT = 120_000
 """Milliseconds; generous, for a machine that does other things meanwhile."""
@@ -42,6 +47,7 @@ PAGES = {
 """By picture: the program, the page that it writes, and the size of the window."""
 
 SETUP = "%load_ext fakegpu_lab\n%fakegpu a100:2\nimport torch\nfrom torch import nn"
+SMALL = SETUP.replace("a100:2", "t4 --memory 2GiB")
 TRAIN = """\
 blocks = [layer for _ in range(4) for layer in (nn.Linear(512, 512), nn.ReLU())]
 model = nn.Sequential(*blocks).cuda()
@@ -52,6 +58,8 @@ for _ in range(12):
     optimizer.step()
     optimizer.zero_grad()
 torch.cuda.synchronize()"""
+FILL = TRAIN.replace("512", "2048").replace("(4096, 2048)", "(6144, 2048)")
+"""The same, on a card that it nearly fills."""
 KERNEL = """\
 %%kernel
 from numba import cuda, float32
@@ -79,7 +87,7 @@ ANSWERS = {
 OPEN = "# YOUR CODE HERE\nraise NotImplementedError()"
 
 NOTEBOOKS = {
-    "panel": ([SETUP, "%fakegpu panel", TRAIN], ".fg-Panel", ()),
+    "panel": ([SMALL, "%fakegpu panel", FILL], ".fg-Panel", ()),
     "kernel-card": ([SETUP, KERNEL], "section[aria-label^=transpose]", ()),
     "extension-dashboard": ([SETUP, TRAIN], "", ("show-gpus", "show-dashboard")),
     "extension-lesson": ([], "", ("show-lessons",)),
@@ -220,6 +228,24 @@ def photograph_notebooks(browser: Any, names: list[str]) -> None:
             page.close()
 
 
+def drawn() -> dict[str, str]:
+    """By picture: a digest of what it is made of now. Figures are drawn for it; of the others, it is the program."""
+    sys.path.insert(0, str(DOCS))
+    from website.programs import figures_of_programs
+
+    figures = {name.removesuffix("-pinned"): "" for name in PAGES}
+    for name, text in figures_of_programs():
+        figures[name.removesuffix("-pinned")] += text
+    extension = (ROOT / "labextension" / "made-of").read_text(encoding="utf-8")
+    cards = sorted((ROOT / "fakegpu_lab" / "recording_views" / "kernel_card").glob("*.py"))
+    beside = {
+        "kernel-card": "".join(path.read_text(encoding="utf-8") for path in cards),
+        "extension-lesson": extension + (ROOT / "lessons" / "release" / LESSON / f"{LESSON}.ipynb").read_text("utf-8"),
+    }
+    programs = {name: "".join(cells) + beside.get(name, extension) for name, (cells, _, _) in NOTEBOOKS.items()}
+    return {name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in (figures | programs).items()}
+
+
 def chromium() -> str:
     """The browser's program."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
@@ -243,6 +269,8 @@ def main(names: list[str]) -> None:
         if notebooks:
             photograph_notebooks(browser, notebooks)
         browser.close()
+    kept, now = json.loads(DRAWN.read_text(encoding="utf-8")) if DRAWN.exists() else {}, drawn()
+    DRAWN.write_text(json.dumps(kept | {name: now[name] for name in names}, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def _allocator_settings() -> AllocatorSettings:
         return AllocatorSettings.from_environ(os.environ)
     except ValueError as error:
         sentence = str(error).rstrip(".")
-        raise FakeGpuError(f"PYTORCH_CUDA_ALLOC_CONF cannot be understood: {sentence}. Fix it or unset it.") from None
+        raise FakeGpuError(f"PYTORCH_CUDA_ALLOC_CONF is invalid: {sentence}. Fix it or unset it.") from None
 
 
 def _from_environment(new: Machine) -> Machine:

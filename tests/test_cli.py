@@ -10,6 +10,7 @@ import runpy
 import signal
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -245,16 +246,24 @@ def test_quiet_prints_no_table_and_a_notebook_has_it_on_stdout(here: Path) -> No
     assert in_notebook.stderr == ""
 
 
+def test_the_version_names_torch_and_python_too() -> None:
+    ran = lab("--version")
+    torch, python = metadata.version("torch"), ".".join(map(str, sys.version_info[:3]))
+    assert ran.stdout == f"fakegpu-lab {metadata.version('fakegpu-lab')} (torch {torch}, Python {python})\n"
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 # --- bad input ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
+        (["-d", "a101"], "the nearest of 130 GPUs and 11 nodes are 'a100', "),
         (["-d", "a1o0"], "No GPU or node is called 'a1o0': the nearest of"),
         (["-d", "a100:0"], "'a100:0' asks for 0 devices"),
         (["-d", "a100:10000"], "'a100:10000' asks for 10,000 devices"),
-        (["-d", "a100:two"], "has 'two' for a count"),
+        (["-d", "a100:two"], "must be a whole number, not 'two'"),
         (["-d", "./broken.yaml"], "broken.yaml: line 2 is not valid YAML"),
         (["-d", "./list.yaml"], "list.yaml holds a list, not fields"),
         (["-d", "./field.yaml"], "field.yaml: memory"),

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 import linecache
+import os
 import re
+import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
+import click
 import pytest
 import yaml
+from IPython.core.interactiveshell import InteractiveShell
 
 import fakegpu_lab
 
@@ -33,6 +40,29 @@ def test_the_python_of_the_documents_runs(document: Path, tmp_path: Path, monkey
             exec(compile(code, name, "exec"), names)
     finally:
         fakegpu_lab.disable()
+
+
+def test_the_reference_of_what_is_typed_is_whole() -> None:
+    """Every command, option, magic, key and variable: the page is what the code says now, and nothing is left out."""
+    page = (DOCS / "commands.md").read_text(encoding="utf-8")
+    made = runpy.run_path(str(DOCS / "commands.py"))
+    assert page == made["page"](), "python docs/commands.py"
+    rows = re.findall(r"(?m)^\| `([^`]+)`", page)
+    commands = dict(made["commands"](made["cli"], "fakegpu-lab"))
+    assert {f"fakegpu-lab {name}" for name in made["cli"].commands} < commands.keys()
+    for path, command in commands.items():
+        assert f"\n### {path}\n" in page
+        assert {" ".join(one.opts) for one in command.params if isinstance(one, click.Option)} <= set(rows)
+    shell = InteractiveShell()
+    before = {kind: set(names) for kind, names in shell.magics_manager.magics.items()}
+    shell.run_line_magic("load_ext", "fakegpu_lab")
+    for kind, mark in (("line", "%"), ("cell", "%%")):
+        for name in shell.magics_manager.magics[kind].keys() - before[kind]:
+            assert f"\n### {mark}{name}\n" in page
+    text = "".join(path.read_text(encoding="utf-8") for path in (DOCS.parent / "fakegpu_lab").rglob("*.py"))
+    assert set(re.findall(r"FAKEGPU_LAB_[A-Z]+", text)) == made["VARIABLES"].keys() <= set(rows)
+    assert set(made["CUDAS"]) <= set(rows)
+    assert all(f'"{name}"' in text for name in made["CUDAS"])
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -89,7 +119,19 @@ def test_every_picture_is_made_by_a_program_of_the_repository() -> None:
     documents = [DOCS.parent / "README.md", *DOCUMENTS]
     text = "".join(document.read_text(encoding="utf-8") for document in documents)
     shown = set(re.findall(r"\((?:docs/)?images/([\w.-]+)\.png\)", text))
-    assert shown == made == {path.stem for path in (DOCS / "images").iterdir()}
+    assert shown == made == {path.stem for path in (DOCS / "images").glob("*.png")}
+
+
+def test_the_pictures_show_what_the_code_draws_now() -> None:
+    """In a process of its own: figures are drawn for it, on machines of their own."""
+    pytest.importorskip("playwright")
+    program = "import json, pictures; print(json.dumps(pictures.drawn()))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(DOCS.parent), str(DOCS)])}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    now = json.loads(ran.stdout.splitlines()[-1])
+    kept = json.loads((DOCS / "images" / "drawn.json").read_text(encoding="utf-8"))
+    stale = sorted(name for name in now if now[name] != kept.get(name))
+    assert not stale, f"python docs/pictures.py {' '.join(stale)}"
 
 
 def test_each_promise_of_grading_names_a_test_that_exists() -> None:

@@ -65,7 +65,7 @@ def test_a_cells_clock_can_be_simulated(shell: InteractiveShell) -> None:
     lab.disable()
     shell.run_cell("took = perf_counter() - time.perf_counter()")
     assert abs(shell.user_ns["took"]) < 1
-    with pytest.raises(UsageError, match="--clock go with the GPUs to enable"):
+    with pytest.raises(UsageError, match="--clock and --host go with the GPUs to enable"):
         fakegpu(shell, "off --clock simulated")
 
 
@@ -115,6 +115,10 @@ def test_profiles_lists_the_catalogue(shell: InteractiveShell, capsys: pytest.Ca
         ("off now", "takes no arguments"),
         ("reset", "No simulated GPU is enabled"),
         ("profiles h1oo", "No GPU or node is called 'h1oo'"),
+        ("a101", "the nearest of .* are 'a100', "),
+        ("smi", r"Did you mean !nvidia-smi\?"),
+        ("ranks 4", r"Did you mean %%ranks\?"),
+        ("rest", r"Did you mean %fakegpu reset\?"),
     ],
 )
 def test_bad_input_is_one_sentence_without_a_traceback(shell: InteractiveShell, line: str, sentence: str) -> None:

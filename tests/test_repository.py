@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 import pytest
+import yaml
 
 import fakegpu_lab
 from fakegpu_lab.cli.commands import cli
@@ -75,8 +76,8 @@ def test_commands_in_the_documents_exist(document: str) -> None:
     for name, rest in re.findall(r"(?:`|^)fakegpu-lab ([a-z]+)(?![\w:])([^`\n]*)", text, re.MULTILINE):
         assert name in cli.commands
         command: click.Command = cli.commands[name]
-        if isinstance(command, click.Group):
-            command = command.commands[rest.split()[0]] if rest.split() else command
+        if isinstance(command, click.Group) and rest.split() and rest.split()[0] != "[OPTIONS]":
+            command = command.commands[rest.split()[0]]
         options = {option for param in command.params for option in param.opts}
         before_script = rest.split(".py")[0].split(" torchrun ")[0]
         assert set(re.findall(r"(?<!\S)--?[a-z]+", before_script)) <= options | {"--help"}
@@ -93,15 +94,18 @@ def test_links_and_gpus_in_the_documents_exist(document: str) -> None:
         assert spec in known
 
 
-def test_the_readme_s_example_is_true() -> None:
+def test_the_readme_s_example_is_true(capsys: pytest.CaptureFixture[str]) -> None:
+    """It ends in the error that it shows, and prints what it shows."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    code = re.sub(r"^(.+?)  +# (.+)$", r"assert str(\1) == '\2', \1", example, flags=re.MULTILINE)
-    assert "assert" in code
+    ((example, shown),) = re.findall(r"```python\n(.*?)```\n+```text\n(.*?)```", text, re.DOTALL)
+    printed, _, error = shown.partition("RuntimeError: ")
     try:
-        exec(compile(code, "README.md", "exec"), {})
+        with pytest.raises(RuntimeError) as caught:
+            exec(compile(example, "README.md", "exec"), {})
     finally:
         fakegpu_lab.disable()
+    assert capsys.readouterr().out == printed
+    assert str(caught.value) == " ".join(error.split())
 
 
 def test_the_guide_s_timeline_overlaps() -> None:
@@ -144,16 +148,10 @@ def test_the_pictures_of_the_documents_can_be_made_again() -> None:
         assert picture.stat().st_size < 300_000
 
 
-def test_the_guide_tells_every_lesson_s_size_on_binder() -> None:
-    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
-    told = dict(re.findall(r"^(\d\d-[\w-]+) +\d+ of (\d+) +[\d.]+ s +[\d.]+ s +\d+ MiB$", guide, re.MULTILINE))
-    counted = {}
-    for path in (ROOT / "lessons" / "release").glob("*/*.ipynb"):
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        counted[path.stem] = str(sum(cell["cell_type"] == "code" for cell in cells))
-    assert told == counted
-    assert told["00-tour"] == "14", "in words, too"
-    assert "shows you around in fourteen cells" in guide
+def test_the_guide_counts_the_tour_s_cells() -> None:
+    tour = json.loads((ROOT / "lessons" / "release" / "00-tour" / "00-tour.ipynb").read_text(encoding="utf-8"))
+    assert sum(cell["cell_type"] == "code" for cell in tour["cells"]) == 14
+    assert "shows you around in fourteen cells" in (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
 
 
 def test_what_binder_sets_is_there_to_be_set() -> None:
@@ -187,7 +185,34 @@ def test_the_readme_s_links_work_on_a_page_elsewhere(address: str) -> None:
     standalone = runpy.run_path(str(ROOT / "docs" / "website" / "address.py"))["standalone"](text, address)
     links = re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)\)", standalone)
     assert [link for _, link in links if not link.startswith("https://")] == []
-    assert "the page for students" in standalone
+    assert "For students" in standalone
     own = [(mark, link.removeprefix(address)) for mark, link in links if address and link.startswith(address)]
     assert all((ROOT / link.split("/HEAD/")[1].partition("#")[0]).exists() for _, link in own)
     assert {link.split("/")[1] for mark, link in own if mark} == ({"raw"} if address else set())
+
+
+def test_what_a_hosted_repository_needs_is_there_and_true() -> None:
+    """Workflows run what the Makefile has, updates look where files are, and ruff is the same one everywhere."""
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    workflows = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")}
+    assert workflows.keys() >= {"ci", "docs", "release"}
+    steps = [step for flow in workflows.values() for job in flow["jobs"].values() for step in job["steps"]]
+    commands = [step["run"] for step in steps if "run" in step]
+    made = {target for command in commands for target in re.findall(r"\bmake ([a-z]+)", command)}
+    assert {"kernels", "docs", "test", "release"} <= made <= targets
+    assert all((ROOT / command).is_file() for command in commands if command.startswith(".ci/"))
+    for update in yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]:
+        folder = ROOT / update["directory"].strip("/")
+        assert {"pip": "constraints.txt", "npm": "package.json"}.get(update["package-ecosystem"], "README.md") in {
+            path.name for path in folder.iterdir()
+        }
+    hooks = {
+        repo["repo"]: repo.get("rev")
+        for repo in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    }
+    pinned = re.search(r"(?m)^ruff==(.+)$", (ROOT / "constraints.txt").read_text())
+    assert pinned is not None
+    assert hooks["https://github.com/astral-sh/ruff-pre-commit"] == f"v{pinned[1]}"
+    for form in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"):
+        asked = yaml.safe_load(form.read_text())
+        assert form.stem == "config" or {"name", "description", "body"} <= asked.keys()

@@ -6,7 +6,9 @@ The module of the same name does a command's work. It is imported when the comma
 
 from __future__ import annotations
 
+import platform
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,8 +44,26 @@ _code = click.option("-c", "code", is_flag=True, help="Run the code that follows
 _command = click.argument("command", nargs=-1, required=True, metavar="SCRIPT [ARGS]...", type=click.UNPROCESSED)
 
 
+def _show_versions(context: click.Context, _: click.Parameter, requested: bool) -> None:
+    if not requested:
+        return
+    try:
+        torch = f"torch {metadata.version('torch')}"
+    except metadata.PackageNotFoundError:
+        torch = "torch is not installed"
+    click.echo(f"fakegpu-lab {fakegpu_lab.__version__} ({torch}, Python {platform.python_version()})")
+    context.exit()
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(fakegpu_lab.__version__, prog_name="fakegpu-lab")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_versions,
+    help="Show the versions of fakegpu-lab, torch and Python, and exit.",
+)
 def cli() -> None:
     """Simulated CUDA GPUs for PyTorch, on a machine that has none."""
 

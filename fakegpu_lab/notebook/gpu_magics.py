@@ -68,6 +68,21 @@ _VERBS: dict[str, Callable[[list[str]], Table | Panel | None]] = {
 WORDS = tuple(_VERBS)
 """The words that may stand after ``%fakegpu`` in place of GPUs."""
 
+_ELSEWHERE = {
+    "disable": "%fakegpu off", "stop": "%fakegpu off",
+    "enable": "%fakegpu a100", "on": "%fakegpu a100", "start": "%fakegpu a100",
+    "gpuprofile": "%%gpuprofile", "profile": "%%gpuprofile",
+    "help": "%fakegpu?",
+    "kernel": "%%kernel",
+    "lesson": "%lesson",
+    "list": "%fakegpu profiles", "gpus": "%fakegpu profiles",
+    "nvidia-smi": "!nvidia-smi", "smi": "!nvidia-smi",
+    "plan": "!fakegpu-lab plan", "run": "!fakegpu-lab run", "doctor": "!fakegpu-lab doctor",
+    "ranks": "%%ranks",
+    "show": "%fakegpu", "status": "%fakegpu",
+}  # fmt: skip
+"""Words that people try after ``%fakegpu``, and what does it instead."""
+
 
 @magics_class
 class FakeGpuMagics(Magics):
@@ -124,6 +139,8 @@ class FakeGpuMagics(Magics):
                 return None
             return run_tables.status(session.snapshot())
         except FakeGpuError as error:
+            if verb in _ELSEWHERE:
+                raise UsageError(f"%fakegpu {verb} does not exist. Did you mean {_ELSEWHERE[verb]}?") from None
             near = difflib.get_close_matches(verb, WORDS, 1)
             hint = f" Did you mean %fakegpu {near[0]}?" if near else ""
             raise UsageError(f"{error}{hint}") from None

@@ -162,7 +162,7 @@ def _shortened(title: str, sums: dict[str, LineSum], top: int | None) -> str:
 
 def _check_top(top: int | None) -> None:
     if top is not None and top < 1:
-        raise FakeGpuError(f"top={top}: the rows to show must be 1 or more; None shows all.")
+        raise FakeGpuError(f"top must be at least 1, or None for all rows, and is {top}.")
 
 
 def _listed(names: list[str]) -> str:

@@ -100,7 +100,7 @@ def test_what_others_have_is_out_of_sight_whatever_its_mode() -> None:
             (folder / "bob.ipynb").chmod(0o666)
         look = f"""
 import os, torch, pathlib
-for path in ({exchange!r}, {shared!r}, "/home", "/root/.ssh", "/mnt"):
+for path in ({exchange!r}, {shared!r}, "/home", os.path.expanduser("~/.ssh"), "/mnt"):
     print(os.path.exists(path) and os.listdir(path))
 print(torch.ones(2).sum().item(), pathlib.Path("/etc/passwd").exists(), os.path.exists(os.sys.executable))
 """

@@ -340,18 +340,27 @@ def test_a_score_is_the_points_if_it_is_possible(score: float, points: float) ->
         assert flags == ({f"a-check: the check gave {score:g} of 2 points"} if impossible else set())
 
 
-def test_an_error_or_stderr_earns_nothing() -> None:
-    good: dict[str, Any] = {"ended": True, "has_value": True, "score": 2.0, "record": RECORD}
-    assert result_of_check(**good) == (2.0, set())
-    assert result_of_check(**good | {"interrupted": True}) == (0.0, set())
-    for output in (
-        {"output_type": "error", "ename": "ValueError", "evalue": "no"},
-        {"output_type": "stream", "name": "stderr", "text": "oh"},
-    ):
-        assert result_of_check(**good | {"outputs": [output]}) == (0.0, set())
-    printed = {"output_type": "stream", "name": "stdout", "text": "oh"}
-    assert result_of_check(**good | {"outputs": [printed]}) == (2.0, set())
-    assert result_of_check(problem="it lied", **good) == (0.0, {"a-check: it lied"})
+GOOD: dict[str, Any] = {"ended": True, "has_value": True, "score": 2.0, "record": RECORD}
+ERROR = {"output_type": "error", "ename": "ValueError", "evalue": "no"}
+STDERR = {"output_type": "stream", "name": "stderr", "text": "oh"}
+STDOUT = STDERR | {"name": "stdout"}
+
+
+@pytest.mark.parametrize("source", ["%%check a", "score"])
+def test_an_error_and_an_interrupt_earn_nothing(source: str) -> None:
+    assert result_of_check(source, **GOOD) == (2.0, set())
+    assert result_of_check(source, **GOOD | {"interrupted": True}) == (0.0, set())
+    assert result_of_check(source, **GOOD | {"outputs": [ERROR]}) == (0.0, set())
+    assert result_of_check(source, **GOOD | {"outputs": [STDERR, ERROR]}) == (0.0, set())
+    assert result_of_check(source, **GOOD | {"outputs": [STDOUT]}) == (2.0, set())
+    assert result_of_check(source, problem="it lied", **GOOD) == (0.0, {"a-check: it lied"})
+
+
+def test_stderr_earns_nothing_where_the_check_decides_its_points_itself() -> None:
+    """As in nbgrader. Where ``%%check`` judges each part, an answer may log and warn."""
+    assert result_of_check("%%check a", **GOOD | {"outputs": [STDERR]}) == (2.0, set())
+    assert result_of_check("score", **GOOD | {"outputs": [STDERR]}) == (0.0, set())
+    assert result_of_check("assert True", ended=True, outputs=[STDERR]) == (0.0, set())
 
 
 def test_a_check_of_assertions_earns_all_when_it_ended() -> None:
@@ -377,7 +386,7 @@ def test_what_was_wrong_is_said() -> None:
     score(check, "%%check a", message, set())
     assert check.wrong == ["SyntaxError"]
     message |= {"outputs": [{"output_type": "stream", "name": "stderr", "text": " late \n"}]}
-    score(check, "%%check a", message, set())
+    score(check, "score", message, set())
     assert check.wrong == ["it wrote to stderr: late"]
     message |= {"outputs": [], "record": {"parts": [], "unsolved": True}, "score": 0.0}
     score(check, "%%check a", message, set())

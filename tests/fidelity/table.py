@@ -99,7 +99,7 @@ def percent(error: float) -> str:
 
 
 def summary(page: str) -> list[str]:
-    """What the page says in short, for the README: a line of Markdown for each section."""
+    """What the page says in short, for the guide: a line of Markdown for each section."""
     lines = []
     for section in SECTIONS:
         found = [[cell.strip() for cell in row] for row in rows(page, section)]

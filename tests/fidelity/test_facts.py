@@ -1,4 +1,4 @@
-"""Every row of docs/fidelity.md is so, and stands there as it is; the README's figures are the page's."""
+"""Every row of docs/fidelity.md is so, and stands there as it is; the guide sums them up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fidelity.__main__ import main
 from tests.fidelity.fact import Fact
 from tests.fidelity.table import PAGE, SECTIONS, cells, line, page_with, rows, summary
 
-README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
 TESTED = [
     pytest.param(fact, marks=[pytest.mark.slow] if section.slow else [], id=f"{section.title}: {fact.id}")
     for section in SECTIONS
@@ -39,10 +39,10 @@ def test_the_page_has_these_facts_and_no_others() -> None:
         assert listed == [(fact.what.replace("**", r"\*\*"), fact.card) for fact in section.facts]
 
 
-def test_the_readme_sums_the_page_up() -> None:
-    readme = README.read_text("utf-8")
+def test_the_guide_sums_the_page_up() -> None:
+    guide = GUIDE.read_text("utf-8")
     for text in summary(PAGE.read_text("utf-8")):
-        assert text in readme
+        assert text in guide
 
 
 def test_the_command_prints_both_figures_and_tells_of_what_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:

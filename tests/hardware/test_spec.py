@@ -126,7 +126,7 @@ def test_a_missing_file_is_named() -> None:
         ("a100:two", ["'two'", "whole number", "a100:2"]),
         ("a100:1.5", ["'1.5'", "whole number"]),
         ("a100:", ["whole number"]),
-        ("", ["names no GPU"]),
+        ("", ["There is no GPU in"]),
         ("a100,,t4", ["comma"]),
         ("rtx4099", ["'rtx4099'", "'rtx4090'"]),
         ("a1000", ["'a1000'", "'a100'"]),

@@ -83,8 +83,8 @@ def test_what_is_not_counted_is_not_shown_as_none():
     assert access.bank_conflicts is None
     shown = str(KernelCard("k", replace(access, time=launch_time(profile, access, full)), profile, 2000))
     assert re.search(r"shared memory +not counted +Triton's compiler decides", shown)
-    assert re.search(r"32  registers for each thread", shown)
-    assert re.search(r"not counted  registers for each thread", str(card(log)))
+    assert re.search(r"32  registers per thread", shown)
+    assert re.search(r"not counted  registers per thread", str(card(log)))
 
 
 def test_the_blocks_are_told_by_waves():
@@ -92,7 +92,7 @@ def test_the_blocks_are_told_by_waves():
     log.add("load", "global", 4 * LANES[None], 4)
     said = words(card(log, grid=2 * 864 + 54), "Blocks")
     assert said == (
-        "2 full waves of 864 blocks, and 54 blocks in the last wave, which fill 7 % of the card's places. A "
+        "2 full waves of 864 blocks, and 54 blocks in the last wave, which fill 7 % of the card's block slots. A "
         "multiprocessor holds 8 blocks (64 of 64 warps)."
     )
 

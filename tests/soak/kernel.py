@@ -257,7 +257,8 @@ KINDS = {
         """
         import random
         class Timeout(Exception): pass
-        def ring(*_): raise Timeout
+        def ring(*_):
+            if sys.exc_info()[0] is None: raise Timeout  # else Stop is on its way up, and Python would lose it
         before = signal.signal(signal.SIGALRM, ring)
         def timed():
             try:

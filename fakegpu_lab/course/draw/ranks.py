@@ -63,7 +63,9 @@ def ring(ranks: int = 4, step: int | None = None) -> Drawing:
         _panel(drawn, centre, number, ranks, *steps[number])
     last = chr(ord("a") + ranks - 1)
     drawn.text(8, drawn.height - 24, f"Chunks a to {last}, from left to right; an arrow names the one that was sent.")
-    drawn.text(8, drawn.height - 8, "A chunk is as full as ranks were summed up in it: green, it is the sum of all.")
+    drawn.text(
+        8, drawn.height - 8, "The height of a chunk shows how many ranks it already sums. Green: the complete sum."
+    )
     drawn.words = (
         f"A ring all-reduce of {ranks} ranks: {several(ranks - 1, 'step')} of reduce-scatter, then {ranks - 1} of "
         f"all-gather. In each, a rank sends 1/{ranks}."

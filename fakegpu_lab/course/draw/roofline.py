@@ -59,15 +59,15 @@ roof); matmul does 162 FLOP/byte at 13.2 TFLOP/s (68 % of the roof).
     for power in range(bottom, math.floor(top) + 1):
         x, y = at(10.0**left, 10.0**power)
         drawn.text(x - 6, y + 4, f"{10.0**power / 1e12:g}", anchor="end")
-    drawn.text(_LEFT, _HEIGHT - 10, "FLOP for each byte")
+    drawn.text(_LEFT, _HEIGHT - 10, "FLOP/byte")
     drawn.text(_LEFT + 6, _TOP + 6, "TFLOP/s")
     foot = max(10.0**left, floor / bandwidth)
     drawn.line(at(foot, foot * bandwidth), at(ridge, peak))
     drawn.line(at(ridge, peak), at(10.0**right, peak))
     drawn.line(at(ridge, floor), at(ridge, peak), dashed=True)
     x, y = at(ridge, peak)
-    drawn.text(x - 12, y - 5, "limited by memory", anchor="end")
-    drawn.text(x + 6, y - 5, "limited by computing")
+    drawn.text(x - 12, y - 5, "memory-bound", anchor="end")
+    drawn.text(x + 6, y - 5, "compute-bound")
     said = []
     for number, (name, (intensity, speed)) in enumerate(places.items()):
         share = speed / min(peak, intensity * bandwidth)

@@ -37,9 +37,13 @@ class Patches:
             self._done.append((owner, name, old))
 
     def set_code(self, function: Any, replacement: Any) -> None:
-        """Make `function` run the code of `replacement`, also when called through a pointer that C++ keeps."""
-        self._done.append((function, "__code__", function.__code__))
-        function.__code__ = replacement.__code__
+        """Make `function` run the code of `replacement`, also when called through a pointer that C++ keeps.
+
+        The code stays where it was, in `function`'s file: by the file, Dynamo decides what it compiles.
+        """
+        old = function.__code__
+        self._done.append((function, "__code__", old))
+        function.__code__ = replacement.__code__.replace(co_filename=old.co_filename, co_firstlineno=old.co_firstlineno)
 
     def append(self, items: list[Any], value: Any) -> None:
         """Append to a list; `undo` removes it."""

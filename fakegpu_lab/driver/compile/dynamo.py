@@ -61,7 +61,7 @@ def _coerced(self: torch.Tensor, metadata: Any, expected_type: Any = None) -> to
 def _forget() -> None:
     """Drop what was compiled for the machine that is gone."""
     eval_frame: Any = sys.modules.get("torch._dynamo.eval_frame")
-    if eval_frame is not None and eval_frame.cached_backends:
+    if eval_frame is not None and any(eval_frame.cached_backends.values()):  # None: code that it must not compile
         torch._dynamo.reset()
 
 

@@ -151,13 +151,14 @@ def _bundled(path: Path) -> Profile:
 
 
 def _unknown(name: str, kinds: list[str]) -> str:
-    """Make the message that a name is unknown, with the nearest names."""
+    """Make the message that a name is unknown, with the nearest names; of those, the usual ones come first."""
+    usual = [one for kind in kinds for one in _FAVOURITES[kind]]
     places = {known: path.stem for kind in kinds for known, path in _names(kind).items()}
     close = difflib.get_close_matches(key(name), list(places), n=8, cutoff=0.6)
-    near = list(dict.fromkeys(places[known] for known in close))[:3]
+    near = sorted(dict.fromkeys(places[known] for known in close), key=lambda one: one not in usual)[:3]
     what = " or ".join({"gpus": "GPU", "nodes": "node", "hosts": "host"}[kind] for kind in kinds)
     among = " and ".join(f"{len(catalogue(kind))} {kind.replace('gpus', 'GPUs')}" for kind in kinds)
-    names = ", ".join(repr(known) for known in near or [one for kind in kinds for one in _FAVOURITES[kind]])
+    names = ", ".join(repr(known) for known in near or usual)
     suggestion = f"the nearest of {among} are {names}" if near else f"among {among} there are {names}"
     return f"No {what} is called {name.strip()!r}: {suggestion}; or give the path of a YAML file of your own."
 

@@ -102,7 +102,7 @@ def parse_spec(text: str, memory: str | int | None = None, host: str | None = No
 
 def _parsed(text: str, memory: str | int | None) -> MachineSpec:
     if not isinstance(text, str) or not text.strip():
-        raise FakeGpuError(f"{text!r} names no GPU: {_FIX}.")
+        raise FakeGpuError(f"There is no GPU in {text!r}: {_FIX}.")
     if quoted := _QUOTED.fullmatch(text):  # %fakegpu "dgx-h100 x2": IPython keeps the marks
         text = quoted[2]
     gpus: list[GpuProfile] = []
@@ -132,7 +132,7 @@ def _split(part: str) -> tuple[str, int]:
         return part, 1  # the colon of C:\gpu.yaml belongs to the path
     count = match["count"]
     if not re.fullmatch(r"-?[0-9]{1,18}", count):
-        raise FakeGpuError(f"{part!r} has {count!r} for a count, which is not a whole number: {_FIX}.")
+        raise FakeGpuError(f"The number of devices in {part!r} must be a whole number, not {count!r}: {_FIX}.")
     if int(count) < 1 or int(count) > MAX_DEVICES:
         raise FakeGpuError(
             f"{part!r} asks for {int(count):,} devices, and a simulated machine has 1 to {MAX_DEVICES}: "

@@ -76,13 +76,13 @@ def _figures(access: Access, ns: int) -> list[list[str]]:
     assert time is not None
     moved = 32 * access.sectors
     asked = access.bytes_loaded + access.bytes_stored
-    rows = [["asked for", size(asked), f"{size(access.bytes_loaded)} loaded, {size(access.bytes_stored)} stored"]]
+    rows = [["requested", size(asked), f"{size(access.bytes_loaded)} loaded, {size(access.bytes_stored)} stored"]]
     if access.requests:
         rows.append(
             [
                 "coalescing",
                 f"{access.sectors_per_request:.3g}",
-                f"sectors of 32 bytes for each request: {size(moved)} moved for {size(asked)}",
+                f"sectors of 32 bytes per request: {size(moved)} moved for {size(asked)}",
             ]
         )
     rows.append(["L2", size(access.l2_bytes), "between L1 and L2"])
@@ -99,15 +99,15 @@ def _figures(access: Access, ns: int) -> list[list[str]]:
         kinds = (access.flops_by_format or {}).items()
         of = ", ".join(f"{amount(n, 'FLOP')} {fmt}{' on tensor cores' if cores else ''}" for (fmt, cores), n in kinds)
         rows.append(["arithmetic", amount(access.flops, "FLOP"), of])
-        rows.append(["intensity", f"{access.intensity:.3g}", "FLOPs for each byte of DRAM"])
+        rows.append(["intensity", f"{access.intensity:.3g}", "FLOP/byte of DRAM"])
     limit = f"{occupancy.warps} of {occupancy.max_warps} warps, limited by {occupancy.limited_by}"
     rows.append(["occupancy", f"{100 * occupancy.fraction:.0f} %", limit])
     if access.registers is None:
-        rows.append(["", "not counted", "registers for each thread: here they limit nothing"])
+        rows.append(["", "not counted", "registers per thread: not modeled for numba, so they limit nothing"])
     else:
-        rows.append(["", f"{access.registers}", "registers for each thread"])
+        rows.append(["", f"{access.registers}", "registers per thread"])
     if access.shared_bytes:
-        rows.append(["", size(access.shared_bytes), "of shared memory for each block"])
+        rows.append(["", size(access.shared_bytes), "of shared memory per block"])
     longest = sorted(time.parts.items(), key=lambda part: -part[1])[:3]
     parts = "".join(f", {name} {duration(part)}" for name, part in longest if part >= 1)
     rows.append(["time", duration(ns), f"the launch {duration(FLOOR_NS)}{parts}"])

@@ -46,7 +46,7 @@ def sectors(line: LineAccess) -> Drawing:
             x = place[sector] + (width - 2) * (first % SECTOR) / SECTOR
             drawn.fill(x, 78, (width - 2) * count / SECTOR, 20, _USED)
     wasted = [("moved for nothing", _WASTED)] if asked < SECTOR * len(touched) else []
-    legend(drawn, _MARGIN, 122, [("asked for", _USED), *wasted])
+    legend(drawn, _MARGIN, 122, [("requested", _USED), *wasted])
     rows = "above: the lanes of a warp; below: sectors of memory"
     drawn.text(_WIDTH - _MARGIN, 122, rows, anchor="end", colour=MUTED, px=11)
     kind = {"load": "reads", "store": "writes", "atomic": "updates"}[line.kind]
@@ -171,7 +171,7 @@ def waves(access: Access, sm_count: int) -> Drawing:
             )
     more = time.waves - 3
     drawn.text(
-        _MARGIN + 96, drawn.height - 8, f"{several(sm_count, 'multiprocessor')}, the fuller, the stronger the color"
+        _MARGIN + 96, drawn.height - 8, f"{several(sm_count, 'multiprocessor')}; darker means fuller"
         + (f"; {several(more, 'full wave')} more" if more > 0 else ""), colour=MUTED, px=11,
     )  # fmt: skip
     parts = [f"{several(time.waves, 'full wave')} of {time.resident:,} blocks"] if time.waves else []
@@ -179,7 +179,7 @@ def waves(access: Access, sm_count: int) -> Drawing:
         last = math.ceil(100 * time.tail / time.resident)
         which = "the last wave" if time.waves else "one wave"
         fill = "fills" if time.tail == 1 else "fill"
-        parts.append(f"{several(time.tail, 'block')} in {which}, which {fill} {last} % of the card's places")
+        parts.append(f"{several(time.tail, 'block')} in {which}, which {fill} {last} % of the card's block slots")
     drawn.words = (
         f"{', and '.join(parts)}. A multiprocessor holds {several(occupancy.blocks, 'block')} ({occupancy.warps} of "
         f"{occupancy.max_warps} warps)."

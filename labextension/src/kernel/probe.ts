@@ -25,7 +25,8 @@ export interface IProfile {
 
 const PROBE = `__import__("json").dumps({
   "installed": __import__("importlib.util").util.find_spec("fakegpu_lab") is not None,
-  "loaded": "fakegpu_lab.notebook.telemetry.comms" in __import__("sys").modules})`.replace(
+  "loaded": "fakegpu_lab.telemetry" in getattr(getattr(getattr(__import__("IPython").get_ipython(),
+    "kernel", None), "comm_manager", None), "targets", ())})`.replace(
   /\n\s*/g,
   ' '
 );
