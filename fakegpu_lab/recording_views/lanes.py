@@ -23,7 +23,7 @@ MODULES = 30
 """Spans in a lane of modules; with more, the modules' paths are shortened."""
 
 IDLE_LAUNCHES, IDLE_OPS = 10, 2
-"""A module's span ends where its device is idle for longer than the host takes for so many launches and longest ops."""
+"""A module's span ends where its device is idle for longer than ten launches and two of the longest ops take."""
 
 
 @dataclass(slots=True)
