@@ -58,7 +58,9 @@ def test_what_is_broken_costs_its_own_exercise(tmp_path: Path, subtests: pytest.
     ("text", "line"),
     [("x = ...", 1), ("x = ...\nx = 2", None), ("x = 2\nx = ...\ny = ...", 3), ("def f(): ...", 1),
      ("def f():\n    return ...", 2),
-     ("f = ...\ndef f(): return 1", None), ("a.b = ...", 1)],
+     ("f = ...\ndef f(): return 1", None), ("a.b = ...", 1),
+     ("class P(Protocol):\n    def size(self) -> int: ...", None), ("@overload\ndef f(x: int): ...", None),
+     ("class A:\n    @abc.abstractmethod\n    def f(self): ...", None), ("class A:\n    def f(self): ...", 2)],
 )  # fmt: skip
 def test_a_placeholder_counts_until_its_name_has_a_value(text: str, line: int | None) -> None:
     import ast

@@ -106,10 +106,14 @@ def placeholder(tree: ast.Module) -> int | None:
     """The line of the first ``...`` in place of a solution; None if there is none.
 
     It counts as a statement or as an assigned value, not as an argument or an index such as ``x[..., 0]``, nor if the
-    name that it is assigned to gets a value elsewhere in the cell.
+    name that it is assigned to gets a value elsewhere in the cell, nor as the body of a function that has none: of a
+    ``Protocol``, an ``overload``, an ``abstractmethod``.
     """
     left, bound = [], set[str]()
+    empty = {id(one) for node in ast.walk(tree) for function in _declared(node) for one in function.body}
     for node in ast.walk(tree):
+        if id(node) in empty:
+            continue
         if isinstance(node, (ast.Expr, ast.Assign, ast.AnnAssign, ast.Return)):
             value, targets = node.value, getattr(node, "targets", [getattr(node, "target", None)])
             names = {one.id for one in targets if isinstance(one, ast.Name)}
@@ -120,6 +124,16 @@ def placeholder(tree: ast.Module) -> int | None:
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             bound.add(node.name)
     return next((line for line, names in left if not names or not names <= bound), None)
+
+
+def _declared(node: ast.AST) -> list[ast.FunctionDef]:
+    """The functions that a node only declares."""
+    if isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in node.bases):
+        return [one for one in node.body if isinstance(one, ast.FunctionDef)]
+    if isinstance(node, ast.FunctionDef):
+        names = [ast.unparse(one).rpartition(".")[2] for one in node.decorator_list]
+        return [node] if {"overload", "abstractmethod"} & set(names) else []
+    return []
 
 
 def unwritten(tree: ast.Module) -> bool:
