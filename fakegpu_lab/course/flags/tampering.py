@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _thread
 import builtins
+import collections
 import contextlib
 import importlib
 import mmap
@@ -16,6 +17,7 @@ import os
 import sys
 import threading
 import types
+import typing
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.flags.contents import CODE_PARTS, Contents
@@ -221,6 +223,9 @@ _NEVER_NEEDED = _THREADS | {
 """Events of Python's audit hooks that no exercise causes by itself; libraries do."""
 _OF_FUNCTIONS = (*CODE_PARTS, "__class__", "__bases__", "__globals__")
 
+_MAKE_CLASSES = frozenset([typing.__file__, collections.__file__])
+"""Where Python itself sets such attributes, of named tuples and protocols."""
+
 _PASSES_ON = os.path.join(_PACKAGE, "driver", "environment", "host_threads.py")  # noqa: PTH118
 """Where the driver stands in for a method of Python's own library, `threading.Thread.start`."""
 
@@ -291,7 +296,7 @@ def watch(report: Callable[[str], None], hide: list[str], forks: int, network: b
                 if threads:
                     report_once("started a thread of its own")
             elif theirs and event.startswith("object."):
-                if arguments[1] in _OF_FUNCTIONS:
+                if arguments[1] in _OF_FUNCTIONS and sys._getframe(1).f_code.co_filename not in _MAKE_CLASSES:
                     report_once(f"changed {type(arguments[0]).__name__}.{arguments[1]}")
             elif theirs:
                 report_once("used ctypes" if event.startswith("ctypes.") else f"used {event}")
