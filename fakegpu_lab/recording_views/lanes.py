@@ -23,7 +23,7 @@ MODULES = 30
 """Spans in a lane of modules; with more, the modules' paths are shortened."""
 
 IDLE_LAUNCHES, IDLE_OPS = 10, 2
-"""A module's span ends where its device idles for longer than the host takes for this many launches and longest ops."""
+"""A module's span ends where its device is idle for longer than ten launches and two of the longest ops take."""
 
 
 @dataclass(slots=True)
@@ -234,22 +234,26 @@ def _merged(bars: Sequence[Bar], step: float) -> list[Bar]:
     group: list[Bar] = []
     for bar in bars:
         if group and bar.end_ns - group[0].start_ns > step:
-            fewer.append(_together(group))
+            fewer += _together(group)
             group = []
         group.append(bar)
-    if group:
-        fewer.append(_together(group))
-    return fewer
+    return fewer + _together(group)
 
 
-def _together(group: list[Bar]) -> Bar:
-    if len(group) == 1:
-        return group[0]
-    kinds: Counter[str] = Counter()
-    names: Counter[str] = Counter()
+def _together(group: list[Bar]) -> list[Bar]:
+    """One bar of each kind, as long as the bars of that kind together: gaps between them add up to one behind them."""
+    if len(group) < 2:
+        return group
+    kinds: dict[str, list[Bar]] = {}
     for bar in group:
-        kinds[bar.kind] += bar.end_ns - bar.start_ns
-        names[bar.label or bar.kind] += 1
-    start, end = group[0].start_ns, max(bar.end_ns for bar in group)
-    count = sum(bar.count for bar in group)
-    return Bar(start, end, kinds.most_common(1)[0][0], "", hover.together(count, end - start, names), count)
+        kinds.setdefault(bar.kind, []).append(bar)
+    found: list[Bar] = []
+    start, last = group[0].start_ns, max(bar.end_ns for bar in group)
+    for kind, several in kinds.items():
+        names = Counter(bar.label or bar.kind for bar in several)
+        ns, count = sum(bar.end_ns - bar.start_ns for bar in several), sum(bar.count for bar in several)
+        end = min(start + ns, last)
+        text = hover.together(count, ns, names) if len(several) > 1 else several[0].hover
+        found.append(Bar(start, end, kind, "", text, count))
+        start = end
+    return found

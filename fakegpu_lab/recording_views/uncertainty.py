@@ -18,7 +18,7 @@ def typical(name: str) -> str:
     """How far off the time of a kernel, copy or collective of this name typically is.
 
     >>> typical("aten::mm"), typical("aten::convolution"), typical("Memcpy DtoH (Device -> Pageable)")
-    ('± 15 %', '± 10 %', '± 5 %')
+    ('± 15%', '± 10%', '± 5%')
     """
     kind = "copies" if name.startswith("Memcpy") else _KIND.get(class_of(name), "kernels")
-    return f"± {TYPICAL[kind]} %"
+    return f"± {TYPICAL[kind]}%"

@@ -18,9 +18,12 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule,
 
 import fakegpu_lab as lab
 from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
+from fakegpu_lab.hardware.time import host_costs
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from fakegpu_lab.hardware.time.host_costs import OpCost
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -70,6 +73,12 @@ def test_kernels_belong_to_the_ops_that_launched_them() -> None:
     assert total == pytest.approx(sum(seconds.values()) * 1e6)
 
 
+def op_us(cost: OpCost) -> float:
+    """What an op takes the host: Python and PyTorch, and one launch."""
+    host = lab.machine().host
+    return host.ns(cost.forward) / 1e3 + host.launch_us
+
+
 def test_the_host_shows_simulated_time_and_the_runtimes_calls() -> None:
     x = torch.randn(4096, 4096, device="cuda")
     with profile(activities=BOTH) as profiler:
@@ -78,7 +87,7 @@ def test_the_host_shows_simulated_time_and_the_runtimes_calls() -> None:
     rows = _rows(profiler)
     assert rows["cudaLaunchKernel"].count == 2
     assert rows["cudaLaunchKernel"].cpu_time == pytest.approx(5)  # a launch's cost on the host
-    assert rows["aten::mm"].cpu_time_total == pytest.approx(5)
+    assert rows["aten::mm"].cpu_time_total == pytest.approx(op_us(host_costs.PRODUCT))
     assert rows["cudaMemcpyAsync"].count == 1
     # The host waits in .item() for the product.
     assert rows["aten::item"].cpu_time_total > 0.9 * rows["aten::mm"].device_time_total
@@ -101,7 +110,8 @@ def test_the_table() -> None:
     assert float(product[7].rstrip("%")) > 50  # of the device's time
     assert lines[-2][:4] == ["Self", "CPU", "time", "total:"]
     waited = _rows(profiler)["cudaDeviceSynchronize"].cpu_time_total
-    assert lines[-2][4] == f"{2 * 5 + waited:.3f}us"  # two launches, and the profiler's own synchronisation
+    ops = op_us(host_costs.PRODUCT) + op_us(host_costs.POINTWISE)
+    assert lines[-2][4] == f"{ops + waited:.3f}us"  # two ops, and the profiler's own synchronisation
     for key in ("self_cuda_time_total", "cuda_time", "cpu_time_total", "self_cpu_time_total", "count"):
         assert "gemm_kernel<mm>" in profiler.key_averages().table(sort_by=key, row_limit=20)
 

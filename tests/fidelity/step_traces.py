@@ -178,7 +178,7 @@ def table() -> str:
         rows = [row for row in read() if row["trace"] == program.trace]
         step = next(row for row in rows if row["op"] == "the step")
         host = errors(program.trace, "host")
-        near = [f"{100 * median(found):.0f} %" if found else "" for found in (host, errors(program.trace, "kernels"))]
+        near = [f"{100 * median(found):.0f}%" if found else "" for found in (host, errors(program.trace, "kernels"))]
         both = [_both(step, what) for what in ("kernels", "host")]
         cells = [program.trace, step["card"], str(len(rows) - 1), *near, *both]
         lines.append(f"| {' | '.join(cells)} |")

@@ -53,11 +53,11 @@ def test_host_bound_rows_are_set_aside_by_series() -> None:
 
 
 def test_the_page_says_how_far_off_host_bound_programs_are() -> None:
-    """Half of the rows of sources never seen are within 51 %: the goal, 25 %, is missed, and the page says so."""
+    """Half of the rows of sources never seen are within 51%: the goal, 25%, is missed, and the page says so."""
     page = " ".join(PAGE.read_text("utf-8").split())
     told = {
-        NEVER_SEEN: "On these 17 rows, half are within {} %, and {} are within 40 %",
-        COLLECTED_LATER: "on these 19 rows, half are within {} %, and {} are within 40 %",
+        NEVER_SEEN: "On these 17 rows, half are within {}%, and {} are within 40%",
+        COLLECTED_LATER: "on these 19 rows, half are within {}%, and {} are within 40%",
     }
     for several, text in told.items():
         found = [
@@ -132,7 +132,7 @@ EXPLAINED = {
     ("BERT-large, DDP on 2 GPUs, FP16, SQuAD, batch 2×28", "rtx4090:2"),
     ("all-reduce on 2 GPUs, 1 GiB", "h100-pcie:2"),
 }
-"""The rows that docs/fidelity.md lists: known, and more than 25 % off."""
+"""The rows that docs/fidelity.md lists: known, and more than 25% off."""
 
 
 def test_no_other_known_row_is_far_off() -> None:

@@ -257,10 +257,10 @@ class Tower(nn.Sequential):
 
 @pytest.fixture
 def slow_cards(tmp_path: Path) -> Iterator[None]:
-    """Four cards that compute slower than an A100: a small model keeps them busy."""
+    """Four cards that compute slower than an A100, with a quick host: a small model keeps them busy."""
     card = tmp_path / "slow.yaml"
     card.write_text("based_on: a100\nname: Slow\npeak_flops: {fp32: 4 TFLOP/s}\n", encoding="utf-8")
-    lab.enable(f"{card}:4")
+    lab.enable(f"{card}:4", host="launches-only")
     yield
     lab.disable()
 

@@ -105,7 +105,7 @@ def _rearranged(device: Device, copied: Sequence[int], itemsize: int) -> tuple[i
     """Nanoseconds and bytes of kernels that change layouts.
 
     With channels first, a step in mixed precision is a quarter slower on a V100 (PaddlePaddle's pull request 20597
-    measured 0.195 s against 0.16 s for ResNet-50), and one of VGG, where every convolution needs them, by 70 %.
+    measured 0.195 s against 0.16 s for ResNet-50), and one of VGG, where every convolution needs them, by 70%.
     """
     moved = 2 * sum(copied)
     turned = round(sum(copied) / itemsize / (device.profile.sm_count * _TURNED) * 1e9)

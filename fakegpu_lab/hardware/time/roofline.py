@@ -30,8 +30,8 @@ DRAM_OVERHEAD = 1.02
 SM_BANDWIDTH = 70e9
 """A byte from or to memory takes ``DRAM_OVERHEAD / bandwidth`` and, on its way through one of the multiprocessors,
 ``1 / (multiprocessors · SM_BANDWIDTH)``: a card with much bandwidth for each multiprocessor uses less of it. Streaming
-kernels get 89 % of a V100's (11 GB/s for each), 90 % of an L40's (6), 85 % of an A100's (19) and 66 % of an H200's
-(36): github.com/te42kyfo/gpu-benches, gpu-stream; RTX 3090 Ti 85 % (12): github.com/mli/transformers-benchmarks."""
+kernels get 89% of a V100's (11 GB/s for each), 90% of an L40's (6), 85% of an A100's (19) and 66% of an H200's
+(36): github.com/te42kyfo/gpu-benches, gpu-stream; RTX 3090 Ti 85% (12): github.com/mli/transformers-benchmarks."""
 
 L2_BANDWIDTH = 45e9
 L2_SHARE = 0.7
@@ -53,7 +53,7 @@ ATTENTION_EFFICIENCY = {
 }
 """The same for fused attention, by kernel: before Hopper and since, forward and backward. FlashAttention-2 reaches 200
 and 175 of 312 TFLOP/s on an A100, CUTLASS's memory-efficient kernel half as much (arXiv:2307.08691, figures 4
-to 6); on an H100 it reaches 35 to 40 % of 989, and cuDNN's kernel some 600 TFLOP/s (arXiv:2407.08608, figures 5, 6)."""
+to 6); on an H100 it reaches 35 to 40% of 989, and cuDNN's kernel some 600 TFLOP/s (arXiv:2407.08608, figures 5, 6)."""
 
 ATTENTION_TILE = (128, 64)
 """Rows and columns of the scores that fused attention computes at a time: shorter lengths cost as much as these

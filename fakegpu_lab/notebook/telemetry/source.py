@@ -127,7 +127,11 @@ class Source:
         self._advised = trace
         findings = list(trace_advice(trace))[:ADVICE]
         self.advice = tuple(
-            Advice(rule=found.title, text=f"{found.text} {found.remedy}", line=place(found.line).label)
+            Advice(
+                rule=found.title,
+                text=f"{found.text} {found.remedy}".replace("`", ""),  # readers show it as it is
+                line=place(found.line).label,
+            )
             for found in findings
         )
 
