@@ -257,7 +257,7 @@ def measured() -> list[str]:
         nbytes = sum(4 * torch.Size(shape).numel() for shape in case.shapes)
         simulated = (record.access.flops if unit == "GFLOP/s" else nbytes) / ns
         off = 100 * (simulated / figure - 1)
-        rows.append(f"| {card} | {case.name} | {figure:,} {unit} | {simulated:,.1f} {unit} | {off:+.0f} % | {source} |")
+        rows.append(f"| {card} | {case.name} | {figure:,} {unit} | {simulated:,.1f} {unit} | {off:+.0f}% | {source} |")
         print(rows[-1], flush=True)
     return rows
 

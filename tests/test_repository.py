@@ -185,7 +185,7 @@ def test_the_readme_s_links_work_on_a_page_elsewhere(address: str) -> None:
     standalone = runpy.run_path(str(ROOT / "docs" / "website" / "address.py"))["standalone"](text, address)
     links = re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)\)", standalone)
     assert [link for _, link in links if not link.startswith("https://")] == []
-    assert "For students" in standalone
+    assert "for students" in standalone
     own = [(mark, link.removeprefix(address)) for mark, link in links if address and link.startswith(address)]
     assert all((ROOT / link.split("/HEAD/")[1].partition("#")[0]).exists() for _, link in own)
     assert {link.split("/")[1] for mark, link in own if mark} == ({"raw"} if address else set())

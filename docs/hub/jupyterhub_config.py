@@ -21,6 +21,7 @@ c.PAMAuthenticator.open_sessions = False
 
 c.JupyterHub.spawner_class = "jupyterhub.spawner.LocalProcessSpawner"
 c.Spawner.default_url = "/lab"
+c.Spawner.start_timeout = c.Spawner.http_timeout = 120  # a class that begins at once
 c.Spawner.environment = {
     "OMP_NUM_THREADS": "1",  # forty students on a few processors: threads would only wait for each other
     "MALLOC_MMAP_THRESHOLD_": str(4 * 2**20),  # glibc gives larger tensors back when they are freed

@@ -1,8 +1,8 @@
 """Where the repository is. ``[project.urls]`` in pyproject.toml is the only place that says so.
 
 ``python docs/website/address.py https://github.com/someone/fakegpu_lab`` (or ``make address REPOSITORY=…``) writes it
-there, together with the links that follow from it: the badge in README.md and the entry in CITATION.cff. Without an
-address, these links are left out, and the website shows no link to the repository.
+there, together with what follows from it: the badge and the clone in README.md, the entry in CITATION.cff. Without an
+address, these are left out, and the website shows no link to the repository.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ TOUR = "lab/tree/lessons/release/00-tour/00-tour.ipynb"
 _TABLE = re.compile(r"(?m)^\[project\.urls\]\n(?:.+\n)*\n")
 _BADGE = re.compile(r"(?m)^\[!\[Binder\].*\n\n")
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
+_CLONE = re.compile(r"(?m)^git clone .*\n")
 _CITED = re.compile(r"(?m)^repository-code: .*\n")
 
 
@@ -56,7 +57,9 @@ def write(address: str, root: Path = ROOT) -> None:
     table = "[project.urls]\n" + "".join(f'{name} = "{address}{rest}"\n' for name, rest in urls.items()) + "\n"
     badge = f"[![Binder](https://mybinder.org/badge_logo.svg)]({binder(address)})\n\n" if binder(address) else ""
     _replace(root / "pyproject.toml", _TABLE, "[project.scripts]\n", table if address else "")
-    _replace(root / "README.md", _BADGE, "fakegpu_lab gives PyTorch", badge)
+    _replace(root / "README.md", _BADGE, "fakegpu_lab simulates CUDA", badge)
+    clone = f"git clone {address} && cd {address.rpartition('/')[2]}\n"
+    _replace(root / "README.md", _CLONE, "make lab\n", clone if address else "")
     _replace(root / "CITATION.cff", _CITED, "license: ", f'repository-code: "{address}"\n' if address else "")
 
 

@@ -87,7 +87,7 @@ def cli() -> None:
 )
 @_report
 @_chrome
-@click.option("-q", "--quiet", is_flag=True, help="No table at the end")
+@click.option("-q", "--quiet", is_flag=True, help="Print no table at the end")
 @_module
 @_code
 @_command
@@ -124,7 +124,7 @@ def run(
 @click.option(
     "-n", "--world-size", type=click.IntRange(1, 1 << 17), required=True, help="The number of ranks in the whole job"
 )
-@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="The rank that runs")
+@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Which rank to run")
 @_memory
 @_compute("meta", "real: also compute values, as if they were equal on all ranks")
 @_report
@@ -159,9 +159,9 @@ def plan(
 
 @cli.command()
 @click.argument("word", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="All details, as JSON")
+@click.option("--json", "as_json", is_flag=True, help="Print all details, as JSON")
 def profiles(word: tuple[str, ...], as_json: bool) -> None:
-    """List the GPUs and nodes in the catalogue; with WORD, only those whose name contains it."""
+    """List the GPUs and nodes in the catalog; with WORD, only those whose name contains it."""
     from fakegpu_lab.cli import profiles as profiles_command
 
     profiles_command.show(" ".join(word), as_json=as_json)
@@ -177,7 +177,12 @@ def doctor() -> int:
 
 @cli.command(context_settings={"ignore_unknown_options": True})
 @click.option(
-    "--into", "folder", metavar="FOLDER", default="fakegpu-lessons", show_default=True, help="Where your copy goes"
+    "--into",
+    "folder",
+    metavar="FOLDER",
+    default="fakegpu-lessons",
+    show_default=True,
+    help="Copy the lessons to FOLDER",
 )
 @click.argument("args", nargs=-1, metavar="[JUPYTERLAB ARGS]...", type=click.UNPROCESSED)
 def lab(folder: str, args: tuple[str, ...]) -> int:
@@ -198,35 +203,55 @@ def smi(args: tuple[str, ...]) -> int:
 
 @cli.command()
 @click.option("--lesson", required=True, metavar="NAME", help="The lesson: 03-memory, or 03, or its source folder")
-@click.option("--out", default="grades.csv", show_default=True, metavar="FILE", help="A row for every submission")
+@click.option(
+    "--out", default="grades.csv", show_default=True, metavar="FILE", help="Write one row per submission to FILE"
+)
 @click.option("--feedback", metavar="FOLDER", help="Also write a page for every student")
-@click.option("--summary", metavar="FILE", help="The instructor's page; by default next to the grades")
+@click.option("--summary", metavar="FILE", help="Write the instructor's page to FILE (default: next to the grades)")
 @click.option("--gradebook", metavar="FILE", help="Also write nbgrader's gradebook.db")
-@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 256), help="Submissions graded at once")
+@click.option(
+    "--jobs", default=1, show_default=True, type=click.IntRange(1, 256), help="How many submissions to grade at once"
+)
 @click.option("--dask", metavar="ADDRESS", help="Grade on a Dask cluster: the scheduler's address, tcp://…")
 @click.option("--resume", is_flag=True, help="Continue an interrupted run")
 @click.option("--student", metavar="REGEX", help="A pattern whose first group is the student's name in a file's path")
-@click.option("--cell-seconds", default=30.0, show_default=True, type=click.FloatRange(0.1), help="Limit for a cell")
+@click.option("--cell-seconds", default=30.0, show_default=True, type=click.FloatRange(0.1), help="Time limit per cell")
 @click.option(
-    "--total-seconds", default=180.0, show_default=True, type=click.FloatRange(0.1), help="Limit for a notebook"
+    "--total-seconds", default=180.0, show_default=True, type=click.FloatRange(0.1), help="Time limit per notebook"
 )
 @click.option(
-    "--memory", default="2GiB", show_default=True, metavar="SIZE", help="Limit for all of a notebook's processes"
+    "--memory",
+    default="2GiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Memory limit per notebook, all processes together",
 )
 @click.option(
-    "--processes", default=64, show_default=True, type=click.IntRange(1), help="Processes that a notebook may start"
+    "--processes", default=64, show_default=True, type=click.IntRange(1), help="How many processes a notebook may start"
 )
 @click.option("--format", type=click.Choice(["canvas", "moodle"]), help="Also write what this platform imports")
 @click.option("--roster", metavar="FILE", help="The platform's own export: its students, for --format")
 @click.option("--due", metavar="TIME", help="The deadline: '2026-11-20 23:59'")
-@click.option("--late-days", default=0, show_default=True, type=click.IntRange(0), help="Late days that cost nothing")
+@click.option(
+    "--late-days", default=0, show_default=True, type=click.IntRange(0), help="How many late days cost nothing"
+)
 @click.option(
     "--late-penalty",
     default=0.0,
     metavar="PERCENT",
     type=click.FloatRange(0, 100),
-    help="Percent of the points lost for each further day",
+    help="Percent of the points that each further day costs",
 )
+@click.option(
+    "--extensions", metavar="FILE", help="Deadlines of single students: a CSV with the columns student and due"
+)
+@click.option(
+    "--times",
+    metavar="FILE",
+    help="When submissions were handed in: Canvas's list of submissions (JSON), or a CSV with student and time",
+)
+@click.option("--comments", metavar="FILE", help="Comments for everyone whose answer they fit: comments.yaml")
+@click.option("--similar", metavar="FILE", help="Also write a page of answers that are nearly the same, side by side")
 @click.option("--regrade", metavar="EXERCISE", help="Grade only this exercise again; the others keep their points")
 @click.argument("submitted")
 def grade(submitted: str, **asked: object) -> int:
@@ -236,12 +261,33 @@ def grade(submitted: str, **asked: object) -> int:
     return grade_command.grade(grade_command.Request(submitted=submitted, **asked))  # type: ignore[arg-type]
 
 
+@cli.command()
+@click.option("--note", metavar="TEXT", help="What you found: these flags no longer ask for a look")
+@click.option("--withdraw", is_flag=True, help="Forget the note: the flags ask for a look again")
+@click.argument("grades", default="grades.csv")
+@click.argument("student", required=False)
+@click.argument("exercise", required=False)
+def flags(grades: str, student: str | None, exercise: str | None, note: str | None, withdraw: bool) -> None:
+    """List the flags in GRADES that nobody has looked at, or write a note about STUDENT's EXERCISE.
+
+    GRADES is the table that `fakegpu-lab grade` wrote.
+    """
+    from fakegpu_lab.cli import flags as flags_command
+
+    flags_command.flags(grades, student, exercise, note, withdraw=withdraw)
+
+
 @cli.command(name="class")
 @click.option("--page", metavar="FILE", help="Also write a page, which reloads itself: class.html")
 @click.option(
-    "--every", default=5.0, show_default=True, metavar="SECONDS", type=click.FloatRange(0.5), help="Look this often"
+    "--every",
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    type=click.FloatRange(0.5),
+    help="Refresh every SECONDS",
 )
-@click.option("--once", is_flag=True, help="Look once, and exit")
+@click.option("--once", is_flag=True, help="Show the class once, and exit")
 @click.argument("folder")
 def class_(folder: str, page: str | None, every: float, once: bool) -> int:
     """Show who is working on which exercise, and what fails, from what students share in FOLDER (%share)."""
@@ -275,7 +321,9 @@ def exercise(path: str, name: str) -> None:
 
 
 @lesson.command()
-@click.option("--jobs", default=2, show_default=True, type=click.IntRange(1, 64), help="Notebooks run at once")
+@click.option(
+    "--jobs", default=2, show_default=True, type=click.IntRange(1, 64), help="How many notebooks to run at once"
+)
 @click.option("--nbval/--no-nbval", default=True, show_default=True, help="Also run nbval")
 @click.option("--exercise", "only", metavar="NAME", help="Check only this exercise: its solution and its wrong answers")
 @click.argument("path", nargs=-1)

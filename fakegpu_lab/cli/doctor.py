@@ -99,7 +99,7 @@ def _processors() -> Finding:
 def _catalogue() -> Finding:
     from fakegpu_lab.hardware.catalogue.lookup import catalogue
 
-    return Finding("ok", f"{len(catalogue('gpus'))} GPUs and {len(catalogue('nodes'))} nodes in the catalogue")
+    return Finding("ok", f"{len(catalogue('gpus'))} GPUs and {len(catalogue('nodes'))} nodes in the catalog")
 
 
 def _torch_version() -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,9 +12,10 @@ from rich.table import Table
 
 from fakegpu_lab.cli.plain_console import PlainConsole
 from fakegpu_lab.course import whole_file
-from fakegpu_lab.course.grade import graded_lesson, submissions, whole_class
-from fakegpu_lab.course.grade.outcome import Journal
-from fakegpu_lab.course.grade.outputs import autograded, gradebook, lateness, pages, platforms, tables
+from fakegpu_lab.course.grade import graded_lesson, submissions, versions, whole_class
+from fakegpu_lab.course.grade.flagged import Acknowledged
+from fakegpu_lab.course.grade.outcome import Journal, journal_of
+from fakegpu_lab.course.grade.outputs import autograded, comments, gradebook, lateness, pages, platforms, tables
 from fakegpu_lab.course.grade.sandbox.limits import LEAST_MEMORY, Limits
 from fakegpu_lab.course.lessons import extras
 from fakegpu_lab.course.lessons import lesson as lessons
@@ -52,6 +54,10 @@ class Request(NamedTuple):
     due: str | None
     late_days: int
     late_penalty: float
+    extensions: str | None
+    times: str | None
+    comments: str | None
+    similar: str | None
     regrade: str | None
 
 
@@ -70,7 +76,7 @@ def grade(request: Request) -> int:
             raise
         where = f" for {error.filename}" if error.filename else ""
         raise FakeGpuError(
-            f"The disk has no space left{where}. Every grade given so far is in {_journal(Path(request.out))}: "
+            f"The disk has no space left{where}. Every grade given so far is in {journal_of(Path(request.out))}: "
             "make room, and run the same command with --resume. Nothing is graded twice."
         ) from None
 
@@ -79,23 +85,23 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A full disk, a user's quota, and a limit on the size of files."""
 
 
-def _journal(out: Path) -> Path:
-    return out.with_name(out.name + ".journal")
-
-
 def _grade(request: Request) -> int:
     submitted, out = Path(request.submitted), Path(request.out)
     roots = [Path.cwd(), Path.cwd() / "lessons", submitted.absolute().parent, *_shipped()]
-    folder = graded_lesson.find(request.lesson, roots)
+    folder = lessons.find_source(request.lesson, roots)
     graded = graded_lesson.load(folder)
+    earlier = versions.earlier(folder)
     if (folder / lessons.FILE).is_file():
         extras.require(lessons.load(folder))
     if not graded.checks:
         raise FakeGpuError(f"The lesson {graded.name} has no exercise worth points.")
-    late = lateness.deadline(request.due, request.late_days, request.late_penalty)
+    extensions = Path(request.extensions) if request.extensions else None
+    late = lateness.deadline(request.due, request.late_days, request.late_penalty, extensions)
+    exercises = [cell.grade_id.removesuffix("-check") for cell in graded.checks]
+    wanted = comments.read(Path(request.comments), exercises) if request.comments else {}
     if (request.format is None) != (request.roster is None):
         raise FakeGpuError(
-            "--format and --roster need each other: the roster is the file of students that the platform exported."
+            "--format and --roster must be used together: the roster lists the students, as the platform exported them."
         )
     roster = platforms.Roster(request.format, Path(request.roster)) if request.format and request.roster else None
     only = _check_of(graded, request.regrade) if request.regrade else None
@@ -109,12 +115,17 @@ def _grade(request: Request) -> int:
         processes=request.processes,
     )
     if not out.absolute().parent.is_dir():
-        raise FakeGpuError(f"The grades cannot be written to {out}: there is no such folder.")
+        raise FakeGpuError(f"The grades cannot be written to {out}: its folder does not exist.")
     found = submissions.collect(submitted, graded.name, graded.notebook, request.student)
-    kept = _journal(out)
+    kept = journal_of(out)
     if only and not kept.exists():
-        raise FakeGpuError(f"--regrade {request.regrade}: nothing has been graded here before; {kept} is not there.")
-    journal = Journal(kept, graded, limits, resume=request.resume, earlier=only is not None)
+        raise FakeGpuError(f"--regrade {request.regrade}: there is nothing to regrade, because {kept} does not exist.")
+    times = lateness.times(Path(request.times)) if request.times else {}
+    for one in found:
+        if not one.timestamp:
+            one.timestamp = roster.time_of(one.student, times) if roster else platforms.time_of(one.student, times)
+    used = [versions.of(one, graded, earlier) for one in found]
+    journal = Journal(kept, limits, resume=request.resume, earlier=only is not None)
     summary = Path(request.summary) if request.summary else out.with_suffix(".html")
     sources = [root / "source" for root in roots]
     hide = [
@@ -128,6 +139,10 @@ def _grade(request: Request) -> int:
         request.gradebook,
         request.gradebook and Path(request.gradebook).parent / autograded.FOLDER,
         request.roster,
+        request.extensions,
+        request.times,
+        request.comments,
+        request.similar,
     ]
     hide += _histories(folder)
     console = PlainConsole()
@@ -143,7 +158,7 @@ def _grade(request: Request) -> int:
 
             outcomes = whole_class.run(
                 found,
-                graded,
+                used,
                 limits,
                 [str(path) for path in hide if path],
                 journal,
@@ -155,8 +170,10 @@ def _grade(request: Request) -> int:
     except KeyboardInterrupt:
         console.print(f"Interrupted. The same command with --resume continues from {journal.path}.")
         return 130
-    outcomes = _write_files(request, graded, outcomes, found, summary, late)
-    _print_summary(console, graded, outcomes, out, summary)
+    at = {one.student: one.timestamp for one in found}
+    outcomes = [one.model_copy(update={"timestamp": at[one.student]}) for one in outcomes]
+    outcomes = _write_files(request, graded, outcomes, found, summary, late, used, wanted)
+    _print_summary(console, graded, outcomes, out, summary, used)
     if roster:
         written = out.with_name(f"{out.stem}.{roster.platform}.csv")
         _print_platform(console, platforms.write(roster, written, graded, outcomes, late), roster)
@@ -195,6 +212,8 @@ def _write_files(
     found: list[Submission],
     summary: Path,
     late: Deadline,
+    used: list[GradedLesson],
+    wanted: dict[str, list[comments.Comment]],
 ) -> list[Outcome]:
     """Write everything; return the outcomes with the points that a person gave in nbgrader's formgrader.
 
@@ -203,22 +222,34 @@ def _write_files(
     problem = None
     if request.gradebook:
         try:
-            outcomes = gradebook.write(Path(request.gradebook), graded, outcomes, found, late)
+            outcomes = gradebook.write(Path(request.gradebook), graded, outcomes, found, late, used)
         except FakeGpuError as error:
             problem = error
-    tables.write(Path(request.out), graded, outcomes, late)
+    outcomes = [comments.added(outcome, wanted) for outcome in outcomes]
+    looked_at = Acknowledged(Path(request.out))
+    tables.write(Path(request.out), graded, outcomes, late, looked_at)
     links = [""] * len(outcomes)
     if request.feedback:
         written = pages.write(Path(request.feedback), graded.notebook, outcomes, found)
         links = [pages.link(path, summary) for path in written]
     with whole_file.writing(summary) as file:
-        file.write(pages.summary(graded, outcomes, links))
+        file.write(pages.summary(graded, outcomes, links, looked_at))
+    if request.similar:
+        with whole_file.writing(Path(request.similar)) as file:
+            file.write(pages.similar(graded, outcomes))
     if problem:
         raise problem
     return outcomes
 
 
-def _print_summary(console: Console, graded: GradedLesson, outcomes: list[Outcome], out: Path, summary: Path) -> None:
+def _print_summary(
+    console: Console,
+    graded: GradedLesson,
+    outcomes: list[Outcome],
+    out: Path,
+    summary: Path,
+    used: list[GradedLesson],
+) -> None:
     table = Table(title=f"{graded.name}: {several(len(outcomes), 'submission')}", title_justify="left")
     for name in ("exercise", "mean", "all points", "some", "none"):
         table.add_column(name, justify="left" if name == "exercise" else "right")
@@ -233,11 +264,15 @@ def _print_summary(console: Console, graded: GradedLesson, outcomes: list[Outcom
         if outcome.status != "graded":
             ended[outcome.status] = ended.get(outcome.status, 0) + 1
     counts_by_status = [f"{count} {status}" for status, count in sorted(ended.items())]
-    flagged = sum(bool(outcome.flags) for outcome in outcomes)
+    for version, count in Counter(one.version for one in used if one.version).items():
+        console.print(f"{several(count, 'submission')} came from the version of {version}, and were graded by it.")
+    looked_at = Acknowledged(out)
+    opened = [looked_at.open(outcome) for outcome in outcomes]
+    flagged, serious = sum(map(bool, opened)), sum(any(one.severity == "serious" for one in own) for own in opened)
     if counts_by_status:
         console.print(f"Did not finish: {', '.join(counts_by_status)}.")
     if flagged:
-        console.print(f"Please look at: {flagged}.")
+        console.print(f"Please look at: {flagged}, {serious} of them with a serious flag (fakegpu-lab flags {out}).")
     console.print(f"The grades are in {out}, and your page is {summary}.")
 
 

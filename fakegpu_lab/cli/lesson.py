@@ -1,20 +1,14 @@
-"""``fakegpu-lab lesson``: ``new``, ``exercise``, ``rename``, ``points``, ``check``, ``clean`` and ``release``."""
+"""``fakegpu-lab lesson``: ``new``, ``exercise``, ``rename``, ``points``, ``check``, ``clean`` and ``release``.
+
+Each imports what it needs: ``new`` and ``exercise`` answer at once, without nbformat, which takes seconds.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
-from fakegpu_lab.course.authoring import add
-from fakegpu_lab.course.authoring import check as checks
-from fakegpu_lab.course.authoring import new as begin
-from fakegpu_lab.course.authoring import rename as renaming
-from fakegpu_lab.course.grade import graded_lesson as graded
-from fakegpu_lab.course.lessons import progress
-from fakegpu_lab.course.lessons import release as releases
-from fakegpu_lab.course.lessons.lesson import FILE
+from fakegpu_lab.course.lessons.lesson import FILE, find_source
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -39,7 +33,7 @@ def _folder(path: str) -> Path:
     """
     if Path(path).is_file():
         path = str(Path(path).parent)
-    folder = Path(path) if (Path(path) / FILE).is_file() else graded.find(path, [_course_root()])
+    folder = Path(path) if (Path(path) / FILE).is_file() else find_source(path, [_course_root()])
     if not (folder / FILE).is_file():
         raise FakeGpuError(f"{folder} has no {FILE}: a lesson is a folder with a {FILE} and a notebook.")
     return folder
@@ -56,6 +50,8 @@ def _folders(paths: tuple[str, ...]) -> list[Path]:
 
 def new(name: str) -> None:
     """Make a lesson, and print what to do next."""
+    from fakegpu_lab.course.authoring import new as begin
+
     folder = begin.write(name, _course_root() / "source")
     print(f"Created {folder}. Open {folder / f'{name}.ipynb'} in JupyterLab to write it.")
     print(f"Then: fakegpu-lab lesson check {name}, and fakegpu-lab lesson release {name}.")
@@ -63,12 +59,16 @@ def new(name: str) -> None:
 
 def exercise(path: str, name: str) -> None:
     """Add an exercise, and print what to do next."""
+    from fakegpu_lab.course.authoring import add
+
     notebook = add.add(_folder(path), name)
     print(f"Added {name} to {notebook} and to the {FILE} next to it. If the notebook is open, reload it.")
 
 
 def rename(path: str, old: str, new: str) -> None:
     """Give an exercise another name everywhere."""
+    from fakegpu_lab.course.authoring import rename as renaming
+
     folder = _folder(path)
     cells = renaming.rename(folder, old, new)
     print(f"Renamed {old} to {new} in {cells} cells of {folder.name}.ipynb and in {FILE}.")
@@ -77,6 +77,8 @@ def rename(path: str, old: str, new: str) -> None:
 
 def points(paths: tuple[str, ...]) -> None:
     """Take the points of exercises from their checks."""
+    from fakegpu_lab.course.authoring import rename as renaming
+
     for folder in _folders(paths):
         for sentence in renaming.points(folder) or ["all points agree"]:
             print(f"{folder.name}: {sentence}")
@@ -84,6 +86,10 @@ def points(paths: tuple[str, ...]) -> None:
 
 def check(paths: tuple[str, ...], jobs: int, nbval: bool, only: str | None) -> int:
     """Check lessons, and return the exit status: 1 if something is wrong."""
+    from rich.console import Console
+
+    from fakegpu_lab.course.authoring import check as checks
+
     console = Console(highlight=False, soft_wrap=True)
     all_right = True
     for folder in _folders(paths):
@@ -102,6 +108,9 @@ def check(paths: tuple[str, ...], jobs: int, nbval: bool, only: str | None) -> i
 
 def clean(paths: tuple[str, ...]) -> None:
     """Remove outputs and widget state from the notebooks, and the author's own progress from the file beside them."""
+    from fakegpu_lab.course.lessons import progress
+    from fakegpu_lab.course.lessons import release as releases
+
     for folder in _folders(paths):
         for notebook in sorted(folder.glob("*.ipynb")):
             if releases.clean(notebook):
@@ -113,7 +122,10 @@ def clean(paths: tuple[str, ...]) -> None:
 
 def release(paths: tuple[str, ...], into: str | None) -> None:
     """Write the lessons as students get them."""
+    from fakegpu_lab.course.lessons import release as releases
+
     for folder in _folders(paths):
         target = (Path(into) if into else folder.resolve().parent.parent / "release") / folder.resolve().name
         releases.release(folder, target)
-        print(f"Released {target}")
+        version = releases.keep(folder)
+        print(f"Released {target}" + (f"; kept as version {version}" if version else ""))

@@ -55,7 +55,7 @@ def run(request: Request) -> None:
     spec = parse_spec(request.devices, memory=request.memory, host=request.host)
     for what, path in (("report", request.report), ("timeline", request.chrome)):
         if path is not None and not Path(path).absolute().parent.is_dir():
-            raise FakeGpuError(f"The {what} {path} cannot be written: there is no such folder.")
+            raise FakeGpuError(f"The {what} {path} cannot be written: its folder does not exist.")
     # The program's own `import torch` enables the machine, as in a child process: settings that the program makes
     # before that import (PYTORCH_CUDA_ALLOC_CONF, OMP_NUM_THREADS) count, and torch is imported only if it is used.
     inheritance.leave(request.devices, request.memory, request.compute, request.clock, request.host)

@@ -194,7 +194,7 @@ test('a card names what is in its bar, of what the bar is the whole, and over wh
 
 test('where nothing was ever on a GPU, its card has no scale of memory', async () => {
   await shown(state({ devices: [device(1, 0)], history: {} }));
-  expect(text('.fg-Spark-scale')).toBe('top of the scale: 100 % busy');
+  expect(text('.fg-Spark-scale')).toBe('max 100 % busy');
 });
 
 test('utilization says of which time its figures are', async () => {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pwd
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -18,11 +18,19 @@ def commands() -> dict[str, tuple[str, str]]:
     return {block["what"]: (block["user"], block["commands"]) for block in _BLOCK.finditer(PAGE.read_text("utf-8"))}
 
 
+def printed() -> list[str]:
+    """The first lines of all blocks of commands on the page."""
+    return re.findall(r"```sh\n(.*)\n", PAGE.read_text("utf-8"))
+
+
+def shell(user: str, script: str, environment: dict[str, str]) -> list[str]:
+    """The command that runs a script in a user's login shell, with what only the test needs in its environment."""
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
+    return ["runuser", "--login", user, "--shell", "/bin/bash", "--command", f"set -e\n{exports}{script}"]
+
+
 def run_as(user: str, script: str, environment: dict[str, str]) -> str:
     """Run a script as a user, in their home, and return what it printed; it must succeed."""
-    home = pwd.getpwnam(user).pw_dir
-    settings = [f"{name}={value}" for name, value in (environment | {"HOME": home, "USER": user}).items()]
-    command = ["runuser", "--user", user, "--", "env", "--ignore-environment", *settings, "bash", "-e", "-c", script]
-    done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+    done = subprocess.run(shell(user, script, environment), capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{user}: {script}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr

@@ -13,16 +13,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
 
-from tests.classroom.recipe import ROOT, commands, run_as
-from tests.serving import free_port, wait_until_it_answers
+from tests.classroom.recipe import ROOT, commands, run_as, shell
+from tests.serving import wait_until_it_answers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,18 +28,9 @@ if TYPE_CHECKING:
 LESSON = "01-device-placement"
 USERS = ("teacher", "ada", "ben", "cy")
 WAIT = 120_000
-TESTS_OWN = """
-load_subconfig("{hub}/jupyterhub_config.py")
-c.JupyterHub.authenticator_class = "dummy"
-c.DummyAuthenticator.password = "class"
-c.DummyAuthenticator.allow_all = True
-c.JupyterHub.hub_port = {port}
-c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:{proxy}"
-c.Spawner.environment.update({environment!r})
-c.Spawner.cmd = [{python!r}, "-m", "jupyterhub.singleuser"]
-c.Spawner.start_timeout = 120
-c.Spawner.http_timeout = 120
-"""
+ADDRESS = "http://127.0.0.1:8000"
+MADE = ("/opt/gpus", "/srv/fakegpu_lab", "/srv/hub", "/srv/nbgrader", "/srv/class", "/etc/profile.d/gpus.sh")
+"""What the recipe makes, in the places that it prints."""
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("FAKEGPU_LAB_CLASSROOM") != "1", reason="it makes users of this system: make classroom"
@@ -54,22 +43,19 @@ def environment() -> Iterator[dict[str, str]]:
     assert os.geteuid() == 0, "only root can make users, and start servers for them"
     taken = [name for name in USERS if any(one.pw_name == name for one in pwd.getpwall())]
     assert not taken, f"this system has users of the recipe's names: {taken}"
+    there = [path for path in MADE if os.path.lexists(path)]
+    assert not there, f"this system has what the recipe makes: {there}"
     nobody = ["runuser", "--user", "nobody", "--", sys.executable, "-c", "import fakegpu_lab"]
     able = subprocess.run(
         nobody, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     )
     assert able.returncode == 0, f"other users of this system cannot run {sys.executable}:\n{able.stderr}"
-    place = Path(tempfile.mkdtemp(prefix="fakegpu-class-"))  # not pytest's folder, which only root may enter
-    place.chmod(0o755)
-    scripts = sysconfig.get_path("scripts")
+    Path("/opt/gpus").symlink_to(sys.prefix)
+    for folder in ("docs/hub", "lessons"):  # what the recipe needs of a clone
+        shutil.copytree(ROOT / folder, Path("/srv/fakegpu_lab", folder), ignore=shutil.ignore_patterns("versions"))
     yield {
-        "HUB": str(place / "hub"),
-        "EXCHANGE": str(place / "exchange"),
-        "CLASS": str(place / "class"),
-        "SOURCE": str(ROOT),
-        "PATH": os.pathsep.join([scripts, os.environ["PATH"]]),
         "PYTHONPATH": str(ROOT),
-        "JUPYTER_CONFIG_PATH": str(place / "hub" / "jupyter"),
+        "JUPYTER_CONFIG_PATH": "/srv/hub/jupyter",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     for name in USERS:
@@ -77,36 +63,26 @@ def environment() -> Iterator[dict[str, str]]:
         subprocess.run(["userdel", "--remove", name], check=False, capture_output=True)
     for name in ("students", "instructors"):
         subprocess.run(["groupdel", name], check=False, capture_output=True)
-    shutil.rmtree(place)
+    for path in map(Path, MADE):
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="module")
 def hub(environment: dict[str, str]) -> Iterator[str]:
     """The hub's address, with the users of the recipe."""
-    for name in ("the configuration, the exchange, the users",):
-        user, script = commands()[name]
-        assert user == "root"
-        subprocess.run(["bash", "-e", "-c", script], env=os.environ | environment, cwd=ROOT, check=True)
-    folder = Path(environment["HUB"])
-    address = f"http://127.0.0.1:{free_port()}"
-    kept = {name: environment[name] for name in ("EXCHANGE", "PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")}
-    text = TESTS_OWN.format(hub=folder, port=free_port(), proxy=free_port(), environment=kept, python=sys.executable)
-    (folder / "test_config.py").write_text(text)
+    for name in ("names for the places", "the configuration, the exchange, the users", "passwords"):
+        assert commands()[name][0] == "root"
+        do(environment, name)
+    folder = Path("/srv/hub")
     (folder / "jupyter" / "jupyter_lab_config.py").write_text("c.LabApp.expose_app_in_browser = True\n")
-    proxy = shutil.which("configurable-http-proxy")
-    assert proxy, "the hub's proxy is missing: npm install --global configurable-http-proxy"
+    assert shutil.which("configurable-http-proxy"), "the hub's proxy: npm install --global configurable-http-proxy"
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterhub", "--config", str(folder / "test_config.py")],
-            env=os.environ | environment | {"HUB_URL": address, "CONFIGPROXY_AUTH_TOKEN": "x"},
-            cwd=folder,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
+            shell(*commands()["the hub"], {"PYTHONPATH": str(ROOT)}), stdout=log, stderr=log, start_new_session=True
         )
     try:
-        wait_until_it_answers(f"{address}/hub/login", process, folder / "log")
-        yield address
+        wait_until_it_answers(f"{ADDRESS}/hub/login", process, folder / "log")
+        yield ADDRESS
     finally:
         process.terminate()
         process.wait(30)
@@ -128,7 +104,8 @@ class Person:
         self.page.set_default_timeout(WAIT)
         self.page.goto(f"{hub}/hub/login")
         self.page.fill("#username_input", name)
-        self.page.fill("#password_input", "class")
+        passwords = dict(line.split(":", 1) for line in Path("/srv/hub/passwords").read_text().splitlines())
+        self.page.fill("#password_input", passwords[name])
         self.page.click("#login_submit")
         self.page.wait_for_function("window.jupyterapp && window.jupyterapp.restored", timeout=WAIT)
         self.page.evaluate("window.jupyterapp.restored.then(() => true)")
@@ -277,6 +254,8 @@ PRYING = (
     "ls ~teacher/gpus/autograded/ada",
     f"cat ~teacher/gpus/feedback/ada/{LESSON}/{LESSON}.html",
     "cat ~teacher/gpus/gradebook.db",
+    "ls $SOURCE/lessons/source",
+    "cat $HUB/passwords",
 )
 """What a student must not be able to read."""
 
@@ -284,8 +263,6 @@ PRYING = (
 def test_a_student_who_shares_is_on_the_instructor_s_page(
     points: dict[str, float], environment: dict[str, str]
 ) -> None:
-    Path(environment["CLASS"]).mkdir()
-    shutil.chown(environment["CLASS"], "teacher")
     do(environment, "a folder that everyone may write to, and only the teacher may list")
     for name in ("ada", "ben"):
         run_as(name, f"cd ~/{LESSON} && ipython -c '{SHARE}'", environment)
@@ -317,6 +294,16 @@ def test_a_submission_that_was_collected_is_collected_again_only_if_it_is_newer(
     assert grades(environment) == points
 
 
+def test_a_wrong_password_lets_nobody_in(hub: str, browser: Any) -> None:
+    page = browser.new_context().new_page()
+    page.goto(f"{hub}/hub/login")
+    page.fill("#username_input", "ada")
+    page.fill("#password_input", "class")
+    page.click("#login_submit")
+    page.wait_for_selector("text=Invalid username or password")
+    page.context.close()
+
+
 def test_somebody_who_is_not_in_the_course_is_told(hub: str, environment: dict[str, str]) -> None:
     from jupyterhub.auth import PAMAuthenticator
     from traitlets.config import PyFileConfigLoader
@@ -329,7 +316,7 @@ def test_somebody_who_is_not_in_the_course_is_told(hub: str, environment: dict[s
 
 
 def test_an_exchange_that_cannot_be_written_to_is_named(points: dict[str, float], environment: dict[str, str]) -> None:
-    inbound = Path(environment["EXCHANGE"]) / "gpus" / "inbound"
+    inbound = Path("/srv/nbgrader/exchange/gpus/inbound")
     mode = inbound.stat().st_mode
     inbound.chmod(0o700)
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,7 @@ from fakegpu_lab.course.grade.outcome import Outcome
 from fakegpu_lab.course.lessons import lesson as lessons
 from fakegpu_lab.course.lessons import progress
 from fakegpu_lab.course.lessons.lesson import WrongSolution
-from fakegpu_lab.course.lessons.release import release, released
+from fakegpu_lab.course.lessons.release import release, released, text
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -98,17 +100,19 @@ def test_wrong_answers_of_one_run_get_what_each_gets_in_a_run_of_its_own(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("processor", "clock", "told"),
+    ("processor", "asleep", "told"),
     [
-        (50.0, 170.0, []),  # a busy computer is not the lesson's fault
-        (61.0, 61.0, ["It took 61 s of processor time; the budget is 60 s."]),
-        (1.0, 181.0, ["It took 181 s by the clock, but only 1 s of processor time: what does it wait for?"]),
+        (50.0, 170.0, []),
+        (61.0, 0.0, ["It took 61 s of processor time; the budget is 60 s."]),
+        (1.0, 181.0, ["It slept for 181 s, and took 1 s of processor time: what does it wait for?"]),
     ],
 )
-def test_the_budget_of_time(tmp_path: Path, processor: float, clock: float, told: list[str]) -> None:
+def test_the_budget_of_time(tmp_path: Path, processor: float, asleep: float, told: list[str]) -> None:
     lesson = lessons.load(new.write("05-good", tmp_path))
     assert lesson.budget.seconds == 60
-    outcome = Outcome(student="", lesson="", digest="", seconds=clock, processor_seconds=processor)
+    outcome = Outcome(
+        student="", lesson="", digest="", seconds=9999, processor_seconds=processor, asleep_seconds=asleep
+    )
     assert check._budget(outcome, lesson)[1] == told
 
 
@@ -178,7 +182,7 @@ def test_the_budget_of_memory_is_in_the_unit_of_what_was_held(tmp_path: Path) ->
 
 
 def test_a_released_notebook_has_no_solutions_and_no_hidden_parts(tmp_path: Path) -> None:
-    source = new.notebook("05-x", "X")
+    source = nbformat.reads(new.text(new.notebook("05-x", "X")), as_version=4)
     given = "\n".join(cell.source for cell in released(source).cells)
     assert "raise NotImplementedError" in given
     assert "SOLUTION" not in given
@@ -287,6 +291,25 @@ def test_the_release_is_in_step_with_its_source(lesson: str, tmp_path: Path) -> 
     made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     given_out = {path.name: path.read_bytes() for path in (LESSONS / "release" / lesson).iterdir()}
     assert made == given_out, "run: fakegpu-lab lesson release"
+
+
+def test_a_lesson_and_an_exercise_are_made_at_once(tmp_path: Path) -> None:
+    """What takes seconds to import is not imported, and the notebook is written as nbformat writes it."""
+    heavy = ("torch", "nbformat", "jsonschema", "IPython", "nbgrader")
+    code = f"""
+import sys
+from fakegpu_lab.cli.commands import cli
+for words in (["new", "05-quick"], ["exercise", "05-quick", "more"], ["exercise", "05", "again"]):
+    cli.main(["lesson", *words], standalone_mode=False)
+print([name for name in {heavy} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    path = tmp_path / "source" / "05-quick" / "05-quick.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert path.read_text(encoding="utf-8") == text(notebook)
+    assert len(lessons.load(path.parent).exercises) == 3
 
 
 def test_what_a_lesson_s_notebook_writes_is_not_released(tmp_path: Path) -> None:

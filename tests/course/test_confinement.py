@@ -8,15 +8,42 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from fakegpu_lab.course.grade.sandbox import confine
+from fakegpu_lab.course.grade.sandbox import bubblewrap, confine
 from fakegpu_lab.course.grade.sandbox.limits import Limits
 from fakegpu_lab.course.grade.sandbox.process import Sandbox
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 NOBODY, PR_SET_DUMPABLE = 65534, 4
-SETTINGS = {"namespaces": True, "hide": [], "others": [], "needed": []}
+SETTINGS = {"in_force": [], "namespaces": True, "hide": [], "others": [], "needed": []}
+
+
+@pytest.fixture(params=["bubblewrap", "namespaces"])
+def confined(request: pytest.FixtureRequest) -> Callable[[list[str]], Sandbox]:
+    """Makes a submission's process that is confined in one of the two ways, and sees none of the paths given."""
+    if sys.platform != "linux":
+        pytest.skip("both are Linux's")
+    if request.param == "bubblewrap" and bubblewrap._working() is None:
+        pytest.skip("bubblewrap is not installed, or may not do its work here")
+
+    def made(hide: list[str]) -> Sandbox:
+        return Sandbox({}, Limits(), hide, bubblewrap=request.param == "bubblewrap")
+
+    return made
+
+
+def printed(sandbox: Sandbox, source: str) -> list[str]:
+    """The lines that a cell prints."""
+    with sandbox:
+        if "a file system of its own" not in sandbox.in_force:
+            pytest.skip("this system lets nobody make namespaces")
+        told = sandbox.run({"id": "look", "kind": "student", "source": source, "visible": source})
+    return "".join(one.get("text", str(one)) for one in told["outputs"]).splitlines()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
@@ -51,8 +78,9 @@ def test_an_ordinary_user_s_submissions_are_isolated_like_root_s() -> None:
     assert in_force == ["processes of its own", "no network", "a file system of its own"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
-def test_keys_and_passwords_at_home_are_out_of_sight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_and_passwords_at_home_are_out_of_sight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, confined: Callable[[list[str]], Sandbox]
+) -> None:
     """A cell that prints them would have them on the page that the student gets."""
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "id_ed25519").write_text("a key")
@@ -75,12 +103,7 @@ try:
 except OSError as error:
     print(error.strerror)
 """
-    with Sandbox({}, Limits(), []) as sandbox:
-        if "a file system of its own" not in sandbox.in_force:
-            pytest.skip("this system lets ordinary users make no namespaces")
-        told = sandbox.run({"id": "look", "kind": "student", "source": look, "visible": look})
-    lines = "".join(one.get("text", str(one)) for one in told["outputs"]).splitlines()
-    assert lines == [
+    assert printed(confined([]), look) == [
         "3 True",
         "['tmp', 'work'] ['lib', 'lib.zip']",
         "mine ['submission']",
@@ -88,8 +111,7 @@ except OSError as error:
     ]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
-def test_what_others_have_is_out_of_sight_whatever_its_mode() -> None:
+def test_what_others_have_is_out_of_sight_whatever_its_mode(confined: Callable[[list[str]], Sandbox]) -> None:
     """An exchange or a shared folder lies anywhere, and anybody may read it."""
     if os.geteuid() != 0:
         pytest.skip("only root may make a folder in /srv")
@@ -104,10 +126,30 @@ for path in ({exchange!r}, {shared!r}, "/home", os.path.expanduser("~/.ssh"), "/
     print(os.path.exists(path) and os.listdir(path))
 print(torch.ones(2).sum().item(), pathlib.Path("/etc/passwd").exists(), os.path.exists(os.sys.executable))
 """
-        with Sandbox({}, Limits(), []) as sandbox:
-            if "a file system of its own" not in sandbox.in_force:
-                pytest.skip("this system lets nobody make namespaces")
-            told = sandbox.run({"id": "look", "kind": "student", "source": look, "visible": look})
-    lines = "".join(one.get("text", str(one)) for one in told["outputs"]).splitlines()
+        lines = printed(confined([]), look)
     assert set(lines[:5]) <= {"False", "[]"}, lines
     assert lines[5] == "2.0 True True"
+
+
+def test_a_submission_is_alone_and_can_write_nowhere_else(confined: Callable[[list[str]], Sandbox]) -> None:
+    """What is to be hidden lies inside of the package's folder here, as lessons do in a clone."""
+    course, file = Path(__file__).parent, Path(__file__).parents[1] / "conftest.py"
+    look = f"""
+import os, socket
+print(os.listdir({str(course)!r}), os.path.getsize({str(file)!r}))
+print(len([one for one in os.listdir("/proc") if one.isdigit()]) < 5, os.path.isdir("/dev/shm"))
+for path in ("/mine", "/tmp/mine", "/usr/mine", {str(course / "mine")!r}, "/dev/shm/mine"):
+    try:
+        open(path, "w").write("mine")
+        print(path)
+    except OSError:
+        print("refused")
+a, b = socket.socket(), socket.socket()
+a.bind(("127.0.0.1", 0)); a.listen(1); b.connect(a.getsockname())
+try:
+    socket.create_connection(("192.0.2.1", 80), timeout=2)
+except OSError as error:
+    print(error.strerror)
+"""
+    lines = printed(confined([str(course), str(course / "marks"), str(file)]), look)
+    assert lines == ["[] 0", "True True", *["refused"] * 4, "/dev/shm/mine", "Network is unreachable"]

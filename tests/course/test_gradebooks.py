@@ -149,7 +149,7 @@ def test_moodle_s_participants_are_enough_for_its_gradebook(tmp_path: Path) -> N
         ("canvas", WORKSHEET, "Grades > Export > Export Entire Gradebook"),
         ("moodle", CANVAS, "one of Username, ID number, Email address, Identifier must be there"),
         ("moodle", "Identifier,Full name,Grade\nParticipant 1,A,\n", "without the column “Last modified (grade)”"),
-        ("canvas", "Student,ID\n", "it has no students"),
+        ("canvas", "Student,ID\n", "has no students"),
     ],
 )
 def test_a_wrong_roster_has_a_sentence(tmp_path: Path, platform: str, roster: str, sentence: str) -> None:
@@ -186,13 +186,13 @@ DUE = "2026-11-20 23:59:00 UTC"
 )
 def test_days_late_cost_a_share_of_the_points(timestamp: str, days: int | None, penalty: float) -> None:
     deadline = lateness.deadline(DUE, free_days=1, percent=25.0)
-    assert deadline.lateness(timestamp, 8.0) == (days, penalty)
+    assert deadline.lateness(outcome("ada", 8.0, timestamp)) == (days, penalty)
 
 
 @given(days=st.integers(-3, 30), free=st.integers(0, 5), percent=st.floats(0, 100), score=st.floats(0, 100))
 def test_a_penalty_never_takes_more_than_was_earned(days: int, free: int, percent: float, score: float) -> None:
     deadline = Deadline(parse_time(DUE), free, percent)
-    late = deadline.lateness(str(parse_time(DUE) + dt.timedelta(days=days)), score)
+    late = deadline.lateness(outcome("ada", score, str(parse_time(DUE) + dt.timedelta(days=days))))
     assert late.days == max(0, days)
     assert -1e-6 <= late.penalty <= score + 1e-6
     assert (late.penalty == 0) or days > free
@@ -207,8 +207,8 @@ def test_a_day_is_over_at_its_end() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("soon", 0, 0.0), "this is not a date. Try --due '2026-11-20 23:59'"),
-        (("2026-11-20 23:59 Mars/Olympus", 0, 0.0), "this is not a date"),
+        (("soon", 0, 0.0), "is not a date. Try '2026-11-20 23:59'"),
+        (("2026-11-20 23:59 Mars/Olympus", 0, 0.0), "is not a date"),
         ((None, 2, 0.0), "need --due"),
         ((None, 0, 10.0), "need --due"),
     ],

@@ -186,9 +186,9 @@ def the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
 
     two = graded_lesson.load(graded / "source" / "two")
     limits = Limits(cell_seconds=2, memory_bytes=MIB * 2**20)
-    journal = Journal(graded / "grades.csv.journal", two, limits, resume=True)
+    journal = Journal(graded / "grades.csv.journal", limits, resume=True)
     submissions = collect(graded / "submitted", "two", "two")
-    outcomes = whole_class.run(submissions, two, limits, [], journal)
+    outcomes = whole_class.run(submissions, [two] * len(submissions), limits, [], journal)
     place, move, why = tables.summary(two, outcomes)
     assert (place.passed, place.partly, place.failed, place.unsolved) == (5, 1, 5, 1)
     assert place.mean == pytest.approx((5 * 3 + 2) / 11)
@@ -476,9 +476,9 @@ def test_regrading_what_is_not_there_has_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "submitted" / "ada").mkdir(parents=True)
     with pytest.raises(FakeGpuError, match=r"two has no such exercise\. It has place, move, why"):
         grade(tmp_path, "submitted", "--regrade", "moves")
-    with pytest.raises(FakeGpuError, match="nothing has been graded here before"):
+    with pytest.raises(FakeGpuError, match="there is nothing to regrade"):
         grade(tmp_path, "submitted", "--regrade", "move")
-    with pytest.raises(FakeGpuError, match="--format and --roster need each other"):
+    with pytest.raises(FakeGpuError, match="--format and --roster must be used together"):
         grade(tmp_path, "submitted", "--format", "canvas")
 
 

@@ -23,6 +23,9 @@ FLAGGED = {
     "timeit's main": "import timeit\ntimeit.main(['torch.equal = 1'])",
     "benchmark.Timer": "from torch.utils.benchmark import Timer\nTimer(stmt='exec(\"1\")').timeit(1)",
     "a text that is put together": "import timeit\ntimeit.timeit('to' + 'rch')",
+    "a module of a star by another name": "from torch.nn.functional import *\nf = importlib\nf.import_module('os')",
+    "a module of a star that is bound, too": "from torch.nn.functional import *\nif 0: importlib = 1\n"
+    "importlib.import_module('os')",
     "sympify": "import sympy\nsympy.sympify('__import__(\"os\")')",
     "parse_expr": "from sympy.parsing.sympy_parser import parse_expr\nparse_expr('1')",
     "get_type_hints": "import typing\nclass A: x: 'int'\ntyping.get_type_hints(A)",
@@ -115,6 +118,9 @@ HONEST = {
     "logging": "import logging\nlogging.basicConfig(level=logging.INFO)\nlog = logging.getLogger(__name__)\n"
     "log.info('x %s', 1)",
     "early stars": "from math import *\nfrom torch.nn import *\nfrom torch import *\nprint(pi, Linear(2, 2), ones(2))",
+    "a star that brings modules": "from torch.nn.functional import *\nfrom torch.nn import *\n"
+    "math.ceil(1.5); torch.ones(2)\nattention = torch.ones(2)\nprint(max(attention))\nrelu(attention).sum()",
+    "a debugger's flag": "if __debug__: print('debug')",
     "annotations": "from typing import Optional\n"
     "def f(x: 'torch.Tensor', y: Optional[int] = None) -> 'list[int]': return []",
     "pdb": "import pdb",

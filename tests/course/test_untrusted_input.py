@@ -17,11 +17,11 @@ from fakegpu_lab.cli.commands import cli
 from fakegpu_lab.cli.plain_console import PlainConsole
 from fakegpu_lab.course import class_view
 from fakegpu_lab.course.flags.policy import Policy
-from fakegpu_lab.course.grade import graded_lesson as lessons
 from fakegpu_lab.course.grade import submissions
 from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
 from fakegpu_lab.course.grade.outputs import lateness, pages, platforms, tables
 from fakegpu_lab.course.grade.sandbox import sealed_channel
+from fakegpu_lab.course.lessons import lesson as yaml
 from fakegpu_lab.course.lessons import sharing
 from fakegpu_lab.formatting.printable import encodable, printable
 from tests.course.test_gradebooks import CANVAS, lesson, outcome, written
@@ -86,7 +86,7 @@ def test_digits_in_a_student_s_own_name_find_nobody_else(tmp_path: Path, name: s
 @pytest.mark.parametrize("timestamp", ["0001-01-01", "0001-01-01 00:00 Pacific/Auckland", "9999-12-31 23:59", "\x00"])
 def test_a_time_that_no_clock_has_ends_nothing(timestamp: str, tmp_path: Path) -> None:
     deadline = lateness.deadline("2026-11-20", 0, 10)
-    deadline.lateness(timestamp, 5.0)
+    deadline.lateness(outcome("ada", 5.0, timestamp))
     tables.write(tmp_path / "grades.csv", lesson(), [outcome("ada", 1.0, timestamp)], deadline)
 
 
@@ -253,7 +253,7 @@ def test_a_lesson_is_found_by_the_beginning_of_its_name(tmp_path: Path, monkeypa
     (tmp_path / "b" / "source" / "03-theirs").mkdir(parents=True)
     (tmp_path / "b" / "source" / "03-theirs" / "x.ipynb").touch()
     looked: list[Path] = []
-    real = lessons._has_notebook
-    monkeypatch.setattr(lessons, "_has_notebook", lambda folder: looked.append(folder) or real(folder))
-    assert lessons.find("03", [tmp_path / "a", tmp_path / "b"]).name == "03-mine"
+    real = yaml._has_notebook
+    monkeypatch.setattr(yaml, "_has_notebook", lambda folder: looked.append(folder) or real(folder))
+    assert yaml.find_source("03", [tmp_path / "a", tmp_path / "b"]).name == "03-mine"
     assert len(looked) == len(set(looked)), "each folder is looked at once"

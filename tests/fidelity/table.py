@@ -95,7 +95,7 @@ def rows(page: str, section: Section) -> list[list[str]]:
 
 
 def percent(error: float) -> str:
-    return f"{max(1, round(100 * error))} %"
+    return f"{max(1, round(100 * error))}%"
 
 
 def summary(page: str) -> list[str]:

@@ -135,6 +135,7 @@ def test_the_repository_s_address_is_written_in_one_go_and_removed_again(tmp_pat
         shutil.copy(ROOT / name, tmp_path / name)
     address.write("https://github.com/someone/fork.git", tmp_path)
     assert address.repository(tmp_path) == "https://github.com/someone/fork"
+    assert "git clone https://github.com/someone/fork && cd fork\nmake lab\n" in (tmp_path / "README.md").read_text()
     assert "mybinder.org/v2/gh/someone/fork/HEAD?urlpath=" in (tmp_path / "README.md").read_text(encoding="utf-8")
     assert 'repository-code: "https://github.com/someone/fork"' in (tmp_path / "CITATION.cff").read_text()
     before = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}

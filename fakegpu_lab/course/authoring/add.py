@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
-import nbformat
 import yaml
 
-from fakegpu_lab.course.authoring.new import mark
+from fakegpu_lab.course.authoring.new import code, mark, markdown, text
 from fakegpu_lab.course.lessons import lesson as lessons
-from fakegpu_lab.course.lessons.release import text
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -46,20 +45,20 @@ def add(folder: Path, name: str) -> Path:
         raise FakeGpuError(f"The lesson {lesson.name} already has an exercise {name}.")
     path = folder / f"{folder.resolve().name}.ipynb"
     try:
-        notebook = nbformat.read(path, as_version=4)
+        notebook = json.loads(path.read_text(encoding="utf-8"))
     except OSError:
         raise FakeGpuError(f"There is no notebook {path}.") from None
     title = name.replace("-", " ").capitalize()
-    code = nbformat.v4.new_code_cell
     cells = [
-        nbformat.v4.new_markdown_cell(_TASK.format(title=title), id=f"{name}-task"),
-        code(_ANSWER.format(id=name), metadata=mark(name, solution=True), id=name),
-        code(_CHECK.format(id=name), metadata=mark(f"{name}-check", points=1), id=f"{name}-check"),
-        code(_HINT.format(id=name), id=f"{name}-hint"),
+        markdown(_TASK.format(title=title), f"{name}-task"),
+        code(_ANSWER.format(id=name), mark(name, solution=True), name),
+        code(_CHECK.format(id=name), mark(f"{name}-check", points=1), f"{name}-check"),
+        code(_HINT.format(id=name), name=f"{name}-hint"),
     ]
-    last = notebook.cells[-1].source.strip() if notebook.cells else ""
-    place = len(notebook.cells) - 1 if last == "%progress" else len(notebook.cells)
-    notebook.cells[place:place] = cells
+    there = notebook["cells"]
+    last = "".join(there[-1]["source"]).strip() if there else ""
+    place = len(there) - 1 if last == "%progress" else len(there)
+    there[place:place] = cells
     new_yaml = _with_exercise((folder / lessons.FILE).read_text(encoding="utf-8"), name, title, lesson.points + 1)
     (folder / lessons.FILE).write_text(new_yaml, encoding="utf-8", newline="\n")
     path.write_text(text(notebook), encoding="utf-8", newline="\n")

@@ -15,7 +15,7 @@ from fakegpu_lab.course.authoring.answers import Answer, grade_id, grade_togethe
 from fakegpu_lab.course.grade import graded_lesson as graded
 from fakegpu_lab.course.grade.one_submission import grade
 from fakegpu_lab.course.grade.sandbox.limits import Limits
-from fakegpu_lab.course.grade.sandbox.process import CLOCK
+from fakegpu_lab.course.grade.sandbox.process import ASLEEP
 from fakegpu_lab.course.lessons import extras
 from fakegpu_lab.course.lessons import lesson as lessons
 from fakegpu_lab.course.lessons.lesson import WrongSolution
@@ -188,13 +188,11 @@ def _stderr_and_errors(outcome: Outcome, source: Any) -> list[str]:
 def _budget(outcome: Outcome, lesson: Lesson) -> tuple[str, list[str]]:
     allowed = parse_size(lesson.budget.memory)
     over = []
-    used, took, may = outcome.processor_seconds, outcome.seconds, lesson.budget.seconds
+    used, slept, may = outcome.processor_seconds, outcome.asleep_seconds, lesson.budget.seconds
     if used > may:
         over.append(f"It took {used:.0f} s of processor time; the budget is {may:g} s.")
-    elif took > CLOCK * may:
-        over.append(
-            f"It took {took:.0f} s by the clock, but only {used:.0f} s of processor time: what does it wait for?"
-        )
+    elif slept > ASLEEP * may:
+        over.append(f"It slept for {slept:.0f} s, and took {used:.0f} s of processor time: what does it wait for?")
     if outcome.peak_bytes > allowed:
         over.append(f"It used {format_size(outcome.peak_bytes)} of memory; the budget is {format_size(allowed)}.")
     spent = f"{used:.0f} s of processor time, {size(outcome.peak_bytes)}"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
-import nbformat
-
 from fakegpu_lab.course.lessons.lesson import FILE, Exercise, Lesson, WrongSolution
-from fakegpu_lab.course.lessons.release import text
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -80,7 +78,6 @@ def lesson(name: str, title: str) -> Lesson:
 
 def notebook(name: str, title: str) -> Any:
     """The source notebook of a new lesson."""
-    code, markdown = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
     cells = [
         markdown(_TITLE.format(title=title)),
         code(_SETUP.format(name=name), metadata=mark("setup")),
@@ -92,9 +89,27 @@ def notebook(name: str, title: str) -> Any:
         code(_HINT),
     ]
     for i, cell in enumerate(cells, 1):
-        cell["id"] = cell.metadata.get("nbgrader", {}).get("grade_id") or f"cell-{i:02}"
+        cell["id"] = cell["metadata"].get("nbgrader", {}).get("grade_id") or f"cell-{i:02}"
     spec = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
-    return nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": spec, "language_info": {"name": "python"}})
+    metadata = {"kernelspec": spec, "language_info": {"name": "python"}}
+    return {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+
+
+def code(source: str, metadata: dict[str, Any] | None = None, name: str = "") -> dict[str, Any]:
+    """Return a code cell; nbformat makes these, too, but takes seconds to import."""
+    return markdown(source, name) | {
+        "cell_type": "code", "execution_count": None, "outputs": [], "metadata": metadata or {}
+    }  # fmt: skip
+
+
+def markdown(source: str, name: str = "") -> dict[str, Any]:
+    """Return a cell of text."""
+    return {"cell_type": "markdown", "id": name, "metadata": {}, "source": source.splitlines(keepends=True)}
+
+
+def text(notebook: Any) -> str:
+    """Return a notebook as file contents, as nbformat and Jupyter write it."""
+    return json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def mark(grade_id: str, *, solution: bool = False, points: int | None = None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 import types
@@ -101,16 +102,16 @@ def _answers(thing: Any, kind: type, name: str) -> bool:
     return held is not None and not isinstance(held, _seen_by_themselves())
 
 
-_of_package: dict[int, tuple[type, bool]] = {}
-
-
 def _is_of_package(kind: type) -> bool:
     """Whether a class is one of this package's: the driver's tensors are called as torch's."""
-    if id(kind) not in _of_package:
-        ours = [module for name, module in list(sys.modules.items()) if name.startswith("fakegpu_lab.")]
-        found = any(one is kind for module in ours for one in list(vars(module).values()))
-        _of_package[id(kind)] = kind, found
-    return _of_package[id(kind)][1]
+    return _has_package(id(kind))
+
+
+@functools.cache
+def _has_package(number: int) -> bool:
+    """Whether this package has the class whose `id` it is; classes of it stay. No answer can write to this cache."""
+    ours = [module for name, module in list(sys.modules.items()) if name.startswith("fakegpu_lab.")]
+    return any(id(one) == number for module in ours for one in list(vars(module).values()))
 
 
 def _is_filled_by_hand(kind: type) -> bool:

@@ -147,7 +147,7 @@ COMMANDS = _words("nvidia-smi pip python3 ls pwd echo date")
 SPECIAL = _words(
     """
     __init__ __call__ __repr__ __str__ __len__ __iter__ __next__ __getitem__ __setitem__ __contains__ __enter__
-    __exit__ __post_init__ __name__ __version__ __doc__ __file__ __all__ __slots__ __main__ __annotations__
+    __exit__ __post_init__ __name__ __version__ __doc__ __file__ __all__ __slots__ __main__ __annotations__ __debug__
     """
 )
 """Names with double underscores that honest answers have."""

@@ -27,6 +27,8 @@ class Names:
     ----------
     paths
         After ``import torch.nn as nn``, ``nn`` is ``torch.nn``. A name that stands for several things keeps the last.
+    starred
+        Those that ``from torch.nn import *`` bound: its author may not know of them.
     functions, private
         The functions of the notebook's own, and the private attributes of its own classes.
     changes
@@ -35,6 +37,7 @@ class Names:
 
     def __init__(self) -> None:
         self.paths: dict[str, str] = {}
+        self.starred: set[str] = set()
         self.functions: set[str] = set()
         self.private: set[str] = set()
         self.changes: dict[str, set[int]] = {}
@@ -50,8 +53,12 @@ class Names:
                     self.paths[alias.asname or name] = name
             elif isinstance(node, ast.ImportFrom):
                 for alias in node.names:
-                    for name in public.names_in(node.module or "") if alias.name == "*" else (alias.name,):
-                        self.paths[alias.asname or name] = f"{node.module}.{name}"
+                    if alias.name == "*":
+                        stars = public.star(node.module or "")
+                        self.paths |= stars
+                        self.starred |= set(stars)
+                    else:
+                        self.paths[alias.asname or alias.name] = f"{node.module}.{alias.name}"
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 self.functions.add(node.name)
                 if own:

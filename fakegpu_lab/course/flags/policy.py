@@ -163,7 +163,7 @@ class _Cell(ast.NodeVisitor):
         for name in _imported(node):
             if name not in self._policy.used and self._is_refused(name.removesuffix(".*")):
                 yield f"imports {name}"
-            elif name.endswith(".*") and (name.split(".")[0] in allowed.PARTS or not public.names_in(name[:-2])):
+            elif name.endswith(".*") and (name.split(".")[0] in allowed.PARTS or not public.star(name[:-2])):
                 yield f"imports all of {name[:-2]}"
         yield from (
             f"names {one.asname}"
@@ -191,7 +191,12 @@ class _Cell(ast.NodeVisitor):
         if path and isinstance(node.ctx, ast.Load) and not isinstance(parent, ast.Attribute):
             if self._is_refused(path):
                 yield f"uses {path}"
-            elif public.is_module(path) and not isinstance(parent, ast.Assign) and not quiet:
+            elif (
+                public.is_module(path)
+                and not isinstance(parent, ast.Assign)
+                and not quiet
+                and not (name in self._names.starred and name in self._own | self._policy.lessons)
+            ):
                 yield f"passes the module {path} on"
 
     def _attribute(self, node: ast.Attribute) -> Iterator[str]:

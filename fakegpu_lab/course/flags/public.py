@@ -57,14 +57,19 @@ def is_module(path: str) -> bool:
 
 
 @cache
-def names_in(module: str) -> tuple[str, ...]:
-    """The names that ``from module import *`` binds; none where the module is not loaded here."""
+def star(module: str) -> dict[str, str]:
+    """What ``from module import *`` binds, with its path; nothing where the module is not loaded here.
+
+    A module that it binds has a path of its own: ``torch`` is no part of ``torch.nn.functional``.
+    """
     thing: Any = _module(module.split(".", maxsplit=1)[0])
     for word in module.split(".")[1:]:
         thing = None if thing is None else _attribute(thing, word)
     if not isinstance(thing, ModuleType):
-        return ()
-    return tuple(getattr(thing, "__all__", None) or (name for name in vars(thing) if not name.startswith("_")))
+        return {}
+    words = getattr(thing, "__all__", None) or [name for name in vars(thing) if not name.startswith("_")]
+    inside = {word: _attribute(thing, word) for word in words}
+    return {word: one.__name__ if isinstance(one, ModuleType) else f"{module}.{word}" for word, one in inside.items()}
 
 
 def _module(root: str) -> ModuleType | None:

@@ -18,6 +18,7 @@ import threading
 import types
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.course.flags.contents import CODE_PARTS, Contents
 from fakegpu_lab.user_code.frames import OWN, PYTHON, classified, walk
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 COMPARED = ("math", "numpy", "numpy.testing", "torch", "torch.testing", "torch.nn.functional", "torch.Tensor")
 """What checks compare with, in addition to builtins and this package. (Our own driver patches torch, too.)"""
-_CODE_PARTS = ("__code__", "__defaults__", "__kwdefaults__")
+_JUDGING = tuple(f"fakegpu_lab.course.{room}" for room in ("expect", "checks", "cell_text", "flags", "grade.sandbox"))
+"""What sees and reports: of these modules, every value is kept, with what is in tables and closures."""
 
 
 def _is_kept(value: object) -> bool:
@@ -54,6 +56,7 @@ class Pristine:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
         self._kept: list[tuple[Any, str, Any, tuple[Any, ...] | None]] = []
+        self._inside = Contents(trusted)
         self.modules = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "fakegpu_lab"}
         for module in self.modules.values():
             self._keep(module, own=True)
@@ -68,10 +71,15 @@ class Pristine:
                 self._names.append((owner, frozenset(vars(owner))))
 
     def _keep(self, owner: Any, *, own: bool) -> None:
+        judging = own and owner.__name__.startswith(_JUDGING)
         for name, value in list(vars(owner).items()):
+            if judging and not name.startswith("__"):
+                self._inside.keep(f"{owner.__name__}.{name}", value)
             if isinstance(value, types.FunctionType):
-                self._kept.append((owner, name, value, tuple(getattr(value, part) for part in _CODE_PARTS)))
-            elif _is_kept(value) and not (owner.__name__ == "torch" and name == "Storage"):  # set_default_dtype sets it
+                self._kept.append((owner, name, value, tuple(getattr(value, part) for part in CODE_PARTS)))
+            elif (judging and not name.startswith("__")) or (
+                _is_kept(value) and not (owner.__name__ == "torch" and name == "Storage")  # set_default_dtype sets it
+            ):
                 self._kept.append((owner, name, value, None))
                 if own and isinstance(value, type) and value.__module__ == owner.__name__:
                     self._keep_class(value)
@@ -81,7 +89,7 @@ class Pristine:
             inner = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
             if isinstance(inner, types.FunctionType):
                 self._kept.append((owner, name, value, None))
-                self._kept.append((owner, "", inner, tuple(getattr(inner, part) for part in _CODE_PARTS)))
+                self._kept.append((owner, "", inner, tuple(getattr(inner, part) for part in CODE_PARTS)))
 
     def restore_builtins(self) -> list[str]:
         """Restore Python's builtins, and return the names of those that were changed. Calls none before that."""
@@ -102,11 +110,12 @@ class Pristine:
                 setattr(owner, name, value)
                 restored.append(f"{where}.{name}")
             if code is not None:
-                for part, kept in zip(_CODE_PARTS, code, strict=True):
+                for part, kept in zip(CODE_PARTS, code, strict=True):
                     now = getattr(value, part)
                     if now is not kept and not (isinstance(now, types.CodeType) and trusted(now)):
                         setattr(value, part, kept)
                         restored.append(f"{where}.{value.__name__}.{part}")
+        restored += self._inside.put_back()
         for kind, names in self._names:
             for name in [one for one, now in vars(kind).items() if one not in names and from_cell(now)]:
                 delattr(kind, name)  # it hid an inherited method
@@ -210,7 +219,7 @@ _NEVER_NEEDED = _THREADS | {
     "cpython.run_interactivehook",
 }
 """Events of Python's audit hooks that no exercise causes by itself; libraries do."""
-_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__", "__class__", "__bases__", "__globals__")
+_OF_FUNCTIONS = (*CODE_PARTS, "__class__", "__bases__", "__globals__")
 
 _PASSES_ON = os.path.join(_PACKAGE, "driver", "environment", "host_threads.py")  # noqa: PTH118
 """Where the driver stands in for a method of Python's own library, `threading.Thread.start`."""

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from fakegpu_lab.course.cell_text.source import bound_names, class_names, read_names, written_file
 from fakegpu_lab.course.flags.policy import Policy
 from fakegpu_lab.course.lessons import lesson as yaml
+from fakegpu_lab.course.lessons import release
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 
@@ -72,6 +73,10 @@ class GradedLesson(BaseModel):
         Names that the instructor's own solution binds, so that a student may, too.
     classes
         The classes in all of the lesson's cells, solutions included: a check may ask their objects.
+    digest
+        A hash of all of it.
+    version
+        Which release this is, for people: its day and its hash; empty for the lesson as it is now.
     """
 
     name: str
@@ -84,6 +89,7 @@ class GradedLesson(BaseModel):
     given_by_solution: list[str]
     classes: list[str] = []
     digest: str
+    version: str = ""
 
     def about(self, exercise: str) -> About:
         """What is known of an exercise; without a ``lesson.yaml``, a title made from its id."""
@@ -121,42 +127,6 @@ class GradedLesson(BaseModel):
         return sum(cell.points for cell in self.checks)
 
 
-def find(name: str, roots: list[Path]) -> Path:
-    """Return the folder of a lesson's source, given its path, its name in ``source/``, or a name's beginning (``03``).
-
-    Raises
-    ------
-    FakeGpuError
-        There is no such lesson, or more than one.
-    """
-    given = Path(name)
-    if given.suffix == ".ipynb" and given.is_file():
-        return given.parent
-    if _has_notebook(given):
-        return given
-    known = [_lessons_of(root) for root in roots]
-    for lessons in known:
-        if name in lessons:
-            return lessons[name]
-    for lessons in known:  # the instructor's own course before the lessons that come with the package
-        near = [folder for known_name, folder in lessons.items() if known_name.startswith(name)]
-        if len(near) == 1:
-            return near[0]
-        if near:
-            raise FakeGpuError(f"{name} stands for {', '.join(folder.name for folder in near)}: name one.")
-    which = ", ".join(sorted({one for lessons in known for one in lessons})) or "none"
-    raise FakeGpuError(f"There is no lesson {name}. Available: {which}. The path of a source folder works, too.")
-
-
-def _lessons_of(root: Path) -> dict[str, Path]:
-    """The lessons in a root's ``source/`` folder, by name."""
-    return {folder.name: folder for folder in sorted((root / "source").glob("*")) if _has_notebook(folder)}
-
-
-def _has_notebook(folder: Path) -> bool:
-    return folder.is_dir() and any(folder.glob("*.ipynb"))
-
-
 def load(folder: Path) -> GradedLesson:
     """Read a lesson's source.
 
@@ -165,15 +135,13 @@ def load(folder: Path) -> GradedLesson:
     FakeGpuError
         The folder does not have exactly one notebook, or its nbgrader metadata are wrong.
     """
-    from fakegpu_lab.course.lessons.release import released
-
     folder = folder.resolve()
     notebooks = sorted(path for path in folder.glob("*.ipynb"))
     if len(notebooks) != 1:
         raise FakeGpuError(f"{folder} has {len(notebooks)} notebooks, but a lesson has one.")
     raw = notebooks[0].read_bytes()
     source = nbformat.reads(raw.decode("utf-8"), as_version=4)
-    cells = _lesson_cells(source, released(source))
+    cells = _lesson_cells(source, release.released(source))
     files = _written_files(source) | _other_files(folder)
     lesson = yaml.load(folder) if (folder / yaml.FILE).is_file() else None
     digest = hashlib.sha256(raw)
@@ -244,12 +212,8 @@ def _other_files(folder: Path) -> dict[str, bytes]:
     files = {}
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
-        if path.is_file() and path.suffix != ".ipynb" and inside.name != yaml.FILE and not _is_hidden(inside):
+        if path.is_file() and path.suffix != ".ipynb" and inside.name != yaml.FILE and release.belongs(inside):
             files[inside.as_posix()] = path.read_bytes()
     if (folder / yaml.FILE).is_file():
         files[yaml.FILE] = yaml.load(folder).released().dump().encode()
     return files
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") or part == "__pycache__" for part in path.parts)

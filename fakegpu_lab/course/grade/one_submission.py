@@ -65,6 +65,8 @@ def nothing_yet(submission: Submission, lesson: GradedLesson) -> Outcome:
         student=submission.student,
         lesson=lesson.name,
         digest=submission.digest,
+        edition=lesson.digest,
+        notes=[f"graded by the version released on {lesson.version}, which it came from"] if lesson.version else [],
         timestamp=submission.timestamp,
         checks=[CheckOutcome(grade_id=cell.grade_id, points=0.0, max_points=cell.points) for cell in lesson.checks],
     )
@@ -126,7 +128,8 @@ def _run(
     except EndedError as end:
         outcome.status, outcome.reason = end.status, f"{end.reason}, in {shown.id}"  # type: ignore[assignment]
     outcome.peak_bytes = sandbox.peak_bytes
-    outcome.processor_seconds = round(sandbox.processor_seconds, 2)
+    outcome.processor_seconds = round(sandbox.spent.processor, 2)
+    outcome.asleep_seconds = round(sandbox.spent.asleep, 2)
     flags |= sandbox.flags
     outcome.flags = sorted(flags)
 

@@ -76,6 +76,8 @@ class Outcome(BaseModel):
 
     Attributes
     ----------
+    digest, edition
+        Hashes of the submission, and of the lesson that it was graded by.
     reason
         A sentence, if the status is not ``"graded"``, or if an answer is not valid Python.
     flags
@@ -84,8 +86,8 @@ class Outcome(BaseModel):
         What was repaired or noticed, and is nobody's fault.
     seconds
         Wall-clock time.
-    processor_seconds
-        Processor time, as far as it was observed.
+    processor_seconds, asleep_seconds
+        Processor time, and time in which it wanted no processor, as far as they were observed.
     peak_bytes
         The most memory that its processes were observed to hold.
     confined
@@ -95,6 +97,7 @@ class Outcome(BaseModel):
     student: str
     lesson: str
     digest: str
+    edition: str = ""
     timestamp: str = ""
     status: Status = "graded"
     reason: str = ""
@@ -104,6 +107,7 @@ class Outcome(BaseModel):
     cells: list[CellOutcome] = Field(default_factory=list)
     seconds: float = 0.0
     processor_seconds: float = 0.0
+    asleep_seconds: float = 0.0
     peak_bytes: int = 0
     confined: list[str] = Field(default_factory=list)
 
@@ -139,7 +143,7 @@ class Outcome(BaseModel):
 
 
 class Journal:
-    """A file of outcomes, valid for one edition of a lesson and the same limits.
+    """A file of outcomes, each valid for one edition of a lesson and the same limits.
 
     Parameters
     ----------
@@ -151,11 +155,9 @@ class Journal:
         Whether to keep the outcomes of the run before, of whatever edition and limits, for `before`.
     """
 
-    def __init__(
-        self, path: Path, lesson: GradedLesson, limits: Limits, *, resume: bool, earlier: bool = False
-    ) -> None:
+    def __init__(self, path: Path, limits: Limits, *, resume: bool, earlier: bool = False) -> None:
         self.path = path
-        self._key = f"{lesson.digest} {limits.model_dump_json()}"
+        self._key = limits.model_dump_json()
         self._known: dict[tuple[str, str], Outcome] = {}
         self._before: dict[tuple[str, str], Outcome] = {}
         old = path.with_suffix(path.suffix + ".old")
@@ -166,10 +168,10 @@ class Journal:
         if earlier:
             self._before = _outcomes(old)
 
-    def known(self, submission: Submission) -> Outcome | None:
-        """The outcome of exactly this submission, unless the grader itself failed."""
+    def known(self, submission: Submission, lesson: GradedLesson) -> Outcome | None:
+        """The outcome of exactly this submission and this edition, unless the grader itself failed."""
         found = self._known.get((submission.student, submission.digest))
-        return None if found is None or found.status == "error" else found
+        return None if found is None or found.status == "error" or found.edition != lesson.digest else found
 
     def before(self, submission: Submission) -> Outcome | None:
         """The outcome of exactly this submission in the run before."""
@@ -192,8 +194,19 @@ class Journal:
             return file.read(1) != b"\n"
 
 
+def journal_of(grades: Path) -> Path:
+    """The journal beside a table of grades."""
+    return grades.with_name(grades.name + ".journal")
+
+
+def latest(path: Path) -> list[Outcome]:
+    """The last outcome of each student in a journal, by name."""
+    found = {outcome.student: outcome for outcome in _outcomes(path).values()}
+    return [found[student] for student in sorted(found)]
+
+
 def _outcomes(path: Path, key: str | None = None) -> dict[tuple[str, str], Outcome]:
-    """The outcomes in a journal, the last of each submission; with `key`, only those of one edition and its limits."""
+    """The outcomes in a journal, the last of each submission; with `key`, only those of the same limits."""
     found: dict[tuple[str, str], Outcome] = {}
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
     for line in lines:

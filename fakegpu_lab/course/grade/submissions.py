@@ -85,7 +85,7 @@ def collect(path: Path, assignment: str, notebook: str, pattern: str | None = No
     elif path.exists():
         raise FakeGpuError(f"{path} is neither a folder nor a zip.")
     else:
-        raise FakeGpuError(f"There are no submissions in {path}: there is no such folder.")
+        raise FakeGpuError(f"{path} does not exist.")
     found = _grouped(_unpacked(tree), assignment, notebook, pattern)
     if not found:
         raise FakeGpuError(f"There are no submissions in {path}: it is empty.")
@@ -129,7 +129,7 @@ def _read_zip(raw: bytes, name: str, most: int | None = None) -> dict[str, bytes
                     tree[inside.as_posix()] = file.read(LARGEST + 1)
                 total += len(tree[inside.as_posix()])
                 if most is not None and (total > most or len(tree) > MOST_FILES):
-                    raise FakeGpuError(f"The zip {name} cannot be read: it unpacks to too much.")
+                    raise FakeGpuError(f"The zip {name} cannot be read: its contents are too large.")
     except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:  # also: encrypted
         raise FakeGpuError(f"The zip {name} cannot be read: {error}.") from None
     return tree
@@ -219,6 +219,8 @@ def _submission(entry: _Entry, assignment: str, notebook: str, pattern: str | No
         made.timestamp, made.secret = timestamp, secret
     elif timestamp:
         made.notes.append(f"it came with a {TIMESTAMP}: only nbgrader's, in its own folders, is trusted")
+    if re.search(r"_LATE_\d+", entry.name):
+        made.notes.append("Canvas marked it as late")
     notebooks = [path for path in files if path.endswith(".ipynb")]
     if not notebooks:
         made.problem = "it contains no notebook"

@@ -24,7 +24,7 @@ DASK_TRIES = 2
 
 def run(
     submissions: list[Submission],
-    lesson: GradedLesson,
+    lessons: list[GradedLesson],
     limits: Limits,
     hide: list[str],
     journal: Journal,
@@ -38,6 +38,8 @@ def run(
 
     Parameters
     ----------
+    lessons
+        For each submission, the version of the lesson to grade it by.
     journal
         Each outcome is written to it at once; a submission whose outcome it has is not graded again.
     jobs
@@ -53,8 +55,8 @@ def run(
     outcomes: dict[int, Outcome] = {}
     before: dict[int, Outcome] = {}
     todo: list[int] = []
-    for i, submission in enumerate(submissions):
-        known = journal.known(submission)
+    for i, (submission, lesson) in enumerate(zip(submissions, lessons, strict=True)):
+        known = journal.known(submission, lesson)
         if known is None:
             todo.append(i)
             old = journal.before(submission) if only else None
@@ -64,8 +66,8 @@ def run(
             outcomes[i] = known
             done(known)
     grade_all = _on_dask if scheduler else _in_threads
-    jobs_todo = [(submissions[i], only if i in before else None) for i in todo]
-    for n, graded in grade_all(jobs_todo, lesson, limits, hide, scheduler or jobs):
+    jobs_todo = [(submissions[i], lessons[i], only if i in before else None) for i in todo]
+    for n, graded in grade_all(jobs_todo, limits, hide, scheduler or jobs):
         i = todo[n]
         outcome = before[i].with_check(only, graded) if only and i in before else graded
         outcomes[i] = outcome
@@ -74,13 +76,11 @@ def run(
     return [outcomes[i] for i in range(len(submissions))]
 
 
-_Job = tuple["Submission", "str | None"]
-"""What is graded, and the check to which; None for all of it."""
+_Job = tuple["Submission", "GradedLesson", "str | None"]
+"""What is graded, by which version of the lesson, and the check to which; None for all of it."""
 
 
-def _in_threads(
-    todo: list[_Job], lesson: GradedLesson, limits: Limits, hide: list[str], jobs: Any
-) -> Iterator[tuple[int, Outcome]]:
+def _in_threads(todo: list[_Job], limits: Limits, hide: list[str], jobs: Any) -> Iterator[tuple[int, Outcome]]:
     """Grade in threads; the submissions' own processes do the work."""
     waiting = list(enumerate(todo))
     waiting.reverse()
@@ -89,7 +89,7 @@ def _in_threads(
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                i, (submission, until) = waiting.pop()
+                i, (submission, lesson, until) = waiting.pop()
                 running[pool.submit(_grade, submission, lesson, limits, hide, until)] = i
             finished, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in finished:
@@ -115,9 +115,7 @@ def _failed(submission: Submission, lesson: GradedLesson, reason: str) -> Outcom
     return outcome
 
 
-def _on_dask(
-    todo: list[_Job], lesson: GradedLesson, limits: Limits, hide: list[str], scheduler: Any
-) -> Iterator[tuple[int, Outcome]]:
+def _on_dask(todo: list[_Job], limits: Limits, hide: list[str], scheduler: Any) -> Iterator[tuple[int, Outcome]]:
     try:
         from distributed import Client, as_completed
     except ImportError:
@@ -127,10 +125,11 @@ def _on_dask(
     except (OSError, ValueError) as error:
         raise FakeGpuError(f"There is no Dask scheduler at {scheduler}: {error}.") from None
     with client:
-        shared = client.scatter(lesson, broadcast=True)
+        versions = {lesson.digest: lesson for _, lesson, _ in todo}
+        shared = {digest: client.scatter(lesson, broadcast=True) for digest, lesson in versions.items()}
         futures = {
-            client.submit(_grade, one, shared, limits, hide, until, pure=False, retries=DASK_TRIES): i
-            for i, (one, until) in enumerate(todo)
+            client.submit(_grade, one, shared[lesson.digest], limits, hide, until, pure=False, retries=DASK_TRIES): i
+            for i, (one, lesson, until) in enumerate(todo)
         }
         try:
             for future in as_completed(list(futures), loop=client.loop):
@@ -138,7 +137,7 @@ def _on_dask(
                 try:
                     yield i, future.result()
                 except Exception as error:
-                    yield i, _failed(todo[i][0], lesson, f"Dask lost it: {type(error).__name__}: {error}")
+                    yield i, _failed(todo[i][0], todo[i][1], f"Dask lost it: {type(error).__name__}: {error}")
         finally:
             with contextlib.suppress(Exception):
                 client.cancel(list(futures))

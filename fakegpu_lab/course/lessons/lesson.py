@@ -58,7 +58,7 @@ class Exercise(_Strict):
 class Budget(_Strict):
     """The time and memory that running the whole lesson may take."""
 
-    seconds: float = Field(default=60, gt=0, description="of a processor; by the clock, three times that")
+    seconds: float = Field(default=60, gt=0, description="of a processor; asleep, three times that")
     memory: str = Field(default="1GB", description="of the kernel's process")
 
 
@@ -189,3 +189,39 @@ def find(name: str, beside: str | Path = ".") -> Lesson:
         return load(shipped() / name)
     known = ", ".join(sorted(path.parent.name for path in shipped().glob(f"*/{FILE}")))
     raise FakeGpuError(f"There is no lesson {name!r} here. Available: {known}.")
+
+
+def find_source(name: str, roots: list[Path]) -> Path:
+    """Return the folder of a lesson's source, given its path, its name in ``source/``, or a name's beginning (``03``).
+
+    Raises
+    ------
+    FakeGpuError
+        There is no such lesson, or more than one.
+    """
+    given = Path(name)
+    if given.suffix == ".ipynb" and given.is_file():
+        return given.parent
+    if _has_notebook(given):
+        return given
+    known = [_lessons_of(root) for root in roots]
+    for lessons in known:
+        if name in lessons:
+            return lessons[name]
+    for lessons in known:  # the instructor's own course before the lessons that come with the package
+        near = [folder for known_name, folder in lessons.items() if known_name.startswith(name)]
+        if len(near) == 1:
+            return near[0]
+        if near:
+            raise FakeGpuError(f"{name} stands for {', '.join(folder.name for folder in near)}: name one.")
+    which = ", ".join(sorted({one for lessons in known for one in lessons})) or "none"
+    raise FakeGpuError(f"There is no lesson {name}. Available: {which}. The path of a source folder works, too.")
+
+
+def _lessons_of(root: Path) -> dict[str, Path]:
+    """The lessons in a root's ``source/`` folder, by name."""
+    return {folder.name: folder for folder in sorted((root / "source").glob("*")) if _has_notebook(folder)}
+
+
+def _has_notebook(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.glob("*.ipynb"))

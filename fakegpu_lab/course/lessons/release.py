@@ -1,11 +1,19 @@
-"""Makes ``lessons/release`` from ``lessons/source``: nbgrader's preprocessors remove solutions and hidden parts."""
+"""Makes ``lessons/release`` from ``lessons/source``: nbgrader's preprocessors remove solutions and hidden parts.
+
+Each version that is handed out is kept, to grade by: ``versions/HASH/LESSON`` in the folder that has ``source/`` is a
+copy of the lesson's source. The hash leaves out texts and the code of checks: who corrects a check has not made another
+version, and grades everybody by the corrected one.
+"""
 
 from __future__ import annotations
 
 import copy
+import datetime as dt
+import hashlib
 import logging
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import nbformat
 
@@ -77,7 +85,7 @@ def text(notebook: Any) -> str:
     return str(nbformat.writes(notebook)) + "\n"
 
 
-def _is_lessons(inside: Path) -> bool:
+def belongs(inside: Path) -> bool:
     """Whether a file belongs to a lesson: neither hidden nor what Python leaves behind."""
     return not any(part.startswith(".") or part == "__pycache__" for part in inside.parts)
 
@@ -90,7 +98,7 @@ def release(folder: Path, into: Path) -> list[Path]:
     """
     written = []
     into.mkdir(parents=True, exist_ok=True)
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and _is_lessons(path.relative_to(folder))]
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and belongs(path.relative_to(folder))]
     notebooks = {path: nbformat.read(path, as_version=4) for path in paths if path.suffix == ".ipynb"}
     made = {
         path.parent / found[0]
@@ -115,6 +123,66 @@ def release(folder: Path, into: Path) -> list[Path]:
         if old not in kept:
             old.unlink()
     return written
+
+
+class Version(NamedTuple):
+    """A version that was kept: its source's folder, its hash, and the day of its first release."""
+
+    folder: Path
+    digest: str
+    date: str
+
+
+def digest(folder: Path) -> str:
+    """A hash of what students run of a lesson: its code other than checks, its files, and what is worth points."""
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        if path.is_file() and belongs(inside) and inside.name != lesson.FILE:
+            raw = path.read_bytes()
+            parts = _what_runs(released(nbformat.reads(raw.decode(), 4))) if path.suffix == ".ipynb" else [raw.hex()]
+            found.update(repr([inside.as_posix(), *parts]).encode())
+    return found.hexdigest()[:12]
+
+
+def _what_runs(notebook: Any) -> list[Any]:
+    found = []
+    for cell in notebook.cells:
+        mark = cell.metadata.get("nbgrader", {})
+        check = mark.get("grade") and not mark.get("solution")
+        if cell.cell_type == "code" or mark:
+            found.append((mark.get("grade_id"), mark.get("points"), "" if check else cell.source))
+    return found
+
+
+def keep(folder: Path) -> str:
+    """Keep a lesson as it is now, in the place of the same version; return the hash. Only ``source/`` is kept."""
+    folder = folder.resolve()
+    if folder.parent.name != "source":
+        return ""
+    name = digest(folder)
+    target = folder.parent.parent / VERSIONS / name / folder.name
+    date = target / _DATE
+    first = date.read_text(encoding="utf-8") if date.is_file() else str(dt.datetime.now().date())
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(folder, target, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+    date.write_text(first, encoding="utf-8")
+    return name
+
+
+def kept(folder: Path) -> list[Version]:
+    """The versions of a lesson that were kept, the latest first."""
+    folder = folder.resolve()
+    found = [
+        Version(path, path.parent.name, (path / _DATE).read_text(encoding="utf-8").strip())
+        for path in (folder.parent.parent / VERSIONS).glob(f"*/{folder.name}")
+        if (path / _DATE).is_file()
+    ]
+    return sorted(found, key=lambda one: (one.date, one.digest), reverse=True)
+
+
+VERSIONS = "versions"
+_DATE = ".released"
 
 
 def clean(path: Path) -> bool:
@@ -146,7 +214,9 @@ def after_feedback(assignment: str, student: str, notebooks: list[str]) -> None:
 def after_nbgrader(assignment: str, student: str, notebooks: list[str]) -> None:
     """Nbgrader's hook after ``generate_assignment``: removes the author's wrong solutions from ``lesson.yaml``.
 
-    nbgrader copies that file unchanged; see ``lessons/nbgrader_config.py``.
+    nbgrader copies that file unchanged; see ``lessons/nbgrader_config.py``. The version is kept.
     """
+    if (Path("source") / assignment).is_dir():
+        keep(Path("source") / assignment)
     for path in Path("release").glob(f"{assignment}/{lesson.FILE}"):
         path.write_text(lesson.load(path.parent).released().dump(), encoding="utf-8", newline="\n")

@@ -128,7 +128,7 @@ class GpuProfile(_Model):
     memory, threads, blocks) are those of its compute capability in the CUDA C++ Programming Guide.
     """
 
-    id: str = Field(description="the name in the catalogue: the file's name without .yaml")
+    id: str = Field(description="the name in the catalog: the file's name without .yaml")
     name: str = Field(description="torch.cuda.get_device_name, word for word", examples=["NVIDIA A100-SXM4-80GB"])
     aliases: tuple[str, ...] = Field(default=(), description="other names people write", examples=[["a100-80gb"]])
     architecture: str = Field(examples=["ampere"])
@@ -213,7 +213,7 @@ class GpuProfile(_Model):
 class NodeGpus(_Model):
     """A number of GPUs of one kind in a node."""
 
-    gpu: str = Field(description="an id of the catalogue, or a path", examples=["a100"])
+    gpu: str = Field(description="an id of the catalog, or a path", examples=["a100"])
     count: int = Field(default=1, ge=1, le=16, examples=[8])
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from textwrap import indent
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import nbformat
 
@@ -174,6 +176,170 @@ def with_comment(name: str, code: str) -> str:
     return code.replace("\n", f"\n# my answer to {name}: eval, exec and __class__ are words, too\n", 1)
 
 
+PDB = """import pdb
+DEBUG = False
+{code}
+if DEBUG:
+    pdb.set_trace()
+if __debug__ and DEBUG:
+    breakpoint()
+"""
+LOGGED = """import logging
+logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(name)s %(message)s")
+log = logging.getLogger("mine")
+log.debug("begin")
+{code}
+log.warning("%s is done", "{name}")
+"""
+MANAGED = """from contextlib import contextmanager, suppress, nullcontext, redirect_stdout
+import io, time
+
+@contextmanager
+def phase(name, quiet=True):
+    began = time.perf_counter()
+    try:
+        yield name
+    finally:
+        if not quiet:
+            print(f"{{name}} took {{time.perf_counter() - began:.2f}} s")
+
+with phase("{name}", quiet=False) as _phase, nullcontext():
+{indented}
+"""
+WATCHED = '''class Stopwatch:
+    """My own: `with Stopwatch() as watch`."""
+    _started: float = 0.0
+
+    def __enter__(self) -> "Stopwatch":
+        import time
+        self._clock = time.perf_counter
+        self._started = self._clock()
+        return self
+
+    def __exit__(self, kind, error, traceback) -> bool:
+        self.seconds = self._clock() - self._started
+        return False
+
+    def __str__(self):
+        return f"{{self.seconds:.1f}} s"
+
+with Stopwatch() as watch:
+{indented}
+print(watch)
+'''
+TRIED = """try:
+{indented}
+except (RuntimeError, ValueError) as error:
+    print("that went wrong:", error)
+    raise
+else:
+    print("{name}: fine")
+finally:
+    pass
+"""
+ONCE = """for _versuch in range(1):
+{indented}
+"""
+CHOSEN = """schritt, art = 1, "plain"
+match (schritt, art):
+    case (1, "plain" | "fancy"):
+{twice}
+    case _:
+        raise NotImplementedError
+"""
+PLOTTED = """{code}
+import matplotlib.pyplot as plt
+fig, (left, right) = plt.subplots(1, 2, figsize=(5, 2), constrained_layout=True)
+left.bar(["a", "b"], [1, 2]); right.plot(range(5), [k**2 for k in range(5)], "o--", label=r"$k^2$")
+right.legend(); fig.suptitle("{name}"); plt.show()
+"""
+FOREIGN = """# 這是我的答案。 Größe und Überprüfung: ça marche? \U0001f600
+größe, переменная, 変数 = 3, [1, 2], {{"ключ": "значение"}}
+{code}
+def überprüfe(wert, *, ε=1e-6):
+    '''Prüft, ob ein Wert fast null ist (ошибка < ε).'''
+    return abs(wert) < ε
+print(überprüfe(0.0), "готово:", größe, *переменная, 変数["ключ"])
+"""
+TYPED = """from typing import Any, Callable, Final, Literal, NamedTuple, Optional, Protocol, TypeVar, Union, cast
+T = TypeVar("T")
+LIMIT: Final[int] = 3
+class Pair(NamedTuple):
+    left: float
+    right: "Optional[torch.Tensor]" = None
+class Shaped(Protocol):
+    def size(self, dim: int) -> int: ...
+def first(items: list[T], default: Optional[T] = None) -> Union[T, None]:
+    return items[0] if items else default
+{code}
+kept: dict[str, Any] = {{"{name}": first([1, 2])}}
+"""
+LAZY = """{code};
+shown = [print(f"{{k=}}", end=" ") for k in range(3)]; _ = (lambda: None)()
+if (count_of := len(shown)) > 2: print("so viele:", count_of)
+assert count_of == 3, "that cannot be"
+%time total_of = sum(range(1000))
+!nvidia-smi -L
+"""
+WARNED = """import warnings, sys
+warnings.warn("I am not sure about this one")
+{code}
+print("a note to myself", file=sys.stderr)
+"""
+SCRIPTED = '''{code}
+
+def main() -> int:
+    """As in a script."""
+    print("{name}")
+    return 0
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+class Unusual(NamedTuple):
+    """A style that few students have: a text around each answer, and a cell of one's own at the very beginning."""
+
+    answer: str = "{code}"
+    early: str = ""
+    rerun: bool = False
+    spelled: Callable[[str], str] = str
+
+
+UNUSUAL = {
+    "a debugger": Unusual(PDB, "import pdb"),
+    "logging": Unusual(LOGGED, "import logging\nlogging.getLogger().setLevel(logging.INFO)\nlogging.info('hello')"),
+    "context managers": Unusual(MANAGED),
+    "a class with __enter__": Unusual(WATCHED),
+    "errors that are caught": Unusual(TRIED),
+    "a loop of one": Unusual(ONCE),
+    "a match": Unusual(CHOSEN),
+    "plots": Unusual(PLOTTED, "%matplotlib inline\nimport matplotlib as mpl\nmpl.rcParams['axes.grid'] = True"),
+    "other languages": Unusual(FOREIGN, "π, ñandú = 3.14159, 'pájaro'\nprint(π, ñandú)"),
+    "type annotations": Unusual(TYPED),
+    "early star imports": Unusual(
+        "from math import *\n{code}",
+        "from math import *\nfrom torch.nn import *\nfrom torch.nn.functional import *\nfrom typing import *",
+    ),
+    "lines of all kinds": Unusual(LAZY),
+    "warnings and stderr": Unusual(WARNED),
+    "a script's main": Unusual(SCRIPTED, "import os, sys\nprint(os.getcwd()[:1], sys.argv[:0])"),
+    "cells that were run again": Unusual(rerun=True),
+    "tabs": Unusual(ONCE, spelled=lambda text: text.replace("    ", "\t")),
+    "line ends of Windows": Unusual(MANAGED, spelled=lambda text: text.replace("\n", "\r\n")),
+}
+
+
+def unusual(style: Unusual, name: str, code: str) -> str:
+    """An answer in an unusual style; one with magics of its own stays as it is."""
+    head, _, body = code.partition("\n")
+    if not head.startswith("%%exercise") or re.search(r"(?m)^\s*[%!]|=\s*[%!]", body):
+        return code
+    parts = {"name": name, "code": body.strip("\n"), "indented": indent(body, "    "), "twice": indent(body, " " * 8)}
+    return style.spelled(f"{head}\n{style.answer.format(**parts).rstrip()}")
+
+
 STYLES: list[Callable[[str, str], str]] = [as_solved, with_prints, with_comment]
 
 
@@ -209,7 +375,7 @@ class Material:
 
     def expected(self, student: str) -> tuple[float, float]:
         """The fewest and the most points that a student's answers earn: later exercises may need earlier ones."""
-        style = int(student.rpartition("-")[2]) if student != "ada" else 0
+        style = int(student.rpartition("-")[2]) if "-" in student else 0
         if style % 3 == 0:
             return self.yaml.points, self.yaml.points
         if style % 3 == 1:
@@ -219,13 +385,38 @@ class Material:
         ]
         return 0, sum(points if score is None else score for points, score in wrong)
 
+    def unusual(self, name: str) -> Submission:
+        """A right answer to everything, in one unusual style."""
+        style = UNUSUAL[name]
+        answers = {exercise: unusual(style, exercise, code) for exercise, code in self.solutions.items()}
+        made = handed_in(self.source, self.starter, answers, f"u{list(UNUSUAL).index(name):02}")
+        notebook = json.loads(made.notebook)
+        if style.early:
+            notebook["cells"].insert(0, _code(style.early))
+        for position in reversed(range(len(notebook["cells"]) if style.rerun else 0)):
+            cell = notebook["cells"][position]  # answers were copied above themselves, and counts are in disorder
+            if cell["cell_type"] == "code":
+                cell["execution_count"] = 100 - position
+                if cell["metadata"].get("nbgrader", {}).get("solution"):
+                    notebook["cells"].insert(position, json.loads(json.dumps(cell)))
+        return made.model_copy(update={"notebook": json.dumps(notebook).encode()})
+
     def with_cells(self, submission: Submission, cells: list[str]) -> Submission:
         """A submission with cells of the student's own after the first code cell and at the end."""
         notebook = json.loads(submission.notebook)
         at = next(i for i, cell in enumerate(notebook["cells"]) if cell["cell_type"] == "code") + 1
-        own = [{"cell_type": "code", "source": text.strip(), "metadata": {}, "outputs": []} for text in cells]
-        notebook["cells"][at:at] = own
+        notebook["cells"][at:at] = map(_code, cells)
         return submission.model_copy(update={"notebook": json.dumps(notebook).encode()})
+
+
+def _code(text: str) -> dict[str, Any]:
+    return {"cell_type": "code", "source": text.strip(), "metadata": {}, "outputs": []}
+
+
+def unusual_for(lesson: str) -> list[str]:
+    """The unusual styles that a lesson is handed in with: each style comes with two lessons or more."""
+    at = LESSONS.index(lesson)
+    return [name for number, name in enumerate(UNUSUAL) if (number - at) % len(LESSONS) in (0, 4)]
 
 
 LIMITS = ("--cell-seconds", "120", "--total-seconds", "600", "--memory", "4GiB")
@@ -247,7 +438,7 @@ def graded(lesson: str, submissions: list[Submission], folder: Path, jobs: int =
 
 def main(names: list[str]) -> int:
     """Grade the honest notebooks of lessons, and print a row for each; return how many are flagged, or earn less."""
-    count = flagged = other = 0
+    count = rare = flagged = other = 0
     for name in [one for one in LESSONS if not names or one[:2] in names]:
         material, began = Material(name), time.perf_counter()
         absent = extras.missing(material.yaml.all_needs)
@@ -256,6 +447,8 @@ def main(names: list[str]) -> int:
             continue
         with tempfile.TemporaryDirectory() as folder:
             submissions = [material.mixed(), *map(material.notebook, range(len(OWN_CELLS)))]
+            submissions += map(material.unusual, unusual_for(name))
+            rare += len(unusual_for(name))
             rows = graded(name, submissions, Path(folder), jobs=2)
         scores = ", ".join(f"{float(row['score']):g}" for row in rows)
         took = time.perf_counter() - began
@@ -269,7 +462,7 @@ def main(names: list[str]) -> int:
             if row["flags"] or row["status"] != "graded":
                 print(f"  {row['student_id']}: {row['status']} {row['reason']} {row['flags']}")
         sys.stdout.flush()
-    print(f"{count} notebooks, {flagged} flagged, {other} with other points than expected")
+    print(f"{count} notebooks, {rare} in unusual styles, {flagged} flagged, {other} with other points than expected")
     return flagged + other
 
 

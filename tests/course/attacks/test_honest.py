@@ -15,14 +15,17 @@ pytest.importorskip("nbgrader")
 from fakegpu_lab.course.grade import repair
 from fakegpu_lab.course.grade.one_submission import _suspicious
 from fakegpu_lab.course.lessons import extras
-from tests.course.attacks.honest import LESSONS, OWN_CELLS, Material, graded
+from tests.course.attacks.honest import LESSONS, OWN_CELLS, UNUSUAL, Material, graded, unusual_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_there_are_forty_and_every_lesson_has_some() -> None:
-    assert len(LESSONS) * (1 + len(OWN_CELLS)) >= 40
+def test_there_are_sixty_thirty_of_them_unusual_and_every_lesson_has_some() -> None:
+    rare = [unusual_for(name) for name in LESSONS]
+    assert sum(map(len, rare)) >= 30
+    assert set().union(*rare) == set(UNUSUAL)
+    assert len(LESSONS) * (1 + len(OWN_CELLS)) + sum(map(len, rare)) >= 60
     assert len(LESSONS) >= 5
 
 
@@ -30,10 +33,11 @@ def test_there_are_forty_and_every_lesson_has_some() -> None:
 def test_the_policy_finds_nothing_in_honest_notebooks(name: str) -> None:
     material = Material(name)
     policy = material.lesson.policy([])
-    for style in range(len(OWN_CELLS)):
-        submission = material.notebook(style)
+    submissions = [material.notebook(style) for style in range(len(OWN_CELLS))]
+    submissions += [material.unusual(style) for style in UNUSUAL]
+    for submission in submissions:
         found = _suspicious(policy, repair.repair(material.lesson, repair.read(submission.notebook)))
-        assert not found, (style, found)
+        assert not found, (submission.student, found)
 
 
 @pytest.mark.parametrize("name", [*LESSONS[:2], LESSONS[-1]])

@@ -14,6 +14,7 @@ from fakegpu_lab.course.grade.graded_lesson import GradedLesson, LessonCell
 from fakegpu_lab.course.grade.one_submission import _suspicious_files, _tampered, _what_was_wrong, grade
 from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
 from fakegpu_lab.course.grade.sandbox.limits import Limits
+from fakegpu_lab.course.grade.sandbox.measures import Spent
 from fakegpu_lab.course.grade.sandbox.process import EndedError
 from fakegpu_lab.course.grade.submissions import Submission
 
@@ -56,7 +57,8 @@ class FakeSandbox:
 
     def __init__(self, files: dict[str, bytes], *rest: Any, **how: Any) -> None:
         self.files, self.how, self.ran = files, how, list[str]()
-        self.flags, self.in_force, self.peak_bytes, self.processor_seconds = {"seen"}, ["memory"], 5, 1.234
+        self.flags, self.in_force, self.peak_bytes, self.spent = {"seen"}, ["memory"], 5, Spent()
+        self.spent.processor = 1.234
         type(self).made.append(self)
 
     def __enter__(self) -> Self:

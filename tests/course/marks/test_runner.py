@@ -343,3 +343,38 @@ def test_a_lesson_s_file_that_became_a_link_is_a_file_again(tmp_path: Path, monk
     assert files.put_back() == ["data.csv"]
     assert not (tmp_path / "data.csv").is_symlink()
     assert files.put_back() == []
+
+
+REACHED = {
+    "a table of the codec": ("codec._ENCODERS[int] = lambda one: 9", "codec._ENCODERS"),
+    "a function in a table": ("codec._ENCODERS[list].__code__ = (lambda one: 9).__code__", "codec._ENCODERS"),
+    "an entry that is gone": ("gone = codec._DECODERS.pop('attempt')", "codec._DECODERS"),
+    "a number": ("codec.LARGEST = 0", "codec.LARGEST"),
+    "a closure": ("expect.close.__closure__[0].cell_contents = None", "expect.values.close"),
+    "what a closure holds": (
+        "[c.cell_contents for c in expect.equal.__closure__ if type(c.cell_contents) is dict][0]['found'] = len",
+        "expect.values.equal",
+    ),
+    "a signature": (
+        "[c.cell_contents for c in expect.equal.__closure__ if 'Signature' in str(c)][0]._parameters = {}",
+        "expectation.SIGNATURES",
+    ),
+    "a check that runs": (
+        "from fakegpu_lab.course.expect import outcome\noutcome._running.append(9)",
+        "outcome._running",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_what_a_check_relies_on_is_put_back_whoever_reached_it(name: str, process: Process) -> None:
+    code, place = REACHED[name]
+    process.cell("from fakegpu_lab import expect\nfrom fakegpu_lab.course.expect.plain_data import codec")
+    told = process.cell(code)
+    assert not told["outputs"], told["outputs"]
+    message = process.check("expect.equal(3, 'mine')\nexpect.close([1, 2], [1, 2])")
+    assert any(place in one for one in message["restored"]), message["restored"]
+    assert saw(message) == [3]
+    message = process.check("expect.equal([3], 'mine')")
+    assert message["restored"] == []
+    assert saw(message) == [["list", [3]]]

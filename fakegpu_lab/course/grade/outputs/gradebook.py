@@ -31,12 +31,19 @@ def write(
     outcomes: list[Outcome],
     submitted: list[Submission],
     deadline: Deadline = NEVER,
+    versions: list[GradedLesson] | None = None,
 ) -> list[Outcome]:
     """Write students, submissions and points to a ``gradebook.db``, as ``nbgrader autograde`` does (SaveAutoGrades).
 
     The folder ``autograded/`` beside it gets the notebooks that the formgrader shows (`autograded`). Grades given by a
     person stay, and count in the outcomes that are returned; if the answer has changed since, the formgrader asks for
     another look, and until then the grade is not in them. Times of submissions are set if they are known.
+
+    Parameters
+    ----------
+    versions
+        For each submission, the version of the lesson that it was graded by; what only an earlier one has of graded
+        cells is left out.
 
     Raises
     ------
@@ -51,7 +58,8 @@ def write(
 
     try:
         with _nbgrader_at_ease(), Gradebook(f"sqlite:///{path.resolve().as_posix()}") as book:
-            return _write(book, path, lesson, outcomes, submitted, deadline)
+            versions = versions or [lesson] * len(outcomes)
+            return _write(book, path, lesson, outcomes, submitted, deadline, versions)
     except (OperationalError, InvalidEntry) as error:
         cause = error.__context__ if isinstance(error, InvalidEntry) else error  # nbgrader wraps some of the database's
         if not isinstance(cause, OperationalError):
@@ -70,6 +78,7 @@ def _write(
     outcomes: list[Outcome],
     submitted: list[Submission],
     deadline: Deadline,
+    versions: list[GradedLesson],
 ) -> list[Outcome]:
     from nbgrader.api import MissingEntry
     from nbgrader.utils import parse_utc
@@ -90,7 +99,7 @@ def _write(
             "file, or run nbgrader generate_assignment again."
         )
     read, folder = [], path.parent / autograded.FOLDER
-    for outcome, handed_in in zip(outcomes, submitted, strict=True):
+    for outcome, handed_in, version in zip(outcomes, submitted, versions, strict=True):
         book.update_or_create_student(outcome.student)
         try:
             when = {"timestamp": parse_utc(outcome.timestamp)} if outcome.timestamp else {}
@@ -98,12 +107,12 @@ def _write(
             when = {}
         submission = book.update_or_create_submission(lesson.name, outcome.student, **when)
         for notebook in submission.notebooks if deadline.due else ():
-            notebook.late_submission_penalty = deadline.lateness(outcome.timestamp, outcome.score).penalty
-        changed = autograded.is_new(folder, lesson, outcome, handed_in)
-        read.append(_exchange_points(book, lesson, outcome, autograded.answers(lesson, handed_in), changed=changed))
+            notebook.late_submission_penalty = deadline.lateness(outcome).penalty
+        changed = autograded.is_new(folder, version, outcome, handed_in)
+        read.append(_exchange_points(book, lesson, outcome, autograded.answers(version, handed_in), changed=changed))
     book.db.commit()
-    for outcome, handed_in in zip(outcomes, submitted, strict=True):
-        autograded.write(folder, lesson, outcome, handed_in)
+    for outcome, handed_in, version in zip(outcomes, submitted, versions, strict=True):
+        autograded.write(folder, version, outcome, handed_in)
     return read
 
 
@@ -113,7 +122,8 @@ def _exchange_points(
     """Write a submission's points, and return the outcome with those that a person gave to it."""
     read = outcome.model_copy(deep=True)
     where = (lesson.notebook, lesson.name, outcome.student)
-    for check in read.checks:
+    mine = {check.grade_id: check for check in read.checks}
+    for check in [mine[cell.grade_id] for cell in lesson.checks if cell.grade_id in mine]:
         grade = book.find_grade(check.grade_id, *where)
         grade.auto_score = check.points
         if grade.manual_score is None:
@@ -122,7 +132,6 @@ def _exchange_points(
             grade.needs_manual_grade = grade.needs_manual_grade or changed
             if not grade.needs_manual_grade:
                 check.points, check.by_person = grade.manual_score + (grade.extra_credit or 0.0), True
-    checks = iter(read.checks)
     written = ""
     for cell in lesson.cells:
         if cell.solution:
@@ -131,7 +140,9 @@ def _exchange_points(
             comment.auto_comment = "No response." if untouched else None
             written = comment.manual_comment or ""
         if cell.grade:
-            next(checks).comment, written = written, ""
+            if cell.grade_id in mine:
+                mine[cell.grade_id].comment = written
+            written = ""
     return read
 
 

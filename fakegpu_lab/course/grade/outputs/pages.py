@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import statistics
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -14,6 +15,8 @@ from markupsafe import Markup
 
 from fakegpu_lab.course.checks import card as cards
 from fakegpu_lab.course.checks.record import CheckRecord
+from fakegpu_lab.course.grade.flagged import Acknowledged, flags
+from fakegpu_lab.course.grade.outputs import similar as similar_answers
 from fakegpu_lab.course.grade.outputs import tables
 from fakegpu_lab.course.grade.submissions import SECRET
 
@@ -109,8 +112,11 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n… and {len(text) - LONGEST:,} characters more"
 
 
-def summary(lesson: GradedLesson, outcomes: list[Outcome], links: list[str]) -> str:
+def summary(
+    lesson: GradedLesson, outcomes: list[Outcome], links: list[str], looked_at: Acknowledged | None = None
+) -> str:
     """Return the instructor's page; `links` lead to the students' pages and may be empty."""
+    opened = [(one, looked_at.open(one) if looked_at else flags(one)) for one in outcomes]
     scores = [outcome.score for outcome in outcomes] or [0.0]
     return (
         _environment()
@@ -119,7 +125,15 @@ def summary(lesson: GradedLesson, outcomes: list[Outcome], links: list[str]) -> 
             lesson=lesson.name,
             outcomes=outcomes,
             rows=tables.summary(lesson, outcomes),
-            flagged=[outcome for outcome in outcomes if outcome.flags],
+            exercises=[cell.grade_id for cell in tables.checks(lesson, outcomes)],
+            points=[{check.grade_id: check.points for check in outcome.checks} for outcome in outcomes],
+            distribution=(bars := _distribution([outcome.score for outcome in outcomes], lesson.max_score)),
+            highest=max([count for _, count in bars] + [1]),
+            flagged=sorted(
+                [(outcome, found) for outcome, found in opened if found],
+                key=lambda one: all(flag.severity != "serious" for flag in one[1]),
+            ),
+            acknowledged=[(one, notes) for one in outcomes if looked_at and (notes := looked_at.done(one))],
             ended=sum(outcome.status != "graded" for outcome in outcomes),
             mean=statistics.fmean(scores),
             median=statistics.median(scores),
@@ -128,6 +142,23 @@ def summary(lesson: GradedLesson, outcomes: list[Outcome], links: list[str]) -> 
             confined=sorted({what for outcome in outcomes for what in outcome.confined}),
         )
     )
+
+
+BARS = 10
+"""How many bars the distribution of points has."""
+
+
+def _distribution(scores: list[float], most: float) -> list[tuple[str, int]]:
+    """How many have how many points, in equal steps; the last has those with all points, too."""
+    step = most / BARS if most else 1.0
+    counts = Counter(min(BARS - 1, int(score / step + 1e-9)) for score in scores)
+    return [(f"{cards.number(i * step)} to {cards.number((i + 1) * step)}", counts[i]) for i in range(BARS)]
+
+
+def similar(lesson: GradedLesson, outcomes: list[Outcome]) -> str:
+    """Return the page of answers that are nearly the same."""
+    found = similar_answers.pairs(lesson, outcomes)
+    return _environment().get_template("similar.html").render(lesson=lesson.name, pairs=found)
 
 
 def write(folder: Path, notebook: str, outcomes: list[Outcome], submitted: list[Submission]) -> list[Path]:

@@ -33,6 +33,7 @@ WORKSHEET = ("Identifier", "Grade", "Last modified (grade)")
 MOODLE_IDENTITIES = ("Username", "ID number", "Email address", "Identifier")
 _FULL_NAME = ("First name", "Last name")
 _GRADE = "Grade"
+_SUBMITTED = "Last modified (submission)"
 
 
 class Written(NamedTuple):
@@ -84,7 +85,7 @@ class Roster:
         delimiter = max(",;\t", key=first.count)
         table = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if any(map(str.strip, row))]
         if len(table) < 2:
-            raise FakeGpuError(f"--roster {path}: it has no students.")
+            raise FakeGpuError(f"The roster {path} has no students.")
         self.platform, self.path = platform, path
         self.columns = [name.strip() for name in table[0]]
         self.rows = [dict(zip(self.columns, row + [""] * len(self.columns), strict=False)) for row in table[1:]]
@@ -103,6 +104,8 @@ class Roster:
             )
 
     def _check_moodle(self) -> None:
+        for row in self.rows:
+            row.setdefault("Full name", " ".join(row.get(name, "") for name in _FULL_NAME))
         if self.worksheet and WORKSHEET[2] not in self.columns:
             raise FakeGpuError(
                 f"--roster {self.path}: Moodle accepts no grading worksheet without the column “{WORKSHEET[2]}”. "
@@ -113,6 +116,33 @@ class Roster:
                 f"--roster {self.path}: it has the columns {', '.join(self.columns[:6])}; one of "
                 f"{', '.join(MOODLE_IDENTITIES)} must be there. In Moodle, download the assignment's grading worksheet."
             )
+
+    def time_of(self, student: str, times: dict[str, str]) -> str:
+        """When a student handed in: by `times`, which has names or numbers, or by Moodle's worksheet; empty if unknown.
+
+        Raises
+        ------
+        FakeGpuError
+            Moodle's time is in a language that is not English.
+        """
+        columns = CANVAS[:4] if self.platform == "canvas" else (*MOODLE_IDENTITIES, "Full name")
+        rows = self.find(student, columns)
+        if len(rows) != 1:
+            return time_of(student, times)
+        own = [when for name in columns if (when := times.get(rows[0].get(name, "").strip()))]
+        told = rows[0].get(_SUBMITTED, "").strip()
+        return own[0] if own else time_of(student, times) or ("" if told in ("", "-") else self._moodle_time(told))
+
+    def _moodle_time(self, told: str) -> str:
+        from dateutil.parser import ParserError, parse
+
+        try:
+            return str(parse(told).astimezone().isoformat(" "))
+        except (ParserError, OverflowError):
+            raise FakeGpuError(
+                f"--roster {self.path}: the time “{told}” cannot be read. Set your own language in Moodle to English, "
+                "and download the worksheet again."
+            ) from None
 
     def find(self, student: str, columns: tuple[str, ...]) -> list[dict[str, str]]:
         """The rows of a student: those with exactly this name in one of the columns, else those whose number it has.
@@ -129,6 +159,12 @@ class Roster:
         if number is None:
             return []
         return [row for row in self.rows if any(_number(row.get(name, "")) == number[1] for name in columns)]
+
+
+def time_of(student: str, times: dict[str, str]) -> str:
+    """When a student handed in, by name or by the number in the name; empty if that is not known."""
+    number = re.search(r"_(\d+)(?=_|$)", student)
+    return times.get(student) or (times.get(number[1], "") if number else "")
 
 
 def _plain(text: str) -> str:
@@ -162,8 +198,6 @@ def _canvas(roster: Roster, path: Path, lesson: GradedLesson, outcomes: list[Out
 
 def _moodle(roster: Roster, path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline) -> Written:
     known = tuple(name for name in MOODLE_IDENTITIES if name in roster.columns)
-    for row in roster.rows:
-        row.setdefault("Full name", " ".join(row.get(name, "") for name in _FULL_NAME))
     names = (*known, "Full name")
     if not roster.worksheet:
         matched, written = _match(roster, path, lesson, outcomes, deadline, names, None)
@@ -186,9 +220,11 @@ def _is_maximum(column: str) -> bool:
 
 
 def _comment(outcome: Outcome) -> str:
-    """The points of each exercise, for the student."""
+    """The points of each exercise and what was written about it, for the student."""
     return "; ".join(
-        f"{check.title or check.grade_id}: {check.points or 0:g} of {check.max_points:g}" for check in outcome.checks
+        f"{check.title or check.grade_id}: {check.points or 0:g} of {check.max_points:g}"
+        + (f" ({' '.join(check.comment.split())})" if check.comment else "")
+        for check in outcome.checks
     )
 
 
@@ -202,7 +238,8 @@ def _match(
     most: float | None,
 ) -> tuple[list[tuple[dict[str, str], Outcome, str]], Written]:
     """Each outcome with its row and its grade, on the platform's scale."""
-    scale = 1.0 if most is None or not lesson.max_score else most / lesson.max_score
+    most = lesson.max_score if most is None else most
+    scale = most / lesson.max_score if lesson.max_score else 1.0
     matched: list[tuple[dict[str, str], Outcome, str]] = []
     unknown, pending = [], []
     for outcome in outcomes:
@@ -212,8 +249,9 @@ def _match(
         elif outcome.manual:
             pending.append(outcome.student)
         else:
-            score = outcome.score - deadline.lateness(outcome.timestamp, outcome.score).penalty
-            matched.append((rows[0], outcome, f"{round(score * scale, 2):g}"))
+            score = outcome.score - deadline.lateness(outcome).penalty
+            share = score / outcome.max_score if outcome.max_score else 0.0  # an earlier version may have other points
+            matched.append((rows[0], outcome, f"{round(share * most, 2):g}"))
     return matched, Written(path, len(matched), unknown, pending, scale)
 
 

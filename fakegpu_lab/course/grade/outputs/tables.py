@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
+import statistics
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from fakegpu_lab.course import whole_file
+from fakegpu_lab.course.grade.flagged import Acknowledged
 from fakegpu_lab.course.grade.outputs.lateness import NEVER
 from fakegpu_lab.formatting.printable import printable
 
@@ -32,7 +34,7 @@ NBGRADER = (
     "max_score",
 )
 """The columns that nbgrader/plugins/export.py writes."""
-OURS = ("status", "reason", "needs_manual_grade", "flags", "notes", "days_late")
+OURS = ("status", "reason", "needs_manual_grade", "flags", "acknowledged", "notes", "days_late")
 _FORMULA = re.compile(r"(^|[;\t\r\n])(\s*)(?=[=+\-@\uff1d\uff0b\uff0d\uff20\t\r])")
 """How a formula begins; also after what a spreadsheet set to another language takes for the end of a cell."""
 
@@ -42,15 +44,28 @@ def cell(text: object) -> str:
     return _FORMULA.sub(r"\1\2'", printable(str(text)))
 
 
-def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: Deadline = NEVER) -> None:
-    """Write a row for every submission. The file is replaced whole, or not at all."""
-    parts = [check.grade_id for check in lesson.checks]
+def write(
+    path: Path,
+    lesson: GradedLesson,
+    outcomes: list[Outcome],
+    deadline: Deadline = NEVER,
+    looked_at: Acknowledged | None = None,
+) -> None:
+    """Write a row for every submission. The file is replaced whole, or not at all.
+
+    Parameters
+    ----------
+    looked_at
+        What a person has looked at; the other flags are in the column of flags.
+    """
+    looked_at = looked_at or Acknowledged(path)
+    parts = [cell.grade_id for cell in checks(lesson, outcomes)]
     with whole_file.writing(path, newline="") as file:
         table = csv.writer(file)
         table.writerow([*NBGRADER, *OURS, *parts])
         for outcome in outcomes:
-            points = [check.points for check in outcome.checks]
-            late = deadline.lateness(outcome.timestamp, outcome.score)
+            points = {check.grade_id: check.points for check in outcome.checks}
+            late = deadline.lateness(outcome)
             common = {
                 "assignment": lesson.name,
                 "timestamp": outcome.timestamp,
@@ -65,11 +80,13 @@ def write(path: Path, lesson: GradedLesson, outcomes: list[Outcome], deadline: D
                 outcome.status,
                 outcome.reason,
                 " ".join(outcome.manual),
-                "; ".join(outcome.flags),
+                "; ".join(one.text for one in looked_at.open(outcome)),
+                "; ".join(f"{name}: {note}" for name, note in looked_at.done(outcome).items()),
                 "; ".join(outcome.notes),
                 "" if late.days is None else late.days,
             ]
-            row = [*(common.get(name, "") for name in NBGRADER), *ours, *("" if p is None else p for p in points)]
+            earned = [points.get(name) for name in parts]
+            row = [*(common.get(name, "") for name in NBGRADER), *ours, *("" if p is None else p for p in earned)]
             table.writerow([value if isinstance(value, float) else cell(value) for value in row])
 
 
@@ -83,6 +100,11 @@ class ExerciseSummary(NamedTuple):
         ended before the exercise.
     mean
         The mean of the points.
+    difficulty
+        The mean share of the points that was earned: 1 if everyone solved it.
+    discrimination
+        The correlation of its points with those of all other exercises, from -1 to 1; None if it is not defined. Below
+        0.2, those who know the rest fail it as often as others: look at its check.
     wrong
         The most common wrong answers, and how often each was given.
     """
@@ -96,18 +118,42 @@ class ExerciseSummary(NamedTuple):
     unsolved: int
     unreached: int
     mean: float
+    difficulty: float
+    discrimination: float | None
     wrong: list[tuple[str, int]]
 
 
 def summary(lesson: GradedLesson, outcomes: list[Outcome], most: int = 3) -> list[ExerciseSummary]:
     """Sum up each exercise: how often it failed, and how."""
-    return [
-        _exercise_summary(graded, [outcome.checks[i] for outcome in outcomes], most)
-        for i, graded in enumerate(lesson.checks)
-    ]
+    found = []
+    for graded in checks(lesson, outcomes):
+        mine = [(one, outcome) for outcome in outcomes for one in outcome.checks if one.grade_id == graded.grade_id]
+        scored = [(one.points, outcome.score - one.points) for one, outcome in mine if one.points is not None]
+        found.append(_exercise_summary(graded, [one for one, _ in mine], _correlation(scored), most))
+    return found
 
 
-def _exercise_summary(graded: LessonCell, checks: list[CheckOutcome], most: int) -> ExerciseSummary:
+def _correlation(pairs: list[tuple[float, float]]) -> float | None:
+    """Pearson's; None where one of the two is the same for everyone, or there are fewer than three."""
+    try:
+        return statistics.correlation(*zip(*pairs, strict=True)) if len(pairs) > 2 else None
+    except statistics.StatisticsError:
+        return None
+
+
+def checks(lesson: GradedLesson, outcomes: list[Outcome]) -> list[LessonCell]:
+    """The cells that give points: those of the lesson, then those that only earlier versions of it have."""
+    found = {cell.grade_id: cell for cell in lesson.checks}
+    for check in [check for outcome in outcomes for check in outcome.checks]:
+        if check.grade_id not in found:
+            like = {"grade_id": check.grade_id, "points": check.max_points, "solution": check.points is None}
+            found[check.grade_id] = lesson.checks[0].model_copy(update=like)
+    return list(found.values())
+
+
+def _exercise_summary(
+    graded: LessonCell, checks: list[CheckOutcome], discrimination: float | None, most: int
+) -> ExerciseSummary:
     scored = [check for check in checks if check.points is not None]
     passed = [check for check in scored if check.passed]
     partly = [check for check in scored if check.points and not check.passed]
@@ -123,6 +169,8 @@ def _exercise_summary(graded: LessonCell, checks: list[CheckOutcome], most: int)
         failed=len(failed),
         unsolved=sum(check.answer is False for check in failed),
         unreached=sum(not check.ran and not graded.manual for check in failed),
-        mean=sum(check.points or 0.0 for check in scored) / len(scored) if scored else 0.0,
+        mean=(mean := sum(check.points or 0.0 for check in scored) / len(scored) if scored else 0.0),
+        difficulty=mean / graded.points if graded.points else 0.0,
+        discrimination=discrimination,
         wrong=wrong.most_common(most),
     )

@@ -1,10 +1,11 @@
 """The script that `process` starts: gives up what a submission does not need, then runs its cells.
 
-On Linux, if the kernel lets ordinary users make namespaces, the submission has no network except its own loopback, a
-file system that is read-only except for its own folder and has the system's programs, Python and the lesson, and
-nothing of other people's: no home, exchange, shared folder or other submission, whatever its owner and mode. It sees no
-other processes, and one kill ends everything that it started. Elsewhere it has only the system's resource limits. The
-first message to the grader says which of these are in force.
+On Linux, bubblewrap has confined it already, where it is installed. Otherwise, if the kernel lets ordinary users make
+namespaces, this script does the same: the submission has no network except its own loopback, a file system that is
+read-only except for its own folder and has the system's programs, Python and the lesson, and nothing of other people's:
+no home, exchange, shared folder or other submission, whatever its owner and mode. It sees no other processes, and one
+kill ends everything that it started. Elsewhere it has only the system's resource limits. The first message to the
+grader says which of these are in force.
 
 This file imports only the standard library, and nothing from the submission's folder.
 """
@@ -205,8 +206,8 @@ def isolate(settings: dict[str, Any], report: IO[bytes]) -> list[str]:
 
     No other process of this user can look into the result (`undumpable`).
     """
-    in_force: list[str] = []
-    alone = settings["namespaces"] and _unshare()
+    in_force: list[str] = list(settings["in_force"])
+    alone = settings["namespaces"] and not in_force and _unshare()
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after `unshare`, which clears it
     if alone:
         in_force += ["processes of its own", "no network"]
@@ -234,7 +235,7 @@ def main() -> None:
     in_force: list[str] = []
     if sys.platform == "linux":
         in_force = isolate(settings, report)
-    if "no network" not in in_force:
+    if "no network" not in in_force or settings["in_force"]:
         report.write(json.dumps({"pid": os.getpid()}).encode() + b"\n")
     in_force += _set_resource_limits(settings["limits"], counts_alone="no network" in in_force)
     os.chdir(settings["folder"])

@@ -19,8 +19,8 @@ class Limits(BaseModel):
     Attributes
     ----------
     cell_seconds, total_seconds
-        Processor time for one cell and for all. The wall clock has three times as much: so a cell that sleeps is
-        stopped, too, and a busy computer costs no points.
+        Processor time for one cell and for all. It may sleep for three times as long: so a cell that waits for nothing
+        is stopped, too. The time in which a busy computer gives it no processor is nowhere counted.
     memory_bytes
         Main memory of all its processes together.
     processes

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from fakegpu_lab.course.grade.sandbox import hidden, measures, sealed_channel
+from fakegpu_lab.course.grade.sandbox.bubblewrap import IN_FORCE, command
 from fakegpu_lab.course.grade.sandbox.limits import MIB
 
 if TYPE_CHECKING:
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.course.grade.sandbox.limits import Limits
 
-START_SECONDS = 120.0
-"""How long Python, torch and this package may take to start; a submission is not charged for it."""
+START_SECONDS = 900.0
+"""How long Python, torch and this package may take to start, by the clock; a submission is not charged for it."""
 GRACE_SECONDS = 3.0
-"""How long a cell may continue after Ctrl-C."""
-CLOCK = 3.0
-"""Seconds of wall-clock time allowed for each second of processor time."""
+"""How long a cell may continue after Ctrl-C, on processors and asleep together."""
+ASLEEP = 3.0
+"""Seconds asleep allowed for each second of processor time."""
 TOLD_BYTES = 256 * MIB
 """The most that one check may report of what it saw."""
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "SYSTEMROOT", "VIRTUAL_ENV", "COVERAGE_PROCESS_START")
@@ -86,8 +87,8 @@ class Sandbox:
         Names that the lesson's cells make and its checks read.
     allow
         What the lesson lets exercises use that is reported otherwise: ``"threading"``.
-    namespaces
-        Whether to confine it by Linux namespaces where they are available.
+    bubblewrap, namespaces
+        Whether to confine it by these, the first that works (Linux).
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Sandbox:
         given: Sequence[str] = (),
         read: Sequence[str] = (),
         allow: Sequence[str] = (),
+        bubblewrap: bool = True,
         namespaces: bool = True,
     ) -> None:
         self.limits = limits
@@ -113,11 +115,12 @@ class Sandbox:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         self.folder.mkdir(exist_ok=True)
+        paths = {"hide": hidden.hideable(hide, self.folder), "others": hidden.others(), "needed": hidden.needed()}
+        self._wrapped = command(self.folder, **paths) if bubblewrap and sys.platform == "linux" else None
         self._settings = {
             "folder": str(self.folder),
-            "hide": hidden.hideable(hide, self.folder),
-            "others": hidden.others(),
-            "needed": hidden.needed(),
+            **paths,
+            "in_force": IN_FORCE if self._wrapped else (),
             "namespaces": namespaces,
             "allow": list(allow),
             "given_files": list(given),
@@ -130,8 +133,7 @@ class Sandbox:
         self._numbers = {"up": 0, "down": 0}
         self._key = secrets.token_bytes(32)
         self._watched: psutil.Process | None = None
-        self.processor_seconds = 0.0
-        self._began = time.monotonic()
+        self.spent = measures.Spent()
         self._disk_seen = 0.0
 
     def __enter__(self) -> Self:
@@ -144,8 +146,11 @@ class Sandbox:
         environment |= {"TORCHINDUCTOR_CACHE_DIR": str(self.folder / ".inductor")}  # hidden files are not handed in
         script = str(Path(__file__).with_name("confine.py"))
         self._log = tempfile.TemporaryFile()
+        told, tell = os.pipe() if self._wrapped else (-1, -1)
+        wrapped = [*self._wrapped, "--info-fd", str(tell), "--"] if self._wrapped else []
         self._process = subprocess.Popen(
-            [sys.executable, script, json.dumps(self._settings)],
+            [*wrapped, sys.executable, script, json.dumps(self._settings)],
+            pass_fds=[tell] if wrapped else [],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -153,12 +158,18 @@ class Sandbox:
             env=environment,
             start_new_session=True,
         )
+        outside = b"{}"
+        if wrapped:  # the process's own number is another one in its namespace
+            os.close(tell)
+            with os.fdopen(told, "rb") as pipe:
+                outside = pipe.read()
         _live.add(self)
         threading.Thread(target=self._read, daemon=True).start()
         try:
             self._send_raw(json.dumps({"key": self._key.hex()}).encode() + b"\n")
             deadline = time.monotonic() + START_SECONDS
-            self._watched = psutil.Process(int(json.loads(self._line(deadline) or b'{"pid": 0}')["pid"]))
+            pid = int(json.loads(self._line(deadline) or b'{"pid": 0}')["pid"])
+            self._watched = psutil.Process(json.loads(outside)["child-pid"] if wrapped else pid)
             self.in_force = self._message(deadline)["in_force"]
         except (EndedError, psutil.Error, ValueError, KeyError, TypeError):
             self._log.seek(0)
@@ -186,12 +197,13 @@ class Sandbox:
         number = self._numbers["down"]
         self._numbers["down"] += 1
         told: list[str] = []
-        began, used = time.monotonic(), self._processor_seconds()
+        self.spent.look(self._tree())
+        used, asleep = self.spent.processor, self.spent.asleep
         try:
             self._send_raw(sealed_channel.seal(self._key, b"down", number, job))
         except OSError:
             raise self._ended() from None
-        interrupted: float | None = None
+        interrupted: float | None = None  # how much the cell had spent then
         while True:
             try:
                 message = self._message(time.monotonic() + 0.1)
@@ -208,13 +220,12 @@ class Sandbox:
                         raise EndedError("output", "a check saw more than can be reported")
                 continue
             self._enforce_limits()
-            now = time.monotonic()
+            spent, slept = self.spent.processor - used, self.spent.asleep - asleep
             if interrupted is None:
-                spent = self._processor_seconds() - used
-                if spent > self.limits.cell_seconds or now - began > CLOCK * self.limits.cell_seconds:
-                    interrupted = now
+                if spent > self.limits.cell_seconds or slept > ASLEEP * self.limits.cell_seconds:
+                    interrupted = spent + slept
                     self._interrupt()
-            elif now - interrupted > GRACE_SECONDS:
+            elif spent + slept - interrupted > GRACE_SECONDS:
                 self._kill()
                 raise EndedError("timeout", f"a cell ran for more than {self.limits.cell_seconds:g} s and did not stop")
         message["interrupted"] = interrupted is not None
@@ -230,15 +241,13 @@ class Sandbox:
         tree = self._tree()
         memory = measures.memory(tree, self.peak_bytes)  # exact for a new peak
         self.peak_bytes = max(self.peak_bytes, memory)
-        self.processor_seconds = max(self.processor_seconds, self._processor_seconds())
+        self.spent.look(tree)
         exceeded = None
         if len(tree) > self.limits.processes:
             exceeded = ("processes", f"it had more than {self.limits.processes} processes at once")
         elif memory > self.limits.memory_bytes:
             exceeded = ("memory", f"it held more than {self.limits.memory_bytes / 2**30:.3g} GiB of memory")
-        elif time.monotonic() - self._began > START_SECONDS + CLOCK * self.limits.total_seconds or (
-            self.processor_seconds > self.limits.total_seconds
-        ):
+        elif self.spent.processor > self.limits.total_seconds or self.spent.asleep > ASLEEP * self.limits.total_seconds:
             exceeded = ("timeout", f"the notebook ran for more than {self.limits.total_seconds:g} s")
         elif time.monotonic() - self._disk_seen > 0.5:
             self._disk_seen = time.monotonic()
@@ -254,16 +263,6 @@ class Sandbox:
         with contextlib.suppress(psutil.Error):
             return [self._watched, *self._watched.children(recursive=True)]
         return []
-
-    def _processor_seconds(self) -> float:
-        total = 0.0
-        for process in self._tree():
-            with contextlib.suppress(psutil.Error):
-                times = process.cpu_times()
-                total += times.user + times.system
-                if process is self._watched:
-                    total += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
-        return total
 
     def _interrupt(self) -> None:
         if self._watched is not None and os.name == "posix":

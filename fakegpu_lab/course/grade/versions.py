@@ -1,0 +1,48 @@
+"""Which version of a lesson a submission came from: the one whose own cells and files it has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.course.grade import graded_lesson, repair
+from fakegpu_lab.course.lessons import release
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fakegpu_lab.course.grade.graded_lesson import GradedLesson
+    from fakegpu_lab.course.grade.submissions import Submission
+
+
+def earlier(folder: Path) -> list[GradedLesson]:
+    """The versions of a lesson that were released, other than the lesson as it is now; the latest first."""
+    kept = release.kept(folder)
+    now = release.digest(folder) if kept else ""
+    return [
+        graded_lesson.load(one.folder).model_copy(update={"version": f"{one.date} ({one.digest})"})
+        for one in kept
+        if one.digest != now
+    ]
+
+
+def of(submission: Submission, current: GradedLesson, versions: list[GradedLesson]) -> GradedLesson:
+    """The version that a submission came from.
+
+    Code of a check says nothing: a check that was corrected is no other version. Where several versions fit equally
+    well, it is the lesson as it is now, then the latest.
+    """
+    if not versions or submission.problem:
+        return current
+    try:
+        written = {cell["source"].strip() for cell in repair.read(submission.notebook)}
+    except repair.UnreadableError:
+        return current
+    return max([current, *versions], key=lambda one: _likeness(one, submission, written))
+
+
+def _likeness(lesson: GradedLesson, submission: Submission, written: set[str]) -> int:
+    """How many more of a version's own cells and files a submission has than lacks."""
+    cells = [cell.visible.strip() for cell in lesson.cells if cell.locked and not cell.grade] + lesson.shown
+    known = [cell in written for cell in cells]
+    known += [submission.files[name] == raw for name, raw in lesson.files.items() if name in submission.files]
+    return sum(1 if one else -1 for one in known)
