@@ -199,7 +199,7 @@ def measure(seconds: float, hour: int, hertz: float) -> None:
             long = page.evaluate("window.long_")
             middle, late = frames[len(frames) // 2], frames[int(len(frames) * 0.99)]
             print(f"{DEVICES} devices, {RANKS} ranks, 10 messages a second, {seconds - 4:.0f} s:")
-            print(f"  frames: {len(frames)}; median {middle:.1f} ms, 99 % below {late:.1f} ms")
+            print(f"  frames: {len(frames)}; median {middle:.1f} ms, 99% below {late:.1f} ms")
             print(f"  long tasks (over 50 ms): {len(long)}{f', the longest {max(long):.0f} ms' if long else ''}")
             spent = [after - began for began, after in zip(before, processor(), strict=True)]
             if spent:  # a virtual machine that is not given its processors is late with all that it does

@@ -117,7 +117,7 @@ def main() -> None:
         ratios = [b / a for a, b in zip(measured["without"], measured["with"], strict=True)]
         figures[f"{what}_median_ratio"] = statistics.median(ratios)
         without, with_ = figures[f"{what}_without"] * 1e3, figures[f"{what}_with"] * 1e3
-        more = f"{100 * (ratio - 1):+.1f} %   (median of turns {100 * (statistics.median(ratios) - 1):+.1f} %; ≤ 3 %)"
+        more = f"{100 * (ratio - 1):+.1f}%   (median of turns {100 * (statistics.median(ratios) - 1):+.1f}%; ≤ 3%)"
         print(f"GPT step, {what:9} {without:7.1f} ms, with a panel {with_:7.1f} ms: {more}")
     kernels = lab.machine().cards[0].ledger.kernels
     step()
@@ -125,9 +125,9 @@ def main() -> None:
     each = min(ops["with"]) - min(ops["without"])
     figures["counted_share"] = statistics.mean(shares) + each * kernels / figures["processor_without"] + RECORDING
     print(
-        f"counted: looking, telling {100 * statistics.mean(shares):.1f} %, {kernels} ops of {each * 1e6:.2f} µs more "
-        f"{100 * each * kernels / figures['processor_without']:.1f} %, recording a step now and then {100 * RECORDING} "
-        f"%: {100 * figures['counted_share']:.1f} %   (≤ 3 %)"
+        f"counted: looking, telling {100 * statistics.mean(shares):.1f}%, {kernels} ops of {each * 1e6:.2f} µs more "
+        f"{100 * each * kernels / figures['processor_without']:.1f}%, recording a step now and then {100 * RECORDING} "
+        f"%: {100 * figures['counted_share']:.1f}%   (≤ 3%)"
     )
     print(f"{len(sent) / seconds:.1f} messages a second, {sum(sent) / seconds / 1e3:.1f} kB a second")
     source.open()

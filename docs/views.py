@@ -1,7 +1,7 @@
 """Photographs every view, to be looked at: ``python docs/views.py FOLDER [light] [dark] [1400] [600] [200]``.
 
 Panel, dashboard, sidebar, `%%gpuprofile`, `trace.figure()`, `trace.memory_figure()`, what follows an out-of-memory
-error, checks, drawings and the panel as a still, each light and dark, on a page of 1400 and of 600 pixels and at 200 %.
+error, checks, drawings and the panel as a still, each light and dark, on a page of 1400 and of 600 pixels and at 200%.
 It prints what axe finds that is serious, and what is wider than its place. It needs what pictures.py needs.
 """
 
@@ -17,7 +17,7 @@ from pictures import READY, TOKEN, WAIT, chromium, command, jupyterlab, run_cell
 from playwright.sync_api import sync_playwright
 
 WIDTHS = {"1400": 1400, "600": 600, "200": 700}
-"""By name, the page's width: at 200 %, a window of 1400 pixels is a page of 700."""
+"""By name, the page's width: at 200%, a window of 1400 pixels is a page of 700."""
 
 HEIGHT = 2400
 """Pixels of a page: each view is on it whole."""

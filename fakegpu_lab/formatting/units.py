@@ -61,12 +61,12 @@ def percent(part: float, whole: float) -> str:
     """Write a part of a whole as a percentage; empty if the whole is 0.
 
     >>> percent(1, 3), percent(1, 1), percent(0, 0)
-    ('33.3 %', '100 %', '')
+    ('33.3%', '100%', '')
     """
     if not whole:
         return ""
     value = 100 * part / whole
-    return f"{value:.0f} %" if value >= 99.95 else f"{value:.1f} %"
+    return f"{value:.0f}%" if value >= 99.95 else f"{value:.1f}%"
 
 
 def several(count: int, one: str, many: str = "") -> str:

@@ -1,12 +1,12 @@
 """Temperature, power and clocks of a simulated card, by a model of how busy it is.
 
-- **Power** rises linearly from the idle card's to 95 % of the limit when kernels run all the time. An idle card with
-  HBM draws 13 % of its limit, any other 6 %; a context adds 7 %.
+- **Power** rises linearly from the idle card's to 95% of the limit when kernels run all the time. An idle card with
+  HBM draws 13% of its limit, any other 6%; a context adds 7%.
 - **Temperature** is the one that the card would settle at: 30 °C, plus 42 °C at full power.
 - **Clocks** are the highest while a process has a context, else the idle ones; there is no throttling.
-- **Memory utilization** (NVML: the time in which memory was being read or written) is 55 % of the time in which kernels
+- **Memory utilization** (NVML: the time in which memory was being read or written) is 55% of the time in which kernels
   ran, as in a typical training step: the bytes that kernels move are counted only during a recording.
-- **Fans**, where a card has its own, stand still below 50 °C and reach 100 % at 90 °C.
+- **Fans**, where a card has its own, stand still below 50 °C and reach 100% at 90 °C.
 
 The same load gives the same readings: they do not fluctuate, and need no minutes to warm up.
 """

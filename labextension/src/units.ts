@@ -74,7 +74,7 @@ export function count(value: number): string {
   return grouped.format(value);
 }
 
-/** A part of a whole: `37 %`. */
+/** A part of a whole: `37%`. */
 export function percent(part: number): string {
-  return `${Math.round(part * 100)} %`;
+  return `${Math.round(part * 100)}%`;
 }

@@ -73,7 +73,7 @@ test('each part is a tab, with its figures or why there are none', async () => {
   panel.take(update(2, { timeline: TIMELINE }));
   await soon();
   expect(document.querySelector('.fg-Lanes')!.getAttribute('aria-label')).toContain(
-    'Step 1: 1 lanes over 100 ns. Most time went to aten::mm 50 %.'
+    'Step 1: 1 lanes over 100 ns. Most time went to aten::mm 50%.'
   );
   tabs[4]!.click();
   await soon();
@@ -105,13 +105,13 @@ test('every allocation is a band that says its size, shape, line and what called
     figure.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
   press('ArrowRight');
   expect(said()).toEqual([
-    '4.00 GiB · 1024×1024 float32 · 57.1 % of the peak',
+    '4.00 GiB · 1024×1024 float32 · 57.1% of the peak',
     'In[3], line 5  return gelu(self.up(x))',
     'called from In[3], line 9  loss.backward()',
     'activations, made in forward by aten::gelu in Net.mlp; held for 5.00 µs'
   ]);
   press('ArrowRight');
-  expect(said()[0]).toBe('2.00 GiB · 512 float32 · 28.6 % of the peak');
+  expect(said()[0]).toBe('2.00 GiB · 512 float32 · 28.6% of the peak');
   // The pointer is over the lowest band, at the left: what was there before.
   figure.dispatchEvent(new MouseEvent('pointermove', { clientX: 90, clientY: 270, bubbles: true }));
   expect(said()[0]).toBe('parameters: 1 tensor');
@@ -134,12 +134,12 @@ test('what made the peak is a table', async () => {
     [
       'activations',
       '4.00 GiB',
-      '57.1 %',
+      '57.1%',
       '1',
       '1024×1024 float32, gelu',
       'In[3], line 5  return gelu(self.up(x))'
     ],
-    ['others', '3.00 GiB', '42.9 %', '2', '', '']
+    ['others', '3.00 GiB', '42.9%', '2', '', '']
   ]);
 });
 
@@ -176,7 +176,7 @@ test('a card names what is in its bar, of what the bar is the whole, and over wh
     state({ devices: [one, device(1, 0)] }),
     update(2, { now_ns: 90, utilisation: { '0': 0.62, '1': 0 } })
   );
-  expect(text('.fg-Card-used')).toBe('62 % busy in the last 60 ns');
+  expect(text('.fg-Card-used')).toBe('62% busy in the last 60 ns');
   expect(
     [...document.querySelectorAll('.fg-Card .fg-Meter-key li')]
       .slice(0, 3)
@@ -194,7 +194,7 @@ test('a card names what is in its bar, of what the bar is the whole, and over wh
 
 test('where nothing was ever on a GPU, its card has no scale of memory', async () => {
   await shown(state({ devices: [device(1, 0)], history: {} }));
-  expect(text('.fg-Spark-scale')).toBe('max 100 % busy');
+  expect(text('.fg-Spark-scale')).toBe('max 100% busy');
 });
 
 test('utilization says of which time its figures are', async () => {
@@ -204,9 +204,9 @@ test('utilization says of which time its figures are', async () => {
   const when = (): string => text('[data-part=busy] .fg-Legend-when');
   expect(when()).toBe('in the last 60 ns:');
   const host = document.querySelector('[data-part=busy] .fg-Chart-host')!;
-  expect(host.getAttribute('aria-label')).toContain('cuda:0: 62 % busy in the last 60 ns.');
+  expect(host.getAttribute('aria-label')).toContain('cuda:0: 62% busy in the last 60 ns.');
   expect(text('[data-part=busy] .fg-Section-note')).toBe(
-    'the share of time in which a kernel ran: in the whole run 10 ns of 90 ns, 11 %'
+    'the share of time in which a kernel ran: in the whole run 10 ns of 90 ns, 11%'
   );
   for (let presses = 0; presses < 98; presses++) {
     host.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowLeft', bubbles: true }));
@@ -241,8 +241,8 @@ test('a timeline has the time and the ends of steps that the memory has, and sha
   const figure = document.querySelector<HTMLElement>('.fg-Lanes')!;
   expect(figure.dataset.steps).toBe('end of step 13 14');
   expect(drawn.texts).toContain('1.04 µs'); // as on the axis of the memory, not since the step began
-  expect(figure.getAttribute('aria-label')).toContain('Most time went to aten::mm 83 %.');
-  expect(text('[data-part=timeline] tbody td:last-child')).toBe('83.3 %');
+  expect(figure.getAttribute('aria-label')).toContain('Most time went to aten::mm 83%.');
+  expect(text('[data-part=timeline] tbody td:last-child')).toBe('83.3%');
 });
 
 test('each cell of the matrix of copies says from where to where, also where its heads are not shown', async () => {

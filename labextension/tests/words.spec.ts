@@ -21,7 +21,7 @@ test('sizes, shares and times as %fakegpu prints them', () => {
   expect(duration(999)).toBe('999 ns');
   expect(duration(1500)).toBe('1.50 µs');
   expect(duration(2e9)).toBe('2.00 s');
-  expect(percent(0.374)).toBe('37 %');
+  expect(percent(0.374)).toBe('37%');
 });
 
 test('a card has one size, the one that torch says: an A100 of 80 GB has 79.25 GiB, two have 158.50', () => {

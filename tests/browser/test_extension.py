@@ -220,7 +220,7 @@ def nothing_is_cut_where_the_page_is_narrow(lab: Lab) -> None:
     for theme in ("Dark", "Light"):
         change = "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"
         lab.page.evaluate(change, f"JupyterLab {theme}")
-        for name, width in (("wide", 1400), ("twice", 700), ("narrow", 600)):  # 700: a window of 1400 at 200 %
+        for name, width in (("wide", 1400), ("twice", 700), ("narrow", 600)):  # 700: a window of 1400 at 200%
             lab.page.set_viewport_size({"width": width, "height": 900})
             lab.page.wait_for_timeout(600)
             assert lab.page.evaluate(WIDER) == []

@@ -257,7 +257,7 @@ def test_it_has_no_serious_accessibility_fault(page: Any) -> None:
 
 
 SIZES = [("wide", 1400), ("twice", 700), ("narrow", 600), ("projector", 1920)]
-"""Pixels of the page; at 200 %, a window of 1400 is a page of 700."""
+"""Pixels of the page; at 200%, a window of 1400 is a page of 700."""
 
 
 @pytest.mark.parametrize(("name", "width"), SIZES)

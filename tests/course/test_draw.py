@@ -96,8 +96,8 @@ def test_the_parts_of_a_memory_bar_have_colours_of_their_own() -> None:
 def test_a_roofline_says_how_near_a_kernel_is_to_what_the_card_can_do() -> None:
     kernels = {"streams": (1e9, 1e9, 1e-3), "computes": (1e12, 1e9, 0.2)}
     words = str(lab.draw.roofline(kernels, peak=10e12, bandwidth=2e12))
-    assert "streams does 1 FLOP/byte at 1 TFLOP/s (50 % of the roof)" in words  # 2 TFLOP/s by the bandwidth
-    assert "computes does 1,000 FLOP/byte at 5 TFLOP/s (50 % of the roof)" in words  # 10 TFLOP/s
+    assert "streams does 1 FLOP/byte at 1 TFLOP/s (50% of the roof)" in words  # 2 TFLOP/s by the bandwidth
+    assert "computes does 1,000 FLOP/byte at 5 TFLOP/s (50% of the roof)" in words  # 10 TFLOP/s
     with pytest.raises(lab.FakeGpuError, match=r"above 0; 'copy' has one that is not"):
         lab.draw.roofline({"copy": (0, 1e9, 1e-3)}, peak=1e12, bandwidth=1e12)
 

@@ -85,11 +85,11 @@ def test_close_forgives_rounding() -> None:
     assert expect.close(0.1 + 0.2, 0.3)
     assert expect.close(torch.full((9,), 1.00001), torch.ones(9))
     assert expect.close({"loss": 1.0}, {"loss": 1.000001})
-    assert "the largest difference is 1 (tolerance: 0.01 % + 1e-06)" in told(
+    assert "the largest difference is 1 (tolerance: 0.01% + 1e-06)" in told(
         lambda: expect.close(torch.zeros(9), torch.ones(9))
     )
     said = told(lambda: expect.close([torch.zeros(9)], [torch.full((9,), 3e-6)]))
-    assert "at 0: the largest difference is 3e-06 (tolerance: 0.01 % + 1e-06)" in said
+    assert "at 0: the largest difference is 3e-06 (tolerance: 0.01% + 1e-06)" in said
     assert "not a tensor" not in said
     assert "at 0: 0.5, not 0.428571" in told(lambda: expect.close([0.5], [3 / 7]))
     assert "0.428571" in told(lambda: expect.close(3 / 7, 0.5))
@@ -105,10 +105,10 @@ def test_close_forgives_rounding() -> None:
 @pytest.mark.parametrize(
     ("call", "found"),
     [
-        ("close(x, x * 1.00001)", "the largest difference is 8.96e-05 (tolerance: 0.01 % + 1e-06)"),
-        ("close([x, x], [x, x * 1.00001])", "the largest difference is 8.96e-05 (tolerance: 0.01 % + 1e-06)"),
+        ("close(x, x * 1.00001)", "the largest difference is 8.96e-05 (tolerance: 0.01% + 1e-06)"),
+        ("close([x, x], [x, x * 1.00001])", "the largest difference is 8.96e-05 (tolerance: 0.01% + 1e-06)"),
         ("close({'a': x}, {'a': x - 2e-5}, rtol=0, atol=1e-3)", "the largest difference is 2e-05 (tolerance: 0.001)"),
-        ("close(x, x * 2, rtol=1, atol=0)", "the largest difference is 9 (tolerance: 100 %)"),
+        ("close(x, x * 2, rtol=1, atol=0)", "the largest difference is 9 (tolerance: 100%)"),
         ("close(x[:3], [0, 1.00001, 2])", "[0.0, 1.0, 2.0] (a tensor of shape (3,), float32, on cpu)"),
         ("close(0.5, 0.50001)", "0.5"),
         ("equal(x, x)", "0, 1, 2, 3, … (a tensor of shape (10,), float32, on cpu)"),
@@ -123,9 +123,9 @@ def test_close_forgives_rounding() -> None:
         ("equal(x, (x - 3).relu())", "9 of 10 are wrong, the first at [1]: 1, not 0; they differ by up to 3"),
         (
             "close(x, x + 1)",
-            "the largest difference is 1 (tolerance: 0.01 % + 1e-06); 10 of 10 are wrong, the first at [0]: 0, not 1",
+            "the largest difference is 1 (tolerance: 0.01% + 1e-06); 10 of 10 are wrong, the first at [0]: 0, not 1",
         ),
-        ("close(z, z)", "the largest difference is 0 (tolerance: 0.01 % + 1e-06)"),
+        ("close(z, z)", "the largest difference is 0 (tolerance: 0.01% + 1e-06)"),
         ("equal(e, e)", "[] (a tensor of shape (0,), float32, on cpu)"),
     ],
 )

@@ -130,6 +130,41 @@ def test_flash_is_quicker_than_the_memory_efficient_kernel_and_both_than_math(ca
     assert times[0] < times[1] < times[2]
 
 
+def test_a_narrow_head_costs_what_a_wider_one_does(card: None) -> None:
+    def ns(width: int) -> int:
+        q = torch.empty(4, 16, 4096, width, device="cuda", dtype=torch.float16)
+        kernel = one(lambda: F.scaled_dot_product_attention(q, q, q))
+        return kernel.end_ns - kernel.start_ns
+
+    assert ns(40) == pytest.approx(ns(64), rel=0.01)
+    assert ns(32) < 0.6 * ns(40)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_vocabulary_of_odd_size_is_slow_forward_and_backward(card: None, dtype: torch.dtype) -> None:
+    def ns(words: int, *, layer: bool) -> list[int]:
+        x = torch.empty(8192, 768, device="cuda", dtype=dtype, requires_grad=True)
+        head = nn.Linear(768, words, bias=False, device="cuda", dtype=dtype)
+        grad = torch.empty(8192, words, device="cuda", dtype=dtype)
+        made = kernels(lambda: (head(x) if layer else x @ head.weight.detach().t().requires_grad_()).backward(grad))
+        return [kernel.end_ns - kernel.start_ns for kernel in made if kernel.flops >= 2 * 8192 * 768 * words]
+
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        for layer in (True, False):
+            times = [odd / even for odd, even in zip(ns(50257, layer=layer), ns(50304, layer=layer), strict=True)]
+            assert len(times) == 3
+            assert all(3 < time < 5 if dtype is torch.bfloat16 else 1.5 < time < 2.1 for time in times), times
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def test_a_reduction_fills_the_card_by_what_it_reads(card: None) -> None:
+    numbers = torch.empty(65_536, device="cuda")
+    total = one(lambda: numbers.sum())
+    assert total.share == one(lambda: numbers.exp()).share > 0.05
+
+
 def test_tensor_cores_take_the_channels_last(card: None) -> None:
     conv = nn.Conv2d(64, 64, 3, padding=1, bias=False, device="cuda", dtype=torch.float16)
     x = torch.empty(64, 64, 56, 56, device="cuda", dtype=torch.float16)
@@ -245,6 +280,17 @@ def test_a_bias_is_added_by_a_kernel_of_its_own(card: None) -> None:
         assert biased.duration - plain.duration == pytest.approx(
             lab.machine().devices[0].roofline.streaming(2 * x.nbytes) / 1e9 if passes else 0.0, rel=0.05, abs=1e-7
         )
+
+
+def test_the_gradient_of_a_depthwise_weight_reads_the_images_for_each_place_of_the_window(card: None) -> None:
+    def ns(size: int) -> int:
+        conv = nn.Conv2d(64, 64, size, padding=size // 2, groups=64, bias=False, device="cuda")
+        y = conv(torch.empty(64, 64, 56, 56, device="cuda"))
+        (kernel,) = [kernel for kernel in kernels(lambda: y.backward(y)) if "convolution" in kernel.name]
+        return kernel.end_ns - kernel.start_ns
+
+    both = 2 * 64 * 64 * 56 * 56 * 4
+    assert ns(7) - ns(3) > 40 * both / (108 * 45)  # from L2: 45 bytes a nanosecond for each multiprocessor of an A100
 
 
 def test_depthwise_convolutions_are_no_products(card: None) -> None:

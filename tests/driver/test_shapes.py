@@ -193,3 +193,18 @@ def test_a_check_of_torch_fails_as_before() -> None:
         torch._check_index(False, lambda: "because")
     with pytest.raises(TypeError, match="cond must be a bool"):
         torch._check(1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("compute", ["real", "meta"])
+def test_a_group_norm_makes_its_operands_contiguous(compute: str) -> None:
+    lab.enable("a100", compute=compute)
+    try:
+        x = torch.ones(2, 8, 4, 4, device="cuda").to(memory_format=torch.channels_last).requires_grad_()
+        weight = torch.ones(8, device="cuda")
+        y = torch.nn.functional.group_norm(x, 2, weight, weight)
+        assert y.is_contiguous()  # pytorch#111824: a CPU keeps channels last
+        assert torch.ops.aten.native_group_norm(x, weight, weight, 2, 8, 16, 2, 1e-5)[0].is_contiguous()
+        (gradient,) = torch.autograd.grad(y, x, torch.ones_like(x))
+        assert gradient.is_contiguous()
+    finally:
+        lab.disable()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tests.fidelity.published import HERE, HOST, Row, error, rows, series, sources
+from tests.fidelity.published import HERE, HOST, NEVER_SEEN, Row, error, rows, series, sources
 from tests.fidelity.table import PAGE
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ def by_series(found: dict[tuple[str, str], float]) -> str:
             ", ".join(dict.fromkeys(one["torch"] or "not published" for one in told)),
             "; ".join(dict.fromkeys(host for one in told for host in (one["host"] or "not published").split("; "))),
             str(len(times)),
-            "yes" if several[key][0].held_out else "",
-            f"{100 * median(error(one, 1) for one in times):.0f} %",
+            "never seen" if key in NEVER_SEEN else "later" if several[key][0].held_out else "",
+            f"{100 * median(error(one, 1) for one in times):.0f}%",
             f"{times[0]:.2f} … {times[-1]:.2f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -106,7 +106,7 @@ def by_series(found: dict[tuple[str, str], float]) -> str:
 def _told(found: list[float]) -> tuple[str, str, str]:
     if not found:
         return "0", "", ""
-    return str(len(found)), f"{100 * median(found):.0f} %", f"{100 * max(found):.0f} %"
+    return str(len(found)), f"{100 * median(found):.0f}%", f"{100 * max(found):.0f}%"
 
 
 def page_with(table: str) -> str:

@@ -19,6 +19,7 @@ from fakegpu_lab.hardware.time.roofline import (
     REMEMBERED,
     SOLVER_EFFICIENCY,
     Roofline,
+    attention_width,
 )
 
 sizes = st.integers(1, 8192)
@@ -230,8 +231,18 @@ def test_arithmetic_or_memory_whichever_takes_longer() -> None:
 
 
 def test_rows_that_are_not_aligned_are_slow() -> None:
-    card = Roofline(gpu("a100"))
-    assert card.gemm("fp16", 4096, 4095, 4096, aligned=False) > 1.5 * card.gemm("fp16", 4096, 4096, 4096)
+    def slower(card: str, alignment: int, fmt: str = "fp16") -> float:
+        known = Roofline(gpu(card))
+        return known.gemm(fmt, 4096, 4095, 4096, alignment=alignment) / known.gemm(fmt, 4096, 4096, 4096)
+
+    assert 1.3 < slower("a100", 8) < 1.5 < slower("a100", 4) < 2.1
+    assert slower("rtx4090", 2) == pytest.approx(156 / 112, rel=0.15)  # pytorch#181718
+    assert 4 < slower("a100", 2) < 5 < 8 < slower("h100", 2) < 10  # the faster the tensor cores, the more is lost
+    assert slower("p100", 2) < 1.05  # it has none
+
+
+def test_fused_attention_computes_the_next_of_its_widths() -> None:
+    assert [attention_width(width) for width in (32, 33, 64, 128, 129, 256)] == [32, 64, 64, 128, 192, 256]
 
 
 def test_memory_decides_where_there_is_little_to_compute() -> None:

@@ -44,7 +44,7 @@ def test_a_cell_shows_a_card_for_its_kernel(shell, capsys):
     assert not said.err
     assert said.out.startswith("double: 4 blocks of 256 threads, ")
     assert "x[i] = 2 * x[i]" in said.out
-    assert "touches 4 sectors of 32 bytes: 100 % of what is moved was requested." in said.out
+    assert "touches 4 sectors of 32 bytes: 100% of what is moved was requested." in said.out
 
 
 def test_a_cell_without_a_kernel_says_so(shell, capsys):

@@ -1,4 +1,4 @@
-"""The times of textbook kernels are within 30 % of those measured on real cards (docs/kernels.md has the table)."""
+"""The times of textbook kernels are within 30% of those measured on real cards (docs/kernels.md has the table)."""
 
 from __future__ import annotations
 

@@ -322,7 +322,7 @@ def test_one_request_that_is_too_large_is_told_as_what_it_is() -> None:
     assert "requested 100 GiB" in told
     assert "Tensors were using 8.12 MiB of the 78.82 GiB available to them (the card has 79.25 GiB;" in told
     assert "larger than all of that: freeing other tensors cannot make room for it" in told
-    assert re.search(r"workspace +8\.12 MiB +0\.0 %", told), "8 MiB did not fill the card"
+    assert re.search(r"workspace +8\.12 MiB +0\.0%", told), "8 MiB did not fill the card"
     assert "fragmentation" not in told
     (card,) = found.remedies
     assert card.what.endswith(" h200")

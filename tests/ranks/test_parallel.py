@@ -87,7 +87,7 @@ def test_fsdp2(alone: list[torch.Tensor], reshard: Any) -> None:
 
 
 def test_fsdp2_holds_a_quarter_on_each_of_four_ranks() -> None:
-    """Parameters and optimizer together: at most 27 % of what one device holds, as memory_allocated says."""
+    """Parameters and optimizer together: at most 27% of what one device holds, as memory_allocated says."""
     from torch.distributed.fsdp import fully_shard
 
     def held(sharded: bool) -> int:

@@ -35,7 +35,7 @@ def test_the_drawing_of_a_request_shows_what_was_moved_for_nothing(stride, secto
     log = AccessLog()
     log.add("load", "global", 4 * stride * LANES[None], 4, ("kernel.py", 3))
     shown = card(log)
-    assert f"touches {sectors} sectors of 32 bytes: {used} % of what is moved" in words(shown, "Threads and sectors")
+    assert f"touches {sectors} sectors of 32 bytes: {used}% of what is moved" in words(shown, "Threads and sectors")
     assert str(shown).count("kernel.py:3") == 2
 
 
@@ -59,7 +59,7 @@ def test_the_roofline_says_what_limits_the_kernel():
     log = AccessLog()
     log.add("load", "global", 4 * np.arange(1 << 20).reshape(-1, 32), 4)
     log.flops(1 << 20)
-    assert "memory allows 510 GFLOP/s at 0.25 FLOPs a byte. The kernel gets 11.0 GFLOP/s, 2.2 % of it." in words(
+    assert "memory allows 510 GFLOP/s at 0.25 FLOPs a byte. The kernel gets 11.0 GFLOP/s, 2.2% of it." in words(
         card(log), "Roofline"
     )
     without = AccessLog()
@@ -92,7 +92,7 @@ def test_the_blocks_are_told_by_waves():
     log.add("load", "global", 4 * LANES[None], 4)
     said = words(card(log, grid=2 * 864 + 54), "Blocks")
     assert said == (
-        "2 full waves of 864 blocks, and 54 blocks in the last wave, which fill 7 % of the card's block slots. A "
+        "2 full waves of 864 blocks, and 54 blocks in the last wave, which fill 7% of the card's block slots. A "
         "multiprocessor holds 8 blocks (64 of 64 warps)."
     )
 

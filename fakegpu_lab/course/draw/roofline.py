@@ -30,8 +30,8 @@ def roofline(kernels: Mapping[str, tuple[float, float, float]], *, peak: float, 
     --------
     >>> from fakegpu_lab.course.draw import roofline
     >>> print(roofline({"add": (1e7, 1.2e8, 80e-6), "matmul": (2.1e9, 1.3e7, 159e-6)}, peak=19.5e12, bandwidth=2e12))
-    A roofline with its ridge at 9.8 FLOP/byte and 2 kernels: add does 0.083 FLOP/byte at 0.125 TFLOP/s (75 % of the \
-roof); matmul does 162 FLOP/byte at 13.2 TFLOP/s (68 % of the roof).
+    A roofline with its ridge at 9.8 FLOP/byte and 2 kernels: add does 0.083 FLOP/byte at 0.125 TFLOP/s (75% of the \
+roof); matmul does 162 FLOP/byte at 13.2 TFLOP/s (68% of the roof).
     """
     wrong = [name for name, figures in kernels.items() if min(figures) <= 0]
     if wrong or min(peak, bandwidth) <= 0 or not kernels:
@@ -72,7 +72,7 @@ roof); matmul does 162 FLOP/byte at 13.2 TFLOP/s (68 % of the roof).
     for number, (name, (intensity, speed)) in enumerate(places.items()):
         share = speed / min(peak, intensity * bandwidth)
         per_byte = f"{intensity:,.0f}" if intensity >= 100 else f"{intensity:.2g}"
-        about = f"{per_byte} FLOP/byte at {speed / 1e12:.3g} TFLOP/s ({100 * share:.0f} % of the roof)"
+        about = f"{per_byte} FLOP/byte at {speed / 1e12:.3g} TFLOP/s ({100 * share:.0f}% of the roof)"
         x, y = at(intensity, speed)
         drawn.rect(x - 5, y - 5, 10, 10, PALETTE[number % len(PALETTE)], hint=f"{name}: {about}")
         drawn.text(x + 9, y + 13, name) if x < _WIDTH - 150 else drawn.text(x - 9, y + 13, name, anchor="end")

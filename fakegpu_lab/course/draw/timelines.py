@@ -142,7 +142,7 @@ def pipeline(stages: int = 4, microbatches: int = 8, kind: str = "1f1b", backwar
     --------
     >>> from fakegpu_lab.course.draw import pipeline
     >>> print(pipeline(4, 8, "gpipe"))
-    A gpipe pipeline of 4 stages and 8 microbatches: every stage is idle 27 % of the time.
+    A gpipe pipeline of 4 stages and 8 microbatches: every stage is idle 27% of the time.
     """
     if kind not in ("gpipe", "1f1b"):
         raise FakeGpuError(f"pipeline(kind={kind!r}): it can be 'gpipe' or '1f1b'.")
@@ -168,6 +168,6 @@ def pipeline(stages: int = 4, microbatches: int = 8, kind: str = "1f1b", backwar
     drawn.text(_WIDTH - 12, drawn.height - 6, "the numbers are microbatches", anchor="end")
     drawn.words = (
         f"A {kind} pipeline of {several(stages, 'stage')} and {several(microbatches, 'microbatch', 'microbatches')}: "
-        f"every stage is idle {idle} % of the time."
+        f"every stage is idle {idle}% of the time."
     )
     return drawn

@@ -152,7 +152,7 @@ def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[
 
 def _difference(apart: float, rtol: float, atol: float) -> str:
     """How far apart numbers are, and may be."""
-    allowed = [f"{100 * rtol:g} %"] * bool(rtol) + [f"{atol:g}"] * bool(atol)
+    allowed = [f"{100 * rtol:g}%"] * bool(rtol) + [f"{atol:g}"] * bool(atol)
     return f"the largest difference is {apart:.3g} (tolerance: {' + '.join(allowed) or 'none'})"
 
 

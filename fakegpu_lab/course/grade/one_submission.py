@@ -112,6 +112,8 @@ def _run(
                 message = sandbox.run(examiner.job(cell))
                 examiner.remember(cell, message)
                 shown.ran, shown.outputs = True, message["outputs"]
+                if cell.kind == "student":
+                    outcome.notes += _missing_modules(cell.id, message["outputs"])
                 if cell.answer and not outcome.reason:
                     outcome.reason = _no_python(cell.id, message["outputs"])
                 if cell.kind == "locked" and (failed := _failed(message["outputs"])):
@@ -215,6 +217,12 @@ def _no_python(name: str, outputs: list[dict[str, Any]]) -> str:
         if output["output_type"] == "error" and output["ename"] in ("SyntaxError", "IndentationError", "TabError"):
             return f"{name} is not valid Python ({output['ename']}: {output['evalue']})"[:300]
     return ""
+
+
+def _missing_modules(name: str, outputs: list[dict[str, Any]]) -> list[str]:
+    """Sentences about libraries that a cell needs, and that are not installed where this runs."""
+    errors = [one for one in outputs if one["output_type"] == "error" and one["ename"] == "ModuleNotFoundError"]
+    return [f"{name} needs what is not installed here: {one['evalue']}"[:300] for one in errors]
 
 
 def _failed(outputs: list[dict[str, Any]]) -> str:

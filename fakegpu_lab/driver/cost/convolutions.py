@@ -59,10 +59,10 @@ def _convolved(
     efficiency = efficiency_of(device.profile, fmt)
     if winograd and fmt == "fp32":
         efficiency *= WINOGRAD
+    aligned = fmt in ("fp32", "fp64") or not (channels % row or weight.shape[1] % row) or weight.shape[1] < row
     ns = roofline.gemm(
-        fmt, positions, channels, window, groups, nbytes=nbytes, efficiency=efficiency,
-        aligned=fmt in ("fp32", "fp64") or not (channels % row or weight.shape[1] % row) or weight.shape[1] < row,
-    )  # fmt: skip
+        fmt, positions, channels, window, groups, nbytes=nbytes, efficiency=efficiency, alignment=16 if aligned else 4
+    )
     return Work(ns, flops, nbytes, roofline.gemm_share(positions, channels, groups))
 
 
@@ -105,7 +105,7 @@ def _rearranged(device: Device, copied: Sequence[int], itemsize: int) -> tuple[i
     """Nanoseconds and bytes of kernels that change layouts.
 
     With channels first, a step in mixed precision is a quarter slower on a V100 (PaddlePaddle's pull request 20597
-    measured 0.195 s against 0.16 s for ResNet-50), and one of VGG, where every convolution needs them, by 70 %.
+    measured 0.195 s against 0.16 s for ResNet-50), and one of VGG, where every convolution needs them, by 70%.
     """
     moved = 2 * sum(copied)
     turned = round(sum(copied) / itemsize / (device.profile.sm_count * _TURNED) * 1e9)
@@ -189,6 +189,11 @@ def _backward(device: Device, args: Sequence[Any], nbytes: int) -> Work:
     for copied in _backward_copies(device, args):
         more = _rearranged(device, copied, source.dtype.itemsize)
         ns, moved = ns + more[0], moved + more[1]
+    if mask[1] and _depthwise(weight, groups):
+        # A block for each number of the weight reads all images (conv_depthwise2d_grad_weight_kernel in
+        # aten/src/ATen/native/cuda/DepthwiseConv2d.cu). The blocks of a window run together: all but one find L2 full.
+        again = (prod(weight.shape[2:]) - 1) * (grad.nbytes + source.nbytes)
+        ns, moved = ns + round(again * device.roofline.ns_per_cached_byte), moved + again
     ns = max(one.ns * count + ns, device.roofline.floor)
     return Work(ns, one.flops * count, nbytes * count + moved, one.share)
 

@@ -70,7 +70,7 @@ def launched(
         roofline = device.roofline
         moved = nbytes + result.nbytes
         elements = result.numel()
-        launch(host, stream, roofline.streaming(moved), roofline.share(elements), elements, moved)
+        launch(host, stream, roofline.streaming(moved), roofline.share(max(elements, nbytes // 4)), elements, moved)
     else:
         ns, flops, moved, share = (estimate or streaming)(device, args, result, nbytes)
         launch(host, stream, ns, share, flops, moved)

@@ -8,13 +8,13 @@ has it.
 
 from __future__ import annotations
 
-from math import prod
+from math import gcd, prod
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fakegpu_lab.driver.cost.work import Work, format_of, fp32_precision, nbytes_of, numel_of, streaming
-from fakegpu_lab.hardware.time.roofline import ATTENTION_EFFICIENCY, ATTENTION_TILE
+from fakegpu_lab.hardware.time.roofline import ATTENTION_EFFICIENCY, ATTENTION_TILE, attention_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,18 +23,23 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
 
 
-def product(device: Device, dtype: torch.dtype, m: int, n: int, k: int, batch: int = 1, nbytes: int = 0) -> Work:
-    """`batch` products of m×k by k×n matrices; `nbytes` if they move more or less than operands and results."""
+def product(
+    device: Device, dtype: torch.dtype, m: int, n: int, k: int, batch: int = 1, nbytes: int = 0, row: int = 0
+) -> Work:
+    """`batch` products of m×k by k×n matrices; `nbytes` if they move more or less than operands and results.
+
+    The first one's rows are `row` elements apart: k, or m if it lies transposed.
+    """
     known = device.roofline.known
     precision = fp32_precision("cuda", "matmul") if dtype is torch.float32 else ""
-    key = (dtype, precision, m, n, k, batch, nbytes)
+    key = (dtype, precision, m, n, k, batch, nbytes, row)
     work: Work | None = known.get(key)
     if work is None:
-        work = device.roofline.remember(key, _product(device, dtype, m, n, k, batch, nbytes))
+        work = device.roofline.remember(key, _product(device, dtype, m, n, k, batch, nbytes, row or k))
     return work
 
 
-def _product(device: Device, dtype: torch.dtype, m: int, n: int, k: int, batch: int, nbytes: int) -> Work:
+def _product(device: Device, dtype: torch.dtype, m: int, n: int, k: int, batch: int, nbytes: int, row: int) -> Work:
     size = dtype.itemsize
     if not nbytes:
         nbytes = (m * k + k * n + m * n) * batch * size
@@ -43,9 +48,9 @@ def _product(device: Device, dtype: torch.dtype, m: int, n: int, k: int, batch: 
     flops = 2 * m * n * k * batch
     if m == 1 or n == 1:  # a matrix and a vector: memory alone decides
         return Work(roofline.streaming(nbytes), flops, nbytes, roofline.share(m * n * k))
-    fmt, row = format_of(dtype, device), 16 // size
-    aligned = fmt in ("fp32", "fp64") or not (n % row or k % row) or size > 4
-    ns = roofline.gemm(fmt, m, n, k, batch * real, nbytes=nbytes, aligned=aligned)
+    fmt = format_of(dtype, device)
+    alignment = 16 if fmt in ("fp32", "fp64") or size > 4 else gcd(16, n * size, row * size)
+    ns = roofline.gemm(fmt, m, n, k, batch * real, nbytes=nbytes, alignment=alignment)
     return Work(ns, flops, nbytes, roofline.gemm_share(m, n, batch))
 
 
@@ -58,7 +63,8 @@ def mm(a: int) -> Estimator:
             return _sparse(device, left, right, result, nbytes)
         m, k = left.shape if left.dim() == 2 else (1, left.shape[0])
         n = right.shape[1] if right.dim() == 2 else 1
-        return product(device, left.dtype, m, n, k, nbytes=nbytes + nbytes_of(result))
+        row = m if left.stride(-1) != 1 else 0
+        return product(device, left.dtype, m, n, k, nbytes=nbytes + nbytes_of(result), row=row)
 
     return estimate
 
@@ -126,6 +132,7 @@ def _attention_work(
     efficiency = ATTENTION_EFFICIENCY[which][device.profile.compute_capability >= (9, 0)][backward]
     tiles = -(-length // ATTENTION_TILE[0]) * -(-columns // ATTENTION_TILE[1])
     computed = flops * (tiles * prod(ATTENTION_TILE) / (length * columns) if length * columns else 1)
+    computed *= attention_width(width) / (width or 1)
     ns = device.roofline.arithmetic(
         format_of(query.dtype, device), computed / (2 if causal else 1), nbytes, efficiency
     )  # fmt: skip

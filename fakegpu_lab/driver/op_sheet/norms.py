@@ -11,7 +11,7 @@ from __future__ import annotations
 from fakegpu_lab.driver.cost.estimators import TWICE, batch_norm
 from fakegpu_lab.driver.cost.op_row import computes, family
 from fakegpu_lab.driver.ops import fused_kernels, sync_batch_norm
-from fakegpu_lab.driver.ops.differences import backward_in_float32, forward_in_float32
+from fakegpu_lab.driver.ops.differences import backward_in_float32, channels_first, forward_in_float32
 from fakegpu_lab.driver.ops.differences import batch_norm as batch_norm_values
 from fakegpu_lab.driver.placement import dtypes, rules
 from fakegpu_lab.hardware.time import host_costs
@@ -21,8 +21,8 @@ batch_row = family(host_costs.BATCH_NORM)
 
 row("native_layer_norm", checks=dtypes.layer_norm, values=forward_in_float32, grows=False)
 row("native_layer_norm_backward", cost=TWICE, values=backward_in_float32(5), grows=False)
-row("native_group_norm", cost=TWICE, checks=dtypes.group_norm, grows=False)
-row("native_group_norm_backward", cost=TWICE, grows=False)
+row("native_group_norm", cost=TWICE, checks=dtypes.group_norm, values=channels_first, grows=False)
+row("native_group_norm_backward", cost=TWICE, values=channels_first, grows=False)
 row("_fused_rms_norm", runs=fused_kernels.rms_norm, grows=False)
 row("_fused_rms_norm_backward", cost=TWICE, runs=fused_kernels.rms_norm_backward, grows=False)
 

@@ -64,6 +64,20 @@ def backward_in_float32(weight: int) -> Callable[[Op, Kernel], Kernel]:
     return values
 
 
+def channels_first(op: Op, call: Kernel) -> Kernel:
+    """`call` of a group norm, whose operands CUDA makes contiguous, so its results are.
+
+    For the CPU and for PrivateUse1, ATen keeps channels last (native/group_norm.cpp; pytorch#111824). Where else it
+    asks for PrivateUse1, it does what it does for CUDA: fused dropout and recurrent cells, `one_hot`, names, gradients
+    from other streams.
+    """
+
+    def group_norm(*args: Any, **kwargs: Any) -> Any:
+        return call(*(arg.contiguous() if isinstance(arg, torch.Tensor) else arg for arg in args), **kwargs)
+
+    return group_norm
+
+
 MAX_OF_BAG = 2
 """`embedding_bag`'s mode for maxima (EmbeddingBag.h, EmbeddingBagMode)."""
 

@@ -169,7 +169,7 @@ def _backward_kernels(
         work = matrix_products.product(device, dtype, count, features, outputs)
         kernels.append((count * features * size, (work.ns, work.share, work.flops, work.nbytes)))
     if mask[1]:
-        work = matrix_products.product(device, dtype, outputs, features, count)
+        work = matrix_products.product(device, dtype, outputs, features, count, row=outputs)
         kernels.append((outputs * features * size, (work.ns, work.share, work.flops, work.nbytes)))
     if mask[2]:
         produced = (prod(bias_shape) if bias_shape else outputs) * size

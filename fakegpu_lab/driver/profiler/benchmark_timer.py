@@ -30,7 +30,7 @@ LARGEST_BLOCK = 100
 """At most this many runs between two readings."""
 
 WORTH_SECONDS = 3e-4
-"""Simulated time that a block should take, so that its last launch and synchronisation are at most 2 % of it."""
+"""Simulated time that a block should take, so that its last launch and synchronisation are at most 2% of it."""
 
 _TIMER = 4
 """Of how many arguments of `Timer` the timer is the last: stmt, setup, global_setup, timer."""

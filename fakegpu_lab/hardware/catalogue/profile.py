@@ -122,9 +122,9 @@ class GpuProfile(_Model):
     """A kind of GPU. The YAML key is the field's name, or its alias if it has one.
 
     If no source was found for a figure, ``estimated`` names its key, and these rules apply. ``total_memory``: the value
-    that cards of that size and ECC setting are known to report, else 98 % of the label. ``context``: 2 KiB for
+    that cards of that size and ECC setting are known to report, else 98% of the label. ``context``: 2 KiB for
     each thread that can be resident, because a context keeps local memory for all of them; at least 60 MiB. Seven
-    published contexts, from a V100 to an RTX 5090, are within 5 % of that (tests/fidelity). The limits of an SM (shared
+    published contexts, from a V100 to an RTX 5090, are within 5% of that (tests/fidelity). The limits of an SM (shared
     memory, threads, blocks) are those of its compute capability in the CUDA C++ Programming Guide.
     """
 

@@ -3,7 +3,7 @@
 A collective's thread blocks keep their multiprocessors from other kernels (github.com/NVIDIA/nccl/issues/689), and its
 bytes pass through the memory that other kernels use (github.com/NVIDIA/nccl/issues/1428, where attention, products and
 elementwise kernels on an A100 take 1.8 to 2.5 times as long beside an all-gather). What a step of training
-computes on four A100, H100, MI210 or MI250 takes 19 % longer on average, and at most 40 % (arXiv:2507.03114).
+computes on four A100, H100, MI210 or MI250 takes 19% longer on average, and at most 40% (arXiv:2507.03114).
 
 Simplified:
 

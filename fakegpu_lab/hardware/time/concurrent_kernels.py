@@ -25,7 +25,7 @@ class Timeline:
     kernels of many equal blocks. Blocks are scheduled in the order in which kernels become ready, not in that of their
     launch, so that the short copies around FSDP's all-gathers do not wait behind products that are queued for later:
     a kernel does not wait for one that becomes ready after it and takes 20 times as long. Not modelled: that the long
-    one then starts later (by 5 % of its time at most); the same order among kernels of similar length; kernels that
+    one then starts later (by 5% of its time at most); the same order among kernels of similar length; kernels that
     slow each other by using the same memory; and blocks of a high-priority stream that go first. Kernels beside a
     collective take longer: see `CollectiveLoad`.
 

@@ -30,8 +30,8 @@ DRAM_OVERHEAD = 1.02
 SM_BANDWIDTH = 70e9
 """A byte from or to memory takes ``DRAM_OVERHEAD / bandwidth`` and, on its way through one of the multiprocessors,
 ``1 / (multiprocessors · SM_BANDWIDTH)``: a card with much bandwidth for each multiprocessor uses less of it. Streaming
-kernels get 89 % of a V100's (11 GB/s for each), 90 % of an L40's (6), 85 % of an A100's (19) and 66 % of an H200's
-(36): github.com/te42kyfo/gpu-benches, gpu-stream; RTX 3090 Ti 85 % (12): github.com/mli/transformers-benchmarks."""
+kernels get 89% of a V100's (11 GB/s for each), 90% of an L40's (6), 85% of an A100's (19) and 66% of an H200's
+(36): github.com/te42kyfo/gpu-benches, gpu-stream; RTX 3090 Ti 85% (12): github.com/mli/transformers-benchmarks."""
 
 L2_BANDWIDTH = 45e9
 L2_SHARE = 0.7
@@ -53,15 +53,33 @@ ATTENTION_EFFICIENCY = {
 }
 """The same for fused attention, by kernel: before Hopper and since, forward and backward. FlashAttention-2 reaches 200
 and 175 of 312 TFLOP/s on an A100, CUTLASS's memory-efficient kernel half as much (arXiv:2307.08691, figures 4
-to 6); on an H100 it reaches 35 to 40 % of 989, and cuDNN's kernel some 600 TFLOP/s (arXiv:2407.08608, figures 5, 6)."""
+to 6); on an H100 it reaches 35 to 40% of 989, and cuDNN's kernel some 600 TFLOP/s (arXiv:2407.08608, figures 5, 6)."""
 
 ATTENTION_TILE = (128, 64)
 """Rows and columns of the scores that fused attention computes at a time: shorter lengths cost as much as these
 (flash_fwd_launch_template.h of FlashAttention)."""
 
-UNALIGNED = 0.5
-"""The factor for rows that are not a multiple of 16 bytes, so that tensor cores are fed by narrow loads (NVIDIA,
-"Matrix Multiplication Background": alignment)."""
+
+def attention_width(width: int) -> int:
+    """The head's width that fused attention computes: the next multiple of 32, above 128 of 64 (flash_api.cpp).
+
+    >>> [attention_width(width) for width in (40, 64, 80, 160)]
+    [64, 64, 96, 192]
+    """
+    step = 32 if width <= 128 else 64
+    return -(-width // step) * step
+
+
+UNALIGNED = {8: 0.7, 4: 0.5}
+"""The factor for rows that begin at multiples of 8 or 4 bytes, not of 16, so that tensor cores are fed by narrow
+loads (NVIDIA, "Matrix Multiplication Background": alignment). With rows of 140 halves, an A100 gets 86 instead of 132
+TFLOP/s, a part of it because the sum is cut into pieces of 32 (pytorch#83272)."""
+
+ODD = 340
+"""FLOPs of a multiprocessor in a clock cycle for 16-bit rows of odd length. Loads of two bytes cannot be asynchronous
+(PTX ISA: ``cp.async`` copies 4, 8 or 16), so cuBLAS takes a kernel of Turing's, however fast the tensor cores are
+(``cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_nn_align1``: 107 to 116 TFLOP/s on an RTX 4090, 156 with even rows;
+pytorch#181718). That is 0.7 of an RTX 4090's rate, 0.22 of an A100's and 0.11 of an H100's."""
 
 SOLVER_EFFICIENCY = 0.05
 """The fraction of peak that factorisations get: their panels are sequential."""
@@ -166,7 +184,7 @@ class Roofline:
         batch: int = 1,
         *,
         nbytes: int = 0,
-        aligned: bool = True,
+        alignment: int = 16,
         efficiency: float | None = None,
     ) -> int:
         """`batch` products of m×k and k×n matrices that together move `nbytes` bytes.
@@ -175,14 +193,16 @@ class Roofline:
         ----------
         fmt
             The format of the factors: ``"fp32"``, ``"tf32"``, ``"fp16"``, ``"bf16"``, ….
-        aligned
-            Whether rows begin at multiples of 16 bytes.
+        alignment
+            The bytes at whose multiples rows begin: 16 if that is 16 or more.
         efficiency
             The fraction of peak that a large product gets; without it, `efficiency.products`.
         """
         if efficiency is None:
             efficiency = products(self.profile, fmt)
-        rate = self._per_ns(fmt) * efficiency * (1.0 if aligned else UNALIGNED)
+        rate = self._per_ns(fmt) * efficiency * UNALIGNED.get(alignment, 1.0)
+        if alignment < 4:
+            rate = min(rate, ODD * self.profile.core_clock_mhz / 1e3)
         return max(FLOOR_NS + round(self._tiled(m, n, k, batch, rate)), self.streaming(nbytes))
 
     def gemm_share(self, m: int, n: int, batch: int = 1) -> float:

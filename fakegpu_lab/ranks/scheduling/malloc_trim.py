@@ -1,7 +1,7 @@
 """glibc's heap while ranks run: one arena for all, since one rank runs at a time, and trimmed after the run.
 
 glibc gives each thread an arena of its own, and memory that one frees the others cannot use: eight ranks of a small GPT
-took 150 MiB and 4 % of the processor's time more. With other C libraries (macOS, Windows, musl) this does nothing.
+took 150 MiB and 4% of the processor's time more. With other C libraries (macOS, Windows, musl) this does nothing.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _figures(access: Access, ns: int) -> list[list[str]]:
         rows.append(["arithmetic", amount(access.flops, "FLOP"), of])
         rows.append(["intensity", f"{access.intensity:.3g}", "FLOP/byte of DRAM"])
     limit = f"{occupancy.warps} of {occupancy.max_warps} warps, limited by {occupancy.limited_by}"
-    rows.append(["occupancy", f"{100 * occupancy.fraction:.0f} %", limit])
+    rows.append(["occupancy", f"{100 * occupancy.fraction:.0f}%", limit])
     if access.registers is None:
         rows.append(["", "not counted", "registers per thread: not modeled for numba, so they limit nothing"])
     else:
@@ -112,7 +112,7 @@ def _figures(access: Access, ns: int) -> list[list[str]]:
     parts = "".join(f", {name} {duration(part)}" for name, part in longest if part >= 1)
     rows.append(["time", duration(ns), f"the launch {duration(FLOOR_NS)}{parts}"])
     if access.sampled < 1:
-        rows.append(["sampled", f"{100 * access.sampled:.3g} %", "of the blocks ran; the figures are for all of them"])
+        rows.append(["sampled", f"{100 * access.sampled:.3g}%", "of the blocks ran; the figures are for all of them"])
     return rows
 
 

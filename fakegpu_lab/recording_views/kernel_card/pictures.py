@@ -52,7 +52,7 @@ def sectors(line: LineAccess) -> Drawing:
     kind = {"load": "reads", "store": "writes", "atomic": "updates"}[line.kind]
     drawn.words = (
         f"A request {kind} {asked} bytes with {several(active, 'lane')}, and touches {several(len(touched), 'sector')} "
-        f"of 32 bytes: {round(100 * asked / (SECTOR * max(len(touched), 1)))} % of what is moved was requested."
+        f"of 32 bytes: {round(100 * asked / (SECTOR * max(len(touched), 1)))}% of what is moved was requested."
     )
     return drawn
 
@@ -132,7 +132,7 @@ def roofline(access: Access, profile: GpuProfile, ns: int) -> Drawing:
     part = f"{100 * rate / roof:.2g}" if rate < roof / 10 else f"{100 * rate / roof:.0f}"
     drawn.words = (
         f"With {known}, {limit} allows {amount(roof, 'FLOP/s')} at {intensity:.3g} FLOPs a byte. The kernel gets "
-        f"{amount(rate, 'FLOP/s')}, {part} % of it" + (": L2 is faster than DRAM." if rate > roof else ".")
+        f"{amount(rate, 'FLOP/s')}, {part}% of it" + (": L2 is faster than DRAM." if rate > roof else ".")
     )
     return drawn
 
@@ -179,7 +179,7 @@ def waves(access: Access, sm_count: int) -> Drawing:
         last = math.ceil(100 * time.tail / time.resident)
         which = "the last wave" if time.waves else "one wave"
         fill = "fills" if time.tail == 1 else "fill"
-        parts.append(f"{several(time.tail, 'block')} in {which}, which {fill} {last} % of the card's block slots")
+        parts.append(f"{several(time.tail, 'block')} in {which}, which {fill} {last}% of the card's block slots")
     drawn.words = (
         f"{', and '.join(parts)}. A multiprocessor holds {several(occupancy.blocks, 'block')} ({occupancy.warps} of "
         f"{occupancy.max_warps} warps)."

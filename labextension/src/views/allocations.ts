@@ -469,7 +469,7 @@ export class Allocations {
     }
     const [own, ...callers] = band.stack;
     const part = (100 * band.nbytes) / Math.max(1, this._given!.peak);
-    const share = part < 0.05 ? '' : trans.__('%1 of the peak', `${part.toFixed(1)} %`);
+    const share = part < 0.05 ? '' : trans.__('%1 of the peak', `${part.toFixed(1)}%`);
     const made = band.phase ? trans.__('%1, made in %2', category, band.phase) : category;
     const where = band.module ? trans.__('%1 in %2', band.op, band.module) : band.op;
     return [

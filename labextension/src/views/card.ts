@@ -126,8 +126,8 @@ export class Card {
             top: !known
               ? ''
               : curves.top > 1
-                ? this._trans.__('max %1, 100 % busy', size(curves.top))
-                : this._trans.__('max 100 % busy'),
+                ? this._trans.__('max %1, 100% busy', size(curves.top))
+                : this._trans.__('max 100% busy'),
             begin: known ? duration(curves.begin) : '',
             end: known ? duration(curves.end) : ''
           }

@@ -198,7 +198,7 @@ export function peakRows({ groups, peak }: IAllocations, trans: ITrans): IRows {
     rows: groups.map(one => [
       one.category ? spoken(one.category, trans) : trans.__('others'),
       size(one.nbytes),
-      `${(100 * share(one.nbytes)).toFixed(1)} %`,
+      `${(100 * share(one.nbytes)).toFixed(1)}%`,
       count(one.tensors),
       [one.shape, one.op].filter(Boolean).join(', '),
       one.line
@@ -224,7 +224,7 @@ export function topRows(timeline: ITimeline, trans: ITrans): IRows {
       `cuda:${one.device}`,
       count(one.calls),
       duration(one.ns),
-      `${((100 * one.ns) / whole).toFixed(1)} %`
+      `${((100 * one.ns) / whole).toFixed(1)}%`
     ])
   };
 }

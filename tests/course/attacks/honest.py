@@ -248,10 +248,9 @@ match (schritt, art):
         raise NotImplementedError
 """
 PLOTTED = """{code}
-import matplotlib.pyplot as plt
-fig, (left, right) = plt.subplots(1, 2, figsize=(5, 2), constrained_layout=True)
-left.bar(["a", "b"], [1, 2]); right.plot(range(5), [k**2 for k in range(5)], "o--", label=r"$k^2$")
-right.legend(); fig.suptitle("{name}"); plt.show()
+import plotly.graph_objects as go
+fig = go.Figure([go.Bar(x=["a", "b"], y=[1, 2]), go.Scatter(x=[0, 1, 2], y=[k**2 for k in range(3)], mode="lines")])
+fig.update_layout(title="{name}", height=200); fig.show()
 """
 FOREIGN = """# 這是我的答案。 Größe und Überprüfung: ça marche? \U0001f600
 größe, переменная, 変数 = 3, [1, 2], {{"ключ": "значение"}}

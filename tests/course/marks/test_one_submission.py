@@ -167,6 +167,12 @@ def test_an_answer_that_is_no_python_is_the_reason(answers: dict[str, dict[str, 
     assert graded().reason == "move is not valid Python (SyntaxError: first)", "the first of them"
 
 
+def test_a_library_that_is_missing_where_this_is_graded_is_noted(answers: dict[str, dict[str, Any]]) -> None:
+    error = {"output_type": "error", "ename": "ModuleNotFoundError", "evalue": "No module named 'matplotlib'"}
+    answers["move"] = {"outputs": [error]}
+    assert graded().notes == ["move needs what is not installed here: No module named 'matplotlib'"]
+
+
 def test_a_cell_of_the_lesson_that_fails_is_noted(answers: dict[str, dict[str, Any]]) -> None:
     """Nobody saw why a whole class had half a point."""
     assert graded().notes == []

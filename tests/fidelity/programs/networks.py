@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -171,6 +172,78 @@ class MobileNetV2(nn.Module):
         return self.head(F.adaptive_avg_pool2d(self.body(x), 1).flatten(1))
 
 
+class MobileNetV1(nn.Sequential):
+    """Thirteen depthwise convolutions, each with a pointwise one after it; `width` times the usual channels."""
+
+    def __init__(self, width: float) -> None:
+        sizes = [int(width * n) for n in (32, 64, 128, 128, 256, 256, *[512] * 6, 1024, 1024)]
+        layers: list[nn.Module] = [_conv(3, sizes[0], 3, 2), nn.BatchNorm2d(sizes[0]), nn.ReLU(inplace=True)]
+        for number, (inputs, outputs) in enumerate(pairwise(sizes)):
+            for conv in (
+                _conv(inputs, inputs, 3, 2 if number in (1, 3, 5, 11) else 1, inputs),
+                _conv(inputs, outputs, 1),
+            ):
+                layers += [conv, nn.BatchNorm2d(conv.out_channels), nn.ReLU(inplace=True)]
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(sizes[-1], 2))
+
+
+class Swish(torch.autograd.Function):
+    """``x * sigmoid(x)``, which keeps only `x` for the backward pass."""
+
+    @staticmethod
+    def forward(_: object, x: Tensor) -> Tensor:  # type: ignore[override]
+        return x * torch.sigmoid(x)
+
+
+class MBConv(nn.Module):
+    """EfficientNet-PyTorch's block: wide, depthwise, squeezed and excited, narrow; pads of its own."""
+
+    def __init__(self, inputs: int, outputs: int, size: int, stride: int, wider: int) -> None:
+        super().__init__()
+        width, squeezed = inputs * wider, max(1, inputs // 4)
+        self.wide = nn.Sequential(nn.Identity(), _conv(inputs, width, 1), nn.BatchNorm2d(width)) if wider > 1 else None
+        pad: nn.Module = nn.ZeroPad2d(size // 2)
+        depthwise = nn.Conv2d(width, width, size, stride, groups=width, bias=False)
+        self.deep = nn.Sequential(pad, depthwise, nn.BatchNorm2d(width))
+        self.squeeze = nn.Sequential(nn.Identity(), nn.Conv2d(width, squeezed, 1))
+        self.excite = nn.Sequential(nn.Identity(), nn.Conv2d(squeezed, width, 1))
+        self.narrow = nn.Sequential(nn.Identity(), _conv(width, outputs, 1), nn.BatchNorm2d(outputs))
+        self.adds = stride == 1 and inputs == outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x if self.wide is None else Swish.apply(self.wide(x))
+        y = Swish.apply(self.deep(y))
+        weights = Swish.apply(self.squeeze(F.adaptive_avg_pool2d(y, 1)))
+        y = self.narrow(torch.sigmoid(self.excite(weights)) * y)
+        return y + x if self.adds else y
+
+
+class EfficientNetB0(nn.Module):
+    """EfficientNet-B0 as lukemelas/EfficientNet-PyTorch writes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(3, 32, 3, 2, bias=False), nn.BatchNorm2d(32))
+        blocks, inputs = list[nn.Module](), 32
+        for wider, outputs, count, stride, size in (
+            (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3),
+            (6, 112, 3, 1, 5), (6, 192, 4, 2, 5), (6, 320, 1, 1, 3),
+        ):  # fmt: skip
+            for number in range(count):
+                blocks.append(MBConv(inputs, outputs, size, 1 if number else stride, wider))
+                inputs = outputs
+        self.blocks = nn.ModuleList(blocks)
+        self.last = nn.Sequential(nn.Identity(), _conv(320, 1280, 1), nn.BatchNorm2d(1280))
+        self.pool, self.drop, self.head = nn.AdaptiveAvgPool2d(1), nn.Dropout(0.2), nn.Linear(1280, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = Swish.apply(self.stem(x))
+        for block in self.blocks:
+            x = block(x)
+        x = self.pool(Swish.apply(self.last(x)))
+        return self.head(self.drop(x.flatten(1)))
+
+
 class Encoder(nn.Module):
     """A layer of a vision transformer; attention fused (timm from 2023) or by two products and a softmax."""
 
@@ -261,6 +334,9 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "vgg16": VGG16,
     "densenet121": DenseNet121,
     "mobilenetv2": MobileNetV2,
+    "mobilenetv1-0.25": partial(MobileNetV1, 0.25),
+    "mobilenetv1-0.5": partial(MobileNetV1, 0.5),
+    "efficientnet-b0": EfficientNetB0,
     "vit-s16": partial(ViT, 384, 12, 6),
     "vit-b16": partial(ViT, 768, 12, 12),
     "vit-b16-384": partial(ViT, 768, 12, 12, 384),

@@ -90,11 +90,11 @@ class BertLayer(nn.Module):
 class Bert(nn.Module):
     """BERT-base as transformers runs it without a mask from the user."""
 
-    def __init__(self, *, fused: bool, width: int = 768) -> None:
+    def __init__(self, *, fused: bool, width: int = 768, depth: int = 12) -> None:
         super().__init__()
         self.words, self.positions = nn.Embedding(30522, width), nn.Embedding(512, width)
         self.segments, self.norm, self.drop = nn.Embedding(2, width), nn.LayerNorm(width), nn.Dropout(0.1)
-        self.layers = nn.ModuleList(BertLayer(width, width // 64, fused=fused) for _ in range(12))
+        self.layers = nn.ModuleList(BertLayer(width, width // 64, fused=fused) for _ in range(depth))
         self.pooler = nn.Linear(width, width)
 
     def forward(self, words: Tensor, positions: Tensor, segments: Tensor) -> Tensor:
@@ -300,7 +300,11 @@ class GPT2Layer(nn.Module):
         return x + self.drop(self.shrink(y))
 
 
-DECODERS = {"pythia-410m": (NeoXLayer, 24, 1024, 16, 50304), "gpt2-large": (GPT2Layer, 36, 1280, 20, 50257)}
+DECODERS = {
+    "pythia-410m": (NeoXLayer, 24, 1024, 16, 50304),
+    "gpt2": (GPT2Layer, 12, 768, 12, 50257),
+    "gpt2-large": (GPT2Layer, 36, 1280, 20, 50257),
+}
 
 
 class Decoder(nn.Module):
@@ -329,11 +333,12 @@ def decode(machine: str, name: str, how: str, before: str, batch: str) -> float:
     """Milliseconds for one more word, greedily, after `before` words."""
     _, depth, width, heads, _ = DECODERS[name]
     b, length = int(batch), int(before)
+    dtype = torch.float32 if "fp32" in how else torch.half
     with card(machine), torch.inference_mode():
         with torch.device("cuda"):
-            model = Decoder(name, fused=how == "sdpa").eval().half()
+            model = Decoder(name, fused="sdpa" in how).eval().to(dtype)
             word, seen = torch.zeros(b, 1, dtype=torch.long), torch.ones(b, length + 1)
-            one = torch.empty(b, heads, length, width // heads, dtype=torch.half)
+            one = torch.empty(b, heads, length, width // heads, dtype=dtype)
 
         def step() -> None:
             chosen = model(word, [(one, one)] * depth, seen)[:, -1, :].argmax(-1)
@@ -389,9 +394,9 @@ class SPPF(nn.Module):
 
 
 class Yolo(nn.Module):
-    """YOLOv5 6.0 with 80 classes, for images of 640×640."""
+    """YOLOv5 6.0 with 80 classes, for images of `height`×640."""
 
-    def __init__(self, depth: float, width: float) -> None:
+    def __init__(self, depth: float, width: float, height: int = 640) -> None:
         super().__init__()
         w = [int(width * size) for size in (64, 128, 256, 512, 1024)]
         n = [max(round(depth * count), 1) for count in (3, 6, 9)]
@@ -409,7 +414,7 @@ class Yolo(nn.Module):
         )  # fmt: skip
         self.down = nn.ModuleList([Conv(w[2], w[2], 3, 2), Conv(w[3], w[3], 3, 2)])
         self.heads = nn.ModuleList(nn.Conv2d(size, 255, 1) for size in w[2:])
-        self.grids = nn.ParameterList(torch.zeros(2, 1, 3, 640 // s, 640 // s, 2) for s in (8, 16, 32))
+        self.grids = nn.ParameterList(torch.zeros(2, 1, 3, height // s, 640 // s, 2) for s in (8, 16, 32))
 
     def forward(self, x: Tensor) -> Tensor:
         near = self.backbone[0](x)
@@ -433,12 +438,13 @@ class Yolo(nn.Module):
 YOLOS = {"n": (0.33, 0.25), "s": (0.33, 0.5), "m": (0.67, 0.75), "l": (1.0, 1.0), "x": (1.33, 1.25)}
 
 
-def yolo_latency(machine: str, size: str, batch: str) -> float:
-    """Milliseconds in which objects are found in halves, without what comes before and after the network."""
-    with card(machine), torch.no_grad():
+def yolo_latency(machine: str, size: str, batch: str, how: str = "half", height: str = "640") -> float:
+    """Milliseconds in which objects are found, without what comes before and after the network."""
+    dtype = torch.half if how == "half" else torch.float32
+    with card(machine, tf32=how == "tf32"), torch.no_grad():
         with torch.device("cuda"):
-            model = Yolo(*YOLOS[size]).eval().half()
-            inputs = torch.empty(int(batch), 3, 640, 640, dtype=torch.half)
+            model = Yolo(*YOLOS[size], int(height)).eval().to(dtype)
+            inputs = torch.empty(int(batch), 3, int(height), 640, dtype=dtype)
         return waiting(lambda: model(inputs))
 
 

@@ -199,6 +199,48 @@ def text_step(how: set[str], batch: int, wrap: Callable[[nn.Module], nn.Module] 
     return step
 
 
+class PlainGPT(nn.Module):
+    """GPT-2's size with a head of its own, as rasbt/LLMs-from-scratch writes it with PyTorch's classes."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(vocabulary, 768), nn.Embedding(1024, 768)
+        self.layers = nn.ModuleList(
+            nn.ModuleDict({
+                "norm1": nn.LayerNorm(768), "qkv": nn.Linear(768, 2304, bias=False), "project": nn.Linear(768, 768),
+                "norm2": nn.LayerNorm(768), "drop": nn.Dropout(0.1),
+                "feed": nn.Sequential(nn.Linear(768, 3072), nn.GELU("tanh"), nn.Linear(3072, 768)),
+            }) for _ in range(12)
+        )  # fmt: skip
+        self.drop, self.norm, self.head = nn.Dropout(0.1), nn.LayerNorm(768), nn.Linear(768, vocabulary, bias=False)
+
+    def forward(self, words: Tensor) -> Tensor:
+        batch, length = words.shape
+        x = self.drop(self.words(words) + self.positions(torch.arange(length, device=words.device)))
+        for layer in self.layers:
+            qkv = layer["qkv"](layer["norm1"](x)).view(batch, length, 3, 12, 64).permute(2, 0, 3, 1, 4)
+            seen = F.scaled_dot_product_attention(*qkv, dropout_p=0.1, is_causal=True)
+            x = layer["drop"](layer["project"](seen.transpose(1, 2).contiguous().view(batch, length, 768))) + x
+            x = layer["drop"](layer["feed"](layer["norm2"](x))) + x
+        return self.head(self.norm(x))
+
+
+def gpt_train(machine: str, vocabulary: str, batch: str) -> float:
+    """Words a second, all in bfloat16: sequences of 1024, the fused AdamW."""
+    with card(machine):
+        with torch.device("cuda"):
+            model = PlainGPT(int(vocabulary)).to(torch.bfloat16)
+            words = torch.zeros(int(batch), 1024, dtype=torch.long)
+        adam = torch.optim.AdamW(model.parameters(), 5e-4, weight_decay=0.1, fused=True)
+
+        def step() -> None:
+            adam.zero_grad()
+            F.cross_entropy(model(words).flatten(0, 1), words.flatten()).backward()
+            adam.step()
+
+        return words.numel() * 1e3 / milliseconds(step)
+
+
 def train(machine: str, name: str, how: str, batch: str) -> float:
     """Images or sequences a second."""
     words = set(how.split("-"))

@@ -1,0 +1,210 @@
+"""Whole steps of training in public traces of torch.profiler, beside the same programs simulated (step_traces.csv).
+
+    python -m tests.fidelity.step_traces [--traces TRACES]
+
+TRACES is ``tests/data`` of HolisticTraceAnalysis (https://github.com/facebookresearch/HolisticTraceAnalysis, MIT): with
+it, what the cards took is read again; without, only the simulation is. Both are recorded by torch.profiler and read by
+the same code. The simulated profiler costs nothing; the real one's cost is in the real times.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import tempfile
+from bisect import bisect_right
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+import torch
+from torch.nn import functional as F
+
+from tests.fidelity.programs.data_parallel import ranks
+from tests.fidelity.programs.steps import images, network
+from tests.fidelity.published import error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FILE = Path(__file__).parent / "step_traces.csv"
+COLUMNS = ["trace", "card", "thread", "op", "count", "host real", "host ours", "kernels real", "kernels ours"]
+
+
+class Program(NamedTuple):
+    """ResNet-50 under DistributedDataParallel with SGD: one card of `gpus`, in TF32 if the card has it.
+
+    The host's times are those of another step than the kernels': the first one, where no launch waits for a full queue.
+    They are left out where the profiler's own cost hides them: it recorded the Python stack of each op.
+    """
+
+    trace: str
+    step: str
+    host_step: str
+    machine: str
+    gpus: int
+    batch: int
+    tf32: bool
+
+
+PROGRAMS = (
+    Program("ns_resolution_trace", "ProfilerStep#103", "ProfilerStep#101", "v100", 1, 32, False),
+    Program("nccl_parser_config", "ProfilerStep#5", "", "a100-40gb:2", 2, 32, True),
+)
+
+SAME = {"CudnnBatchNormBackward0": "NativeBatchNormBackward0"}
+"""Nodes of autograd with another name here."""
+
+Figures = dict[tuple[str, str], tuple[int, float, float]]
+"""By thread ("forward", "backward") and op: how many in a step, the median µs on the host, the µs of their kernels."""
+
+
+def _named(event: dict[str, Any]) -> str:
+    name = event["name"].removeprefix("autograd::engine::evaluate_function: ")
+    return SAME.get(name, name)
+
+
+def figures(events: Iterable[dict[str, Any]], step: str) -> tuple[Figures, float]:
+    """What a step's ops and kernels take, and the step; the ops that others call are in their callers.
+
+    Collectives are left out: how long one takes depends on when the other ranks come.
+    """
+    spans = [event for event in events if event.get("ph") == "X"]
+    whole = next(event for event in spans if event["name"] == step and event.get("cat") == "user_annotation")
+    begin, end = whole["ts"], whole["ts"] + whole["dur"]
+    inside = [event for event in spans if begin <= event["ts"] < end]
+    outermost: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for event in sorted((e for e in inside if e.get("cat") == "cpu_op"), key=lambda e: (e["ts"], -e["dur"])):
+        found = outermost[event["tid"]]
+        if not found or found[-1]["ts"] + found[-1]["dur"] <= event["ts"]:
+            found.append(event)
+    begun = {thread: [event["ts"] for event in found] for thread, found in outermost.items()}
+    calls = {e["args"]["correlation"]: e for e in inside if e.get("cat") == "cuda_runtime" and "args" in e}
+    kernels: dict[int, float] = defaultdict(float)
+    for event in spans:
+        call = calls.get(event.get("args", {}).get("correlation"))
+        if "nccl" in event["name"].lower():
+            continue
+        if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset") and call is not None:
+            at = bisect_right(begun.get(call["tid"], []), call["ts"]) - 1
+            if at >= 0:
+                kernels[id(outermost[call["tid"]][at])] += event["dur"]
+    times, busy = defaultdict(list), defaultdict(float)
+    for found in outermost.values():
+        for event in found:
+            node = "evaluate_function" in event["name"]
+            key = ("backward" if node else "forward", _named(event))
+            times[key].append(event["dur"])
+            busy[key] += kernels.get(id(event), 0.0)
+    return {key: (len(several), median(several), busy[key]) for key, several in times.items()}, whole["dur"]
+
+
+def simulated(program: Program) -> tuple[Figures, float]:
+    """The same of the program here, in its steady third step."""
+    with ranks(program.machine, program.gpus, tf32=program.tf32), tempfile.TemporaryDirectory() as folder:
+        plain, layout = network("resnet50", {"fp32"})
+        model = torch.nn.parallel.DistributedDataParallel(plain)
+        pixels, labels = images(program.batch, layout), torch.zeros(program.batch, dtype=torch.long, device="cuda")
+        sgd = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4)
+        with torch.profiler.profile() as profiler:
+            for number in range(3):
+                with torch.profiler.record_function(f"step {number}"):
+                    sgd.zero_grad()
+                    F.cross_entropy(model(pixels), labels).backward()
+                    sgd.step()
+                    torch.cuda.synchronize()
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        return figures(json.loads(path.read_text("utf-8"))["traceEvents"], "step 2")
+
+
+def read() -> list[dict[str, str]]:
+    with FILE.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def measured(program: Program, traces: Path) -> list[list[str]]:
+    """The first seven columns without ours: what a trace says."""
+    found = json.loads(gzip.decompress(min((traces / program.trace).glob("*.gz")).read_bytes()))
+    card = found["deviceProperties"][0]["name"]
+    real, whole = figures(found["traceEvents"], program.step)
+    host = figures(found["traceEvents"], program.host_step)[0] if program.host_step else {}
+    rows = [
+        [program.trace, card, *key, str(count), f"{host[key][1]:.1f}" if key in host else "", f"{busy:.0f}"]
+        for key, (count, _, busy) in real.items()
+    ]
+    total = sum(busy for _, _, busy in real.values())
+    return [
+        *rows,
+        [program.trace, card, "", "the step", "1", f"{whole:.1f}" if program.host_step else "", f"{total:.0f}"],
+    ]
+
+
+def compared(program: Program, real: Iterable[list[str]]) -> list[list[str]]:
+    """The rows of a trace with ours; ops that only one of the two has are left out."""
+    ours, whole = simulated(program)
+    ours["", "the step"] = (1, whole, sum(busy for _, _, busy in ours.values()))
+    rows = []
+    for trace, card, thread, op, count, host, busy in real:
+        here = ours.get((thread, op))
+        if here is not None:
+            rows.append(
+                [trace, card, thread, op, count, host, f"{here[1]:.1f}" if host else "", busy, f"{here[2]:.0f}"]
+            )
+    return rows
+
+
+def errors(trace: str, what: str) -> list[float]:
+    """How far off each op's ``"host"`` or ``"kernels"`` are, of those that take 10 µs in a step."""
+    return [
+        error(float(row[f"{what} ours"]), float(row[f"{what} real"]))
+        for row in read()
+        if row["trace"] == trace
+        and row["thread"]
+        and min(float(row[f"{what} {w}"] or 0) for w in ("ours", "real")) >= 10
+    ]
+
+
+def table() -> str:
+    """The errors by trace, in Markdown."""
+    lines = [
+        "| Trace | Card | Ops | Host's time: half within | Kernels: half within | All kernels | Step |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for program in PROGRAMS:
+        rows = [row for row in read() if row["trace"] == program.trace]
+        step = next(row for row in rows if row["op"] == "the step")
+        host = errors(program.trace, "host")
+        near = [f"{100 * median(found):.0f}%" if found else "" for found in (host, errors(program.trace, "kernels"))]
+        both = [_both(step, what) for what in ("kernels", "host")]
+        cells = [program.trace, step["card"], str(len(rows) - 1), *near, *both]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _both(row: dict[str, str], what: str) -> str:
+    real, ours = row[f"{what} real"], row[f"{what} ours"]
+    return f"{float(real) / 1e3:.1f} ms, here {float(ours) / 1e3:.1f}" if real else ""
+
+
+@click.command()
+@click.option("--traces", type=click.Path(exists=True, path_type=Path))
+def main(traces: Path | None) -> None:
+    """Write step_traces.csv again."""
+    known = read() if traces is None else []
+    rows = []
+    for program in PROGRAMS:
+        mine = [list(row.values()) for row in known if row["trace"] == program.trace]
+        real = [[*row[:6], row[7]] for row in mine] if traces is None else measured(program, traces)
+        rows += compared(program, real)
+    with FILE.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
