@@ -20,7 +20,7 @@ INSTEAD = {
     r"mend(s|ed|ing)?": "fix",
     r"anew": "again, from scratch",
     r"(does|did) not hold(?! off)": "this is false",
-    r"equally (many|large)": "the same number of, of the same size",
+    r"equally (many|large|long)": "the same number of, of the same size, the same time",
     r"so many(?! \w+ that)": "this many, N",
     r"besides": "also, in addition to",
     r"beside (no|other things|backward|the rest)": "at the same time as, alongside",
@@ -64,9 +64,11 @@ AMERICAN = {
     r"general|standard|visual|custom|token|emphas|character|stabil|quant|categor)is(e[ds]?|ing|ations?)": "-ize",
     r"analys(e[ds]?|ing)|centre[ds]?|grey|licence|artefacts?|whilst|amongst|learnt": "American spelling",
     r"(label|model|travel|cancel|signal)l(ed|ing)": "labeled, modeled, traveling",
+    r"(?<=[a-z,] )catalogues?(?!`)": "catalog",
+    r"(?<=\d) %(?=[.,;:)|]| (of|more|less|longer|shorter|faster|slower|and|busy|to|in|is|at)\b|$)": "99%, closed up",
 }
 PATTERN = re.compile("|".join(rf"\b(?:{words})\b" for words in INSTEAD), re.IGNORECASE)
-SPELLING = re.compile("|".join(rf"\b(?:{words})\b" for words in AMERICAN), re.IGNORECASE)
+SPELLING = re.compile("|".join(rf"\b(?:{words})(?!\w)" for words in AMERICAN), re.IGNORECASE)
 
 
 def _of_python(path: Path, docstrings: bool) -> Iterator[str]:
@@ -130,5 +132,6 @@ def test_what_students_read_has_american_spelling(where: str) -> None:
 def test_such_a_word_is_found() -> None:
     assert PATTERN.search("Mend it, or there are equally many.")
     assert not PATTERN.search("It depends on the recommended setting.")
-    assert SPELLING.search("Neighbouring colours are normalised.")
-    assert not SPELLING.search("A supervised exercise: neighbors, analysis, initial.")
+    for text in ("Neighbouring colours", "are normalised.", "in the catalogue.", "99 % of it"):
+        assert SPELLING.search(text)
+    assert not SPELLING.search("A supervised exercise: neighbors, analysis, initial, 99% of it; x = 5 % y")

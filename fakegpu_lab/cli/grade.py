@@ -225,15 +225,17 @@ def _write_files(
             outcomes = gradebook.write(Path(request.gradebook), graded, outcomes, found, late, used)
         except FakeGpuError as error:
             problem = error
+    for one in comments.idle(outcomes, wanted):
+        print(f"This comment fits nobody: {one}")
     outcomes = [comments.added(outcome, wanted) for outcome in outcomes]
     looked_at = Acknowledged(Path(request.out))
     tables.write(Path(request.out), graded, outcomes, late, looked_at)
     links = [""] * len(outcomes)
     if request.feedback:
-        written = pages.write(Path(request.feedback), graded.notebook, outcomes, found)
+        written = pages.write(Path(request.feedback), graded.notebook, outcomes, found, late)
         links = [pages.link(path, summary) for path in written]
     with whole_file.writing(summary) as file:
-        file.write(pages.summary(graded, outcomes, links, looked_at))
+        file.write(pages.summary(graded, outcomes, links, looked_at, late))
     if request.similar:
         with whole_file.writing(Path(request.similar)) as file:
             file.write(pages.similar(graded, outcomes))

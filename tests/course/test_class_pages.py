@@ -215,7 +215,7 @@ def test_comments_that_cannot_be_read_have_a_sentence(text: str | None, told: st
 
 
 def test_comments_are_on_the_student_s_page_and_in_moodle_s_file(
-    course: Course, monkeypatch: pytest.MonkeyPatch
+    course: Course, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def graded(*asked: Any) -> Any:
         made = quick_course.outcome_of(*asked)
@@ -224,10 +224,16 @@ def test_comments_are_on_the_student_s_page_and_in_moodle_s_file(
         return made
 
     monkeypatch.setattr(whole_class, "grade", graded)
-    (course.folder / "c.yaml").write_text("move:\n- comment: Read <b>lesson 1</b>.\n")
     (course.folder / "r.csv").write_text(WORKSHEET.replace("ada@uni.example", "ada"), encoding="utf-8")
-    course.grade("--comments", "c.yaml", "--similar", "similar.html", "--format", "moodle", "--roster", "r.csv")
+    (course.folder / "c.yaml").write_text(
+        "place:\n- students: [eve]\n  comment: Hello\nmove:\n- comment: Read <b>lesson 1</b>.\n"
+    )
+    late = ("--due", "2026-11-01 12:00 UTC", "--late-penalty", "50")
+    course.grade(*late, "--comments", "c.yaml", "--similar", "similar.html", "--format", "moodle", "--roster", "r.csv")
     assert "Read &lt;b&gt;lesson 1&lt;/b&gt;." in course.page()
+    assert "and −1 for 1 day after the deadline" in course.page()
+    assert "<b>−1</b>: 1 day late" in (course.folder / "grades.html").read_text(encoding="utf-8")
+    assert "This comment fits nobody: place: Hello" in capsys.readouterr().out
     moodle = (course.folder / "grades.moodle.csv").read_text(encoding="utf-8")
     assert "move-check: 1 of 3 (Read <b>lesson 1</b>.)" in moodle
     assert "There are none" in (course.folder / "similar.html").read_text(encoding="utf-8")

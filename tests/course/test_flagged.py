@@ -12,7 +12,7 @@ from fakegpu_lab.cli.commands import cli
 from fakegpu_lab.course.flags.policy import Policy
 from fakegpu_lab.course.grade import whole_class
 from fakegpu_lab.course.grade.flagged import flags
-from fakegpu_lab.course.grade.outcome import Outcome
+from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
 from fakegpu_lab.hardware.errors import FakeGpuError
 from tests.course import quick_course
 
@@ -30,6 +30,7 @@ UNUSUAL = {
 }
 SERIOUS = {
     "move: line 1 uses exec",
+    "move: line 1 uses enum.bltns.exec",
     "move: line 3 reads f_back",
     "move-check: it lied",
     "move-check: builtins.len had been replaced",
@@ -101,6 +102,12 @@ def test_what_was_looked_at_stays_so(course: Course, flagged: list[str], capsys:
     assert course.grade()["flags"] == "move: line 7 uses eval; place: line 2 uses exec", "a new one asks again"
     command("grades.csv", "ada", "move", "--withdraw")
     assert course.grade()["flags"].count(";") == 3
+
+
+def test_a_check_that_was_graded_again_is_known_to_the_next_run() -> None:
+    old = Outcome(student="ada", lesson="two", digest="a", edition="1")
+    again = old.model_copy(update={"edition": "2", "checks": [CheckOutcome(grade_id="move-check", max_points=1)]})
+    assert old.model_copy(update={"checks": again.checks}).with_check("move-check", again).edition == "2"
 
 
 def test_wrong_use_has_a_sentence(course: Course, flagged: list[str]) -> None:

@@ -133,6 +133,7 @@ class Outcome(BaseModel):
         flags = list({*flags, *regraded.flags})
         cells = {cell.id: cell for cell in regraded.cells if cell.id == grade_id}
         changes: dict[str, Any] = {
+            "edition": regraded.edition,
             "checks": [check if old.grade_id == grade_id else old for old in self.checks],
             "flags": sorted(flags),
             "cells": [cells.get(cell.id, cell) for cell in self.cells],

@@ -65,6 +65,17 @@ def read(path: Path, exercises: list[str]) -> dict[str, list[Comment]]:
     return found
 
 
+def idle(outcomes: list[Outcome], comments: dict[str, list[Comment]]) -> list[str]:
+    """The comments that fit nobody."""
+    checks = [(outcome.student, check) for outcome in outcomes for check in outcome.checks]
+    return [
+        f"{name}: {one.comment}"
+        for name, about in comments.items()
+        for one in about
+        if not any(check.grade_id.removesuffix("-check") == name and one.fits(who, check) for who, check in checks)
+    ]
+
+
 def added(outcome: Outcome, comments: dict[str, list[Comment]]) -> Outcome:
     """Return an outcome with the comments that fit, below what a person wrote in the formgrader."""
     made = outcome.model_copy(deep=True)

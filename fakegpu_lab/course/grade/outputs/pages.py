@@ -18,11 +18,13 @@ from fakegpu_lab.course.checks.record import CheckRecord
 from fakegpu_lab.course.grade.flagged import Acknowledged, flags
 from fakegpu_lab.course.grade.outputs import similar as similar_answers
 from fakegpu_lab.course.grade.outputs import tables
+from fakegpu_lab.course.grade.outputs.lateness import NEVER
 from fakegpu_lab.course.grade.submissions import SECRET
 
 if TYPE_CHECKING:
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
+    from fakegpu_lab.course.grade.outputs.lateness import Deadline
     from fakegpu_lab.course.grade.submissions import Submission
 
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -45,7 +47,7 @@ def file_name(outcome: Outcome) -> str:
     return re.sub(r"[^\w.@ ()-]", "_", outcome.student).strip(". ") or "_"
 
 
-def feedback(outcome: Outcome) -> str:
+def feedback(outcome: Outcome, deadline: Deadline = NEVER) -> str:
     """Return a student's page."""
     mistakes = {check.grade_id: _mistake(check) for check in outcome.checks}
     records = {check.grade_id: check.record for check in outcome.checks}
@@ -65,7 +67,7 @@ def feedback(outcome: Outcome) -> str:
     return (
         _environment()
         .get_template("feedback.html")
-        .render(lesson=outcome.lesson, outcome=outcome, cells=cells, mistakes=mistakes)
+        .render(lesson=outcome.lesson, outcome=outcome, cells=cells, mistakes=mistakes, late=deadline.lateness(outcome))
     )
 
 
@@ -113,7 +115,11 @@ def _short(text: str) -> str:
 
 
 def summary(
-    lesson: GradedLesson, outcomes: list[Outcome], links: list[str], looked_at: Acknowledged | None = None
+    lesson: GradedLesson,
+    outcomes: list[Outcome],
+    links: list[str],
+    looked_at: Acknowledged | None = None,
+    deadline: Deadline = NEVER,
 ) -> str:
     """Return the instructor's page; `links` lead to the students' pages and may be empty."""
     opened = [(one, looked_at.open(one) if looked_at else flags(one)) for one in outcomes]
@@ -138,6 +144,7 @@ def summary(
             mean=statistics.fmean(scores),
             median=statistics.median(scores),
             max_score=lesson.max_score,
+            late=[deadline.lateness(outcome) for outcome in outcomes],
             links=links,
             confined=sorted({what for outcome in outcomes for what in outcome.confined}),
         )
@@ -161,7 +168,9 @@ def similar(lesson: GradedLesson, outcomes: list[Outcome]) -> str:
     return _environment().get_template("similar.html").render(lesson=lesson.name, pairs=found)
 
 
-def write(folder: Path, notebook: str, outcomes: list[Outcome], submitted: list[Submission]) -> list[Path]:
+def write(
+    folder: Path, notebook: str, outcomes: list[Outcome], submitted: list[Submission], deadline: Deadline = NEVER
+) -> list[Path]:
     """Write every student's page to ``folder/student/lesson/notebook.html``, nbgrader's layout; return the paths.
 
     Where nbgrader collected the submission, its time and its secret go beside the page: with these, ``nbgrader
@@ -175,7 +184,7 @@ def write(folder: Path, notebook: str, outcomes: list[Outcome], submitted: list[
         used.add(name.casefold())
         path = folder / name / outcome.lesson / f"{notebook}.html"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(feedback(outcome), encoding="utf-8")
+        path.write_text(feedback(outcome, deadline), encoding="utf-8")
         for part, content in (("timestamp.txt", submission.timestamp), (SECRET, submission.secret)):
             if submission.secret:
                 (path.parent / part).write_text(content, encoding="utf-8")

@@ -190,7 +190,7 @@ class Call:
 
 
 def _parts(starts: tuple[Tensor, Tensor], totals: tuple[int, int]) -> list[tuple[slice, slice]]:
-    """The rows and the columns of each sequence; without numbers, they are taken as equally long."""
+    """The rows and the columns of each sequence; without numbers, they are taken to have the same length."""
     ends = [
         [total * at // (start.numel() - 1) for at in range(start.numel())] if start.is_meta else start.tolist()
         for start, total in zip(starts, totals, strict=True)
