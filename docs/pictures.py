@@ -47,7 +47,7 @@ PAGES = {
 """By picture: the program, the page that it writes, and the size of the window."""
 
 SETUP = "%load_ext fakegpu_lab\n%fakegpu a100:2\nimport torch\nfrom torch import nn"
-SMALL = SETUP.replace("a100:2", "t4 --memory 2GiB")
+SMALL = SETUP.replace("a100:2", "t4 --memory 2GiB --compute meta")
 TRAIN = """\
 blocks = [layer for _ in range(4) for layer in (nn.Linear(512, 512), nn.ReLU())]
 model = nn.Sequential(*blocks).cuda()
@@ -58,8 +58,8 @@ for _ in range(12):
     optimizer.step()
     optimizer.zero_grad()
 torch.cuda.synchronize()"""
-FILL = TRAIN.replace("512", "2048").replace("(4096, 2048)", "(6144, 2048)")
-"""The same, on a card that it nearly fills."""
+FILL = TRAIN.replace("512", "3072").replace("4096", "12288")
+"""The same, larger, on a card that it nearly fills: shapes alone, because the values would take minutes."""
 KERNEL = """\
 %%kernel
 from numba import cuda, float32

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fakegpu_lab.course.grade.sandbox import bubblewrap, confine
+from fakegpu_lab.course.grade.sandbox import bubblewrap, confine, hidden
 from fakegpu_lab.course.grade.sandbox.limits import Limits
 from fakegpu_lab.course.grade.sandbox.process import Sandbox
 
@@ -132,8 +133,9 @@ print(torch.ones(2).sum().item(), pathlib.Path("/etc/passwd").exists(), os.path.
 
 
 def test_a_submission_is_alone_and_can_write_nowhere_else(confined: Callable[[list[str]], Sandbox]) -> None:
-    """What is to be hidden lies inside of the package's folder here, as lessons do in a clone."""
-    course, file = Path(__file__).parent, Path(__file__).parents[1] / "conftest.py"
+    """What is to be hidden lies inside of the package's folder here, which a submission sees."""
+    course = Path(hidden.__file__).parents[3] / "sidebar"
+    file = course.parent / "pytest_plugin.py"
     look = f"""
 import os, socket
 print(os.listdir({str(course)!r}), os.path.getsize({str(file)!r}))
@@ -151,5 +153,27 @@ try:
 except OSError as error:
     print(error.strerror)
 """
-    lines = printed(confined([str(course), str(course / "marks"), str(file)]), look)
+    lines = printed(confined([str(course), str(course / "answers.py"), str(file)]), look)
     assert lines == ["[] 0", "True True", *["refused"] * 4, "/dev/shm/mine", "Network is unreachable"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
+def test_neither_the_current_folder_nor_a_checkout_is_in_sight(tmp_path: Path) -> None:
+    """``python -m`` puts the current folder on the path of imports; grades and earlier submissions lie there."""
+    (tmp_path / "earlier").mkdir()
+    (tmp_path / "earlier" / "bob.ipynb").write_text("bob's answers")
+    root = Path(hidden.__file__).resolve().parents[4]
+    program = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from fakegpu_lab.course.grade.sandbox import hidden
+print(*hidden.needed(), sep="\\n")
+"""
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    needed = {Path(line) for line in done.stdout.splitlines()}
+    assert root / "fakegpu_lab" in needed or root.name == "site-packages"
+    for secret in (tmp_path / "earlier", root / "lessons" / "source"):
+        assert not {secret, *secret.parents} & needed

@@ -92,6 +92,19 @@ FLAGGED = {
     "a hook": "[m for m in [model]][0].register_forward_hook(lambda *a: a[2] * 0)",
     "items": "mine = table.view(2, 2)\nmine[0] = 9",
     "a case's name": "match [model]:\n    case [net]:\n        net.load_state_dict({})",
+    # lines of IPython's
+    "braces in a magic": "get_ipython().run_line_magic('who', 'x{print(1)}')",
+    "a dollar in a magic": "get_ipython().run_line_magic('hint', '$text')",
+    "braces in a command": "get_ipython().system('echo {print(1)}')",
+    "an option that is Python": "get_ipython().run_line_magic('time', '-exec(text)')",
+    "a comprehension in a setting": "get_ipython().run_line_magic('config', 'InlineBackend.rc = [0 for x.y in [f]]')",
+    # what libraries read of classes
+    "an array's memory": "class A:\n    __array_interface__ = {'data': (id(x), False)}",
+    "an array's ufuncs": "import numpy as np\nclass A(np.ndarray):\n    __array_ufunc__ = lambda *a, **k: True",
+    "a pattern's names": "class A:\n    __match_args__ = ('gi_' + 'frame',)",
+    "annotations that are run": "class A:\n    __annotations__ = {'a or exec(text)': int}",
+    "setattr under another name": "class A:\n    __setattr__ = print",
+    "a free function's self": "def get(self, name): return getattr(self, name)\nget(x, 'gi_' + 'frame')",
     # classes that claim
     "a list": "class Same(list):\n    def __getitem__(self, i): return 9",
     "a dict": "from collections import UserDict\nclass Same(UserDict):\n    def keys(self): return []",
@@ -100,6 +113,11 @@ FLAGGED = {
     "a metaclass": "from enum import EnumMeta\nclass Kind(EnumMeta): pass",
 }
 HONEST = {
+    "options of timeit": "get_ipython().run_line_magic('timeit', '-n 3 -r2 -q torch.ones(2)')",
+    "a dict after time": "get_ipython().run_line_magic('time', 'print({1: 2})')",
+    "sharper plots": "get_ipython().run_line_magic('config', \"InlineBackend.figure_format = 'retina'\")",
+    "attributes by name, of its own": "class A:\n    def __init__(self, **given):\n"
+    "        for name, value in given.items(): setattr(self, name, value)",
     "a counter on an own function": "def f(): f.calls += 1\nf.calls = 0",
     "own private names": "_width = 3\ndef _helper(x): return x * _width\n_helper(2)",
     "an own class": "class A:\n    def __init__(self): self._x = 1; self.y = 2\na = A()\na.y = 3\na.z = a._x",

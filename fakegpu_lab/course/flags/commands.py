@@ -11,8 +11,11 @@ OF_SHELL = frozenset({"run_line_magic", "run_cell_magic", "system", "getoutput"}
 """Methods of the shell that IPython writes in the place of such lines."""
 RUNS = frozenset({"time", "timeit", "memit"})
 """Magics whose argument is Python."""
-_OPTIONS = re.compile(r"^(?:\s*-[a-zA-Z]+\s*\d*\b)*\s*")
-_PLAIN_CONFIG = re.compile(r"InlineBackend\.\w+\s*=\s*[\w'\"{}\[\], .-]+")
+_OPTIONS = re.compile(r"^(?:\s*-(?:[nrpti]\s*\d+|[tcqo]+)(?=\s|$))*\s*")
+"""Those of `RUNS`. Anything else that begins with a minus is Python: ``%time -f(x)``."""
+_CONFIG = re.compile(r"InlineBackend\.\w+\s*=\s*(.+)", re.DOTALL)
+_EXPANDED = re.compile(r"[{$]")
+"""IPython puts values of Python into such a line, except into those of `RUNS`: ``%who {f(x)}``, ``!echo $name``."""
 
 
 def argument(node: ast.Call) -> str:
@@ -36,18 +39,29 @@ def about(kind: str, arguments: list[ast.expr], gpus: set[str]) -> str:
         return "puts a command together"
     if kind in ("system", "getoutput"):
         program = words[0].strip().split(" ")[0]
-        fine = program in allowed.COMMANDS and not re.search(r"[;&|`$><]| -c", words[0])
+        fine = program in allowed.COMMANDS and not re.search(r"[;&|`$><{]| -c", words[0])
         return "" if fine else f"runs {words[0][:60]!r}"
     if kind == "run_cell_magic":
         return f"runs a cell inside a cell (%%{words[0]})"
     name, rest = words[0], words[1].strip() if len(words) > 1 else ""
     if name == "load_ext":
         return "" if rest in ("fakegpu_lab", "autoreload", "memory_profiler") else f"loads {rest}"
-    if name == "config" and rest and not _PLAIN_CONFIG.fullmatch(rest):
+    if name == "config" and rest and not _is_plain(rest):
         return f"sets %config {rest[:60]}"
+    if name not in RUNS and _EXPANDED.search(rest):
+        return f"runs Python inside the line %{name} {rest[:60]}"
     if name == "fakegpu" and rest.split(" ")[0] not in allowed.OF_FAKEGPU and rest not in gpus:
         return f"chooses the GPUs (%fakegpu {rest[:40]})"
     return "" if name in allowed.MAGICS else f"uses the magic {name}"
+
+
+def _is_plain(setting: str) -> bool:
+    """Whether a line of %config sets something of the plots to a literal: IPython evaluates what it is set to."""
+    found = _CONFIG.fullmatch(setting)
+    try:
+        return found is not None and ast.literal_eval(found[1]) is not ...
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return False
 
 
 def _words(arguments: list[ast.expr]) -> list[str]:

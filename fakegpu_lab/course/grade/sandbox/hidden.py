@@ -9,9 +9,19 @@ from pathlib import Path
 
 
 def needed() -> list[str]:
-    """The folders without which Python and this package do not run, as they are named and where they really are."""
-    named = [sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(sys.executable).parent), *sys.path]
-    named += [str(Path(__file__).parents[4]), *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)]
+    """The folders without which Python and this package do not run, as they are named and where they really are.
+
+    Not the current folder, which ``python -m`` puts on `sys.path` and where grades and other submissions lie; and of
+    a checkout, which has the lessons' solutions, only the package and its profiles.
+    """
+    package = Path(__file__).resolve().parents[3]
+    installed = package.parent.name in ("site-packages", "dist-packages")
+    own = [package.parent] if installed else [package, package.parent / "profiles"]
+    left_out = set() if installed else {package.parent}
+    left_out |= {Path.cwd(), Path.cwd().resolve()} - set(own)
+    named = [sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(sys.executable).parent)]
+    named += [path for path in sys.path if path and not {Path(path), Path(path).resolve()} & left_out]
+    named += [*map(str, own), *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)]
     paths = {one for name in named if name and Path(name).is_absolute() for one in (Path(name), Path(name).resolve())}
     return sorted(str(path) for path in paths - set(map(Path, _own_homes())) if not paths & set(path.parents))
 
