@@ -230,12 +230,14 @@ def photograph_notebooks(browser: Any, names: list[str]) -> None:
 
 def drawn() -> dict[str, str]:
     """By picture: a digest of what it is made of now. Figures are drawn for it; of the others, it is the program."""
-    sys.path.insert(0, str(DOCS))
-    from website.programs import figures_of_programs
-
-    figures = {name.removesuffix("-pinned"): "" for name in PAGES}
-    for name, text in figures_of_programs():
-        figures[name.removesuffix("-pinned")] += text
+    figures = dict.fromkeys(PAGES, "")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "figures.json"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(DOCS), str(ROOT)])}
+        command = [sys.executable, "-m", "website.programs", str(file)]
+        subprocess.run(command, cwd=DOCS, env=environment, check=True)  # figures name files as seen from there
+        for name, text in json.loads(file.read_text(encoding="utf-8")).items():
+            figures[name.removesuffix("-pinned")] += text
     extension = (ROOT / "labextension" / "made-of").read_text(encoding="utf-8")
     cards = sorted((ROOT / "fakegpu_lab" / "recording_views" / "kernel_card").glob("*.py"))
     beside = {
