@@ -279,7 +279,7 @@ def test_bad_names_are_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(FakeGpuError, match="There is no lesson nowhere"):
         cli.main(["lesson", "check", "nowhere"], standalone_mode=False)
     new.write("05-a", tmp_path / "source")
-    with pytest.raises(FakeGpuError, match="There are no submissions"):
+    with pytest.raises(FakeGpuError, match="does not exist"):
         cli.main(["grade", "--lesson", "05", "absent"], standalone_mode=False)
     with pytest.raises(FakeGpuError, match="There is no lesson 99"):
         cli.main(["grade", "--lesson", "99", "absent"], standalone_mode=False)

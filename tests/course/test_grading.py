@@ -429,7 +429,7 @@ def test_what_students_wrote_is_shown_as_it_is(tmp_path: Path, capsys: pytest.Ca
     outcome = Outcome(student="ada", lesson="two", digest="", checks=checks)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "200")
-        grading._print_summary(PlainConsole(), lesson, [outcome], Path("grades.csv"), Path("grades.html"))
+        grading._print_summary(PlainConsole(), lesson, [outcome], Path("grades.csv"), Path("grades.html"), [lesson])
     assert told in capsys.readouterr().out
 
 

@@ -128,8 +128,8 @@ def test_it_tells_what_filled_the_device_and_where_it_happened() -> None:
         r"\d+ MiB of the \d+\.\d+ MiB available to them \(the card has 1\.00 GiB; ",
         told,
     )
-    assert re.search(r"activations +\d+ MiB +\d+\.\d %", told)
-    assert re.search(r"free +[\d.]+ MiB +[\d.]+ %", told), "shares are of the available memory"
+    assert re.search(r"activations +\d+ MiB +\d+\.\d%", told)
+    assert re.search(r"free +[\d.]+ MiB +[\d.]+%", told), "shares are of the available memory"
     assert "256×128×2048  float32  activations  the result of Linear" in told
     assert "not reserved" in told
     assert "lab.record()" in told

@@ -118,7 +118,7 @@ def test_a_gpu_that_is_behind_the_host_is_not_shown_as_idle(source: Source) -> N
     assert end == start
     assert timeline.free_ns == end, "from then on the time is that of what is shown"
     assert re.search(
-        r"cuda:0 busy .* \((9\d\.\d|100) %\); the host began .* before that, while the GPU still did earlier work$",
+        r"cuda:0 busy .* \((9\d\.\d|100)%\); the host began .* before that, while the GPU still did earlier work$",
         timeline.title,
     )
     assert timeline.title.startswith(f"The last cell: {units.duration(timeline.ended_ns - end)} of simulated time")

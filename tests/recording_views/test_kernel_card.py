@@ -71,7 +71,7 @@ def test_a_kernel_above_the_roof_found_its_data_in_l2():
     log = AccessLog()
     log.add("load", "global", 4 * np.arange(1 << 22).reshape(-1, 32), 4)
     log.flops(1 << 22)
-    assert words(card(log, grid=2**12), "Roofline").endswith(" % of it: L2 is faster than DRAM.")
+    assert words(card(log, grid=2**12), "Roofline").endswith("% of it: L2 is faster than DRAM.")
 
 
 def test_what_is_not_counted_is_not_shown_as_none():

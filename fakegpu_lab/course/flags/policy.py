@@ -236,6 +236,9 @@ class _Cell(ast.NodeVisitor):
 
     def _assignment(self, node: ast.Attribute, path: str) -> str:
         """An attribute may be set of what the answer made, and of what is there to be set."""
+        given = getattr(self._parent, "value", None)
+        if node.attr == "grad" and isinstance(given, ast.Constant) and given.value is None:
+            return ""  # what the name of a parameter stands for does not matter: no module has a `grad`
         if path:
             return "" if path.startswith(allowed.SETTINGS) else f"assigns to {ast.unparse(node)}"
         if node.attr in self._policy.set or self._is_of_self(node.value):
