@@ -104,6 +104,8 @@ FLAGGED = {
     "a pattern's names": "class A:\n    __match_args__ = ('gi_' + 'frame',)",
     "annotations that are run": "class A:\n    __annotations__ = {'a or exec(text)': int}",
     "setattr under another name": "class A:\n    __setattr__ = print",
+    "what a method reaches, by name": "class A:\n    def get(self, name): return getattr(self.thing, name)",
+    "another first parameter, by name": "class A:\n    def get(me, name): return getattr(me, name)",
     "a free function's self": "def get(self, name): return getattr(self, name)\nget(x, 'gi_' + 'frame')",
     # classes that claim
     "a list": "class Same(list):\n    def __getitem__(self, i): return 9",

@@ -58,10 +58,13 @@ def about(kind: str, arguments: list[ast.expr], gpus: set[str]) -> str:
 def _is_plain(setting: str) -> bool:
     """Whether a line of %config sets something of the plots to a literal: IPython evaluates what it is set to."""
     found = _CONFIG.fullmatch(setting)
+    if found is None:
+        return False
     try:
-        return found is not None and ast.literal_eval(found[1]) is not ...
+        ast.literal_eval(found[1])
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return False
+    return True
 
 
 def _words(arguments: list[ast.expr]) -> list[str]:

@@ -394,7 +394,7 @@ class _Cell(ast.NodeVisitor):
         if len(node.args) < 2:
             return ""
         owner, name = node.args[0], node.args[1]
-        if self._is_of_self(owner):
+        if isinstance(owner, ast.Name) and owner.id == "self" and self._is_of_self(owner):
             return ""
         if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
             return f"puts an attribute's name together ({ast.unparse(node)[:80]})"
@@ -445,16 +445,17 @@ class _Cell(ast.NodeVisitor):
 
     def _classdef(self, node: ast.ClassDef) -> Iterator[str]:
         bases = [self._names.path(base) or ast.unparse(base) for base in node.bases]
-        parts = _methods(node)
-        parts |= {
+        methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+        stored = {
             one.id
             for part in node.body
             for one in ast.walk(part)
             if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
         }
-        for part in sorted(parts - {"__slots__", "__doc__"}):
-            if part.startswith("__") and part.endswith("__") and part not in _methods(node):
-                yield f"sets {part} of a class"  # numpy, dataclasses and patterns read such names
+        parts = methods | stored
+        for name in sorted(stored - methods - {"__slots__", "__doc__"}):
+            if name.startswith("__") and name.endswith("__"):
+                yield f"sets {name} of a class"  # numpy, dataclasses and patterns read such names
         for base in bases:
             last = base.split(".")[-1].split("[")[0]
             if base in allowed.IMITATES or (last in allowed.CONTAINERS and parts & allowed.ASKED):
@@ -498,10 +499,6 @@ def _reaches(text: str) -> bool:
         return False
     words = [word for field in fields for word in re.split(r"[.\[\]]", field)[1:]]
     return any(word.startswith("_") or word in allowed.FRAMES | allowed.MODULE_NAMES for word in words)
-
-
-def _methods(node: ast.ClassDef) -> set[str]:
-    return {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
 
 
 def _assigned(tree: ast.Module) -> set[str]:
