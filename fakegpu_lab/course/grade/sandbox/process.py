@@ -62,6 +62,14 @@ class EndedError(Exception):
 _live: set[Sandbox] = set()
 
 
+def _runs(process: psutil.Process) -> bool:
+    """Whether a process has not ended; one whose parent has not asked for its status yet has."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
 def stop_all() -> None:
     """End every submission that this process runs, because the grader was interrupted."""
     for sandbox in list(_live):
@@ -280,7 +288,9 @@ class Sandbox:
                 with contextlib.suppress(OSError):
                     os.killpg(self._process.pid, signal.SIGKILL)
             self._process.kill()
-            _, alive = psutil.wait_procs(tree, timeout=0.5)
+            deadline = time.monotonic() + 0.5
+            while (alive := any(map(_runs, tree))) and time.monotonic() < deadline:
+                time.sleep(0.005)
             if not alive:
                 break
         with contextlib.suppress(subprocess.TimeoutExpired):
