@@ -62,6 +62,13 @@ RECORDS = 50_000
 """The most records of each kind in an exercise's recording: some 25 MB when all are full."""
 
 
+def _not_python(error: SyntaxError) -> str:
+    """Why a cell is not Python, and where, in one line."""
+    text = (error.text or "").strip()
+    where = f" (line {error.lineno}{f': `{text[:80]}`' if text else ''})" if error.lineno else ""
+    return f"{type(error).__name__}: {error.msg}{where}"
+
+
 class _Note:
     """A sentence or two: a quiet box in a notebook, text elsewhere."""
 
@@ -127,7 +134,11 @@ class CourseMagics(Magics):
         for name in earlier.created if earlier is not None else ():
             names.pop(name, None)  # otherwise a check would find the result of a line that no longer works
         attempt = self.room.attempts[args.id] = Attempt(args.id)
-        parsed = cell_code.parse(self.shell, cell)
+        try:
+            parsed = cell_code.parse(self.shell, cell)
+        except SyntaxError as error:
+            attempt.error = _not_python(error)
+            raise
         attempt.name, attempt.tree = parsed.name, parsed.tree
         if placeholder(parsed.tree) is not None:
             self._stop_unsolved(attempt)

@@ -36,7 +36,13 @@ def parse(shell: Any, text: str) -> Cell:
     source = "\n" + shell.transform_cell(text)
     number = len(shell.user_ns.get("In", ["", ""])) - 1
     name = shell.compile.cache(source, number, raw_code=source)
-    return Cell(name, shell.transform_ast(shell.compile.ast_parse(source, name)), source)
+    try:
+        tree = shell.compile.ast_parse(source, name)
+    except SyntaxError as error:
+        if error.msg == "incomplete input":
+            ast.parse(source, name)  # says what is missing
+        raise
+    return Cell(name, shell.transform_ast(tree), source)
 
 
 def run(shell: Any, cell: Cell, names: dict[str, Any]) -> Any:

@@ -77,6 +77,21 @@ def test_an_error_of_the_solutions_is_its_own(shell: InteractiveShell, capsys: p
     assert "ZeroDivisionError" in result.record.note
 
 
+@pytest.mark.parametrize(("cell", "told"), [
+    ('y = x.to("cuda"', "SyntaxError: '(' was never closed (line 2: `y = x.to(\"cuda\"`)"),
+    ("y = 1\n  z = 2", "IndentationError: unexpected indent (line 3: `z = 2`)"),
+])  # fmt: skip
+def test_a_cell_that_is_no_python_says_so_and_nothing_else(shell: InteractiveShell, cell: str, told: str) -> None:
+    shell.run_cell('x = torch.ones(2)\ny = x.to("cuda")')  # what another cell made is not judged instead
+    shell.run_cell(f"%%exercise first-move\n{cell}")
+    record = check(shell).record
+    assert (record.score, record.parts, record.passed) == (0.0, (), False)
+    assert record.note == (
+        f"The cell above ended with an error: {told}. Nothing in that cell ran: correct the line, run the cell, "
+        "then this one."
+    )
+
+
 def test_a_name_of_an_earlier_attempt_is_gone(shell: InteractiveShell) -> None:
     shell.run_cell("x = torch.ones(2)")
     shell.run_cell('%%exercise first-move\ny = x.to("cuda")')

@@ -229,6 +229,41 @@ def test_a_tensor_that_is_used_before_the_work_was_waited_for_is_a_race(shapes_a
     assert told.count("test_cost.py:") == 2
 
 
+READS: dict[str, Callable[[torch.Tensor], object]] = {
+    "tolist": lambda x: x.tolist(),
+    "tolist of a part": lambda x: x[:3].tolist(),
+    "print": str,
+    "print a part": lambda x: repr(x[0]),
+    "format": lambda x: f"{x[0]:.2f}",
+    "item": lambda x: x[0].item(),
+    "if": lambda x: bool(x[0] > 0),
+    "equal": lambda x: torch.equal(x, x),
+    "cpu": lambda x: x.cpu(),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_what_the_host_reads_too_early_is_a_race(read: str) -> None:
+    def program() -> None:
+        rank = dist.get_rank()
+        sent, got = torch.ones(1 << 16, device="cuda"), torch.zeros(1 << 16, device="cuda")
+        calls = [dist.P2POp(dist.isend, sent, 1 - rank), dist.P2POp(dist.irecv, got, 1 - rank)]
+        works = dist.batch_isend_irecv(calls)
+        if too_early:
+            READS[read](got)
+        for work in works:
+            work.wait()
+        READS[read](got)
+
+    lab.enable("a100:2")
+    try:
+        for too_early in (False, True):
+            races = recorded(2, program).races
+            assert {race.first for race in races} == ({"nccl:recv"} if too_early else set())
+    finally:
+        lab.disable()
+
+
 def test_gloo_takes_the_way_through_the_hosts(shapes_alone: None) -> None:
     def program() -> list[float]:
         times = []

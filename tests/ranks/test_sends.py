@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -34,6 +36,25 @@ def test_both_send_first() -> None:
         "Likely cause: rank 0's send of [4] float32 to rank 1",
         "does not finish before rank 1 receives it, and rank 1 first waits for its own send",
         "batch_isend_irecv",
+    )
+
+
+@pytest.mark.parametrize("call", [dist.isend, dist.irecv, dist.send])
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_message_to_a_rank_that_does_not_exist(call: Any, batched: bool) -> None:
+    def program() -> None:
+        other = dist.get_rank() + 2
+        if batched and call is not dist.send:
+            dist.batch_isend_irecv([dist.P2POp(call, ones(), other)])
+        else:
+            call(ones(), other)
+
+    contains(
+        message(program, kind=dist.DistBackendError),
+        "invalid argument (run with NCCL_DEBUG=WARN for details)",
+        f"{'Recv' if call is dist.irecv else 'Send'} : invalid root 2 (root should be in the 0..2 range)",
+        f"Rank 0 calls {'recv from' if call is dist.irecv else 'send to'} rank 2 (tests/ranks/test_sends.py:",
+        "and the group has the ranks 0 to 1.",
     )
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _TO_DO = "Write your code in the cell above, where it says YOUR CODE HERE; run that cell, then this one."
 
+_REPAIR = "Nothing in that cell ran: correct the line, run the cell, then this one."
+
 
 def run(
     source: str,
@@ -72,7 +74,7 @@ def run(
     todo = statements.of_tree(tree, source)
     told: list[tuple[Part, list[Outcome]]] = []
     stderr = ""
-    if attempt is None or not attempt.unsolved:
+    if attempt is None or not (attempt.unsolved or attempt.unreadable):
         check = RunningCheck(attempt, file)
         with running(check) as written:
             told = [(part, run_part(part, check, names)) for part in todo]
@@ -112,6 +114,8 @@ def result(
     records = [_record(part, outcomes, show) for part, outcomes in shown]
     if (attempt is not None and attempt.unsolved) or _is_unwritten(records, attempt):
         return Result(CheckRecord(score=0.0, unsolved=True, note=_TO_DO, **about))
+    if attempt is not None and attempt.unreadable:  # what parts find of an earlier cell would mislead
+        return Result(CheckRecord(score=0.0, note=f"{_note(attempt, stderr)}. {_REPAIR}", **about))
     score = round(sum(record.earned for record in records), 6)
     return Result(CheckRecord(score=score, parts=tuple(records), note=_note(attempt, stderr), **about))
 

@@ -43,7 +43,7 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
         if _seen(ranks.found, line, check):
             return Outcome(met=False, what=what, found=again, line=line)
         return ranks
-    found = f"{type(error).__name__}: {short(_reason(error))}" if str(error) else type(error).__name__
+    found = f"{type(error).__name__}: {short(_reason(error), 400)}" if str(error) else type(error).__name__
     notes: list[str] = getattr(error, "__notes__", [])
     if notes:  # what the simulation knows beyond CUDA's words, such as the thread and the index
         first = _first_line(_reason(error)).rstrip(".")

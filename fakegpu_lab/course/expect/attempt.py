@@ -48,6 +48,11 @@ class Attempt:
     created: set[str] = field(default_factory=set)
     elsewhere: Collection[str] | None = None
 
+    @property
+    def unreadable(self) -> bool:
+        """Whether it is no valid Python, so that nothing in it ran."""
+        return self.tree is None and self.error.startswith(("SyntaxError", "IndentationError", "TabError"))
+
     def assigned(self) -> set[str]:
         """Names that the cell assigns at its top level, by whatever statement."""
         return names(self.tree) if self.tree is not None else set()

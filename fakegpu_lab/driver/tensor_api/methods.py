@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import _tensor_str
+from torch.utils._python_dispatch import _disable_current_modes
 
 from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.autograd import backward, gradient_lock
@@ -93,8 +94,12 @@ def repr_(self: FakeCudaTensor, *, tensor_contents: str | None = None) -> str:
         return f"<tensor of shape {tuple(self.shape)} on a GPU that is gone: {self._device.retired}>"
     inner = self._inner
     if not inner.is_meta and inner.numel():
-        sync_debug.synchronizing()
-        count_copy(self._device, None, storage_bytes(inner))
+        if inner.layout is torch.strided:
+            with torch.no_grad(), _disable_current_modes(), torch._C._DisableFuncTorch():
+                _copied(self)
+        else:
+            sync_debug.synchronizing()
+            count_copy(self._device, None, storage_bytes(inner))
     prefix = "tensor(" if type(self) in DEVICE_TENSORS else f"{type(self).__name__}("
     with torch._C.DisableTorchFunction(), torch.no_grad():
         text = tensor_contents or _contents(inner, len(prefix))
@@ -154,11 +159,14 @@ def tolist(self: FakeCudaTensor) -> Any:
     """`Tensor.tolist`: one copy to the host."""
     if usable(self)._inner.is_meta:
         raise no_values("tolist()")
-    if self.numel():
-        sync_debug.synchronizing()
-    device_asserts.check(self._device)
-    count_copy(self._device, None, self._inner.nbytes)
-    return self._inner.tolist()
+    return _copied(self).tolist()
+
+
+def _copied(self: FakeCudaTensor) -> torch.Tensor:
+    """The tensor on the host, by an op, as in CUDA: recordings have its line, and what still fills it is a race."""
+    with torch._C.DisableTorchFunction():
+        copied: torch.Tensor = torch._C.TensorBase.cpu(self.detach())
+    return copied
 
 
 def setitem(self: FakeCudaTensor, index: Any, value: Any) -> None:

@@ -18,6 +18,7 @@ from fakegpu_lab.driver.placement.dtypes import scalar_type
 from fakegpu_lab.ranks.collectives.operation import KINDS
 from fakegpu_lab.ranks.diagnosis import nccl_watchdog
 from fakegpu_lab.ranks.dist import dist
+from fakegpu_lab.user_code.frames import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +72,7 @@ def check(operation: Operation, backend: RankBackend) -> None:
     if operation.kind == "ALLTOALL_BASE" and not all(tensor.is_contiguous() for tensor in tensors):
         raise ValueError("Tensors must be contiguous")  # also Gloo's
     _check_sizes(operation)
+    _check_peer(operation)
     for tensor in tensors:
         if nccl and scalar_type(tensor.dtype) not in _TYPES:
             raise TypeError(
@@ -83,6 +85,26 @@ def check(operation: Operation, backend: RankBackend) -> None:
             _check_reduction(tensor, operation.reduce_op)
     elif operation.kind in _REDUCING:
         _check_gloo(operation)
+
+
+def _check_peer(operation: Operation) -> None:
+    """Refuse a message to or from a rank that the group does not have (nccl/src/misc/argcheck.cc, ArgsCheck).
+
+    Simplified: outside of a batch, ranks with NCCL or Gloo would wait for that rank until their timeout.
+    """
+    size = len(operation.channel.ranks)
+    if operation.kind not in ("SEND", "RECV") or 0 <= operation.peer < size:
+        return
+    function = KINDS[operation.kind].function
+    preposition = "to" if operation.kind == "SEND" else "from"
+    me, line = operation.global_rank, quoted(operation.line)
+    raise dist.DistBackendError(
+        "NCCL error in: torch/csrc/distributed/c10d/NCCLUtils.cpp, invalid argument (run with NCCL_DEBUG=WARN for "
+        "details)\nncclInvalidArgument: Invalid value for an argument.\nLast error:\n"
+        f"{operation.kind.capitalize()} : invalid root {operation.peer} (root should be in the 0..{size} range)\n\n"
+        f"Rank {me} calls {function} {preposition} rank {operation.peer} ({line}), and the "
+        f"group has the ranks 0 to {size - 1}."
+    )
 
 
 def _check_nan(operation: Operation) -> None:
