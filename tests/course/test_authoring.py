@@ -183,7 +183,10 @@ def test_the_budget_of_memory_is_in_the_unit_of_what_was_held(tmp_path: Path) ->
 
 def test_a_released_notebook_has_no_solutions_and_no_hidden_parts(tmp_path: Path) -> None:
     source = nbformat.reads(new.text(new.notebook("05-x", "X")), as_version=4)
-    given = "\n".join(cell.source for cell in released(source).cells)
+    cells = released(source).cells
+    folded = [cell.source for cell in cells if cell.metadata.get("jupyter", {}).get("source_hidden")]
+    assert folded == [cell.source for cell in cells if cell.source.startswith("%%check")] != []
+    given = "\n".join(cell.source for cell in cells)
     assert "raise NotImplementedError" in given
     assert "SOLUTION" not in given
     assert "HIDDEN" not in given
