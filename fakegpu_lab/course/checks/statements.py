@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from typing import TypeGuard
 
-PREPARES = frozenset({"run"})
+PREPARES = frozenset({"run", "draw"})
 """Functions of ``expect`` that expect nothing: a statement that calls only these is not a part."""
 
 _BEGIN, _END = re.compile(r"#+ ?BEGIN HIDDEN TESTS", re.IGNORECASE), re.compile(r"#+ ?END HIDDEN TESTS", re.IGNORECASE)
@@ -79,13 +79,13 @@ def _hidden_lines(source: str) -> set[int]:
 
 
 def is_expectation(node: ast.AST) -> TypeGuard[ast.Call]:
-    """Whether a node calls ``expect.something`` or ``lab.expect.something``."""
-    return _is_of_expect(node) and not is_run(node)
+    """Whether a node calls ``expect.something`` or ``lab.expect.something``, and that expects anything."""
+    return _of_expect(node) not in {"", *PREPARES}
 
 
 def is_run(node: ast.AST) -> TypeGuard[ast.Call]:
     """Whether a node calls ``expect.run``."""
-    return _is_of_expect(node) and isinstance(node.func, ast.Attribute) and node.func.attr in PREPARES
+    return _of_expect(node) == "run"
 
 
 def has_expectation(statement: ast.AST) -> bool:
@@ -98,11 +98,14 @@ def has_run(statement: ast.AST) -> bool:
     return any(map(is_run, ast.walk(statement)))
 
 
-def _is_of_expect(node: ast.AST) -> TypeGuard[ast.Call]:
+def _of_expect(node: ast.AST) -> str:
+    """The function of ``expect`` that a node calls; empty if it calls none."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-        return False
+        return ""
     owner = node.func.value
-    return (owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")) == "expect"
+    return (
+        node.func.attr if (owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")) == "expect" else ""
+    )
 
 
 def _number(value: ast.expr) -> float:

@@ -1,9 +1,9 @@
 """Everything that a check can expect; an expectation that is not met explains why. Start with `outcome`.
 
 Each file has the expectations of one subject: `values`, `devices`, `runs` (copies, kernels, memory), `accesses` (of
-kernels that the student wrote), `time`, `ranks`, `code`, `errors`. `outcome` is what they all return, `attempt` the
-student's cell, `describe` puts values into words. `expectation` makes each of them of a judge, which knows of its
-arguments only what `plain_data` makes of them: plain data.
+kernels that the student wrote), `time`, `ranks`, `code`, `errors`; `inputs` draws what a check tries. `outcome` is what
+they all return, `attempt` the student's cell, `describe` puts values into words. `expectation` makes each of them of a
+judge, which knows of its arguments only what `plain_data` makes of them: plain data.
 A ``%%check`` cell has ``expect`` already; elsewhere, use ``from fakegpu_lab import expect``.
 
 May import `course.flags` and `course.cell_text`.
@@ -15,6 +15,7 @@ from fakegpu_lab.course.expect.accesses import coalesced, moves, no_bank_conflic
 from fakegpu_lab.course.expect.code import calls, does_not_call
 from fakegpu_lab.course.expect.devices import grad_on_device, on_device, same_device
 from fakegpu_lab.course.expect.errors import raises, raises_oom
+from fakegpu_lab.course.expect.inputs import draw
 from fakegpu_lab.course.expect.outcome import Outcome, Said, Unmet
 from fakegpu_lab.course.expect.ranks import collectives, equals_single_device, same_on_every_rank
 from fakegpu_lab.course.expect.runs import allocated, kernels, no_races, no_sync_in, peak_memory, run, transfers
@@ -33,6 +34,7 @@ __all__ = [
     "coalesced",
     "collectives",
     "does_not_call",
+    "draw",
     "dtype",
     "equal",
     "equals_single_device",
