@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import random
 import re
 import sys
 import textwrap
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fakegpu_lab as lab
+from fakegpu_lab import expect
 from fakegpu_lab.course.checks import checking, statements
 from fakegpu_lab.course.checks.record import MIME, CheckRecord
 from fakegpu_lab.course.expect.attempt import Attempt, placeholder
@@ -67,6 +69,18 @@ def test_a_statement_is_a_part_and_is_met_if_all_in_it_is() -> None:
     result = check("for value in (1, 1, 2):\n    expect.equal(value, 1, points=2)")
     (only,) = result.record.parts
     assert (only.met, only.found, result) == (False, "2", 0.0)
+
+
+def test_what_a_check_draws_is_no_part_and_no_seed_makes_it_known() -> None:
+    def drawn() -> int:
+        random.seed(0)
+        torch.manual_seed(0)
+        return expect.draw(1, 1 << 64)
+
+    assert len({drawn() for _ in range(9)}) == 9
+    assert {expect.draw(3, 5) for _ in range(300)} == {3, 4, 5}
+    result = checking.run("n = expect.draw(3, 5)\nexpect.equal(answer, [0] * n)", {"answer": [0] * 6}, "e")
+    assert (result, result.record.points, len(result.record.parts)) == (0.0, 1.0, 1)
 
 
 def test_a_part_that_looked_at_nothing_is_not_met() -> None:

@@ -119,6 +119,13 @@ def test_a_score_is_in_proportion() -> None:
     assert checking.run(more_is_better, {"figure": 6}, "challenge") == 2.0
 
 
+def test_a_score_that_is_missed_by_little_shows_by_how_much() -> None:
+    source = "expect.score(figure, full=170, none=240, unit='ms', points=5)"
+    for figure, found in ((170.0, "170 ms"), (169.7, "170 ms"), (170.3, "170.3 ms"), (170.00004, "170.00004 ms")):
+        (part,) = checking.run(source, {"figure": figure}, "challenge").record.parts
+        assert part.found == found
+
+
 def test_a_score_without_a_figure_invents_none() -> None:
     source = "expect.score(figure, full=2, none=10, unit='ms', points=4, missing='the answer is wrong')"
     result = checking.run(source, {"figure": None}, "challenge")

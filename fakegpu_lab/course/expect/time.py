@@ -122,5 +122,6 @@ def score(
     if found is None:
         return report(said, met=False, what=what, expected=expected, found=missing or "nothing to measure")
     credit = min(max((none - found) / (none - full), 0.0), 1.0)
-    measured = f"{found:.3g} {unit}".strip()
+    digits = next((n for n in range(3, 17) if credit >= 1.0 or float(f"{found:.{n}g}") != full), 17)
+    measured = f"{found:.{digits}g} {unit}".strip()  # 170.3 ms of 170 ms is not "170 ms"
     return report(said, met=credit >= 1.0, what=what, expected=expected, found=measured, credit=credit)
