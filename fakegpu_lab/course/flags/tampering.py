@@ -26,14 +26,17 @@ from fakegpu_lab.user_code.frames import OWN, PYTHON, classified, walk
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-COMPARED = ("math", "numpy", "numpy.testing", "torch", "torch.testing", "torch.nn.functional", "torch.Tensor")
-"""What checks compare with, in addition to builtins and this package. (Our own driver patches torch, too.)"""
+COMPARED = (
+    "math", "time", "numpy", "numpy.testing", "torch", "torch.testing", "torch.nn.functional", "torch.Tensor",
+    "torch.cuda", "torch.cuda.memory", "torch.distributed",
+)  # fmt: skip
+"""What checks compare and measure with, in addition to builtins and this package. (Our driver patches torch, too.)"""
 _JUDGING = tuple(f"fakegpu_lab.course.{room}" for room in ("expect", "checks", "cell_text", "flags", "grade.sandbox"))
 """What sees and reports: of these modules, every value is kept, with what is in tables and closures."""
 
 
 def _is_kept(value: object) -> bool:
-    return isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type))
+    return issubclass(type(value), (types.FunctionType, types.BuiltinFunctionType, type))  # `isinstance` asks the value
 
 
 def _owner(name: str) -> Any:
@@ -77,7 +80,7 @@ class Pristine:
         for name, value in list(vars(owner).items()):
             if judging and not name.startswith("__"):
                 self._inside.keep(f"{owner.__name__}.{name}", value)
-            if isinstance(value, types.FunctionType):
+            if issubclass(type(value), types.FunctionType):
                 self._kept.append((owner, name, value, tuple(getattr(value, part) for part in CODE_PARTS)))
             elif (judging and not name.startswith("__")) or (
                 _is_kept(value) and not (owner.__name__ == "torch" and name == "Storage")  # set_default_dtype sets it
@@ -107,9 +110,9 @@ class Pristine:
         restored = []
         for owner, name, value, code in self._kept:
             where = f"{owner.__module__}.{owner.__name__}" if isinstance(owner, type) else owner.__name__
-            now = vars(owner).get(name) if name else value
-            if now is not value and not _by_driver(owner, name, now) and not _by_dynamo(now, value):
-                setattr(owner, name, value)
+            now, right = (vars(owner).get(name), _with_driver(owner, name, value)) if name else (value, value)
+            if now is not right and not _by_dynamo(now, right):
+                setattr(owner, name, right)
                 restored.append(f"{where}.{name}")
             if code is not None:
                 for part, kept in zip(CODE_PARTS, code, strict=True):
@@ -119,8 +122,14 @@ class Pristine:
                         restored.append(f"{where}.{value.__name__}.{part}")
         restored += self._inside.put_back()
         for kind, names in self._names:
-            for name in [one for one, now in vars(kind).items() if one not in names and from_cell(now)]:
-                delattr(kind, name)  # it hid an inherited method
+            for name, now in [(one, now) for one, now in vars(kind).items() if one not in names]:
+                right = _with_driver(kind, name, None)
+                if right is not None and now is not right:
+                    setattr(kind, name, right)
+                elif right is None and (from_cell(now) or any(name in vars(base) for base in kind.__mro__[1:])):
+                    delattr(kind, name)  # it hid an inherited method
+                else:
+                    continue
                 restored.append(f"{kind.__module__}.{kind.__name__}.{name}")
         for name, module in self.modules.items():
             if sys.modules.get(name) is not module:
@@ -129,12 +138,10 @@ class Pristine:
         return restored
 
 
-def _by_driver(owner: Any, name: str, now: object) -> bool:
-    """Whether the simulated machine itself made this change."""
+def _with_driver(owner: Any, name: str, value: object) -> object:
+    """What stands there while the simulated machine is on: the driver's own, where that replaces `value`."""
     install = sys.modules.get("fakegpu_lab.driver.install")
-    if install is None or from_cell(now):
-        return False
-    return any(patched is owner and name == its for patched, its in install.patches.places)
+    return value if install is None else install.patches.made(owner, name, value)
 
 
 def _by_dynamo(now: object, kept: object) -> bool:

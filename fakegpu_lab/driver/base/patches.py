@@ -26,15 +26,15 @@ class Patches:
 
     def __init__(self) -> None:
         self._done: list[tuple[Any, Any, Any]] = []
-        self._set: set[tuple[int, str]] = set()
+        self._set: dict[tuple[int, str], Any] = {}
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Set ``owner.name`` to `value` and remember what was there."""
         old = vars(owner).get(name, _MISSING)
         setattr(owner, name, value)  # may refuse: then there is nothing to undo
         if (id(owner), name) not in self._set:
-            self._set.add((id(owner), name))
             self._done.append((owner, name, old))
+        self._set[id(owner), name] = value
 
     def set_code(self, function: Any, replacement: Any) -> None:
         """Make `function` run the code of `replacement`, also when called through a pointer that C++ keeps.
@@ -88,10 +88,9 @@ class Patches:
             if name and old is not _MISSING and not isinstance(owner, dict)
         ]
 
-    @property
-    def places(self) -> list[tuple[Any, str]]:
-        """(owner, name) of every change that is not yet undone."""
-        return [(owner, name) for owner, name, _ in self._done]
+    def made(self, owner: Any, name: str, otherwise: Any) -> Any:
+        """What `set` has put there; `otherwise` where it has put nothing, or that is undone."""
+        return self._set.get((id(owner), name), otherwise)
 
 
 class _Waiting(importlib.abc.MetaPathFinder):

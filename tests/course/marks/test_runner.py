@@ -378,3 +378,29 @@ def test_what_a_check_relies_on_is_put_back_whoever_reached_it(name: str, proces
     message = process.check("expect.equal([3], 'mine')")
     assert message["restored"] == []
     assert saw(message) == [["list", [3]]]
+
+
+REPLACED = {
+    "a method of the driver's, by a partial": ("torch.Tensor.item = partial(lambda *a: 9)", "torch.Tensor.item"),
+    "a method of the driver's, by torch's own": ("torch.Tensor.tolist = torch.Tensor.cpu", "torch.Tensor.tolist"),
+    "a method of C++": ("torch.Tensor.sum = partial(lambda *a: 9)", "torch.Tensor.sum"),
+    "a function of torch.cuda": ("torch.cuda.memory_allocated = partial(int)", "torch.cuda.memory_allocated"),
+    "a function of ranks": ("torch.distributed.get_rank = partial(int)", "torch.distributed.get_rank"),
+    "a clock": ("import time\ntime.perf_counter = partial(float)", "time.perf_counter"),
+}
+
+
+@pytest.mark.parametrize("name", REPLACED)
+@pytest.mark.parametrize("machine", ["", "import fakegpu_lab as lab\nlab.enable('a100', clock='simulated')"])
+def test_what_checks_measure_with_is_put_back_with_a_machine_and_without(
+    name: str, machine: str, process: Process
+) -> None:
+    code, place = REPLACED[name]
+    told = process.cell(f"import torch\nfrom functools import partial\n{machine}\n{code}")
+    assert not told["outputs"], told["outputs"]
+    message = process.check(
+        "x = torch.tensor([1, 2])\nexpect.equal(x.tolist(), 'mine')\nexpect.equal(x.sum().item(), 'mine')"
+    )
+    assert message["restored"] == [place]
+    assert saw(message) == [["list", [1, 2]], 3]
+    assert process.check("expect.equal(1, 1)")["restored"] == []
