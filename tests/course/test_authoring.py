@@ -315,13 +315,14 @@ print([name for name in {heavy} if name in sys.modules])
     assert len(lessons.load(path.parent).exercises) == 3
 
 
-def test_what_a_lesson_s_notebook_writes_is_not_released(tmp_path: Path) -> None:
+def test_what_a_lesson_s_notebook_writes_is_not_released_and_graded_as_it_is_now(tmp_path: Path) -> None:
     folder = new.write("05-good", tmp_path / "source")
     notebook = nbformat.read(folder / "05-good.ipynb", as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell("%%writefile photos.py\nx = 1"))
     nbformat.write(notebook, folder / "05-good.ipynb")
     for name in ("photos.py", "data.csv"):
-        (folder / name).write_text("x = 1")
+        (folder / name).write_text("x = 0, of an earlier run")
+    assert graded.load(folder).files["photos.py"] == b"x = 1\n", "as the notebook writes it now"
     written = {path.name for path in release(folder, tmp_path / "out")}
     assert "data.csv" in written
     assert "photos.py" not in written, "it is there once the lesson has been run"

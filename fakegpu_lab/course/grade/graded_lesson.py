@@ -142,7 +142,7 @@ def load(folder: Path) -> GradedLesson:
     raw = notebooks[0].read_bytes()
     source = nbformat.reads(raw.decode("utf-8"), as_version=4)
     cells = _lesson_cells(source, release.released(source))
-    files = _written_files(source) | _other_files(folder)
+    files = _other_files(folder) | _written_files(source)  # an earlier run may have left an older version there
     lesson = yaml.load(folder) if (folder / yaml.FILE).is_file() else None
     digest = hashlib.sha256(raw)
     for name, content in files.items():
