@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.host_time import clock, host_work
     from fakegpu_lab.kernels.sampling import sample_programs
     from fakegpu_lab.notebook.panel import panel
+    from fakegpu_lab.opened.opening import open_recording as open  # noqa: A004, F401 - always called lab.open
     from fakegpu_lab.planning import Planned, plan
     from fakegpu_lab.session import disable, enable, machine, reset, run_ranks, snapshot
     from fakegpu_lab.trace import Trace, record
@@ -83,6 +84,10 @@ def __getattr__(name: str) -> Any:
         from fakegpu_lab import planning
 
         return getattr(planning, name)
+    if name == "open":  # not in __all__: `from fakegpu_lab import *` leaves Python's own open alone
+        from fakegpu_lab.opened.opening import open_recording
+
+        return open_recording
     if name == "panel":
         from fakegpu_lab.notebook.panel import panel
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import pairwise
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _MANY_KERNELS = 20
 """A training step of two layers has more; fewer say little about a program."""
 _TO_HOST = "the copy to the host"
+_CUDA_CALL = re.compile(r"cu(da)?[A-Z]")
+"""In a real recording, a long call such as cudaMalloc: no preparation of data."""
 
 
 def _by_device(recorded: Recorded) -> dict[int, list[Kernel]]:
@@ -126,7 +129,7 @@ def gpu_idle(recorded: Recorded) -> list[Finding]:
         if len(kernels) < OFTEN or spans.length(busy) > 0.5 * whole:
             continue
         loading = [work for work in recorded.host_work if work.name == LOADER_WAIT]
-        work = [work for work in recorded.host_work if work.name != LOADER_WAIT]
+        work = [one for one in recorded.host_work if one.name != LOADER_WAIT and not _CUDA_CALL.match(one.name)]
         copies = [c for c in recorded.transfers if c.device == device and c.kind == "h2d"]
         for causes, what, remedy in (
             (work, "the host was busy on its own", "Prepare data while the GPU trains: DataLoader(…, num_workers=4)."),

@@ -22,6 +22,9 @@ _PAGEABLE = "the copy to the device from pageable memory"
 _TINY_BYTES = 16 * 1024
 """Copies smaller than this on average take mostly latency."""
 
+_LARGE_BYTES = 2**20
+"""A copy of this size takes as long as its bytes take: latency hardly counts."""
+
 _MANY_COPIES = 16
 _SCALAR_BYTES = 8
 
@@ -62,15 +65,13 @@ def tiny_transfers(recorded: Recorded) -> list[Finding]:
     for copy in recorded.transfers:
         if copy.kind != "p2p" and not (copy.kind == "d2h" and copy.nbytes <= _SCALAR_BYTES):
             groups[copy.line, copy.kind].append(copy)
-    links = recorded.machine.links
     for (line, kind), copies in groups.items():
         nbytes = sum(copy.nbytes for copy in copies)
         if len(copies) < _MANY_COPIES or nbytes / len(copies) >= _TINY_BYTES:
             continue
-        slot = recorded.machine.devices[copies[0].device].slot
-        at_once = links.host_ns(slot, nbytes, to_device=kind == "h2d", pinned=bool(copies[0].pinned))
+        at_once = _host_copy_ns(recorded, copies[0], nbytes, pinned=bool(copies[0].pinned))
         spent = _ns(copies)
-        if spent < 2 * at_once:
+        if at_once is None or spent < 2 * at_once:
             continue
         way = "to the device" if kind == "h2d" else "to the host"
         found.append(Finding(
@@ -133,12 +134,14 @@ def unpinned_loader(recorded: Recorded) -> list[Finding]:
         spent = _ns(batches)
         if line in non_blocking or _distinct(batches) < OFTEN or spent < 0.02 * whole:
             continue
-        pinned = _pinned_ns(recorded, batches)
+        each = [_host_copy_ns(recorded, copy, copy.nbytes, pinned=True) for copy in batches]
+        known = [ns for ns in each if ns is not None]
+        pinned = f"they take {duration(sum(known))}" if len(known) == len(batches) else "they are faster"
         found.append(Finding(
             "unpinned_loader", "Batches come from pageable memory",
             f"{len(batches):,} copies of {size(sum(c.nbytes for c in batches) // len(batches))} each took "
             f"{duration(spent)} ({percent(spent, whole)} of the time), and the host waited for each; from pinned "
-            f"memory they take {duration(pinned)}, and with non_blocking=True the host does not wait.",
+            f"memory {pinned}, and with non_blocking=True the host does not wait.",
             "DataLoader(…, pin_memory=True), and batch.to(device, non_blocking=True).",
             line, spent,
         ))  # fmt: skip
@@ -150,8 +153,20 @@ def _distinct(copies: Sequence[Transfer]) -> int:
     return len({copy.content or -number for number, copy in enumerate(copies)})
 
 
-def _pinned_ns(recorded: Recorded, copies: Iterable[Transfer]) -> int:
-    """The time that copies to devices would take from pinned memory."""
-    machine = recorded.machine
-    slots = ((machine.devices[copy.device].slot, copy.nbytes) for copy in copies)
-    return sum(machine.links.host_ns(slot, nbytes, to_device=True, pinned=True) for slot, nbytes in slots)
+def _host_copy_ns(recorded: Recorded, like: Transfer, nbytes: int, *, pinned: bool) -> int | None:
+    """What a copy of `nbytes` would take, in the direction and on the device of another copy.
+
+    Of a real machine, it is known from the recording's own large copies; None if there are none.
+    """
+    if recorded.machine is not None:
+        slot = recorded.machine.devices[like.device].slot
+        return recorded.machine.links.host_ns(slot, nbytes, to_device=like.kind == "h2d", pinned=pinned)
+    fastest = max(
+        (
+            copy.bandwidth
+            for copy in recorded.transfers
+            if (copy.kind, copy.device, copy.pinned) == (like.kind, like.device, pinned) and copy.nbytes >= _LARGE_BYTES
+        ),
+        default=0.0,
+    )
+    return round(nbytes / fastest * 1e9) if fastest else None

@@ -168,6 +168,28 @@ def profiles(word: tuple[str, ...], as_json: bool) -> None:
 
 
 @cli.command()
+@click.option(
+    "--by",
+    type=click.Choice(["kernel", "line", "module"]),
+    default="kernel",
+    show_default=True,
+    help="What the rows of the table are",
+)
+@click.option("--top", default=20, show_default=True, type=click.IntRange(1), help="How many rows")
+@click.option("--figure", metavar="FILE", help="Also draw it, as a page for the browser: timeline.html")
+@click.argument("file", nargs=-1, required=True)
+def show(file: tuple[str, ...], by: str, top: int, figure: str | None) -> None:
+    """Show what a real card did: a trace of torch.profiler, or a memory snapshot.
+
+    FILE is a .json or .json.gz of export_chrome_trace, a .pickle of torch.cuda.memory._dump_snapshot, or a timeline
+    that --chrome wrote. Several traces, or a folder of them, are the ranks of one job.
+    """
+    from fakegpu_lab.cli import show as show_command
+
+    show_command.show(file, by, top, figure)
+
+
+@cli.command()
 def doctor() -> int:
     """Check that simulated GPUs work in this Python, and say what to do if they do not."""
     from fakegpu_lab.cli import doctor as doctor_command

@@ -134,7 +134,7 @@ def allocations(recorded: Recorded, device: int = 0) -> Allocations:
     dropped = recorded.dropped.get("allocations", 0)
     return Allocations(
         device=device,
-        name=recorded.machine.devices[device].profile.name,
+        name=recorded.cards[device],
         steps=len(found),
         held_at_first=heights[0],
         heights=tuple(heights),

@@ -41,7 +41,11 @@ def as_dict(recorded: Recorded) -> dict[str, Any]:
     threads = _Threads()
     events = [*_device_events(recorded, threads), *_host_events(recorded, threads), *_memory_events(recorded)]
     events.sort(key=lambda event: event["ts"])
-    other = {"producer": "fakegpu_lab", "machine": recorded.machine.spec.text, "time": "simulated"}
+    time = "simulated" if recorded.simulated else "recorded"
+    lasted = _us(recorded.ended_ns - recorded.began_ns)
+    other: dict[str, Any] = {
+        "producer": "fakegpu_lab", "machine": recorded.origin, "time": time, "duration": lasted
+    }  # fmt: skip
     note = note_of_dropped(recorded)
     if note:
         other["note"] = note
@@ -69,7 +73,7 @@ class _Threads:
 
 
 def _processes(recorded: Recorded) -> list[dict[str, Any]]:
-    names = {_HOST: "host"} | {2 + d.index: f"cuda:{d.index} {d.profile.name}" for d in recorded.machine.devices}
+    names = {_HOST: "host"} | {2 + index: f"cuda:{index} {name}" for index, name in recorded.cards.items()}
     return [
         {"ph": "M", "name": name, "pid": pid, "tid": 0, "args": {key: value}}
         for pid, process in names.items()
@@ -104,10 +108,12 @@ def _category(record: Kernel | Transfer | Collective) -> str:
 
 
 def _args(record: Kernel | Transfer | Collective) -> dict[str, Any]:
-    args: dict[str, Any] = {"line": record.line, "module": record.module, "bytes": record.nbytes}
+    args: dict[str, Any] = {"line": record.line, "module": record.module, "phase": record.phase, "bytes": record.nbytes}
     if isinstance(record, Kernel):
         args |= {"shapes": str([list(shape) for shape in record.shapes]), "FLOPs": record.flops, "share": record.share,
-                 "backward": record.backward, "waited for": record.waited_for}  # fmt: skip
+                 "backward": record.backward, "waited for": record.waited_for, "function": record.function}  # fmt: skip
+    elif isinstance(record, Transfer):
+        args |= {"source": record.source, "target": record.target, "pinned": record.pinned}
     elif isinstance(record, Collective):
         args |= {"group": record.group, "number": record.number, "rank": record.rank, "ranks": str(list(record.ranks)),
                  "algorithm": record.algorithm, "protocol": record.protocol, "bus bandwidth": record.bus_bandwidth,
@@ -117,7 +123,7 @@ def _args(record: Kernel | Transfer | Collective) -> dict[str, Any]:
 
 def _host_events(recorded: Recorded, threads: _Threads) -> list[dict[str, Any]]:
     """Launches, waits and host work of each thread; its slices do not overlap, as the format requires."""
-    slices: list[tuple[str, int, int, str, str, str, list[int]]] = []
+    slices: list[tuple[str, int, int, str, str, dict[str, Any], list[int]]] = []
     together: dict[tuple[str, int], list[int]] = defaultdict(list)  # one launch of many kernels
     for record in device_records(recorded):
         together[record.thread, record.launched_ns].append(record.correlation)
@@ -127,7 +133,7 @@ def _host_events(recorded: Recorded, threads: _Threads) -> list[dict[str, Any]]:
             what = "cudaLaunchKernel" if isinstance(record, Kernel) else "cudaMemcpyAsync"
             what = "ncclLaunch" if isinstance(record, Collective) else what
             slices += [
-                (thread, began, ended, name, category, record.line, [])
+                (thread, began, ended, name, category, {"line": record.line}, [])
                 for began, ended, name, category in (
                     (one.began, one.dispatched, "Python", "python"),
                     (one.dispatched, one.launching, record.name, "cpu_op"),
@@ -135,17 +141,22 @@ def _host_events(recorded: Recorded, threads: _Threads) -> list[dict[str, Any]]:
                 if ended > began
             ]  # fmt: skip
             correlations = together[thread, record.launched_ns]
-            slices.append((thread, one.launching, record.launched_ns, what, "launch", record.line, correlations))
-    slices += [(w.thread, w.start_ns, w.end_ns, f"waits: {w.name}", "wait", w.line, []) for w in recorded.waits]
-    slices += [(w.thread, w.start_ns, w.end_ns, w.name, "host", w.line, []) for w in recorded.host_work]
+            slices.append(
+                (thread, one.launching, record.launched_ns, what, "launch", {"line": record.line}, correlations)
+            )
+    slices += [
+        (w.thread, w.start_ns, w.end_ns, f"waits: {w.name}", "wait", {"line": w.line, "device": w.device}, [])
+        for w in recorded.waits
+    ]
+    slices += [(w.thread, w.start_ns, w.end_ns, w.name, "host", {"line": w.line}, []) for w in recorded.host_work]
     slices.sort(key=lambda part: part[1:3])
     events, ended = [], dict[str, int]()
-    for thread, began, end, name, category, line, correlations in slices:
+    for thread, began, end, name, category, about, correlations in slices:
         tid = threads.number(_HOST, thread, thread)
         start = min(max(began, ended.get(thread, began)), end)
         ended[thread] = end
         ts = _us(start - recorded.began_ns)
-        args = {"line": line} if line else {}
+        args = {key: value for key, value in about.items() if value != ""}
         events.append({"ph": "X", "name": name, "cat": category, "pid": _HOST, "tid": tid, "ts": ts,
                        "dur": _us(end - start), "args": args})  # fmt: skip
         events += [
@@ -157,8 +168,8 @@ def _host_events(recorded: Recorded, threads: _Threads) -> list[dict[str, Any]]:
 
 def _memory_events(recorded: Recorded) -> list[dict[str, Any]]:
     return [
-        {"ph": "C", "name": "memory held by tensors", "pid": 2 + device.index, "tid": 0,
+        {"ph": "C", "name": "memory held by tensors", "pid": 2 + index, "tid": 0,
          "ts": _us(when - recorded.began_ns), "args": {"bytes": nbytes}}
-        for device in recorded.machine.devices
-        for when, nbytes in memory_curve(recorded, device.index)
+        for index in recorded.cards
+        for when, nbytes in memory_curve(recorded, index)
     ]  # fmt: skip

@@ -10,11 +10,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.hardware.time.records import Kernel
 from fakegpu_lab.recording_views.recorded import device_records
 
 if TYPE_CHECKING:
-    from fakegpu_lab.hardware.time.records import Collective, Transfer
+    from fakegpu_lab.hardware.time.records import Collective, Kernel, Transfer
     from fakegpu_lab.recording_views.recorded import Recorded
 
 
@@ -46,20 +45,20 @@ class HostLaunch:
 
 def launches(recorded: Recorded, device: int | None = None) -> dict[str, list[HostLaunch]]:
     """The launches of each thread, on one device or on all, in their order."""
-    launch_ns = round(recorded.machine.host.launch_us * 1e3)
+    times = recorded.host_times
     ends: dict[str, list[tuple[int, int]]] = defaultdict(list)  # what else the thread did: waits, work
     for other in (*recorded.waits, *recorded.host_work):
         ends[other.thread].append((other.start_ns, other.end_ns))
     found: dict[str, dict[int, HostLaunch]] = defaultdict(dict)
     for record in device_records(recorded):
+        if not record.thread:
+            continue  # read from a file that does not have its launch
         thread = found[record.thread]
         known = thread.get(record.launched_ns)
         if known is not None:
             known.count += 1
             continue
-        start = record.launched_ns - launch_ns
-        dispatched = record.dispatched_ns if isinstance(record, Kernel) else 0
-        thread[record.launched_ns] = HostLaunch(record, start, min(dispatched or start, start), start)
+        thread[record.launched_ns] = HostLaunch(record, *times.began(record))
     return {
         thread: [one for one in _placed(list(several.values()), sorted(ends[thread]), recorded.began_ns)
                  if device in (None, one.record.device)]
@@ -76,7 +75,7 @@ def _placed(several: list[HostLaunch], others: list[tuple[int, int]], began: int
             last = max(last, others[place][1])
             place += 1
         one.launching = max(one.launching, min(last, one.record.launched_ns))
-        one.began = min(last, one.launching)
+        one.began = min(max(last, one.began), one.launching)
         one.dispatched = min(max(one.dispatched, one.began), one.launching)
         last = max(last, one.record.launched_ns)
     return several

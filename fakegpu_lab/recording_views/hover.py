@@ -18,13 +18,18 @@ _TEXT = 70
 """The most characters of a source line that are shown."""
 
 
-def ran(record: Kernel | Transfer | Collective, before: Record | None) -> str:
-    """Describe a kernel, copy or collective; `before` is the previous record on the same stream."""
+def ran(record: Kernel | Transfer | Collective, before: Record | None, *, measured: bool = False) -> str:
+    """Describe a kernel, copy or collective; `before` is the previous record on the same stream.
+
+    Of a real card, when it began is `measured`, and why is known only of kernels behind others in their stream.
+    """
     ns = record.end_ns - record.start_ns
     facts = [duration(ns)]
     lines = [_bold(record.name)]
     if isinstance(record, Kernel):
         lines[0] += " (backward)" if record.backward else ""
+        if record.function and record.function != record.name:
+            lines.append(html.escape(_shortened(record.function)))
         if record.shapes:
             lines.append(shapes(record.shapes))
         if record.flops:
@@ -37,12 +42,29 @@ def ran(record: Kernel | Transfer | Collective, before: Record | None) -> str:
             facts = [f"{duration(record.joined_ns - record.start_ns)} for the slowest rank"]
             ns = record.end_ns - record.joined_ns
             facts.append(f"then {duration(ns)}")
-        facts.append(size(record.nbytes))
+        facts.append(size(record.nbytes) if record.nbytes else "")
         facts.append(f"bus {amount(record.bus_bandwidth, 'B/s')}" if record.bus_bandwidth else "")
     if not isinstance(record, Collective):
-        facts += [size(record.nbytes), rate(record.nbytes, ns, "B/s")]
+        facts += [size(record.nbytes), rate(record.nbytes, ns, "B/s")] if record.nbytes else []
     lines.append(", ".join(fact for fact in facts if fact))
-    return "<br>".join([*lines, f"stream {record.stream}; {why(record, before)}", *_where(record)])
+    return "<br>".join(
+        [*lines, f"stream {record.stream}; {began(record) if measured else why(record, before)}", *_where(record)]
+    )
+
+
+def began(record: Kernel | Transfer | Collective) -> str:
+    """When a record of a real card began, after its launch."""
+    waited = record.start_ns - record.launched_ns
+    if not record.thread:
+        return "its launch was not recorded"
+    if waited <= 0:
+        return "began during its launch"
+    behind = " behind other work in its stream" if isinstance(record, Kernel) and record.waited_for else ""
+    return f"began {duration(waited)} after its launch{behind}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _TEXT else text[: _TEXT - 1] + "…"
 
 
 def why(record: Kernel | Transfer | Collective, before: Record | None) -> str:
@@ -102,6 +124,6 @@ def _where(record: Record) -> list[str]:
     lines = [f"module {html.escape(record.module)}"] if record.module else []
     found = place(record.line)
     if found.label:
-        text = found.text if len(found.text) <= _TEXT else found.text[: _TEXT - 1] + "…"
+        text = _shortened(found.text)
         lines.append(f"{html.escape(found.label)}" + (f"<br>  <i>{html.escape(text)}</i>" if text else ""))
     return lines

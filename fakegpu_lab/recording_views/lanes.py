@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.formatting.units import size
-from fakegpu_lab.hardware.time import host_costs
 from fakegpu_lab.hardware.time.records import Collective, Kernel, Transfer
 from fakegpu_lab.recording_views import hover
 from fakegpu_lab.recording_views.host_lane import launches
@@ -111,12 +110,12 @@ _Key = tuple[int, int, int]  # device, kind of lane, stream
 def _devices(recorded: Recorded, device: int | None, hovers: bool) -> list[Lane]:
     records = device_records(recorded)
     found: dict[_Key, Lane] = {}
-    for record, text in zip(records, _hover_texts(records, hovers), strict=True):
+    for record, text in zip(records, _hover_texts(recorded, records, hovers), strict=True):
         for key, label, bars in _placed(record, text):
             if device in (None, key[0]):
                 found.setdefault(key, Lane(f"cuda:{key[0]} {label}")).bars.extend(bars)
-    host = recorded.machine.host
-    idle_ns = round(IDLE_LAUNCHES * host.launch_us * 1e3) + IDLE_OPS * host.ns(host_costs.LINEAR_BACKWARD.backward)
+    times = recorded.host_times
+    idle_ns = IDLE_LAUNCHES * times.launch_ns + IDLE_OPS * times.op_ns
     for index in {index for index, _, _ in found}:
         of_device = [record for record in records if isinstance(record, Kernel) and record.device == index]
         spans = _modules(of_device, idle_ns)
@@ -128,14 +127,14 @@ def _devices(recorded: Recorded, device: int | None, hovers: bool) -> list[Lane]
     return [found[key] for key in sorted(found)]
 
 
-def _hover_texts(records: Sequence[Kernel | Transfer | Collective], hovers: bool) -> list[str]:
+def _hover_texts(recorded: Recorded, records: Sequence[Kernel | Transfer | Collective], hovers: bool) -> list[str]:
     if not hovers:
         return [""] * len(records)
     texts = []
     before: dict[tuple[int, int], Kernel | Transfer | Collective] = {}
     for record in records:
         stream = (record.device, record.stream)
-        texts.append(hover.ran(record, before.get(stream)))
+        texts.append(hover.ran(record, before.get(stream), measured=not recorded.simulated))
         before[stream] = record
     return texts
 
@@ -153,10 +152,15 @@ def _stream_bars(record: Kernel | Collective, text: str) -> list[Bar]:
     """A kernel's bar; for a collective, one for the wait for other ranks and one for the moving of bytes."""
     if isinstance(record, Kernel):
         return [Bar(record.start_ns, record.end_ns, class_of(record.name), record.name.rpartition("::")[2], text)]
-    bars = [Bar(record.joined_ns, record.end_ns, "collective", f"{record.operation} {size(record.nbytes)}", text)]
+    bars = [Bar(record.joined_ns, record.end_ns, "collective", _moved(record), text)]
     if record.joined_ns > record.start_ns:
         bars.insert(0, Bar(record.start_ns, record.joined_ns, "waits for ranks", "", text))
     return bars
+
+
+def _moved(record: Collective) -> str:
+    """A collective's label; its size is left out if nobody knows it."""
+    return f"{record.operation} {size(record.nbytes)}" if record.nbytes else record.operation
 
 
 def bands(recorded: Recorded, device: int | None, start_ns: int, end_ns: int) -> list[tuple[int, int]]:

@@ -18,7 +18,6 @@ from bisect import bisect_right
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from fakegpu_lab.hardware.time import host_costs
 from fakegpu_lab.hardware.time.records import Kernel, Transfer
 from fakegpu_lab.recording_views.recorded import device_records
 
@@ -74,8 +73,7 @@ def changes(recorded: Recorded, device: int) -> list[Change]:
     for record in device_records(recorded):
         if record.device == device:
             streams.setdefault(record.stream, []).append(record)
-    host = recorded.machine.host
-    overhead = host.ns(host_costs.LINEAR_BACKWARD.backward) + round(host.launch_us * 1e3)  # the longest op's
+    overhead = recorded.host_times.op_ns + recorded.host_times.launch_ns
     times = {stream: _StreamTimes(records, overhead) for stream, records in streams.items()}
     ordered: list[tuple[int, int, Allocation]] = []
     for block in (*recorded.held_before, *recorded.allocations):

@@ -45,6 +45,10 @@ def summary(recorded: Recorded, title: str, sort_by: str = "time", top: int | No
         totals.sort(key=lambda item: (order(*item), item[0]))
         rows += _device_rows(device, totals, top)
     headers = ["name", "calls", "total", "mean", "typically", "% of time", "FLOPs", "FLOP/s", "bytes", "bandwidth"]
+    if not recorded.simulated:  # measured, and without operations
+        left_out = {headers.index(name) + 1 for name in ("typically", "FLOPs", "FLOP/s")}  # after the device
+        headers = [name for at, name in enumerate(headers, 1) if at not in left_out]
+        rows = [[cell for at, cell in enumerate(row) if at not in left_out] for row in rows]
     if len(devices) > 1:
         headers.insert(0, "device")
     else:
@@ -147,6 +151,8 @@ def by_module(recorded: Recorded, depth: int | None = None, top: int | None = 20
         for path, entry in _first(sums, top)
     ]  # fmt: skip
     headers = ["module", "kernels, copies", "device time", "% of time", "forward", "backward", "FLOP/s"]
+    if not recorded.simulated:
+        headers, rows = headers[:-1], [row[:-1] for row in rows]
     title = _shortened("Device time by module", sums, top)
     return Table(headers, rows, title, frozenset(range(1, len(headers))), note_of_dropped(recorded))
 
@@ -171,7 +177,11 @@ def _listed(names: list[str]) -> str:
 
 def counted(recorded: Recorded) -> str:
     """The number of records of each kind; dropped ones count too, except collectives."""
-    copies = sum(total.count for (_, name), total in recorded.totals.items() if name.startswith("Memcpy"))
+    copies = sum(
+        total.count
+        for (_, name), total in recorded.totals.items()
+        if name.startswith("Memcpy") and not name.startswith("Memcpy DtoD")  # within a device: a kernel
+    )
     parts = len(recorded.collectives) + recorded.dropped["collectives"]
     together = len({(part.group, part.number, part.joined_ns) for part in recorded.collectives})
     kernels = sum(total.count for total in recorded.totals.values()) - copies - parts

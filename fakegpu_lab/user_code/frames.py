@@ -150,11 +150,11 @@ def place(line: str) -> Place:
     """Where a record's `line` (``file:number``) is: ``In[4], line 3``, or ``train.py:3``.
 
     A notebook's cell is called by its prompt, a file below the current folder by its path from there, any other file by
-    its name.
+    its name. What is not a ``file:number``, as in recordings that were made on another computer, is a place itself.
     """
-    if not line:
-        return Place("", "")
     name, _, number = line.rpartition(":")
+    if not (name and number.isdecimal()):
+        return Place(line, "")
     text = linecache.getline(name, int(number)).strip()
     prompt = cell(name)
     label = f"{prompt}, line {number}" if prompt else f"{_short(name, os.getcwd())}:{number}"  # noqa: PTH109 - a string

@@ -106,6 +106,8 @@ class Kernel(Record):
         ``"the stream"`` or ``"the card"`` if it did not start when it was launched; else empty.
     access
         What the kernel did to the hardware, if the user wrote it: bytes, sectors, conflicts, occupancy; else None.
+    function
+        The name of the function that ran on a real card, such as ``ampere_sgemm_128x64_tn``; empty if it is simulated.
     """
 
     launched_ns: int = 0
@@ -118,6 +120,7 @@ class Kernel(Record):
     waited_for: str = ""
     access: Access | None = None
     dispatched_ns: int = 0
+    function: str = ""
 
 
 @dataclass(slots=True)

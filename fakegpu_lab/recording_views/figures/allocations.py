@@ -17,7 +17,7 @@ from fakegpu_lab.recording_views import peak
 from fakegpu_lab.recording_views.bands import bands, columns
 from fakegpu_lab.recording_views.figures.axis import byte_ticks
 from fakegpu_lab.recording_views.figures.plotly_needed import need_plotly
-from fakegpu_lab.recording_views.figures.theme import PHASES, ink_on, layout, theme
+from fakegpu_lab.recording_views.figures.theme import PHASES, ink_on, layout, plain, theme
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,7 +81,7 @@ def figure(views: Mapping[str, Allocations], theme_name: str | None) -> Any:
         _lay_out_one(drawn, found, place, [left, left + width], most, names[name])
     drawn.update_layout(
         **layout(used),
-        title={"text": "<br>".join(titles), "font": {"size": 13}, "x": 0.01, "xanchor": "left", "y": 1,
+        title={"text": "<br>".join(map(plain, titles)), "font": {"size": 13}, "x": 0.01, "xanchor": "left", "y": 1,
                "yref": "container", "yanchor": "top", "pad": {"t": 10}},
         barmode="overlay", bargap=0, uniformtext={"mode": "hide", "minsize": 10}, hovermode="closest",
         hoverlabel={"align": "left"}, dragmode="zoom", modebar={"orientation": "v"}, height=_HEIGHT_PX + 60,
@@ -199,7 +199,7 @@ def _regions(regions: Sequence[Region], row: int, axes: Axes) -> dict[str, Any]:
         "yaxis": axes[2],
         "width": 0.86,
         "marker": {"color": colours, "line": {"width": 1, "color": "rgba(0, 0, 0, 0.4)"}},
-        "text": [name if name in PHASES else name.partition(".")[2] or name for name in names],
+        "text": [plain(name if name in PHASES else name.partition(".")[2] or name) for name in names],
         "textposition": "inside",
         "insidetextanchor": "middle",
         "insidetextfont": {"color": [ink_on(colour) for colour in colours]},
@@ -219,7 +219,7 @@ def _lay_out_one(drawn: Any, found: Allocations, place: int, domain: list[float]
     drawn.update_layout({
         f"x{x}": {"domain": domain, "anchor": f"y{2 * place + 1}", "range": [-0.5, found.steps + 0.5],
                   "zeroline": False, "showgrid": False,
-                  "title": {"text": f"{name}: " * bool(name) + "allocations and frees, in order",
+                  "title": {"text": f"{plain(name)}: " * bool(name) + "allocations and frees, in order",
                             "font": {"size": 13}}},
         f"y{y}": {"domain": [0, 1 - _REGIONS - 0.02], "anchor": f"x{place + 1}", "range": [0, most * 1.12],
                   "tickvals": ticks, "automargin": shown, "zeroline": False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from typing import Any, NamedTuple
 
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -43,6 +44,11 @@ def theme(name: str | None) -> Theme:
     if name not in THEMES:
         raise FakeGpuError(f"There is no theme {name!r}: it can be 'light' or 'dark'.")
     return THEMES[name]
+
+
+def plain(text: str) -> str:
+    """A text for plotly, which reads texts as HTML: names come from files, too."""
+    return html.escape(text, quote=False)
 
 
 def ink_on(colour: str) -> str:

@@ -11,7 +11,7 @@ from fakegpu_lab.recording_views.figures import words
 from fakegpu_lab.recording_views.figures.axis import axis_of, byte_ticks
 from fakegpu_lab.recording_views.figures.plotly_needed import need_plotly
 from fakegpu_lab.recording_views.figures.theme import BARS as BAR_COLOURS
-from fakegpu_lab.recording_views.figures.theme import MEMORY, PHASES, faint, ink_on, layout, theme
+from fakegpu_lab.recording_views.figures.theme import MEMORY, PHASES, faint, ink_on, layout, plain, theme
 from fakegpu_lab.recording_views.kernel_classes import CLASSES
 from fakegpu_lab.recording_views.lanes import bands, lanes, thinned
 from fakegpu_lab.recording_views.memory import memory_curve
@@ -121,13 +121,13 @@ def _y(strip: int) -> str:
 
 def _memory_curves(recorded: Recorded, device: int | None, axis: Axis) -> dict[int, Curve]:
     """The memory curves of the devices that are shown; devices without allocations have none."""
-    shown = [each.index for each in recorded.machine.devices] if device is None else [device]
+    shown = list(recorded.cards) if device is None else [device]
     curves = {index: _thin(memory_curve(recorded, index), axis.width_ns) for index in shown}
     return {index: curve for index, curve in curves.items() if curve}
 
 
 def _phases(recorded: Recorded, device: int | None, axis: Axis) -> dict[int, list[Phase]]:
-    shown = [each.index for each in recorded.machine.devices] if device is None else [device]
+    shown = list(recorded.cards) if device is None else [device]
     found = {index: phases(recorded.kernels, index) for index in shown}
     return {
         index: [phase for phase in all_ if phase.end_ns >= axis.first_ns and phase.start_ns <= axis.last_ns]
@@ -199,7 +199,7 @@ def _bars(kind: str, bars: Sequence[tuple[int, Bar]], axis: Axis) -> dict[str, A
         "x": [(bar.end_ns - bar.start_ns) / axis.unit_ns for _, bar in bars],
         "width": 0.74,
         "marker": marker,
-        "text": [bar.label for _, bar in bars],
+        "text": [plain(bar.label) for _, bar in bars],
         "textposition": "inside",
         "insidetextanchor": "middle",
         "insidetextfont": {"color": ink_on(BAR_COLOURS[kind])},
@@ -271,7 +271,7 @@ def _lay_out(drawn: Any, rows: Sequence[Lane], lines: Sequence[str], axis: Axis,
     }  # fmt: skip
     drawn.update_layout(
         **layout(used),
-        title={"text": "<br>".join(lines), "font": {"size": 13}, "x": 0.01, "xanchor": "left", "y": 1,
+        title={"text": "<br>".join(map(plain, lines)), "font": {"size": 13}, "x": 0.01, "xanchor": "left", "y": 1,
                "yref": "container", "yanchor": "top", "pad": {"t": 10}},
         barmode="overlay",
         bargap=0,
@@ -286,7 +286,7 @@ def _lay_out(drawn: Any, rows: Sequence[Lane], lines: Sequence[str], axis: Axis,
                "spikethickness": 1, "spikedash": "dot"},
         yaxis={"domain": [1 - strips.lanes_px / plot_px, 1], "range": [0.4, len(rows) + 0.6], "fixedrange": True,
                "showgrid": False, "tickvals": [len(rows) - place for place in range(len(rows))],
-               "ticktext": [f"{lane.label} " for lane in rows], "automargin": True, "zeroline": False},
+               "ticktext": [f"{plain(lane.label)} " for lane in rows], "automargin": True, "zeroline": False},
         legend={"orientation": "h", "x": 0, "xanchor": "left", "y": -60 / plot_px, "yanchor": "top",
                 "itemclick": False, "itemdoubleclick": False},
     )  # fmt: skip
